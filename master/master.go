@@ -1,0 +1,245 @@
+// Package master answers a user's message with the help of subagents: one loop
+// whose tools are subagents. It works on its own copy of every subagent's
+// history, folded forward after each event, so that a second delegation in the
+// same run sees the first.
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent"
+	"mneme/subagent/loop"
+)
+
+// Version is the agent_version that names the master.
+const Version = "master"
+
+// Agent is the master with its subagents. It holds no chat: everything about a
+// run comes in its Request. Safe for concurrent use.
+type Agent struct {
+	Model     loop.Model
+	System    string
+	MaxSteps  int // model calls of the master in one run
+	Subagents []*subagent.Subagent
+	Now       func() time.Time
+	Log       zerolog.Logger
+}
+
+// Request is one run.
+type Request struct {
+	RunID        string
+	Chat         memory.Chat
+	Message      string
+	AgentVersion string // Version, or the name of the subagent talked to
+	Conversation string // the gateway's id for this chat; empty for none
+	Context      []memory.Message
+	Subagents    map[memory.Agent][]memory.Message
+}
+
+// Run does one request to its end: it publishes the events 1, 2, 3 …, the last
+// one always run_finished, and returns. The end of ctx ends the run; it counts as
+// stopped if the cause is subagent.ErrStopped, as failed otherwise. An error of
+// publish ends the run too; nobody is left to tell it to but the log.
+func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) error) {
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{}}
+	for _, s := range a.Subagents {
+		if s.Kit != nil {
+			run.kits[s.Name] = s.Kit()
+		}
+	}
+	log := a.Log.With().Str("run", r.RunID).Str("chat", string(r.Chat)).Logger()
+	if err := run.do(log.WithContext(ctx)); err != nil {
+		log.Error().Err(err).Msg("a run could not be told to its end")
+	}
+}
+
+// run is one request in progress.
+type run struct {
+	agent *Agent
+	req   Request
+	rec   *recorder
+	kits  map[memory.Agent]subagent.Kit
+	calls atomic.Int64 // delegations so far
+
+	mu    sync.Mutex
+	spent event.Usage // guarded by mu: delegations end in parallel
+}
+
+func (r *run) do(ctx context.Context) error {
+	names := make([]memory.Agent, len(r.agent.Subagents))
+	for i, s := range r.agent.Subagents {
+		names[i] = s.Name
+	}
+	started := &event.RunStarted{
+		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
+	}
+	if err := r.rec.emit(started); err != nil {
+		return err
+	}
+	answer, err := r.answer(ctx)
+	return r.finish(ctx, answer, err)
+}
+
+// answer gets the text for the user: from the master's loop, or from the one
+// subagent that the user talks to.
+func (r *run) answer(ctx context.Context) (event.Assistant, error) {
+	if r.req.AgentVersion != Version {
+		return r.direct(ctx)
+	}
+	tools := make([]loop.Tool, len(r.agent.Subagents))
+	cited := &citations{}
+	for i, s := range r.agent.Subagents {
+		tools[i] = &delegate{run: r, to: s, cited: cited}
+	}
+	l := loop.Loop{
+		Model: r.agent.Model, System: r.agent.System, Tools: tools,
+		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
+	}
+	messages, _ := memory.Repair(r.rec.history(memory.ChatKey(r.req.Chat)))
+	result, err := l.Run(ctx, messages, listener{r.rec})
+	r.spend(event.Usage(result.Usage))
+	if err == nil && result.Exhausted && result.Text == "" {
+		err = errMaxSteps
+	}
+	return event.Assistant{Content: result.Text, Citations: cited.in(result.Text)}, err
+}
+
+// direct is a talk with one subagent: a delegation whose task is the message.
+func (r *run) direct(ctx context.Context) (event.Assistant, error) {
+	for _, s := range r.agent.Subagents {
+		if string(s.Name) != r.req.AgentVersion {
+			continue
+		}
+		a, err := r.delegate(ctx, s, r.req.Message)
+		if err == nil {
+			err = a.Err
+		}
+		return event.Assistant{Content: a.Response, Citations: a.Citations}, err
+	}
+	return event.Assistant{}, unknownAgent(r.req.AgentVersion)
+}
+
+// delegate runs a subagent on a task. The error is that the run cannot go on.
+func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Answer, error) {
+	call := fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1))
+	conversation := r.req.Conversation
+	if conversation != "" {
+		conversation += "." + string(s.Name)
+		if s.Calls == event.Isolated {
+			conversation += "." + call
+		}
+	}
+	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{
+		Text:         task,
+		Conversation: conversation,
+		History: func() []memory.Message {
+			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
+		},
+	}, r.rec.emitter(s.Name, call))
+	r.spend(a.Usage)
+	if a.Err != nil {
+		zerolog.Ctx(ctx).Warn().Err(a.Err).Str("subagent", string(s.Name)).Str("call", call).
+			Str("status", a.Status).Msg("a delegation did not complete")
+	}
+	return a, err
+}
+
+// finish tells how the run ended.
+func (r *run) finish(ctx context.Context, answer event.Assistant, err error) error {
+	outcome := event.Completed
+	switch {
+	case err == nil:
+		err = r.rec.emit(&answer)
+	case errors.Is(context.Cause(ctx), subagent.ErrStopped):
+		outcome, err = event.Stopped, nil
+		if shown := r.rec.text(); shown != "" {
+			err = r.rec.emit(&event.Assistant{Content: shown, Partial: true})
+		}
+	default:
+		zerolog.Ctx(ctx).Error().Err(err).Msg("a run failed")
+		outcome, err = event.Failed, r.rec.emit(subagent.Describe(err))
+	}
+	if err != nil {
+		return err
+	}
+	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent})
+}
+
+func (r *run) spend(u event.Usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spent = r.spent.Add(u)
+}
+
+// listener tells the master's own text; what its tools do, they tell themselves.
+type listener struct{ rec *recorder }
+
+func (l listener) Text(text string) error                   { return l.rec.emit(&event.AssistantDelta{Text: text}) }
+func (listener) Calls(string, []memory.ToolCall) error      { return nil }
+func (listener) Start(memory.ToolCall) error                { return nil }
+func (listener) Result(memory.ToolCall, string, bool) error { return nil }
+
+// delegate is the tool by which the master's model reaches a subagent.
+type delegate struct {
+	run   *run
+	to    *subagent.Subagent
+	cited *citations
+}
+
+// taskSchema is what a delegation takes.
+const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the subagent is told or asked, complete in itself: it sees its own earlier tasks and answers in this chat, and nothing else."}},"required":["task"],"additionalProperties":false}`
+
+func (d *delegate) Spec() loop.Spec {
+	return loop.Spec{
+		Name: string(d.to.Name), Description: d.to.Description,
+		Parameters: json.RawMessage(taskSchema), Parallel: d.to.Calls == event.Isolated,
+	}
+}
+
+func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+	var args struct {
+		Task string `json:"task"`
+	}
+	if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
+		return "", fmt.Errorf("the arguments are not the JSON object {\"task\": \"…\"}: %w", err)
+	}
+	if strings.TrimSpace(args.Task) == "" {
+		return "", errors.New("the task is empty: say what the subagent is to do")
+	}
+	a, err := d.run.delegate(ctx, d.to, args.Task)
+	if err != nil {
+		return "", err
+	}
+	d.cited.add(a.Citations)
+	return a.Response, nil
+}
+
+type unknownAgent string
+
+func (u unknownAgent) Error() string { return fmt.Sprintf("there is no subagent %q", string(u)) }
+
+func (u unknownAgent) Describe() (code, message string, retryable bool) {
+	return "unknown_agent", u.Error() + ".", false
+}
+
+// errMaxSteps: the master's model asked for tools until its steps were used up.
+var errMaxSteps = outOfSteps{errors.New("the master ran out of steps")}
+
+type outOfSteps struct{ error }
+
+func (outOfSteps) Describe() (code, message string, retryable bool) {
+	return "max_steps", "The master used all its steps without an answer.", false
+}

@@ -1,0 +1,156 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// Bounds of one run's events. Past the soft ones pieces of text are told in
+// larger pieces; past the hard ones the run fails, since no event that changes a
+// history may be dropped.
+const (
+	softEvents, softBytes = 5_000, 8 << 20
+	hardEvents, hardBytes = 20_000, 48 << 20
+	largePiece            = 8 << 10
+)
+
+// errTooLong ends a run that passed the hard bounds.
+var errTooLong = tooLong{errors.New("the run produced more events than are kept")}
+
+type tooLong struct{ error }
+
+func (tooLong) Describe() (code, message string, retryable bool) {
+	return "run_too_long", "The run produced more than can be recorded and was ended.", false
+}
+
+// recorder is the one door by which a run's events come into being: it numbers
+// them, folds them into the run's copies of the histories and publishes them, in
+// one order for all three.
+type recorder struct {
+	publish func(event.Event) error
+	abort   context.CancelCauseFunc // ends the run when an event cannot be recorded
+	now     func() time.Time
+
+	mu      sync.Mutex
+	run     string            // the rest is guarded by mu
+	seq     int64             // of the last event
+	bytes   int               // of all events
+	copies  event.Copies      // what the fold writes to
+	fold    *event.Histories  //
+	shown   strings.Builder   // the answer's text that was published
+	pending map[stream]string // text held back past the soft bounds
+}
+
+// stream is one text that is told in pieces: the answer's, or a delegation's.
+type stream struct {
+	agent memory.Agent
+	call  string
+}
+
+func newRecorder(r Request, now func() time.Time, publish func(event.Event) error, abort context.CancelCauseFunc) *recorder {
+	copies := event.Copies{memory.ChatKey(r.Chat): r.Context}
+	for name, history := range r.Subagents {
+		copies[memory.SubagentKey(name, r.Chat)] = history
+	}
+	return &recorder{
+		publish: publish, abort: abort, now: now, run: r.RunID, copies: copies,
+		fold: event.NewHistories(r.Chat, copies), pending: map[stream]string{},
+	}
+}
+
+// emit records what the master does.
+func (r *recorder) emit(p event.Payload) error { return r.record(stream{}, p) }
+
+// emitter records what one delegation does.
+func (r *recorder) emitter(agent memory.Agent, call string) func(event.Payload) error {
+	return func(p event.Payload) error { return r.record(stream{agent, call}, p) }
+}
+
+// history is the current copy; the fold only ever appends to it.
+func (r *recorder) history(key memory.Key) []memory.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.copies[key]
+	return h[:len(h):len(h)]
+}
+
+// text is what was published of the answer.
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shown.String()
+}
+
+func (r *recorder) record(s stream, p event.Payload) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text, ok := piece(p); ok && (r.seq >= softEvents || r.bytes >= softBytes) {
+		r.pending[s] += text
+		if len(r.pending[s]) < largePiece {
+			return nil
+		}
+		p = nil
+	}
+	if held := r.pending[s]; held != "" {
+		delete(r.pending, s)
+		var merged event.Payload = &event.AssistantDelta{Text: held}
+		if s.agent != "" {
+			merged = &event.SubagentDelta{Text: held}
+		}
+		if err := r.write(s, merged); err != nil {
+			return err
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	return r.write(s, p)
+}
+
+func (r *recorder) write(s stream, p event.Payload) error {
+	e := event.Event{
+		Head:    event.Head{RunID: r.run, Seq: r.seq + 1, TS: event.Seconds(r.now()), Subagent: s.agent, CallID: s.call},
+		Payload: p,
+	}
+	size := len(e.Encode())
+	err := error(errTooLong)
+	if ends(p) || e.Seq <= hardEvents && r.bytes+size <= hardBytes {
+		err = r.publish(e)
+	}
+	if err != nil {
+		r.abort(err)
+		return err
+	}
+	r.seq++
+	r.bytes += size
+	if d, ok := p.(*event.AssistantDelta); ok {
+		r.shown.WriteString(d.Text)
+	}
+	return r.fold.Apply(e) // Copies never refuse
+}
+
+// ends says whether an event closes what others opened; such events pass the
+// hard bounds, so that every delegation has its completion and every run its end.
+func ends(p event.Payload) bool {
+	switch p.(type) {
+	case *event.Completion, *event.Error, *event.Assistant, *event.RunFinished:
+		return true
+	}
+	return false
+}
+
+func piece(p event.Payload) (string, bool) {
+	switch p := p.(type) {
+	case *event.AssistantDelta:
+		return p.Text, true
+	case *event.SubagentDelta:
+		return p.Text, true
+	}
+	return "", false
+}

@@ -1,0 +1,264 @@
+// Package event defines what happens in a run. An event is the record of a
+// change to a memory: the apiserver's copy of a chat's histories inside a run and
+// the histories that webmemory stores are the same fold (Histories.Apply) of the
+// same events.
+//
+// On the wire an event is one line of JSON whose "role" names it; run_id, seq and
+// ts stand in every event, subagent and call_id in those of a delegation:
+//
+//	{"role":"subagent_delegation","run_id":"…","seq":2,"ts":1763711157.25,"subagent":"analytic","call_id":"…","task":"…","calls":"serial"}
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"mneme/memory"
+)
+
+// Event is one entry of a run's log.
+type Event struct {
+	Head
+	Payload
+}
+
+// Head is what every event has.
+type Head struct {
+	RunID    string       `json:"run_id"`
+	Seq      int64        `json:"seq"` // 1, 2, 3 … within the run
+	TS       float64      `json:"ts"`  // Unix seconds
+	Subagent memory.Agent `json:"subagent,omitempty"`
+	CallID   string       `json:"call_id,omitempty"` // one delegation
+}
+
+// Payload is what one kind of event says; the types below are all of them.
+type Payload interface {
+	// Role is the event's name on the wire.
+	Role() string
+}
+
+// Outcomes of a run, and with OutcomeMaxSteps the statuses of a delegation.
+const (
+	Completed = "completed"
+	Stopped   = "stopped"
+	Failed    = "failed"
+	MaxSteps  = "max_steps" // a delegation only: it ran out of steps
+)
+
+// How the calls of one subagent within a run relate, see Delegation.
+const (
+	Serial   = "serial"   // one after the other, each sees the ones before
+	Isolated = "isolated" // each starts with nothing and is not remembered
+)
+
+// Usage counts tokens of model calls.
+type Usage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+}
+
+// Add is the sum of both.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
+}
+
+// Citation names the passage that a marker [n] in an answer stands for.
+type Citation struct {
+	N         int    `json:"n"`
+	PassageID string `json:"passage_id,omitempty"`
+	DocID     string `json:"doc_id,omitempty"`
+	Title     string `json:"title,omitempty"`
+	Source    string `json:"source,omitempty"`
+	Quote     string `json:"quote,omitempty"`
+}
+
+// RunStarted opens a run with the user's message.
+type RunStarted struct {
+	ChatID       memory.Chat    `json:"chat_id"`
+	AgentVersion string         `json:"agent_version"` // "master", or the subagent talked to
+	Subagents    []memory.Agent `json:"subagents"`
+	Message      string         `json:"message"`
+}
+
+// AssistantDelta is a piece of the answer while it is written.
+type AssistantDelta struct {
+	Text string `json:"text"`
+}
+
+// Delegation gives a task to a subagent.
+type Delegation struct {
+	Task  string `json:"task"`
+	Calls string `json:"calls"` // Serial or Isolated
+}
+
+// SubagentDelta is a piece of a subagent's answer while it is written.
+type SubagentDelta struct {
+	Text string `json:"text"`
+}
+
+// AssistantWithTools is a subagent's message that calls tools.
+type AssistantWithTools struct {
+	Content   string            `json:"content"`
+	ToolCalls []memory.ToolCall `json:"tool_calls"`
+}
+
+// ToolProgress shows a tool of a subagent at work; it is remembered nowhere.
+type ToolProgress struct {
+	Tool   string `json:"tool"`
+	Status string `json:"status"` // running, done, failed
+	Detail string `json:"detail,omitempty"`
+}
+
+// ToolResult is what a subagent's tool returned.
+type ToolResult struct {
+	ToolCallID string `json:"tool_call_id"`
+	Name       string `json:"name"`
+	Content    string `json:"content"`
+}
+
+// Completion ends a delegation; every delegation has exactly one.
+type Completion struct {
+	Response  string     `json:"response"` // never empty
+	Status    string     `json:"status"`   // Completed, Failed, Stopped or MaxSteps
+	Citations []Citation `json:"citations,omitempty"`
+	Usage     Usage      `json:"usage"`
+}
+
+// Assistant is the answer to the user.
+type Assistant struct {
+	Content   string     `json:"content"`
+	Citations []Citation `json:"citations,omitempty"`
+	Partial   bool       `json:"partial,omitempty"` // the run was stopped; this is what had been shown
+}
+
+// Error says what went wrong; with Head.Subagent set the run goes on.
+type Error struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+}
+
+// RunFinished is the last event of every run.
+type RunFinished struct {
+	Outcome string `json:"outcome"` // Completed, Stopped or Failed
+	Usage   Usage  `json:"usage"`
+}
+
+// Unknown is an event of a newer version: passed on, changing no history.
+type Unknown struct {
+	Name string
+	raw  json.RawMessage
+}
+
+func (*RunStarted) Role() string         { return "run_started" }
+func (*AssistantDelta) Role() string     { return "assistant_delta" }
+func (*Delegation) Role() string         { return "subagent_delegation" }
+func (*SubagentDelta) Role() string      { return "subagent_delta" }
+func (*AssistantWithTools) Role() string { return "subagent_assistant_with_tools" }
+func (*ToolProgress) Role() string       { return "subagent_tool" }
+func (*ToolResult) Role() string         { return "subagent_tool_result" }
+func (*Completion) Role() string         { return "subagent_completion" }
+func (*Assistant) Role() string          { return "assistant" }
+func (*Error) Role() string              { return "error" }
+func (*RunFinished) Role() string        { return "run_finished" }
+func (u *Unknown) Role() string          { return u.Name }
+
+func payload(role string) Payload {
+	switch role {
+	case "run_started":
+		return &RunStarted{}
+	case "assistant_delta":
+		return &AssistantDelta{}
+	case "subagent_delegation":
+		return &Delegation{}
+	case "subagent_delta":
+		return &SubagentDelta{}
+	case "subagent_assistant_with_tools":
+		return &AssistantWithTools{}
+	case "subagent_tool":
+		return &ToolProgress{}
+	case "subagent_tool_result":
+		return &ToolResult{}
+	case "subagent_completion":
+		return &Completion{}
+	case "assistant":
+		return &Assistant{}
+	case "error":
+		return &Error{}
+	case "run_finished":
+		return &RunFinished{}
+	}
+	return nil
+}
+
+// Terminal says whether nothing follows the event in its run.
+func (e Event) Terminal() bool {
+	_, last := e.Payload.(*RunFinished)
+	return last
+}
+
+// Ephemeral says whether the event only shows progress: it changes no history
+// and the events after it hold what it said.
+func (e Event) Ephemeral() bool {
+	switch e.Payload.(type) {
+	case *AssistantDelta, *SubagentDelta, *ToolProgress:
+		return true
+	}
+	return false
+}
+
+// Encode gives the event's one line of JSON, without HTML escaping.
+func (e Event) Encode() []byte {
+	if u, ok := e.Payload.(*Unknown); ok {
+		return u.raw
+	}
+	head := encode(struct {
+		Role string `json:"role"`
+		Head
+	}{e.Role(), e.Head})
+	body := encode(e.Payload)
+	if len(body) <= len("{}") {
+		return head
+	}
+	return append(append(head[:len(head)-1], ','), body[1:]...)
+}
+
+// MarshalJSON is Encode.
+func (e Event) MarshalJSON() ([]byte, error) { return e.Encode(), nil }
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("event: %T does not encode: %v", v, err)) // only strings, numbers and lists of them
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}
+
+// Decode reads what Encode wrote.
+func Decode(b []byte) (Event, error) {
+	var e struct {
+		Role string `json:"role"`
+		Head
+	}
+	if err := json.Unmarshal(b, &e); err != nil {
+		return Event{}, fmt.Errorf("reading an event: %w", err)
+	}
+	if e.Role == "" || e.RunID == "" || e.Seq < 1 {
+		return Event{}, fmt.Errorf("reading an event: role, run_id and seq must be set")
+	}
+	p := payload(e.Role)
+	if p == nil {
+		return Event{e.Head, &Unknown{e.Role, bytes.Clone(b)}}, nil
+	}
+	if err := json.Unmarshal(b, p); err != nil {
+		return Event{}, fmt.Errorf("reading a %s event: %w", e.Role, err)
+	}
+	return Event{e.Head, p}, nil
+}
+
+// Seconds is a point in time as ts has it: Unix seconds, to the millisecond.
+func Seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -1,0 +1,76 @@
+package event
+
+import (
+	"fmt"
+
+	"mneme/memory"
+)
+
+// Sink takes the messages that events add to histories.
+type Sink interface {
+	// Append adds the message that event seq of the run carries to a history.
+	// It must take the same (key, seq) twice without adding twice if the run can
+	// be folded again.
+	Append(key memory.Key, seq int64, m memory.Message) error
+}
+
+// Histories folds one run's events into the histories of its chat. Apply is the
+// only place that knows which event changes which history; both ends of a run
+// use it, each over its own Sink. Not safe for concurrent use: a run's events
+// have one order.
+type Histories struct {
+	chat     memory.Chat
+	sink     Sink
+	isolated map[string]bool // call ids that leave no trace
+}
+
+// NewHistories starts a fold at a run's first event.
+func NewHistories(chat memory.Chat, sink Sink) *Histories {
+	return &Histories{chat: chat, sink: sink, isolated: map[string]bool{}}
+}
+
+// Apply hands the message that e carries, if any, to the sink.
+func (h *Histories) Apply(e Event) error {
+	key, m, ok := h.change(e)
+	if !ok {
+		return nil
+	}
+	m.Timestamp = e.TS
+	if err := h.sink.Append(key, e.Seq, m); err != nil {
+		return fmt.Errorf("%s (event %d) into %s: %w", e.Role(), e.Seq, key, err)
+	}
+	return nil
+}
+
+func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
+	chat := memory.ChatKey(h.chat)
+	own := memory.SubagentKey(e.Subagent, h.chat)
+	if d, ok := e.Payload.(*Delegation); ok && d.Calls == Isolated {
+		h.isolated[e.CallID] = true
+	}
+	seen := e.Subagent != "" && !h.isolated[e.CallID]
+	switch p := e.Payload.(type) {
+	case *RunStarted:
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, true
+	case *Assistant:
+		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial}, true
+	case *Delegation:
+		return own, memory.Message{Role: memory.RoleUser, Content: p.Task}, seen
+	case *AssistantWithTools:
+		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Content, ToolCalls: p.ToolCalls}, seen
+	case *ToolResult:
+		return own, memory.Message{Role: memory.RoleTool, Content: p.Content, ToolCallID: p.ToolCallID, Name: p.Name}, seen
+	case *Completion:
+		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response}, seen
+	}
+	return memory.Key{}, memory.Message{}, false
+}
+
+// Copies is the Sink inside a run: the histories of one chat in memory.
+type Copies map[memory.Key][]memory.Message
+
+// Append adds to the copy; it never fails.
+func (c Copies) Append(key memory.Key, _ int64, m memory.Message) error {
+	c[key] = append(c[key], m)
+	return nil
+}

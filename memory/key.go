@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrBadName is wrapped by every refusal of a chat id or a subagent name.
+var ErrBadName = errors.New("bad name")
+
+// Chat is the id of one chat: 1–128 characters of A-Z a-z 0-9 . _ : @ + = -.
+// The zero value is no chat; others come from ParseChat or from JSON.
+type Chat string
+
+// Agent is the name of a subagent: 1–64 characters of a-z 0-9 _ -.
+type Agent string
+
+// ParseChat checks a chat id as it came in a path or on a command line.
+func ParseChat(s string) (Chat, error) {
+	if len(s) == 0 || len(s) > 128 || !only(s, chatByte) {
+		return "", fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName, clip(s))
+	}
+	return Chat(s), nil
+}
+
+// UnmarshalJSON takes a string, or an integer by its literal digits; 1e3 and
+// 1.0 name no chat, since two spellings of one number would be two chats.
+func (c *Chat) UnmarshalJSON(b []byte) error {
+	s := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+	} else if digits := strings.TrimPrefix(s, "-"); digits == "" || !only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
+		return fmt.Errorf("%w: a chat id is a JSON string or an integer, not %s", ErrBadName, clip(s))
+	}
+	chat, err := ParseChat(s)
+	if err != nil {
+		return err
+	}
+	*c = chat
+	return nil
+}
+
+// ParseAgent checks a subagent's name.
+func ParseAgent(s string) (Agent, error) {
+	if len(s) == 0 || len(s) > 64 || !only(s, agentByte) {
+		return "", fmt.Errorf("%w: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not %s", ErrBadName, clip(s))
+	}
+	return Agent(s), nil
+}
+
+func chatByte(c byte) bool {
+	return agentByte(c) || c >= 'A' && c <= 'Z' || strings.IndexByte(".:@+=", c) >= 0
+}
+
+func agentByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+}
+
+func only(s string, ok func(byte) bool) bool {
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// clip quotes foreign input for an error message without repeating all of it.
+func clip(s string) string {
+	if len(s) > 140 {
+		s = s[:140] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Key names one history: a chat's own, or one subagent's in one chat. It is
+// comparable; ChatKey, SubagentKey and ParseKey are the only ways to one.
+type Key struct {
+	chat  Chat
+	agent Agent // empty for the chat's own history
+}
+
+// ChatKey is the history of a chat: what its user said and was answered.
+func ChatKey(chat Chat) Key { return Key{chat: chat} }
+
+// SubagentKey is the history of one subagent in one chat.
+func SubagentKey(agent Agent, chat Chat) Key { return Key{chat: chat, agent: agent} }
+
+// ParseKey reads a Redis key back. Only the first two colons separate, so that
+// subagent:analytic:x:1 belongs to chat "x:1"; ok is false for any other key.
+func ParseKey(s string) (key Key, ok bool) {
+	kind, rest, _ := strings.Cut(s, ":")
+	switch kind {
+	case "chat_history":
+		chat, err := ParseChat(rest)
+		return ChatKey(chat), err == nil
+	case "subagent":
+		name, id, _ := strings.Cut(rest, ":")
+		agent, badAgent := ParseAgent(name)
+		chat, badChat := ParseChat(id)
+		return SubagentKey(agent, chat), badAgent == nil && badChat == nil
+	}
+	return Key{}, false
+}
+
+// String is the Redis key of the history's JSON array.
+func (k Key) String() string {
+	if k.agent == "" {
+		return "chat_history:" + string(k.chat)
+	}
+	return "subagent:" + string(k.agent) + ":" + string(k.chat)
+}
+
+// Chat is the chat that the history belongs to.
+func (k Key) Chat() Chat { return k.chat }
+
+// Agent is the subagent whose history it is, empty for the chat's own.
+func (k Key) Agent() Agent { return k.agent }

@@ -1,0 +1,35 @@
+-- Puts a value in the place of the one that the caller saw: compare and set.
+-- KEYS  history, meta, where a damaged value goes
+-- ARGV  turn, what must still hold ("value", "version", "absent"), the old value or its sum,
+--       old len, new value ("": none), its sum, count, keep the old value (1 or 0)
+local turn = redis.call('HGET', KEYS[2], 'turn')
+if tonumber(turn or '0') > tonumber(ARGV[1]) then
+  return {'moved', turn}
+end
+local stored = redis.call('STRLEN', KEYS[1])
+local same
+if ARGV[2] == 'value' then
+  same = stored == #ARGV[3] and redis.call('GET', KEYS[1]) == ARGV[3]
+elseif ARGV[2] == 'version' then
+  same = stored == tonumber(ARGV[4]) and redis.call('HGET', KEYS[2], 'sum') == ARGV[3]
+else
+  same = stored == 0
+end
+if not same then
+  return {'changed'}
+end
+if ARGV[8] == '1' and stored > 0 then
+  redis.call('RENAME', KEYS[1], KEYS[3])
+end
+if ARGV[5] == '' then
+  redis.call('DEL', KEYS[1])
+  -- marked, so that a copy elsewhere is not taken for what Redis lost
+  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count')
+  redis.call('HSET', KEYS[2], 'erased', 1)
+else
+  redis.call('SET', KEYS[1], ARGV[5])
+  redis.call('HSET', KEYS[2], 'sum', ARGV[6], 'len', #ARGV[5], 'count', ARGV[7])
+  redis.call('HDEL', KEYS[2], 'erased')
+  redis.call('PERSIST', KEYS[2])
+end
+return {'ok'}

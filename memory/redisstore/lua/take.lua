@@ -1,0 +1,24 @@
+-- Takes a chat's turn: the lease and the number that fences older holders.
+-- KEYS  lease, meta of the chat's history
+-- ARGV  token, lease in ms, Unix ms, a conversation id for a chat that has none
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then
+  return {'held', redis.call('PTTL', KEYS[1])}
+end
+local turn = tonumber(redis.call('HGET', KEYS[2], 'turn') or '0') + 1
+if turn < tonumber(ARGV[3]) then
+  turn = tonumber(ARGV[3])
+end
+-- %.0f: tostring would round a number of this size to 14 digits
+turn = string.format('%.0f', turn)
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('HSET', KEYS[2], 'turn', turn)
+redis.call('HSETNX', KEYS[2], 'conversation', ARGV[4])
+redis.call('PERSIST', KEYS[2])
+local reply = {'ok', turn, redis.call('HGET', KEYS[2], 'conversation')}
+for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
+  if string.sub(field, 1, 2) == 's:' then
+    reply[#reply + 1] = string.sub(field, 3)
+  end
+end
+return reply

@@ -1,0 +1,95 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+//go:embed lua/append.lua
+var appendSource string
+
+//go:embed lua/load.lua
+var loadSource string
+
+//go:embed lua/replace.lua
+var replaceSource string
+
+//go:embed lua/erase.lua
+var eraseSource string
+
+//go:embed lua/take.lua
+var takeSource string
+
+//go:embed lua/renew.lua
+var renewSource string
+
+var (
+	appendScript  = redis.NewScript(appendSource)
+	loadScript    = redis.NewScript(loadSource)
+	replaceScript = redis.NewScript(replaceSource)
+	eraseScript   = redis.NewScript(eraseSource)
+	takeScript    = redis.NewScript(takeSource)
+	renewScript   = redis.NewScript(renewSource)
+)
+
+// reply is what a script returns: a word, and what belongs to it.
+type reply []string
+
+func (r reply) word() string { return r.at(0) }
+
+func (r reply) at(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	return r[i]
+}
+
+// read turns a script's result into a reply. Whatever Redis says instead of one
+// of our words means that it could not serve us.
+func read(cmd *redis.Cmd) (reply, error) {
+	values, err := cmd.Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	r := make(reply, len(values))
+	for i, v := range values {
+		r[i] = fmt.Sprint(v)
+	}
+	if r.word() == "moved" {
+		return r, memory.ErrMoved
+	}
+	return r, nil
+}
+
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, memory.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
+}
+
+// call runs one script.
+func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
+	return read(script.Run(ctx, s.redis, keys, args...))
+}
+
+// missing says that Redis does not know a script: a restart or a failover
+// emptied its cache.
+func missing(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+func historyKeys(k memory.Key) []string { return []string{k.String(), metaKey(k)} }
+
+// metaKey is the hash beside a history. The braces are a Cluster hash tag, so
+// that one script may touch both.
+func metaKey(k memory.Key) string { return "{" + k.String() + "}:meta" }
+
+func leaseKey(c memory.Chat) string { return "{" + memory.ChatKey(c).String() + "}:turn" }

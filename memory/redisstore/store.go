@@ -1,0 +1,244 @@
+// Package redisstore is tier two of the memory: one JSON array per history in
+// plain Redis (6.2 or newer, Valkey too, no modules), readable with redis-cli.
+//
+//	chat_history:<chat>               the array
+//	subagent:<name>:<chat>            the array
+//	{<history key>}:meta              hash: sum, len, count, turn, applied, erased;
+//	                                  on the chat's also conversation and s:<name>
+//	{chat_history:<chat>}:turn        the chat's lease, see Take
+//	{<history key>}:damaged:<time>    a value that was set aside
+//
+// Every change is one Lua script over a history and its meta; memory/DESIGN.md
+// says what the scripts check and why.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+)
+
+// tombstone is how long the turn of an erased history is kept.
+const tombstone = 30 * 24 * time.Hour
+
+// attempts bounds how often one call reacts to a value that changed under it.
+const attempts = 16
+
+// Store is a memory.Store over Redis. Safe for concurrent use.
+type Store struct {
+	redis redis.UniversalClient
+	log   zerolog.Logger
+	now   func() time.Time
+
+	// Counts of what went other than expected.
+	Counts Counts
+}
+
+// Counts are events that an operator may want to see.
+type Counts struct {
+	Stale   atomic.Int64 // appends that found the writer's copy out of date
+	Adopted atomic.Int64 // values of foreign writers taken over
+	Damaged atomic.Int64 // values set aside
+	Deleted atomic.Int64 // histories that somebody deleted by hand
+	Lost    atomic.Int64 // histories that Redis lost and a copy brought back
+}
+
+var _ memory.Store = (*Store)(nil)
+
+// New is a store over client, which the caller closes.
+func New(client redis.UniversalClient, log zerolog.Logger) *Store {
+	return &Store{redis: client, log: log, now: time.Now}
+}
+
+// Load implements memory.Store: one round trip where the copies are current.
+// What is found under a key decides, never a failure to look.
+func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
+	cmds := make([]*redis.Cmd, len(copies))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, have := range copies {
+			cmds[i] = loadScript.EvalSha(ctx, p, historyKeys(have.Key()), loadArgs(turn, have)...)
+		}
+		return nil
+	})
+	current := make([]*memory.History, len(copies))
+	for i, have := range copies {
+		r, err := read(cmds[i])
+		if missing(cmds[i].Err()) {
+			r, err = s.look(ctx, turn, have)
+		}
+		if err == nil {
+			current[i], err = s.settle(ctx, turn, have, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("loading %s: %w", have.Key(), err)
+		}
+	}
+	return current, nil
+}
+
+func loadArgs(turn int64, have *memory.History) []any {
+	return []any{turn, have.Sum().String(), have.Size()}
+}
+
+func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (reply, error) {
+	return s.call(ctx, loadScript, historyKeys(have.Key()), loadArgs(turn, have)...)
+}
+
+// settle turns what the load script found into the history it means, putting
+// right in Redis what a turn may put right.
+func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply) (*memory.History, error) {
+	for range attempts {
+		h, err := s.interpret(ctx, turn, have, r)
+		if !errors.Is(err, errChanged) {
+			return h, err
+		}
+		have = memory.Empty(have.Key()) // whatever is there now, take all of it
+		if r, err = s.look(ctx, turn, have); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: it changed under every attempt to read it", memory.ErrUnavailable)
+}
+
+// errChanged: what was found is no longer there, or did not prove the copy.
+var errChanged = errors.New("the stored value changed")
+
+func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply) (*memory.History, error) {
+	key := have.Key()
+	switch r.word() {
+	case "same":
+		return have, nil
+	case "tail":
+		h, err := grow(have, r.at(2))
+		if err != nil || h.Sum().String() != r.at(1) {
+			return nil, errChanged
+		}
+		return h, nil
+	case "whole":
+		value := []byte(r.at(2))
+		h, err := memory.ParseHistory(key, value)
+		if err == nil && h.Sum().String() == r.at(1) {
+			return h, nil
+		}
+		return s.adopt(ctx, turn, key, value)
+	case "foreign":
+		return s.adopt(ctx, turn, key, []byte(r.at(1)))
+	case "erased":
+		return memory.Empty(key), nil
+	case "deleted":
+		return s.accept(ctx, turn, key)
+	case "absent":
+		return s.restore(ctx, turn, have)
+	}
+	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.word())
+}
+
+// grow adds a tail, ",{…},{…}]" or "]", to a copy.
+func grow(have *memory.History, tail string) (*memory.History, error) {
+	if len(tail) < 2 || tail[0] != ',' {
+		return nil, errChanged
+	}
+	more, err := memory.ParseHistory(have.Key(), []byte("["+tail[1:]))
+	if err != nil {
+		return nil, err
+	}
+	h := have
+	for _, raw := range more.Raw(0) {
+		h = h.With(raw)
+	}
+	return h, nil
+}
+
+// Append implements memory.Store. Apart from the first message of a subagent in
+// a chat it is one round trip of constant cost.
+func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
+	key := have.Key()
+	if have.Len() == 0 && key.Agent() != "" {
+		// Before the first write, so that no history is ever missing from the index.
+		err := s.redis.HSetNX(ctx, metaKey(memory.ChatKey(key.Chat())), "s:"+string(key.Agent()), mark.Turn).Err()
+		if err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, unavailable(err))
+		}
+	}
+	for range attempts {
+		grown := have.With(message)
+		r, err := s.call(ctx, appendScript, historyKeys(key),
+			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(),
+			message, grown.Sum().String(), memory.MaxHistory, memory.Sum{}.String())
+		if err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, err)
+		}
+		switch r.word() {
+		case "ok":
+			return grown, nil
+		case "full":
+			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, memory.MaxHistory>>20)
+		case "duplicate":
+			if r.at(1) == grown.Sum().String() {
+				return grown, nil
+			}
+			return s.reload(ctx, mark.Turn, have)
+		case "stale":
+			s.Counts.Stale.Add(1)
+		}
+		if have, err = s.reload(ctx, mark.Turn, have); err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, err)
+		}
+	}
+	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
+	r, err := s.look(ctx, turn, have)
+	if err != nil {
+		return nil, err
+	}
+	return s.settle(ctx, turn, have, r)
+}
+
+// Erase implements memory.Store. Copies that were set aside as damaged go too.
+func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
+	for _, key := range keys {
+		if _, err := s.call(ctx, eraseScript, historyKeys(key), turn, int(tombstone.Seconds())); err != nil {
+			return fmt.Errorf("erasing %s: %w", key, err)
+		}
+		if key.Agent() != "" {
+			chat := metaKey(memory.ChatKey(key.Chat()))
+			if err := s.redis.HDel(ctx, chat, "s:"+string(key.Agent())).Err(); err != nil {
+				return fmt.Errorf("erasing %s: %w", key, unavailable(err))
+			}
+		}
+	}
+	return s.eraseDamaged(ctx, keys)
+}
+
+// Trim rewrites a history to its last messages, beginning with a user message,
+// when it holds more than a quarter above limit; 0 is no limit. The copy must be
+// current; if it is not, the history stays as it is.
+func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
+	if limit <= 0 || have.Len() <= limit+limit/4 {
+		return have, nil
+	}
+	short := have.Last(limit)
+	r, err := s.call(ctx, replaceScript, append(historyKeys(have.Key()), ""),
+		turn, "version", have.Sum().String(), have.Size(), short.JSON(), short.Sum().String(), short.Len(), 0)
+	if err != nil {
+		return nil, fmt.Errorf("trimming %s: %w", have.Key(), err)
+	}
+	if r.word() != "ok" {
+		return have, nil
+	}
+	return short, nil
+}
+
+func (s *Store) damagedKey(k memory.Key) string {
+	return "{" + k.String() + "}:damaged:" + strconv.FormatInt(s.now().UnixMilli(), 10)
+}

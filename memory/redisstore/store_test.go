@@ -1,0 +1,308 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/memorytest"
+	"mneme/memory/redisstore"
+	"mneme/memory/redistest"
+)
+
+var ctx = context.Background()
+
+func TestSuiteOverRedis(t *testing.T) {
+	server := redistest.Start(t)
+	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+		client := server.Client()
+		require.NoError(t, client.FlushAll(ctx).Err())
+		return redisstore.New(client, zerolog.Nop()), redisstore.New(server.Client(), zerolog.Nop())
+	})
+}
+
+func TestSuiteOverCachedRedis(t *testing.T) {
+	server := redistest.Start(t)
+	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+		client := server.Client()
+		require.NoError(t, client.FlushAll(ctx).Err())
+		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20), cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
+	})
+}
+
+// world is one store over one Redis, with a look past the store.
+type world struct {
+	*redisstore.Store
+	redis *redis.Client
+}
+
+func newWorld(t *testing.T) world {
+	client := redistest.Start(t).Client()
+	return world{redisstore.New(client, zerolog.Nop()), client}
+}
+
+func (w world) load(t *testing.T, turn int64, have *memory.History) *memory.History {
+	t.Helper()
+	h, err := w.Load(ctx, turn, have)
+	require.NoError(t, err)
+	return h[0]
+}
+
+func message(text string) []byte {
+	return memory.Message{Role: memory.RoleUser, Content: text, Timestamp: 1}.Encode()
+}
+
+var key = memory.SubagentKey("analytic", "12345")
+
+func TestForeignValues(t *testing.T) {
+	for name, value := range map[string]string{
+		"as the original service wrote it": `[{"role": "user", "content": "\u041f\u0440\u0438\u0432\u0435\u0442", "timestamp": 1.5}, {"role": "assistant", "content": "hi", "timestamp": 2}]`,
+		"pretty-printed":                   "[\n  {\n    \"role\": \"user\",\n    \"content\": \"Привет\"\n  },\n  {\"role\": \"assistant\", \"content\": \"hi\"}\n]",
+		"with a newline at the end":        `[{"role":"user","content":"Привет"},{"role":"assistant","content":"hi"}]` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			require.NoError(t, w.redis.Set(ctx, key.String(), value, 0).Err())
+			h := w.load(t, 5, memory.Empty(key))
+			require.Equal(t, 2, h.Len())
+			_, err := w.Append(ctx, h, memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("new"))
+			require.NoError(t, err)
+			messages, err := w.load(t, 0, memory.Empty(key)).Messages(0)
+			require.NoError(t, err)
+			require.Equal(t, "Привет", messages[0].Content)
+			require.Equal(t, "new", messages[2].Content)
+			require.EqualValues(t, 1, w.Counts.Adopted.Load())
+		})
+	}
+}
+
+func TestForeignWriterAfterUs(t *testing.T) {
+	for name, test := range map[string]struct {
+		value string
+		want  int
+	}{
+		"appended":                   {`[{"role":"user","content":"1","timestamp":1},{"role":"user","content":"by hand"}]`, 2},
+		"emptied":                    {`[]`, 0},
+		"shortened":                  {`[{"role":"user","content":"x"}]`, 1},
+		"replaced, of equal length":  {`[{"role":"user","content":"2","timestamp":1}]`, 1},
+		"with a newline at the end":  {"[{\"role\":\"user\",\"content\":\"1\",\"timestamp\":1}]\n", 1},
+		"truncated in the middle":    {`[{"role":"user","conte`, 0},
+		"not JSON at all":            {`hello`, 0},
+		"JSON, but not an array":     {`{"role":"user","content":"1"}`, 0},
+		"an array of something else": {`[1,2,3]`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("1"))
+			require.NoError(t, err)
+			require.NoError(t, w.redis.Set(ctx, key.String(), test.value, 0).Err())
+			found := w.load(t, 6, memory.Empty(key)) // no copy: a full read
+			require.Equal(t, test.want, found.Len())
+			_, err = w.Append(ctx, h, memory.Mark{Run: "s", Seq: 1, Turn: 6}, message("next")) // with the copy of before
+			require.NoError(t, err)
+			messages, err := w.load(t, 0, memory.Empty(key)).Messages(0)
+			require.NoError(t, err)
+			require.Len(t, messages, test.want+1)
+			require.Equal(t, "next", messages[test.want].Content)
+			if w.Counts.Damaged.Load() > 0 {
+				aside, err := w.redis.Keys(ctx, "{"+key.String()+"}:damaged:*").Result()
+				require.NoError(t, err)
+				require.Len(t, aside, 1)
+				require.Equal(t, test.value, w.redis.Get(ctx, aside[0]).Val(), "what was set aside is kept as it was")
+			}
+		})
+	}
+}
+
+func TestLookingChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.redis.Set(ctx, key.String(), `not json`, 0).Err())
+	_, err := w.Load(ctx, 0, memory.Empty(key))
+	require.ErrorIs(t, err, memory.ErrDamaged)
+	require.Equal(t, "not json", w.redis.Get(ctx, key.String()).Val())
+	require.EqualValues(t, 1, w.redis.DBSize(ctx).Val())
+}
+
+func TestWhatAbsenceMeans(t *testing.T) {
+	first := memory.Mark{Run: "r", Seq: 1, Turn: 5}
+	t.Run("deleted by hand: empty, the copy is dropped", func(t *testing.T) {
+		w := newWorld(t)
+		h, err := w.Append(ctx, memory.Empty(key), first, message("1"))
+		require.NoError(t, err)
+		require.NoError(t, w.redis.Del(ctx, key.String()).Err())
+		require.Zero(t, w.load(t, 6, h).Len())
+		require.Zero(t, w.load(t, 7, h).Len(), "a copy elsewhere does not bring it back")
+		require.EqualValues(t, 1, w.Counts.Deleted.Load())
+	})
+	t.Run("Redis lost everything: the copy is written back", func(t *testing.T) {
+		w := newWorld(t)
+		h, err := w.Append(ctx, memory.Empty(key), first, message("1"))
+		require.NoError(t, err)
+		require.NoError(t, w.redis.FlushAll(ctx).Err())
+		require.Equal(t, 1, w.load(t, 6, h).Len())
+		require.Equal(t, 1, w.load(t, 0, memory.Empty(key)).Len())
+		require.EqualValues(t, 1, w.Counts.Lost.Load())
+	})
+	t.Run("Redis lost everything and nobody has a copy: new", func(t *testing.T) {
+		w := newWorld(t)
+		require.Zero(t, w.load(t, 6, memory.Empty(key)).Len())
+	})
+	t.Run("Redis is away: an error", func(t *testing.T) {
+		server := redistest.Start(t)
+		store := redisstore.New(server.Client(), zerolog.Nop())
+		h, err := store.Append(ctx, memory.Empty(key), first, message("1"))
+		require.NoError(t, err)
+		server.Kill()
+		_, err = store.Load(ctx, 0, memory.Empty(key))
+		require.ErrorIs(t, err, memory.ErrUnavailable)
+		_, err = store.Append(ctx, h, memory.Mark{Run: "r", Seq: 2, Turn: 5}, message("2"))
+		require.ErrorIs(t, err, memory.ErrUnavailable)
+	})
+}
+
+func TestStoredFormat(t *testing.T) {
+	w := newWorld(t)
+	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "ABC", Seq: 2, Turn: 1763711157250}, message("1"))
+	require.NoError(t, err)
+	h, err = w.Append(ctx, h, memory.Mark{Run: "DEF", Seq: 4, Turn: 1763711157251}, message("2"))
+	require.NoError(t, err)
+	require.Equal(t, `[{"role":"user","content":"1","timestamp":1},{"role":"user","content":"2","timestamp":1}]`,
+		w.redis.Get(ctx, "subagent:analytic:12345").Val())
+	require.Equal(t, map[string]string{
+		"sum": h.Sum().String(), "len": "89", "count": "2", "turn": "1763711157251", "applied": "DEF=4 ABC=2",
+	}, w.redis.HGetAll(ctx, "{subagent:analytic:12345}:meta").Val())
+	require.Equal(t, []string{"s:analytic"}, w.redis.HKeys(ctx, "{chat_history:12345}:meta").Val(), "the index")
+}
+
+func TestAppliedRemembersTheLastRuns(t *testing.T) {
+	w := newWorld(t)
+	h := memory.Empty(key)
+	var err error
+	for i := range 40 {
+		h, err = w.Append(ctx, h, memory.Mark{Run: string(rune('a'+i%26)) + string(rune('A'+i/26)), Seq: 1, Turn: 5}, message("x"))
+		require.NoError(t, err)
+	}
+	again, err := w.Append(ctx, h, memory.Mark{Run: "iA", Seq: 1, Turn: 5}, message("x")) // the 32nd newest
+	require.NoError(t, err)
+	require.Equal(t, 40, again.Len())
+}
+
+func TestAFullHistoryRefusesAndStays(t *testing.T) {
+	w := newWorld(t)
+	h := memory.Empty(key)
+	big := message(string(make([]byte, 1<<20)))
+	var err error
+	for i := 0; err == nil; i++ {
+		require.Less(t, i, 100)
+		var grown *memory.History
+		if grown, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, big); err == nil {
+			h = grown
+		}
+	}
+	require.ErrorIs(t, err, memory.ErrFull)
+	require.LessOrEqual(t, h.Size(), memory.MaxHistory)
+	require.EqualValues(t, h.Size(), w.redis.StrLen(ctx, key.String()).Val())
+}
+
+func TestTrim(t *testing.T) {
+	w := newWorld(t)
+	h := memory.Empty(key)
+	var err error
+	for i := range 13 {
+		m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: "x"}
+		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, m.Encode())
+		require.NoError(t, err)
+		if i == 11 {
+			same, err := w.Trim(ctx, h, 5, 10)
+			require.NoError(t, err)
+			require.Same(t, h, same, "up to a quarter more is left")
+		}
+	}
+	short, err := w.Trim(ctx, h, 5, 10)
+	require.NoError(t, err)
+	require.Equal(t, 9, short.Len(), "ten, from the first user message on")
+	require.Equal(t, short.JSON(), w.load(t, 0, memory.Empty(key)).JSON())
+	again, err := w.Append(ctx, h, memory.Mark{Run: "r", Seq: 13, Turn: 5}, message("x"))
+	require.NoError(t, err)
+	require.Equal(t, 9, again.Len(), "what was applied before a trim is still a duplicate")
+	_, err = w.Trim(ctx, short, 4, 2)
+	require.ErrorIs(t, err, memory.ErrMoved)
+}
+
+func TestTurns(t *testing.T) {
+	w := newWorld(t)
+	first, err := w.Take(ctx, "12345", "one", "conversation", 60e9)
+	require.NoError(t, err)
+	require.Equal(t, "conversation", first.Conversation)
+	_, err = w.Take(ctx, "12345", "two", "other", 60e9)
+	var held *redisstore.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Positive(t, held.Left)
+
+	ok, err := w.Renew(ctx, "12345", "one", 60e9)
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = w.Renew(ctx, "12345", "two", 60e9)
+	require.NoError(t, err)
+	require.False(t, ok)
+
+	require.NoError(t, w.Release(ctx, "12345", "two"), "gives back nothing")
+	_, err = w.Take(ctx, "12345", "two", "other", 60e9)
+	require.ErrorAs(t, err, &held)
+	require.NoError(t, w.Release(ctx, "12345", "one"))
+
+	_, err = w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: first.Number}, message("1"))
+	require.NoError(t, err)
+	second, err := w.Take(ctx, "12345", "two", "other", 60e9)
+	require.NoError(t, err)
+	require.Greater(t, second.Number, first.Number)
+	require.Equal(t, "conversation", second.Conversation, "a chat keeps its conversation")
+	require.Equal(t, []memory.Agent{"analytic"}, second.Agents)
+}
+
+func TestScriptsAreLoadedAgain(t *testing.T) {
+	w := newWorld(t)
+	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("1"))
+	require.NoError(t, err)
+	require.NoError(t, w.redis.ScriptFlush(ctx).Err())
+	both, err := w.Load(ctx, 6, h, memory.Empty(memory.ChatKey("12345")))
+	require.NoError(t, err)
+	require.Same(t, h, both[0])
+	require.NoError(t, w.redis.ScriptFlush(ctx).Err())
+	_, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: 2, Turn: 6}, message("2"))
+	require.NoError(t, err)
+}
+
+func TestLists(t *testing.T) {
+	w := newWorld(t)
+	for i, k := range []memory.Key{memory.ChatKey("1"), memory.SubagentKey("b", "1"), memory.SubagentKey("a", "1"), memory.ChatKey("x:1"), memory.SubagentKey("a", "x:1")} {
+		_, err := w.Append(ctx, memory.Empty(k), memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, message("1"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.redis.Set(ctx, "subagent:foreign:1", `[{"role":"user","content":"x"}]`, 0).Err())
+	require.NoError(t, w.redis.Set(ctx, "chat_history:bad id", `[]`, 0).Err())
+
+	var chats []memory.Chat
+	for cursor := ""; ; {
+		some, next, err := w.Chats(ctx, cursor, 1)
+		require.NoError(t, err)
+		chats = append(chats, some...)
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	require.ElementsMatch(t, []memory.Chat{"1", "x:1"}, chats)
+
+	stored, err := w.Histories(ctx, "1")
+	require.NoError(t, err)
+	var keys []string
+	for _, s := range stored {
+		keys = append(keys, s.Key.String())
+	}
+	require.Equal(t, []string{"chat_history:1", "subagent:a:1", "subagent:b:1", "subagent:foreign:1"}, keys)
+}

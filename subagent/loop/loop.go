@@ -1,0 +1,234 @@
+// Package loop runs a model until it asks for no more tools. Subagents run on
+// it, and so does the master, whose tools are subagents.
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mneme/memory"
+)
+
+// Model answers one request; the parts of its answer come as they are written.
+// The sequence ends after its first error, and stops its call when ctx ends.
+type Model interface {
+	Generate(ctx context.Context, r Request) iter.Seq2[Delta, error]
+}
+
+// Request is one call of a model.
+type Request struct {
+	System       string
+	Messages     []memory.Message // valid for a model, see memory.Repair
+	Tools        []Spec
+	Conversation string // the gateway's conversation id; empty for none
+}
+
+// Delta is a part of an answer: a piece of text, or, once and complete, the tool
+// calls, or what the call used.
+type Delta struct {
+	Text  string
+	Calls []memory.ToolCall
+	Usage Usage
+}
+
+// Usage counts the tokens of model calls.
+type Usage struct {
+	InputTokens  int64
+	OutputTokens int64
+}
+
+// Spec presents a tool to a model.
+type Spec struct {
+	Name        string
+	Description string
+	Parameters  json.RawMessage // JSON schema of an object
+	// Parallel allows the calls of one answer to run at the same time. Without
+	// it they run in call order; different tools always run in parallel.
+	Parallel bool
+}
+
+// Tool is something a model may call.
+type Tool interface {
+	Spec() Spec
+	// Call runs it. An error becomes a result that the model reads; only the end
+	// of ctx ends the loop.
+	Call(ctx context.Context, call memory.ToolCall) (string, error)
+}
+
+// ErrModel is wrapped by every failure of a model call.
+var ErrModel = errors.New("the model call failed")
+
+// Loop is a model with its tools.
+type Loop struct {
+	Model        Model
+	System       string
+	Tools        []Tool
+	MaxSteps     int // model calls in one Run
+	Conversation string
+}
+
+// Observer is told what happens in a Run; an error from it ends the Run. Start
+// may be called from several goroutines, the others from the one that runs.
+type Observer interface {
+	Text(text string) error                                         // a piece of text, as it is written
+	Calls(content string, calls []memory.ToolCall) error            // an answer that calls tools
+	Start(call memory.ToolCall) error                               // a tool begins
+	Result(call memory.ToolCall, content string, failed bool) error // its result, in call order
+}
+
+// Result is how a loop ended.
+type Result struct {
+	Text      string // the last answer's text
+	Usage     Usage  // of all model calls
+	Exhausted bool   // the model still asked for tools at the last step
+}
+
+// Run calls the model, runs the tools it asks for and calls it again with the
+// results, until an answer has no calls or MaxSteps is reached. The Result is
+// filled as far as it came also when an error is returned.
+func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (Result, error) {
+	var r Result
+	specs := make([]Spec, len(l.Tools))
+	for i, t := range l.Tools {
+		specs[i] = t.Spec()
+	}
+	messages = append([]memory.Message(nil), messages...)
+	for range max(l.MaxSteps, 1) {
+		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation}, o, &r)
+		if err != nil || len(answer.ToolCalls) == 0 {
+			return r, err
+		}
+		if err := o.Calls(answer.Content, answer.ToolCalls); err != nil {
+			return r, err
+		}
+		results, err := l.callAll(ctx, answer.ToolCalls, o)
+		if err != nil {
+			return r, err
+		}
+		// Ids that a vendor uses again would tear the chain of the next request.
+		messages, _ = memory.Repair(append(append(messages, answer), results...))
+	}
+	r.Exhausted = true
+	return r, nil
+}
+
+// step is one model call.
+func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (memory.Message, error) {
+	answer := memory.Message{Role: memory.RoleAssistant}
+	var text strings.Builder
+	defer func() { r.Text = text.String() }()
+	for d, err := range l.Model.Generate(ctx, req) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return answer, context.Cause(ctx)
+			}
+			return answer, fmt.Errorf("%w: %w", ErrModel, err)
+		}
+		r.Usage.InputTokens += d.Usage.InputTokens
+		r.Usage.OutputTokens += d.Usage.OutputTokens
+		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
+		if d.Text != "" {
+			text.WriteString(d.Text)
+			if err := o.Text(d.Text); err != nil {
+				return answer, err
+			}
+		}
+	}
+	answer.Content = text.String()
+	if answer.Content == "" && len(answer.ToolCalls) == 0 {
+		return answer, fmt.Errorf("%w: the answer was empty", ErrModel)
+	}
+	return answer, nil
+}
+
+type outcome struct {
+	content string
+	failed  bool
+}
+
+// callAll runs the calls of one answer: one lane per tool, in call order inside a
+// lane. Results are observed in call order, whichever tool is done first.
+func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) ([]memory.Message, error) {
+	done := make([]chan outcome, len(calls)) // each receives once
+	lanes := map[string][]int{}
+	var order []string
+	for i, c := range calls {
+		done[i] = make(chan outcome, 1)
+		lane := c.Function.Name
+		if t := l.tool(lane); t == nil || t.Spec().Parallel {
+			lane = strconv.Itoa(i)
+		}
+		if lanes[lane] == nil {
+			order = append(order, lane)
+		}
+		lanes[lane] = append(lanes[lane], i)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait() // no tool outlives its step
+	defer cancel()
+	for _, lane := range order {
+		running.Go(func() {
+			for _, i := range lanes[lane] {
+				done[i] <- l.call(ctx, calls[i], o)
+			}
+		})
+	}
+	messages := make([]memory.Message, len(calls))
+	for i, c := range calls {
+		result := <-done[i]
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := o.Result(c, result.content, result.failed); err != nil {
+			return nil, err
+		}
+		messages[i] = memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name, Content: result.content}
+	}
+	return messages, nil
+}
+
+func (l Loop) call(ctx context.Context, c memory.ToolCall, o Observer) outcome {
+	t := l.tool(c.Function.Name)
+	if t == nil {
+		return outcome{fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), true}
+	}
+	if ctx.Err() != nil {
+		return outcome{failed: true}
+	}
+	if err := o.Start(c); err != nil {
+		return outcome{fmt.Sprintf("(error: %v)", err), true}
+	}
+	content, err := t.Call(ctx, c)
+	if err != nil {
+		return outcome{fmt.Sprintf("(error: %v)", err), true}
+	}
+	return outcome{Cut(content), false}
+}
+
+func (l Loop) tool(name string) Tool {
+	for _, t := range l.Tools {
+		if t.Spec().Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// cutMark stands where a long tool result was cut.
+const cutMark = "\n… (cut: the result was longer than 256 KiB)"
+
+// Cut shortens a tool result to memory.MaxToolResult bytes, at a character, with
+// a mark at the end.
+func Cut(s string) string {
+	if len(s) <= memory.MaxToolResult {
+		return s
+	}
+	return strings.ToValidUTF8(s[:memory.MaxToolResult-len(cutMark)], "") + cutMark
+}

@@ -1,0 +1,141 @@
+// Package subagent runs one subagent on one task: a model with a prompt, tools
+// and the history of what it was told in this chat. What happens is told as
+// events; the subagent itself keeps nothing.
+package subagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent/loop"
+)
+
+// ErrStopped is the cause of a context that ended because the user asked for it.
+var ErrStopped = errors.New("stopped by the user")
+
+// Kit is what a subagent works with during one run of a chat.
+type Kit struct {
+	Tools []loop.Tool
+	// Cite names the passages that the markers in a response stand for; nil for
+	// a kit without passages.
+	Cite func(response string) []event.Citation
+}
+
+// Subagent is one configured subagent.
+type Subagent struct {
+	Name        memory.Agent
+	Description string // tells the master's model what to delegate here
+	System      string
+	Model       loop.Model
+	MaxSteps    int        // model calls for one task
+	Calls       string     // event.Serial or event.Isolated
+	Kit         func() Kit // called once per run; nil for no tools
+}
+
+// Task is one delegation.
+type Task struct {
+	Text         string
+	Conversation string // the gateway's id; empty for none
+	// History gives the subagent's messages up to now; it is asked after the
+	// delegation is recorded. An isolated subagent is shown the task alone.
+	History func() []memory.Message
+}
+
+// Answer is how a delegation ended.
+type Answer struct {
+	Response  string // never empty
+	Status    string // event.Completed, Failed, Stopped or MaxSteps
+	Citations []event.Citation
+	Usage     event.Usage
+	Err       error // why, unless Status is Completed or MaxSteps
+}
+
+// Run does the task and emits exactly one delegation and one completion around
+// what happens; emit is called from one goroutine at a time. The error is
+// emit's: without it the task has an Answer, be it that it failed.
+func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Answer, error) {
+	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls}); err != nil {
+		return Answer{}, err
+	}
+	messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
+	if s.Calls != event.Isolated {
+		messages, _ = memory.Repair(task.History())
+	}
+	l := loop.Loop{Model: s.Model, System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
+	result, err := l.Run(ctx, messages, teller(emit))
+	answer := conclude(ctx, result, err)
+	if kit.Cite != nil && answer.Status == event.Completed {
+		answer.Citations = kit.Cite(answer.Response)
+	}
+	if answer.Status == event.Failed {
+		if err := emit(Describe(answer.Err)); err != nil {
+			return answer, err
+		}
+	}
+	return answer, emit(&event.Completion{
+		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Usage: answer.Usage,
+	})
+}
+
+func conclude(ctx context.Context, r loop.Result, err error) Answer {
+	a := Answer{Response: r.Text, Status: event.Completed, Usage: event.Usage(r.Usage), Err: err}
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), ErrStopped):
+		a.Status = event.Stopped
+		a.Response = "(no answer: stopped)"
+	case err != nil:
+		a.Status = event.Failed
+		a.Response = fmt.Sprintf("(no answer: %s)", Describe(err).Code)
+	case r.Exhausted:
+		a.Status = event.MaxSteps
+		if r.Text == "" {
+			a.Response = "(no answer: max_steps)"
+		}
+	}
+	return a
+}
+
+// Describe says an error in the words that users and models are shown. Errors
+// that know better offer Describe() (code, message string, retryable bool).
+func Describe(err error) *event.Error {
+	var known interface {
+		Describe() (code, message string, retryable bool)
+	}
+	switch {
+	case errors.As(err, &known):
+		code, message, retryable := known.Describe()
+		return &event.Error{Code: code, Message: message, Retryable: retryable}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &event.Error{Code: "run_timeout", Message: "The run took longer than is allowed.", Retryable: true}
+	case errors.Is(err, loop.ErrModel):
+		return &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true}
+	}
+	return &event.Error{Code: "internal", Message: "Something went wrong inside; the log says what.", Retryable: false}
+}
+
+// teller tells a loop's progress as the events of a delegation.
+type teller func(event.Payload) error
+
+func (t teller) Text(text string) error { return t(&event.SubagentDelta{Text: text}) }
+
+func (t teller) Calls(content string, calls []memory.ToolCall) error {
+	return t(&event.AssistantWithTools{Content: content, ToolCalls: calls})
+}
+
+func (t teller) Start(call memory.ToolCall) error {
+	return t(&event.ToolProgress{Tool: call.Function.Name, Status: "running", Detail: call.Function.Arguments})
+}
+
+func (t teller) Result(call memory.ToolCall, content string, failed bool) error {
+	progress := &event.ToolProgress{Tool: call.Function.Name, Status: "done"}
+	if failed {
+		progress.Status, progress.Detail = "failed", content
+	}
+	if err := t(progress); err != nil {
+		return err
+	}
+	return t(&event.ToolResult{ToolCallID: call.ID, Name: call.Function.Name, Content: content})
+}
