@@ -242,3 +242,6 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 func (s *Store) damagedKey(k memory.Key) string {
 	return "{" + k.String() + "}:damaged:" + strconv.FormatInt(s.now().UnixMilli(), 10)
 }
+
+// Ping asks whether Redis answers.
+func (s *Store) Ping(ctx context.Context) error { return unavailable(s.redis.Ping(ctx).Err()) }

@@ -140,6 +140,9 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 			}
 		}
 	}
+	if ctx.Err() != nil { // a model may end quietly when it is told to
+		return answer, context.Cause(ctx)
+	}
 	answer.Content = text.String()
 	if answer.Content == "" && len(answer.ToolCalls) == 0 {
 		return answer, fmt.Errorf("%w: the answer was empty", ErrModel)

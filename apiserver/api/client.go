@@ -1,0 +1,141 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"mneme/memory"
+)
+
+// Errors of a Client beside *Problem, which is an answer of the server.
+var (
+	// ErrUnreachable: no answer came. Every call may be repeated.
+	ErrUnreachable = errors.New("the apiserver cannot be reached")
+	// ErrCut: an event stream broke off while its run was not over; ask again for
+	// the events after the last one received.
+	ErrCut = errors.New("the event stream was cut")
+)
+
+const (
+	// callTimeout bounds every call but Events; DeleteChat waits for runs to end.
+	callTimeout = time.Minute
+	// maxAnswer bounds an answer's body, in bytes.
+	maxAnswer = 4 << 20
+)
+
+// Client talks to one apiserver. Safe for concurrent use.
+type Client struct {
+	base string
+	http *http.Client
+	// Idle is how long an event stream may be silent before it counts as cut; it
+	// must be longer than the server's heartbeat. Set it before the first call.
+	Idle time.Duration
+}
+
+// NewClient makes a client of the apiserver at base, such as
+// http://127.0.0.1:8081. A nil h stands for one of its own; an h with a Timeout
+// would cut event streams.
+func NewClient(base string, h *http.Client) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("the apiserver's address must be a URL such as http://127.0.0.1:8081, not %q", base)
+	}
+	if h == nil {
+		h = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	}
+	return &Client{base: strings.TrimRight(base, "/"), http: h, Idle: 45 * time.Second}, nil
+}
+
+// At is the client of the process that an events URL names: a run can be stopped
+// and finished only where it is.
+func (c *Client) At(events string) (*Client, error) {
+	u, err := url.Parse(events)
+	if err != nil {
+		return nil, fmt.Errorf("an events URL: %w", err)
+	}
+	base, _, _ := strings.Cut(u.Path, "/v1/runs/")
+	at, err := NewClient(u.Scheme+"://"+u.Host+base, c.http)
+	if err != nil {
+		return nil, err
+	}
+	at.Idle = c.Idle
+	return at, nil
+}
+
+// Close closes connections that are not in use.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// PostRun starts a run, or finds the one that already has this id.
+func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error) {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(r); err != nil {
+		return RunAccepted{}, fmt.Errorf("encoding run %s: %w", r.RunID, err)
+	}
+	var accepted RunAccepted
+	err := c.call(ctx, http.MethodPost, "/v1/runs", &body, &accepted)
+	return accepted, err
+}
+
+// Stop ends a run as its user's wish. A run that is over stays as it is.
+func (c *Client) Stop(ctx context.Context, run string) error {
+	return c.call(ctx, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/stop", nil, nil)
+}
+
+// Done says that the run's events are stored and need not be kept.
+func (c *Client) Done(ctx context.Context, run string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/runs/"+url.PathEscape(run), nil, nil)
+}
+
+// DeleteChat stops the chat's runs and drops their events; after it nothing of
+// the chat is left there.
+func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
+	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(string(chat)), nil, nil)
+}
+
+// Subagents lists the subagents there are.
+func (c *Client) Subagents(ctx context.Context) ([]SubagentInfo, error) {
+	var list SubagentList
+	err := c.call(ctx, http.MethodGet, "/v1/subagents", nil, &list)
+	return list.Subagents, err
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return ReadProblem(resp)
+	}
+	if into == nil {
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%w: reading the answer of %s %s: %w", ErrUnreachable, method, path, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("the answer of %s %s: %w", method, path, err)
+	}
+	return nil
+}

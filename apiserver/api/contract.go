@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"mneme/memory"
+)
+
+// RunRequest asks for one run. Contexts are stored messages, passed on as they are.
+type RunRequest struct {
+	RunID            string                             `json:"run_id"` // 1–64 of A-Z a-z 0-9 _ -
+	Message          string                             `json:"message"`
+	ChatID           memory.Chat                        `json:"chat_id"`
+	Context          []json.RawMessage                  `json:"context"`           // the chat's window, without Message
+	SubagentContexts map[memory.Agent][]json.RawMessage `json:"subagent_contexts"` // the subagents' windows
+	AgentVersion     string                             `json:"agent_version"`     // empty for the master
+	ConversationID   string                             `json:"conversation_id,omitempty"`
+}
+
+// Validate says what is wrong with the request, as a *Problem.
+func (r RunRequest) Validate() error {
+	if !ValidRunID(r.RunID) {
+		return badRequest("run_id must be 1 to 64 characters of A-Z a-z 0-9 _ -.")
+	}
+	if _, err := memory.ParseChat(string(r.ChatID)); err != nil {
+		return BadRequest(fmt.Errorf("bad chat_id: %w", err))
+	}
+	if strings.TrimSpace(r.Message) == "" {
+		return badRequest("message is empty: say what the run is to answer.")
+	}
+	if len(r.Message) > memory.MaxMessage {
+		return tooLarge(fmt.Sprintf("message has %d bytes, at most %d are taken.", len(r.Message), memory.MaxMessage))
+	}
+	for name := range r.SubagentContexts {
+		if _, err := memory.ParseAgent(string(name)); err != nil {
+			return BadRequest(fmt.Errorf("bad subagent_contexts: %w", err))
+		}
+	}
+	if len(r.ConversationID) > maxConversation || strings.ContainsFunc(r.ConversationID, notVisible) {
+		return badRequest(fmt.Sprintf("conversation_id must be at most %d visible ASCII characters: it travels in a header.", maxConversation))
+	}
+	return nil
+}
+
+const maxConversation = 256
+
+func notVisible(c rune) bool { return c <= ' ' || c > '~' }
+
+// ValidRunID says whether a run may have this id.
+func ValidRunID(id string) bool {
+	return len(id) >= 1 && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool {
+		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	})
+}
+
+// RunAccepted answers a RunRequest. Events is an absolute URL of the very process
+// that holds the run.
+type RunAccepted struct {
+	RunID  string `json:"run_id"`
+	Events string `json:"events"`
+}
+
+// SubagentInfo describes one subagent that the apiserver has.
+type SubagentInfo struct {
+	Name        memory.Agent `json:"name"`
+	Description string       `json:"description"`
+	Calls       string       `json:"calls"` // event.Serial or event.Isolated
+}
+
+// SubagentList is the answer to GET /v1/subagents.
+type SubagentList struct {
+	Subagents []SubagentInfo `json:"subagents"`
+}

@@ -1,0 +1,284 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"mneme/memory/event"
+)
+
+// MaxEvent is the largest event that a log takes and a client reads, in bytes of
+// its JSON.
+const MaxEvent = 16 << 20
+
+// Errors of Log.Append.
+var (
+	// ErrLogFull: the event does not fit; the producer must end the run.
+	ErrLogFull = errors.New("the run's event log is full")
+	// ErrOrder: the event is not the next one of this run.
+	ErrOrder = errors.New("the event is out of order")
+	// ErrOver: the run has ended; nothing can follow.
+	ErrOver = errors.New("the run is over")
+)
+
+// Limits bound a Log. Zero fields take the defaults: 24,000 events, 64 MiB.
+type Limits struct {
+	Events int
+	Bytes  int // of the events' JSON
+}
+
+// Log holds one run's events, from the first on, for any number of readers. A
+// reader goes at its own pace and never delays Append or another reader. Safe for
+// concurrent use.
+type Log struct {
+	run    string
+	limits Limits
+
+	mu      sync.Mutex // guards the rest
+	entries []entry    // entries[i] is event i+1; nil once dropped
+	last    int64
+	bytes   int
+	open    []event.Head  // delegations without a completion, in their order
+	outcome string        // of run_finished; empty until then
+	aborted *Problem      // why no event will follow although the run is not over
+	dropped bool          //
+	changed chan struct{} // closed at the next change; nil while nobody waits
+}
+
+// entry is an event as it is sent. Readers share the bytes and never change them.
+type entry struct {
+	role string
+	line []byte
+}
+
+// NewLog is the empty log of a run.
+func NewLog(run string, limits Limits) *Log {
+	if limits.Events == 0 {
+		limits.Events = 24_000
+	}
+	if limits.Bytes == 0 {
+		limits.Bytes = 64 << 20
+	}
+	return &Log{run: run, limits: limits}
+}
+
+// Append adds the next event: Seq must be Last()+1. It does not wait. An event
+// over the limits is refused with ErrLogFull, except the one that ends the run.
+func (l *Log) Append(e event.Event) error {
+	en, err := newEntry(e)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.outcome != "" || l.aborted != nil || l.dropped:
+		return fmt.Errorf("event %d of run %s: %w", e.Seq, e.RunID, ErrOver)
+	case e.RunID != l.run || e.Seq != l.last+1:
+		return fmt.Errorf("event %d of run %s after event %d of run %s: %w", e.Seq, e.RunID, l.last, l.run, ErrOrder)
+	case len(en.line) > MaxEvent, !e.Terminal() && (len(l.entries) >= l.limits.Events || l.bytes+len(en.line) > l.limits.Bytes):
+		return fmt.Errorf("event %d of run %s, %d bytes: %w", e.Seq, e.RunID, len(en.line), ErrLogFull)
+	}
+	l.add(e, en)
+	return nil
+}
+
+// newEntry encodes an event. Only one of an unknown kind, kept as it came, can
+// hold line ends, which would break its frame.
+func newEntry(e event.Event) (entry, error) {
+	en := entry{e.Role(), e.Encode()}
+	if strings.ContainsAny(en.role, "\r\n") {
+		return entry{}, fmt.Errorf("an event's role is one line, not %q", en.role)
+	}
+	if bytes.ContainsAny(en.line, "\r\n") {
+		var line bytes.Buffer
+		if err := json.Compact(&line, en.line); err != nil {
+			return entry{}, fmt.Errorf("a %s event: %w", en.role, err)
+		}
+		en.line = line.Bytes()
+	}
+	return en, nil
+}
+
+func (l *Log) add(e event.Event, en entry) {
+	l.entries = append(l.entries, en)
+	l.bytes += len(en.line)
+	l.last = e.Seq
+	switch p := e.Payload.(type) {
+	case *event.Delegation:
+		l.open = append(l.open, e.Head)
+	case *event.Completion:
+		for i, head := range l.open {
+			if head.CallID == e.CallID {
+				l.open = append(l.open[:i], l.open[i+1:]...)
+				break
+			}
+		}
+	case *event.RunFinished:
+		l.outcome = p.Outcome
+		if l.outcome == "" {
+			l.outcome = event.Failed
+		}
+	}
+	l.wake()
+}
+
+func (l *Log) wake() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// Closing gives the events that would bring the run to its end now, as failed: a
+// completion for every delegation that has none, the cause, and run_finished.
+// None if the run is over.
+func (l *Log) Closing(cause event.Error, now time.Time) []event.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closing(cause, now)
+}
+
+func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
+	if l.outcome != "" {
+		return nil
+	}
+	var events []event.Event
+	add := func(of event.Head, p event.Payload) {
+		events = append(events, event.Event{Payload: p, Head: event.Head{
+			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: of.Subagent, CallID: of.CallID,
+		}})
+	}
+	for _, head := range l.open {
+		add(head, &event.Completion{Response: fmt.Sprintf("(no answer: %s)", cause.Code), Status: event.Failed})
+	}
+	add(event.Head{}, &cause)
+	add(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	return events
+}
+
+// End appends what Closing gives, whatever the limits, and says whether there was
+// anything to append. From then on Append refuses.
+func (l *Log) End(cause event.Error, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.aborted != nil || l.dropped {
+		return false
+	}
+	events := l.closing(cause, now)
+	for _, e := range events {
+		l.add(e, entry{e.Role(), e.Encode()})
+	}
+	return len(events) > 0
+}
+
+// Abort ends the log without the run's end: readers get what is there, then p.
+// It does nothing to a run that is over.
+func (l *Log) Abort(p *Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.outcome == "" && l.aborted == nil {
+		l.aborted = p
+		l.wake()
+	}
+}
+
+// Drop lets go of the events; readers that still want some get ErrGone.
+func (l *Log) Drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries, l.bytes, l.dropped = nil, 0, true
+	l.wake()
+}
+
+// Last is the number of the last event, 0 before the first.
+func (l *Log) Last() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Size is the number of bytes held.
+func (l *Log) Size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// Done says whether run_finished is in the log.
+func (l *Log) Done() bool { return l.Outcome() != "" }
+
+// Outcome is that of run_finished, empty until then.
+func (l *Log) Outcome() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.outcome
+}
+
+// Follow gives the events after a number (0 for all), then those to come, until
+// run_finished or the end of ctx. An error is the last thing it yields: ErrGone,
+// ErrPosition, the problem of Abort, or the cause of ctx's end.
+func (l *Log) Follow(ctx context.Context, after int64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for seq := after; ; seq++ {
+			en, err := l.wait(ctx, seq)
+			if err == io.EOF {
+				return
+			}
+			var e event.Event
+			if err == nil {
+				e, err = event.Decode(en.line)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// wait is next, once there is one.
+func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
+	for ctx.Err() == nil {
+		en, changed, err := l.next(after)
+		if changed == nil {
+			return en, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return entry{}, context.Cause(ctx)
+}
+
+// next gives the entry after a number. If there may be one later, it gives a
+// channel that is closed when it is time to look again. io.EOF: the run is over
+// and nothing follows.
+func (l *Log) next(after int64) (entry, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case after < 0 || after > l.last:
+		return entry{}, nil, ErrPosition
+	case after == l.last && l.outcome != "":
+		return entry{}, nil, io.EOF
+	case l.dropped:
+		return entry{}, nil, ErrGone
+	case after < l.last:
+		return l.entries[after], nil, nil
+	case l.aborted != nil:
+		return entry{}, nil, l.aborted
+	}
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return entry{}, l.changed, nil
+}

@@ -1,0 +1,180 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+)
+
+func TestLogTakesOnlyTheNextEvent(t *testing.T) {
+	log := logOf(t, delta(1, "a"))
+	require.ErrorIs(t, log.Append(delta(1, "a")), api.ErrOrder)
+	require.ErrorIs(t, log.Append(delta(3, "c")), api.ErrOrder)
+	other := delta(2, "b")
+	other.RunID = "r2"
+	require.ErrorIs(t, log.Append(other), api.ErrOrder)
+	require.NoError(t, log.Append(finished(2)))
+	require.ErrorIs(t, log.Append(delta(3, "c")), api.ErrOver)
+	require.EqualValues(t, 2, log.Last())
+	require.Equal(t, event.Completed, log.Outcome())
+}
+
+func TestLogIsBoundedAndAlwaysTakesTheEnd(t *testing.T) {
+	for name, limits := range map[string]api.Limits{
+		"by count": {Events: 1},
+		"by bytes": {Bytes: len(delta(1, "a").Encode()) + 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := api.NewLog(runID, limits)
+			require.NoError(t, log.Append(delta(1, "a")))
+			require.ErrorIs(t, log.Append(delta(2, "b")), api.ErrLogFull)
+			require.EqualValues(t, 1, log.Last())
+			require.NoError(t, log.Append(finished(2)))
+			require.True(t, log.Done())
+		})
+	}
+	huge := delta(1, strings.Repeat("x", api.MaxEvent))
+	require.ErrorIs(t, api.NewLog(runID, api.Limits{}).Append(huge), api.ErrLogFull)
+}
+
+func TestLogRefusesARoleThatWouldBreakItsFrame(t *testing.T) {
+	e, err := event.Decode([]byte(`{"role":"x\ndata: {}","run_id":"r1","seq":1}`))
+	require.NoError(t, err)
+	require.Error(t, api.NewLog(runID, api.Limits{}).Append(e))
+}
+
+func TestFollowRefusesPositionsThatNeverWere(t *testing.T) {
+	log := logOf(t, delta(1, "a"), delta(2, "b"))
+	for _, after := range []int64{-1, 3, 1 << 62} {
+		for _, err := range log.Follow(t.Context(), after) {
+			require.ErrorIs(t, err, api.ErrPosition)
+		}
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	log := logOf(t, delta(1, "a"))
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var last error
+	for e, err := range log.Follow(ctx, 0) {
+		if last = err; err == nil {
+			require.EqualValues(t, 1, e.Seq)
+			cancel(why)
+		}
+	}
+	require.ErrorIs(t, last, why)
+}
+
+func TestDroppedEventsAreGoneButTheEndIsKnown(t *testing.T) {
+	log := logOf(t, delta(1, "a"), finished(2))
+	log.Drop()
+	require.Zero(t, log.Size())
+	for _, err := range log.Follow(t.Context(), 1) {
+		require.ErrorIs(t, err, api.ErrGone)
+	}
+	for range log.Follow(t.Context(), 2) {
+		t.Fatal("nothing is new to who has everything")
+	}
+}
+
+func TestAbortGivesWhatIsThereAndThenItsProblem(t *testing.T) {
+	log := logOf(t, delta(1, "a"))
+	moved := &api.Problem{Code: "turn_moved", Message: "Another turn has begun.", Retryable: true}
+	var seqs []int64
+	var last error
+	for e, err := range log.Follow(t.Context(), 0) {
+		if err != nil {
+			last = err
+			break
+		}
+		seqs = append(seqs, e.Seq)
+		log.Abort(moved)
+	}
+	require.Equal(t, []int64{1}, seqs)
+	require.ErrorIs(t, last, moved)
+	require.ErrorIs(t, log.Append(delta(2, "b")), api.ErrOver)
+	require.False(t, log.Done())
+}
+
+func TestEndCompletesEveryOpenDelegation(t *testing.T) {
+	call := func(seq int64, id string, p event.Payload) event.Event {
+		e := at(seq, p)
+		e.Subagent, e.CallID = "analytic", id
+		return e
+	}
+	log := api.NewLog(runID, api.Limits{Events: 4}) // full: the end must fit all the same
+	for _, e := range []event.Event{
+		at(1, &event.RunStarted{ChatID: "1", Message: "hi"}),
+		call(2, "c1", &event.Delegation{Task: "a", Calls: event.Serial}),
+		call(3, "c2", &event.Delegation{Task: "b", Calls: event.Serial}),
+		call(4, "c1", &event.Completion{Response: "done", Status: event.Completed}),
+	} {
+		require.NoError(t, log.Append(e))
+	}
+	cause := event.Error{Code: "internal", Message: "It broke."}
+	planned := log.Closing(cause, time.Unix(10, 0))
+	require.True(t, log.End(cause, time.Unix(10, 0)))
+	require.False(t, log.End(cause, time.Unix(11, 0)), "an end is written once")
+
+	var got []event.Event
+	for e, err := range log.Follow(t.Context(), 4) {
+		require.NoError(t, err)
+		got = append(got, e)
+	}
+	require.Equal(t, planned, got)
+	require.Equal(t, []event.Event{
+		{Head: event.Head{RunID: runID, Seq: 5, TS: 10, Subagent: "analytic", CallID: "c2"},
+			Payload: &event.Completion{Response: "(no answer: internal)", Status: event.Failed}},
+		{Head: event.Head{RunID: runID, Seq: 6, TS: 10}, Payload: &cause},
+		{Head: event.Head{RunID: runID, Seq: 7, TS: 10}, Payload: &event.RunFinished{Outcome: event.Failed}},
+	}, got)
+}
+
+// However appends and readers interleave, a reader gets exactly what it misses.
+func TestFollowGivesExactlyTheMissingEvents(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.Int64Range(1, 40).Draw(t, "events")
+		before := rapid.Int64Range(0, total).Draw(t, "already there")
+		readers := rapid.SliceOfN(rapid.Int64Range(0, before), 1, 5).Draw(t, "readers' positions")
+		log := api.NewLog(runID, api.Limits{})
+		add := func(seq int64) {
+			e := delta(seq, "x")
+			if seq == total {
+				e = finished(seq)
+			}
+			if err := log.Append(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for seq := int64(1); seq <= before; seq++ {
+			add(seq)
+		}
+		got := make([][]int64, len(readers))
+		var reading sync.WaitGroup
+		for i, after := range readers {
+			reading.Go(func() {
+				for e := range log.Follow(context.Background(), after) {
+					got[i] = append(got[i], e.Seq)
+				}
+			})
+		}
+		for seq := before + 1; seq <= total; seq++ {
+			add(seq)
+		}
+		reading.Wait()
+		for i, after := range readers {
+			require.Equal(t, from(after+1, total), got[i])
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"mneme/memory"
+)
+
+// Problem is the error body of every HTTP answer, {"error":{…}}, and the error
+// that a client makes of it. Two Problems are the same error (errors.Is) if they
+// have the same code.
+type Problem struct {
+	Status     int           `json:"-"` // HTTP status
+	Code       string        `json:"code"`
+	Message    string        `json:"message"` // one sentence that says what to do
+	Retryable  bool          `json:"retryable"`
+	RetryAfter time.Duration `json:"-"` // sent as Retry-After in whole seconds; 0 for none
+}
+
+// Problems about a run's events; test with errors.Is.
+var (
+	// ErrUnknownRun: no run has this id here, or it was forgotten long ago.
+	ErrUnknownRun = &Problem{Status: http.StatusNotFound, Code: "unknown_run", Message: "There is no run with this id."}
+	// ErrGone: the events asked for are no longer kept.
+	ErrGone = &Problem{Status: http.StatusGone, Code: "events_gone", Message: "The events of this run are gone: read the chat's history instead."}
+	// ErrPosition: the run never had an event with this number.
+	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
+)
+
+// Error is the sentence with its code.
+func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Message, p.Code) }
+
+// Is compares codes.
+func (p *Problem) Is(target error) bool {
+	q, ok := target.(*Problem)
+	return ok && p.Code == q.Code
+}
+
+// BadRequest is the Problem of an input that err says is wrong.
+func BadRequest(err error) *Problem {
+	text := strings.Replace(err.Error(), memory.ErrBadName.Error()+": ", "", 1) // says nothing to a user
+	return badRequest(strings.ToUpper(text[:1]) + text[1:] + ".")
+}
+
+func badRequest(message string) *Problem {
+	return &Problem{Status: http.StatusBadRequest, Code: "bad_request", Message: message}
+}
+
+func tooLarge(message string) *Problem {
+	return &Problem{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: message}
+}
+
+type problemBody struct {
+	Error *Problem `json:"error"`
+}
+
+// WriteProblem answers with p.
+func WriteProblem(w http.ResponseWriter, p *Problem) {
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+	}
+	WriteJSON(w, p.Status, problemBody{p})
+}
+
+// WriteJSON answers with v, without HTML escaping. v must be encodable.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // the client is gone; there is nobody to tell
+}
+
+// maxProblem bounds what is read of an error answer, in bytes.
+const maxProblem = 64 << 10
+
+// ReadProblem makes an error of a refusing answer. A body that is no Problem,
+// such as a load balancer's page, becomes one from the status alone. It leaves
+// closing the body to the caller.
+func ReadProblem(resp *http.Response) *Problem {
+	var body problemBody
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // what arrived decides
+	if json.Unmarshal(raw, &body) != nil || body.Error == nil || body.Error.Code == "" {
+		body.Error = &Problem{
+			Code:      "http_" + strconv.Itoa(resp.StatusCode),
+			Message:   fmt.Sprintf("The server answered %s.", resp.Status),
+			Retryable: resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests,
+		}
+	}
+	body.Error.Status = resp.StatusCode
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		body.Error.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return body.Error
+}
+
+// DecodeBody reads a JSON body of at most limit bytes into v. What is wrong with
+// it comes back as a *Problem: 413 over the limit, 415 for another media type,
+// 400 with a sentence that names the field for the rest. Unknown fields are let
+// through, so that a newer caller can talk to an older server.
+func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
+		return &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
+			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var over *http.MaxBytesError
+	if errors.As(err, &over) {
+		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	}
+	if err != nil {
+		return badRequest("The body ended before it was complete.")
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return badRequest("The body is empty: send a JSON object.")
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// takesAsJSON lets pass what curl -d sends without being told: a form.
+func takesAsJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (kind == "application/json" || kind == "application/x-www-form-urlencoded" ||
+		strings.HasSuffix(kind, "+json") || kind == "text/plain")
+}
+
+// explain says a decoding error in words for whoever wrote the body.
+func explain(err error) *Problem {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return badRequest(fmt.Sprintf("The body is not valid JSON: %v, at byte %d.", syntax, syntax.Offset))
+	case errors.As(err, &kind) && kind.Field == "":
+		return badRequest(fmt.Sprintf("The body must be a JSON object, not %s.", article(kind.Value)))
+	case errors.As(err, &kind):
+		return badRequest(fmt.Sprintf("%s must be %s, not %s, at byte %d.", kind.Field, jsonName(kind.Type.Kind()), article(kind.Value), kind.Offset))
+	}
+	return BadRequest(err)
+}
+
+// jsonName says in JSON's words what a Go type takes.
+func jsonName(kind reflect.Kind) string {
+	switch kind {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "a number that fits its field"
+}
+
+func article(value string) string {
+	switch {
+	case value == "array" || value == "object":
+		return "an " + value
+	case value == "string":
+		return "a string"
+	case strings.HasPrefix(value, "number"): // followed by its digits
+		return "a number"
+	}
+	return value
+}

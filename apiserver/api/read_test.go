@@ -1,0 +1,153 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/memory/event"
+)
+
+// stream answers every request with these bytes, then lets the handler act.
+func stream(t *testing.T, body string, then func(http.ResponseWriter, *http.Request)) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, body)
+		w.(http.Flusher).Flush()
+		if then != nil {
+			then(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func frame(e event.Event) string {
+	return fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Encode())
+}
+
+func TestAStreamThatEndsBeforeTheRunIsCut(t *testing.T) {
+	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	torn := strings.TrimSuffix(frame(delta(2, "b")), "\n\n")
+	for _, c := range []struct {
+		name, body string
+		then       func(http.ResponseWriter, *http.Request)
+		seqs       []int64
+	}{
+		{"cleanly", frame(delta(1, "a")), nil, []int64{1}},
+		{"by a hang-up", frame(delta(1, "a")), hangUp, []int64{1}},
+		{"inside a frame", frame(delta(1, "a")) + torn[:len(torn)-10], nil, []int64{1}},
+		{"at the end of a frame's data", frame(delta(1, "a")) + torn, nil, []int64{1}},
+		{"inside a frame by a hang-up", frame(delta(1, "a")) + torn, hangUp, []int64{1}},
+		{"with nothing sent", "", nil, nil},
+		{"with a gap", frame(delta(1, "a")) + frame(delta(3, "c")), nil, []int64{1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := stream(t, c.body, c.then)
+			seqs, err := read(t.Context(), client(t, url), url, 0)
+			require.ErrorIs(t, err, api.ErrCut)
+			require.Equal(t, c.seqs, seqs)
+		})
+	}
+}
+
+func TestReadingSkipsWhatItHasAndWhatIsNoEvent(t *testing.T) {
+	body := ": hello\n\n" + frame(delta(1, "a")) + "retry: 5\n\n" + frame(delta(2, "b")) +
+		strings.ReplaceAll(frame(delta(3, "c")), "\n", "\r\n") +
+		"id: 4\ndata: {\"role\":\"newer\",\"run_id\":\"r1\",\ndata: \"seq\":4}\n\n" + frame(finished(5))
+	url := stream(t, body, nil)
+	seqs, err := read(t.Context(), client(t, url), url, 1)
+	require.NoError(t, err)
+	require.Equal(t, from(2, 5), seqs)
+}
+
+func TestASilentStreamCountsAsCut(t *testing.T) {
+	url := stream(t, frame(delta(1, "a")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c := client(t, url)
+	c.Idle = 100 * time.Millisecond
+	seqs, err := read(t.Context(), c, url, 0)
+	require.ErrorIs(t, err, api.ErrCut)
+	require.Equal(t, []int64{1}, seqs)
+}
+
+func TestTheCallersContextEndsReadingWithItsCause(t *testing.T) {
+	url := stream(t, frame(delta(1, "a")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("enough")
+	var last error
+	for _, err := range client(t, url).Events(ctx, url, 0) {
+		if last = err; err == nil {
+			cancel(why)
+		}
+	}
+	require.ErrorIs(t, last, why)
+}
+
+func TestAnswersThatAreNoStream(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		{"a problem", func(w http.ResponseWriter, _ *http.Request) { api.WriteProblem(w, api.ErrGone) }, "(events_gone)"},
+		{"a page of a load balancer", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", 502) }, "(http_502)"},
+		{"something else", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "instead of an event stream"},
+		{"an event that is none", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "id: 1\ndata: hello\n\n")
+		}, "reading an event"},
+		{"an event over the limit", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "id: 1\ndata: %s\n\n", strings.Repeat("x", api.MaxEvent+8<<10))
+		}, "larger than"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewServer(c.answer)
+			defer server.Close()
+			_, err := read(t.Context(), client(t, server.URL), server.URL, 0)
+			require.ErrorContains(t, err, c.want)
+			require.NotErrorIs(t, err, api.ErrCut, "asking again would not help")
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	c := client(t, server.URL)
+	_, err := read(t.Context(), c, server.URL, 0)
+	require.ErrorIs(t, err, api.ErrUnreachable)
+	require.ErrorIs(t, c.Stop(t.Context(), "r1"), api.ErrUnreachable)
+}
+
+func TestClientAddresses(t *testing.T) {
+	for _, bad := range []string{"", "127.0.0.1:8081", "ftp://x", "http://", "http://%"} {
+		_, err := api.NewClient(bad, nil)
+		require.Error(t, err, bad)
+	}
+	c := client(t, "http://front/base/")
+	_, err := c.At("nonsense")
+	require.Error(t, err)
+
+	var asked string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Method + " " + r.URL.Path
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	at, err := c.At(server.URL + "/base/v1/runs/r1/events")
+	require.NoError(t, err)
+	defer at.Close()
+	require.NoError(t, at.Done(t.Context(), "r1"))
+	require.Equal(t, "DELETE /base/v1/runs/r1", asked)
+}

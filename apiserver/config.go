@@ -1,0 +1,40 @@
+package apiserver
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"mneme/apiserver/api"
+)
+
+// Config bounds a Server. Zero fields take the defaults named here.
+type Config struct {
+	// Advertise is the base URL under which this very process can be reached;
+	// events URLs start with it. Empty: the host that the request was sent to,
+	// which is right as long as nothing balances load in between.
+	Advertise  string
+	MaxRuns    int           // running at a time; 256
+	MaxBody    int64         // of a run request, in bytes; 32 MiB
+	RunTimeout time.Duration // 10 min
+	StopGrace  time.Duration // how long stopped runs are given to publish their end; 10 s
+
+	KeepFinished time.Duration // how long a finished run is known; 15 min
+	KeepRuns     int           // finished runs known at a time, oldest leave first; 10,000
+	KeepBytes    int           // of finished runs' events, oldest leave first; 512 MiB
+
+	Log  api.Limits // of one run's events
+	Pace api.Pace   // of event streams
+}
+
+func (c Config) withDefaults() Config {
+	c.Advertise = strings.TrimRight(c.Advertise, "/")
+	c.MaxRuns = cmp.Or(c.MaxRuns, 256)
+	c.MaxBody = cmp.Or(c.MaxBody, 32<<20)
+	c.RunTimeout = cmp.Or(c.RunTimeout, 10*time.Minute)
+	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
+	c.KeepFinished = cmp.Or(c.KeepFinished, 15*time.Minute)
+	c.KeepRuns = cmp.Or(c.KeepRuns, 10_000)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 512<<20)
+	return c
+}

@@ -1,0 +1,229 @@
+package apiserver
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/subagent"
+)
+
+func (s *Server) routes() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	g := gin.New()
+	g.HandleMethodNotAllowed = true
+	g.RedirectTrailingSlash = false // a redirect would be followed without the body
+	g.Use(gin.CustomRecoveryWithWriter(nil, s.panicked))
+	g.NoRoute(func(c *gin.Context) {
+		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusNotFound, Code: "not_found",
+			Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)})
+	})
+	g.NoMethod(func(c *gin.Context) {
+		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow"))})
+	})
+	g.POST("/v1/runs", s.answer(s.postRun))
+	g.GET("/v1/runs/:run/events", s.answer(s.getEvents))
+	g.POST("/v1/runs/:run/stop", s.answer(s.stopRun))
+	g.DELETE("/v1/runs/:run", s.answer(s.deleteRun))
+	g.DELETE("/v1/chats/:chat", s.answer(s.deleteChat))
+	g.GET("/v1/subagents", s.answer(s.getSubagents))
+	g.GET("/healthz", s.answer(s.getHealth))
+	g.GET("/readyz", s.answer(s.getReady))
+	g.GET("/metrics", s.answer(s.getMetrics))
+	return g
+}
+
+// answer is the one place where a handler's error becomes an HTTP answer.
+func (s *Server) answer(h func(*gin.Context) error) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		err := h(c)
+		var p *api.Problem
+		switch {
+		case err == nil:
+		case errors.As(err, &p):
+			api.WriteProblem(c.Writer, p)
+		default:
+			s.log.Error().Err(err).Str("route", c.FullPath()).Msg("a request failed")
+			api.WriteProblem(c.Writer, errInternal)
+		}
+	}
+}
+
+func (s *Server) panicked(c *gin.Context, p any) {
+	s.log.Error().Str("route", c.FullPath()).Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a request panicked")
+	if !c.Writer.Written() {
+		api.WriteProblem(c.Writer, errInternal)
+	}
+	c.Abort()
+}
+
+func (s *Server) postRun(c *gin.Context) error {
+	var body api.RunRequest
+	if err := api.DecodeBody(c.Writer, c.Request, s.cfg.MaxBody, &body); err != nil {
+		return err
+	}
+	if body.AgentVersion == "" {
+		body.AgentVersion = master.Version
+	}
+	if err := body.Validate(); err != nil {
+		return err
+	}
+	if !s.hasAgent(body.AgentVersion) {
+		return &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
+			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion, master.Version)}
+	}
+	req, err := request(body)
+	if err != nil {
+		return err
+	}
+	r, err := s.start(req, digest(body))
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusAccepted, api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" + r.id + "/events"})
+	return nil
+}
+
+func (s *Server) hasAgent(version string) bool {
+	for _, info := range s.subagents {
+		if string(info.Name) == version {
+			return true
+		}
+	}
+	return version == master.Version
+}
+
+// request decodes the histories of a valid body.
+func request(body api.RunRequest) (master.Request, error) {
+	req := master.Request{
+		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
+		Conversation: body.ConversationID, Subagents: map[memory.Agent][]memory.Message{},
+	}
+	var err error
+	if req.Context, err = history("context", body.Context); err != nil {
+		return req, err
+	}
+	for name, raw := range body.SubagentContexts {
+		if req.Subagents[name], err = history("subagent_contexts."+string(name), raw); err != nil {
+			return req, err
+		}
+	}
+	return req, nil
+}
+
+func history(field string, raw []json.RawMessage) ([]memory.Message, error) {
+	messages, err := memory.Decode(raw)
+	if err != nil {
+		return nil, api.BadRequest(fmt.Errorf("bad %s: %w", field, err))
+	}
+	return messages, nil
+}
+
+// digest tells requests apart, however their JSON is laid out.
+func digest(body api.RunRequest) [32]byte {
+	h := sha256.New()
+	if err := json.NewEncoder(h).Encode(body); err != nil {
+		panic(fmt.Sprintf("apiserver: a decoded request does not encode: %v", err))
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// base is the URL under which the caller reaches this process.
+func (s *Server) base(r *http.Request) string {
+	switch {
+	case s.cfg.Advertise != "":
+		return s.cfg.Advertise
+	case r.TLS != nil:
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+func (s *Server) getEvents(c *gin.Context) error {
+	r, err := s.find(c.Param("run"))
+	if err != nil {
+		return err
+	}
+	s.metrics.followers.Add(1)
+	defer s.metrics.followers.Add(-1)
+	api.ServeEvents(c.Writer, c.Request, r.log, s.cfg.Pace)
+	return nil
+}
+
+func (s *Server) stopRun(c *gin.Context) error {
+	r, err := s.find(c.Param("run"))
+	if err != nil {
+		return err
+	}
+	r.cancel(subagent.ErrStopped)
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// deleteRun is webmemory saying that it has stored everything of a run.
+func (s *Server) deleteRun(c *gin.Context) error {
+	r, err := s.find(c.Param("run"))
+	if err != nil {
+		return err
+	}
+	if !r.log.Done() {
+		return errNotOver
+	}
+	// run_finished can be read a moment before the agent returns.
+	if err := s.await(c.Request.Context(), r); err != nil {
+		return err
+	}
+	s.forget(r)
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) deleteChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return api.BadRequest(err)
+	}
+	runs := s.ofChat(chat)
+	for _, r := range runs {
+		r.cancel(subagent.ErrStopped)
+	}
+	if err := s.await(c.Request.Context(), runs...); err != nil {
+		return err
+	}
+	s.forget(runs...)
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) getSubagents(c *gin.Context) error {
+	api.WriteJSON(c.Writer, http.StatusOK, api.SubagentList{Subagents: append([]api.SubagentInfo{}, s.subagents...)})
+	return nil
+}
+
+type health struct {
+	Status string `json:"status"` // ok or draining
+}
+
+func (s *Server) getHealth(c *gin.Context) error {
+	api.WriteJSON(c.Writer, http.StatusOK, health{"ok"})
+	return nil
+}
+
+func (s *Server) getReady(c *gin.Context) error {
+	s.mu.Lock()
+	draining := s.draining
+	s.mu.Unlock()
+	if draining {
+		return errDraining
+	}
+	return s.getHealth(c)
+}

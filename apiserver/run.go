@@ -1,0 +1,195 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// run is one request and its events. After it is forgotten only its id and digest
+// stay, until KeepFinished is over, so that a late copy of its request starts
+// nothing.
+type run struct {
+	id     string
+	chat   memory.Chat
+	digest [32]byte // of the request
+	log    *api.Log
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed last of all: the agent has returned, the log is complete
+
+	started time.Time
+	over    time.Time // guarded by Server.mu; set before ended is closed
+}
+
+var (
+	errTooManyRuns = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "too_many_runs", Retryable: true, RetryAfter: 2 * time.Second,
+		Message: "As many runs as allowed are running; try again in a moment.",
+	}
+	errDraining = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "draining", Retryable: true, RetryAfter: 5 * time.Second,
+		Message: "The server is shutting down and takes no new runs.",
+	}
+	errConflict = &api.Problem{
+		Status: http.StatusUnprocessableEntity, Code: "run_conflict",
+		Message: "There is a run with this id for another request; use a new id.",
+	}
+	errStillEnding = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "runs_still_ending", Retryable: true, RetryAfter: 2 * time.Second,
+		Message: "Runs were told to end and have not done so yet; try again in a moment.",
+	}
+	errNotOver = &api.Problem{
+		Status: http.StatusConflict, Code: "run_not_over", Retryable: true,
+		Message: "The run is not over: wait for run_finished, or stop it.",
+	}
+	errInternal = &api.Problem{
+		Status: http.StatusInternalServerError, Code: "internal",
+		Message: "Something went wrong inside; the log says what.",
+	}
+)
+
+func (r *run) hasEnded() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// start admits a request and runs it, or finds the run that it started before.
+func (s *Server) start(req master.Request, digest [32]byte) (*run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[req.RunID]; r != nil {
+		if r.digest != digest {
+			return nil, errConflict
+		}
+		return r, nil
+	}
+	switch {
+	case s.draining:
+		s.metrics.draining.Add(1)
+		return nil, errDraining
+	case s.running >= s.cfg.MaxRuns:
+		s.metrics.tooMany.Add(1)
+		return nil, errTooManyRuns
+	}
+	life, cancel := context.WithCancelCause(s.life)
+	r := &run{
+		id: req.RunID, chat: req.Chat, digest: digest, cancel: cancel,
+		log: api.NewLog(req.RunID, s.cfg.Log), ended: make(chan struct{}), started: time.Now(),
+	}
+	s.runs[r.id] = r
+	s.running++
+	s.metrics.started.Add(1)
+	go s.execute(life, r, req) // ends with the agent's Run; Drain and Close wait for it
+	return r, nil
+}
+
+// execute runs the agent and makes sure that the log has an end, also when the
+// agent panicked or forgot it.
+func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
+	log := s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger()
+	ctx, release := context.WithTimeout(ctx, s.cfg.RunTimeout)
+	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.", Retryable: true}
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error().Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a run panicked")
+		}
+		release()
+		r.cancel(nil)
+		if r.log.End(cause, time.Now()) {
+			log.Error().Msg("a run came back without its end")
+		}
+		log.Info().Str("outcome", r.log.Outcome()).Int64("events", r.log.Last()).
+			Dur("took", time.Since(r.started)).Msg("run finished")
+		s.finish(r)
+	}()
+	log.Info().Str("agent", req.AgentVersion).Msg("run started")
+	s.agent.Run(ctx, req, r.log.Append)
+}
+
+// panicText says what a panic was. Only the runtime's own messages are sure to
+// quote nothing of a chat.
+func panicText(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("a %T", p)
+}
+
+// finish moves a run from the running to the finished ones.
+func (s *Server) finish(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.over = time.Now()
+	s.running--
+	s.finished = append(s.finished, r)
+	s.kept += r.log.Size()
+	s.metrics.finish(r.log.Outcome(), r.over.Sub(r.started))
+	close(r.ended) // before trim can hide the run from Drain
+	s.trim()
+}
+
+// trim lets the oldest finished runs go while they are too old, too many or too
+// large. The caller holds mu.
+func (s *Server) trim() {
+	gone := 0
+	for _, r := range s.finished {
+		if len(s.finished)-gone <= s.cfg.KeepRuns && s.kept <= s.cfg.KeepBytes && time.Since(r.over) < s.cfg.KeepFinished {
+			break
+		}
+		s.drop(r)
+		delete(s.runs, r.id)
+		gone++
+	}
+	clear(s.finished[:gone])
+	s.finished = s.finished[gone:]
+}
+
+// drop lets go of a finished run's events. The caller holds mu.
+func (s *Server) drop(r *run) {
+	s.kept -= r.log.Size()
+	r.log.Drop()
+}
+
+// find gives the run with this id.
+func (s *Server) find(id string) (*run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[id]; r != nil {
+		return r, nil
+	}
+	return nil, api.ErrUnknownRun
+}
+
+// ofChat gives all runs of a chat, running or not.
+func (s *Server) ofChat(chat memory.Chat) []*run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var runs []*run
+	for _, r := range s.runs {
+		if r.chat == chat {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// forget drops the events of runs that have ended.
+func (s *Server) forget(runs ...*run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range runs {
+		s.drop(r)
+	}
+}

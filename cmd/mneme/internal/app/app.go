@@ -1,0 +1,147 @@
+// Package app is the composition root: one function per service, and Up, which is
+// the same services in one process. Everything is opened in order and closed in
+// the opposite one, within bounded time; a service that fails to start takes down
+// what was started before it.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Options are what a service needs beside its configuration.
+type Options struct {
+	Out   io.Writer // for people: where to go next
+	Log   zerolog.Logger
+	Ready func(Addrs) // called once everything listens; may be nil
+}
+
+// Addrs say where the services listen, host:port; empty for what does not run in
+// this process.
+type Addrs struct {
+	Webmemory string
+	Apiserver string
+	Proxy     string
+	Redis     string // the embedded store
+}
+
+// How long the parts of a stop may take.
+const (
+	drainTime    = 10 * time.Second
+	shutdownTime = 5 * time.Second
+)
+
+// stack closes what was opened, last first.
+type stack struct {
+	log     zerolog.Logger
+	closers []closer
+}
+
+type closer struct {
+	what  string
+	close func() error
+}
+
+func (s *stack) push(what string, close func() error) {
+	s.closers = append(s.closers, closer{what, close})
+}
+
+// unwind closes everything, whatever goes wrong on the way.
+func (s *stack) unwind() {
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		if err := s.closers[i].close(); err != nil {
+			s.log.Warn().Err(err).Str("part", s.closers[i].what).Msg("did not end cleanly")
+		}
+	}
+	s.closers = nil
+}
+
+// app is one process while it runs.
+type app struct {
+	stack
+	ctx   context.Context // ends with the caller's, or when a listener fails
+	fail  context.CancelCauseFunc
+	addrs Addrs
+}
+
+// run builds with start, then serves until ctx ends or a part fails.
+func run(ctx context.Context, o Options, start func(*app) error) error {
+	a := &app{stack: stack{log: o.Log}}
+	a.ctx, a.fail = context.WithCancelCause(ctx)
+	defer a.fail(nil)
+	defer a.unwind()
+	if err := start(a); err != nil {
+		return err
+	}
+	if o.Ready != nil {
+		o.Ready(a.addrs)
+	}
+	<-a.ctx.Done()
+	if ctx.Err() != nil {
+		o.Log.Info().Msg("stopping")
+		return nil
+	}
+	return context.Cause(a.ctx)
+}
+
+// listen takes a service's port; key is the setting that names it.
+func (a *app) listen(addr, key string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is taken: stop the program that listens there, or set %s to another address", addr, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s (%s): %w", addr, key, err)
+	}
+	a.push(key, func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return l, nil
+}
+
+// serve serves h on l until the stack is unwound; drain runs before connections
+// are closed.
+func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(context.Context) error) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	served := make(chan struct{}) // Serve has returned
+	go func() {
+		defer close(served)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.fail(fmt.Errorf("%s cannot serve any more: %w", what, err))
+		}
+	}()
+	a.push(what, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+		drained := drain(ctx)
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), shutdownTime)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(err, server.Close())
+		}
+		<-served
+		return errors.Join(drained, err)
+	})
+}
+
+// url is how another service of this process reaches a listener, wherever it is
+// bound.
+func url(l net.Listener) string {
+	addr := l.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+	}
+	return "http://" + addr.String()
+}

@@ -1,0 +1,221 @@
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redistest"
+)
+
+// up is a whole mneme in this process, on ports of its own.
+type up struct {
+	t     *testing.T
+	addrs app.Addrs
+	out   bytes.Buffer
+	stop  func()
+}
+
+func start(t *testing.T, environ ...string) *up {
+	t.Helper()
+	cfg, err := config.Load("", append([]string{
+		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
+	}, environ...))
+	require.NoError(t, err)
+	u := &up{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
+	go func() {
+		ended <- app.Up(ctx, cfg, app.Options{
+			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+		})
+	}()
+	stopped := false
+	u.stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-ended)
+		}
+	}
+	t.Cleanup(u.stop)
+	select {
+	case u.addrs = <-ready:
+	case err := <-ended:
+		stopped = true
+		t.Fatalf("mneme did not start: %v", err)
+	}
+	return u
+}
+
+func (u *up) url(path string) string { return "http://" + u.addrs.Webmemory + path }
+
+// say posts a message and waits for the answer.
+func (u *up) say(chat, message string) string {
+	u.t.Helper()
+	body, err := json.Marshal(map[string]string{"message": message})
+	require.NoError(u.t, err)
+	resp, err := http.Post(u.url("/v1/chats/"+chat+"/messages"), "application/json", bytes.NewReader(body))
+	require.NoError(u.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(u.t, err)
+	require.Equal(u.t, http.StatusOK, resp.StatusCode, string(raw))
+	var answer struct{ Content string }
+	require.NoError(u.t, json.Unmarshal(raw, &answer))
+	return answer.Content
+}
+
+// stream posts a message and reads the transcript to its end.
+func (u *up) stream(chat, message string) []event.Event {
+	u.t.Helper()
+	body, err := json.Marshal(map[string]any{"message": message, "stream": true})
+	require.NoError(u.t, err)
+	resp, err := http.Post(u.url("/v1/chats/"+chat+"/messages"), "application/json", bytes.NewReader(body))
+	require.NoError(u.t, err)
+	defer resp.Body.Close()
+	require.Equal(u.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	var events []event.Event
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			e, err := event.Decode([]byte(data))
+			require.NoError(u.t, err)
+			events = append(events, e)
+		}
+	}
+	require.NotEmpty(u.t, events)
+	require.True(u.t, events[len(events)-1].Terminal(), "the transcript ends with run_finished")
+	return events
+}
+
+// The three scenarios of the original design, over both stores.
+func TestScenarios(t *testing.T) {
+	stores := map[string]func(t *testing.T) (environ []string, look *redis.Client){
+		"embedded": func(t *testing.T) ([]string, *redis.Client) {
+			return []string{"MNEME_DATA_DIR=" + t.TempDir()}, nil
+		},
+		"redis-server": func(t *testing.T) ([]string, *redis.Client) {
+			server := redistest.Start(t)
+			return []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + server.URL()}, server.Client()
+		},
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			environ, look := store(t)
+			u := start(t, environ...)
+
+			// Inside one request: the second delegation sees the first.
+			require.Contains(t, u.say("12345", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"), "Aliya")
+			require.Contains(t, u.say("ru", "Скажи подагенту что меня зовут Алия, а потом спроси у него моё имя"), "Али")
+
+			// What Redis holds.
+			if look == nil {
+				look = redis.NewClient(&redis.Options{Addr: u.addrs.Redis})
+				t.Cleanup(func() { look.Close() })
+			}
+			raw, err := look.Get(context.Background(), "subagent:analytic:12345").Bytes()
+			require.NoError(t, err)
+			var messages []memory.Message
+			require.NoError(t, json.Unmarshal(raw, &messages))
+			var roles []string
+			for _, m := range messages {
+				roles = append(roles, m.Role)
+			}
+			require.Equal(t, []string{"user", "assistant", "user", "assistant"}, roles)
+
+			// Across requests, and across a restart; another chat knows nothing.
+			require.Contains(t, u.say("12345", "What is my name?"), "Aliya")
+			u.stop()
+			u = start(t, environ...)
+			require.Contains(t, u.say("12345", "What is my name?"), "Aliya")
+			require.Contains(t, u.say("ru", "Как меня зовут?"), "Али")
+			require.NotContains(t, u.say("other", "What is my name?"), "Aliya")
+		})
+	}
+}
+
+// The stored histories are what the transcript says, message by message.
+func TestTheTranscriptIsWhatIsStored(t *testing.T) {
+	server := redistest.Start(t)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL())
+	said := event.Copies{}
+	for i, message := range []string{
+		"Tell the analytic subagent that my dog is called Rex, then ask it what my dog is called",
+		"How much is 17 * 23?",
+		"What do the documents say about the moon?",
+	} {
+		events := u.stream("7", message)
+		require.Equal(t, "run_started", events[0].Role(), i)
+		fold := event.NewHistories("7", said)
+		for n, e := range events {
+			require.EqualValues(t, n+1, e.Seq)
+			require.NoError(t, fold.Apply(e))
+		}
+	}
+	look := server.Client()
+	for key, want := range said {
+		raw, err := look.Get(context.Background(), key.String()).Bytes()
+		require.NoError(t, err, key.String())
+		var stored []memory.Message
+		require.NoError(t, json.Unmarshal(raw, &stored))
+		require.Equal(t, want, stored, key.String())
+	}
+	keys, err := look.Keys(context.Background(), "*[a-z]:*7").Result()
+	require.NoError(t, err)
+	for _, k := range keys {
+		if key, ok := memory.ParseKey(k); ok {
+			require.Contains(t, said, key, "nothing is stored that was not told")
+		}
+	}
+}
+
+func TestStartErrorsAreOneClearSentence(t *testing.T) {
+	taken := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	file := t.TempDir() + "/file"
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for name, test := range map[string]struct {
+		environ []string
+		want    string
+	}{
+		"a taken port":                 {[]string{"MNEME_WEBMEMORY_LISTEN=" + taken.addrs.Webmemory}, taken.addrs.Webmemory + " is taken"},
+		"a taken redis port":           {[]string{"MNEME_REDIS_EMBEDDED_LISTEN=" + taken.addrs.Redis}, "redis.embedded_listen"},
+		"a data folder that is a file": {[]string{"MNEME_DATA_DIR=" + file}, file},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environ := append([]string{
+				"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+				"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
+			}, test.environ...)
+			cfg, err := config.Load("", environ)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			err = app.Up(ctx, cfg, app.Options{Log: zerolog.Nop()})
+			require.ErrorContains(t, err, test.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestTheWelcomeNamesThreeCommands(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	for _, want := range []string{"curl -N http://" + u.addrs.Webmemory, "redis-cli", "mneme chat --chat 12345", "offline"} {
+		require.Contains(t, u.out.String(), want)
+	}
+}

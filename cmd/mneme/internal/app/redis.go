@@ -1,0 +1,94 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/embedded"
+)
+
+// openRedis connects to the configured Redis, or opens the embedded store. A
+// Redis that does not answer is no reason not to start: the service says that it
+// is not ready until it does.
+func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalClient, error) {
+	redis.SetLogger(redisLog{log})
+	o, err := a.redisOptions(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewUniversalClient(o)
+	a.push("redis client", client.Close)
+	if !cfg.Redis.Embedded() {
+		a.warnOfEviction(client, log)
+	}
+	return client, nil
+}
+
+func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.UniversalOptions, error) {
+	o := &redis.UniversalOptions{
+		ContextTimeoutEnabled:    true,
+		DialTimeout:              2 * time.Second,
+		DialerRetries:            2,
+		MaxRetries:               2,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	switch {
+	case cfg.Redis.Embedded():
+		store, err := embedded.Open(a.ctx, embedded.Options{
+			Dir: filepath.Join(cfg.DataDir, "redis"), Listen: cfg.Redis.EmbeddedListen, Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		a.push("embedded store", store.Close)
+		if store.Addr() != nil {
+			a.addrs.Redis = store.Addr().String()
+		}
+		o.Addrs, o.Dialer = []string{"embedded"}, store.Dial
+	case cfg.Redis.URL != "":
+		u, err := redis.ParseURL(cfg.Redis.URL)
+		if err != nil {
+			return nil, fmt.Errorf("redis.url is not a Redis URL: %w", err)
+		}
+		o.Addrs, o.DB, o.TLSConfig = []string{u.Addr}, u.DB, u.TLSConfig
+		o.Username, o.Password = u.Username, u.Password
+		if u.Network == "unix" {
+			o.Dialer = redis.NewDialer(u)
+		}
+	default:
+		o.Addrs, o.MasterName = cfg.Redis.Addrs, cfg.Redis.MasterName
+	}
+	if cfg.Redis.Username != "" {
+		o.Username = cfg.Redis.Username
+	}
+	if cfg.Redis.Password != "" {
+		o.Password = cfg.Redis.Password.Reveal()
+	}
+	return o, nil
+}
+
+// warnOfEviction looks once whether Redis may throw histories away.
+func (a *app) warnOfEviction(client redis.UniversalClient, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(a.ctx, 3*time.Second)
+	defer cancel()
+	policy, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
+	if err == nil && policy["maxmemory-policy"] != "noeviction" {
+		log.Warn().Str("maxmemory-policy", policy["maxmemory-policy"]).
+			Msg("this Redis may evict histories when its memory is full; set maxmemory-policy noeviction")
+	}
+}
+
+// redisLog is where go-redis tells of connections that failed; what matters of it
+// comes back as an error too.
+type redisLog struct{ log zerolog.Logger }
+
+func (l redisLog) Printf(_ context.Context, format string, v ...any) {
+	l.log.Debug().Msgf(format, v...)
+}

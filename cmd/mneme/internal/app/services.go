@@ -1,0 +1,189 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"mneme/apiserver"
+	"mneme/apiserver/api"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/redisstore"
+	"mneme/proxy"
+	"mneme/subagent"
+	"mneme/subagent/loop"
+	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
+	"mneme/subagent/tools"
+	"mneme/webmemory"
+)
+
+// Up runs all three services in this process.
+func Up(ctx context.Context, cfg config.Config, o Options) error {
+	return run(ctx, o, func(a *app) error {
+		proxyURL, err := a.startProxy(cfg, o)
+		if err != nil {
+			return err
+		}
+		cfg.Apiserver.Proxy = proxyURL
+		apiURL, err := a.startApiserver(cfg, o)
+		if err != nil {
+			return err
+		}
+		cfg.Webmemory.Apiserver = apiURL
+		if err := a.startWebmemory(cfg, o); err != nil {
+			return err
+		}
+		welcome(o.Out, cfg, a.addrs)
+		return nil
+	})
+}
+
+// Webmemory runs the public service alone.
+func Webmemory(ctx context.Context, cfg config.Config, o Options) error {
+	return run(ctx, o, func(a *app) error { return a.startWebmemory(cfg, o) })
+}
+
+// Apiserver runs the service of the agents alone.
+func Apiserver(ctx context.Context, cfg config.Config, o Options) error {
+	return run(ctx, o, func(a *app) error {
+		_, err := a.startApiserver(cfg, o)
+		return err
+	})
+}
+
+// Proxy runs the gateway alone.
+func Proxy(ctx context.Context, cfg config.Config, o Options) error {
+	return run(ctx, o, func(a *app) error {
+		_, err := a.startProxy(cfg, o)
+		return err
+	})
+}
+
+func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
+	log := o.Log.With().Str("service", "proxy").Logger()
+	p := proxy.Config{
+		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
+		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
+	}
+	for name, b := range cfg.Proxy.Backends {
+		p.Backends[name] = proxy.BackendConfig{
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
+			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens)},
+		}
+	}
+	l, err := a.listen(cfg.Proxy.Listen, "proxy.listen")
+	if err != nil {
+		return "", err
+	}
+	server, err := proxy.New(p, log)
+	if err != nil {
+		return "", err
+	}
+	a.push("proxy", func() error { server.Close(); return nil })
+	a.serve("proxy", l, server.Handler(), func(context.Context) error { return nil })
+	a.addrs.Proxy = l.Addr().String()
+	return url(l), nil
+}
+
+func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
+	log := o.Log.With().Str("service", "apiserver").Logger()
+	l, err := a.listen(cfg.Apiserver.Listen, "apiserver.listen")
+	if err != nil {
+		return "", err
+	}
+	agent, infos := a.agents(cfg, o)
+	server := apiserver.New(apiserver.Config{
+		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout,
+	}, agent, infos, log)
+	a.push("apiserver", server.Close)
+	a.serve("apiserver", l, server.Handler(), server.Drain)
+	a.addrs.Apiserver = l.Addr().String()
+	return url(l), nil
+}
+
+// agents makes the master and its subagents, all of whose model calls go to the
+// proxy: the master's by its main routes, a subagent's by /teammate/<name>.
+func (a *app) agents(cfg config.Config, o Options) (*master.Agent, []api.SubagentInfo) {
+	// One pool for all; without a timeout, since answers stream as long as a run may last.
+	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
+	model := func(path, name, effort string) loop.Model {
+		return openaimodel.New(openaimodel.Config{
+			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,
+		})
+	}
+	m := cfg.Agents.Master
+	agent := &master.Agent{
+		Model: model("", m.Model, m.ReasoningEffort), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now,
+		Log: o.Log.With().Str("service", "apiserver").Logger(),
+	}
+	documents := rag.NewFolder(cfg.Knowledge.Folder, o.Log)
+	var infos []api.SubagentInfo
+	for _, s := range cfg.Agents.Subagents {
+		agent.Subagents = append(agent.Subagents, &subagent.Subagent{
+			Name: memory.Agent(s.Name), Description: s.Description, System: s.System,
+			Model: model("/teammate/"+s.Name, s.Model, ""), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools, documents),
+		})
+		infos = append(infos, api.SubagentInfo{Name: memory.Agent(s.Name), Description: s.Description, Calls: s.Calls})
+	}
+	return agent, infos
+}
+
+// kit makes the tools of one subagent, anew for each run.
+func kit(names []string, documents *rag.Folder) func() subagent.Kit {
+	return func() subagent.Kit {
+		var k subagent.Kit
+		for _, name := range names {
+			switch name {
+			case config.ToolCalculator:
+				k.Tools = append(k.Tools, tools.Calculator())
+			case config.ToolDate:
+				k.Tools = append(k.Tools, tools.Date(time.Now))
+			case config.ToolDocuments:
+				session := documents.NewSession()
+				k.Tools = append(k.Tools, session.Tools()...)
+				k.Cite = session.Cite
+			}
+		}
+		return k
+	}
+}
+
+func (a *app) startWebmemory(cfg config.Config, o Options) error {
+	log := o.Log.With().Str("service", "webmemory").Logger()
+	l, err := a.listen(cfg.Webmemory.Listen, "webmemory.listen")
+	if err != nil {
+		return err
+	}
+	client, err := a.openRedis(cfg, log)
+	if err != nil {
+		return err
+	}
+	runs, err := api.NewClient(cfg.Webmemory.Apiserver, nil)
+	if err != nil {
+		return fmt.Errorf("webmemory.apiserver: %w", err)
+	}
+	a.push("apiserver client", func() error { runs.Close(); return nil })
+	w := webmemory.Config{
+		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
+		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
+	}
+	for _, s := range cfg.Agents.Subagents {
+		w.Agents = append(w.Agents, memory.Agent(s.Name))
+	}
+	if cfg.SessionLogs {
+		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
+	}
+	store := redisstore.New(client, log)
+	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), runs, log)
+	a.push("webmemory", func() error { server.Close(); return nil })
+	a.serve("webmemory", l, server.Handler(), func(ctx context.Context) error { server.Drain(ctx); return nil })
+	a.addrs.Webmemory = l.Addr().String()
+	return nil
+}

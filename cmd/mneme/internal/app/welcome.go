@@ -1,0 +1,55 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"net"
+	neturl "net/url"
+
+	"mneme/cmd/mneme/internal/config"
+)
+
+// welcome tells a person what runs and what to try.
+func welcome(out io.Writer, cfg config.Config, at Addrs) {
+	if out == nil {
+		return
+	}
+	fmt.Fprintf(out, "mneme is up: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory, at.Apiserver, at.Proxy)
+	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
+		fmt.Fprintln(out, "Model: offline, a small extractive one for trying things out; name a real one in mneme.yaml (docs/configuration.md).")
+	}
+	redisAt := ""
+	switch {
+	case at.Redis != "":
+		host, port, _ := net.SplitHostPort(at.Redis)
+		redisAt = " -p " + port
+		if host != "127.0.0.1" {
+			redisAt = " -h " + host + redisAt
+		}
+		fmt.Fprintf(out, "Memory: embedded, in %s, for this one process; kill -9 loses nothing, a power cut up to a second. For more, set redis.url.\n", cfg.DataDir)
+	case cfg.Redis.URL != "":
+		redisAt = " -u " + redacted(cfg.Redis.URL)
+	}
+	fmt.Fprintf(out, `
+Try:
+  curl -N http://%s/v1/chats/12345/messages -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
+  redis-cli%s GET subagent:analytic:12345
+  go run ./cmd/mneme chat --chat 12345%s
+`, at.Webmemory, redisAt, chatURL(at.Webmemory))
+}
+
+func chatURL(addr string) string {
+	if addr == "127.0.0.1:8080" {
+		return ""
+	}
+	return " --url http://" + addr
+}
+
+// redacted is a URL without its password.
+func redacted(raw string) string {
+	u, err := neturl.Parse(raw)
+	if err != nil {
+		return "URL"
+	}
+	return u.Redacted()
+}

@@ -1,0 +1,293 @@
+// Package chat is the terminal chat: it reads lines, posts them to webmemory and
+// shows the events of their runs as they come.
+package chat
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+	"time"
+
+	"mneme/cmd/mneme/internal/term"
+	"mneme/cmd/mneme/internal/webclient"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+const (
+	maxLine     = 1 << 20 // bytes of one message, webmemory's own bound
+	recalled    = 6       // messages of the history shown at the start
+	stopTimeout = 10 * time.Second
+)
+
+// Options say where a talk takes place.
+type Options struct {
+	Chat  memory.Chat
+	In    io.Reader // one message per line
+	Out   io.Writer
+	Style term.Style
+	// Interactive is a talk with a person: a prompt, the history at the start,
+	// and errors that are shown and leave the talk open. Otherwise the first
+	// error ends it.
+	Interactive bool
+	Quiet       bool             // answers only, no delegations
+	Interrupts  <-chan os.Signal // Ctrl-C: stops a run, leaves at the prompt
+}
+
+// errLeave is the user's wish to go.
+var errLeave = errors.New("leave")
+
+// Run talks until the input ends, the user leaves or ctx ends. It returns while
+// its reader may still wait for a line, which only the end of In could end.
+func Run(ctx context.Context, client *webclient.Client, o Options) error {
+	t := &talk{Options: o, client: client, view: view{out: o.Out, style: o.Style, quiet: o.Quiet}}
+	done := make(chan struct{})
+	defer close(done)
+	lines := readLines(o.In, done)
+	if o.Interactive {
+		if err := t.greet(ctx); err != nil {
+			return ignoreLeave(err)
+		}
+	}
+	for {
+		line, err := t.prompt(ctx, lines)
+		if err != nil {
+			return ignoreLeave(err)
+		}
+		if err := t.take(ctx, line); err != nil {
+			if errors.Is(err, errLeave) || ctx.Err() != nil {
+				return ignoreLeave(err)
+			}
+			if !o.Interactive {
+				return err
+			}
+			t.view.problem(err.Error())
+		}
+	}
+}
+
+func ignoreLeave(err error) error {
+	if errors.Is(err, errLeave) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+type talk struct {
+	Options
+	client *webclient.Client
+	view   view
+}
+
+type line struct {
+	text string
+	err  error
+}
+
+// readLines reads in a goroutine of its own, which ends with the input, or with
+// its next line after done is closed.
+func readLines(in io.Reader, done <-chan struct{}) <-chan line {
+	lines := make(chan line)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(in)
+		scanner.Buffer(make([]byte, 0, 4096), maxLine)
+		send := func(l line) bool {
+			select {
+			case lines <- l:
+				return true
+			case <-done:
+				return false
+			}
+		}
+		for scanner.Scan() {
+			if !send(line{text: scanner.Text()}) {
+				return
+			}
+		}
+		err := scanner.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("a line is longer than a message may be (%d bytes)", maxLine)
+		}
+		if err != nil {
+			send(line{err: err})
+		}
+	}()
+	return lines
+}
+
+// prompt waits for the next line. The end of the input, an interrupt and the
+// end of ctx are errLeave.
+func (t *talk) prompt(ctx context.Context, lines <-chan line) (string, error) {
+	if t.Interactive {
+		fmt.Fprint(t.Out, t.Style.Bold("› "))
+	}
+	select {
+	case l, ok := <-lines:
+		if ok {
+			return strings.TrimSpace(l.text), l.err
+		}
+	case <-t.Interrupts:
+	case <-ctx.Done():
+	}
+	if t.Interactive {
+		fmt.Fprintln(t.Out)
+	}
+	return "", errLeave
+}
+
+// take does what a line asks for.
+func (t *talk) take(ctx context.Context, text string) error {
+	command, isCommand := strings.CutPrefix(text, "/")
+	switch {
+	case text == "":
+		return nil
+	case isCommand && strings.HasPrefix(command, "/"):
+		text = command // "//" sends a message that begins with a slash
+	case command == "quit" || command == "exit":
+		return errLeave
+	case isCommand:
+		return t.command(ctx, command)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	return t.watch(ctx, t.client.Say(ctx, t.Chat, text, rand.Text()))
+}
+
+const help = `/memory  what is remembered in this chat
+/quit    leave (as Ctrl-D does)
+/help    this list
+Ctrl-C stops a running answer; twice, or at the prompt, it leaves.
+A message that begins with a slash is written with two: //like this
+`
+
+func (t *talk) command(ctx context.Context, name string) error {
+	switch name {
+	case "help":
+		_, err := fmt.Fprint(t.Out, help)
+		return err
+	case "memory":
+		info, err := t.client.Chat(ctx, t.Chat)
+		if err != nil && !webclient.IsNotFound(err) {
+			return err
+		}
+		if len(info.Histories) == 0 {
+			fmt.Fprintln(t.Out, "nothing is remembered in this chat yet")
+		}
+		for _, h := range info.Histories {
+			fmt.Fprintf(t.Out, "%s  %d messages, %d bytes\n", term.Clean(h.Key), h.Messages, h.Bytes)
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no command /%s; /help lists them", term.OneLine(name, 40))
+}
+
+// greet shows where the user is, the last messages, and a run under way.
+func (t *talk) greet(ctx context.Context) error {
+	fmt.Fprintln(t.Out, t.Style.Dim(fmt.Sprintf("chat %s · /help lists commands, Ctrl-D leaves", t.Chat)))
+	info, err := t.client.Chat(ctx, t.Chat)
+	if webclient.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	page, err := t.client.Page(ctx, memory.ChatKey(t.Chat), -recalled, recalled)
+	if err != nil && !webclient.IsNotFound(err) {
+		return err
+	}
+	messages, err := memory.Decode(page.Messages)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		t.view.recall(m)
+	}
+	if info.Run == "" {
+		return nil
+	}
+	fmt.Fprintln(t.Out, t.Style.Dim("(an answer is under way)"))
+	following, leave := context.WithCancel(ctx)
+	defer leave()
+	err = t.watch(following, t.client.Follow(following, t.Chat, info.Run))
+	if err != nil && !errors.Is(err, errLeave) && ctx.Err() == nil {
+		t.view.problem(err.Error())
+		return nil
+	}
+	return err
+}
+
+type received struct {
+	event event.Event
+	err   error
+}
+
+// watch shows a run to its end. An interrupt stops the run, as soon as it is
+// known which one it is; a second one leaves, and the run goes on by itself. The
+// caller ends ctx, which must be that of events, after watch returned.
+func (t *talk) watch(ctx context.Context, events iter.Seq2[event.Event, error]) error {
+	t.view.begin()
+	feed := make(chan received)
+	left := make(chan struct{})
+	go func() { // ends with the events, that is with ctx at the latest
+		defer close(feed)
+		for e, err := range events {
+			select {
+			case feed <- received{e, err}:
+			case <-left:
+				return
+			}
+		}
+	}()
+	defer close(left)
+	var (
+		run      string
+		stopping bool
+		asked    bool
+	)
+	for {
+		select {
+		case r, ok := <-feed:
+			if !ok {
+				return t.view.end()
+			}
+			if r.err != nil {
+				t.view.breakLine()
+				return r.err
+			}
+			run = r.event.RunID
+			t.view.show(r.event)
+		case <-t.Interrupts:
+			t.view.breakLine()
+			if stopping {
+				return errLeave
+			}
+			stopping = true
+			t.view.note("(stopping; Ctrl-C again leaves)")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if stopping && !asked && run != "" {
+			asked = true
+			if err := t.stop(ctx, run); err != nil {
+				t.view.problem(err.Error())
+				stopping, asked = false, false
+			}
+		}
+	}
+}
+
+func (t *talk) stop(ctx context.Context, run string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := t.client.Stop(ctx, t.Chat, run); err != nil {
+		return fmt.Errorf("the run could not be stopped: %w", err)
+	}
+	return nil
+}

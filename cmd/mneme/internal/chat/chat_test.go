@@ -1,0 +1,260 @@
+package chat_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"mneme/cmd/mneme/internal/chat"
+	"mneme/cmd/mneme/internal/term"
+	"mneme/cmd/mneme/internal/webclient"
+	"mneme/cmd/mneme/internal/webtest"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func dial(t *testing.T, s *webtest.Server) *webclient.Client {
+	t.Helper()
+	c, err := webclient.New(s.URL)
+	require.NoError(t, err)
+	c.Pause = time.Millisecond
+	t.Cleanup(c.Close)
+	return c
+}
+
+// remember is a run with one delegation, that uses a tool, and an answer.
+func remember(r *webtest.Run) {
+	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message})
+	r.Emit(&event.AssistantDelta{Text: "Let me ask."})
+	r.EmitFrom("analytic", "c1",
+		&event.Delegation{Task: "remember:\n" + r.Message, Calls: event.Serial},
+		&event.ToolProgress{Tool: "calculator", Status: "running", Detail: `{"expression":"1+1"}`},
+		&event.ToolProgress{Tool: "calculator", Status: "done"},
+		&event.SubagentDelta{Text: "not"}, &event.SubagentDelta{Text: "ed"},
+		&event.Completion{Response: "noted", Status: event.Completed})
+	r.Emit(&event.AssistantDelta{Text: "I noted "}, &event.AssistantDelta{Text: "that."})
+	r.Emit(&event.Assistant{Content: "I noted that.", Citations: []event.Citation{{N: 1, Title: "Notes", Source: "notes.txt"}}})
+	r.Emit(&event.RunFinished{Outcome: event.Completed})
+}
+
+func run(t *testing.T, s *webtest.Server, input string, change func(*chat.Options)) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	o := chat.Options{Chat: "12345", In: strings.NewReader(input), Out: &out}
+	if change != nil {
+		change(&o)
+	}
+	err := chat.Run(t.Context(), dial(t, s), o)
+	return out.String(), err
+}
+
+func TestPipedLinesAreMessages(t *testing.T) {
+	s := webtest.New(t, remember)
+	out, err := run(t, s, "I am Aliya\n\n  two  \n", nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, s.Posts())
+	require.Equal(t, `Let me ask.
+→ analytic: remember: I am Aliya
+  analytic · calculator {"expression":"1+1"}
+← analytic: noted
+I noted that.
+[1] Notes · notes.txt
+Let me ask.
+→ analytic: remember: two
+  analytic · calculator {"expression":"1+1"}
+← analytic: noted
+I noted that.
+[1] Notes · notes.txt
+`, out)
+}
+
+func TestQuietShowsAnswersOnly(t *testing.T) {
+	out, err := run(t, webtest.New(t, remember), "I am Aliya\n", func(o *chat.Options) { o.Quiet = true })
+	require.NoError(t, err)
+	require.Equal(t, "I noted that.\n[1] Notes · notes.txt\n", out)
+}
+
+func TestABrokenConnectionDoesNotShow(t *testing.T) {
+	s := webtest.New(t, remember)
+	want, err := run(t, s, "hi\n", nil)
+	require.NoError(t, err)
+	s.Cut(4, 0, 3)
+	out, err := run(t, s, "hi\n", nil)
+	require.NoError(t, err)
+	require.Equal(t, want, out)
+}
+
+func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
+	s := webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.AssistantDelta{Text: "half"},
+			&event.Error{Code: "model_failed", Message: "The model did not answer."}, &event.RunFinished{Outcome: event.Failed})
+	})
+	for _, m := range []memory.Message{
+		{Role: memory.RoleUser, Content: "I am\nAliya"}, {Role: memory.RoleAssistant, Content: "Hello, \x1b[2JAliya"},
+	} {
+		s.Remember(memory.ChatKey("12345"), m)
+	}
+	out, err := run(t, s, "hi\n/memory\n/nonsense\n//slash\n/help\n/quit\nnever\n", func(o *chat.Options) {
+		o.Interactive, o.Style = true, term.InColour()
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, s.Posts(), "hi and //slash")
+	dim := term.InColour().Dim
+	require.Contains(t, out, dim("› I am\nAliya")+"\n"+dim("Hello, [2JAliya")+"\n"+term.InColour().Bold("› "))
+	require.Contains(t, out, "half\n"+term.InColour().Red("! The model did not answer."))
+	require.Contains(t, out, "chat_history:12345  3 messages, ")
+	require.Contains(t, out, "! there is no command /nonsense; /help lists them")
+	require.Contains(t, out, "Ctrl-C stops a running answer")
+}
+
+func TestAnErrorEndsAPipedTalk(t *testing.T) {
+	s := webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.RunFinished{Outcome: event.Failed})
+	})
+	_, err := run(t, s, "one\ntwo\n", nil)
+	require.EqualError(t, err, "the run failed")
+	require.Equal(t, 1, s.Posts())
+}
+
+func TestTheAnswerIsWholeWhateverWasStreamed(t *testing.T) {
+	for name, test := range map[string]struct {
+		deltas []string
+		want   string
+	}{
+		"nothing":        {nil, "The answer.\n"},
+		"all of it":      {[]string{"The ", "answer."}, "The answer.\n"},
+		"more before":    {[]string{"Wait. ", "The answer."}, "Wait. The answer.\n"},
+		"something else": {[]string{"Draft"}, "Draft\nThe answer.\n"},
+		"hostile":        {[]string{"\x1b]0;own", "ed\x07"}, "]0;owned\nThe answer.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := webtest.New(t, func(r *webtest.Run) {
+				r.Emit(&event.RunStarted{ChatID: r.Chat})
+				for _, d := range test.deltas {
+					r.Emit(&event.AssistantDelta{Text: d})
+				}
+				r.Emit(&event.Assistant{Content: "The answer."}, &event.RunFinished{Outcome: event.Completed})
+			})
+			out, err := run(t, s, "hi\n", nil)
+			require.NoError(t, err)
+			require.Equal(t, test.want, out)
+		})
+	}
+}
+
+// person is somebody at a terminal: types lines, reads what is shown, and
+// presses Ctrl-C.
+type person struct {
+	t          *testing.T
+	keys       *io.PipeWriter
+	screen     *bufio.Reader
+	interrupts chan os.Signal
+	end        chan error
+}
+
+func sit(t *testing.T, s *webtest.Server) *person {
+	in, keys := io.Pipe()
+	screen, out := io.Pipe()
+	p := &person{t, keys, bufio.NewReader(screen), make(chan os.Signal), make(chan error, 1)}
+	client := dial(t, s)
+	go func() {
+		p.end <- chat.Run(context.Background(), client, chat.Options{
+			Chat: "12345", In: in, Out: out, Interactive: true, Interrupts: p.interrupts,
+		})
+		out.Close()
+		in.Close()
+	}()
+	return p
+}
+
+// sees reads on until the text has been shown.
+func (p *person) sees(text string) {
+	p.t.Helper()
+	var shown strings.Builder
+	for !strings.HasSuffix(shown.String(), text) {
+		b, err := p.screen.ReadByte()
+		require.NoError(p.t, err, "waiting for %q, saw %q", text, shown.String())
+		shown.WriteByte(b)
+	}
+}
+
+func (p *person) types(line string) {
+	_, err := io.WriteString(p.keys, line+"\n")
+	require.NoError(p.t, err)
+}
+
+func (p *person) leaves() {
+	p.t.Helper()
+	_, _ = io.Copy(io.Discard, p.screen)
+	require.NoError(p.t, <-p.end)
+	p.keys.Close()
+}
+
+// endless runs until it is stopped.
+func endless(r *webtest.Run) {
+	r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.AssistantDelta{Text: "and on"})
+	<-r.Stopped
+	r.Emit(&event.Assistant{Content: "and on", Partial: true}, &event.RunFinished{Outcome: event.Stopped})
+}
+
+func TestCtrlCStopsTheRunAndKeepsTheTalk(t *testing.T) {
+	p := sit(t, webtest.New(t, endless))
+	p.sees("› ")
+	p.types("go")
+	p.sees("and on")
+	p.interrupts <- os.Interrupt
+	p.sees("(stopping; Ctrl-C again leaves)\n")
+	p.sees("(stopped)\n› ")
+	p.types("go")
+	p.sees("and on")
+	p.interrupts <- os.Interrupt
+	p.sees("(stopped)\n› ")
+	p.interrupts <- os.Interrupt
+	p.leaves()
+}
+
+func TestASecondCtrlCLeavesARunThatDoesNotStop(t *testing.T) {
+	deaf := make(chan struct{})
+	defer close(deaf)
+	p := sit(t, webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat}, &event.AssistantDelta{Text: "never"})
+		<-deaf
+	}))
+	p.sees("› ")
+	p.types("go")
+	p.sees("never")
+	p.interrupts <- os.Interrupt
+	p.sees("leaves)\n")
+	p.interrupts <- os.Interrupt
+	p.leaves()
+}
+
+func TestARunUnderWayIsShownAtTheStart(t *testing.T) {
+	s := webtest.New(t, endless)
+	s.Start("12345", "r1", "earlier")
+	p := sit(t, s)
+	p.sees("(an answer is under way)\n")
+	p.sees("and on")
+	p.interrupts <- os.Interrupt
+	p.sees("(stopped)\n› ")
+	p.keys.Close()
+	p.leaves()
+}
+
+func TestALineMayBeLongButNotEndless(t *testing.T) {
+	s := webtest.New(t, remember)
+	_, err := run(t, s, strings.Repeat("ж", 100_000)+"\n", func(o *chat.Options) { o.Quiet = true })
+	require.NoError(t, err)
+	_, err = run(t, s, strings.Repeat("x", 2<<20), nil)
+	require.EqualError(t, err, "a line is longer than a message may be (1048576 bytes)")
+}

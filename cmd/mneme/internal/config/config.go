@@ -1,0 +1,162 @@
+// Package config reads mneme's configuration: built-in defaults, under one YAML
+// file, under MNEME_… environment variables. It is strict: what it does not
+// understand it refuses, with a sentence that names the place and the fix.
+// docs/configuration.md lists every key; a test keeps that list true.
+package config
+
+import "time"
+
+// Config is the whole configuration, complete and checked as Load returns it.
+type Config struct {
+	DataDir     string        `yaml:"data_dir" env:"DATA_DIR"`
+	RunTimeout  time.Duration `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
+	SessionLogs bool          `yaml:"session_logs" env:"SESSION_LOGS"`
+	Log         Log           `yaml:"log" envPrefix:"LOG_"`
+	Redis       Redis         `yaml:"redis" envPrefix:"REDIS_"`
+	Webmemory   Webmemory     `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
+	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
+	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
+	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
+	Knowledge   Knowledge     `yaml:"knowledge" envPrefix:"KNOWLEDGE_"`
+
+	origin origin // where the values came from, for error messages
+}
+
+// Log says what the services log to standard error.
+type Log struct {
+	Level  string `yaml:"level" env:"LEVEL"`   // debug, info, warn or error
+	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
+}
+
+// Redis says where histories are stored. With neither URL nor Addrs it is the
+// embedded store in Config.DataDir.
+type Redis struct {
+	URL            string   `yaml:"url" env:"URL"`                         // redis://, rediss:// or unix://
+	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"` // read-only door of the embedded store, empty for none
+	Addrs          []string `yaml:"addrs" env:"ADDRS"`                     // Cluster's or Sentinel's nodes, host:port
+	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"`         // set for Sentinel
+	Username       string   `yaml:"username" env:"USERNAME"`
+	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"` // names the variable that holds the password
+	Password       Secret   `yaml:"-"`                               // what that variable holds
+}
+
+// Embedded says whether the store inside the process is used.
+func (r Redis) Embedded() bool { return r.URL == "" && len(r.Addrs) == 0 }
+
+// Webmemory is the public service.
+type Webmemory struct {
+	Listen                string `yaml:"listen" env:"LISTEN"`
+	Apiserver             string `yaml:"apiserver" env:"APISERVER"`                             // base URL
+	MaxHistory            int    `yaml:"max_history" env:"MAX_HISTORY"`                         // messages kept per history, 0 for all
+	ContextWindow         int    `yaml:"context_window" env:"CONTEXT_WINDOW"`                   // messages of the chat that the master sees
+	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees
+	MaxChats              int    `yaml:"max_chats" env:"MAX_CHATS"`                             // chats with work in hand at one time
+	CacheBytes            int64  `yaml:"cache_bytes" env:"CACHE_BYTES"`
+}
+
+// Apiserver is the service that runs the agents.
+type Apiserver struct {
+	Listen    string `yaml:"listen" env:"LISTEN"`
+	Proxy     string `yaml:"proxy" env:"PROXY"`         // base URL
+	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: from the listener
+	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"`   // runs at one time
+}
+
+// Proxy is the gateway to the models.
+type Proxy struct {
+	Listen            string             `yaml:"listen" env:"LISTEN"`
+	Active            string             `yaml:"active" env:"ACTIVE"`                              // backend of the main pipeline
+	TeammateBackend   string             `yaml:"teammate_backend" env:"TEAMMATE_BACKEND"`          // backend of /teammate
+	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend
+	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
+	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
+	StateMachine      StateMachine       `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`         // server-side conversations
+}
+
+// Kinds of a backend.
+const (
+	KindAnthropic = "anthropic"
+	KindOpenAI    = "openai"
+	KindOffline   = "offline"
+)
+
+// Backend is one vendor or model server behind the proxy.
+type Backend struct {
+	Kind      string            `yaml:"kind" env:"KIND"`
+	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: from the kind
+	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
+	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
+	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
+	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
+	APIKey    Secret            `yaml:"-"` // what that variable holds
+}
+
+// Thinking bounds a backend's thinking.
+type Thinking struct {
+	BudgetTokens int `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+}
+
+// StateMachine bounds the gateway's server-side conversations.
+type StateMachine struct {
+	Enabled  bool          `yaml:"enabled" env:"ENABLED"`
+	TTL      time.Duration `yaml:"ttl" env:"TTL"` // since the last request
+	MaxTurns int           `yaml:"max_turns" env:"MAX_TURNS"`
+}
+
+// Agents are the master and its subagents.
+type Agents struct {
+	Master    Master     `yaml:"master" envPrefix:"MASTER_"`
+	Subagents []Subagent `yaml:"subagents" env:"-"`
+}
+
+// Master answers the user.
+type Master struct {
+	Model           string `yaml:"model" env:"MODEL"`
+	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
+	System          string `yaml:"system" env:"SYSTEM"`
+	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"` // model calls in one run
+}
+
+// Subagent is one subagent of the master.
+type Subagent struct {
+	Name        string   `yaml:"name" env:"NAME"`
+	Description string   `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
+	System      string   `yaml:"system" env:"SYSTEM"`
+	Model       string   `yaml:"model" env:"MODEL"`
+	Tools       []string `yaml:"tools" env:"TOOLS"`             // ToolCalculator, ToolDate, ToolDocuments
+	Collections []string `yaml:"collections" env:"COLLECTIONS"` // of documents that it may search
+	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
+	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+}
+
+// Tools that a subagent may be given.
+const (
+	ToolCalculator = "calculator"
+	ToolDate       = "date"
+	ToolDocuments  = "documents"
+)
+
+// Knowledge is what ToolDocuments answers from.
+type Knowledge struct {
+	Folder string `yaml:"folder" env:"FOLDER"` // of text files; need not exist
+}
+
+// Secret is a value that no log and no dump of the configuration shows.
+type Secret string
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "[secret]"
+}
+
+// GoString hides the secret from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides the secret from JSON and YAML.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Reveal is the secret itself.
+func (s Secret) Reveal() string { return string(s) }

@@ -1,0 +1,98 @@
+package config
+
+import (
+	"time"
+
+	"mneme/memory/event"
+)
+
+// Default is the configuration of `mneme up` with no file. Load completes what
+// depends on other values: backends, models, the built-in subagents' texts.
+func Default() Config {
+	return Config{
+		DataDir:     "./data",
+		RunTimeout:  10 * time.Minute,
+		SessionLogs: true,
+		Log:         Log{Level: "info", Format: "auto"},
+		Redis:       Redis{EmbeddedListen: "127.0.0.1:6380"},
+		Webmemory: Webmemory{
+			Listen:                "127.0.0.1:8080",
+			Apiserver:             "http://127.0.0.1:8081",
+			MaxHistory:            100,
+			ContextWindow:         10,
+			SubagentContextWindow: 50,
+			MaxChats:              10_000,
+			CacheBytes:            256 << 20,
+		},
+		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},
+		Proxy: Proxy{
+			Listen:       "127.0.0.1:8082",
+			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200},
+		},
+		Agents:    Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
+		Knowledge: Knowledge{Folder: "./knowledge"},
+	}
+}
+
+// defaultMaxSteps is a subagent's max_steps where none is given.
+const defaultMaxSteps = 8
+
+func builtinSubagents() []Subagent {
+	return []Subagent{
+		{
+			Name: "analytic", Description: analyticDescription, System: analyticSystem,
+			Tools: []string{ToolCalculator, ToolDate},
+		},
+		{
+			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
+			Tools: []string{ToolDocuments},
+		},
+	}
+}
+
+// completeSubagents gives an entry the defaults that hang on its name. No list
+// at all means the built-in one; an empty list means no subagents.
+func (c *Config) completeSubagents() {
+	builtin := builtinSubagents()
+	if c.Agents.Subagents == nil {
+		c.Agents.Subagents = builtinSubagents()
+	}
+	for i := range c.Agents.Subagents {
+		s := &c.Agents.Subagents[i]
+		for _, b := range builtin {
+			if s.Name != b.Name {
+				continue
+			}
+			setDefault(&s.Description, b.Description)
+			setDefault(&s.System, b.System)
+			if s.Tools == nil {
+				s.Tools = b.Tools
+			}
+		}
+		setDefault(&s.Model, s.Name)
+		setDefault(&s.Calls, event.Serial)
+		if s.MaxSteps == 0 {
+			s.MaxSteps = defaultMaxSteps
+		}
+	}
+}
+
+// completeProxy picks the backends that need no choice.
+func (c *Config) completeProxy() {
+	p := &c.Proxy
+	if len(p.Backends) == 0 {
+		p.Backends = map[string]Backend{KindOffline: {Kind: KindOffline}}
+	}
+	if len(p.Backends) == 1 {
+		for only := range p.Backends {
+			setDefault(&p.Active, only)
+		}
+	}
+	setDefault(&p.TeammateBackend, p.Active)
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}

@@ -1,0 +1,156 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// aliases are the gateway's own names for three keys. TTL_SECONDS has no unit.
+var aliases = map[string]struct{ name, unit string }{
+	"GATEWAY_STATE_MACHINE_ENABLED": {"MNEME_PROXY_STATE_MACHINE_ENABLED", ""},
+	"STATE_MACHINE_TTL_SECONDS":     {"MNEME_PROXY_STATE_MACHINE_TTL", "s"},
+	"STATE_MACHINE_MAX_TURNS":       {"MNEME_PROXY_STATE_MACHINE_MAX_TURNS", ""},
+}
+
+// flagVars set flags of the command line, not keys.
+var flagVars = []string{"MNEME_CONFIG", "MNEME_URL"}
+
+// serviceLink matches the variables that Kubernetes makes for every Service,
+// here those for Services named mneme-….
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`)
+
+// readEnviron lays the environment over c. An empty variable counts as not set.
+// Variables are taken one at a time, so that an error is surely about that one.
+func (c *Config) readEnviron(environ map[string]string) error {
+	names := slices.Sorted(maps.Keys(environ))
+	for _, alias := range names {
+		if a, ok := aliases[alias]; ok && environ[alias] != "" && environ[a.name] == "" {
+			if err := c.setVar(alias, a.name, environ[alias]+a.unit); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range names {
+		value := environ[name]
+		if !strings.HasPrefix(name, envRoot) || value == "" || slices.Contains(flagVars, name) || isServiceLink(name, value) {
+			continue
+		}
+		if err := c.setVar(name, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isServiceLink(name, value string) bool {
+	return serviceLink.MatchString(name) ||
+		strings.HasSuffix(name, "_PORT") && (strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value, "udp://"))
+}
+
+// setVar sets the key that the variable name stands for; said is what the user
+// calls the variable.
+func (c *Config) setVar(said, name, value string) error {
+	for _, k := range keys(reflect.TypeFor[Config](), "") {
+		if k.env() == name {
+			c.origin.vars[k.path] = said
+			return parseVar(c, envRoot, said, name, value)
+		}
+	}
+	if rest, ok := strings.CutPrefix(name, backendVars); ok {
+		return c.setBackendVar(said, rest, value)
+	}
+	if rest, ok := strings.CutPrefix(name, subagentVars); ok {
+		return c.setSubagentVar(said, rest, value)
+	}
+	var known []string
+	for _, k := range allKeys() {
+		known = append(known, k.env())
+	}
+	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
+}
+
+const (
+	backendVars  = "MNEME_PROXY_BACKENDS_"
+	subagentVars = "MNEME_AGENTS_SUBAGENTS_"
+)
+
+// setBackendVar sets one field of a backend, which it adds if there is none of
+// that name: "KIMI_BASE_URL".
+func (c *Config) setBackendVar(said, rest, value string) error {
+	id, field, ok := splitVar(rest, reflect.TypeFor[Backend]())
+	if !ok {
+		return &Error{Where: said, Problem: "no field of a backend has this name; " + fieldList(reflect.TypeFor[Backend]())}
+	}
+	name := strings.ToLower(id)
+	for existing := range c.Proxy.Backends {
+		if envName(existing) == envRoot+id {
+			name = existing
+		}
+	}
+	if c.Proxy.Backends == nil {
+		c.Proxy.Backends = map[string]Backend{}
+	}
+	b := c.Proxy.Backends[name]
+	err := parseVar(&b, backendVars+id+"_", said, backendVars+rest, value)
+	c.Proxy.Backends[name] = b
+	c.origin.vars[join("proxy.backends", name)+"."+field] = said
+	return err
+}
+
+// setSubagentVar sets one field of a subagent that exists: "ANALYTIC_MODEL".
+func (c *Config) setSubagentVar(said, rest, value string) error {
+	id, field, ok := splitVar(rest, reflect.TypeFor[Subagent]())
+	if !ok {
+		return &Error{Where: said, Problem: "no field of a subagent has this name; " + fieldList(reflect.TypeFor[Subagent]())}
+	}
+	if c.Agents.Subagents == nil {
+		c.Agents.Subagents = builtinSubagents()
+	}
+	for i := range c.Agents.Subagents {
+		s := &c.Agents.Subagents[i]
+		if envName(s.Name) == envRoot+id {
+			c.origin.vars[fmt.Sprintf("agents.subagents[%d].%s", i, field)] = said
+			return parseVar(s, subagentVars+id+"_", said, subagentVars+rest, value)
+		}
+	}
+	return &Error{Where: said, Problem: fmt.Sprintf("there is no subagent %q; add it in the file, variables only change those that exist", strings.ToLower(id))}
+}
+
+// splitVar separates the name that the user gave from the field's.
+func splitVar(rest string, t reflect.Type) (id, field string, ok bool) {
+	for _, k := range keys(t, "") {
+		if id, ok := strings.CutSuffix(rest, "_"+strings.TrimPrefix(k.env(), envRoot)); ok && id != "" {
+			return id, k.path, true
+		}
+	}
+	return "", "", false
+}
+
+func fieldList(t reflect.Type) string {
+	var fields []string
+	for _, k := range keys(t, "") {
+		fields = append(fields, strings.TrimPrefix(k.env(), envRoot))
+	}
+	return "it must end in one of " + strings.Join(fields, ", ")
+}
+
+func parseVar(into any, prefix, said, name, value string) error {
+	err := env.ParseWithOptions(into, env.Options{Prefix: prefix, Environment: map[string]string{name: value}})
+	var parse env.ParseError
+	switch {
+	case errors.As(err, &parse) && parse.Type.Kind() == reflect.Map:
+		return &Error{Where: said, Problem: fmt.Sprintf("name=value,name=value is needed, not %q", value)}
+	case errors.As(err, &parse):
+		return &Error{Where: said, Problem: fmt.Sprintf("%s, not %q", wants(parse.Type), value)}
+	case err != nil:
+		return &Error{Where: said, Problem: err.Error()}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxFile bounds a configuration file, in bytes.
+const maxFile = 1 << 20
+
+// origin remembers where values came from.
+type origin struct {
+	file  string            // empty when none was read
+	lines map[string]int    // path of a key → its line in file
+	vars  map[string]string // path of a key → the variable that set it
+}
+
+// locate adds the place to an Error about a key.
+func (o origin) locate(err error) error {
+	var e *Error
+	if !errors.As(err, &e) || e.Where != "" {
+		return err
+	}
+	for path := e.Key; path != ""; path = parent(path) {
+		if name := o.vars[path]; name != "" {
+			return &Error{Where: name, Problem: e.Problem}
+		}
+		if line, ok := o.lines[path]; ok {
+			return &Error{Where: fmt.Sprintf("%s:%d", o.file, line), Key: e.Key, Problem: e.Problem}
+		}
+	}
+	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
+}
+
+// parent cuts the last step, ".name" or "[0]", off a path.
+func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
+
+// readFile lays the file over c.
+func (c *Config) readFile(name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return &Error{Where: name, Problem: readProblem(err)}
+	}
+	if len(text) > maxFile {
+		return &Error{Where: name, Problem: fmt.Sprintf("larger than %d bytes; this cannot be the configuration", maxFile)}
+	}
+	c.origin.file = name
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return c.yamlError(err, nil)
+	}
+	var body ast.Node
+	for _, doc := range file.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		if body != nil {
+			return &Error{Where: name, Problem: "holds more than one YAML document; keep one"}
+		}
+		body = doc.Body
+	}
+	if body == nil {
+		return nil // the decoder would take an empty file for an empty Config
+	}
+	tree := nodes{lines: map[string]int{}, values: map[string]ast.Node{}, places: map[token.Position]string{}}
+	ast.Walk(tree, body)
+	c.origin.lines = tree.lines
+	if err := tree.checkDurations(); err != nil {
+		return c.origin.locate(err)
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(c); err != nil {
+		return c.yamlError(err, tree.places)
+	}
+	return nil
+}
+
+func readProblem(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "no such file; give an existing one with --config, or leave the flag out for the defaults"
+	case errors.Is(err, os.ErrPermission):
+		return "it may not be read; check its permissions"
+	}
+	var cause *os.PathError
+	if errors.As(err, &cause) {
+		return cause.Err.Error()
+	}
+	return err.Error()
+}
+
+// nodes is an ast.Visitor that collects where each key stands.
+type nodes struct {
+	lines  map[string]int
+	values map[string]ast.Node
+	places map[token.Position]string // of keys and values
+}
+
+// Visit is called for the pair, then its key, then its value, all of one path;
+// so the line is the key's and the node the value's.
+func (n nodes) Visit(node ast.Node) ast.Visitor {
+	path := strings.TrimPrefix(strings.TrimPrefix(node.GetPath(), "$"), ".")
+	position := node.GetToken().Position
+	if _, pair := node.(*ast.MappingValueNode); !pair {
+		if _, seen := n.lines[path]; !seen {
+			n.lines[path] = position.Line
+		}
+		n.values[path] = node
+		n.places[*position] = path
+	}
+	return n
+}
+
+// checkDurations finds what the decoder would report without a place.
+func (n nodes) checkDurations() error {
+	for _, k := range allKeys() {
+		node, ok := n.values[k.path]
+		if !ok || k.kind != reflect.TypeFor[time.Duration]() {
+			continue
+		}
+		text := node.GetToken().Value
+		if _, err := time.ParseDuration(text); err != nil {
+			return bad(k.path, "%s, not %q", wants(k.kind), text)
+		}
+	}
+	return nil
+}
+
+// yamlError turns the library's error into one sentence with a place.
+func (c *Config) yamlError(err error, places map[token.Position]string) error {
+	var located yaml.Error
+	if !errors.As(err, &located) || located.GetToken() == nil {
+		return &Error{Where: c.origin.file, Problem: "not valid YAML: " + firstLine(err.Error())}
+	}
+	tok := located.GetToken()
+	e := &Error{Where: fmt.Sprintf("%s:%d", c.origin.file, tok.Position.Line), Key: places[*tok.Position]}
+	var (
+		unknown  *yaml.UnknownFieldError
+		kind     *yaml.TypeError
+		node     *yaml.UnexpectedNodeTypeError
+		overflow *yaml.OverflowError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		e.Problem = "unknown key; " + suggest(e.Key)
+	case errors.As(err, &kind):
+		e.Problem = fmt.Sprintf("%s, not %q", wants(kind.DstType), tok.Value)
+	case errors.As(err, &overflow):
+		e.Problem = fmt.Sprintf("%s is out of range", tok.Value)
+	case errors.As(err, &node):
+		e.Problem = fmt.Sprintf("a %s is needed here, not a %s", nodeWord(node.Expected), nodeWord(node.Actual))
+	case strings.Contains(located.GetMessage(), "already defined"):
+		e.Problem = fmt.Sprintf("the key %s stands here a second time; keep one", tok.Value)
+	default:
+		e.Key, e.Problem = "", "not valid YAML: "+firstLine(located.GetMessage())
+	}
+	return e
+}
+
+func nodeWord(t ast.NodeType) string {
+	switch t {
+	case ast.MappingType, ast.MappingValueType:
+		return "block of keys"
+	case ast.SequenceType:
+		return "list"
+	}
+	return "single value"
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// suggest looks for a key near a mistyped path: first among its siblings, then
+// for the same name elsewhere.
+func suggest(path string) string {
+	var siblings, elsewhere []string
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	within := pattern(parent(path))
+	for _, k := range allKeys() {
+		for step := k.path; step != ""; step = parent(step) {
+			if parent(step) == within {
+				siblings = append(siblings, step)
+			}
+			if strings.HasSuffix("."+step, "."+name) {
+				elsewhere = append(elsewhere, step)
+			}
+		}
+	}
+	full := name
+	if within != "" {
+		full = within + "." + name
+	}
+	if best := nearest(full, siblings); best != "" {
+		return "did you mean " + best[strings.LastIndexByte(best, '.')+1:] + "?"
+	}
+	if len(elsewhere) > 0 {
+		return "did you mean " + elsewhere[0] + "?"
+	}
+	return "docs/configuration.md lists what there is"
+}
+
+// pattern is a path as the schema writes it: * for the names of backends and
+// the places in lists.
+func pattern(path string) string {
+	const backends = "proxy.backends."
+	if rest, ok := strings.CutPrefix(path, backends); ok {
+		_, field, nested := strings.Cut(rest, ".")
+		if strings.HasPrefix(rest, "'") { // a name with a dot in it is quoted
+			_, field, nested = strings.Cut(rest, "'.")
+		}
+		path = backends + "*"
+		if nested {
+			path += "." + field
+		}
+	}
+	if list, rest, ok := strings.Cut(path, "["); ok {
+		_, rest, _ = strings.Cut(rest, "]")
+		path = list + ".*" + rest
+	}
+	return path
+}

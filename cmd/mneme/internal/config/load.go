@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// DefaultFile is read from the working directory when no file is named.
+const DefaultFile = "mneme.yaml"
+
+// Load reads the file at path and the variables in environ ("NAME=value", as
+// os.Environ has them), completes what is left open and checks the whole. An
+// empty path means DefaultFile, which may be missing; a named file may not.
+// Whatever is wrong is an *Error about the first thing found.
+//
+// The variables that hold secrets are read here; that those of the backends are
+// set is checked by RequireKeys, since only the proxy needs them.
+func Load(path string, environ []string) (Config, error) {
+	c := Default()
+	c.origin.vars = map[string]string{}
+	vars := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		vars[name] = value
+	}
+	if path == "" {
+		if _, err := os.Stat(DefaultFile); err == nil {
+			path = DefaultFile
+		}
+	}
+	if path != "" {
+		if err := c.readFile(path); err != nil {
+			return Config{}, err
+		}
+	}
+	if err := c.readEnviron(vars); err != nil {
+		return Config{}, err
+	}
+	c.completeSubagents()
+	c.completeProxy()
+	c.readSecrets(vars)
+	if err := c.Validate(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func (c *Config) readSecrets(vars map[string]string) {
+	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
+	for name, b := range c.Proxy.Backends {
+		b.APIKey = Secret(vars[b.APIKeyEnv])
+		c.Proxy.Backends[name] = b
+	}
+}
+
+// RequireKeys says which backend's api_key_env names a variable that is not
+// set. Processes that run the proxy call it before they start.
+func (c Config) RequireKeys() error {
+	for name, b := range sorted(c.Proxy.Backends) {
+		if b.APIKeyEnv != "" && b.APIKey == "" {
+			return c.origin.locate(bad(join("proxy.backends", name)+".api_key_env",
+				"the environment variable %s is not set; export the key in it", b.APIKeyEnv))
+		}
+	}
+	return nil
+}
+
+// join is the path of a name under a path, quoted as the YAML library does it.
+func join(path, name string) string {
+	if strings.ContainsAny(name, "$*.[]") {
+		name = fmt.Sprintf("'%s'", name)
+	}
+	return path + "." + name
+}

@@ -1,0 +1,374 @@
+package config
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// load reads text as mneme.yaml in a working directory of its own.
+func load(t *testing.T, text string, environ ...string) (Config, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile(DefaultFile, []byte(text), 0o600))
+	return Load("", environ)
+}
+
+func TestDefaultsNeedNoFile(t *testing.T) {
+	golden, err := filepath.Abs("testdata/defaults.yaml")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	c, err := Load("", nil)
+	require.NoError(t, err)
+	require.NoError(t, c.RequireKeys())
+	got, err := yaml.MarshalWithOptions(c, yaml.UseLiteralStyleIfMultiline(true))
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile(golden, got, 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+}
+
+func TestTheDefaultsAreAValidFile(t *testing.T) {
+	golden, err := os.ReadFile("testdata/defaults.yaml")
+	require.NoError(t, err)
+	_, err = load(t, string(golden))
+	require.NoError(t, err)
+}
+
+func TestAnEmptyFileIsTheDefaults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want, err := Load("", nil)
+	require.NoError(t, err)
+	for _, text := range []string{"", "\n\n", "# nothing yet\n", "---\n", "webmemory:\n"} {
+		c, err := load(t, text)
+		require.NoError(t, err, "%q", text)
+		c.origin, want.origin = origin{}, origin{}
+		require.Equal(t, want, c, "%q", text)
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	const backend = "proxy:\n  backends:\n    kimi:\n      kind: anthropic\n"
+	for name, test := range map[string]struct {
+		text, want string
+	}{
+		"unknown key": {
+			"webmemory:\n  listn: x\n",
+			`mneme.yaml:2: webmemory.listn: unknown key; did you mean listen?`,
+		},
+		"unknown section": {
+			"proxi: {}\n",
+			`mneme.yaml:1: proxi: unknown key; did you mean proxy?`,
+		},
+		"key of another section": {
+			"apiserver:\n  listen: 127.0.0.1:1\n  max_history: 4\n",
+			`mneme.yaml:3: apiserver.max_history: unknown key; did you mean webmemory.max_history?`,
+		},
+		"key like no other": {
+			"redis: {colour: red}\n",
+			`mneme.yaml:1: redis.colour: unknown key; docs/configuration.md lists what there is`,
+		},
+		"unknown key of a backend": {
+			backend + "      base_uri: https://x\n",
+			`mneme.yaml:5: proxy.backends.kimi.base_uri: unknown key; did you mean base_url?`,
+		},
+		"unknown key of a backend whose name has a dot": {
+			"proxy:\n  backends:\n    gpt-4.1: {kin: openai}\n",
+			`mneme.yaml:3: proxy.backends.'gpt-4.1'.kin: unknown key; did you mean kind?`,
+		},
+		"unknown key of a subagent": {
+			"agents:\n  subagents:\n    - name: analytic\n    - name: second\n      sistem: x\n",
+			`mneme.yaml:5: agents.subagents[1].sistem: unknown key; did you mean system?`,
+		},
+		"key twice": {
+			"data_dir: a\ndata_dir: b\n",
+			`mneme.yaml:2: the key data_dir stands here a second time; keep one`,
+		},
+		"number in words": {
+			"webmemory:\n  # how many\n  max_history: many\n",
+			`mneme.yaml:3: webmemory.max_history: a whole number is needed, not "many"`,
+		},
+		"yes for true": {
+			"session_logs: yes please\n",
+			`mneme.yaml:1: session_logs: true or false is needed, not "yes please"`,
+		},
+		"duration in words": {
+			"run_timeout: 5 parsecs\n",
+			`mneme.yaml:1: run_timeout: a duration such as 90s, 10m or 24h is needed, not "5 parsecs"`,
+		},
+		"duration without a unit": {
+			"proxy:\n  state_machine:\n    ttl: 24\n",
+			`mneme.yaml:3: proxy.state_machine.ttl: a duration such as 90s, 10m or 24h is needed, not "24"`,
+		},
+		"negative duration": {
+			"run_timeout: -5s\n",
+			`mneme.yaml:1: run_timeout: must be more than 0, is -5s`,
+		},
+		"section is a value": {
+			"webmemory: 8080\n",
+			`mneme.yaml:1: webmemory: a block of keys is needed here, not a single value`,
+		},
+		"list is a block": {
+			"agents:\n  subagents:\n    analytic: {}\n",
+			`mneme.yaml:3: agents.subagents: a list is needed here, not a block of keys`,
+		},
+		"no mapping at all": {
+			"- 1\n",
+			`mneme.yaml:1: a block of keys is needed here, not a list`,
+		},
+		"not YAML": {
+			"webmemory: [\n",
+			`mneme.yaml:1: not valid YAML: sequence end token ']' not found`,
+		},
+		"two documents": {
+			"data_dir: a\n---\ndata_dir: b\n",
+			`mneme.yaml: holds more than one YAML document; keep one`,
+		},
+		"address without a port": {
+			"webmemory: {listen: localhost}\n",
+			`mneme.yaml:1: webmemory.listen: host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
+		},
+		"port out of range": {
+			"redis:\n  embedded_listen: 127.0.0.1:70000\n",
+			`mneme.yaml:2: redis.embedded_listen: host:port is needed, such as 127.0.0.1:8080, not "127.0.0.1:70000"`,
+		},
+		"URL without a scheme": {
+			"apiserver: {proxy: '127.0.0.1:8082'}\n",
+			`mneme.yaml:1: apiserver.proxy: an http:// or https:// URL is needed, not "127.0.0.1:8082"`,
+		},
+		"every interface without an address to reach it": {
+			"apiserver:\n  listen: 0.0.0.0:8081\n",
+			`mneme.yaml:1: apiserver.advertise: apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process`,
+		},
+		"redis URL of another kind": {
+			"redis:\n  url: http://localhost:6379\n",
+			`mneme.yaml:2: redis.url: redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store`,
+		},
+		"redis password in the file": {
+			"redis:\n  url: redis://:hush@localhost:6379\n",
+			`mneme.yaml:2: redis.url: a password does not belong in the file; name its variable in redis.password_env, or give the whole URL in MNEME_REDIS_URL`,
+		},
+		"redis password not set": {
+			"redis:\n  url: redis://localhost:6379\n  password_env: REDIS_SECRET\n",
+			`mneme.yaml:3: redis.password_env: the environment variable REDIS_SECRET is not set; export the password in it`,
+		},
+		"redis URL and addresses": {
+			"redis:\n  url: redis://localhost:6379\n  addrs: [\"localhost:7000\"]\n",
+			`mneme.yaml:3: redis.addrs: redis.url is set too; keep one of them`,
+		},
+		"unknown log level": {
+			"log: {level: loud}\n",
+			`mneme.yaml:1: log.level: "loud" is none of: debug, info, warn, error`,
+		},
+		"backend without a kind": {
+			"proxy:\n  backends:\n    kimi: {base_url: https://x}\n",
+			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai or offline`,
+		},
+		"backend of unknown kind": {
+			"proxy:\n  backends:\n    kimi: {kind: gemini}\n",
+			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, offline`,
+		},
+		"backend without an address": {
+			backend,
+			`mneme.yaml:3: proxy.backends.kimi.base_url: is missing; a backend of kind anthropic needs the address of its API, such as https://api.anthropic.com`,
+		},
+		"anthropic address with /v1": {
+			backend + "      base_url: https://api.anthropic.com/v1/\n",
+			`mneme.yaml:5: proxy.backends.kimi.base_url: for kind anthropic it goes without the /v1 at its end`,
+		},
+		"unknown active backend": {
+			backend + "      base_url: https://x\n  active: kimmi\n",
+			`mneme.yaml:6: proxy.active: there is no backend "kimmi"; proxy.backends has: kimi`,
+		},
+		"two backends, none active": {
+			"proxy:\n  backends:\n    a: {kind: offline}\n    b: {kind: offline}\n",
+			`mneme.yaml:1: proxy.active: several backends are configured; name the one for the main pipeline: a, b`,
+		},
+		"unknown teammate backend": {
+			"proxy:\n  teammate_backend: glm\n",
+			`mneme.yaml:2: proxy.teammate_backend: there is no backend "glm"; proxy.backends has: offline`,
+		},
+		"teammate who is no subagent": {
+			"proxy:\n  teammates: {analytics: offline}\n",
+			`mneme.yaml:2: proxy.teammates.analytics: there is no subagent "analytics"; there are: analytic, knowledge`,
+		},
+		"subagent twice": {
+			"agents:\n  subagents:\n    - name: analytic\n    - name: analytic\n",
+			`mneme.yaml:4: agents.subagents[1].name: there is a subagent "analytic" already; every name stands once`,
+		},
+		"subagent with a bad name": {
+			"agents:\n  subagents:\n    - name: The Boss\n",
+			`mneme.yaml:3: agents.subagents[0].name: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not "The Boss"`,
+		},
+		"subagent without a name": {
+			"agents:\n  subagents:\n    - description: x\n",
+			`mneme.yaml:3: agents.subagents[0].name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+		},
+		"subagent named master": {
+			"agents:\n  subagents:\n    - name: master\n",
+			`mneme.yaml:3: agents.subagents[0].name: "master" is the master's own name; choose another`,
+		},
+		"subagent without a description": {
+			"agents:\n  subagents:\n    - name: poet\n",
+			`mneme.yaml:3: agents.subagents[0].description: is missing; it tells the master what to delegate to poet`,
+		},
+		"unknown tool": {
+			"agents:\n  subagents:\n    - name: analytic\n      tools:\n        - date\n        - shell\n",
+			`mneme.yaml:6: agents.subagents[0].tools[1]: "shell" is none of: calculator, date, documents`,
+		},
+		"unknown calls policy": {
+			"agents:\n  subagents:\n    - {name: analytic, calls: both}\n",
+			`mneme.yaml:3: agents.subagents[0].calls: "both" is none of: serial, isolated`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, test.text)
+			require.EqualError(t, err, test.want)
+		})
+	}
+}
+
+func TestANamedFileMustExist(t *testing.T) {
+	t.Chdir(t.TempDir())
+	_, err := Load("other.yaml", nil)
+	require.EqualError(t, err, "other.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults")
+	_, err = Load(".", nil)
+	require.EqualError(t, err, ".: is a directory")
+}
+
+func TestBackendsChooseThemselves(t *testing.T) {
+	c, err := load(t, "proxy:\n  backends:\n    glm: {kind: openai, base_url: http://localhost:1/v1}\n")
+	require.NoError(t, err)
+	require.Equal(t, "glm", c.Proxy.Active)
+	require.Equal(t, "glm", c.Proxy.TeammateBackend)
+}
+
+func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
+	const file = "proxy:\n  backends:\n    kimi:\n      kind: anthropic\n      base_url: https://x\n      api_key_env: KIMI_API_KEY\n"
+	c, err := load(t, file)
+	require.NoError(t, err, "services other than the proxy run without the keys")
+	require.EqualError(t, c.RequireKeys(),
+		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it")
+
+	c, err = load(t, file, "KIMI_API_KEY=hush")
+	require.NoError(t, err)
+	require.NoError(t, c.RequireKeys())
+	require.Equal(t, "hush", c.Proxy.Backends["kimi"].APIKey.Reveal())
+	dump, err := yaml.Marshal(c)
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, dump), "hush")
+}
+
+func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
+	c, err := load(t, "agents:\n  subagents:\n    - {name: analytic, model: small}\n    - {name: poet, description: Writes verse., tools: []}\n")
+	require.NoError(t, err)
+	require.Len(t, c.Agents.Subagents, 2)
+	analytic, poet := c.Agents.Subagents[0], c.Agents.Subagents[1]
+	require.Equal(t, "small", analytic.Model)
+	require.Equal(t, []string{ToolCalculator, ToolDate}, analytic.Tools)
+	require.Equal(t, analyticSystem, analytic.System)
+	require.Equal(t, Subagent{
+		Name: "poet", Description: "Writes verse.", Model: "poet", Tools: []string{}, Calls: "serial", MaxSteps: defaultMaxSteps,
+	}, poet)
+
+	c, err = load(t, "agents:\n  subagents: []\n")
+	require.NoError(t, err)
+	require.Empty(t, c.Agents.Subagents)
+}
+
+func TestEnvironmentLiesOverTheFile(t *testing.T) {
+	c, err := load(t, `
+webmemory: {listen: "127.0.0.1:1", max_history: 7}
+proxy:
+  backends:
+    my-glm: {kind: openai, base_url: http://old/v1}
+agents: {subagents: [{name: analytic}]}
+`,
+		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0",
+		"MNEME_RUN_TIMEOUT=90s",
+		"MNEME_SESSION_LOGS=false",
+		"MNEME_REDIS_ADDRS=a:1,b:2",
+		"MNEME_PROXY_TEAMMATES=analytic=my-glm",
+		"MNEME_PROXY_ACTIVE=local",
+		"MNEME_PROXY_BACKENDS_MY_GLM_BASE_URL=http://new/v1",
+		"MNEME_PROXY_BACKENDS_LOCAL_KIND=offline",
+		"MNEME_PROXY_BACKENDS_LOCAL_MODEL_MAP=opus=llama3:8b,haiku=tiny",
+		"MNEME_PROXY_BACKENDS_LOCAL_THINKING_BUDGET_TOKENS=5",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_STEPS=3",
+		"MNEME_AGENTS_MASTER_MODEL=",
+		"MNEME_CONFIG=elsewhere", "MNEME_URL=http://x", "PATH=/bin",
+		"MNEME_WEBMEMORY_SERVICE_HOST=10.0.0.1", "MNEME_WEBMEMORY_PORT=tcp://10.0.0.1:80", "MNEME_WEBMEMORY_PORT_80_TCP_ADDR=10.0.0.1",
+	)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:0", c.Webmemory.Listen)
+	require.Equal(t, 7, c.Webmemory.MaxHistory)
+	require.Equal(t, 90*time.Second, c.RunTimeout)
+	require.False(t, c.SessionLogs)
+	require.Equal(t, []string{"a:1", "b:2"}, c.Redis.Addrs)
+	require.Equal(t, map[string]string{"analytic": "my-glm"}, c.Proxy.Teammates)
+	require.Equal(t, "http://new/v1", c.Proxy.Backends["my-glm"].BaseURL)
+	require.Equal(t, map[string]string{"opus": "llama3:8b", "haiku": "tiny"}, c.Proxy.Backends["local"].ModelMap)
+	require.Equal(t, 5, c.Proxy.Backends["local"].Thinking.BudgetTokens)
+	require.Equal(t, 3, c.Agents.Subagents[0].MaxSteps)
+	require.Equal(t, "master", c.Agents.Master.Model, "an empty variable counts as not set")
+}
+
+func TestTheGatewaysOwnVariables(t *testing.T) {
+	c, err := load(t, "", "GATEWAY_STATE_MACHINE_ENABLED=false", "STATE_MACHINE_TTL_SECONDS=60", "STATE_MACHINE_MAX_TURNS=9")
+	require.NoError(t, err)
+	require.Equal(t, StateMachine{Enabled: false, TTL: time.Minute, MaxTurns: 9}, c.Proxy.StateMachine)
+
+	c, err = load(t, "", "STATE_MACHINE_MAX_TURNS=9", "MNEME_PROXY_STATE_MACHINE_MAX_TURNS=10")
+	require.NoError(t, err)
+	require.Equal(t, 10, c.Proxy.StateMachine.MaxTurns)
+}
+
+func TestWrongVariables(t *testing.T) {
+	for variable, want := range map[string]string{
+		"MNEME_WEBMEMORY_LISTN=x":                     "no key has this name; did you mean MNEME_WEBMEMORY_LISTEN?",
+		"MNEME_NOTHING_LIKE_IT_AT_ALL=x":              "no key has this name; docs/configuration.md lists what there is",
+		"MNEME_RUN_TIMEOUT=24":                        `a duration such as 90s, 10m or 24h is needed, not "24"`,
+		"MNEME_WEBMEMORY_MAX_HISTORY=many":            `a whole number is needed, not "many"`,
+		"MNEME_SESSION_LOGS=sure":                     `true or false is needed, not "sure"`,
+		"MNEME_PROXY_TEAMMATES=analytic":              `name=value,name=value is needed, not "analytic"`,
+		"STATE_MACHINE_TTL_SECONDS=1h":                `a duration such as 90s, 10m or 24h is needed, not "1hs"`,
+		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
+		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
+		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS",
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, offline`,
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,
+	} {
+		t.Run(variable, func(t *testing.T) {
+			name, _, _ := strings.Cut(variable, "=")
+			_, err := load(t, "", variable)
+			require.EqualError(t, err, name+": "+want)
+		})
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add("webmemory: {listen: x}")
+	f.Add("agents: {subagents: [{name: a}]}\nproxy: {backends: {'a.b': {kind: openai}}}")
+	f.Add("a: &x [*x]")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "f.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := Load(path, nil)
+		if err != nil {
+			require.NotContains(t, err.Error(), "\n")
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// envRoot begins the name of every variable that sets a key.
+const envRoot = "MNEME_"
+
+// key is one value of the configuration.
+type key struct {
+	path string // "webmemory.listen"; * stands for a name the user gives
+	kind reflect.Type
+}
+
+// env is the variable that sets the key: the path in upper case, dots, dashes
+// and brackets as underscores.
+func (k key) env() string { return envName(k.path) }
+
+func envName(path string) string {
+	return envRoot + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
+}
+
+// keys lists every value below a struct type, in order of declaration.
+func keys(t reflect.Type, prefix string) []key {
+	var all []key
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		path := prefix + name
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			all = append(all, keys(f.Type, path+".")...)
+		case hasElements(f.Type) && f.Type.Elem().Kind() == reflect.Struct:
+			all = append(all, keys(f.Type.Elem(), path+".*.")...)
+		default:
+			all = append(all, key{path, f.Type})
+		}
+	}
+	return all
+}
+
+func hasElements(t reflect.Type) bool { return t.Kind() == reflect.Map || t.Kind() == reflect.Slice }
+
+func allKeys() []key { return keys(reflect.TypeFor[Config](), "") }
+
+// wants says in words what a value of the type looks like.
+func wants(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration such as 90s, 10m or 24h is needed"
+	case t.Kind() == reflect.Bool:
+		return "true or false is needed"
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		return "a whole number is needed"
+	case t.Kind() == reflect.Slice:
+		return "a list is needed"
+	case t.Kind() == reflect.Map:
+		return "pairs of name and value are needed"
+	case t.Kind() == reflect.Struct:
+		return "a block of keys is needed"
+	}
+	return "text is needed"
+}
+
+// nearest picks the candidate that a mistyped name was most likely meant to be;
+// empty when none is close.
+func nearest(name string, candidates []string) string {
+	best, least := "", max(2, len(name)/4)+1
+	for _, c := range slices.Sorted(slices.Values(candidates)) {
+		if d := distance(name, c); d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// didYouMean is the end of a sentence about an unknown name.
+func didYouMean(name string, candidates []string) string {
+	if best := nearest(name, candidates); best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "docs/configuration.md lists what there is"
+}
+
+// distance counts the single-byte edits between two names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

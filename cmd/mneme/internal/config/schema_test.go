@@ -1,0 +1,88 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/stretchr/testify/require"
+)
+
+// The env tags are written beside the yaml tags; nothing else ties the two.
+func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
+	for _, part := range []struct {
+		value  any
+		prefix string
+	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}} {
+		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
+		require.NoError(t, err)
+		var tagged, byRule []string
+		for _, p := range params {
+			if !p.Ignored {
+				tagged = append(tagged, p.Key)
+			}
+		}
+		for _, k := range keys(reflect.TypeOf(part.value).Elem(), part.prefix) {
+			if strings.Count(k.path, "*") == strings.Count(part.prefix, "*") {
+				byRule = append(byRule, k.env())
+			}
+		}
+		require.Equal(t, byRule, tagged)
+	}
+}
+
+func TestEveryKeyIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/configuration.md")
+	require.NoError(t, err)
+	var documented []string
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "| `") && strings.Contains(line, envRoot) {
+			documented = append(documented, strings.Join(strings.Split(line, "|")[:4], "|")+"|")
+		}
+	}
+	defaults := leaves(reflect.ValueOf(Default()), "")
+	var want []string
+	for _, k := range allKeys() {
+		path := strings.Replace(k.path, "*", "NAME", 1)
+		shown := defaults[k.path]
+		if shown != "" {
+			shown = "`" + shown + "` "
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s| `%s` |", path, shown, envName(path)))
+	}
+	slices.Sort(want)
+	slices.Sort(documented)
+	require.Equal(t, strings.Join(want, "\n"), strings.Join(documented, "\n"))
+}
+
+// leaves gives the default of every key that has one short enough for a table.
+func leaves(v reflect.Value, prefix string) map[string]string {
+	all := map[string]string{}
+	for f, value := range v.Fields() {
+		name := prefix + f.Tag.Get("yaml")
+		switch d := value.Interface().(type) {
+		case time.Duration:
+			all[name] = strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+			continue
+		case string:
+			if !strings.Contains(d, "\n") {
+				all[name] = d
+			}
+			continue
+		}
+		switch value.Kind() {
+		case reflect.Struct:
+			for k, text := range leaves(value, name+".") {
+				all[k] = text
+			}
+		case reflect.Bool, reflect.Int, reflect.Int64:
+			all[name] = fmt.Sprint(value.Interface())
+		}
+	}
+	return all
+}

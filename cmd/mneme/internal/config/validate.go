@@ -1,0 +1,309 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// Validate says the first thing that is wrong with a complete configuration,
+// naming its place if Load read it from one.
+func (c Config) Validate() error {
+	return c.origin.locate(cmp.Or(
+		c.validateCommon(),
+		c.Redis.validate(),
+		c.Webmemory.validate(),
+		c.Apiserver.validate(),
+		c.Proxy.validate(c.Agents.Subagents),
+		c.Agents.validate(),
+		c.validateOrigins(),
+	))
+}
+
+func (c Config) validateCommon() error {
+	return cmp.Or(
+		filled("data_dir", c.DataDir),
+		positive("run_timeout", c.RunTimeout),
+		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.format", c.Log.Format, "auto", "console", "json"),
+		filled("knowledge.folder", c.Knowledge.Folder),
+	)
+}
+
+// validateOrigins refuses a secret that stands in the file.
+func (c Config) validateOrigins() error {
+	u, err := url.Parse(c.Redis.URL)
+	if err != nil || c.origin.vars["redis.url"] != "" {
+		return nil
+	}
+	if _, ok := u.User.Password(); ok {
+		return bad("redis.url", "a password does not belong in the file; name its variable in redis.password_env, or give the whole URL in MNEME_REDIS_URL")
+	}
+	return nil
+}
+
+func (r Redis) validate() error {
+	if r.EmbeddedListen != "" {
+		if err := address("redis.embedded_listen", r.EmbeddedListen); err != nil {
+			return err
+		}
+	}
+	for i, node := range r.Addrs {
+		if err := address(fmt.Sprintf("redis.addrs[%d]", i), node); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.URL != "" && len(r.Addrs) > 0:
+		return bad("redis.addrs", "redis.url is set too; keep one of them")
+	case r.MasterName != "" && len(r.Addrs) == 0:
+		return bad("redis.master_name", "Sentinel needs redis.addrs, the addresses of the sentinels")
+	case r.PasswordEnv != "" && r.Embedded():
+		return bad("redis.password_env", "the embedded store has no password; set redis.url or redis.addrs")
+	case r.PasswordEnv != "" && r.Password == "":
+		return bad("redis.password_env", "the environment variable %s is not set; export the password in it", r.PasswordEnv)
+	case r.URL == "":
+		return nil
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Scheme != "unix" {
+		// The value is not repeated: it may hold a password.
+		return bad("redis.url", "redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store")
+	}
+	return nil
+}
+
+func (w Webmemory) validate() error {
+	return cmp.Or(
+		address("webmemory.listen", w.Listen),
+		baseURL("webmemory.apiserver", w.Apiserver),
+		notNegative("webmemory.max_history", w.MaxHistory),
+		positive("webmemory.context_window", w.ContextWindow),
+		positive("webmemory.subagent_context_window", w.SubagentContextWindow),
+		positive("webmemory.max_chats", w.MaxChats),
+		positive("webmemory.cache_bytes", w.CacheBytes),
+	)
+}
+
+func (a Apiserver) validate() error {
+	err := cmp.Or(
+		address("apiserver.listen", a.Listen),
+		baseURL("apiserver.proxy", a.Proxy),
+		positive("apiserver.max_runs", a.MaxRuns),
+	)
+	if err != nil {
+		return err
+	}
+	if a.Advertise != "" {
+		return baseURL("apiserver.advertise", a.Advertise)
+	}
+	host, _, _ := net.SplitHostPort(a.Listen)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return bad("apiserver.advertise", "apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process")
+	}
+	return nil
+}
+
+func (p Proxy) validate(subagents []Subagent) error {
+	if err := cmp.Or(
+		address("proxy.listen", p.Listen),
+		positive("proxy.state_machine.ttl", p.StateMachine.TTL),
+		positive("proxy.state_machine.max_turns", p.StateMachine.MaxTurns),
+	); err != nil {
+		return err
+	}
+	for name, b := range sorted(p.Backends) {
+		if err := b.validate(join("proxy.backends", name)); err != nil {
+			return err
+		}
+	}
+	if p.Active == "" {
+		return bad("proxy.active", "several backends are configured; name the one for the main pipeline: %s", p.names())
+	}
+	var names []string
+	for _, s := range subagents {
+		names = append(names, s.Name)
+	}
+	for subagent, backend := range sorted(p.Teammates) {
+		key := join("proxy.teammates", subagent)
+		if !slices.Contains(names, subagent) {
+			return bad(key, "there is no subagent %q; there are: %s", subagent, strings.Join(names, ", "))
+		}
+		if err := p.has(key, backend); err != nil {
+			return err
+		}
+	}
+	if p.EmbeddingsBackend != "" {
+		if err := p.has("proxy.embeddings_backend", p.EmbeddingsBackend); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(p.has("proxy.active", p.Active), p.has("proxy.teammate_backend", p.TeammateBackend))
+}
+
+func (p Proxy) has(key, backend string) error {
+	if _, ok := p.Backends[backend]; ok {
+		return nil
+	}
+	return bad(key, "there is no backend %q; proxy.backends has: %s", backend, p.names())
+}
+
+func (p Proxy) names() string { return strings.Join(slices.Sorted(maps.Keys(p.Backends)), ", ") }
+
+func (b Backend) validate(key string) error {
+	if b.Kind == "" {
+		return bad(key+".kind", "is missing; it is %s, %s or %s", KindAnthropic, KindOpenAI, KindOffline)
+	}
+	if err := oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindOffline); err != nil {
+		return err
+	}
+	if err := notNegative(key+".thinking.budget_tokens", b.Thinking.BudgetTokens); err != nil {
+		return err
+	}
+	if b.Kind == KindOffline {
+		if b.BaseURL != "" {
+			return bad(key+".base_url", "an offline backend has none; remove it, or change kind")
+		}
+		return nil
+	}
+	if b.BaseURL == "" {
+		return bad(key+".base_url", "is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind, example(b.Kind))
+	}
+	if b.Kind == KindAnthropic && strings.HasSuffix(strings.TrimRight(b.BaseURL, "/"), "/v1") {
+		return bad(key+".base_url", "for kind anthropic it goes without the /v1 at its end")
+	}
+	return baseURL(key+".base_url", b.BaseURL)
+}
+
+func example(kind string) string {
+	if kind == KindOpenAI {
+		return "https://api.openai.com/v1"
+	}
+	return "https://api.anthropic.com"
+}
+
+func (a Agents) validate() error {
+	if err := cmp.Or(
+		filled("agents.master.model", a.Master.Model),
+		filled("agents.master.system", a.Master.System),
+		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
+		positive("agents.master.max_steps", a.Master.MaxSteps),
+	); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i, s := range a.Subagents {
+		key := fmt.Sprintf("agents.subagents[%d]", i)
+		if seen[s.Name] {
+			return bad(key+".name", "there is a subagent %q already; every name stands once", s.Name)
+		}
+		seen[s.Name] = true
+		if err := s.validate(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Subagent) validate(key string) error {
+	if s.Name == "" {
+		return bad(key+".name", "is missing; it is 1 to 64 characters of a-z 0-9 _ -")
+	}
+	if _, err := memory.ParseAgent(s.Name); err != nil {
+		return bad(key+".name", "a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not %q", s.Name)
+	}
+	if s.Name == master.Version {
+		return bad(key+".name", "%q is the master's own name; choose another", master.Version)
+	}
+	if s.Description == "" {
+		return bad(key+".description", "is missing; it tells the master what to delegate to %s", s.Name)
+	}
+	for i, tool := range s.Tools {
+		if err := oneOf(fmt.Sprintf("%s.tools[%d]", key, i), tool, ToolCalculator, ToolDate, ToolDocuments); err != nil {
+			return err
+		}
+		if slices.Contains(s.Tools[:i], tool) {
+			return bad(fmt.Sprintf("%s.tools[%d]", key, i), "%q is listed twice; keep one", tool)
+		}
+	}
+	return cmp.Or(
+		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
+		positive(key+".max_steps", s.MaxSteps),
+	)
+}
+
+func address(key, value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if n, numErr := strconv.Atoi(port); err != nil || numErr != nil || n < 0 || n > 65535 {
+		return bad(key, "host:port is needed, such as 127.0.0.1:8080, not %q", value)
+	}
+	return nil
+}
+
+func baseURL(key, value string) error {
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return bad(key, "an http:// or https:// URL is needed, not %q", value)
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return bad(key, "the URL may hold a host and a path only")
+	}
+	return nil
+}
+
+func oneOf(key, value string, options ...string) error {
+	if slices.Contains(options, value) {
+		return nil
+	}
+	var named []string
+	for _, o := range options {
+		if o != "" {
+			named = append(named, o)
+		}
+	}
+	return bad(key, "%q is none of: %s", value, strings.Join(named, ", "))
+}
+
+func filled(key, value string) error {
+	if value == "" {
+		return bad(key, "may not be empty; remove the key for its default")
+	}
+	return nil
+}
+
+func positive[N int | int64 | time.Duration](key string, value N) error {
+	if value > 0 {
+		return nil
+	}
+	return bad(key, "must be more than 0, is %v", value)
+}
+
+func notNegative(key string, value int) error {
+	if value >= 0 {
+		return nil
+	}
+	return bad(key, "must be 0 or more, is %d", value)
+}
+
+// sorted walks a map in the order of its keys, so that the first error is
+// always the same one.
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}

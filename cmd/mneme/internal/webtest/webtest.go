@@ -1,0 +1,316 @@
+// Package webtest is a double of webmemory for tests of the commands: its public
+// routes over runs that a test plays by hand and histories in memory.
+package webtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// Server is a webmemory that runs what Play plays.
+type Server struct {
+	*httptest.Server
+	// Play is a run: it emits what happens and returns. Set it before the first post.
+	Play func(*Run)
+	// Refuse, if it gives a status, is asked first about every request.
+	Refuse func(*http.Request) (status int, code, message string)
+
+	mu        sync.Mutex
+	histories event.Copies    // guarded by mu
+	runs      map[string]*Run // guarded by mu; by id
+	posts     int             // guarded by mu; runs started
+	cuts      []int           // guarded by mu; events after which the next connections break
+}
+
+// Run is one run of the Server.
+type Run struct {
+	ID, Message string
+	Chat        memory.Chat
+	Stopped     chan struct{} // closed when a stop was asked for
+
+	server *Server
+	fold   *event.Histories
+	events []event.Event // guarded by server.mu
+	more   chan struct{} // guarded by server.mu; closed at the next event
+	stop   sync.Once
+}
+
+// New starts a Server that ends with the test.
+func New(t *testing.T, play func(*Run)) *Server {
+	s := &Server{Play: play, histories: event.Copies{}, runs: map[string]*Run{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chats/{chat}/messages", s.post)
+	mux.HandleFunc("GET /v1/chats/{chat}/runs/{run}/events", s.resume)
+	mux.HandleFunc("POST /v1/chats/{chat}/runs/{run}/stop", s.stop)
+	mux.HandleFunc("GET /v1/chats", s.chats)
+	mux.HandleFunc("GET /v1/chats/{chat}", s.chat)
+	mux.HandleFunc("DELETE /v1/chats/{chat}", s.erase)
+	for _, path := range []string{"/v1/chats/{chat}/history", "/v1/chats/{chat}/subagents/{name}/history"} {
+		mux.HandleFunc("GET "+path, s.history)
+		mux.HandleFunc("DELETE "+path, s.erase)
+	}
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]string{"status": "ready"}) })
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Refuse != nil {
+			if status, code, message := s.Refuse(r); status != 0 {
+				refuse(w, status, code, message)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Cut breaks the next connections of events, each after so many of them.
+func (s *Server) Cut(after ...int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts = after
+}
+
+// Posts is the number of runs that were started.
+func (s *Server) Posts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posts
+}
+
+// Remember puts a message into a history.
+func (s *Server) Remember(key memory.Key, m memory.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.histories.Append(key, 0, m)
+}
+
+// Start begins a run as a post does.
+func (s *Server) Start(chat memory.Chat, id, message string) *Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if run := s.runs[id]; run != nil {
+		return run
+	}
+	run := &Run{
+		ID: id, Message: message, Chat: chat, Stopped: make(chan struct{}), server: s,
+		fold: event.NewHistories(chat, s.histories), more: make(chan struct{}),
+	}
+	s.runs[id] = run
+	s.posts++
+	go s.Play(run) // ends when the test's Play returns
+	return run
+}
+
+// Emit appends events of no subagent.
+func (r *Run) Emit(payloads ...event.Payload) { r.EmitFrom("", "", payloads...) }
+
+// EmitFrom appends events of one delegation.
+func (r *Run) EmitFrom(agent memory.Agent, call string, payloads ...event.Payload) {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	for _, p := range payloads {
+		e := event.Event{Head: event.Head{
+			RunID: r.ID, Seq: int64(len(r.events) + 1), TS: 1763711157.25, Subagent: agent, CallID: call,
+		}, Payload: p}
+		r.events = append(r.events, e)
+		_ = r.fold.Apply(e) // a Copies never fails
+	}
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+func (s *Server) post(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Message string `json:"message"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
+		return
+	}
+	run := s.Start(memory.Chat(r.PathValue("chat")), "run-"+r.Header.Get("Idempotency-Key"), body.Message)
+	s.send(w, r, run, 0)
+}
+
+func (s *Server) resume(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	run := s.runs[r.PathValue("run")]
+	s.mu.Unlock()
+	if run == nil {
+		refuse(w, http.StatusNotFound, "unknown_run", "There is no run with this id.")
+		return
+	}
+	after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
+	s.send(w, r, run, after)
+}
+
+func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after int) {
+	s.mu.Lock()
+	cut := -1
+	if len(s.cuts) > 0 {
+		cut, s.cuts = s.cuts[0], s.cuts[1:]
+	}
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	for sent := 0; ; {
+		s.mu.Lock()
+		events, more := run.events[min(after, len(run.events)):], run.more
+		s.mu.Unlock()
+		_ = flush()
+		for _, e := range events {
+			if sent == cut {
+				panic(http.ErrAbortHandler)
+			}
+			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Encode())
+			_ = flush()
+			after, sent = after+1, sent+1
+			if e.Terminal() {
+				return
+			}
+		}
+		if sent == cut {
+			panic(http.ErrAbortHandler)
+		}
+		select {
+		case <-more:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	run := s.runs[r.PathValue("run")]
+	s.mu.Unlock()
+	if run == nil {
+		refuse(w, http.StatusNotFound, "unknown_run", "There is no run with this id.")
+		return
+	}
+	run.stop.Do(func() { close(run.Stopped) })
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// chats gives pages of two, so that paging shows.
+func (s *Server) chats(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for key := range s.histories {
+		ids = append(ids, string(key.Chat()))
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= r.FormValue("cursor") })
+	page := struct {
+		Chats []map[string]string `json:"chats"`
+		Next  string              `json:"next_cursor"`
+	}{}
+	for _, id := range ids[:min(2, len(ids))] {
+		page.Chats = append(page.Chats, map[string]string{"chat_id": id})
+	}
+	if len(ids) > 2 {
+		page.Next = ids[1]
+	}
+	answer(w, page)
+}
+
+func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	type history struct {
+		Key      string       `json:"key"`
+		Subagent memory.Agent `json:"subagent"`
+		Messages int          `json:"messages"`
+		Bytes    int          `json:"bytes"`
+	}
+	info := struct {
+		Chat      string    `json:"chat_id"`
+		Histories []history `json:"histories"`
+		Run       string    `json:"run,omitempty"`
+	}{Chat: r.PathValue("chat")}
+	for key, messages := range s.histories {
+		if string(key.Chat()) == info.Chat {
+			size := 1
+			for _, m := range messages {
+				size += len(m.Encode()) + 1
+			}
+			info.Histories = append(info.Histories, history{key.String(), key.Agent(), len(messages), size})
+		}
+	}
+	slices.SortFunc(info.Histories, func(a, b history) int { return strings.Compare(a.Key, b.Key) })
+	for _, run := range s.runs {
+		if string(run.Chat) == info.Chat && !slices.ContainsFunc(run.events, event.Event.Terminal) {
+			info.Run = run.ID
+		}
+	}
+	answer(w, info)
+}
+
+func requestKey(r *http.Request) memory.Key {
+	chat := memory.Chat(r.PathValue("chat"))
+	if name := r.PathValue("name"); name != "" {
+		return memory.SubagentKey(memory.Agent(name), chat)
+	}
+	return memory.ChatKey(chat)
+}
+
+// history gives pages of three at most, so that paging shows.
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.histories[requestKey(r)]
+	offset, _ := strconv.Atoi(r.FormValue("offset"))
+	limit, _ := strconv.Atoi(r.FormValue("limit"))
+	if offset < 0 {
+		offset = max(0, len(all)+offset)
+	}
+	end := min(len(all), offset+min(limit, 3))
+	page := map[string]any{"key": requestKey(r).String(), "total": len(all), "offset": offset}
+	messages := []json.RawMessage{}
+	for _, m := range all[min(offset, len(all)):end] {
+		messages = append(messages, m.Encode())
+	}
+	page["messages"] = messages
+	if end < len(all) {
+		page["next_offset"] = end
+	}
+	answer(w, page)
+}
+
+func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	whole := !strings.HasSuffix(r.URL.Path, "/history")
+	erased := []string{}
+	for key := range s.histories {
+		if key == requestKey(r) || whole && string(key.Chat()) == r.PathValue("chat") {
+			erased = append(erased, key.String())
+			delete(s.histories, key)
+		}
+	}
+	slices.Sort(erased)
+	answer(w, map[string]any{"erased": erased})
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": code, "message": message, "retryable": status >= 500}})
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"mneme/cmd/mneme/internal/chat"
+	"mneme/cmd/mneme/internal/term"
+	"mneme/cmd/mneme/internal/webclient"
+	"mneme/memory"
+)
+
+// clientFlags are common to the commands that speak to webmemory.
+type clientFlags struct {
+	URL string `default:"http://127.0.0.1:8080" env:"MNEME_URL" help:"webmemory's address (${default})."`
+}
+
+func (f clientFlags) dial() (*webclient.Client, error) { return webclient.New(f.URL) }
+
+// chatID is a chat id on the command line.
+type chatID memory.Chat
+
+// UnmarshalText refuses what is no chat id.
+func (c *chatID) UnmarshalText(b []byte) error {
+	chat, err := memory.ParseChat(string(b))
+	*c = chatID(chat)
+	return err
+}
+
+// agentName is a subagent's name on the command line.
+type agentName memory.Agent
+
+// UnmarshalText refuses what is no subagent's name.
+func (a *agentName) UnmarshalText(b []byte) error {
+	agent, err := memory.ParseAgent(string(b))
+	*a = agentName(agent)
+	return err
+}
+
+type chatCmd struct {
+	clientFlags
+	Chat  chatID `default:"terminal" help:"Chat id; its history goes on where it was (${default})."`
+	Quiet bool   `short:"q" help:"Show answers only, no delegations."`
+}
+
+func (chatCmd) Help() string {
+	return `Ctrl-C stops a running answer; at the prompt it leaves, as Ctrl-D does. Without a terminal every line of the input is a message and the first error ends it.
+
+Examples:
+  mneme chat
+  mneme chat --chat=-100123
+  echo "What is my name?" | mneme chat --chat 12345 -q`
+}
+
+func (c chatCmd) Run(ctx context.Context, con *console) error {
+	client, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	o := chat.Options{
+		Chat: memory.Chat(c.Chat), In: con.stdin, Out: con.stdout, Quiet: c.Quiet,
+		Style:       term.StyleFor(con.stdout),
+		Interactive: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+	}
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer release()
+	if o.Interactive {
+		interrupts := make(chan os.Signal, 2)
+		signal.Notify(interrupts, os.Interrupt)
+		defer signal.Stop(interrupts)
+		o.Interrupts = interrupts
+	}
+	return chat.Run(ctx, client, o)
+}

@@ -1,0 +1,231 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+const (
+	// maxUnread is how many bytes of replies may wait for a client that does not read.
+	maxUnread    = 1 << 30
+	writeTimeout = time.Minute
+)
+
+// client is one connection. Its fields belong to the goroutine that runs serve.
+type client struct {
+	store   *Server
+	conn    net.Conn
+	outside bool
+	peer    *server.Peer // the engine's view of the connection; writes into reply
+	reply   bytes.Buffer
+
+	queueing    bool // between MULTI and EXEC
+	spoiled     bool // a command in the queue was refused, EXEC will be too
+	queue       [][]string
+	queuedBytes int
+}
+
+func newClient(store *Server, conn net.Conn, outside bool) *client {
+	c := &client{store: store, conn: conn, outside: outside}
+	c.peer = server.NewPeer(bufio.NewWriter(&c.reply))
+	return c
+}
+
+// serve answers commands until the connection ends. Replies go through an outbox, because a client may send a long
+// pipeline before it reads the first reply: waiting for it to read would have both sides wait for ever.
+func (c *client) serve() {
+	out := newOutbox()
+	var writer sync.WaitGroup
+	writer.Go(func() { out.writeTo(c.conn) })
+	defer writer.Wait()
+	defer out.finish()
+
+	lim := insideLimits
+	if c.outside {
+		lim = outsideLimits
+	}
+	in := bufio.NewReaderSize(c.conn, 1<<15)
+	for !c.peer.Closed() {
+		args, err := readCommand(in, lim)
+		switch {
+		case errors.Is(err, errProtocol):
+			c.peer.WriteError("ERR " + err.Error())
+			c.peer.Close()
+		case err != nil:
+			return
+		case len(args) > 0:
+			c.handle(args)
+		}
+		c.peer.Flush()
+		if !out.add(c.reply.Bytes()) {
+			return
+		}
+		c.reply = bytes.Buffer{}
+	}
+}
+
+// handle takes care of MULTI, which is ours because its commands have to reach the journal as one record.
+func (c *client) handle(args []string) {
+	switch strings.ToUpper(args[0]) {
+	case "MULTI":
+		if c.queueing {
+			c.peer.WriteError("ERR MULTI calls can not be nested")
+			return
+		}
+		c.queueing = true
+		c.peer.WriteOK()
+	case "DISCARD":
+		if !c.queueing {
+			c.peer.WriteError("ERR DISCARD without MULTI")
+			return
+		}
+		c.endQueue()
+		c.peer.WriteOK()
+	case "EXEC":
+		c.exec()
+	case "WATCH", "UNWATCH":
+		c.spoiled = c.queueing
+		c.peer.WriteError(unsupportedCommand(args[0]) + ", or use a script")
+	default:
+		c.command(args)
+	}
+}
+
+func (c *client) command(args []string) {
+	if sentence := refusal(c.outside, args); sentence != "" {
+		c.spoiled = c.queueing
+		c.peer.WriteError(sentence)
+		return
+	}
+	if !c.queueing {
+		c.store.execute(c, [][]string{args}, false)
+		return
+	}
+	for _, arg := range args {
+		c.queuedBytes += len(arg)
+	}
+	if c.queuedBytes > insideLimits.bytes || len(c.queue) == insideLimits.args {
+		c.spoiled = true
+		c.peer.WriteError("ERR the transaction is larger than mneme's embedded store allows")
+		return
+	}
+	c.queue = append(c.queue, args)
+	c.peer.WriteInline("QUEUED")
+}
+
+func (c *client) exec() {
+	if !c.queueing {
+		c.peer.WriteError("ERR EXEC without MULTI")
+		return
+	}
+	queue, spoiled := c.queue, c.spoiled
+	c.endQueue()
+	if spoiled {
+		c.peer.WriteError("EXECABORT Transaction discarded because of previous errors.")
+		return
+	}
+	c.store.execute(c, queue, true)
+}
+
+func (c *client) endQueue() {
+	c.queueing, c.spoiled, c.queue, c.queuedBytes = false, false, nil, 0
+}
+
+// replaceReply drops what was answered so far in favour of an error.
+func (c *client) replaceReply(sentence string) {
+	c.peer.Flush()
+	c.reply.Reset()
+	c.peer.WriteError(sentence)
+}
+
+// callError is how the engine reports that a command failed which a script called by redis.call.
+var callError = regexp.MustCompile(`^-ERR Error compiling script \(new function\): \S*:\d+: ([A-Z]+ .*?) stack traceback:\s+\[G\]: in function 'call'`)
+
+// unwrapCallError lets the reply that begins at start tell the failed command's own error code first, as Redis does.
+func (c *client) unwrapCallError(start int) {
+	if found := callError.FindSubmatch(c.reply.Bytes()[start:]); found != nil {
+		sentence := string(found[1])
+		c.reply.Truncate(start)
+		c.peer.WriteError(sentence)
+	}
+}
+
+// outbox holds replies until the client reads them.
+type outbox struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	waiting  []byte
+	finished bool
+}
+
+func newOutbox() *outbox {
+	o := &outbox{}
+	o.changed.L = &o.mu
+	return o
+}
+
+// add reports false when the client is gone or reads too slowly. It keeps reply.
+func (o *outbox) add(reply []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.finished || len(o.waiting)+len(reply) > maxUnread {
+		return false
+	}
+	if len(o.waiting) == 0 {
+		o.waiting = reply
+	} else {
+		o.waiting = append(o.waiting, reply...)
+	}
+	o.changed.Signal()
+	return true
+}
+
+func (o *outbox) finish() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.finished = true
+	o.changed.Signal()
+}
+
+// take waits for replies; nil means that there will be none.
+func (o *outbox) take() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.waiting) == 0 && !o.finished {
+		o.changed.Wait()
+	}
+	b := o.waiting
+	o.waiting = nil
+	return b
+}
+
+// writeTo sends replies until the outbox is finished and empty, or the client is gone, and closes the connection.
+func (o *outbox) writeTo(conn net.Conn) {
+	defer conn.Close() // ends the reader's wait as well
+	defer o.finish()
+	for {
+		b := o.take()
+		if b == nil {
+			return
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := conn.Write(b); err != nil {
+			return
+		}
+	}
+}
+
+// misconf is the reply while the store does not take a command because its journal failed.
+func misconf(cause error) string {
+	return fmt.Sprintf("MISCONF mneme's embedded store takes no more writes: %v; "+
+		"make room or mend the disk, then start mneme again", cause)
+}

@@ -1,0 +1,32 @@
+// Package embedded is the Redis-compatible store inside the process: miniredis as the engine, behind doors and a journal
+// of our own. It is for one process and for data that fits in memory; a real Redis takes its place by redis.url.
+//
+// # Two doors
+//
+// The program's own client comes in by Server.Dial, over pipes in memory, and may write. The TCP listener is for looking
+// (redis-cli and the like): it answers an allow-list of read commands and refuses the rest with a sentence. Which
+// commands exist at all is written in commands.go; each command on that list survives a restart, which is why
+// consumer groups, HyperLogLog, field expiry, random pops and blocking commands are not on it.
+//
+// # Persistence
+//
+// Commands run one at a time, reads included. What a command changed is appended to a memory/journal, in execution order,
+// before its reply leaves: one record for one command, one script or one MULTI. For a script the record holds the write
+// commands that it called, not its text, so that a replay needs no script and cannot come out differently. kill -9 loses
+// nothing that was answered. The journal is synced every second: power loss costs at most about that.
+//
+// Every record carries the time at which it ran, and a replay gives every expiry its absolute time: a lease that ended
+// while the process was down is gone when it is back.
+//
+// When a write to the journal fails, the command gets an error and the store takes no more writes until it is opened
+// anew. The state in memory, which has the change, is thrown away and rebuilt from the journal; so reads go on and show
+// exactly what was acknowledged. Should the rebuild fail too, every command is refused.
+//
+// The journal is compacted when it is larger than 1 MiB and four times the live data, while it is being opened or after
+// a write. Commands wait for a compaction: about a second for 100 MB of live data.
+//
+// # Time
+//
+// Time stands still during a command. The engine walks all keys when its clock moves, so with many keys the clock is
+// moved less often, at worst once a second; a key then lives that much longer than asked.
+package embedded

@@ -1,0 +1,149 @@
+package embedded
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"mneme/memory/journal"
+)
+
+// execute runs commands for c as one unit and leaves the reply in c.reply: an array for a transaction. What they changed
+// is in the journal when it returns, or the reply is an error and nothing has changed.
+func (s *Server) execute(c *client, commands [][]string, transaction bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sentence := s.unable(commands); sentence != "" {
+		c.peer.WriteError(sentence)
+		return
+	}
+	s.engine.advance(s.now())
+	if transaction {
+		c.peer.WriteLen(len(commands))
+	}
+	for _, args := range commands {
+		if err := s.run(c, args); err != nil {
+			s.log.Error().Err(err).Msg("embedded store: command failed, state is rebuilt from the journal")
+			s.rebuild()
+			c.replaceReply("ERR " + err.Error())
+			return
+		}
+	}
+	if err := s.commit(); err != nil {
+		s.rebuild()
+		if errors.Is(err, journal.ErrRecordSize) {
+			c.replaceReply("ERR the change is too large for mneme's embedded store: " + err.Error())
+			return
+		}
+		s.refuseWrites(err)
+		c.replaceReply(misconf(err))
+	}
+}
+
+// unable is the reply when the store cannot run the commands because it is broken, or "".
+func (s *Server) unable(commands [][]string) string {
+	if s.broken == nil {
+		return ""
+	}
+	for _, args := range commands {
+		name := strings.ToUpper(args[0])
+		// PING is how one asks for health.
+		if c := classes[name]; s.engine == nil || c == write || c == script || name == "PING" {
+			return misconf(s.broken)
+		}
+	}
+	return ""
+}
+
+func (s *Server) run(c *client, args []string) error {
+	switch name := strings.ToUpper(args[0]); name {
+	case "INFO":
+		c.peer.WriteBulk(s.info(args[1:]))
+	case "COMMAND":
+		if len(args) > 1 { // the engine would answer every subcommand with the whole list; redis-cli is content with an error
+			c.peer.WriteError("ERR unknown subcommand '" + args[1] + "'")
+			return nil
+		}
+		return s.engine.run(c.peer, args)
+	case "CLIENT":
+		if len(args) > 1 && strings.EqualFold(args[1], "SETINFO") {
+			c.peer.WriteOK()
+			return nil
+		}
+		return s.engine.run(c.peer, args)
+	default:
+		c.peer.Flush()
+		start := c.reply.Len()
+		err := s.engine.run(c.peer, args)
+		if classes[name] == script {
+			c.unwrapCallError(start)
+		}
+		return err
+	}
+	return nil
+}
+
+// commit journals the effects of what ran.
+func (s *Server) commit() error {
+	r, changed := s.engine.take()
+	if !changed {
+		return nil
+	}
+	if err := s.journal.Append(appendRecord(nil, r)); err != nil {
+		return err
+	}
+	s.compactIfLarge()
+	return nil
+}
+
+// refuseWrites is for good: only opening the store anew lets writes in again.
+func (s *Server) refuseWrites(cause error) {
+	if s.broken != nil {
+		return
+	}
+	s.broken = cause
+	s.log.Error().Err(cause).Msg("embedded store: the journal failed, no more writes are accepted until the next start")
+}
+
+// rebuild replaces the engine by one made from the journal, which holds what was acknowledged and nothing else.
+func (s *Server) rebuild() {
+	e, err := newEngine()
+	if err == nil {
+		err = s.journal.Replay(e.replay)
+	}
+	if err != nil {
+		s.engine = nil
+		s.refuseWrites(err)
+		s.log.Error().Err(err).Msg("embedded store: the journal cannot be read back, every command is refused")
+		return
+	}
+	e.endReplay()
+	s.engine = e
+}
+
+// measure finds the size of the live data.
+func (s *Server) measure() error {
+	s.live = 0
+	return s.engine.snapshot(func(payload []byte) error {
+		s.live += int64(len(payload))
+		return nil
+	})
+}
+
+// compactIfLarge rewrites the journal as a snapshot when it has outgrown the live data. Not being able to is no failure:
+// the journal is whole, and the next attempt comes when it has grown as much again.
+func (s *Server) compactIfLarge() {
+	before := s.journal.Size()
+	if before <= max(compactMin, compactFactor*s.live) {
+		return
+	}
+	started := time.Now()
+	err := s.journal.Rewrite(func(emit func([]byte) error) error { return s.engine.snapshot(emit) })
+	s.live = s.journal.Size()
+	if err != nil {
+		s.log.Warn().Err(err).Int64("bytes", before).Msg("embedded store: the journal could not be compacted")
+		return
+	}
+	s.log.Debug().Int64("before", before).Int64("after", s.live).Dur("took", time.Since(started)).
+		Msg("embedded store: journal compacted")
+}

@@ -1,0 +1,52 @@
+package embedded
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// info is the text of INFO, all sections or those named.
+func (s *Server) info(sections []string) string {
+	var keys int
+	if s.engine != nil {
+		keys = s.engine.keyCount()
+	}
+	s.connMu.Lock()
+	connected := len(s.clients)
+	s.connMu.Unlock()
+	writes := "ok"
+	if s.broken != nil {
+		writes = strings.Join(strings.Fields("refused: "+s.broken.Error()), " ")
+	}
+
+	var out strings.Builder
+	for _, section := range []struct{ name, text string }{
+		{"Server", fmt.Sprintf("server_name:mneme embedded store, for one process; set redis.url to use a real Redis\r\n"+
+			"redis_version:7.0.0\r\nredis_mode:standalone\r\nprocess_id:%d\r\n", os.Getpid())},
+		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", connected)},
+		{"Memory", "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
+		{"Persistence", fmt.Sprintf("loading:0\r\njournal_bytes:%d\r\njournal_live_bytes:%d\r\njournal_writes:%s\r\n",
+			s.journal.Size(), s.live, writes)},
+		{"Replication", "role:master\r\nconnected_slaves:0\r\n"},
+		{"Keyspace", fmt.Sprintf("db0:keys=%d\r\n", keys)},
+	} {
+		if wanted(section.name, sections) {
+			fmt.Fprintf(&out, "# %s\r\n%s\r\n", section.name, section.text)
+		}
+	}
+	return out.String()
+}
+
+func wanted(section string, names []string) bool {
+	if len(names) == 0 {
+		return true
+	}
+	for _, name := range names {
+		switch strings.ToLower(name) {
+		case strings.ToLower(section), "all", "default", "everything":
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,33 @@
+// Package journal keeps an append-only file of checksummed records in a directory that one process owns.
+//
+// # Layout
+//
+// The directory holds the file "journal", the file "lock" (flocked while the journal is open; it names the owner's
+// process id) and, during a rewrite, "journal.new". The journal starts with eight magic bytes. Each record is
+//
+//	length      uint32, little endian, at least 1
+//	payload sum uint32, little endian, CRC32C of the payload
+//	header sum  uint32, little endian, CRC32C of the eight bytes before it
+//	payload     length bytes
+//
+// The header has a sum of its own so that a length can be trusted before the payload is there: it separates a record
+// that was cut short from one that was altered.
+//
+// # What survives what
+//
+// Append hands the record to the operating system before it returns: a killed process loses nothing. What Sync has not
+// yet confirmed may be lost with the power.
+//
+// # Torn tail or corruption
+//
+// A killed process leaves at most the beginning of one record at the end of the file. Open drops such a tail and says
+// how many bytes it had. The rule, at the first record that does not check out:
+//
+//   - fewer bytes than a header are left, or the header is sound and its payload runs past the end: a torn tail;
+//   - otherwise a whole record that checks out is searched for after it. There is one: the damage is in the middle,
+//     records behind it would be lost, and Open refuses with a CorruptError. There is none: a torn tail.
+//
+// Two cases cannot be told apart from inside the file. Damage to the very last record looks like a tail that power loss
+// left half written, and is dropped. Power loss may also write later blocks and not earlier ones; that looks like damage
+// in the middle, and is refused: a person decides.
+package journal

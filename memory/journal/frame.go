@@ -1,0 +1,114 @@
+package journal
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+const (
+	magic      = "mnemejl1"
+	headerSize = 12
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func appendFrame(dst, payload []byte) []byte {
+	start := len(dst)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(payload, castagnoli))
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+	return append(dst, payload...)
+}
+
+type header struct {
+	length int64
+	sum    uint32
+}
+
+// parseHeader reports false for anything that appendFrame cannot have written.
+func parseHeader(b []byte) (header, bool) {
+	h := header{
+		length: int64(binary.LittleEndian.Uint32(b)),
+		sum:    binary.LittleEndian.Uint32(b[4:]),
+	}
+	return h, h.length > 0 && binary.LittleEndian.Uint32(b[8:]) == crc32.Checksum(b[:8], castagnoli)
+}
+
+// scanner walks the records of size bytes of file.
+type scanner struct {
+	file      io.ReaderAt
+	path      string
+	size      int64
+	maxRecord int
+}
+
+// each calls fn for every sound record and returns where the last of them ends. The bytes from there to the end of the
+// file are a torn tail by the rule in the package comment. The payload is valid during the call only.
+func (s scanner) each(fn func(payload []byte) error) (end int64, records int, err error) {
+	var (
+		at  = int64(len(magic))
+		in  = bufio.NewReaderSize(io.NewSectionReader(s.file, at, s.size-at), 1<<16)
+		buf []byte
+	)
+	for s.size-at >= headerSize {
+		var head [headerSize]byte
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return at, records, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+		h, sound := parseHeader(head[:])
+		if !sound {
+			return at, records, s.tornAt(at, at+1)
+		}
+		next := at + headerSize + h.length
+		if next > s.size {
+			return at, records, nil
+		}
+		if h.length > int64(s.maxRecord) {
+			return at, records, fmt.Errorf("%s: record of %d bytes at byte %d, at most %d are allowed: %w",
+				s.path, h.length, at, s.maxRecord, ErrRecordSize)
+		}
+		if int64(cap(buf)) < h.length {
+			buf = make([]byte, h.length)
+		}
+		payload := buf[:h.length]
+		if _, err := io.ReadFull(in, payload); err != nil {
+			return at, records, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+		if crc32.Checksum(payload, castagnoli) != h.sum {
+			return at, records, s.tornAt(at, next)
+		}
+		if err := fn(payload); err != nil {
+			return at, records, fmt.Errorf("replay %s at byte %d: %w", s.path, at, err)
+		}
+		at = next
+		records++
+	}
+	return at, records, nil
+}
+
+// tornAt judges the bad record at offset bad: nil when no sound record starts at from or later, else a CorruptError.
+func (s scanner) tornAt(bad, from int64) error {
+	in := bufio.NewReaderSize(io.NewSectionReader(s.file, from, s.size-from), 1<<16)
+	for at := from; s.size-at > headerSize; at++ {
+		head, err := in.Peek(headerSize)
+		if err != nil {
+			return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+		if h, sound := parseHeader(head); sound && at+headerSize+h.length <= s.size {
+			sum := crc32.New(castagnoli)
+			if _, err := io.Copy(sum, io.NewSectionReader(s.file, at+headerSize, h.length)); err != nil {
+				return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+			}
+			if sum.Sum32() == h.sum {
+				return &CorruptError{Path: s.path, Offset: bad, Next: at}
+			}
+		}
+		if _, err := in.Discard(1); err != nil {
+			return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// DefaultMaxRecord is the largest record, in bytes, when Options does not say otherwise.
+const DefaultMaxRecord = 256 << 20
+
+const (
+	fileName = "journal"
+	newName  = "journal.new"
+	lockName = "lock"
+)
+
+// Options bound a journal. The zero value is ready to use.
+type Options struct {
+	// MaxRecord is the largest record in bytes; 0 means DefaultMaxRecord.
+	MaxRecord int
+
+	// fault is asked before each step that changes the disk and may fail it. Tests only.
+	fault func(step) error
+}
+
+// step names one change of the disk.
+type step string
+
+const (
+	stepWrite    step = "write"
+	stepTruncate step = "truncate"
+	stepSync     step = "sync"
+	stepCreate   step = "create"
+	stepFill     step = "fill"
+	stepSyncNew  step = "sync new"
+	stepRename   step = "rename"
+	stepSyncDir  step = "sync directory"
+)
+
+// Recovered says what Open found.
+type Recovered struct {
+	Records int   // sound records replayed
+	Dropped int64 // bytes of a torn tail cut off
+}
+
+// Journal is an open journal. Its methods may be called from any goroutine.
+type Journal struct {
+	dir  string
+	opts Options
+	lock *os.File
+
+	// syncMu is held while the file is synced or replaced, so that a sync neither stops appends nor meets a closed file.
+	// Taken before mu.
+	syncMu sync.Mutex
+
+	mu       sync.Mutex
+	file     *os.File
+	size     int64 // end of the last whole record; whatever is behind it is not ours
+	unsynced bool
+	broken   error // ErrFailed with its cause, or ErrClosed
+	frame    []byte
+}
+
+// Open takes the lock of dir (created with mode 0700 when absent) and calls replay for each record, oldest first; the
+// payload is valid during the call only. A torn tail is cut off.
+//
+// Errors: *InUseError when someone has dir open, *CorruptError for damage in the middle, ErrNotJournal, ErrRecordSize for
+// a record above the limit, an error of replay, and what the file system says.
+func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal, Recovered, error) {
+	if opts.MaxRecord <= 0 {
+		opts.MaxRecord = DefaultMaxRecord
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, Recovered{}, fmt.Errorf("create the journal's directory: %w", err)
+	}
+	lock, err := lockDir(dir, filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, Recovered{}, err
+	}
+	j := &Journal{dir: dir, opts: opts, lock: lock}
+	rec, err := j.load(replay)
+	if err != nil {
+		if j.file != nil {
+			j.file.Close()
+		}
+		lock.Close()
+		return nil, Recovered{}, err
+	}
+	return j, rec, nil
+}
+
+func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
+	// What an interrupted rewrite left was never the journal.
+	if err := os.Remove(j.path(newName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Recovered{}, fmt.Errorf("remove an unfinished rewrite: %w", err)
+	}
+	var err error
+	if j.file, err = os.OpenFile(j.path(fileName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return Recovered{}, fmt.Errorf("open the journal: %w", err)
+	}
+	info, err := j.file.Stat()
+	if err != nil {
+		return Recovered{}, fmt.Errorf("open the journal: %w", err)
+	}
+	size, err := j.start(info.Size())
+	if err != nil {
+		return Recovered{}, err
+	}
+	end, records, err := j.scan(j.file, size).each(replay)
+	if err != nil {
+		return Recovered{}, err
+	}
+	if end < size {
+		if err := j.file.Truncate(end); err != nil {
+			return Recovered{}, fmt.Errorf("cut off the torn tail of %s: %w", j.path(fileName), err)
+		}
+	}
+	j.size, j.unsynced = end, true
+	return Recovered{Records: records, Dropped: size - end}, nil
+}
+
+// start checks the magic bytes and writes them into a file that is new, or that was created by a process killed
+// before they were whole. It returns the file's size.
+func (j *Journal) start(size int64) (int64, error) {
+	head := make([]byte, min(size, int64(len(magic))))
+	if _, err := j.file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("read %s: %w", j.path(fileName), err)
+	}
+	if !strings.HasPrefix(magic, string(head)) {
+		return 0, fmt.Errorf("%s: %w", j.path(fileName), ErrNotJournal)
+	}
+	if len(head) == len(magic) {
+		return size, nil
+	}
+	if _, err := j.file.WriteAt([]byte(magic), 0); err != nil {
+		return 0, fmt.Errorf("start %s: %w", j.path(fileName), err)
+	}
+	if err := j.syncDir(); err != nil {
+		return 0, fmt.Errorf("start %s: %w", j.path(fileName), err)
+	}
+	return int64(len(magic)), nil
+}
+
+// Append adds a record; when it returns nil the operating system has it. After an error of the disk nothing of the
+// record is left and the journal takes no more: ErrFailed, for good. ErrRecordSize refuses this record only.
+func (j *Journal) Append(payload []byte) error {
+	if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
+		return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return j.broken
+	}
+	frame := appendFrame(j.frame[:0], payload)
+	if cap(frame) <= 1<<20 {
+		j.frame = frame
+	}
+	if err := j.write(frame); err != nil {
+		// Should the truncation fail too, the half record is a torn tail for the next Open.
+		if j.try(stepTruncate) == nil {
+			_ = j.file.Truncate(j.size)
+		}
+		return j.fail(fmt.Errorf("append to %s: %w", j.path(fileName), err))
+	}
+	j.size += int64(len(frame))
+	j.unsynced = true
+	return nil
+}
+
+func (j *Journal) write(frame []byte) error {
+	if err := j.try(stepWrite); err != nil {
+		return err
+	}
+	_, err := j.file.WriteAt(frame, j.size)
+	return err
+}
+
+// Replay calls fn for each record from the first to the last, as Open does. Appends wait. It works on a failed journal
+// too and shows exactly what was acknowledged.
+func (j *Journal) Replay(fn func(payload []byte) error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if errors.Is(j.broken, ErrClosed) {
+		return j.broken
+	}
+	end, _, err := j.scan(j.file, j.size).each(fn)
+	if err == nil && end < j.size {
+		err = fmt.Errorf("%s lost records behind byte %d while open", j.path(fileName), end)
+	}
+	return err
+}
+
+// Sync makes what was appended so far survive a power loss. Appends go on meanwhile. A failed sync fails the journal,
+// since the operating system may have dropped the pages that it could not write.
+func (j *Journal) Sync() error {
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
+	return j.syncHeld()
+}
+
+// syncHeld is Sync for a holder of syncMu.
+func (j *Journal) syncHeld() error {
+	j.mu.Lock()
+	file, unsynced, broken := j.file, j.unsynced, j.broken
+	j.unsynced = false
+	j.mu.Unlock()
+	if broken != nil || !unsynced {
+		return broken
+	}
+	err := j.try(stepSync)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return j.fail(fmt.Errorf("sync %s: %w", j.path(fileName), err))
+	}
+	return nil
+}
+
+// Size is the length of the journal in bytes.
+func (j *Journal) Size() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.size
+}
+
+// Close syncs, closes the file and lets go of the lock. A second Close does nothing.
+func (j *Journal) Close() error {
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
+	j.mu.Lock()
+	before := j.broken
+	j.mu.Unlock()
+	if errors.Is(before, ErrClosed) {
+		return nil
+	}
+	var err error
+	if before == nil { // an earlier failure was told to whoever met it
+		err = j.syncHeld()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.broken = ErrClosed
+	return errors.Join(err, j.file.Close(), j.lock.Close())
+}
+
+// fail breaks the journal; the caller holds mu.
+func (j *Journal) fail(cause error) error {
+	if j.broken == nil {
+		j.broken = fmt.Errorf("%w: %w", ErrFailed, cause)
+	}
+	return j.broken
+}
+
+func (j *Journal) try(s step) error {
+	if j.opts.fault == nil {
+		return nil
+	}
+	return j.opts.fault(s)
+}
+
+func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
+
+func (j *Journal) scan(f io.ReaderAt, size int64) scanner {
+	return scanner{file: f, path: j.path(fileName), size: size, maxRecord: j.opts.MaxRecord}
+}
+
+// syncDir makes the directory's entries durable.
+func (j *Journal) syncDir() error {
+	d, err := os.Open(j.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,46 @@
+//go:build unix
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockDir takes the directory's lock and writes this process's id into it. The lock is the open file: closing it, or the
+// end of the process however it came, lets go. The file itself stays, since removing it would race with a next owner.
+func lockDir(dir, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		owner, _ := io.ReadAll(io.LimitReader(f, 32))
+		f.Close()
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(owner)))
+		return nil, &InUseError{Dir: dir, PID: pid}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := writeOwner(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write the lock: %w", err)
+	}
+	return f, nil
+}
+
+func writeOwner(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}

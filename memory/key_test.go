@@ -1,0 +1,115 @@
+package memory_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"mneme/memory"
+)
+
+var (
+	anyChat  = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat { return memory.Chat(s) })
+	anyAgent = rapid.Map(rapid.StringMatching(`[a-z0-9_-]{1,64}`), func(s string) memory.Agent { return memory.Agent(s) })
+)
+
+func TestParseKey(t *testing.T) {
+	for _, c := range []struct {
+		redis string
+		want  memory.Key
+	}{
+		{"chat_history:12345", memory.ChatKey("12345")},
+		{"chat_history:-100123", memory.ChatKey("-100123")},
+		{"chat_history:subagent:analytic:1", memory.ChatKey("subagent:analytic:1")},
+		{"subagent:analytic:12345", memory.SubagentKey("analytic", "12345")},
+		{"subagent:analytic:x:1", memory.SubagentKey("analytic", "x:1")},
+		{"subagent:subagent::", memory.SubagentKey("subagent", ":")},
+		{"subagent:a_b-9:A.b_c:@+=-", memory.SubagentKey("a_b-9", "A.b_c:@+=-")},
+	} {
+		key, ok := memory.ParseKey(c.redis)
+		require.True(t, ok, c.redis)
+		require.Equal(t, c.want, key)
+		require.Equal(t, c.redis, key.String())
+	}
+	for _, foreign := range []string{
+		"", ":", "chat_history", "chat_history:", "subagent", "subagent:", "subagent:analytic", "subagent:analytic:", "subagent::1",
+		"subagent:Analytic:1", "subagent:an alytic:1", "subagent:" + strings.Repeat("a", 65) + ":1",
+		"chat_history:a b", "chat_history:чат", "chat_history:a/b", "chat_history:a\n", "chat_history:" + strings.Repeat("a", 129),
+		"Chat_history:1", "turns:open", "events:1:2", "{chat_history:1}:meta", "{subagent:analytic:1}:meta",
+	} {
+		_, ok := memory.ParseKey(foreign)
+		require.False(t, ok, foreign)
+	}
+}
+
+func TestKeysRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		chat, agent := anyChat.Draw(t, "chat"), anyAgent.Draw(t, "agent")
+		for _, key := range []memory.Key{memory.ChatKey(chat), memory.SubagentKey(agent, chat)} {
+			back, ok := memory.ParseKey(key.String())
+			require.True(t, ok)
+			require.Equal(t, key, back)
+			require.Equal(t, chat, key.Chat())
+		}
+		require.Equal(t, agent, memory.SubagentKey(agent, chat).Agent())
+		require.Empty(t, memory.ChatKey(chat).Agent())
+		other, otherAgent := anyChat.Draw(t, "other chat"), anyAgent.Draw(t, "other agent")
+		require.Equal(t, chat == other && agent == otherAgent,
+			memory.SubagentKey(agent, chat).String() == memory.SubagentKey(otherAgent, other).String(), "different histories have different keys")
+	})
+}
+
+func TestParseNames(t *testing.T) {
+	for _, good := range []string{"1", "-", "a.b_c:d@e+f=g-h", strings.Repeat("x", 128)} {
+		chat, err := memory.ParseChat(good)
+		require.NoError(t, err)
+		require.Equal(t, memory.Chat(good), chat)
+	}
+	for _, bad := range []string{"", " ", "a b", "a/b", "a\x00", "ё", "a,b", "{a}", "a*", strings.Repeat("x", 129)} {
+		_, err := memory.ParseChat(bad)
+		require.ErrorIs(t, err, memory.ErrBadName, bad)
+		require.ErrorContains(t, err, "1 to 128 characters")
+	}
+	for _, good := range []string{"a", "analytic", "a-b_9", strings.Repeat("x", 64)} {
+		agent, err := memory.ParseAgent(good)
+		require.NoError(t, err)
+		require.Equal(t, memory.Agent(good), agent)
+	}
+	for _, bad := range []string{"", "A", "a.b", "a:b", "a b", "ж", strings.Repeat("x", 65)} {
+		_, err := memory.ParseAgent(bad)
+		require.ErrorIs(t, err, memory.ErrBadName, bad)
+	}
+	_, err := memory.ParseChat(strings.Repeat(" ", 1<<20))
+	require.Less(t, len(err.Error()), 400, "an error does not repeat a megabyte of input")
+}
+
+func TestChatFromJSON(t *testing.T) {
+	for text, want := range map[string]memory.Chat{
+		`"12345"`:                 "12345",
+		`12345`:                   "12345",
+		`-100123`:                 "-100123",
+		`0`:                       "0",
+		`123456789012345678901`:   "123456789012345678901",
+		`"a\u0062c"`:              "abc",
+		`"1e3"`:                   "1e3",
+		`"-"`:                     "-",
+		strings.Repeat("9", 128):  memory.Chat(strings.Repeat("9", 128)),
+		`"x:1"`:                   "x:1",
+		` "user@example.com+1=a"`: "user@example.com+1=a",
+	} {
+		var chat memory.Chat
+		require.NoError(t, json.Unmarshal([]byte(text), &chat), text)
+		require.Equal(t, want, chat)
+	}
+	for _, text := range []string{`1e3`, `1E3`, `1.0`, `-1.5`, `""`, `null`, `true`, `[]`, `{}`, `["1"]`, `"a b"`, `"\u0000"`, strings.Repeat("9", 129)} {
+		var body struct {
+			Chat memory.Chat `json:"chat_id"`
+		}
+		err := json.Unmarshal([]byte(`{"chat_id":`+text+`}`), &body)
+		require.ErrorIs(t, err, memory.ErrBadName, text)
+		require.Empty(t, body.Chat)
+	}
+}

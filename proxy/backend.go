@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// Backend answers calls in its own dialect.
+type Backend interface {
+	// Send returns the answer whatever its status; its body ends the call when it
+	// is closed. An error means that there is no answer.
+	Send(ctx context.Context, call wire.Call) (*http.Response, error)
+}
+
+// backend is a Backend and what the pipelines must know of it.
+type backend struct {
+	Backend
+	name        string
+	config      BackendConfig
+	dialect     wire.Dialect
+	models      modelMap
+	translation chatwire.Options
+	close       func()
+}
+
+// counter is the backend that counts tokens for b: itself, or an estimate where
+// the dialect has no counting.
+func (b *backend) counter() *backend {
+	if b.dialect == wire.Messages {
+		return b
+	}
+	c := *b
+	c.Backend, c.dialect = estimator{}, wire.Messages
+	return &c
+}
+
+// anyModel is the key of a model_map for every model that no other key names.
+const anyModel = "*"
+
+// modelMap gives models the names that a backend knows them by.
+type modelMap struct {
+	names    map[string]string
+	families []string // keys other than anyModel, longest first
+}
+
+func newModelMap(names map[string]string) modelMap {
+	m := modelMap{names: names}
+	for name := range names {
+		if name != anyModel {
+			m.families = append(m.families, name)
+		}
+	}
+	slices.SortFunc(m.families, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	return m
+}
+
+// find goes by the exact name, then by the longest key that is one or more whole
+// words of the name (opus in claude-opus-4-8), then by "*", else leaves the name.
+func (m modelMap) find(model string) string {
+	if to, ok := m.names[model]; ok && model != anyModel {
+		return to
+	}
+	for _, family := range m.families {
+		if containsWord(model, family) {
+			return m.names[family]
+		}
+	}
+	if to, ok := m.names[anyModel]; ok {
+		return to
+	}
+	return model
+}
+
+// containsWord reports whether word stands in s between separators.
+func containsWord(s, word string) bool {
+	for from := 0; ; from++ {
+		i := strings.Index(s[from:], word)
+		if i < 0 {
+			return false
+		}
+		from += i
+		end := from + len(word)
+		if (from == 0 || separates(s[from-1])) && (end == len(s) || separates(s[end])) {
+			return true
+		}
+	}
+}
+
+func separates(c byte) bool { return strings.IndexByte("-./:_@ ", c) >= 0 }
+
+// aliases are the names that clients can rely on.
+func (m modelMap) aliases() []string {
+	out := slices.Clone(m.families)
+	slices.Sort(out)
+	return out
+}

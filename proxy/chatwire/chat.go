@@ -1,0 +1,214 @@
+package chatwire
+
+import (
+	"crypto/rand"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// Roles of chat messages.
+const (
+	roleSystem    = "system"
+	roleDeveloper = "developer"
+	roleUser      = "user"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+)
+
+// Reasons for which a chat answer ends.
+const (
+	finishStop    = "stop"
+	finishLength  = "length"
+	finishTools   = "tool_calls"
+	finishFilter  = "content_filter"
+	finishOldCall = "function_call"
+)
+
+// request is a chat-completions request. What has no field of its own is judged
+// by the table of parameters.
+type request struct {
+	Model               string         `json:"model"`
+	Messages            []message      `json:"messages"`
+	Tools               []tool         `json:"tools,omitempty"`
+	ToolChoice          jsontext.Value `json:"tool_choice,omitzero"`
+	ParallelToolCalls   *bool          `json:"parallel_tool_calls,omitzero"`
+	MaxTokens           int64          `json:"max_tokens,omitzero"`
+	MaxCompletionTokens int64          `json:"max_completion_tokens,omitzero"`
+	Temperature         *float64       `json:"temperature,omitzero"`
+	TopP                *float64       `json:"top_p,omitzero"`
+	Stop                stopList       `json:"stop,omitempty"`
+	Stream              bool           `json:"stream,omitzero"`
+	StreamOptions       *streamOptions `json:"stream_options,omitzero"`
+	ReasoningEffort     string         `json:"reasoning_effort,omitzero"`
+	User                string         `json:"user,omitzero"`
+
+	Other map[string]jsontext.Value `json:",embed"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// stopList reads a string as a list of one.
+type stopList []string
+
+func (s *stopList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		*s = make(stopList, 1)
+		return json.UnmarshalDecode(d, &(*s)[0])
+	}
+	return json.UnmarshalDecode(d, (*[]string)(s))
+}
+
+type message struct {
+	Role       string     `json:"role"`
+	Content    content    `json:"content"`
+	Refusal    string     `json:"refusal,omitzero"`
+	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitzero"`
+}
+
+// content is a list of parts. One text part is a string in JSON, nil is null.
+type content []part
+
+type part struct {
+	Type     string    `json:"type"` // text, image_url, refusal
+	Text     string    `json:"text,omitzero"`
+	Refusal  string    `json:"refusal,omitzero"`
+	ImageURL *imageURL `json:"image_url,omitzero"`
+}
+
+type imageURL struct {
+	URL string `json:"url"`
+}
+
+const (
+	textPart    = "text"
+	imagePart   = "image_url"
+	refusalPart = "refusal"
+)
+
+func textContent(s string) content { return content{{Type: textPart, Text: s}} }
+
+func (c *content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		*c = content{{Type: textPart}}
+		return json.UnmarshalDecode(d, &(*c)[0].Text)
+	}
+	return json.UnmarshalDecode(d, (*[]part)(c))
+}
+
+func (c content) MarshalJSONTo(e *jsontext.Encoder) error {
+	switch {
+	case c == nil:
+		return e.WriteToken(jsontext.Null)
+	case len(c) == 1 && c[0].Type == textPart:
+		return json.MarshalEncode(e, c[0].Text)
+	}
+	return json.MarshalEncode(e, []part(c))
+}
+
+// text joins what c says in words.
+func (c content) text(between string) string {
+	var words []string
+	for _, p := range c {
+		if s := p.Text + p.Refusal; s != "" {
+			words = append(words, s)
+		}
+	}
+	return strings.Join(words, between)
+}
+
+type tool struct {
+	Type     string   `json:"type"`
+	Function function `json:"function"`
+}
+
+type function struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitzero"`
+	Parameters  jsontext.Value `json:"parameters,omitzero"`
+}
+
+type toolCall struct {
+	Index    *int         `json:"index,omitzero"` // in chunks only
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type,omitzero"`
+	Function functionCall `json:"function"`
+}
+
+type functionCall struct {
+	Name      string `json:"name,omitzero"`
+	Arguments string `json:"arguments"`
+}
+
+// chunk is one event of a streamed answer.
+type chunk struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Created int64          `json:"created"` // Unix seconds
+	Model   string         `json:"model"`
+	Choices []choice       `json:"choices"`
+	Usage   *usage         `json:"usage,omitzero"`
+	Error   jsontext.Value `json:"error,omitzero"` // instead of all the others
+}
+
+type choice struct {
+	Index        int             `json:"index"`
+	Delta        delta           `json:"delta"`
+	FinishReason wire.NullString `json:"finish_reason"`
+}
+
+type delta struct {
+	Role      string     `json:"role,omitzero"`
+	Content   *string    `json:"content,omitzero"`
+	Reasoning string     `json:"reasoning_content,omitzero"`
+	Thoughts  string     `json:"reasoning,omitzero"` // the same, as some vendors call it; only read
+	Refusal   string     `json:"refusal,omitzero"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// completion is an answer that is not streamed.
+type completion struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Created int64          `json:"created"`
+	Model   string         `json:"model"`
+	Choices []fullChoice   `json:"choices"`
+	Usage   *usage         `json:"usage,omitzero"`
+	Error   jsontext.Value `json:"error,omitzero"`
+}
+
+type fullChoice struct {
+	Index        int    `json:"index"`
+	Message      answer `json:"message"`
+	FinishReason string `json:"finish_reason"`
+}
+
+// answer is the assistant's message in a completion.
+type answer struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Reasoning string     `json:"reasoning_content,omitzero"`
+	Thoughts  string     `json:"reasoning,omitzero"`
+	Refusal   string     `json:"refusal,omitzero"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+type usage struct {
+	PromptTokens     int64          `json:"prompt_tokens"` // those from the cache included
+	CompletionTokens int64          `json:"completion_tokens"`
+	TotalTokens      int64          `json:"total_tokens"`
+	PromptDetails    *promptDetails `json:"prompt_tokens_details,omitzero"`
+}
+
+type promptDetails struct {
+	CachedTokens int64 `json:"cached_tokens"`
+}
+
+// newID mints an id that no other answer has.
+func newID(prefix string) string { return prefix + rand.Text()[:24] }

@@ -1,0 +1,222 @@
+package chatwire
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// ChatRequest translates a request of the messages dialect. Its stream, if it is
+// one, always asks for the usage. Failures are those of MessagesRequest.
+func ChatRequest(body []byte, o Options) (Translated, error) {
+	var in wire.Request
+	if err := wire.Unmarshal(body, &in); err != nil {
+		return Translated{}, err
+	}
+	ignored, err := judge(messagesParameters, in.Other)
+	if err != nil {
+		return Translated{}, err
+	}
+	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences}
+	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
+		return Translated{}, err
+	}
+	if out.TopP, err = float("top_p", in.TopP); err != nil {
+		return Translated{}, err
+	}
+	if out.Messages, err = chatMessages(in); err != nil {
+		return Translated{}, err
+	}
+	if out.Tools, err = chatTools(in.Tools); err != nil {
+		return Translated{}, err
+	}
+	if len(in.Tools) > 0 && in.ToolChoice != nil {
+		if out.ToolChoice, err = chatChoice(*in.ToolChoice); err != nil {
+			return Translated{}, err
+		}
+		if in.ToolChoice.DisableParallel {
+			out.ParallelToolCalls = new(bool)
+		}
+	}
+	if o.CompletionTokens {
+		out.MaxCompletionTokens = in.MaxTokens
+	} else {
+		out.MaxTokens = in.MaxTokens
+	}
+	if in.Stream {
+		out.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	t := Translated{Ignored: ignored, IncludeUsage: true}
+	t.Body, err = wire.Marshal(out)
+	return t, err
+}
+
+func float(name string, v jsontext.Value) (*float64, error) {
+	var f *float64
+	if len(v) > 0 && json.Unmarshal(v, &f) != nil {
+		return nil, refuse("%s must be a number", name)
+	}
+	return f, nil
+}
+
+func chatMessages(in wire.Request) ([]message, error) {
+	var out []message
+	if s := plain(in.System, "\n\n"); s != "" {
+		out = append(out, message{Role: roleSystem, Content: textContent(s)})
+	}
+	for i, m := range in.Messages {
+		var added []message
+		var err error
+		switch m.Role {
+		case wire.RoleSystem:
+			added = []message{{Role: roleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
+		case wire.RoleUser:
+			added, err = userMessages(m.Content)
+		case wire.RoleAssistant:
+			added, err = assistantMessage(m.Content)
+		default:
+			err = refuse("its role %q is none of user, assistant, system", m.Role)
+		}
+		if err != nil {
+			return nil, refuse("messages[%d]: %v", i, err)
+		}
+		out = append(out, added...)
+	}
+	if len(out) == 0 {
+		return nil, refuse("messages must hold at least one message with content")
+	}
+	return out, nil
+}
+
+// userMessages puts the results of tools first, each its own message, as the
+// chat dialect wants them: right after the calls. Images in a result follow in
+// the user's message, since a tool message holds text only.
+func userMessages(blocks wire.Content) ([]message, error) {
+	var results []message
+	var parts content
+	for _, b := range blocks {
+		if b.Type != wire.ToolResultBlock {
+			p, err := userPart(b)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, p)
+			continue
+		}
+		var words content
+		for _, inner := range b.Content {
+			p, err := userPart(inner)
+			switch {
+			case err != nil:
+				return nil, err
+			case p.Type == imagePart:
+				parts = append(parts, p)
+			default:
+				words = append(words, p)
+			}
+		}
+		text := words.text("\n")
+		if b.IsError {
+			text = strings.TrimSpace("(error) " + text)
+		}
+		results = append(results, message{Role: roleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
+	}
+	if len(parts) == 0 {
+		return results, nil
+	}
+	return append(results, message{Role: roleUser, Content: compact(parts)}), nil
+}
+
+// compact makes a string of parts that are all text: many backends take nothing
+// else.
+func compact(parts content) content {
+	for _, p := range parts {
+		if p.Type != textPart {
+			return parts
+		}
+	}
+	return textContent(parts.text("\n"))
+}
+
+func userPart(b wire.Block) (part, error) {
+	switch {
+	case b.Type == wire.TextBlock:
+		return part{Type: textPart, Text: b.Text}, nil
+	case b.Type == wire.DocumentBlock && b.Source != nil && b.Source.Type == "text":
+		return part{Type: textPart, Text: b.Source.Data}, nil
+	case b.Type == wire.ImageBlock && b.Source != nil && b.Source.Type == "base64":
+		return part{Type: imagePart, ImageURL: &imageURL{"data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, nil
+	case b.Type == wire.ImageBlock && b.Source != nil && b.Source.Type == "url":
+		return part{Type: imagePart, ImageURL: &imageURL{b.Source.URL}}, nil
+	}
+	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images and tool results", b.Type)
+}
+
+// assistantMessage drops thinking: it belongs to the vendor that wrote it.
+func assistantMessage(blocks wire.Content) ([]message, error) {
+	m := message{Role: roleAssistant}
+	var words content
+	for _, b := range blocks {
+		switch b.Type {
+		case wire.TextBlock:
+			words = append(words, part{Type: textPart, Text: b.Text})
+		case wire.ToolUseBlock:
+			input := b.Input.Clone()
+			if len(input) == 0 {
+				input = jsontext.Value("{}")
+			}
+			if err := input.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+				return nil, refuse("the input of tool use %q cannot be read: %v", b.ID, err)
+			}
+			m.ToolCalls = append(m.ToolCalls, toolCall{
+				ID: b.ID, Type: "function", Function: functionCall{b.Name, string(input)},
+			})
+		case wire.ThinkingBlock, wire.RedactedBlock:
+		default:
+			return nil, refuse("a block of type %q cannot be sent to this backend, only text and tool uses", b.Type)
+		}
+	}
+	if s := words.text(""); s != "" {
+		m.Content = textContent(s)
+	}
+	if m.Content == nil && m.ToolCalls == nil {
+		return nil, nil
+	}
+	return []message{m}, nil
+}
+
+func plain(blocks wire.Content, between string) string {
+	var words []string
+	for _, b := range blocks {
+		if b.Text != "" {
+			words = append(words, b.Text)
+		}
+	}
+	return strings.Join(words, between)
+}
+
+func chatTools(in []wire.Tool) ([]tool, error) {
+	var out []tool
+	for i, t := range in {
+		if t.Type != "" && t.Type != "custom" {
+			return nil, refuse("tools[%d]: %q is run by its vendor, and this backend is another one", i, t.Type)
+		}
+		out = append(out, tool{"function", function{t.Name, t.Description, t.InputSchema}})
+	}
+	return out, nil
+}
+
+func chatChoice(c wire.ToolChoice) (jsontext.Value, error) {
+	switch c.Type {
+	case "auto", "none":
+		return wire.Quote(c.Type), nil
+	case "any":
+		return wire.Quote("required"), nil
+	case "tool":
+		return wire.Marshal(tool{"function", function{Name: c.Name}})
+	}
+	return nil, refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
+}

@@ -1,0 +1,270 @@
+package chatwire
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// DefaultMaxTokens is max_tokens of a request that names none, in tokens: the
+// messages dialect requires it. A thinking budget is added to it.
+const DefaultMaxTokens = 8192
+
+// minBudget is the least thinking budget that vendors take, in tokens.
+const minBudget = 1024
+
+// Options is what translation must know of the backend.
+type Options struct {
+	// ThinkingBudget, in tokens, lets a chat client's reasoning_effort turn
+	// thinking on; 0 ignores it.
+	ThinkingBudget int64
+	// CompletionTokens sends the limit as max_completion_tokens, which new models
+	// of OpenAI insist on and other vendors do not know.
+	CompletionTokens bool
+}
+
+// Translated is a request in the other dialect.
+type Translated struct {
+	Body         []byte
+	Ignored      []string // members that have no meaning there, sorted
+	IncludeUsage bool     // the stream was asked to end with its usage
+}
+
+// MessagesRequest translates a chat-completions request. It fails with a
+// wire.Failure of status 400, or wrapping wire.ErrBadJSON.
+func MessagesRequest(body []byte, o Options) (Translated, error) {
+	var in request
+	if err := wire.Unmarshal(body, &in); err != nil {
+		return Translated{}, err
+	}
+	ignored, err := judge(chatParameters, in.Other)
+	if err != nil {
+		return Translated{}, err
+	}
+	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: temperature(in.Temperature), TopP: number(in.TopP)}
+	if out.System, out.Messages, err = turns(in.Messages); err != nil {
+		return Translated{}, err
+	}
+	if out.Tools, err = messagesTools(in.Tools); err != nil {
+		return Translated{}, err
+	}
+	if out.ToolChoice, err = messagesChoice(in); err != nil {
+		return Translated{}, err
+	}
+	for _, s := range in.Stop {
+		// White space alone is refused by vendors, and stopping at it is worth
+		// less than an answer.
+		if strings.TrimSpace(s) != "" {
+			out.StopSequences = append(out.StopSequences, s)
+		}
+	}
+	if in.User != "" {
+		out.Metadata = &wire.Metadata{UserID: in.User}
+	}
+	out.MaxTokens = max(in.MaxCompletionTokens, in.MaxTokens)
+	think(&out, in.ReasoningEffort, o.ThinkingBudget)
+	t := Translated{Ignored: ignored, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage}
+	t.Body, err = wire.Marshal(out)
+	return t, err
+}
+
+// think sets max_tokens and turns thinking on where it is wanted and legal: not
+// when a tool is forced, and not in the middle of a tool loop, which would have
+// to begin with the thinking that a chat client never saw.
+func think(out *wire.Request, effort string, budget int64) {
+	if out.MaxTokens > 0 {
+		budget = min(budget, out.MaxTokens-minBudget)
+	}
+	last := out.Messages[len(out.Messages)-1].Content
+	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
+	off := effort == "" || effort == "none" || effort == "minimal"
+	if off || forced || budget < minBudget || last[0].Type == wire.ToolResultBlock {
+		budget = 0
+	}
+	if out.MaxTokens <= 0 {
+		out.MaxTokens = DefaultMaxTokens + budget
+	}
+	if budget > 0 {
+		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
+		out.Temperature, out.TopP = nil, nil // no choice but the default beside thinking
+	}
+}
+
+// turns splits off the system prompt and merges neighbours of one role.
+func turns(in []message) (system wire.Content, out []wire.Message, err error) {
+	for i, m := range in {
+		var blocks wire.Content
+		role := wire.RoleUser
+		switch m.Role {
+		case roleSystem, roleDeveloper:
+			if s := m.Content.text("\n"); s != "" {
+				system = append(system, wire.Block{Type: wire.TextBlock, Text: s})
+			}
+			continue
+		case roleUser:
+			blocks, err = userBlocks(m.Content)
+		case roleAssistant:
+			role, blocks = wire.RoleAssistant, assistantBlocks(m)
+		case roleTool:
+			blocks, err = resultBlocks(m)
+		default:
+			err = refuse("its role %q is none of system, developer, user, assistant, tool", m.Role)
+		}
+		if err != nil {
+			return nil, nil, refuse("messages[%d]: %v", i, err)
+		}
+		out = join(out, role, blocks)
+	}
+	if len(out) == 0 {
+		return nil, nil, refuse("messages must hold at least one user message with content")
+	}
+	return system, out, nil
+}
+
+// join appends blocks to the last message if it has the same role. Results of
+// tools go before everything else of a user message.
+func join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
+	if len(blocks) == 0 {
+		return out
+	}
+	if len(out) == 0 || out[len(out)-1].Role != role {
+		return append(out, wire.Message{Role: role, Content: blocks})
+	}
+	last := &out[len(out)-1]
+	if blocks[0].Type != wire.ToolResultBlock {
+		last.Content = append(last.Content, blocks...)
+		return out
+	}
+	n := 0
+	for n < len(last.Content) && last.Content[n].Type == wire.ToolResultBlock {
+		n++
+	}
+	rest := last.Content[n:]
+	last.Content = append(append(last.Content[:n:n], blocks...), rest...)
+	return out
+}
+
+func userBlocks(c content) (wire.Content, error) {
+	var blocks wire.Content
+	for _, p := range c {
+		switch p.Type {
+		case textPart:
+			if p.Text != "" {
+				blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: p.Text})
+			}
+		case imagePart:
+			source, err := imageSource(p.ImageURL)
+			if err != nil {
+				return nil, err
+			}
+			blocks = append(blocks, wire.Block{Type: wire.ImageBlock, Source: source})
+		default:
+			return nil, refuse("a content part of type %q cannot be sent to this backend, only text and image_url", p.Type)
+		}
+	}
+	return blocks, nil
+}
+
+func imageSource(u *imageURL) (*wire.Source, error) {
+	if u == nil {
+		return nil, refuse("an image_url part needs image_url.url")
+	}
+	if rest, ok := strings.CutPrefix(u.URL, "data:"); ok {
+		kind, data, ok := strings.Cut(rest, ";base64,")
+		if !ok {
+			return nil, refuse("a data: URL of an image must be base64")
+		}
+		return &wire.Source{Type: "base64", MediaType: kind, Data: data}, nil
+	}
+	if strings.HasPrefix(u.URL, "https://") || strings.HasPrefix(u.URL, "http://") {
+		return &wire.Source{Type: "url", URL: u.URL}, nil
+	}
+	return nil, refuse("an image's URL must begin with data:, https:// or http://")
+}
+
+func assistantBlocks(m message) wire.Content {
+	var blocks wire.Content
+	if s := m.Content.text("") + m.Refusal; s != "" {
+		blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: s})
+	}
+	for _, c := range m.ToolCalls {
+		blocks = append(blocks, wire.Block{
+			Type: wire.ToolUseBlock, ID: c.ID, Name: c.Function.Name, Input: wire.InputObject(c.Function.Arguments),
+		})
+	}
+	return blocks
+}
+
+func resultBlocks(m message) (wire.Content, error) {
+	if m.ToolCallID == "" {
+		return nil, refuse("a tool message needs tool_call_id")
+	}
+	inner, err := userBlocks(m.Content)
+	return wire.Content{{Type: wire.ToolResultBlock, ToolUseID: m.ToolCallID, Content: inner}}, err
+}
+
+func messagesTools(in []tool) ([]wire.Tool, error) {
+	var out []wire.Tool
+	for i, t := range in {
+		if t.Type != "function" || t.Function.Name == "" {
+			return nil, refuse("tools[%d] must be of type function and have a name", i)
+		}
+		schema := t.Function.Parameters
+		if schema.Kind() != '{' {
+			schema = jsontext.Value(`{"type":"object","properties":{}}`)
+		}
+		out = append(out, wire.Tool{Name: t.Function.Name, Description: t.Function.Description, InputSchema: schema})
+	}
+	return out, nil
+}
+
+func messagesChoice(in request) (*wire.ToolChoice, error) {
+	serial := in.ParallelToolCalls != nil && !*in.ParallelToolCalls
+	if len(in.Tools) == 0 {
+		return nil, nil
+	}
+	choice := wire.ToolChoice{Type: "auto"}
+	var word string
+	var named struct {
+		Type     string   `json:"type"`
+		Function function `json:"function"`
+	}
+	switch {
+	case len(in.ToolChoice) == 0 || in.ToolChoice.Kind() == 'n':
+		if !serial {
+			return nil, nil
+		}
+	case json.Unmarshal(in.ToolChoice, &word) == nil:
+		kind, ok := map[string]string{"auto": "auto", "none": "none", "required": "any"}[word]
+		if !ok {
+			return nil, refuse("tool_choice %q is none of auto, none, required", word)
+		}
+		choice.Type = kind
+	case json.Unmarshal(in.ToolChoice, &named) == nil && named.Type == "function" && named.Function.Name != "":
+		choice = wire.ToolChoice{Type: "tool", Name: named.Function.Name}
+	default:
+		return nil, refuse(`tool_choice must be "auto", "none", "required" or {"type":"function","function":{"name":…}}`)
+	}
+	choice.DisableParallel = serial && choice.Type != "none"
+	return &choice, nil
+}
+
+// temperature fits the chat dialect's 0 to 2 into 0 to 1: what is hotter than 1
+// becomes 1.
+func temperature(t *float64) jsontext.Value {
+	if t != nil && *t > 1 {
+		return jsontext.Value("1")
+	}
+	return number(t)
+}
+
+func number(f *float64) jsontext.Value {
+	if f == nil {
+		return nil
+	}
+	return strconv.AppendFloat(nil, *f, 'g', -1, 64)
+}

@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errClientGone is wrapped when an answer cannot be written.
+var errClientGone = errors.New("the client left")
+
+// clientWriter writes an answer, each piece within a time: a client that stops
+// reading must not hold a call to a backend for ever.
+type clientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	begun   bool // the status is out
+	stream  bool // what is out is an event stream
+	status  int
+}
+
+func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter {
+	return &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// begin writes the status and the header.
+func (c *clientWriter) begin(status int) {
+	c.begun, c.status = true, status
+	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
+		c.Header().Set("Cache-Control", "no-cache")
+		c.Header().Set("X-Accel-Buffering", "no")
+	}
+	c.WriteHeader(status)
+}
+
+// write writes a piece, and pushes it out when flush says so.
+func (c *clientWriter) write(b []byte, flush bool) error {
+	// Writers that know no deadlines, as in tests, cannot be stuck either.
+	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout))
+	if _, err := c.Write(b); err != nil {
+		return fmt.Errorf("%w: %w", errClientGone, err)
+	}
+	if !flush || !c.stream {
+		return nil
+	}
+	if err := c.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("%w: %w", errClientGone, err)
+	}
+	return nil
+}
+
+// whole writes an answer that is not a stream.
+func (c *clientWriter) whole(status int, body []byte) error {
+	c.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.begin(status)
+	return c.write(body, true)
+}
+
+// receiving gives the client its time to send the body.
+func (c *clientWriter) receiving() { _ = c.control.SetReadDeadline(time.Now().Add(c.timeout)) }
+
+// received ends that time. It must not run out later: the server goes on reading
+// to learn when the client leaves, and takes a time-out for that.
+func (c *clientWriter) received() { _ = c.control.SetReadDeadline(time.Time{}) }
+
+// release takes the deadline off the connection, which serves other requests.
+func (c *clientWriter) release() { _ = c.control.SetWriteDeadline(time.Time{}) }

@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/offline"
+	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
+)
+
+// Kinds of backends.
+const (
+	KindAnthropic = "anthropic" // the messages dialect; base_url without /v1
+	KindOpenAI    = "openai"    // chat completions; base_url with /v1
+	KindOffline   = "offline"   // the extractive model inside this process
+)
+
+// Config is the gateway's configuration. Its secrets are values already.
+type Config struct {
+	Active            string // the main pipeline's backend at the start
+	TeammateBackend   string // of /teammate; empty: Active
+	Teammates         map[string]string
+	Backends          map[string]BackendConfig
+	EmbeddingsBackend string // empty: no embeddings
+	Limits            Limits
+}
+
+// BackendConfig describes one backend.
+type BackendConfig struct {
+	Kind     string
+	Vendor   string // whose rules it keeps; empty: generic
+	BaseURL  string
+	Auth     upstream.Auth // empty: key if there is one, else none
+	APIKey   string
+	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
+	Thinking ThinkingConfig
+}
+
+// ThinkingConfig says how a backend of the messages dialect is asked to think.
+type ThinkingConfig struct {
+	BudgetTokens int64 // for chat clients that send reasoning_effort; 0: never
+}
+
+// Limits bound requests. A zero value means its default.
+type Limits struct {
+	MaxBody  int64           // bytes of a request; 32 MiB
+	Client   time.Duration   // for a client to send its body, or to take one piece of an answer; 1 min
+	Upstream upstream.Limits // of calls to backends
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.MaxBody == 0 {
+		l.MaxBody = 32 << 20
+	}
+	if l.Client == 0 {
+		l.Client = time.Minute
+	}
+	return l
+}
+
+var (
+	vendors = []string{
+		"", "anthropic", "bedrock", "deepseek", "gemini", "generic", "glm", "groq", "kimi", "minimax", "mistral", "openai",
+	}
+	teammateName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+)
+
+// validate gives every fault of the configuration, each a sentence that names
+// the key.
+func (c Config) validate() error {
+	faults := []error{c.named("proxy.active", c.Active), c.named("proxy.teammate_backend", c.teammateBackend())}
+	for _, name := range slices.Sorted(maps.Keys(c.Teammates)) {
+		if !teammateName.MatchString(name) {
+			faults = append(faults, fmt.Errorf("proxy.teammates: %q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", name))
+		}
+		faults = append(faults, c.named("proxy.teammates."+name, c.Teammates[name]))
+	}
+	if c.EmbeddingsBackend != "" {
+		err := c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
+		if err == nil && c.Backends[c.EmbeddingsBackend].Kind != KindOpenAI {
+			err = fmt.Errorf("proxy.embeddings_backend names %q, which is not of kind openai: only those have /v1/embeddings", c.EmbeddingsBackend)
+		}
+		faults = append(faults, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
+		for _, fault := range c.Backends[name].faults() {
+			faults = append(faults, fmt.Errorf("proxy.backends.%s.%s", name, fault))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) teammateBackend() string {
+	if c.TeammateBackend == "" {
+		return c.Active
+	}
+	return c.TeammateBackend
+}
+
+func (c Config) named(key, backend string) error {
+	if _, ok := c.Backends[backend]; ok {
+		return nil
+	}
+	if backend == "" {
+		return fmt.Errorf("%s is empty: name one of proxy.backends (%s)", key, c.backendNames())
+	}
+	return fmt.Errorf("%s names %q, which is not in proxy.backends (%s)", key, backend, c.backendNames())
+}
+
+func (c Config) backendNames() string {
+	if len(c.Backends) == 0 {
+		return "there are none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(c.Backends)), ", ")
+}
+
+// faults are sentences that begin with the key inside the backend.
+func (b BackendConfig) faults() []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch b.Kind {
+	case KindOffline:
+		if b.BaseURL != "" {
+			add("base_url must be left out: an offline backend is inside this process")
+		}
+	case KindAnthropic, KindOpenAI:
+		switch {
+		case b.BaseURL == "":
+			add("base_url is missing")
+		case b.Kind == KindAnthropic && strings.HasSuffix(strings.TrimRight(b.BaseURL, "/"), "/v1"):
+			add("base_url must not end in /v1 for kind anthropic, the gateway adds it")
+		}
+	default:
+		add("kind must be anthropic, openai or offline, not %q", b.Kind)
+	}
+	switch b.Auth {
+	case "", upstream.AuthPassthrough, upstream.AuthNone:
+	case upstream.AuthKey:
+		if b.APIKey == "" {
+			add("auth is key, but there is none: set api_key_env to the name of a variable that holds it")
+		}
+	default:
+		add("auth must be key, passthrough or none, not %q", b.Auth)
+	}
+	if !slices.Contains(vendors, b.Vendor) {
+		add("vendor %q is not known: use one of%s", b.Vendor, strings.Join(vendors, " "))
+	}
+	if n := b.Thinking.BudgetTokens; n != 0 && n < 1024 {
+		add("thinking.budget_tokens must be at least 1024, or 0 for none, not %d", n)
+	}
+	for name, model := range b.ModelMap {
+		if name == "" || model == "" {
+			add("model_map has an empty name (%q: %q)", name, model)
+		}
+	}
+	return out
+}
+
+// open makes the backend that b describes.
+func (b BackendConfig) open(name string, limits upstream.Limits) (*backend, error) {
+	c := upstream.Config{BaseURL: b.BaseURL, Auth: b.Auth, Key: b.APIKey, Limits: limits}
+	if c.Auth == "" {
+		c.Auth = upstream.AuthNone
+		if b.APIKey != "" {
+			c.Auth = upstream.AuthKey
+		}
+	}
+	out := &backend{
+		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
+		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
+	}
+	switch b.Kind {
+	case KindOffline:
+		c.BaseURL, c.Transport = "http://offline", http.RoundTripper(offline.New())
+	case KindOpenAI:
+		out.dialect = wire.Chat
+		out.translation.CompletionTokens = b.Vendor == "openai" || b.Vendor == "" && isOpenAI(b.BaseURL)
+	}
+	client, err := upstream.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)
+	}
+	out.Backend, out.close = client, client.Close
+	return out, nil
+}
+
+func isOpenAI(base string) bool {
+	u, err := url.Parse(base)
+	return err == nil && u.Hostname() == "api.openai.com"
+}

@@ -1,0 +1,417 @@
+package offline
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The simulated service: a chat whose master and subagents are all the model, driven over RoundTrip as a real loop
+// would drive it.
+
+type simBlock struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	ToolUseID string          `json:"tool_use_id,omitempty"`
+	Content   string          `json:"content,omitempty"`
+	IsError   bool            `json:"is_error,omitempty"`
+}
+
+type simMessage struct {
+	Role    string     `json:"role"`
+	Content []simBlock `json:"content"`
+}
+
+type simTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"`
+}
+
+type simRequest struct {
+	Model      string       `json:"model"`
+	MaxTokens  int          `json:"max_tokens"`
+	System     string       `json:"system,omitempty"`
+	Messages   []simMessage `json:"messages"`
+	Tools      []simTool    `json:"tools,omitempty"`
+	ToolChoice any          `json:"tool_choice,omitempty"`
+	Stream     bool         `json:"stream,omitempty"`
+}
+
+type simAnswer struct {
+	ID         string     `json:"id"`
+	Type       string     `json:"type"`
+	Role       string     `json:"role"`
+	Model      string     `json:"model"`
+	Content    []simBlock `json:"content"`
+	StopReason string     `json:"stop_reason"`
+	Usage      struct {
+		Input  int `json:"input_tokens"`
+		Output int `json:"output_tokens"`
+	} `json:"usage"`
+}
+
+func (a simAnswer) text() string {
+	var sb strings.Builder
+	for _, b := range a.Content {
+		sb.WriteString(b.Text)
+	}
+	return sb.String()
+}
+
+const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"what to do"}},"required":["task"],"additionalProperties":false}`
+
+var (
+	simAgents = []simTool{
+		{"analytic", "Exact arithmetic and dates, and everything the user says about themselves: it remembers personal facts and preferences.", json.RawMessage(taskSchema)},
+		{"knowledge", "Answers questions from the documents that were loaded, with citations.", json.RawMessage(taskSchema)},
+	}
+	calcTool = simTool{"calculator", "Evaluates an arithmetic expression exactly: + - * / ^ and parentheses.",
+		json.RawMessage(`{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}`)}
+	dateTool = simTool{"date", "Date arithmetic: add to a date, days between dates, weekday, today.",
+		json.RawMessage(`{"type":"object","properties":{"operation":{"type":"string","enum":["add","diff","weekday","now"]},"date":{"type":"string"},"other":{"type":"string"},"days":{"type":"integer"},"months":{"type":"integer"},"years":{"type":"integer"}},"required":["operation"]}`)}
+	searchTool = simTool{"search", "Searches the documents for passages.",
+		json.RawMessage(`{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}`)}
+)
+
+// simDocs is what the search tool of the knowledge subagent finds, whatever the query.
+const simDocs = `{"passages":[
+ {"n":1,"title":"Country guide","source":"guide.md","text":"Veldoria lies between two rivers. The capital of Veldoria is Tarsk. Its currency is the orin."},
+ {"n":2,"title":"Router manual","source":"router.txt","text":"To reset the router, hold the rear button for twelve seconds. The default admin port is 8443."},
+ {"n":3,"title":"Правила","source":"rules.md","text":"Отпуск сотрудника длится 28 дней. Столица Вельдории — Тарск."}]}`
+
+type delegated struct{ agent, task, answer string }
+
+// chat is one conversation: the master's history and one per subagent.
+type chat struct {
+	t       testing.TB
+	master  []simMessage
+	agents  []simTool
+	history map[string][]simMessage
+	stream  bool
+	kits    map[string][]simTool
+}
+
+func newChat(t testing.TB) *chat {
+	return &chat{t: t, agents: simAgents, history: map[string][]simMessage{},
+		kits: map[string][]simTool{"analytic": {calcTool, dateTool}, "knowledge": {searchTool}}}
+}
+
+// seen is what a user sees of one request.
+type seen struct {
+	answer string
+	steps  []delegated
+	rounds [][]delegated // delegations by answer of the master
+}
+
+func (c *chat) say(text string) seen {
+	c.t.Helper()
+	c.master = append(c.master, userText(text))
+	var out seen
+	work := c.master
+	for range 14 {
+		ans := c.call(work, c.agents)
+		if ans.StopReason != "tool_use" {
+			out.answer = ans.text()
+			c.master = append(c.master, simMessage{"assistant", []simBlock{{Type: "text", Text: out.answer}}})
+			return out
+		}
+		work = append(work[:len(work):len(work)], simMessage{"assistant", ans.Content})
+		var results []simBlock
+		var round []delegated
+		for _, b := range ans.Content {
+			if b.Type != "tool_use" {
+				continue
+			}
+			var in struct{ Task string }
+			require.NoError(c.t, json.Unmarshal(b.Input, &in))
+			require.NotEmpty(c.t, strings.TrimSpace(in.Task), "a task must say something")
+			d := delegated{b.Name, in.Task, c.ask(b.Name, in.Task)}
+			round = append(round, d)
+			results = append(results, simBlock{Type: "tool_result", ToolUseID: b.ID, Content: d.answer})
+		}
+		out.rounds = append(out.rounds, round)
+		out.steps = append(out.steps, round...)
+		work = append(work, simMessage{"user", results})
+	}
+	c.t.Fatalf("the master never finished: %q", text)
+	return out
+}
+
+// ask runs one subagent on a task with its history.
+func (c *chat) ask(agent, task string) string {
+	c.t.Helper()
+	c.history[agent] = append(c.history[agent], userText(task))
+	work := c.history[agent]
+	for range 12 {
+		ans := c.call(work, c.kits[agent])
+		if ans.StopReason != "tool_use" {
+			c.history[agent] = append(c.history[agent], simMessage{"assistant", []simBlock{{Type: "text", Text: ans.text()}}})
+			return ans.text()
+		}
+		work = append(work[:len(work):len(work)], simMessage{"assistant", ans.Content})
+		var results []simBlock
+		for _, b := range ans.Content {
+			if b.Type == "tool_use" {
+				res, err := runTool(b.Name, b.Input)
+				rb := simBlock{Type: "tool_result", ToolUseID: b.ID, Content: res}
+				if err != nil {
+					rb.Content, rb.IsError = err.Error(), true
+				}
+				results = append(results, rb)
+			}
+		}
+		work = append(work, simMessage{"user", results})
+	}
+	c.t.Fatalf("the subagent %s never finished: %q", agent, task)
+	return ""
+}
+
+func userText(s string) simMessage { return simMessage{"user", []simBlock{{Type: "text", Text: s}}} }
+
+func (c *chat) call(messages []simMessage, tools []simTool) simAnswer {
+	return roundTrip(c.t, simRequest{Model: "offline-test", MaxTokens: 1000, System: "My name is Systemia.", Messages: messages, Tools: tools, Stream: c.stream})
+}
+
+// roundTrip sends a request and reads the answer, assembled if it was streamed.
+func roundTrip(t testing.TB, r simRequest) simAnswer {
+	t.Helper()
+	body, err := json.Marshal(r)
+	require.NoError(t, err)
+	resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages", bytes.NewReader(body)))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, string(data))
+	if r.Stream {
+		return assemble(t, data)
+	}
+	var a simAnswer
+	require.NoError(t, json.Unmarshal(data, &a))
+	return a
+}
+
+// assemble folds an event stream as a client does, holding it to the order of the dialect.
+func assemble(t testing.TB, data []byte) simAnswer {
+	t.Helper()
+	var a simAnswer
+	var partial strings.Builder
+	open, started, stopped := -1, false, false
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	sc.Buffer(nil, 1<<26)
+	name := ""
+	for sc.Scan() {
+		line := sc.Text()
+		if n, ok := strings.CutPrefix(line, "event: "); ok {
+			name = n
+			continue
+		}
+		payload, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			require.Empty(t, line)
+			continue
+		}
+		var e struct {
+			Type    string
+			Index   int
+			Message simAnswer
+			Block   simBlock `json:"content_block"`
+			Delta   struct {
+				Type, Text  string
+				PartialJSON string `json:"partial_json"`
+				StopReason  string `json:"stop_reason"`
+			}
+			Usage struct {
+				Input  int `json:"input_tokens"`
+				Output int `json:"output_tokens"`
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(payload), &e))
+		require.Equal(t, name, e.Type)
+		require.False(t, stopped, "an event after message_stop")
+		require.Equal(t, e.Type != "message_start", started, "message_start comes first and once")
+		switch e.Type {
+		case "message_start":
+			started = true
+			a = e.Message
+			require.Empty(t, a.StopReason)
+		case "content_block_start":
+			require.Equal(t, -1, open)
+			require.Equal(t, len(a.Content), e.Index)
+			open = e.Index
+			a.Content = append(a.Content, e.Block)
+			partial.Reset()
+		case "content_block_delta":
+			require.Equal(t, open, e.Index)
+			switch e.Delta.Type {
+			case "text_delta":
+				a.Content[open].Text += e.Delta.Text
+			case "input_json_delta":
+				partial.WriteString(e.Delta.PartialJSON)
+			default:
+				t.Fatalf("unknown delta %q", e.Delta.Type)
+			}
+		case "content_block_stop":
+			require.Equal(t, open, e.Index)
+			if a.Content[open].Type == "tool_use" {
+				a.Content[open].Input = json.RawMessage(partial.String())
+			}
+			open = -1
+		case "message_delta":
+			a.StopReason = e.Delta.StopReason
+			a.Usage.Output = e.Usage.Output
+		case "message_stop":
+			stopped = true
+		default:
+			t.Fatalf("unknown event %q", e.Type)
+		}
+	}
+	require.NoError(t, sc.Err())
+	require.True(t, stopped, "the stream must end in message_stop")
+	return a
+}
+
+// runTool is what the subagents' tools do.
+func runTool(name string, input json.RawMessage) (string, error) {
+	var in struct {
+		Expression, Operation, Date, Other, Query string
+		Days, Months, Years                       int
+	}
+	if err := json.Unmarshal(input, &in); err != nil {
+		return "", err
+	}
+	switch name {
+	case "calculator":
+		return evaluate(in.Expression)
+	case "search":
+		if in.Query == "" {
+			return "", fmt.Errorf("the query is empty")
+		}
+		return simDocs, nil
+	}
+	today := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	if in.Operation == "now" {
+		return today.Format("2006-01-02 (Monday)"), nil
+	}
+	date, err := time.Parse(time.DateOnly, in.Date)
+	if err != nil {
+		return "", err
+	}
+	switch in.Operation {
+	case "add":
+		return date.AddDate(in.Years, in.Months, in.Days).Format(time.DateOnly), nil
+	case "weekday":
+		return date.Weekday().String(), nil
+	case "diff":
+		other, err := time.Parse(time.DateOnly, in.Other)
+		return fmt.Sprintf("%d days", int(other.Sub(date).Hours()/24)), err
+	}
+	return "", fmt.Errorf("unknown operation %q", in.Operation)
+}
+
+// evaluate is a small exact calculator with the usual precedence.
+func evaluate(expr string) (string, error) {
+	p := &arith{s: strings.ReplaceAll(expr, " ", "")}
+	v := p.sum()
+	if p.err != nil {
+		return "", p.err
+	}
+	if p.i != len(p.s) {
+		return "", fmt.Errorf("cannot read %q", expr)
+	}
+	if v.IsInt() {
+		return v.Num().String(), nil
+	}
+	return v.FloatString(6), nil
+}
+
+type arith struct {
+	s   string
+	i   int
+	err error
+}
+
+func (p *arith) op(set string) byte {
+	if p.i < len(p.s) && strings.IndexByte(set, p.s[p.i]) >= 0 {
+		p.i++
+		return p.s[p.i-1]
+	}
+	return 0
+}
+
+func (p *arith) sum() *big.Rat {
+	v := p.product()
+	for o := p.op("+-"); o != 0; o = p.op("+-") {
+		w := p.product()
+		if o == '-' {
+			w = new(big.Rat).Neg(w)
+		}
+		v = new(big.Rat).Add(v, w)
+	}
+	return v
+}
+
+func (p *arith) product() *big.Rat {
+	v := p.power()
+	for o := p.op("*/"); o != 0; o = p.op("*/") {
+		w := p.power()
+		if o == '/' {
+			if w.Sign() == 0 {
+				p.err = fmt.Errorf("division by zero")
+				return v
+			}
+			w = new(big.Rat).Inv(w)
+		}
+		v = new(big.Rat).Mul(v, w)
+	}
+	return v
+}
+
+func (p *arith) power() *big.Rat {
+	v := p.atom()
+	if p.op("^") == 0 {
+		return v
+	}
+	n := p.power()
+	out := big.NewRat(1, 1)
+	for range n.Num().Int64() {
+		out.Mul(out, v)
+	}
+	return out
+}
+
+func (p *arith) atom() *big.Rat {
+	if p.op("-") != 0 {
+		return new(big.Rat).Neg(p.atom())
+	}
+	if p.op("(") != 0 {
+		v := p.sum()
+		if p.op(")") == 0 {
+			p.err = fmt.Errorf("unbalanced")
+		}
+		return v
+	}
+	from := p.i
+	for p.op("0123456789.") != 0 {
+	}
+	v, ok := new(big.Rat).SetString(p.s[from:p.i])
+	if !ok {
+		p.err = fmt.Errorf("not a number at %d", from)
+		return new(big.Rat)
+	}
+	return v
+}

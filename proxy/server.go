@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gin-gonic/gin"
+	"github.com/rs/zerolog"
+
+	"mneme/proxy/wire"
+)
+
+// Names of the pipelines in metrics and the log.
+const (
+	scopeMain     = "main"
+	scopeTeammate = "teammate"
+)
+
+// Server is the gateway. It starts no goroutines; Handler serves until Close.
+type Server struct {
+	config  Config
+	limits  Limits
+	log     zerolog.Logger
+	metrics *metrics
+
+	backends        map[string]*backend
+	active          atomic.Pointer[backend]
+	teammates       map[string]*backend
+	teammateDefault *backend
+	embedder        *backend // nil without one
+
+	main, teammate, embeddings pipeline
+
+	engine *gin.Engine
+	closed atomic.Bool
+}
+
+// New checks the configuration, every fault of which is in the error, and makes
+// the gateway. It connects to nothing.
+func New(c Config, log zerolog.Logger) (*Server, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config: c, limits: c.Limits.withDefaults(), log: log, metrics: newMetrics(),
+		backends: map[string]*backend{}, teammates: map[string]*backend{},
+	}
+	for name, b := range c.Backends {
+		opened, err := b.open(name, c.Limits.Upstream)
+		if err != nil {
+			return nil, err
+		}
+		s.backends[name] = opened
+	}
+	s.active.Store(s.backends[c.Active])
+	s.teammateDefault = s.backends[c.teammateBackend()]
+	s.embedder = s.backends[c.EmbeddingsBackend]
+	for name, b := range c.Teammates {
+		s.teammates[name] = s.backends[b]
+	}
+	s.build()
+	s.engine = s.routes()
+	return s, nil
+}
+
+// Handler serves the doors, the admin group and the health routes.
+func (s *Server) Handler() http.Handler { return s.engine }
+
+// Close makes the gateway report that it drains and drops idle connections.
+// Requests that are being answered go on; the HTTP server waits for them.
+func (s *Server) Close() {
+	s.closed.Store(true)
+	for _, b := range s.backends {
+		b.close()
+	}
+}
+
+func (s *Server) routes() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.HandleMethodNotAllowed = true
+	e.RedirectTrailingSlash = false
+	e.Use(stamp, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
+	e.NoRoute(func(c *gin.Context) {
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
+			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
+	})
+	e.NoMethod(func(c *gin.Context) {
+		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
+			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
+	})
+	s.doors(e.Group(""), scopeMain, s.main)
+	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate)
+	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate)
+
+	e.GET("/admin/backend", s.showBackend)
+	e.PUT("/admin/backend", s.switchBackend)
+	e.HEAD("/", func(c *gin.Context) { c.Status(http.StatusOK) })
+	for _, path := range []string{"/health", "/healthz"} {
+		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, health{"ok"}) })
+	}
+	e.GET("/readyz", func(c *gin.Context) {
+		if s.closed.Load() {
+			c.JSON(http.StatusServiceUnavailable, health{"draining"})
+			return
+		}
+		c.JSON(http.StatusOK, health{"ready"})
+	})
+	e.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	return e
+}
+
+// health is the body of the health routes.
+type health struct {
+	Status string `json:"status"`
+}
+
+// doors hangs the doors under a prefix; its requests take the pipeline p,
+// whose name is scope.
+func (s *Server) doors(g *gin.RouterGroup, scope string, p pipeline) {
+	through := func(d door, p pipeline) gin.HandlerFunc {
+		return func(c *gin.Context) { s.serve(c.Writer, c.Request, d, p, scope, c.Param("name")) }
+	}
+	g.POST("/v1/messages", through(messagesDoor, p))
+	g.POST("/v1/messages/count_tokens", through(countDoor, p))
+	g.POST("/v1/chat/completions", through(chatDoor, p))
+	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
+	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
+}
+
+func checkTeammate(c *gin.Context) {
+	if !teammateName.MatchString(c.Param("name")) {
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", c.Param("name")))
+		c.Abort()
+	}
+}
+
+// recovered answers for a handler that panicked.
+func (s *Server) recovered(c *gin.Context, cause any) {
+	s.log.Error().Interface("panic", cause).Str("path", c.Request.URL.Path).
+		Str("request_id", c.Writer.Header().Get(requestIDHeader)).Msg("a request failed inside the gateway")
+	if c.Writer.Written() {
+		c.Abort()
+		return
+	}
+	refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
+}
+
+// backendState is the admin group's view.
+type backendState struct {
+	Active   string   `json:"active"`
+	Backends []string `json:"backends"`
+}
+
+func (s *Server) showBackend(c *gin.Context) {
+	c.JSON(http.StatusOK, backendState{s.active.Load().name, slices.Sorted(maps.Keys(s.backends))})
+}
+
+// switchBackend changes the main pipeline's backend for the requests that begin
+// after it, in this process.
+func (s *Server) switchBackend(c *gin.Context) {
+	var asked struct {
+		Active string `json:"active"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
+		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"active":"kimi"}`)
+		return
+	}
+	b, ok := s.backends[asked.Active]
+	if !ok {
+		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active, s.config.backendNames()))
+		return
+	}
+	before := s.active.Swap(b)
+	s.log.Info().Str("from", before.name).Str("to", b.name).Msg("active backend switched")
+	s.showBackend(c)
+}
+
+// refuseRoute answers where no door is.
+func refuseRoute(c *gin.Context, status int, message string) {
+	c.Data(status, "application/json", wire.Failure{Status: status, Message: message}.Body(guessDialect(c.Request)))
+}

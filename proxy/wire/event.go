@@ -1,0 +1,194 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Types of stream events.
+const (
+	MessageStart = "message_start"
+	BlockStart   = "content_block_start"
+	BlockDelta   = "content_block_delta"
+	BlockStop    = "content_block_stop"
+	MessageDelta = "message_delta"
+	MessageStop  = "message_stop"
+	Ping         = "ping"
+	ErrorEvent   = "error"
+)
+
+// Types of a content_block_delta.
+const (
+	TextDelta      = "text_delta"
+	ThinkingDelta  = "thinking_delta"
+	SignatureDelta = "signature_delta"
+	InputDelta     = "input_json_delta"
+)
+
+// Event is one event of a streamed answer; Type says which fields count.
+type Event struct {
+	Type    string         `json:"type"`
+	Message *Response      `json:"message,omitzero"`
+	Index   int            `json:"index"`
+	Block   *Block         `json:"content_block,omitzero"`
+	Delta   Delta          `json:"delta,omitzero"`
+	Usage   Usage          `json:"usage,omitzero"` // cumulative
+	Error   jsontext.Value `json:"error,omitzero"`
+}
+
+// Delta is what a content_block_delta or a message_delta adds.
+type Delta struct {
+	Type         string     `json:"type,omitzero"`
+	Text         string     `json:"text,omitzero"`
+	Thinking     string     `json:"thinking,omitzero"`
+	Signature    string     `json:"signature,omitzero"`
+	PartialJSON  string     `json:"partial_json,omitzero"`
+	StopReason   NullString `json:"stop_reason,omitzero"`
+	StopSequence NullString `json:"stop_sequence,omitzero"`
+}
+
+// MarshalJSONTo writes exactly the fields of the event's type.
+func (v Event) MarshalJSONTo(e *jsontext.Encoder) error {
+	switch v.Type {
+	case MessageStart:
+		return json.MarshalEncode(e, struct {
+			Type    string    `json:"type"`
+			Message *Response `json:"message"`
+		}{v.Type, v.Message})
+	case BlockStart:
+		return json.MarshalEncode(e, struct {
+			Type  string `json:"type"`
+			Index int    `json:"index"`
+			Block *Block `json:"content_block"`
+		}{v.Type, v.Index, v.Block})
+	case BlockDelta:
+		return json.MarshalEncode(e, struct {
+			Type  string `json:"type"`
+			Index int    `json:"index"`
+			Delta Delta  `json:"delta"`
+		}{v.Type, v.Index, v.Delta})
+	case BlockStop:
+		return json.MarshalEncode(e, struct {
+			Type  string `json:"type"`
+			Index int    `json:"index"`
+		}{v.Type, v.Index})
+	case MessageDelta:
+		return json.MarshalEncode(e, struct {
+			Type  string `json:"type"`
+			Delta struct {
+				StopReason   NullString `json:"stop_reason"`
+				StopSequence NullString `json:"stop_sequence"`
+			} `json:"delta"`
+			Usage Usage `json:"usage"`
+		}{v.Type, struct {
+			StopReason   NullString `json:"stop_reason"`
+			StopSequence NullString `json:"stop_sequence"`
+		}{v.Delta.StopReason, v.Delta.StopSequence}, v.Usage})
+	}
+	return json.MarshalEncode(e, struct {
+		Type string `json:"type"`
+	}{v.Type})
+}
+
+// Events is the stream that says the same as r.
+func (r Response) Events() []Event {
+	head := r
+	head.Content, head.StopReason, head.StopSequence = Content{}, "", ""
+	events := []Event{{Type: MessageStart, Message: &head}}
+	for i, b := range r.Content {
+		start, deltas := b.split()
+		events = append(events, Event{Type: BlockStart, Index: i, Block: &start})
+		for _, d := range deltas {
+			events = append(events, Event{Type: BlockDelta, Index: i, Delta: d})
+		}
+		events = append(events, Event{Type: BlockStop, Index: i})
+	}
+	return append(events,
+		Event{Type: MessageDelta, Delta: Delta{StopReason: r.StopReason, StopSequence: r.StopSequence}, Usage: r.Usage},
+		Event{Type: MessageStop})
+}
+
+// split parts a block into how it starts and what is then added.
+func (b Block) split() (start Block, deltas []Delta) {
+	start = b
+	switch b.Type {
+	case TextBlock:
+		start.Text = ""
+		deltas = []Delta{{Type: TextDelta, Text: b.Text}}
+	case ThinkingBlock:
+		start.Thinking, start.Signature = "", ""
+		if b.Thinking != "" {
+			deltas = append(deltas, Delta{Type: ThinkingDelta, Thinking: b.Thinking})
+		}
+		if b.Signature != "" {
+			deltas = append(deltas, Delta{Type: SignatureDelta, Signature: b.Signature})
+		}
+	case ToolUseBlock:
+		start.Input = jsontext.Value("{}")
+		deltas = []Delta{{Type: InputDelta, PartialJSON: string(orEmptyObject(b.Input))}}
+	}
+	return start, deltas
+}
+
+// Assembler puts a streamed answer together again. The zero value is ready.
+type Assembler struct {
+	response Response
+	grown    []byte // of the open block: its text, its thinking or its input
+	started  bool
+	stopped  bool
+}
+
+// Add takes the next event. One that belongs to no open block is an error.
+func (a *Assembler) Add(e Event) error {
+	last := len(a.response.Content) - 1
+	switch e.Type {
+	case MessageStart:
+		if e.Message == nil {
+			return fmt.Errorf("%s without a message", e.Type)
+		}
+		a.response, a.started = *e.Message, true
+	case BlockStart:
+		if e.Block == nil || e.Index != last+1 {
+			return fmt.Errorf("%s at index %d, expected a block at %d", e.Type, e.Index, last+1)
+		}
+		a.response.Content = append(a.response.Content, *e.Block)
+		a.grown = nil
+	case BlockDelta, BlockStop:
+		if e.Index != last || last < 0 {
+			return fmt.Errorf("%s at index %d, the open block is %d", e.Type, e.Index, last)
+		}
+		if e.Type == BlockStop {
+			a.close(&a.response.Content[last])
+			break
+		}
+		a.grown = append(append(append(a.grown, e.Delta.Text...), e.Delta.Thinking...), e.Delta.PartialJSON...)
+		a.response.Content[last].Signature += e.Delta.Signature
+	case MessageDelta:
+		a.response.StopReason, a.response.StopSequence = e.Delta.StopReason, e.Delta.StopSequence
+		a.response.Usage.Update(e.Usage)
+	case MessageStop:
+		a.stopped = true
+	}
+	return nil
+}
+
+func (a *Assembler) close(b *Block) {
+	switch b.Type {
+	case TextBlock:
+		b.Text += string(a.grown)
+	case ThinkingBlock:
+		b.Thinking += string(a.grown)
+	case ToolUseBlock:
+		if len(a.grown) > 0 {
+			b.Input = InputObject(string(a.grown))
+		}
+	}
+	a.grown = nil
+}
+
+// Response is the answer; ok is false while it is not complete.
+func (a *Assembler) Response() (r Response, ok bool) {
+	return a.response, a.started && a.stopped
+}

@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Roles of a message.
+const (
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+	RoleSystem    = "system" // legal inside messages too
+)
+
+// Block types that translation knows.
+const (
+	TextBlock       = "text"
+	ImageBlock      = "image"
+	DocumentBlock   = "document"
+	ThinkingBlock   = "thinking"
+	RedactedBlock   = "redacted_thinking"
+	ToolUseBlock    = "tool_use"
+	ToolResultBlock = "tool_result"
+)
+
+// Reasons for which an answer stops.
+const (
+	StopEndTurn   = "end_turn"
+	StopMaxTokens = "max_tokens"
+	StopSequence  = "stop_sequence"
+	StopToolUse   = "tool_use"
+	StopRefusal   = "refusal"
+	StopWindow    = "model_context_window_exceeded"
+)
+
+// Request is a request of the messages dialect, as far as translation needs it.
+type Request struct {
+	Model         string         `json:"model"`
+	MaxTokens     int64          `json:"max_tokens"`
+	System        Content        `json:"system,omitempty"`
+	Messages      []Message      `json:"messages"`
+	Tools         []Tool         `json:"tools,omitempty"`
+	ToolChoice    *ToolChoice    `json:"tool_choice,omitzero"`
+	Thinking      *Thinking      `json:"thinking,omitzero"`
+	Temperature   jsontext.Value `json:"temperature,omitzero"`
+	TopP          jsontext.Value `json:"top_p,omitzero"`
+	StopSequences []string       `json:"stop_sequences,omitempty"`
+	Stream        bool           `json:"stream,omitzero"`
+	Metadata      *Metadata      `json:"metadata,omitzero"`
+
+	// Other holds the members that are none of the above.
+	Other map[string]jsontext.Value `json:",embed"`
+}
+
+// Message is one turn.
+type Message struct {
+	Role    string  `json:"role"`
+	Content Content `json:"content"`
+}
+
+// Content is a list of blocks; a JSON string reads as one text block.
+type Content []Block
+
+// UnmarshalJSONFrom reads a string, null or a list of blocks. It reads from the
+// decoder and not from bytes, so that nested content is scanned once.
+func (c *Content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		var s string
+		if err := json.UnmarshalDecode(d, &s); err != nil {
+			return err
+		}
+		*c = nil
+		if s != "" {
+			*c = Content{{Type: TextBlock, Text: s}}
+		}
+		return nil
+	}
+	return json.UnmarshalDecode(d, (*[]Block)(c))
+}
+
+// Block is a part of a message's content; Type says which fields count.
+type Block struct {
+	Type string `json:"type"`
+
+	Text string `json:"text,omitzero"`
+
+	Thinking  string `json:"thinking,omitzero"`
+	Signature string `json:"signature,omitzero"`
+	Data      string `json:"data,omitzero"` // of redacted thinking
+
+	ID    string         `json:"id,omitzero"` // of a tool use
+	Name  string         `json:"name,omitzero"`
+	Input jsontext.Value `json:"input,omitzero"`
+
+	ToolUseID string  `json:"tool_use_id,omitzero"` // of a tool result
+	Content   Content `json:"content,omitempty"`
+	IsError   bool    `json:"is_error,omitzero"`
+
+	Source *Source `json:"source,omitzero"` // of an image or a document
+}
+
+// MarshalJSONTo writes the fields that a block of its type must have, also when
+// they are empty.
+func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
+	switch b.Type {
+	case TextBlock:
+		return json.MarshalEncode(e, struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}{b.Type, b.Text})
+	case ThinkingBlock:
+		return json.MarshalEncode(e, struct {
+			Type      string `json:"type"`
+			Thinking  string `json:"thinking"`
+			Signature string `json:"signature"`
+		}{b.Type, b.Thinking, b.Signature})
+	case ToolUseBlock:
+		return json.MarshalEncode(e, struct {
+			Type  string         `json:"type"`
+			ID    string         `json:"id"`
+			Name  string         `json:"name"`
+			Input jsontext.Value `json:"input"`
+		}{b.Type, b.ID, b.Name, orEmptyObject(b.Input)})
+	}
+	type plain Block
+	return json.MarshalEncode(e, plain(b))
+}
+
+// InputObject makes a tool's input of arguments given as text. A model may write
+// arguments that are no JSON object; they travel on as the only member,
+// "_arguments", of one, since a conversation must not end over them.
+func InputObject(arguments string) jsontext.Value {
+	v := jsontext.Value(arguments)
+	switch {
+	case strings.TrimSpace(arguments) == "":
+		return jsontext.Value("{}")
+	case v.Kind() == '{' && v.IsValid(lenient):
+		return v
+	}
+	return jsontext.Value(`{"_arguments":` + string(Quote(arguments)) + `}`)
+}
+
+func orEmptyObject(v jsontext.Value) jsontext.Value {
+	if len(v) == 0 {
+		return jsontext.Value("{}")
+	}
+	return v
+}
+
+// Source is where an image or a document comes from.
+type Source struct {
+	Type      string `json:"type"` // base64, url, text
+	MediaType string `json:"media_type,omitzero"`
+	Data      string `json:"data,omitzero"`
+	URL       string `json:"url,omitzero"`
+}
+
+// Tool is a function that the model may call. A Type other than "" and "custom"
+// names a tool that the vendor runs.
+type Tool struct {
+	Type        string         `json:"type,omitzero"`
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitzero"`
+	InputSchema jsontext.Value `json:"input_schema,omitzero"`
+}
+
+// ToolChoice says whether tools may or must be called.
+type ToolChoice struct {
+	Type            string `json:"type"` // auto, any, tool, none
+	Name            string `json:"name,omitzero"`
+	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
+}
+
+// Thinking asks for thinking.
+type Thinking struct {
+	Type         string `json:"type"` // enabled, adaptive, disabled
+	BudgetTokens int64  `json:"budget_tokens,omitzero"`
+}
+
+// Metadata says for whom a request is made.
+type Metadata struct {
+	UserID string `json:"user_id,omitzero"`
+}
+
+// Usage counts tokens. InputTokens excludes those read from and written to the
+// vendor's cache.
+type Usage struct {
+	InputTokens   int64 `json:"input_tokens"`
+	OutputTokens  int64 `json:"output_tokens"`
+	CacheCreation int64 `json:"cache_creation_input_tokens,omitzero"`
+	CacheRead     int64 `json:"cache_read_input_tokens,omitzero"`
+}
+
+// Update takes over the counts that u has: later events of a stream repeat only
+// some of them.
+func (c *Usage) Update(u Usage) {
+	for _, p := range []struct{ to, from *int64 }{
+		{&c.InputTokens, &u.InputTokens}, {&c.OutputTokens, &u.OutputTokens},
+		{&c.CacheCreation, &u.CacheCreation}, {&c.CacheRead, &u.CacheRead},
+	} {
+		if *p.from != 0 {
+			*p.to = *p.from
+		}
+	}
+}
+
+// Response is an answer that is not streamed, or, without content, the head of
+// one that is.
+type Response struct {
+	ID           string     `json:"id"`
+	Type         string     `json:"type"`
+	Role         string     `json:"role"`
+	Model        string     `json:"model"`
+	Content      Content    `json:"content"`
+	StopReason   NullString `json:"stop_reason"`
+	StopSequence NullString `json:"stop_sequence"`
+	Usage        Usage      `json:"usage"`
+}
+
+// NullString is a string that is null in JSON when it is empty.
+type NullString string
+
+// MarshalJSONTo writes null for the empty string.
+func (s NullString) MarshalJSONTo(e *jsontext.Encoder) error {
+	if s == "" {
+		return e.WriteToken(jsontext.Null)
+	}
+	return e.WriteToken(jsontext.String(string(s)))
+}

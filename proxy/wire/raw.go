@@ -1,0 +1,145 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ErrBadJSON is wrapped by every refusal of a body that is not the JSON object
+// it should be. Its text says where.
+var ErrBadJSON = errors.New("the body cannot be read")
+
+// lenient takes what vendors take: clients cut strings inside a surrogate pair,
+// and a tool's input may repeat a name.
+var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+
+// Marshal encodes v; a string with broken Unicode gets U+FFFD where it breaks.
+func Marshal(v any) ([]byte, error) { return json.Marshal(v, lenient) }
+
+// Unmarshal decodes b into v. Names are case-sensitive, unknown ones are
+// skipped. A failure wraps ErrBadJSON.
+func Unmarshal(b []byte, v any) error {
+	if err := json.Unmarshal(b, v, lenient); err != nil {
+		return badJSON(err)
+	}
+	return nil
+}
+
+// badJSON says what is wrong and where in words for the one who sent it.
+func badJSON(err error) error {
+	var syntax *jsontext.SyntacticError
+	var meaning *json.SemanticError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%w: it is not valid JSON at byte %d: %w", ErrBadJSON, syntax.ByteOffset, syntax.Err)
+	case errors.As(err, &meaning):
+		return fmt.Errorf("%w: %s has the wrong type (a JSON %s)", ErrBadJSON, place(meaning.JSONPointer), meaning.JSONKind)
+	}
+	return fmt.Errorf("%w: %w", ErrBadJSON, err)
+}
+
+func place(p jsontext.Pointer) string {
+	if p == "" {
+		return "the body"
+	}
+	return string(p)
+}
+
+// Span is where a value lies in a body: body[Start:End]. The zero Span is none.
+type Span struct{ Start, End int }
+
+// Found is false for the zero Span.
+func (s Span) Found() bool { return s.End > 0 }
+
+// Members finds the values of the named members of the object that body is and
+// checks the whole of body on the way. A name that is missing has the zero Span;
+// one that comes twice is refused, since two readers could disagree on it.
+func Members(body []byte, names ...string) ([]Span, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(body), lenient)
+	if d.PeekKind() != '{' {
+		if _, err := d.ReadToken(); err != nil {
+			return nil, badJSON(err)
+		}
+		return nil, fmt.Errorf("%w: it must be a JSON object", ErrBadJSON)
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, badJSON(err)
+	}
+	spans := make([]Span, len(names))
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, badJSON(err)
+		}
+		i := slices.Index(names, name.String())
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, badJSON(err)
+		}
+		if i < 0 {
+			continue
+		}
+		if spans[i].Found() {
+			return nil, fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
+		}
+		end := int(d.InputOffset())
+		spans[i] = Span{end - len(value), end}
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, badJSON(err)
+	}
+	if len(bytes.TrimLeft(body[d.InputOffset():], " \t\r\n")) > 0 {
+		return nil, fmt.Errorf("%w: something follows the JSON object at byte %d", ErrBadJSON, d.InputOffset())
+	}
+	return spans, nil
+}
+
+// Splice gives body with the value at s replaced and every other byte kept. It
+// does not write into body.
+func Splice(body []byte, s Span, value []byte) []byte {
+	return slices.Concat(body[:s.Start], value, body[s.End:])
+}
+
+// Head is what the gateway reads of a request before anything else.
+type Head struct {
+	Model  string
+	Stream bool
+	model  Span
+}
+
+// ReadHead checks that body is one JSON object with a model. A failure wraps
+// ErrBadJSON.
+func ReadHead(body []byte) (Head, error) {
+	spans, err := Members(body, "model", "stream")
+	if err != nil {
+		return Head{}, err
+	}
+	h := Head{model: spans[0]}
+	if !h.model.Found() {
+		return Head{}, fmt.Errorf("%w: \"model\" is missing", ErrBadJSON)
+	}
+	if json.Unmarshal(body[h.model.Start:h.model.End], &h.Model, lenient) != nil || h.Model == "" {
+		return Head{}, fmt.Errorf("%w: \"model\" must be a non-empty string", ErrBadJSON)
+	}
+	if s := spans[1]; s.Found() && json.Unmarshal(body[s.Start:s.End], &h.Stream, lenient) != nil {
+		return Head{}, fmt.Errorf("%w: \"stream\" must be true or false", ErrBadJSON)
+	}
+	return h, nil
+}
+
+// WithModel gives body, from which h was read, with another model's name.
+func (h Head) WithModel(body []byte, model string) []byte {
+	return Splice(body, h.model, Quote(model))
+}
+
+// Quote is s as a JSON string.
+func Quote(s string) []byte {
+	// The error only reports that broken UTF-8 was replaced.
+	b, _ := jsontext.AppendQuote(nil, s)
+	return b
+}

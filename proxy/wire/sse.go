@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// maxFrame bounds one server-sent event, in bytes.
+const maxFrame = 16 << 20
+
+// ErrFrameTooLong is returned for an event of more than 16 MiB.
+var ErrFrameTooLong = errors.New("an event of the stream is longer than 16 MiB")
+
+// Frame is one server-sent event as it came.
+type Frame struct {
+	Raw  []byte // with the blank line that ends it
+	Data []byte // the data lines, joined by line ends; empty for a comment
+}
+
+// FrameReader cuts a stream into its events.
+type FrameReader struct {
+	r   *bufio.Reader
+	raw []byte
+	buf []byte
+}
+
+// NewFrameReader reads events from r.
+func NewFrameReader(r io.Reader) *FrameReader {
+	return &FrameReader{r: bufio.NewReaderSize(r, 16<<10)}
+}
+
+// Buffered reports whether more of the stream is here already, so that writing
+// it on can wait for it.
+func (f *FrameReader) Buffered() bool { return f.r.Buffered() > 0 }
+
+// Next reads an event; its bytes are valid until the next call. At the end of
+// the stream it returns io.EOF, together with what came after the last blank
+// line, if anything did. Any other error comes without a Frame: half an event
+// must not reach anybody.
+func (f *FrameReader) Next() (Frame, error) {
+	f.raw, f.buf = f.raw[:0], f.buf[:0]
+	for {
+		line, err := f.line()
+		if err != nil && (err != io.EOF || len(f.raw) == 0) {
+			return Frame{}, err
+		}
+		content := bytes.TrimRight(line, "\r\n")
+		if data, ok := bytes.CutPrefix(content, []byte("data:")); ok {
+			if len(f.buf) > 0 {
+				f.buf = append(f.buf, '\n')
+			}
+			f.buf = append(f.buf, bytes.TrimPrefix(data, []byte(" "))...)
+		}
+		if err == io.EOF || len(content) == 0 {
+			return Frame{f.raw, f.buf}, err
+		}
+	}
+}
+
+// line appends the next line to raw and returns it, line end included.
+func (f *FrameReader) line() ([]byte, error) {
+	start := len(f.raw)
+	for {
+		part, err := f.r.ReadSlice('\n')
+		f.raw = append(f.raw, part...)
+		if len(f.raw) > maxFrame {
+			return nil, ErrFrameTooLong
+		}
+		if err != bufio.ErrBufferFull {
+			return f.raw[start:], err
+		}
+	}
+}
+
+// AppendFrame appends an event to dst. An empty name leaves the event line out.
+// Data must be one line.
+func AppendFrame(dst []byte, name string, data []byte) []byte {
+	if name != "" {
+		dst = append(append(append(dst, "event: "...), name...), '\n')
+	}
+	return append(append(append(dst, "data: "...), data...), "\n\n"...)
+}

@@ -1,0 +1,101 @@
+package openaimodel
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"mneme/memory"
+	"mneme/subagent/loop"
+)
+
+// answer collects what a stream says.
+type answer struct {
+	calls  []*call
+	usage  loop.Usage
+	finish openai.FinishReason
+	text   bool // some has been seen
+}
+
+// call is a tool call as far as its pieces have come.
+type call struct {
+	index     int
+	id, name  string
+	arguments strings.Builder
+}
+
+// add takes a chunk and returns its text. The usage comes in a chunk without
+// choices.
+func (a *answer) add(c openai.ChatCompletionStreamResponse) (text string) {
+	if c.Usage != nil {
+		a.usage = loop.Usage{InputTokens: int64(c.Usage.PromptTokens), OutputTokens: int64(c.Usage.CompletionTokens)}
+	}
+	for _, choice := range c.Choices {
+		if choice.Index != 0 {
+			continue
+		}
+		text += choice.Delta.Content + choice.Delta.Refusal
+		for _, piece := range choice.Delta.ToolCalls {
+			a.piece(piece)
+		}
+		if choice.FinishReason != "" {
+			a.finish = choice.FinishReason
+		}
+	}
+	a.text = a.text || text != ""
+	return text
+}
+
+// piece adds to the call with its index. Some vendors give every call the index
+// 0, or none: there a new id means a new call.
+func (a *answer) piece(p openai.ToolCall) {
+	var c *call
+	for _, known := range slices.Backward(a.calls) {
+		if p.Index == nil || *p.Index == known.index {
+			if p.ID == "" || p.ID == known.id {
+				c = known
+			}
+			break
+		}
+	}
+	if c == nil {
+		c = &call{index: len(a.calls), id: p.ID}
+		if p.Index != nil {
+			c.index = *p.Index
+		}
+		if c.id == "" {
+			c.id = "call_" + rand.Text()[:24]
+		}
+		a.calls = append(a.calls, c)
+	}
+	if c.name == "" { // some vendors repeat it with every piece
+		c.name = p.Function.Name
+	}
+	c.arguments.WriteString(p.Function.Arguments)
+}
+
+// end gives the complete calls, in the order of their index.
+func (a *answer) end() ([]memory.ToolCall, error) {
+	switch {
+	case a.finish == "" || a.finish == openai.FinishReasonNull:
+		return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off before its end"}
+	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
+		return nil, &Error{Code: CodeRefused, Message: "the model refused to answer (content filter)"}
+	}
+	slices.SortStableFunc(a.calls, func(x, y *call) int { return cmp.Compare(x.index, y.index) })
+	var calls []memory.ToolCall
+	for _, c := range a.calls {
+		arguments := orObject(c.arguments.String())
+		if a.finish == openai.FinishReasonLength && !json.Valid([]byte(arguments)) {
+			return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens"}
+		}
+		calls = append(calls, memory.ToolCall{
+			ID: c.id, Type: "function", Function: memory.FunctionCall{Name: c.name, Arguments: arguments},
+		})
+	}
+	return calls, nil
+}

@@ -1,0 +1,142 @@
+// Package openaimodel is a loop.Model that speaks chat completions with the
+// gateway, by go-openai.
+//
+// What that client loses is made up for here: headers travel through its
+// HTTPDoer, a stream that ends without a finish_reason is an error, and contents
+// that it would leave out get a placeholder.
+package openaimodel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"mneme/memory"
+	"mneme/subagent/loop"
+)
+
+// placeholder stands for an empty content: the client would leave the field
+// out, and a message without content is refused.
+const placeholder = "(empty)"
+
+// Config says which model to call and how.
+type Config struct {
+	BaseURL         string // the gateway's root, or its /teammate/<name>
+	Model           string // an alias; the gateway's model_map decides
+	ReasoningEffort string // none, low, medium, high; empty leaves it out
+	MaxTokens       int    // of an answer; 0 leaves it to the gateway
+	HTTP            *http.Client
+}
+
+// Model calls one model. It is safe for concurrent use.
+type Model struct {
+	client *openai.Client
+	config Config
+}
+
+// New makes a Model. It connects to nothing; a nil HTTP is http.DefaultClient.
+func New(c Config) *Model {
+	if c.HTTP == nil {
+		c.HTTP = http.DefaultClient
+	}
+	oc := openai.DefaultConfig("")
+	oc.BaseURL = strings.TrimRight(c.BaseURL, "/") + "/v1"
+	oc.HTTPClient = doer{c.HTTP}
+	return &Model{openai.NewClientWithConfig(oc), c}
+}
+
+// Generate streams one answer: text as it comes, then the tool calls, then what
+// the call used. Failures are an *Error, or the end of ctx.
+func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		// The end of the iteration, however it comes, ends the call.
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		call := &exchange{conversation: r.Conversation}
+		stream, err := m.client.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, call), m.request(r))
+		if err != nil {
+			yield(loop.Delta{}, explain(ctx, err, call))
+			return
+		}
+		defer func() { _ = stream.Close() }()
+		var a answer
+		for {
+			chunk, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				yield(loop.Delta{}, explain(ctx, err, call))
+				return
+			}
+			if text := a.add(chunk); text != "" && !yield(loop.Delta{Text: text}, nil) {
+				return
+			}
+		}
+		calls, err := a.end()
+		if ctx.Err() != nil { // a stream that was stopped looks like one that ended
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			yield(loop.Delta{}, err)
+			return
+		}
+		if len(calls) > 0 && !yield(loop.Delta{Calls: calls}, nil) {
+			return
+		}
+		yield(loop.Delta{Usage: a.usage}, nil)
+	}
+}
+
+func (m *Model) request(r loop.Request) openai.ChatCompletionRequest {
+	out := openai.ChatCompletionRequest{
+		Model:               m.config.Model,
+		MaxCompletionTokens: m.config.MaxTokens,
+		ReasoningEffort:     m.config.ReasoningEffort,
+		StreamOptions:       &openai.StreamOptions{IncludeUsage: true},
+	}
+	if r.System != "" {
+		out.Messages = append(out.Messages, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleSystem, Content: r.System})
+	}
+	for _, msg := range r.Messages {
+		out.Messages = append(out.Messages, message(msg))
+	}
+	for _, s := range r.Tools {
+		parameters := s.Parameters
+		if len(parameters) == 0 {
+			parameters = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		out.Tools = append(out.Tools, openai.Tool{
+			Type:     openai.ToolTypeFunction,
+			Function: &openai.FunctionDefinition{Name: s.Name, Description: s.Description, Parameters: parameters},
+		})
+	}
+	return out
+}
+
+func message(m memory.Message) openai.ChatCompletionMessage {
+	out := openai.ChatCompletionMessage{Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID}
+	for _, c := range m.ToolCalls {
+		out.ToolCalls = append(out.ToolCalls, openai.ToolCall{
+			ID: c.ID, Type: openai.ToolTypeFunction,
+			Function: openai.FunctionCall{Name: c.Function.Name, Arguments: orObject(c.Function.Arguments)},
+		})
+	}
+	if out.Content == "" && len(out.ToolCalls) == 0 {
+		out.Content = placeholder
+	}
+	return out
+}
+
+func orObject(arguments string) string {
+	if strings.TrimSpace(arguments) == "" {
+		return "{}"
+	}
+	return arguments
+}

@@ -1,0 +1,120 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+)
+
+// statusGone is what the log says of a request whose client left first.
+const statusGone = 499
+
+func badRequest(code, format string, args ...any) *api.Problem {
+	return &api.Problem{Status: http.StatusBadRequest, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// problemOf is the one place that turns this service's errors into answers.
+func problemOf(err error) *api.Problem {
+	var known *api.Problem
+	if errors.As(err, &known) {
+		return known
+	}
+	p := &api.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "Something went wrong inside; the log says what."}
+	say := func(status int, code, message string, retryable bool) {
+		p.Status, p.Code, p.Message, p.Retryable = status, code, message, retryable
+	}
+	switch {
+	case errors.Is(err, memory.ErrBadName):
+		say(http.StatusBadRequest, "bad_request", sentence(err), false)
+	case errors.Is(err, errQueueFull):
+		say(http.StatusTooManyRequests, "too_many_messages", "Too many messages of this chat wait for their turn; please wait for an answer first.", true)
+	case errors.Is(err, errTooManyChats):
+		say(http.StatusServiceUnavailable, "too_many_chats", "As many chats as allowed are busy; please try again in a moment.", true)
+	case errors.Is(err, errQueueSlow):
+		say(http.StatusConflict, "chat_busy", "The chat is still busy with an earlier message; please try again.", true)
+	case errors.Is(err, memory.ErrMoved):
+		say(http.StatusConflict, "turn_moved", "Another process has taken over this chat; please read its history and try again.", true)
+	case errors.Is(err, memory.ErrFull):
+		say(http.StatusInsufficientStorage, "history_full", "The chat's history is full; delete it, or a part of it, to go on.", false)
+	case errors.Is(err, memory.ErrDamaged):
+		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
+	case errors.Is(err, memory.ErrUnavailable):
+		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
+	case errors.Is(err, errShutdown):
+		say(http.StatusServiceUnavailable, "shutting_down", "The service is shutting down; please try again.", true)
+	case errors.Is(err, context.Canceled):
+		say(statusGone, "client_left", "The client left before the answer.", true)
+	case errors.Is(err, context.DeadlineExceeded):
+		say(http.StatusGatewayTimeout, "timeout", "It took longer than is allowed.", true)
+	}
+	return p
+}
+
+// sentence is an error's text as a sentence.
+func sentence(err error) string {
+	text := strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": ")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// answered makes a handler's error the answer.
+func (s *Server) answered(h func(*gin.Context) error) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := h(c); err != nil {
+			s.fail(c, err)
+		}
+	}
+}
+
+// fail answers with an error; the cause is for the request's log line.
+func (s *Server) fail(c *gin.Context, err error) {
+	_ = c.Error(err)
+	p := *problemOf(err)
+	if p.Status == statusGone {
+		c.Status(statusGone)
+		return
+	}
+	if p.Retryable {
+		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
+	}
+	api.WriteProblem(c.Writer, &p)
+}
+
+func (s *Server) panicked(c *gin.Context, value any) {
+	s.log.Error().Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
+	if !c.Writer.Written() {
+		s.fail(c, errors.New("a request panicked"))
+	}
+	c.Abort()
+}
+
+// requestLog writes one line per request; contents are never in it.
+func (s *Server) requestLog(c *gin.Context) {
+	began := time.Now()
+	c.Next()
+	level := s.log.Debug()
+	if c.Writer.Status() >= http.StatusInternalServerError {
+		level = s.log.Error()
+	}
+	level.Str("method", c.Request.Method).Str("path", c.Request.URL.Path).Int("status", c.Writer.Status()).
+		Dur("took", time.Since(began)).Errs("causes", causes(c)).Msg("request")
+}
+
+func causes(c *gin.Context) []error {
+	var out []error
+	for _, e := range c.Errors {
+		out = append(out, e.Err)
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package webmemory
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"mneme/apiserver/api"
+)
+
+// checkEvery is how often the store is asked whether it answers.
+const checkEvery = 2 * time.Second
+
+// health is what the service knows of what it depends on.
+type health struct {
+	mu    sync.Mutex
+	seen  bool      // guarded by mu: the store has answered once
+	since time.Time // guarded by mu: when it stopped answering; zero while it does
+}
+
+func (h *health) note(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.seen, h.since = true, time.Time{}
+	case h.since.IsZero():
+		h.since = time.Now()
+	}
+}
+
+func (h *health) get() (seen bool, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen, h.since
+}
+
+// watchStore keeps health up to date.
+func (s *Server) watchStore() {
+	for {
+		ctx, cancel := context.WithTimeout(s.life, checkEvery)
+		err := s.store.Ping(ctx)
+		cancel()
+		if s.life.Err() == nil {
+			s.health.note(err)
+		}
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(checkEvery):
+		}
+	}
+}
+
+type ready struct {
+	Status string     `json:"status"` // ready, degraded, starting or draining
+	Redis  *awayState `json:"redis,omitempty"`
+}
+
+type awayState struct {
+	AwaySince time.Time `json:"away_since"`
+}
+
+// healthz says that the process lives.
+func (s *Server) healthz(c *gin.Context) error {
+	api.WriteJSON(c.Writer, http.StatusOK, ready{Status: "ok"})
+	return nil
+}
+
+// readyz says whether messages should be sent here. Redis being away makes the
+// service degraded, not unready: it still answers, if only with a clear 503.
+func (s *Server) readyz(c *gin.Context) error {
+	s.mu.Lock()
+	draining := s.draining
+	s.mu.Unlock()
+	seen, since := s.health.get()
+	out, status := ready{Status: "ready"}, http.StatusOK
+	if !since.IsZero() {
+		out.Status, out.Redis = "degraded", &awayState{since}
+	}
+	if !seen {
+		out.Status, status = "starting", http.StatusServiceUnavailable
+	}
+	if draining {
+		out.Status, status = "draining", http.StatusServiceUnavailable
+	}
+	api.WriteJSON(c.Writer, status, out)
+	return nil
+}
+
+// metrics are this service's own, in a registry of its own.
+type metrics struct {
+	registry *prometheus.Registry
+	runs     *prometheus.CounterVec
+}
+
+func newMetrics(s *Server) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_runs_total", Help: "Runs by how they ended.",
+		}, []string{"outcome"}),
+	}
+	m.registry.MustRegister(m.runs)
+	gauge := func(name, help string, value func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	}
+	counter := func(name, help string, value func() int64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(value()) }))
+	}
+	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
+		if _, since := s.health.get(); !since.IsZero() {
+			return time.Since(since).Seconds()
+		}
+		return 0
+	})
+	counts := &s.store.Counts
+	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
+	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
+	counter("mneme_memory_damaged_total", "Damaged histories set aside.", counts.Damaged.Load)
+	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
+	counter("mneme_memory_lost_total", "Histories that Redis lost and a copy brought back.", counts.Lost.Load)
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

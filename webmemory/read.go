@@ -1,0 +1,349 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// pageSize is how many messages or chats one answer lists, maxPage the most.
+const pageSize, maxPage = 100, 1000
+
+type chatList struct {
+	Chats      []chatEntry `json:"chats"`
+	NextCursor string      `json:"next_cursor"`
+}
+
+type chatEntry struct {
+	ChatID memory.Chat `json:"chat_id"`
+}
+
+type chatView struct {
+	ChatID    memory.Chat   `json:"chat_id"`
+	Histories []historyInfo `json:"histories"`
+	Run       string        `json:"run,omitempty"`
+}
+
+type historyInfo struct {
+	Key      string       `json:"key"`
+	Subagent memory.Agent `json:"subagent"`
+	Messages int          `json:"messages"`
+	Bytes    int          `json:"bytes"`
+}
+
+type historyPage struct {
+	Key        string            `json:"key"`
+	Total      int               `json:"total"`
+	Offset     int               `json:"offset"`
+	Messages   []json.RawMessage `json:"messages"`
+	NextOffset int               `json:"next_offset,omitempty"`
+}
+
+type erased struct {
+	Erased []string `json:"erased"`
+}
+
+// listChats is GET /v1/chats.
+func (s *Server) listChats(c *gin.Context) error {
+	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	chats, next, err := s.store.Chats(c.Request.Context(), c.Query("cursor"), limit)
+	if err != nil {
+		return err
+	}
+	out := chatList{Chats: []chatEntry{}, NextCursor: next}
+	for _, chat := range chats {
+		out.Chats = append(out.Chats, chatEntry{chat})
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// getChat is GET /v1/chats/{chat}.
+func (s *Server) getChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Histories(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	out := chatView{ChatID: chat, Histories: []historyInfo{}, Run: s.running(chat)}
+	for _, h := range stored {
+		if h.Messages == 0 {
+			// A value that another program wrote has no count yet.
+			if h.Messages, err = s.count(c.Request.Context(), h.Key); err != nil {
+				return err
+			}
+		}
+		out.Histories = append(out.Histories, historyInfo{h.Key.String(), h.Key.Agent(), h.Messages, h.Bytes})
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) count(ctx context.Context, key memory.Key) (int, error) {
+	h, err := s.cache.Load(ctx, 0, memory.Empty(key))
+	if err != nil {
+		return 0, err
+	}
+	return h[0].Len(), nil
+}
+
+// getHistory is GET …/history of a chat or of one of its subagents. A negative
+// offset counts from the end.
+func (s *Server) getHistory(c *gin.Context) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	limit, err := number(c, "limit", pageSize, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	offset, err := number(c, "offset", 0, -1<<31, 1<<31-1)
+	if err != nil {
+		return err
+	}
+	loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(key))
+	if err != nil {
+		return err
+	}
+	h := loaded[0]
+	if offset < 0 {
+		offset = max(h.Len()+offset, 0)
+	}
+	offset = min(offset, h.Len())
+	messages := h.Raw(offset)
+	out := historyPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages}
+	if len(messages) > limit {
+		out.Messages, out.NextOffset = messages[:limit], offset+limit
+	}
+	if out.Messages == nil {
+		out.Messages = []json.RawMessage{}
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+func keyOf(c *gin.Context) (memory.Key, error) {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return memory.Key{}, err
+	}
+	name, ok := c.Params.Get("name")
+	if !ok {
+		return memory.ChatKey(chat), nil
+	}
+	agent, err := memory.ParseAgent(name)
+	return memory.SubagentKey(agent, chat), err
+}
+
+func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
+	text := c.Query(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, badRequest("bad_request", "%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
+	}
+	return n, nil
+}
+
+// deleteHistory is DELETE …/history of a chat or of one of its subagents.
+func (s *Server) deleteHistory(c *gin.Context) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	return s.erase(c, key.Chat(), func(k memory.Key) bool { return k == key })
+}
+
+// deleteChat is DELETE /v1/chats/{chat}.
+func (s *Server) deleteChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	return s.erase(c, chat, nil)
+}
+
+// erase removes those of a chat's histories that which names, all of the chat if
+// which is nil. It takes the turn as a writer does, after stopping what runs, so
+// that once it has answered no run can still use or write what was erased.
+func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) bool) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.QueueWait)
+	defer cancel()
+	if r := s.runOf(chat); r != nil {
+		s.stop(r)
+	}
+	leave, err := s.queue.enter(ctx, chat)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t, err := takeTurn(ctx, s.store, s.cache, chat, s.cfg.Agents)
+	if err != nil {
+		return err
+	}
+	// From here on it is done even if the client does not wait for it.
+	done, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*storeTimeout)
+	defer stop()
+	out, err := s.eraseUnder(done, t, which)
+	if ending := t.end(); ending != nil {
+		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
+	}
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key) bool) (erased, error) {
+	out := erased{Erased: []string{}}
+	stored, err := s.store.Histories(ctx, t.chat)
+	if err != nil {
+		return out, err
+	}
+	present := map[memory.Key]redisstore.Stored{}
+	keys := []memory.Key{}
+	for _, h := range stored {
+		present[h.Key] = h
+		keys = append(keys, h.Key)
+	}
+	for key := range t.histories { // the tombstones of those that hold nothing now
+		if _, ok := present[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	wanted := keys[:0:0]
+	for _, key := range keys {
+		if which != nil && !which(key) {
+			continue
+		}
+		wanted = append(wanted, key)
+		if _, ok := present[key]; ok {
+			out.Erased = append(out.Erased, key.String())
+		}
+	}
+	if err := s.cache.Erase(ctx, t.Number, wanted...); err != nil {
+		return out, err
+	}
+	if which != nil {
+		s.sessions.write(t.chat, "erased: %v", out.Erased)
+		return out, nil
+	}
+	s.dropRuns(t.chat)
+	if err := s.sessions.remove(t.chat); err != nil {
+		return out, err
+	}
+	if err := s.runs.DeleteChat(ctx, t.chat); err != nil {
+		return out, asking(err)
+	}
+	return out, nil
+}
+
+// dropRuns forgets the events of a chat's finished runs.
+func (s *Server) dropRuns(chat memory.Chat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range s.live {
+		if r.chat == chat && r.over(0) {
+			delete(s.live, id)
+		}
+	}
+}
+
+// runOf is the chat's run that is not over, if one is in this process.
+func (s *Server) runOf(chat memory.Chat) *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.live {
+		if r.chat == chat && r.log.Last() > 0 && !r.over(0) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *Server) running(chat memory.Chat) string {
+	if r := s.runOf(chat); r != nil {
+		return r.id
+	}
+	return ""
+}
+
+// find is the run of a path.
+func (s *Server) find(c *gin.Context) (*run, error) {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.live[c.Param("run")]
+	if r == nil || r.chat != chat {
+		return nil, &api.Problem{
+			Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+			Message: "There is no such run of this chat here; what it stored is in the chat's history.",
+		}
+	}
+	return r, nil
+}
+
+// getEvents is GET …/runs/{run}/events: the events after Last-Event-ID.
+func (s *Server) getEvents(c *gin.Context) error {
+	r, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+	return nil
+}
+
+type stopping struct {
+	RunID  string `json:"run_id"`
+	Status string `json:"status"` // stopping, or over
+}
+
+// stopRun is POST …/runs/{run}/stop.
+func (s *Server) stopRun(c *gin.Context) error {
+	r, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	if r.over(0) {
+		api.WriteJSON(c.Writer, http.StatusOK, stopping{r.id, "over"})
+		return nil
+	}
+	if err := s.stop(r); err != nil {
+		return asking(err)
+	}
+	api.WriteJSON(c.Writer, http.StatusAccepted, stopping{r.id, "stopping"})
+	return nil
+}
+
+// stop asks the apiserver to end a run; its last events come as ever.
+func (s *Server) stop(r *run) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	r.mu.Lock()
+	at := r.at
+	r.mu.Unlock()
+	if at == nil {
+		return nil // still waiting for its turn: it is withdrawn when its client leaves
+	}
+	return at.Stop(ctx, r.id)
+}

@@ -1,0 +1,193 @@
+// Package webmemory is the public door: it takes a chat's turn, brings the memory
+// up to date, asks the apiserver, stores each event before anybody sees it and
+// relays it. A run belongs to this service, not to the connection it came by.
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/redisstore"
+)
+
+// Config says how the service behaves. Zero values mean the defaults.
+type Config struct {
+	Agents                []memory.Agent // the configured subagents
+	ContextWindow         int            // messages of a chat shown to the master; 10
+	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
+	MaxHistory            int            // messages kept per history; 0 keeps all
+	SessionLogs           string         // folder of the session logs; "" writes none
+	QueueLimit            int            // posts that wait for one chat; 16
+	QueueWait             time.Duration  // for the chat's turn; 30 s
+	MaxChats              int            // chats with work in hand at one time; 10,000
+	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
+	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
+	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+}
+
+func (c Config) withDefaults() Config {
+	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
+	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
+	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
+	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
+	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
+	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
+	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	return c
+}
+
+// Server is the service. Make it with New, serve its Handler, end it with Drain
+// and Close.
+type Server struct {
+	cfg      Config
+	store    *redisstore.Store
+	cache    *cache.Cache
+	runs     *api.Client
+	log      zerolog.Logger
+	queue    *queue
+	sessions *sessionLogs
+	metrics  *metrics
+	health   health
+	handler  http.Handler
+
+	life    context.Context // of runs and of the janitor
+	end     context.CancelCauseFunc
+	workers sync.WaitGroup // one per run, and the janitor and the health check
+
+	mu       sync.Mutex
+	live     map[string]*run // guarded by mu: running and lately finished, by run id
+	draining bool            // guarded by mu
+}
+
+// errShutdown ends runs that did not finish in time when the service stops.
+var errShutdown = errors.New("the service is shutting down")
+
+// New is a service over a store and its cache, asking the apiserver behind runs.
+func New(cfg Config, store *redisstore.Store, copies *cache.Cache, runs *api.Client, log zerolog.Logger) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{
+		cfg: cfg, store: store, cache: copies, runs: runs, log: log,
+		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, wait: cfg.QueueWait, lines: map[memory.Chat][]chan struct{}{}},
+		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
+		live:     map[string]*run{},
+	}
+	s.metrics = newMetrics(s)
+	s.life, s.end = context.WithCancelCause(context.Background())
+	s.handler = s.routes()
+	s.workers.Go(s.janitor)
+	s.workers.Go(s.watchStore)
+	return s
+}
+
+// Handler serves the public routes.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+func (s *Server) routes() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.RedirectTrailingSlash = false // a redirect would be followed without the body
+	r.UseRawPath, r.UnescapePathValues = true, true
+	r.Use(s.requestLog, gin.CustomRecoveryWithWriter(nil, s.panicked))
+	r.NoRoute(s.answered(func(c *gin.Context) error {
+		return &api.Problem{
+			Status: http.StatusNotFound, Code: "unknown_route",
+			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
+		}
+	}))
+	r.NoMethod(s.answered(func(c *gin.Context) error {
+		return &api.Problem{
+			Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow")),
+		}
+	}))
+	r.POST("/chat", s.answered(s.postChat))
+	r.GET("/v1/chats", s.answered(s.listChats))
+	chat := r.Group("/v1/chats/:chat")
+	chat.GET("", s.answered(s.getChat))
+	chat.DELETE("", s.answered(s.deleteChat))
+	chat.POST("/messages", s.answered(s.postMessage))
+	chat.GET("/runs/:run/events", s.answered(s.getEvents))
+	chat.POST("/runs/:run/stop", s.answered(s.stopRun))
+	chat.GET("/history", s.answered(s.getHistory))
+	chat.DELETE("/history", s.answered(s.deleteHistory))
+	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
+	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
+	r.GET("/healthz", s.answered(s.healthz))
+	r.GET("/readyz", s.answered(s.readyz))
+	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	return r
+}
+
+// janitor forgets finished runs.
+func (s *Server) janitor() {
+	tick := time.NewTicker(max(s.cfg.KeepRuns/10, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-tick.C:
+			s.mu.Lock()
+			for id, r := range s.live {
+				if r.over(s.cfg.KeepRuns) {
+					delete(s.live, id)
+				}
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// Drain refuses new messages and waits for the running ones until ctx ends; then
+// it stops them, so that what they had so far is told and stored.
+func (s *Server) Drain(ctx context.Context) {
+	s.mu.Lock()
+	s.draining = true
+	running := make([]*run, 0, len(s.live))
+	for _, r := range s.live {
+		running = append(running, r)
+	}
+	s.mu.Unlock()
+	for _, r := range running {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			s.stop(r)
+		}
+	}
+	last, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	for _, r := range running {
+		select {
+		case <-r.done:
+		case <-last.Done():
+			s.log.Warn().Str("run", r.id).Msg("a run did not end before the service")
+		}
+	}
+}
+
+// Close ends what still runs and waits for it.
+func (s *Server) Close() {
+	s.end(errShutdown)
+	s.workers.Wait()
+}
+
+// over says whether the run ended longer than keep ago.
+func (r *run) over(keep time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.ended.IsZero() && time.Since(r.ended) >= keep
+}

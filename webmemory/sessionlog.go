@@ -1,0 +1,106 @@
+package webmemory
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+)
+
+// sessionLogBytes bounds one chat's log; the one before it is kept beside it.
+const sessionLogBytes = 1 << 20
+
+// sessionLogs writes one readable log per chat: what came in, what was loaded,
+// what was stored. It is for people who look into one conversation; losing a line
+// harms nobody, so a failure is reported once and the service goes on.
+type sessionLogs struct {
+	dir string // "" writes nothing
+	log zerolog.Logger
+
+	mu     sync.Mutex // one writer at a time, over all chats
+	failed bool       // guarded by mu
+}
+
+// path is the log of a chat. What some file system could take amiss is escaped.
+func (l *sessionLogs) path(chat memory.Chat) string {
+	var b strings.Builder
+	for _, c := range []byte(chat) {
+		if strings.IndexByte("_-.", c) >= 0 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return filepath.Join(l.dir, "memory_"+b.String()+".log")
+}
+
+func (l *sessionLogs) write(chat memory.Chat, format string, args ...any) {
+	if l.dir == "" {
+		return
+	}
+	line := time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.append(l.path(chat), line); err != nil && !l.failed {
+		l.failed = true
+		l.log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
+	} else if err == nil {
+		l.failed = false
+	}
+}
+
+func (l *sessionLogs) append(path, line string) error {
+	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) > sessionLogBytes {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// remove deletes a chat's logs.
+func (l *sessionLogs) remove(chat memory.Chat) error {
+	if l.dir == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, path := range []string{l.path(chat), l.path(chat) + ".1"} {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneLine keeps a text from looking like several entries, and from filling the
+// log by itself.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > 2000 {
+		s = strings.ToValidUTF8(s[:2000], "") + "…"
+	}
+	return s
+}
