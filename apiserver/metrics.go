@@ -1,71 +1,50 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/gin-gonic/gin"
-
-	"mneme/memory/event"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics counts what an operator watches.
+// metrics is what an operator watches, in a registry of the server's own.
 type metrics struct {
-	started, completed, stopped, failed atomic.Int64 // runs
-	tooMany, draining                   atomic.Int64 // refused runs, by why
-	followers                           atomic.Int64 // open event streams
-	took                                atomic.Int64 // nanoseconds of all finished runs
+	registry *prometheus.Registry
+	started  prometheus.Counter
+	refused  *prometheus.CounterVec   // by the problem's code
+	seconds  *prometheus.HistogramVec // of finished runs, by outcome
+	streams  prometheus.Gauge
 }
 
-func (m *metrics) finish(outcome string, took time.Duration) {
-	switch outcome {
-	case event.Completed:
-		m.completed.Add(1)
-	case event.Stopped:
-		m.stopped.Add(1)
-	default:
-		m.failed.Add(1)
+func newMetrics(s *Server) metrics {
+	m := metrics{
+		registry: prometheus.NewRegistry(),
+		started: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_apiserver_runs_started_total", Help: "Runs accepted."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_apiserver_runs_refused_total", Help: "Runs refused for want of room, by reason."}, []string{"code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mneme_apiserver_run_seconds", Help: "Time from a run's acceptance to its end.",
+			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600}}, []string{"outcome"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "mneme_apiserver_event_streams", Help: "Open event streams."}),
 	}
-	m.took.Add(int64(took))
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "mneme_apiserver_" + name, Help: help}, func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(value())
+		})
+	}
+	m.registry.MustRegister(m.started, m.refused, m.seconds, m.streams,
+		gauge("runs_running", "Runs going on now.", func() int { return s.running }),
+		gauge("finished_runs", "Finished runs still known.", func() int { return len(s.finished) }),
+		gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.kept }),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
 }
 
-// getMetrics answers in the Prometheus text format.
-func (s *Server) getMetrics(c *gin.Context) error {
-	m := &s.metrics
-	s.mu.Lock()
-	running, kept, bytes := s.running, len(s.finished), s.kept
-	s.mu.Unlock()
-	completed, stopped, failed := m.completed.Load(), m.stopped.Load(), m.failed.Load()
-
-	var b strings.Builder
-	family := func(name, kind, help string) {
-		fmt.Fprintf(&b, "# HELP mneme_apiserver_%[1]s %[3]s\n# TYPE mneme_apiserver_%[1]s %[2]s\n", name, kind, help)
-	}
-	sample := func(name string, value any) { fmt.Fprintf(&b, "mneme_apiserver_%s %v\n", name, value) }
-	family("runs_started_total", "counter", "Runs accepted.")
-	sample("runs_started_total", m.started.Load())
-	family("runs_finished_total", "counter", "Runs that ended, by outcome.")
-	sample(`runs_finished_total{outcome="completed"}`, completed)
-	sample(`runs_finished_total{outcome="stopped"}`, stopped)
-	sample(`runs_finished_total{outcome="failed"}`, failed)
-	family("runs_refused_total", "counter", "Runs refused, by reason.")
-	sample(`runs_refused_total{code="too_many_runs"}`, m.tooMany.Load())
-	sample(`runs_refused_total{code="draining"}`, m.draining.Load())
-	family("run_seconds", "summary", "Time from a run's acceptance to its end.")
-	sample("run_seconds_sum", time.Duration(m.took.Load()).Seconds())
-	sample("run_seconds_count", completed+stopped+failed)
-	family("runs_running", "gauge", "Runs going on now.")
-	sample("runs_running", running)
-	family("event_streams", "gauge", "Open event streams.")
-	sample("event_streams", m.followers.Load())
-	family("finished_runs", "gauge", "Finished runs still known.")
-	sample("finished_runs", kept)
-	family("finished_bytes", "gauge", "Bytes of events held for finished runs.")
-	sample("finished_bytes", bytes)
-
-	c.Data(http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", []byte(b.String()))
-	return nil
+func (m metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

@@ -38,7 +38,7 @@ func (s *Server) routes() http.Handler {
 	g.GET("/v1/subagents", s.answer(s.getSubagents))
 	g.GET("/healthz", s.answer(s.getHealth))
 	g.GET("/readyz", s.answer(s.getReady))
-	g.GET("/metrics", s.answer(s.getMetrics))
+	g.GET("/metrics", gin.WrapH(s.metrics.handler()))
 	return g
 }
 
@@ -153,8 +153,8 @@ func (s *Server) getEvents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.followers.Add(1)
-	defer s.metrics.followers.Add(-1)
+	s.metrics.streams.Inc()
+	defer s.metrics.streams.Dec()
 	api.ServeEvents(c.Writer, c.Request, r.log, s.cfg.Pace)
 	return nil
 }

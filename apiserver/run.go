@@ -77,11 +77,9 @@ func (s *Server) start(req master.Request, digest [32]byte) (*run, error) {
 	}
 	switch {
 	case s.draining:
-		s.metrics.draining.Add(1)
-		return nil, errDraining
+		return nil, s.refuse(errDraining)
 	case s.running >= s.cfg.MaxRuns:
-		s.metrics.tooMany.Add(1)
-		return nil, errTooManyRuns
+		return nil, s.refuse(errTooManyRuns)
 	}
 	life, cancel := context.WithCancelCause(s.life)
 	r := &run{
@@ -90,9 +88,14 @@ func (s *Server) start(req master.Request, digest [32]byte) (*run, error) {
 	}
 	s.runs[r.id] = r
 	s.running++
-	s.metrics.started.Add(1)
+	s.metrics.started.Inc()
 	go s.execute(life, r, req) // ends with the agent's Run; Drain and Close wait for it
 	return r, nil
+}
+
+func (s *Server) refuse(p *api.Problem) error {
+	s.metrics.refused.WithLabelValues(p.Code).Inc()
+	return p
 }
 
 // execute runs the agent and makes sure that the log has an end, also when the
@@ -135,7 +138,7 @@ func (s *Server) finish(r *run) {
 	s.running--
 	s.finished = append(s.finished, r)
 	s.kept += r.log.Size()
-	s.metrics.finish(r.log.Outcome(), r.over.Sub(r.started))
+	s.metrics.seconds.WithLabelValues(r.log.Outcome()).Observe(r.over.Sub(r.started).Seconds())
 	close(r.ended) // before trim can hide the run from Drain
 	s.trim()
 }

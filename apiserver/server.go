@@ -47,6 +47,7 @@ type Server struct {
 func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.metrics = newMetrics(s)
 	s.handler = s.routes()
 	s.janitor.Go(s.sweep)
 	return s

@@ -462,7 +462,7 @@ func TestHealthAndMetrics(t *testing.T) {
 	}
 	_, metrics := get("/metrics")
 	for _, line := range []string{
-		"mneme_apiserver_runs_started_total 1\n", `mneme_apiserver_runs_finished_total{outcome="completed"} 1` + "\n",
+		"mneme_apiserver_runs_started_total 1\n", `mneme_apiserver_run_seconds_count{outcome="completed"} 1` + "\n",
 		"mneme_apiserver_runs_running 0\n", "mneme_apiserver_finished_bytes 0\n",
 	} {
 		require.Contains(t, metrics, line)

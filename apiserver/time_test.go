@@ -19,12 +19,12 @@ import (
 func bubble(t *testing.T, cfg apiserver.Config, a apiserver.Agent, f func(do func(method, path, body string) *httptest.ResponseRecorder)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apiserver.New(cfg, a, subagents, zerolog.Nop())
+		defer func() { require.NoError(t, s.Close()) }()
 		f(func(method, path, body string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			s.Handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
 			return w
 		})
-		require.NoError(t, s.Close())
 	})
 }
 

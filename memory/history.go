@@ -114,7 +114,7 @@ func (h *History) Sum() Sum { return h.sum }
 func (h *History) Raw(from int) []json.RawMessage {
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()
-	return h.log.messages[min(from, h.n):h.n:h.n]
+	return h.log.messages[min(max(from, 0), h.n):h.n:h.n]
 }
 
 // Messages decodes the messages from index from on.
@@ -135,7 +135,7 @@ func Decode(raw []json.RawMessage) ([]Message, error) {
 // It costs O(1) as long as h is the longest history of its line.
 func (h *History) With(raw []byte) *History {
 	grown := &History{key: h.key, log: h.log, n: h.n + 1, sum: h.sum.next(raw), size: h.size + 1 + len(raw)}
-	if h.size <= len("[]") { // absent or empty: no comma, and two brackets
+	if h.n == 0 { // absent or empty: no comma, and two brackets
 		grown.size = len("[]") + len(raw)
 	}
 	h.log.mu.Lock()

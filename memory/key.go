@@ -33,7 +33,7 @@ func (c *Chat) UnmarshalJSON(b []byte) error {
 		if err := json.Unmarshal(b, &s); err != nil {
 			return err
 		}
-	} else if digits := strings.TrimPrefix(s, "-"); digits == "" || !only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
+	} else if digits := strings.TrimPrefix(s, "-"); digits == "" || s == "-0" || !only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
 		return fmt.Errorf("%w: a chat id is a JSON string or an integer, not %s", ErrBadName, clip(s))
 	}
 	chat, err := ParseChat(s)
@@ -50,6 +50,18 @@ func ParseAgent(s string) (Agent, error) {
 		return "", fmt.Errorf("%w: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not %s", ErrBadName, clip(s))
 	}
 	return Agent(s), nil
+}
+
+// UnmarshalJSON takes a name, or "" for none.
+func (a *Agent) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil || s == "" {
+		*a = ""
+		return err
+	}
+	agent, err := ParseAgent(s)
+	*a = agent
+	return err
 }
 
 func chatByte(c byte) bool {

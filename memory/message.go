@@ -59,14 +59,15 @@ type foreign struct {
 	Content    json.RawMessage `json:"content"`
 	Timestamp  json.RawMessage `json:"timestamp"`
 	ToolCalls  json.RawMessage `json:"tool_calls"`
-	ToolCallID string          `json:"tool_call_id"`
-	Name       string          `json:"name"`
-	Partial    bool            `json:"partial"`
+	ToolCallID json.RawMessage `json:"tool_call_id"`
+	Name       json.RawMessage `json:"name"`
+	Partial    json.RawMessage `json:"partial"`
 }
 
-// UnmarshalJSON also reads what other programs store under the same keys:
-// content that is null or a list of parts, a timestamp that is text. A message
-// without a role is an error.
+// UnmarshalJSON also reads what other programs store under the same keys: content
+// that is null or a list of parts, ids that are numbers, arguments that are an
+// object. What cannot be read as its field reads as nothing: one odd field must
+// not cost a history. Only a message without a role is an error.
 func (m *Message) UnmarshalJSON(b []byte) error {
 	var f foreign
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -75,18 +76,31 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	if f.Role == "" {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
-	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: f.ToolCallID, Name: f.Name, Partial: f.Partial}
-	// Neither field is worth losing a history for: a time that is not a number
-	// reads as 0, calls that are not a list read as none.
+	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name)}
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
-	if json.Unmarshal(f.ToolCalls, &m.ToolCalls) != nil {
-		m.ToolCalls = nil
+	_ = json.Unmarshal(f.Partial, &m.Partial)
+	var calls []foreignCall
+	_ = json.Unmarshal(f.ToolCalls, &calls)
+	for _, c := range calls {
+		m.ToolCalls = append(m.ToolCalls, ToolCall{
+			ID: text(c.ID), Type: "function",
+			Function: FunctionCall{Name: text(c.Function.Name), Arguments: text(c.Function.Arguments)},
+		})
 	}
 	return nil
 }
 
-// text flattens a content field: a string as it is, the text of a list of
-// parts, null as nothing, anything else as its JSON.
+// foreignCall is a tool call of which nothing is certain but its keys.
+type foreignCall struct {
+	ID       json.RawMessage `json:"id"`
+	Function struct {
+		Name      json.RawMessage `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"function"`
+}
+
+// text flattens a field: a string as it is, the text of a list of parts, null as
+// nothing, anything else as its JSON.
 func text(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
@@ -95,15 +109,21 @@ func text(raw json.RawMessage) string {
 	if json.Unmarshal(raw, &s) == nil {
 		return s
 	}
-	var parts []struct {
-		Text string `json:"text"`
-	}
+	var parts []json.RawMessage
 	if json.Unmarshal(raw, &parts) != nil {
 		return string(raw)
 	}
 	var b strings.Builder
 	for _, p := range parts {
-		b.WriteString(p.Text)
+		var part struct {
+			Text string `json:"text"`
+		}
+		if json.Unmarshal(p, &s) == nil {
+			part.Text = s
+		} else {
+			_ = json.Unmarshal(p, &part) // a part without text, an image say, says nothing here
+		}
+		b.WriteString(part.Text)
 	}
 	return b.String()
 }

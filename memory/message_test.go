@@ -97,3 +97,17 @@ func TestForeignMessages(t *testing.T) {
 	_, err := memory.Decode([]json.RawMessage{[]byte(`{"content":"` + strings.Repeat("x", 1<<20) + `"}`)})
 	require.Less(t, len(err.Error()), 400, "an error does not repeat a megabyte of history")
 }
+
+func TestOddForeignFieldsCostNothing(t *testing.T) {
+	for stored, want := range map[string]memory.Message{
+		`{"role":"tool","content":"x","tool_call_id":7}`:                                                                 {Role: "tool", Content: "x", ToolCallID: "7"},
+		`{"role":"user","content":["a",{"type":"text","text":"b"},{"type":"image"}],"timestamp":"today","partial":"no"}`: {Role: "user", Content: "ab"},
+		`{"role":"assistant","tool_calls":[{"id":1,"function":{"name":"f","arguments":{"a":1}}}]}`: {Role: "assistant", ToolCalls: []memory.ToolCall{
+			{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"a":1}`}}}},
+		`{"role":"assistant","content":"x","tool_calls":"none"}`: {Role: "assistant", Content: "x"},
+	} {
+		var m memory.Message
+		require.NoError(t, json.Unmarshal([]byte(stored), &m), stored)
+		require.Equal(t, want, m, stored)
+	}
+}

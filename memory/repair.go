@@ -1,6 +1,10 @@
 package memory
 
-import "strconv"
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
 
 // Interrupted is the content of a tool result that was never recorded.
 const Interrupted = "interrupted: this call has no recorded result"
@@ -11,6 +15,7 @@ type Repairs struct {
 	Dropped     int // messages that belong to no exchange, or say nothing
 	Renamed     int // tool-call ids that an earlier call already used
 	Joined      int // user messages joined to the one before
+	Filled      int // fields that a model needs and the message did not have, or not so
 }
 
 // Any says whether anything was changed.
@@ -29,14 +34,15 @@ func Repair(stored []Message) ([]Message, Repairs) {
 	used := map[string]bool{}
 	for i := 0; i < len(stored); i++ {
 		m := stored[i]
+		speaks := strings.TrimSpace(m.Content) != ""
 		switch {
-		case m.Role == RoleUser && m.Content != "":
+		case m.Role == RoleUser && speaks:
 			if last := len(out) - 1; last >= 0 && out[last].Role == RoleUser {
 				out[last].Content += "\n\n" + m.Content
 				r.Joined++
 				continue
 			}
-			out = append(out, m)
+			out = append(out, Message{Role: RoleUser, Content: m.Content, Timestamp: m.Timestamp})
 		case m.Role == RoleAssistant && len(out) > 0 && len(m.ToolCalls) > 0:
 			end := i + 1
 			for end < len(stored) && stored[end].Role == RoleTool {
@@ -44,7 +50,7 @@ func Repair(stored []Message) ([]Message, Repairs) {
 			}
 			out = append(out, r.exchange(m, stored[i+1:end], used)...)
 			i = end - 1
-		case m.Role == RoleAssistant && len(out) > 0 && m.Content != "":
+		case m.Role == RoleAssistant && len(out) > 0 && speaks:
 			out = append(out, m)
 		default:
 			r.Dropped++
@@ -63,22 +69,21 @@ func (r *Repairs) exchange(call Message, results []Message, used map[string]bool
 		found := false
 		for j, m := range results {
 			if !taken[j] && m.ToolCallID == c.ID {
-				result, taken[j], found = m, true, true
+				result.Content, result.Timestamp = m.Content, m.Timestamp
+				taken[j], found = true, true
 				break
 			}
 		}
 		if !found {
 			r.Synthesized++
 		}
-		if c.Function.Arguments == "" {
-			c.Function.Arguments = "{}"
-		}
-		c.Type = "function"
-		c.ID = r.unique(c.ID, used)
+		c.Type, c.ID = "function", r.unique(c.ID, used)
+		c.Function = r.callable(c.Function)
 		calls[i] = c
 		result.ToolCallID, result.Name = c.ID, c.Function.Name
-		if result.Content == "" {
+		if strings.TrimSpace(result.Content) == "" {
 			result.Content = "(no output)"
+			r.Filled++
 		}
 		out = append(out, result)
 	}
@@ -87,9 +92,28 @@ func (r *Repairs) exchange(call Message, results []Message, used map[string]bool
 			r.Dropped++
 		}
 	}
-	call.ToolCalls = calls
-	out[0] = call
+	out[0] = Message{Role: RoleAssistant, Content: call.Content, Timestamp: call.Timestamp, ToolCalls: calls}
 	return out
+}
+
+// callable gives a call a name and an object as arguments, which every vendor
+// insists on.
+func (r *Repairs) callable(f FunctionCall) FunctionCall {
+	if f.Name == "" {
+		f.Name = "unknown"
+		r.Filled++
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(f.Arguments), &object) != nil || object == nil {
+		raw := f.Arguments
+		f.Arguments = "{}"
+		if strings.TrimSpace(raw) != "" {
+			wrapped, _ := json.Marshal(map[string]string{"arguments": raw}) // a string cannot fail
+			f.Arguments = string(wrapped)
+		}
+		r.Filled++
+	}
+	return f
 }
 
 func (r *Repairs) unique(id string, used map[string]bool) string {

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -94,7 +93,14 @@ func TestRepair(t *testing.T) {
 		{"user messages around a dropped one", list{ask, result("1", "a"), says("user", "more")}, list{says("user", "ask\n\nmore")}, memory.Repairs{Dropped: 1, Joined: 1}},
 		{"a beginning without a question", list{end, calls("1"), result("1", "a"), ask, end}, list{ask, end}, memory.Repairs{Dropped: 3}},
 		{"messages that say nothing", list{ask, says("assistant", ""), says("user", ""), end}, list{ask, end}, memory.Repairs{Dropped: 2}},
-		{"an empty result", list{ask, calls("1"), result("1", "")}, list{ask, calls("1"), result("1", "(no output)")}, memory.Repairs{}},
+		{"an empty result", list{ask, calls("1"), result("1", "")}, list{ask, calls("1"), result("1", "(no output)")}, memory.Repairs{Filled: 1}},
+		{"arguments that are no object",
+			list{ask, {Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Function: memory.FunctionCall{Arguments: `{"x":`}}}}, result("1", "a")},
+			list{ask, {Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Type: "function",
+				Function: memory.FunctionCall{Name: "unknown", Arguments: `{"arguments":"{\"x\":"}`}}}}, {Role: "tool", ToolCallID: "1", Name: "unknown", Content: "a"}},
+			memory.Repairs{Filled: 2}},
+		{"a user message with calls of its own", list{{Role: "user", Content: "q", ToolCalls: calls("9").ToolCalls, ToolCallID: "7"}}, list{says("user", "q")}, memory.Repairs{}},
+		{"white space is nothing", list{ask, says("assistant", "\t"), says("user", " \n"), end}, list{ask, end}, memory.Repairs{Dropped: 2}},
 		{"roles of others", list{says("system", "obey"), ask, says("developer", "x"), says("function", "y"), end}, list{ask, end}, memory.Repairs{Dropped: 3}},
 		{"only results", list{result("1", "a")}, list{}, memory.Repairs{Dropped: 1}},
 	} {
@@ -145,21 +151,21 @@ var dialogue = rapid.Custom(func(t *rapid.T) []memory.Message {
 })
 
 // copyOf is a deep copy.
-func copyOf(t require.TestingT, messages []memory.Message) []memory.Message {
-	b, err := json.Marshal(messages)
-	require.NoError(t, err)
-	var c []memory.Message
-	require.NoError(t, json.Unmarshal(b, &c))
+func copyOf(messages []memory.Message) []memory.Message {
+	c := slices.Clone(messages)
+	for i := range c {
+		c[i].ToolCalls = slices.Clone(c[i].ToolCalls)
+	}
 	return c
 }
 
 // repaired repairs and checks what holds for every input: the result is valid,
 // the input untouched, the same again next time, and nothing is left to repair.
 func repaired(t require.TestingT, stored []memory.Message) ([]memory.Message, memory.Repairs) {
-	before := copyOf(t, stored)
+	before := copyOf(stored)
 	got, repairs := memory.Repair(stored)
 	require.NoError(t, valid(got))
-	require.Equal(t, before, copyOf(t, stored), "the input was changed")
+	require.Equal(t, before, stored, "the input was changed")
 	again, sameRepairs := memory.Repair(stored)
 	require.Equal(t, got, again)
 	require.Equal(t, repairs, sameRepairs)
@@ -183,24 +189,32 @@ func TestRepairLeavesValidDialogues(t *testing.T) {
 // only missing results are put in, behind a cut front it begins with the next
 // question.
 func TestRepairAtEveryCut(t *testing.T) {
+	check := func(t require.TestingT, d []memory.Message, cut int) {
+		front, repairs := repaired(t, d[:cut])
+		require.Equal(t, d[:cut], front[:cut])
+		require.Equal(t, memory.Repairs{Synthesized: len(front) - cut}, repairs)
+		for _, m := range front[cut:] {
+			require.Equal(t, memory.Interrupted, m.Content)
+		}
+		back, repairs := repaired(t, d[cut:])
+		next := cut
+		for next < len(d) && d[next].Role != memory.RoleUser {
+			next++
+		}
+		require.Equal(t, d[next:], back)
+		require.Equal(t, memory.Repairs{Dropped: next - cut}, repairs)
+	}
+	long := []memory.Message{
+		says("user", "one"), says("assistant", "end"),
+		says("user", "two"), calls("1", "2", "3"), result("1", "a"), result("2", "b"), result("3", "c"), calls("4"), result("4", "d"), says("assistant", "end"),
+		says("user", "three"), calls("5", "6"), result("5", "e"), result("6", "f"), says("assistant", "end"), says("assistant", "more"),
+	}
+	for cut := range len(long) + 1 {
+		t.Run(fmt.Sprint("cut at ", cut), func(t *testing.T) { check(t, long, cut) })
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := dialogue.Draw(t, "dialogue")
-		for cut := range len(d) + 1 {
-			front, repairs := repaired(t, d[:cut])
-			require.Equal(t, d[:cut], front[:cut])
-			require.Equal(t, memory.Repairs{Synthesized: len(front) - cut}, repairs)
-			for _, m := range front[cut:] {
-				require.Equal(t, memory.Interrupted, m.Content)
-			}
-
-			back, repairs := repaired(t, d[cut:])
-			next := cut
-			for next < len(d) && d[next].Role != memory.RoleUser {
-				next++
-			}
-			require.Equal(t, d[next:], append([]memory.Message{}, back...))
-			require.Equal(t, memory.Repairs{Dropped: next - cut}, repairs)
-		}
+		check(t, d, rapid.IntRange(0, len(d)).Draw(t, "cut"))
 	})
 }
 

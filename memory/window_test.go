@@ -131,30 +131,36 @@ func TestWindowMovesRarely(t *testing.T) {
 // Above the byte limit whole exchanges leave from the front, no more of them than
 // needed, and the last stays however large it is.
 func TestWindowBytes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		h := memory.Empty(key)
-		var sizes []int  // of each exchange
-		var starts []int // message at which it begins
-		const part = memory.WindowBytes / 8
-		for range rapid.IntRange(1, 6).Draw(t, "exchanges") {
-			starts = append(starts, h.Len())
-			size := 0
-			for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
-				role := memory.RoleUser
-				if i > 0 {
-					role = memory.RoleAssistant
+	const part = memory.WindowBytes / 8
+	for _, c := range []struct {
+		name    string
+		eighths [][]int // of the limit, in each message of each exchange
+		start   int     // the exchange with which the window begins
+	}{
+		{"everything fits", [][]int{{1, 1}, {1, 1}, {1, 1}, {1}}, 0},
+		{"just above the limit", [][]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1},
+		{"a large one in front", [][]int{{9}, {1, 1}, {1}}, 1},
+		{"a large one between", [][]int{{1}, {9}, {1, 1}, {1}}, 2},
+		{"a large one at the end", [][]int{{1}, {1}, {1, 9}}, 2},
+		{"large ones only", [][]int{{9}, {9, 9}, {3, 3, 3, 3}}, 2},
+		{"one", [][]int{{20}}, 0},
+		{"small ones behind it", [][]int{{4, 4}, {0}, {0, 0}, {0}}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, start := memory.Empty(key), 0
+			for i, exchange := range c.eighths {
+				if i == c.start {
+					start = h.Len()
 				}
-				m := memory.Message{Role: role, Content: strings.Repeat("x", rapid.IntRange(0, 5).Draw(t, "eighths")*part)}.Encode()
-				size += len(m)
-				h = h.With(m)
+				for j, eighths := range exchange {
+					role := memory.RoleUser
+					if j > 0 {
+						role = memory.RoleAssistant
+					}
+					h = h.With(memory.Message{Role: role, Content: strings.Repeat("x", eighths*part)}.Encode())
+				}
 			}
-			sizes = append(sizes, size)
-		}
-		want, total := len(sizes)-1, sizes[len(sizes)-1]
-		for want > 0 && total+sizes[want-1] <= memory.WindowBytes {
-			want--
-			total += sizes[want]
-		}
-		require.Equal(t, starts[want], startOf(t, h, h.Window(100)))
-	})
+			require.Equal(t, start, h.Len()-len(h.Window(100)))
+		})
+	}
 }

@@ -131,14 +131,13 @@ func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) erro
 	return nil
 }
 
-// takesAsJSON lets pass what curl -d sends without being told: a form.
+// takesAsJSON lets pass JSON, what names no type, and what curl -d calls a form.
 func takesAsJSON(contentType string) bool {
 	if contentType == "" {
 		return true
 	}
 	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (kind == "application/json" || kind == "application/x-www-form-urlencoded" ||
-		strings.HasSuffix(kind, "+json") || kind == "text/plain")
+	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") || kind == "application/x-www-form-urlencoded")
 }
 
 // explain says a decoding error in words for whoever wrote the body.

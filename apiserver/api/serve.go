@@ -82,7 +82,11 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
 		select {
 		case <-subscribed:
 			feed(ctx, log, after, pace.Heartbeat, func(e *sse.Event) bool {
-				return out.reserve(ctx) && server.TryPublish(streamName, e)
+				if out.reserve(ctx) && server.TryPublish(streamName, e) {
+					return true
+				}
+				cancel()
+				return false
 			})
 		case <-ctx.Done():
 		}

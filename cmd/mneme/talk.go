@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"mneme/cmd/mneme/internal/chat"
@@ -26,7 +28,7 @@ type chatID memory.Chat
 func (c *chatID) UnmarshalText(b []byte) error {
 	chat, err := memory.ParseChat(string(b))
 	*c = chatID(chat)
-	return err
+	return plain(err)
 }
 
 // agentName is a subagent's name on the command line.
@@ -36,7 +38,15 @@ type agentName memory.Agent
 func (a *agentName) UnmarshalText(b []byte) error {
 	agent, err := memory.ParseAgent(string(b))
 	*a = agentName(agent)
-	return err
+	return plain(err)
+}
+
+// plain takes the sentinel's words off, which tell a user nothing more.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": "))
 }
 
 type chatCmd struct {

@@ -68,7 +68,7 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// decoder reads lengths that never exceed what is left, so that a hostile length allocates nothing.
+// decoder takes no number larger than the bytes that are left, so that a wrong one cannot ask for much memory.
 type decoder struct {
 	rest []byte
 	bad  bool

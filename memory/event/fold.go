@@ -21,12 +21,18 @@ type Sink interface {
 type Histories struct {
 	chat     memory.Chat
 	sink     Sink
-	isolated map[string]bool // call ids that leave no trace
+	isolated map[call]bool // leave no trace
+}
+
+// call is one delegation.
+type call struct {
+	agent memory.Agent
+	id    string
 }
 
 // NewHistories starts a fold at a run's first event.
 func NewHistories(chat memory.Chat, sink Sink) *Histories {
-	return &Histories{chat: chat, sink: sink, isolated: map[string]bool{}}
+	return &Histories{chat: chat, sink: sink, isolated: map[call]bool{}}
 }
 
 // Apply hands the message that e carries, if any, to the sink.
@@ -46,9 +52,9 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	chat := memory.ChatKey(h.chat)
 	own := memory.SubagentKey(e.Subagent, h.chat)
 	if d, ok := e.Payload.(*Delegation); ok && d.Calls == Isolated {
-		h.isolated[e.CallID] = true
+		h.isolated[call{e.Subagent, e.CallID}] = true
 	}
-	seen := e.Subagent != "" && !h.isolated[e.CallID]
+	seen := e.Subagent != "" && !h.isolated[call{e.Subagent, e.CallID}]
 	switch p := e.Payload.(type) {
 	case *RunStarted:
 		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, true

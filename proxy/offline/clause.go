@@ -43,7 +43,13 @@ type clause struct {
 }
 
 // speech reads clauses of a text; it knows the agents that may be named.
-type speech struct{ agents []agent }
+type speech struct {
+	agents []agent
+	depth  int // of directives inside directives
+}
+
+// maxDepth bounds "ask it to tell it to …": the work doubles with every level.
+const maxDepth = 4
 
 // cursor walks the tokens of one clause.
 type cursor struct {
@@ -129,6 +135,7 @@ var (
 	knows = phrases("know|knows|know about|remember|remembers|note|is aware|знать|знает|запомнит|помнит|знать о|понять")
 	// that introduces what is told; about, what is asked for.
 	that     = phrases("that|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
+	courtesy = phrases("please|kindly|пожалуйста")
 	thatOnly = phrases("that|что")
 	about    = phrases("about|for|regarding|concerning|on|of|про|о|об|обо|насчет|за")
 	// whether introduces an indirect question that is answered by yes or no.
@@ -138,6 +145,9 @@ var (
 // parse reads one clause: whom it addresses, what is said, and does it tell, ask or command.
 func (sp speech) parse(s string) clause {
 	s = dropParting(trimPunct(s))
+	if sp.depth++; sp.depth > maxDepth {
+		return clause{text: s, kind: statement}
+	}
 	c := newCursor(s)
 	if to, ok := sp.vocative(c); ok {
 		inner := sp.parse(c.remainder())
@@ -175,6 +185,7 @@ func (sp speech) unfinished(head string) bool {
 		if !c.accept(directives[f]) {
 			continue
 		}
+		c.accept(courtesy)
 		c.accept(phrases("у|к|with|of|from|to"))
 		sp.addressee(c)
 		c.accept(knows)
@@ -243,6 +254,7 @@ func (sp speech) directive(c *cursor) (clause, bool) {
 		if !c.accept(directives[f]) {
 			continue
 		}
+		c.accept(courtesy)
 		if cl, ok := sp.read(f, c); ok {
 			cl.directed = true
 			return cl, true
@@ -371,7 +383,7 @@ func (sp speech) ordered(c *cursor, to mention) clause {
 
 // asked is the content of an asking clause, as a direct question.
 func (sp speech) asked(c *cursor, to mention) clause {
-	c.accept(phrases("please|пожалуйста"))
+	c.accept(courtesy)
 	if c.word(0) == "to" && !c.done() || c.word(0) == "чтобы" {
 		return sp.ordered(c, to)
 	}
@@ -487,7 +499,7 @@ func endsAddressee(c *cursor, n int) bool {
 
 func (sp speech) readAll(c *cursor) (mention, bool) {
 	c.i++
-	c.accept(phrases("of them|of the|of your|the|your|my|твоим|своим"))
+	c.accept(phrases("of them|of the|of your|the|your|твоим|своим"))
 	if m, ok := sp.readNames(c); ok {
 		return m, true
 	}

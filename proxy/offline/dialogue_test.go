@@ -311,6 +311,49 @@ var dialogues = map[string][]line{
 		{say: "Где я живу?", want: "Астане", not: "Алматы"},
 		{say: "Where do I live?", want: "You told me|Астане"},
 	},
+	"passed on in a polite question": {
+		{say: "Hey, can you pass on to the knowledge agent that the release is on Friday? And after that find out from it when the release is.", to: "knowledge knowledge", want: "on Friday"},
+		{say: "Which day is the release?", to: "knowledge", want: "Friday"},
+	},
+	"a landlord with a title": {
+		{say: "I want you to tell analytic that my landlord is Mr. Petrov and his number is 555-7781. Then ask it who my landlord is", to: "analytic analytic", want: "Mr. Petrov"},
+		{say: "what is my landlord's number?", want: "555-7781"},
+	},
+	"an address with abbreviations": {
+		{say: "I've just moved to a flat in Gdansk, ul. Długa 5.", want: "Gdansk"},
+		{say: "Where do I live?", want: "ul. Długa 5"},
+	},
+	"irregular verbs": {
+		{say: "I bought a red bicycle yesterday", want: "bicycle"},
+		{say: "What did I buy?", want: "red bicycle"},
+		{say: "what colour is my bicycle?", want: "red"},
+		{say: "where did I leave my keys", want: unknownEN},
+	},
+	"allergies of two": {
+		{say: "I'm allergic to cats and my wife is allergic to pollen", want: "pollen"},
+		{say: "What is my wife allergic to?", want: "pollen", not: "cats"},
+		{say: "What am I allergic to?", want: "cats", not: "pollen"},
+	},
+	"languages spoken": {
+		{say: "Tell the subagent I speak Kazakh, Russian and English; then ask the subagent which languages I speak.", to: "analytic analytic", want: "Kazakh"},
+	},
+	"everyone told, everyone asked": {
+		{say: "tell everyone my name is Pip", to: "analytic knowledge", want: "Pip"},
+		{say: "ask both agents what my name is", to: "analytic knowledge", want: "Your name is Pip"},
+	},
+	"we in Russian": {
+		{say: "Мы с женой живём в Омске", want: "Омске"},
+		{say: "Где мы живём?", want: "Омске"},
+	},
+	"an age that changes": {
+		{say: "Мне 30 лет", want: "30"},
+		{say: "Мне уже 31 год", want: "31"},
+		{say: "Сколько мне лет?", want: "31", not: "30"},
+		{say: "что ты обо мне знаешь?", want: "31"},
+	},
+	"told one, asked another": {
+		{say: "Передай подагенту knowledge мой email a.b@c.kz и спроси у analytic мой email", to: "knowledge analytic", want: "a.b@c.kz|" + unknownRU},
+	},
 	"birth in Russian": {
 		{say: "Привет! Меня зовут Олжас. Я родился 5 мая 1988 года в Караганде.", want: "Олжас"},
 		{say: "Когда я родился?", want: "1988"},

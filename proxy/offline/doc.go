@@ -31,6 +31,7 @@
 // It does not reason, infer or combine statements, resolve pronouns beyond the previous sentence, understand irony
 // or negation beyond a few words, spell-check, translate, or write. Russian statements with a finite verb in the
 // first person are quoted, not turned, because the agreement of the verb would have to be generated. Commands that
-// none of the offered tools fits are treated as questions over what it was told. max_tokens, sampling parameters,
+// none of the offered tools fits are treated as questions over what it was told. Of a message it reads the first 32 KiB, and of
+// the user's earlier messages the newest 256 KiB. max_tokens, sampling parameters,
 // images and documents are ignored; token counts are estimates from words.
 package offline

@@ -28,7 +28,7 @@ func phrases(s string) [][]string {
 }
 
 var (
-	abbreviations = words("dr mr mrs ms prof st jr sr vs no fig vol e.g i.e ул г д кв им пр стр обл тел рис")
+	abbreviations = words("dr mr mrs ms prof st jr sr vs no fig vol ul ave blvd apt e.g i.e ул г д кв им пр стр обл тел рис")
 
 	// Question words, with the Russian forms that begin an indirect question too.
 	interrogatives = words(`what who whom whose which where when why how what's who's where's when's how's whats wheres
@@ -61,7 +61,7 @@ var (
 		а и но или же ли бы не ни да нет в во на с со о об у к ко от до по из за для про при под над это этот эта эти того том то
 		есть был была было были быть что кто где когда как какой какая какое какие какого какую каком каким сколько чей чья чье чьи
 		скажи сказал сказала сказали говорил говорила сообщил напомни подскажи знаешь знаете помнишь помнит помню мне пожалуйста
-		сейчас теперь еще уже тоже также так вот там тут здесь очень все всё ты вы тебе вам вас тебя твой ваш
+		сейчас теперь еще уже тоже также так вот там тут здесь очень все всё ты вы тебе вам вас тебя твой ваш обо
 		ли разве неужели назови меня именно раньше ранее вообще кстати сам самый`)
 	negations = words("not no never don't doesn't didn't isn't aren't wasn't hasn't haven't can't hate не нет никогда")
 	// Words that point to a place of documents, not to their content.
@@ -137,7 +137,7 @@ var kindsOf = map[string]string{
 var concepts = map[string]string{
 	"name":    "name named nickname зовут звать имя имени именем зовусь назвали называют кличка",
 	"surname": "surname фамилия фамилию фамилии", "live": "live living reside residing based moved relocated address home located живу живем живет живут жить проживаю проживает адрес переехал переехала переехали обитаю",
-	"birth": "born birthday birthdate bday рождение рождения рождении родился родилась", "age": "age возраст возраста",
+	"birth": "born birthday birthdate bday рождение рождения рождении родился родилась", "age": "age возраст возраста исполнилось исполнится",
 	"work": "work working job profession occupation employed career работаю работает работа работы работой работать профессия профессию профессии должность",
 	"like": "like love enjoy adore prefer preferred favourite favorite fond люблю любит любим любимый любимая любимое любимые любимую любимого нравится нравятся обожаю обожает предпочитаю предпочитает",
 	"hate": "hate dislike allergic allergy ненавижу ненавидит аллергия аллергии аллергию", "email": "email e-mail mail почта почты почту имейл емейл",
@@ -179,6 +179,19 @@ const (
 
 // Words that qualify a question without naming its subject.
 var weakWords = words("use using go get current new full exact real own main usual whole latest текущий новый полный точный настоящий главный")
+
+// pastOf gives the present of verbs whose past no stemmer reaches, as "past present" pairs.
+var pastOf = func() map[string]string {
+	pairs := strings.Fields(`bought buy went go ate eat drank drink wrote write read read met meet saw see sold sell left leave lost lose found find
+		spoke speak drove drive rode ride took take gave give came come became become got get made make built build kept keep slept sleep
+		taught teach thought think brought bring chose choose wore wear won win paid pay sent send spent spend began begin grew grow knew know
+		ran run sang sing swam swim flew fly broke break stole steal hid hide held hold heard hear felt feel caught catch fell fall`)
+	m := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return m
+}()
 
 // Words of time may stand before what a statement is about.
 var timeWords = words(`yesterday today recently last week month year ago morning night tonight since

@@ -75,9 +75,9 @@ type use struct {
 
 // lastTurn reads messages. Text of the user that follows tool results in one message is a new request, since some
 // clients merge neighbouring messages of one role.
-func lastTurn(messages []message) turn {
-	var t turn
+func lastTurn(messages []message) (t turn) {
 	asked := false
+	defer t.clip()
 	for _, m := range messages {
 		var text []string
 		for _, b := range m.Content {
@@ -101,6 +101,26 @@ func lastTurn(messages []message) turn {
 	return t
 }
 
+// clip drops what is over the limits; the newest of the earlier texts stay.
+func (t *turn) clip() {
+	t.request = clipText(t.request)
+	budget := maxHistory
+	for i := len(t.earlier) - 1; i >= 0; i-- {
+		t.earlier[i] = clipText(t.earlier[i])
+		if budget -= len(t.earlier[i]); budget < 0 {
+			t.earlier = t.earlier[i+1:]
+			return
+		}
+	}
+}
+
+func clipText(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "")
+}
+
 func (t *turn) settle(b block) {
 	for i := range t.uses {
 		if t.uses[i].id == b.ToolUseID {
@@ -117,6 +137,12 @@ func (t turn) delegated(offered []tool) bool {
 		return slices.ContainsFunc(offered, func(o tool) bool { return o.Name == u.tool && o.delegates() })
 	})
 }
+
+// Limits of what is read: of one message, and of all earlier ones of the user, in bytes.
+const (
+	maxText    = 32 << 10
+	maxHistory = 256 << 10
+)
 
 // delegation is one task for one agent.
 type delegation struct {
@@ -143,7 +169,7 @@ func delegate(req *request, t turn, tools []tool) reply {
 			break
 		}
 		busy = append(busy, d.agent)
-		rep.calls = append(rep.calls, call{tool: tools[d.agent].Name, input: map[string]any{"task": d.task}})
+		rep.calls = append(rep.calls, call{tool: tools[d.agent].Name, input: arguments{}.text("task", d.task)})
 	}
 	return rep
 }

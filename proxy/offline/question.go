@@ -58,7 +58,7 @@ func asksAt(toks []token) bool {
 	if interrogatives[w] || ruPrepositions[w] && interrogatives[next] || strings.HasSuffix(w, "'s") && interrogatives[strings.TrimSuffix(w, "'s")] {
 		return true
 	}
-	if i := slices.IndexFunc(toks, func(t token) bool { return t.low == "ли" }); i > 0 && i < 3 {
+	if i := slices.IndexFunc(toks[:min(3, len(toks))], func(t token) bool { return t.low == "ли" }); i > 0 {
 		return true
 	}
 	if !auxiliaries[w] || next == "" {

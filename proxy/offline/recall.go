@@ -27,7 +27,7 @@ func factsOf(text string, order int) []fact {
 		if st.kind != statement {
 			continue
 		}
-		for _, s := range sentences(st.text) {
+		for _, s := range sentences(st.sentence()) {
 			if isChitChat(s) {
 				continue
 			}
@@ -195,7 +195,7 @@ func bestFact(q query, facts []fact) (int, float64) {
 		}
 	}
 	for i, s := range scores {
-		if s > 0 && s >= 0.85*top && (best < 0 || facts[i].order >= facts[best].order) {
+		if s > 0 && s >= 0.88*top && (best < 0 || facts[i].order >= facts[best].order) {
 			best = i
 		}
 	}
@@ -308,6 +308,8 @@ func ownerAt(terms []term, i int) owner {
 	for j := i - 1; j >= 0 && j >= i-4; j-- {
 		t := terms[j]
 		switch {
+		case (t.holder || t.third) && (terms[0].low == "we" || terms[0].low == "мы"):
+			return selfs
 		case t.holder || t.third:
 			return others
 		case t.capital && j == i-1:
@@ -335,16 +337,17 @@ func ownerAt(terms []term, i int) owner {
 	return nobodys
 }
 
-// focus lowers a fact for every word that its subject has and the question lacks: the words before the first one
-// asked for, or up to the copula that follows it.
+// focus lowers a fact for every word that its subject has and the question lacks: the words up to the copula after
+// the first one asked for, or, with no copula, the words before that one, which count less unless they are about
+// another attribute.
 func (q query) focus(f fact) float64 {
 	asked := func(t term) bool {
 		return t.content() && (q.asksFor(t.key) || q.asksFor(kindsOf[t.key]))
 	}
 	first := slices.IndexFunc(f.terms, asked)
-	from, to := 0, first
+	from, to, mild := 0, first, 0.91
 	if copula := slices.IndexFunc(f.terms, func(t term) bool { return t.copula }); copula > first {
-		to = copula
+		to, mild = copula, 0.8
 	} else if copula >= 0 {
 		from = copula
 	}
@@ -352,7 +355,11 @@ func (q query) focus(f fact) float64 {
 	for _, t := range f.terms[from:max(from, to)] {
 		if t.content() && !asked(t) && !timeWords[t.low] && t.raw != "" && extra < 3 {
 			extra++
-			s *= 0.8
+			if personal[t.key] {
+				s *= 0.8
+			} else {
+				s *= mild
+			}
 		}
 	}
 	return s

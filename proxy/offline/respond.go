@@ -58,7 +58,7 @@ func forcedCall(forced bool, usable []tool, request string) (call, bool) {
 	}
 	for _, t := range usable {
 		if p := t.onlyString(); p != "" {
-			return call{tool: t.Name, input: map[string]any{p: request}}, true
+			return call{tool: t.Name, input: arguments{}.text(p, request)}, true
 		}
 	}
 	return call{}, false

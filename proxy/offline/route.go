@@ -141,11 +141,12 @@ func (r *router) assign(st step) []int {
 	}
 	r.last = to[len(to)-1]
 	if st.kind == statement {
-		for _, f := range factsOf(st.text, len(r.told)) {
+		for _, f := range factsOf(st.sentence(), len(r.told)) {
 			for _, a := range to {
 				r.told = append(r.told, told{agent: a, fact: f})
 			}
 		}
+		r.told = r.told[max(0, len(r.told)-maxFacts):]
 	}
 	return to
 }

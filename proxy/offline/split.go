@@ -104,7 +104,7 @@ func (sp speech) cut(s string) []part {
 	inQuote := quoted(s)
 	var parts []part
 	from, open := 0, part{}
-	for i := 1; i < len(toks); i++ {
+	for i := 1; i < min(len(toks), maxJointed); i++ {
 		if inQuote(toks[i].start) || toks[i].start < from {
 			continue
 		}
@@ -115,7 +115,12 @@ func (sp speech) cut(s string) []part {
 		head := s[from:toks[i-1].end]
 		begin := i + n
 		bodyFrom := toks[begin-1].end
-		if sp.unfinished(head) || !sp.splits(head, j, &cursor{src: s, toks: toks, i: begin}) {
+		end := min(len(toks), begin+lookahead)
+		src := s
+		if end < len(toks) {
+			src = s[:toks[end].start]
+		}
+		if sp.unfinished(head) || !sp.splits(head, j, &cursor{src: src, toks: toks[:end], i: begin}) {
 			continue
 		}
 		open.text = head
@@ -142,6 +147,11 @@ func jointAt(s string, toks []token, i int) (joint, int) {
 	}
 	return none, 0
 }
+
+const (
+	maxJointed = 150 // words of a sentence among which joints are looked for; what is longer is pasted text
+	lookahead  = 40  // words after a joint that are read to tell what begins there
+)
 
 // splits says whether a new step begins at c, tied by j to the clause head.
 func (sp speech) splits(head string, j joint, c *cursor) bool {

@@ -85,7 +85,7 @@ func withImplied(s string, terms []term) []term {
 		switch {
 		case t.holder && (next.capital || next.copula && i+2 < len(terms) && !terms[i+2].stop && isCapitalized(terms[i+2].raw) && !isShouted(s)):
 			imply("name")
-		case opensSelf(terms, i) && isNumber(next.low), t.holder && isNumber(next.low),
+		case opensSelf(terms, i) && (isNumber(next.low) || next.stop && i+2 < len(terms) && isNumber(terms[i+2].low)), t.holder && isNumber(next.low),
 			t.holder && next.copula && i+2 < len(terms) && isNumber(terms[i+2].low):
 			imply("age")
 		case opensSelf(terms, i) && isCapitalized(next.raw) && !isShouted(s) && !next.stop && !next.concept && len(terms)-i <= 4:

@@ -1,6 +1,8 @@
 package offline
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -79,7 +81,11 @@ func stemOf(low string) string {
 	if isCyrillic(low) {
 		return russian.Stem(low, true)
 	}
-	return english.Stem(strings.TrimSuffix(strings.TrimSuffix(low, "'s"), "'"), true)
+	low = strings.TrimSuffix(strings.TrimSuffix(low, "'s"), "'")
+	if present, ok := pastOf[low]; ok {
+		low = present
+	}
+	return english.Stem(low, true)
 }
 
 func isCyrillic(s string) bool {
@@ -230,12 +236,9 @@ func quoted(s string) func(int) bool {
 		}
 	}
 	return func(i int) bool {
-		for _, sp := range spans {
-			if sp[0] < i && i < sp[1] {
-				return true
-			}
-		}
-		return false
+		// The first quotation that does not end before i is the only one that can hold it.
+		k, _ := slices.BinarySearchFunc(spans, i, func(span [2]int, at int) int { return cmp.Compare(span[1], at) })
+		return k < len(spans) && spans[k][0] < i && i < spans[k][1]
 	}
 }
 

@@ -89,7 +89,7 @@ type singleCall struct {
 }
 
 func (s *singleCall) next(done []use) (call, bool) {
-	return call{tool: s.tool.Name, input: map[string]any{s.tool.onlyString(): s.argument}}, len(done) == 0
+	return call{tool: s.tool.Name, input: arguments{}.text(s.tool.onlyString(), s.argument)}, len(done) == 0
 }
 
 func (s *singleCall) searches() bool { return s.search }
@@ -157,13 +157,13 @@ func newDateJob(t tool, work dateQuestion) *dateJob {
 func (j *dateJob) searches() bool { return false }
 
 func (j *dateJob) next(done []use) (call, bool) {
-	input := map[string]any{}
+	input := arguments{}
 	c := call{tool: j.tool.Name, input: input}
 	operation := j.tool.operation()
 	dates := j.work.dates
 	if j.work.sinceToday {
 		if len(done) == 0 {
-			input[operation] = j.ops[opNow]
+			input.text(operation, j.ops[opNow])
 			return c, true
 		}
 		today := isoDate.FindString(done[0].result)
@@ -176,14 +176,14 @@ func (j *dateJob) next(done []use) (call, bool) {
 	if len(done) > 0 {
 		return call{}, false
 	}
-	input[operation] = j.ops[j.work.op]
+	input.text(operation, j.ops[j.work.op])
 	names := j.tool.dateProperties()
 	for i := range min(len(dates), len(names)) {
-		input[names[i]] = dates[i]
+		input.text(names[i], dates[i])
 	}
 	for unit, n := range j.work.shift {
 		if _, ok := j.tool.InputSchema.Properties[unit]; ok {
-			input[unit] = n
+			input.number(unit, n)
 		}
 	}
 	return c, true

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -101,6 +102,27 @@ func (t *schemaType) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// The schemas of tools are read as far as they are understood: a schema may be written in forms that say nothing
+// here, and none of them makes a request wrong.
+
+func (s *toolSchema) UnmarshalJSON(data []byte) error {
+	type plain toolSchema
+	var p plain
+	if json.Unmarshal(data, &p) == nil {
+		*s = toolSchema(p)
+	}
+	return nil
+}
+
+func (p *toolProperty) UnmarshalJSON(data []byte) error {
+	type plain toolProperty
+	var q plain
+	if json.Unmarshal(data, &q) == nil {
+		*p = toolProperty(q)
+	}
+	return nil
+}
+
 // text joins the text blocks of c by new lines.
 func (c content) text() string {
 	var parts []string
@@ -170,7 +192,22 @@ type reply struct {
 // call is one tool_use before it has an id.
 type call struct {
 	tool  string
-	input map[string]any
+	input arguments
+}
+
+// arguments are the properties of a call.
+type arguments map[string]json.RawMessage
+
+func (a arguments) text(name, value string) arguments {
+	quoted, err := json.Marshal(value)
+	if err == nil { // a string always marshals
+		a[name] = quoted
+	}
+	return a
+}
+
+func (a arguments) number(name string, value int) {
+	a[name] = strconv.AppendInt(nil, int64(value), 10)
 }
 
 type tokenCount struct {

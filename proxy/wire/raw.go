@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -15,8 +16,8 @@ import (
 var ErrBadJSON = errors.New("the body cannot be read")
 
 // lenient takes what vendors take: clients cut strings inside a surrogate pair,
-// and a tool's input may repeat a name.
-var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+// and a tool's input may repeat a name. Raw values keep their escapes.
+var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
 
 // Marshal encodes v; a string with broken Unicode gets U+FFFD where it breaks.
 func Marshal(v any) ([]byte, error) { return json.Marshal(v, lenient) }
@@ -35,6 +36,8 @@ func badJSON(err error) error {
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
 	switch {
+	case err == io.EOF:
+		return fmt.Errorf("%w: it is empty", ErrBadJSON)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%w: it is not valid JSON at byte %d: %w", ErrBadJSON, syntax.ByteOffset, syntax.Err)
 	case errors.As(err, &meaning):

@@ -42,7 +42,7 @@ func TestReadHead(t *testing.T) {
 	require.False(t, h.Stream)
 
 	for body, says := range map[string]string{
-		``:                               "not valid JSON",
+		``:                               "is empty",
 		`{`:                              "not valid JSON",
 		`[1]`:                            "must be a JSON object",
 		`{"model":"a"} x`:                "follows",

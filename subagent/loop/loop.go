@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +154,8 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 type outcome struct {
 	content string
 	failed  bool
+	err     error  // of the observer: ends the loop
+	panic   string // what a tool panicked with, and where
 }
 
 // callAll runs the calls of one answer: one lane per tool, in call order inside a
@@ -186,6 +189,12 @@ func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) 
 	messages := make([]memory.Message, len(calls))
 	for i, c := range calls {
 		result := <-done[i]
+		if result.panic != "" {
+			panic(result.panic) // on the caller's goroutine, which may recover
+		}
+		if result.err != nil {
+			return nil, result.err
+		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -197,22 +206,27 @@ func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) 
 	return messages, nil
 }
 
-func (l Loop) call(ctx context.Context, c memory.ToolCall, o Observer) outcome {
+func (l Loop) call(ctx context.Context, c memory.ToolCall, o Observer) (result outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			result.panic = fmt.Sprintf("tool %s: %v\n%s", c.Function.Name, p, debug.Stack())
+		}
+	}()
 	t := l.tool(c.Function.Name)
 	if t == nil {
-		return outcome{fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), true}
+		return outcome{content: fmt.Sprintf("(error: there is no tool %q)", c.Function.Name), failed: true}
 	}
 	if ctx.Err() != nil {
 		return outcome{failed: true}
 	}
 	if err := o.Start(c); err != nil {
-		return outcome{fmt.Sprintf("(error: %v)", err), true}
+		return outcome{err: err}
 	}
 	content, err := t.Call(ctx, c)
 	if err != nil {
-		return outcome{fmt.Sprintf("(error: %v)", err), true}
+		return outcome{content: fmt.Sprintf("(error: %v)", err), failed: true}
 	}
-	return outcome{Cut(content), false}
+	return outcome{content: Cut(content)}
 }
 
 func (l Loop) tool(name string) Tool {
@@ -227,9 +241,10 @@ func (l Loop) tool(name string) Tool {
 // cutMark stands where a long tool result was cut.
 const cutMark = "\n… (cut: the result was longer than 256 KiB)"
 
-// Cut shortens a tool result to memory.MaxToolResult bytes, at a character, with
-// a mark at the end.
+// Cut makes a tool result fit to be stored: valid UTF-8, and at most
+// memory.MaxToolResult bytes, cut at a character with a mark at the end.
 func Cut(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= memory.MaxToolResult {
 		return s
 	}

@@ -110,21 +110,21 @@ func guard(t *testing.T) context.Context {
 
 func TestRunsUntilNoToolIsAskedFor(t *testing.T) {
 	m := &scripted{answers: []answer{
-		{text: "Looking. ", calls: []memory.ToolCall{call("1", "a", "x"), call("2", "b", "y")}},
+		{text: "Looking. ", calls: []memory.ToolCall{call("1", "a", `{"q":1}`), call("2", "b", `{}`)}},
 		{text: "The answer."},
 	}}
 	h := &heard{}
 	r, err := loop.Loop{Model: m, System: "s", Tools: []loop.Tool{echo("a"), echo("b")}, MaxSteps: 5, Conversation: "c"}.Run(guard(t), question, h)
 	require.NoError(t, err)
 	require.Equal(t, loop.Result{Text: "The answer.", Usage: loop.Usage{InputTokens: 20, OutputTokens: 2}}, r)
-	require.Equal(t, []string{"calls 2 Looking. ", "1=ax failed=false", "2=by failed=false"}, h.lines)
+	require.Equal(t, []string{"calls 2 Looking. ", `1=a{"q":1} failed=false`, "2=b{} failed=false"}, h.lines)
 	require.Equal(t, "Looking. The answer.", h.text.String())
 	require.Equal(t, "c", m.asked[1].Conversation)
 	require.Equal(t, []memory.Message{
 		question[0],
-		{Role: memory.RoleAssistant, Content: "Looking. ", ToolCalls: []memory.ToolCall{call("1", "a", "x"), call("2", "b", "y")}},
-		{Role: memory.RoleTool, ToolCallID: "1", Name: "a", Content: "ax"},
-		{Role: memory.RoleTool, ToolCallID: "2", Name: "b", Content: "by"},
+		{Role: memory.RoleAssistant, Content: "Looking. ", ToolCalls: []memory.ToolCall{call("1", "a", `{"q":1}`), call("2", "b", `{}`)}},
+		{Role: memory.RoleTool, ToolCallID: "1", Name: "a", Content: `a{"q":1}`},
+		{Role: memory.RoleTool, ToolCallID: "2", Name: "b", Content: "b{}"},
 	}, m.asked[1].Messages)
 	require.Len(t, question, 1, "the caller's messages stay as they were")
 }
@@ -232,6 +232,14 @@ func TestAnObserverEndsTheLoop(t *testing.T) {
 	_, err := loop.Loop{Model: m, Tools: []loop.Tool{echo("a")}, MaxSteps: 2}.Run(guard(t), question, &heard{refuse: full})
 	require.ErrorIs(t, err, full)
 	require.Len(t, m.asked, 1)
+}
+
+func TestAPanicOfAToolIsTheCallers(t *testing.T) {
+	bad := tool{name: "bad", run: func(context.Context, string) (string, error) { panic("oops") }}
+	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "bad", "")}}}}
+	require.Panics(t, func() {
+		_, _ = loop.Loop{Model: m, Tools: []loop.Tool{bad}, MaxSteps: 2}.Run(guard(t), question, &heard{})
+	})
 }
 
 func TestLongResultsAreCutAtACharacter(t *testing.T) {

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// floors says which of our folders the packages of a folder may import, the most
+// exact entry winning. Everything may import inside its own top-level folder
+// unless its entry says otherwise.
+var floors = map[string][]string{
+	"memory":             {"memory"},
+	"memory/journal":     {},
+	"memory/embedded":    {"memory/journal"},
+	"memory/event":       {"memory"},
+	"proxy":              {"proxy"},
+	"proxy/wire":         {},
+	"proxy/chatwire":     {"proxy/wire"},
+	"proxy/upstream":     {"proxy/wire"},
+	"proxy/offline":      {"proxy/wire"},
+	"subagent":           {"memory", "subagent"},
+	"subagent/rag/index": {},
+	"master":             {"memory", "subagent"},
+	"apiserver":          {"memory", "subagent", "master", "apiserver"},
+	"apiserver/api":      {"=memory", "memory/event"},
+	"webmemory":          {"memory", "apiserver/api"},
+	"cmd":                {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
+}
+
+// homes are the only folders that may import a third party.
+var homes = map[string][]string{
+	"github.com/redis/go-redis":         {"memory/redisstore", "memory/redistest", "proxy/ledger", "subagent/rag/docstore", "cmd"},
+	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
+	"github.com/r3labs/sse":             {"apiserver/api"},
+	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy"},
+	"github.com/alicebob/miniredis":     {"memory/embedded"},
+}
+
+// A package imports only downward. The sources are read, since a test that asked
+// the go command would stay cached after a violation.
+func TestImportFloors(t *testing.T) {
+	root := filepath.Join("..", "..")
+	read := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		folder := filepath.ToSlash(filepath.Dir(rel))
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		read++
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if ours, ok := strings.CutPrefix(imported, "mneme/"); ok {
+				require.True(t, allowed(folder, ours), "%s may not import %s", rel, imported)
+			}
+			for party, rooms := range homes {
+				if strings.HasPrefix(imported, party) {
+					require.True(t, within(folder, rooms), "%s: %s belongs to %v", rel, party, rooms)
+				}
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Greater(t, read, 50, "the sources were found")
+}
+
+func allowed(folder, imported string) bool {
+	rules, found := []string(nil), false
+	for f := folder; f != "."; f = filepath.ToSlash(filepath.Dir(f)) {
+		if rules, found = floors[f]; found {
+			break
+		}
+	}
+	return found && within(imported, rules)
+}
+
+// within says whether a folder is one of these or below one; "=x" is x alone.
+func within(folder string, rooms []string) bool {
+	for _, room := range rooms {
+		if exact, only := strings.CutPrefix(room, "="); only && folder == exact ||
+			!only && (folder == room || strings.HasPrefix(folder, room+"/")) {
+			return true
+		}
+	}
+	return false
+}

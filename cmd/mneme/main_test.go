@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"mneme/cmd/mneme/internal/webtest"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG"} {
+		os.Unsetenv(name)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// mneme runs a command line.
+func mneme(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), args, &console{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr})
+	http.DefaultClient.CloseIdleConnections()
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func TestWrongCommandLinesAreOneSentence(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for line, want := range map[string]result{
+		"foo":                    {2, "", "mneme: unexpected argument foo; see mneme --help\n"},
+		"chat --nope":            {2, "", "mneme: unknown flag --nope; see mneme --help\n"},
+		"chat --chat=a/b":        {2, "", "mneme: --chat: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not \"a/b\"; see mneme --help\n"},
+		"memory get":             {2, "", "mneme: expected \"<chat>\"; see mneme --help\n"},
+		"memory get 1 BAD":       {2, "", "mneme: [<subagent>]: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not \"BAD\"; see mneme --help\n"},
+		"memory tail 1 -n 0":     {1, "", "mneme: -n must be 1 or more\n"},
+		"memory ls --url=nope":   {1, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080\n"},
+		"health nope":            {1, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080\n"},
+		"up --config nope.yaml":  {1, "", "mneme: nope.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
+		"proxy --config nope.y":  {1, "", "mneme: nope.y: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
+		"proxy serve --config x": {1, "", "mneme: x: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			require.Equal(t, want, mneme(t, "", strings.Fields(line)...))
+		})
+	}
+}
+
+func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte("proxy: {backends: {k: {kind: openai, base_url: http://127.0.0.1:1/v1, api_key_env: NO_SUCH_KEY}}}\n"), 0o600))
+	for _, command := range []string{"up", "proxy"} {
+		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it\n"},
+			mneme(t, "", command))
+	}
+}
+
+func TestHelpEverywhere(t *testing.T) {
+	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "health", "version"} {
+		r := mneme(t, "", append(strings.Fields(line), "--help")...)
+		require.Zero(t, r.code, line)
+		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)
+		require.Empty(t, r.stderr, line)
+	}
+	require.Contains(t, mneme(t, "").stdout, "Start with: mneme up")
+}
+
+func TestVersion(t *testing.T) {
+	require.Regexp(t, `^mneme \S+.* go1\.\d+.* \w+/\w+\n$`, mneme(t, "", "version").stdout)
+}
+
+// remembering is a webmemory with two chats, one of them of a group.
+func remembering(t *testing.T) *webtest.Server {
+	s := webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: "You said: " + r.Message},
+			&event.RunFinished{Outcome: event.Completed})
+	})
+	key := memory.SubagentKey("analytic", "12345")
+	s.Remember(memory.ChatKey("-100123"), memory.Message{Role: "user", Content: "in a group"})
+	s.Remember(memory.ChatKey("12345"), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
+	for range 3 {
+		s.Remember(key, memory.Message{Role: "user", Content: "2+2?\x1b[2J", Timestamp: 1763711157.25})
+		s.Remember(key, memory.Message{Role: "assistant", Timestamp: 1763711157.25, ToolCalls: []memory.ToolCall{
+			{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: `{"expression":"2+2"}`}},
+		}})
+		s.Remember(key, memory.Message{Role: "tool", Name: "calculator", ToolCallID: "c1", Content: "4", Timestamp: 1763711157.25})
+		s.Remember(key, memory.Message{Role: "assistant", Content: "It is\nfour.", Timestamp: 1763711157.25})
+	}
+	return s
+}
+
+func TestMemoryLs(t *testing.T) {
+	s := remembering(t)
+	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES
+-100123  (chat)    1         60
+12345    (chat)    1         72
+12345    analytic  12        1180
+`, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
+	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES\n-100123  (chat)   1         60\n", ""},
+		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
+	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout, "(more than 1 chats; raise --limit)\n")
+}
+
+func TestMemoryGetAndTail(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	s := remembering(t)
+	stored := mneme(t, "", "memory", "get", "12345", "--json", "--url", s.URL)
+	require.Equal(t, result{0, `[{"role":"user","content":"<hi> & ж","timestamp":1763711157.25}]` + "\n", ""}, stored)
+	require.Equal(t, 12, strings.Count(mneme(t, "", "memory", "get", "12345", "analytic", "--json", "--url", s.URL).stdout, `"role"`))
+	require.Equal(t, result{0, "[]\n", ""}, mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
+	require.Equal(t, result{0, "chat_history:new holds no messages\n", ""}, mneme(t, "", "memory", "get", "new", "--url", s.URL))
+	require.Contains(t, mneme(t, "", "memory", "get", "--url", s.URL, "--", "-100123").stdout, "in a group")
+
+	tail := mneme(t, "", "memory", "tail", "12345", "analytic", "-n", "4", "--url", s.URL)
+	require.Equal(t, 0, tail.code)
+	require.Regexp(t, `^\S+ \S+  user
+  2\+2\?\[2J
+\S+ \S+  assistant
+  → calculator \{"expression":"2\+2"\}
+\S+ \S+  tool calculator
+  4
+\S+ \S+  assistant
+  It is
+  four\.
+$`, tail.stdout)
+}
+
+func TestMemoryRm(t *testing.T) {
+	s := remembering(t)
+	url := "--url=" + s.URL
+	asked := "subagent:analytic:12345  12 messages, 1180 bytes\nErase this? It cannot be undone. [y/N] "
+	require.Equal(t, result{1, asked, "mneme: nothing was erased\n"}, mneme(t, "n\n", "memory", "rm", "12345", "analytic", url))
+	require.Equal(t, result{1, asked + "\n", "mneme: nothing was erased: there was no answer; add --yes to erase without one\n"},
+		mneme(t, "", "memory", "rm", "12345", "analytic", url))
+	require.Equal(t, result{0, asked + "erased subagent:analytic:12345\n", ""}, mneme(t, "y\n", "memory", "rm", "12345", "analytic", url))
+	require.Equal(t, result{0, "erased chat_history:12345\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
+	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
+	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--", "-100123"))
+}
+
+func TestChatFromAPipe(t *testing.T) {
+	s := remembering(t)
+	require.Equal(t, result{0, "You said: one\nYou said: two\n", ""}, mneme(t, "one\ntwo\n", "chat", "--chat=-5", "-q", "--url="+s.URL))
+}
+
+func TestRefusalsAndSilence(t *testing.T) {
+	s := remembering(t)
+	s.Refuse = func(*http.Request) (int, string, string) { return 503, "memory_away", "The memory cannot be reached." }
+	for _, line := range []string{"memory ls", "memory get 1", "memory tail 1", "memory rm 1 --yes", "chat"} {
+		r := mneme(t, "hi\n", append(strings.Fields(line), "--url="+s.URL)...)
+		require.Equal(t, 1, r.code, line)
+		require.Equal(t, "mneme: The memory cannot be reached. (memory_away)\n", r.stderr, line)
+	}
+	s.Close()
+	for _, line := range []string{"memory ls", "memory get 1", "chat"} {
+		r := mneme(t, "hi\n", append(strings.Fields(line), "--url="+s.URL)...)
+		require.Equal(t, 1, r.code, line)
+		require.Equal(t, "mneme: nothing listens on "+s.URL+": start `mneme up`\n", r.stderr, line)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	ready := true
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write([]byte("{\"at\":\"" + r.URL.Path + "\"}\n"))
+	}))
+	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
+	require.Equal(t, result{0, "{\"at\":\"/readyz\"}\n", ""}, mneme(t, "", "health", s.URL))
+	require.Equal(t, result{0, "{\"at\":\"/healthz\"}\n", ""}, mneme(t, "", "health", s.URL+"/healthz"))
+	ready = false
+	require.Equal(t, result{1, "", "mneme: " + host + " is not ready: 503 Service Unavailable {\"at\":\"/readyz\"}\n"}, mneme(t, "", "health", s.URL))
+	s.Close()
+	require.Equal(t, result{1, "", "mneme: nothing listens on " + host + "\n"}, mneme(t, "", "health", s.URL))
+}

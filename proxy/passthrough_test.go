@@ -1,0 +1,185 @@
+package proxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy"
+)
+
+func TestPassthroughIsByteExact(t *testing.T) {
+	for name, c := range map[string]struct{ door, kind, body, answer, stream string }{
+		"messages": {
+			"/v1/messages", proxy.KindAnthropic,
+			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d <&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
+			messagesBody + "\n", messagesStream,
+		},
+		"chat": {
+			"/v1/chat/completions", proxy.KindOpenAI,
+			"{\"unknown\":{\"x\":[ ]},\"model\":\"m\",\"n\":3,\"messages\":[],\"seed\":12345678901234567890}",
+			chatBody, chatStream,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := vendor(t, says("application/json", c.answer))
+			url, _ := gateway(t, to(v, c.kind))
+			require.Equal(t, c.answer, post(t, url+c.door, c.body).body)
+			require.Equal(t, c.body, v.last(t).body)
+
+			v.answer = says("text/event-stream", c.stream)
+			require.Equal(t, c.stream, post(t, url+c.door, c.body).body)
+		})
+	}
+}
+
+func TestMappedModelsAreMappedBack(t *testing.T) {
+	for name, c := range map[string]struct{ door, kind, body, stream string }{
+		"messages": {"/v1/messages", proxy.KindAnthropic, messagesBody, messagesStream},
+		"chat":     {"/v1/chat/completions", proxy.KindOpenAI, chatBody, chatStream},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := vendor(t, says("application/json", c.body))
+			config := to(v, c.kind)
+			b := config.Backends["v"]
+			b.ModelMap = map[string]string{"opus": "real-1"}
+			config.Backends["v"] = b
+			url, _ := gateway(t, config)
+			request := `{"x":1.0,"model": "claude-opus-4-8" ,"messages":[]}`
+			got := post(t, url+c.door, request)
+			require.Equal(t, strings.Replace(request, "claude-opus-4-8", "real-1", 1), v.last(t).body)
+			require.Equal(t, strings.Replace(c.body, "real-1", "claude-opus-4-8", 1), got.body)
+
+			v.answer = says("text/event-stream", c.stream)
+			got = post(t, url+c.door, request)
+			require.Equal(t, strings.ReplaceAll(c.stream, "real-1", "claude-opus-4-8"), got.body)
+		})
+	}
+}
+
+func TestModelMap(t *testing.T) {
+	v := vendor(t, says("application/json", messagesBody))
+	config := to(v, proxy.KindAnthropic)
+	b := config.Backends["v"]
+	b.ModelMap = map[string]string{"master": "exact", "opus": "family", "opus-4-8": "longer", "*": "any"}
+	config.Backends["v"] = b
+	url, _ := gateway(t, config)
+	for asked, sent := range map[string]string{
+		"master": "exact", "claude-opus-4-1": "family", "claude-opus-4-8-2026": "longer", "claude-opusx": "any", "else": "any",
+	} {
+		for _, door := range []string{"/v1/messages", "/v1/chat/completions"} {
+			got := post(t, url+door, `{"model":"`+asked+`","messages":[{"role":"user","content":"x"}]}`)
+			require.Equal(t, sent, gjson.Get(v.last(t).body, "model").Str, asked)
+			require.Equal(t, asked, gjson.Get(got.body, "model").Str, asked)
+		}
+	}
+}
+
+func TestHeadersOfRequests(t *testing.T) {
+	v := vendor(t, says("application/json", messagesBody))
+	url, _ := gateway(t, to(v, proxy.KindAnthropic))
+	sent := []string{
+		"Anthropic-Beta", "b1,b2", "Anthropic-Version", "2099-01-01", "X-Stainless-Lang", "js", "User-Agent", "agent/1",
+		"Authorization", "Bearer callers", "X-Api-Key", "callers", "Cookie", "a=b", "Accept-Encoding", "br",
+		"Connection", "X-Hop", "X-Hop", "1", "Te", "trailers", "X-Forwarded-For", "10.0.0.1",
+		"X-AG-Conversation-Id", "conv.1:a_b-c",
+	}
+	got := post(t, url+"/v1/messages?beta=true", ask+`}`, sent...)
+	require.Equal(t, 200, got.status, got.body)
+	require.Equal(t, "conv.1:a_b-c", got.header.Get("X-AG-Conversation-Id"))
+	r := v.last(t)
+	require.Equal(t, "/v1/messages?beta=true", r.url)
+	for name, want := range map[string]string{
+		"Anthropic-Beta": "b1,b2", "Anthropic-Version": "2099-01-01", "X-Stainless-Lang": "js", "User-Agent": "agent/1",
+		"X-Api-Key": "own-key", "Authorization": "", "Cookie": "", "Accept-Encoding": "", "X-Hop": "", "Te": "",
+		"X-Forwarded-For": "", "X-Ag-Conversation-Id": "",
+	} {
+		require.Equal(t, want, r.header.Get(name), name)
+	}
+
+	got = post(t, url+"/v1/chat/completions?x=1", ask+`}`, sent...)
+	require.Equal(t, "conv.1:a_b-c", got.header.Get("X-AG-Conversation-Id"))
+	r = v.last(t)
+	require.Equal(t, "/v1/messages", r.url)
+	require.Equal(t, "agent/1", r.header.Get("User-Agent"))
+	require.Empty(t, r.header.Get("Anthropic-Beta"))
+	require.Empty(t, r.header.Get("X-Stainless-Lang"))
+}
+
+func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
+	v := vendor(t, says("application/json", chatBody))
+	c := to(v, proxy.KindOpenAI)
+	c.Backends["v"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: v.server.URL, Auth: "passthrough"}
+	url, _ := gateway(t, c)
+	post(t, url+"/v1/chat/completions", ask+`}`, "Authorization", "Bearer mine")
+	require.Equal(t, "Bearer mine", v.last(t).header.Get("Authorization"))
+	post(t, url+"/v1/messages", ask+`}`, "X-Api-Key", "mine")
+	require.Equal(t, "Bearer mine", v.last(t).header.Get("Authorization"), "the other dialect's place for it")
+	require.Empty(t, v.last(t).header.Get("X-Api-Key"))
+
+	c.Backends["v"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: v.server.URL}
+	url, _ = gateway(t, c)
+	post(t, url+"/v1/chat/completions", ask+`}`, "Authorization", "Bearer mine", "X-Api-Key", "mine")
+	require.Empty(t, v.last(t).header.Get("Authorization"))
+	require.Empty(t, v.last(t).header.Get("X-Api-Key"))
+}
+
+// Requests of a real coding agent reach an Anthropic backend unchanged.
+func TestCodingAgentRequestsPass(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "shared", "data", "claude-code", "*.json"))
+	require.NoError(t, err)
+	if len(files) == 0 {
+		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
+	}
+	v := vendor(t, says("application/json", messagesBody))
+	config := to(v, proxy.KindAnthropic)
+	b := config.Backends["v"]
+	b.ModelMap = map[string]string{"opus": "mapped-model"}
+	config.Backends["v"] = b
+	url, _ := gateway(t, config)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var recorded struct {
+				URL     string            `json:"url"`
+				Headers map[string]string `json:"headers"`
+				Body    json.RawMessage   `json:"body"`
+			}
+			require.NoError(t, json.Unmarshal(raw, &recorded))
+			var header []string
+			for name, value := range recorded.Headers {
+				if !strings.EqualFold(name, "connection") {
+					header = append(header, name, value)
+				}
+			}
+			body := string(bytes.TrimSpace(recorded.Body))
+			got := post(t, url+recorded.URL, body, header...)
+			require.Equal(t, 200, got.status, got.body)
+			model := gjson.Get(body, "model").Raw
+			want := body
+			if strings.Contains(model, "opus") {
+				want = strings.Replace(body, `"model": `+model, `"model": "mapped-model"`, 1)
+			}
+			r := v.last(t)
+			require.Equal(t, want, r.body)
+			require.Equal(t, recorded.URL, r.url)
+			require.Equal(t, recorded.Headers["anthropic-beta"], r.header.Get("Anthropic-Beta"))
+			require.Equal(t, recorded.Headers["user-agent"], r.header.Get("User-Agent"))
+			require.Equal(t, "own-key", r.header.Get("X-Api-Key"))
+
+			// The same request must also be sayable in the other dialect.
+			other := vendor(t, says("application/json", chatBody))
+			chatURL, _ := gateway(t, to(other, proxy.KindOpenAI))
+			got = post(t, chatURL+"/v1/messages", body)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// vendor runs a server and a client for it.
+func vendor(t *testing.T, c upstream.Config, h http.HandlerFunc) *upstream.Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	c.BaseURL = server.URL + "/base/"
+	client, err := upstream.New(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client
+}
+
+func quick() upstream.Limits { return upstream.Limits{Backoff: time.Nanosecond} }
+
+func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
+	clients := http.Header{"Authorization": {"Bearer caller"}, "X-Api-Key": {"caller"}, "Anthropic-Beta": {"b"}}
+	for name, c := range map[string]struct {
+		auth        upstream.Auth
+		dialect     wire.Dialect
+		bearer, key string
+		version     string
+	}{
+		"key, messages": {upstream.AuthKey, wire.Messages, "", "own", "2023-06-01"},
+		"key, chat":     {upstream.AuthKey, wire.Chat, "Bearer own", "", ""},
+		"none":          {upstream.AuthNone, wire.Messages, "", "", "2023-06-01"},
+		"passthrough":   {upstream.AuthPassthrough, wire.Chat, "Bearer caller", "caller", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := vendor(t, upstream.Config{Auth: c.auth, Key: "own"}, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				require.Equal(t, "/base/v1/x?beta=true", r.URL.String())
+				require.Equal(t, `{"a":1}`, string(body))
+				require.Equal(t, c.bearer, r.Header.Get("Authorization"))
+				require.Equal(t, c.key, r.Header.Get("X-Api-Key"))
+				require.Equal(t, c.version, r.Header.Get("Anthropic-Version"))
+				require.Equal(t, "b", r.Header.Get("Anthropic-Beta"))
+				require.Empty(t, r.Header.Get("Accept-Encoding"))
+				w.Header().Set("Request-Id", "v1")
+				_, _ = io.WriteString(w, "ok")
+			})
+			resp, err := client.Send(t.Context(), wire.Call{Dialect: c.dialect, Path: "/v1/x?beta=true", Header: clients, Body: []byte(`{"a":1}`)})
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, "ok", string(body))
+			require.Equal(t, "v1", resp.Header.Get("Request-Id"))
+		})
+	}
+}
+
+func TestSendRetriesBeforeTheFirstByte(t *testing.T) {
+	for name, c := range map[string]struct {
+		statuses   []int
+		retryAfter string
+		want       int
+		calls      int32
+	}{
+		"503 then fine":            {[]int{503, 200}, "", 200, 2},
+		"429 with retry-after":     {[]int{429, 200}, "0", 200, 2},
+		"a date in the past":       {[]int{529, 200}, "Mon, 02 Jan 2006 15:04:05 GMT", 200, 2},
+		"the budget is two":        {[]int{500, 502, 504, 200}, "", 504, 3},
+		"a long retry-after stays": {[]int{429, 200}, "3600", 429, 1},
+		"400 is an answer":         {[]int{400, 200}, "", 400, 1},
+		"501 is an answer":         {[]int{501, 200}, "", 501, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int32
+			client := vendor(t, upstream.Config{Limits: quick()}, func(w http.ResponseWriter, r *http.Request) {
+				n := calls.Add(1)
+				body, _ := io.ReadAll(r.Body)
+				require.Equal(t, "{}", string(body), "every try has the whole body")
+				if c.retryAfter != "" {
+					w.Header().Set("Retry-After", c.retryAfter)
+				}
+				w.WriteHeader(c.statuses[n-1])
+			})
+			resp, err := client.Send(t.Context(), wire.Call{Body: []byte("{}")})
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, resp.StatusCode)
+			require.Equal(t, c.calls, calls.Load())
+			require.Equal(t, c.retryAfter, resp.Header.Get("Retry-After"))
+		})
+	}
+}
+
+func TestSendRetriesBrokenConnections(t *testing.T) {
+	var calls atomic.Int32
+	client := vendor(t, upstream.Config{Limits: quick()}, func(w http.ResponseWriter, _ *http.Request) {
+		if calls.Add(1) < 3 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	resp, err := client.Send(t.Context(), wire.Call{Body: []byte("{}")})
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.EqualValues(t, 3, calls.Load())
+}
+
+func TestSendToNobody(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	client, err := upstream.New(upstream.Config{BaseURL: server.URL, Limits: quick()})
+	require.NoError(t, err)
+	_, err = client.Send(t.Context(), wire.Call{})
+	require.ErrorIs(t, err, upstream.ErrUnreachable)
+}
+
+func TestABodyThatBreaksOffIsAnError(t *testing.T) {
+	client := vendor(t, upstream.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	resp, err := client.Send(t.Context(), wire.Call{})
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.Equal(t, "half", string(body))
+	require.ErrorIs(t, err, upstream.ErrBroken)
+}
+
+// stuck answers with some bytes, or none, and then waits for its client to leave.
+func stuck(first string, left chan<- struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if first != "" {
+			_, _ = io.WriteString(w, first)
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+		close(left)
+	}
+}
+
+func TestSilentBackendsAreGivenUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits upstream.Limits
+		first  string
+	}{
+		"before the answer": {upstream.Limits{FirstByte: time.Millisecond}, ""},
+		"inside the answer": {upstream.Limits{Idle: time.Millisecond}, "x"},
+		"in all, before":    {upstream.Limits{Total: time.Millisecond}, ""},
+		"in all, inside":    {upstream.Limits{Total: 100 * time.Millisecond}, "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := make(chan struct{})
+			client := vendor(t, upstream.Config{Limits: c.limits}, stuck(c.first, left))
+			resp, err := client.Send(t.Context(), wire.Call{})
+			if err == nil { // on a slow machine the time may be over before
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+			}
+			require.ErrorIs(t, err, upstream.ErrTimeout)
+		})
+	}
+}
+
+func TestTheEndOfTheContextEndsTheCall(t *testing.T) {
+	for name, first := range map[string]string{"before the answer": "", "inside the answer": "x"} {
+		t.Run(name, func(t *testing.T) {
+			left, arrived := make(chan struct{}), make(chan struct{})
+			client := vendor(t, upstream.Config{}, func(w http.ResponseWriter, r *http.Request) {
+				close(arrived)
+				stuck(first, left)(w, r)
+			})
+			reason := errors.New("the user left")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() { <-arrived; cancel(reason) }()
+			resp, err := client.Send(ctx, wire.Call{})
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+			}
+			require.ErrorIs(t, err, reason)
+			<-left
+		})
+	}
+}
+
+func TestClosingTheBodyEndsTheCall(t *testing.T) {
+	left := make(chan struct{})
+	client := vendor(t, upstream.Config{}, stuck("x", left))
+	resp, err := client.Send(t.Context(), wire.Call{})
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	<-left
+}
+
+func TestCompressedAnswersAreRefused(t *testing.T) {
+	client := vendor(t, upstream.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+	})
+	_, err := client.Send(t.Context(), wire.Call{})
+	require.ErrorIs(t, err, upstream.ErrEncoding)
+}
+
+func TestNewRefusesBaseURLs(t *testing.T) {
+	for _, u := range []string{"", "example.com", "ftp://x", "http://", "::"} {
+		_, err := upstream.New(upstream.Config{BaseURL: u})
+		require.ErrorContains(t, err, "base_url must be", u)
+	}
+}

@@ -1,0 +1,272 @@
+package webmemory_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver"
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/redistest"
+	"mneme/webmemory"
+)
+
+// agent is an apiserver.Agent made of a function that gets a door for its events.
+type agent func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload))
+
+func (a agent) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
+	var mu sync.Mutex
+	var seq int64
+	a(ctx, r, func(h event.Head, p event.Payload) {
+		mu.Lock()
+		defer mu.Unlock()
+		seq++
+		h.RunID, h.Seq, h.TS = r.RunID, seq, event.Seconds(time.Now())
+		_ = publish(event.Event{Head: h, Payload: p})
+	})
+}
+
+// answers is a run that answers at once with text and remembers one delegation.
+func answers(text string) agent {
+	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		of := event.Head{Subagent: "analytic", CallID: "c"}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(of, &event.Delegation{Task: "task: " + r.Message, Calls: event.Serial})
+		emit(of, &event.Completion{Response: "done", Status: event.Completed})
+		emit(event.Head{}, &event.AssistantDelta{Text: text})
+		emit(event.Head{}, &event.Assistant{Content: text})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+// waits is a run that says one thing and goes on until it is stopped or released.
+func waits(release <-chan struct{}) agent {
+	return func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		of := event.Head{Subagent: "analytic", CallID: "c"}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(of, &event.Delegation{Task: "task", Calls: event.Serial})
+		outcome := event.Completed
+		select {
+		case <-release:
+		case <-ctx.Done():
+			outcome = event.Stopped
+		}
+		emit(of, &event.Completion{Response: "done", Status: outcome})
+		emit(event.Head{}, &event.Assistant{Content: "answer to " + r.Message, Partial: outcome == event.Stopped})
+		emit(event.Head{}, &event.RunFinished{Outcome: outcome})
+	}
+}
+
+// world is webmemory over a real redis-server and a real apiserver with a
+// scripted agent.
+type world struct {
+	t     *testing.T
+	redis *redistest.Server
+	look  *redis.Client
+	api   *httptest.Server
+	runs  *apiserver.Server
+	url   string
+	logs  string
+}
+
+func newWorld(t *testing.T, a agent, change ...func(*webmemory.Config)) *world {
+	t.Helper()
+	w := &world{t: t, redis: redistest.Start(t), logs: t.TempDir()}
+	w.look = w.redis.Client()
+	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
+	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second}, a, infos, logger())
+	w.api = httptest.NewServer(w.runs.Handler())
+	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
+	w.url = w.process(change...)
+	return w
+}
+
+func init() { redis.SetLogger(quiet{}) }
+
+// quiet drops what go-redis says of connections that a test broke.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func logger() zerolog.Logger { return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel) }
+
+// process is one more webmemory over the same Redis and apiserver.
+func (w *world) process(change ...func(*webmemory.Config)) string {
+	w.t.Helper()
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, SessionLogs: w.logs}
+	for _, c := range change {
+		c(&cfg)
+	}
+	runs, err := api.NewClient(w.api.URL, nil)
+	require.NoError(w.t, err)
+	store := redisstore.New(w.redis.Client(), logger())
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), runs, zerolog.Nop())
+	door := httptest.NewServer(server.Handler())
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		server.Drain(ctx)
+		server.Close()
+		door.CloseClientConnections()
+		door.Close()
+		runs.Close()
+	})
+	return door.URL
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// problem is the answer's error.
+func (a answer) problem(t *testing.T) api.Problem {
+	t.Helper()
+	var body struct{ Error *api.Problem }
+	require.NoError(t, json.Unmarshal(a.body, &body), string(a.body))
+	require.NotNil(t, body.Error, string(a.body))
+	return *body.Error
+}
+
+func (w *world) request(method, path string, body any, header ...string) *http.Request {
+	w.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		require.NoError(w.t, err)
+		reader = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, w.url+path, reader)
+	require.NoError(w.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return req
+}
+
+func (w *world) do(method, path string, body any, header ...string) answer {
+	w.t.Helper()
+	resp, err := http.DefaultClient.Do(w.request(method, path, body, header...))
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	return answer{resp.StatusCode, resp.Header, raw}
+}
+
+type message struct {
+	Message string `json:"message"`
+}
+
+// transcript is an event stream while it is read.
+type transcript struct {
+	t     *testing.T
+	resp  *http.Response
+	lines *bufio.Scanner
+	id    string // of the last event
+}
+
+// open sends a request and reads its answer as an event stream.
+func (w *world) open(method, path string, body any, header ...string) *transcript {
+	w.t.Helper()
+	resp, err := http.DefaultClient.Do(w.request(method, path, body, append(header, "Accept", "text/event-stream")...))
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { resp.Body.Close() })
+	require.Equal(w.t, http.StatusOK, resp.StatusCode)
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 4<<20)
+	return &transcript{t: w.t, resp: resp, lines: lines}
+}
+
+// next reads one event; its head is empty for one that has no id.
+func (tr *transcript) next() (role string, data []byte, ok bool) {
+	numbered := false
+	for tr.lines.Scan() {
+		line := tr.lines.Text()
+		switch {
+		case line == "" && role != "":
+			if !numbered {
+				tr.id = ""
+			}
+			return role, data, true
+		case strings.HasPrefix(line, "id: "):
+			tr.id, numbered = line[4:], true
+		case strings.HasPrefix(line, "event: "):
+			role = line[7:]
+		case strings.HasPrefix(line, "data: "):
+			data = []byte(line[6:])
+		}
+	}
+	return role, data, role != ""
+}
+
+// until reads up to an event of this role.
+func (tr *transcript) until(role string) []byte {
+	tr.t.Helper()
+	for {
+		found, data, ok := tr.next()
+		require.True(tr.t, ok, "the stream ended before %s", role)
+		if found == role {
+			return data
+		}
+	}
+}
+
+// roles reads to the end.
+func (tr *transcript) roles() []string {
+	var out []string
+	for {
+		role, _, ok := tr.next()
+		if !ok {
+			return out
+		}
+		out = append(out, role)
+	}
+}
+
+// stored are the contents of a history in Redis, with their roles.
+func (w *world) stored(key string) []string {
+	w.t.Helper()
+	raw, err := w.look.Get(context.Background(), key).Bytes()
+	if err == redis.Nil {
+		return nil
+	}
+	require.NoError(w.t, err)
+	var messages []memory.Message
+	require.NoError(w.t, json.Unmarshal(raw, &messages), string(raw))
+	var out []string
+	for _, m := range messages {
+		out = append(out, m.Role+": "+m.Content)
+	}
+	return out
+}
+
+// eventually waits for what has no event to wait for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, 30*time.Second, 5*time.Millisecond, what)
+}

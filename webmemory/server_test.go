@@ -1,0 +1,476 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/webmemory"
+)
+
+func TestBadInput(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	long := strings.Repeat("x", memory.MaxMessage+1)
+	tooMuch := fmt.Sprintf(`{"message":%q,"padding":%q}`, "x", strings.Repeat("y", 2<<20))
+	for name, test := range map[string]struct {
+		method, path string
+		body         any
+		status       int
+		code         string
+		says         string
+	}{
+		"malformed JSON":            {"POST", "/v1/chats/1/messages", `{"message":`, 400, "bad_request", "not valid JSON"},
+		"not an object":             {"POST", "/v1/chats/1/messages", `["hello"]`, 400, "bad_request", "must be a JSON object"},
+		"an empty body":             {"POST", "/v1/chats/1/messages", ``, 400, "bad_request", "The body is empty"},
+		"a message of another type": {"POST", "/v1/chats/1/messages", `{"message":5}`, 400, "bad_request", "message must be a string, not a number"},
+		"no message":                {"POST", "/v1/chats/1/messages", `{}`, 400, "bad_request", "message is missing or empty"},
+		"a blank message":           {"POST", "/v1/chats/1/messages", `{"message":" \n"}`, 400, "bad_request", "message is missing or empty"},
+		"a huge message":            {"POST", "/v1/chats/1/messages", message{long}, 413, "too_large", "1048576 bytes"},
+		"a huge body":               {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 2097152 bytes"},
+		"a bad chat id":             {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request", "A chat id is 1 to 128 characters"},
+		"a chat id with a slash":    {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
+		"an endless chat id":        {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
+		"an unknown agent_version":  {"POST", "/v1/chats/1/messages", `{"message":"hi","agent_version":"nobody"}`, 400, "unknown_agent", "there are: master, analytic, knowledge"},
+		"two chat ids":              {"POST", "/v1/chats/1/messages", `{"message":"hi","chat_id":2}`, 400, "bad_request", "is not the chat of the path"},
+		"the old door, no chat":     {"POST", "/chat", `{"message":"hi"}`, 400, "bad_request", "chat_id is missing"},
+		"the old door, a float":     {"POST", "/chat", `{"message":"hi","chat_id":1.0}`, 400, "bad_request", "a JSON string or an integer"},
+		"the old door, an exponent": {"POST", "/chat", `{"message":"hi","chat_id":1e3}`, 400, "bad_request", "a JSON string or an integer"},
+		"an unknown route":          {"GET", "/v2/chats", nil, 404, "unknown_route", "/v2/chats"},
+		"a wrong method":            {"PUT", "/v1/chats/1/messages", message{"hi"}, 405, "method_not_allowed", "only POST"},
+		"a bad subagent name":       {"GET", "/v1/chats/1/subagents/UPPER/history", nil, 400, "bad_request", "A subagent's name is"},
+		"a bad offset":              {"GET", "/v1/chats/1/history?offset=x", nil, 400, "bad_request", "offset is a whole number"},
+		"a bad limit":               {"GET", "/v1/chats/1/history?limit=0", nil, 400, "bad_request", "limit is a whole number from 1 to 1000"},
+		"a bad cursor":              {"GET", "/v1/chats?cursor=x", nil, 400, "bad_request", "no cursor"},
+		"an unknown run":            {"GET", "/v1/chats/1/runs/nope/events", nil, 404, "unknown_run", "no such run"},
+		"stop of an unknown run":    {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := w.do(test.method, test.path, test.body)
+			require.Equal(t, test.status, got.status, string(got.body))
+			p := got.problem(t)
+			require.Equal(t, test.code, p.Code)
+			require.Contains(t, p.Message, test.says)
+			require.True(t, strings.HasSuffix(p.Message, "."), "a sentence: %s", p.Message)
+			require.False(t, p.Retryable)
+		})
+	}
+	require.EqualValues(t, 0, w.look.DBSize(context.Background()).Val(), "what is refused leaves nothing behind")
+}
+
+func TestAMessage(t *testing.T) {
+	w := newWorld(t, answers("hello back"))
+	t.Run("as one JSON answer", func(t *testing.T) {
+		got := w.do("POST", "/v1/chats/12345/messages", message{"hello <there>"})
+		require.Equal(t, 200, got.status)
+		var out map[string]any
+		require.NoError(t, json.Unmarshal(got.body, &out))
+		require.Equal(t, "hello back", out["content"])
+		require.Equal(t, "completed", out["outcome"])
+		require.Equal(t, got.header.Get("Mneme-Run-Id"), out["run_id"])
+		require.Equal(t, []any{}, out["citations"])
+		require.Equal(t, []string{"user: hello <there>", "assistant: hello back"}, w.stored("chat_history:12345"))
+		require.Equal(t, []string{"user: task: hello <there>", "assistant: done"}, w.stored("subagent:analytic:12345"))
+	})
+	all := []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant", "run_finished"}
+	t.Run("as events", func(t *testing.T) {
+		tr := w.open("POST", "/v1/chats/a:b/messages", message{"hi"})
+		require.Equal(t, "no", tr.resp.Header.Get("X-Accel-Buffering"))
+		require.Equal(t, all, tr.roles())
+		require.Equal(t, "6", tr.id)
+	})
+	t.Run("by the old door, the chat as a number", func(t *testing.T) {
+		require.Equal(t, all, w.open("POST", "/chat", `{"message":"hi","chat_id":-100123,"agent_version":"master"}`).roles())
+		require.Len(t, w.stored("chat_history:-100123"), 2)
+	})
+	t.Run("what is stored reaches the next run", func(t *testing.T) {
+		var seen master.Request
+		w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+			seen = r
+			answers("ok")(ctx, r, emit)
+		})
+		w.do("POST", "/v1/chats/1/messages", message{"one"})
+		w.do("POST", "/v1/chats/1/messages", message{"two"})
+		require.Len(t, seen.Context, 2)
+		require.Equal(t, "one", seen.Context[0].Content)
+		require.Len(t, seen.Subagents["analytic"], 2)
+		require.NotEmpty(t, seen.Conversation)
+	})
+}
+
+// An event is stored before it is shown: whatever a client has seen is in Redis.
+func TestStoredBeforeShown(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, waits(release))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("run_started")
+	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+	tr.until("subagent_delegation")
+	require.Equal(t, []string{"user: task"}, w.stored("subagent:analytic:1"))
+	close(release)
+	tr.until("assistant")
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
+}
+
+func TestARunOutlivesItsClient(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, waits(release))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	run := tr.resp.Header.Get("Mneme-Run-Id")
+	tr.resp.Body.Close()
+
+	again := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.id)
+	close(release)
+	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.roles(), "exactly the missing ones")
+
+	over := w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", again.id)
+	require.Equal(t, http.StatusNoContent, over.status)
+	require.Equal(t, 400, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "99").status)
+	require.Equal(t, 404, w.do("GET", "/v1/chats/2/runs/"+run+"/events", nil).status, "a run is its chat's")
+}
+
+func TestStop(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	path := "/v1/chats/1/runs/" + tr.resp.Header.Get("Mneme-Run-Id") + "/stop"
+	require.Equal(t, http.StatusAccepted, w.do("POST", path, nil).status)
+	require.JSONEq(t, `"stopped"`, field(t, tr.until("run_finished"), "outcome"))
+	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
+	eventually(t, "a second stop says that it is over", func() bool { return w.do("POST", path, nil).status == 200 })
+}
+
+func field(t *testing.T, data []byte, name string) string {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(data, &fields))
+	return string(fields[name])
+}
+
+func TestARepeatedPostRunsOnce(t *testing.T) {
+	var mu sync.Mutex
+	runs := 0
+	release := make(chan struct{})
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		mu.Lock()
+		runs++
+		mu.Unlock()
+		waits(release)(ctx, r, emit)
+	})
+	first := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	first.until("run_started")
+	live := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	live.until("run_started")
+	close(release)
+	first.until("run_finished")
+	live.until("run_finished")
+	after := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	require.Equal(t, 200, after.status)
+	require.Equal(t, first.resp.Header.Get("Mneme-Run-Id"), after.header.Get("Mneme-Run-Id"))
+	require.Equal(t, 1, runs)
+	require.Len(t, w.stored("chat_history:1"), 2)
+
+	other := w.do("POST", "/v1/chats/1/messages", message{"another"}, "Idempotency-Key", "k")
+	require.Equal(t, 422, other.status)
+	require.Equal(t, "idempotency_key_reused", other.problem(t).Code)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"another"}, "Idempotency-Key", "k").status, "keys are a chat's")
+}
+
+func TestTurnsOfOneChatWait(t *testing.T) {
+	var mu sync.Mutex
+	running := 0
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		mu.Lock()
+		running++
+		if running > 1 {
+			t.Error("two turns of one chat at once")
+		}
+		mu.Unlock()
+		answers("ok")(ctx, r, func(h event.Head, p event.Payload) {
+			if _, last := p.(*event.RunFinished); last {
+				mu.Lock()
+				running--
+				mu.Unlock()
+			}
+			emit(h, p)
+		})
+	})
+	second := w.process() // and over two processes
+	var all sync.WaitGroup
+	for i := range 12 {
+		url := w.url
+		if i%2 == 1 {
+			url = second
+		}
+		all.Go(func() {
+			resp, err := http.Post(url+"/v1/chats/1/messages", "application/json", strings.NewReader(fmt.Sprintf(`{"message":"m%d"}`, i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Errorf("status %d", resp.StatusCode)
+			}
+		})
+	}
+	all.Wait()
+	stored := w.stored("chat_history:1")
+	require.Len(t, stored, 24)
+	for i, m := range stored {
+		require.Equal(t, i%2 == 0, strings.HasPrefix(m, "user: "), "exchanges are not interleaved: %v", stored)
+	}
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	t.Run("too many wait", func(t *testing.T) {
+		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueLimit = 1 })
+		first := w.open("POST", "/v1/chats/1/messages", message{"first"})
+		first.until("run_started")
+		ctx, leave := context.WithCancel(context.Background())
+		defer leave()
+		refused, left := make(chan *http.Response, 2), make(chan error, 2)
+		for range 2 { // one takes the only place in the queue, the other finds it taken
+			go func() {
+				resp, err := http.DefaultClient.Do(w.request("POST", "/v1/chats/1/messages", message{"waits"}).WithContext(ctx))
+				if err != nil {
+					left <- err
+					return
+				}
+				resp.Body.Close()
+				refused <- resp
+			}()
+		}
+		resp := <-refused
+		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		require.NotEmpty(t, resp.Header.Get("Retry-After"))
+		leave()
+		require.Error(t, <-left)
+		w.do("POST", "/v1/chats/1/runs/"+first.resp.Header.Get("Mneme-Run-Id")+"/stop", nil)
+		first.until("run_finished")
+		w.open("POST", "/v1/chats/1/messages", message{"next"}).until("run_started")
+		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: next"}, w.stored("chat_history:1"),
+			"a message whose sender left while it waited is withdrawn")
+	})
+	t.Run("a wait has an end", func(t *testing.T) {
+		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = 50 * time.Millisecond })
+		w.open("POST", "/v1/chats/1/messages", message{"first"}).until("run_started")
+		late := w.do("POST", "/v1/chats/1/messages", message{"late"})
+		require.Equal(t, 409, late.status)
+		require.Equal(t, "chat_busy", late.problem(t).Code)
+		require.NotEmpty(t, late.header.Get("Retry-After"))
+		require.Equal(t, 200, w.do("GET", "/v1/chats/1/history", nil).status, "reads do not wait")
+	})
+}
+
+func TestAFailedRun(t *testing.T) {
+	w := newWorld(t, func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, Message: r.Message})
+		emit(event.Head{}, &event.Error{Code: "model_failed", Message: "The model did not answer.", Retryable: true})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	})
+	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
+	require.Equal(t, http.StatusBadGateway, got.status)
+	require.Equal(t, "model_failed", got.problem(t).Code)
+	require.True(t, got.problem(t).Retryable)
+}
+
+func TestTheApiserverIsAway(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	w.api.Close()
+	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
+	require.Equal(t, 503, got.status)
+	require.Equal(t, "apiserver_unavailable", got.problem(t).Code)
+	require.NotEmpty(t, got.header.Get("Retry-After"))
+	require.Nil(t, w.stored("chat_history:1"), "a refused post leaves nothing behind")
+	again := w.do("POST", "/v1/chats/1/messages", message{"hi"})
+	require.Equal(t, 503, again.status, "the turn was given back at once")
+}
+
+func TestTheApiserverLosesARun(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	// Another apiserver at the same place knows nothing of the run.
+	fresh, err := api.NewClient(w.api.URL, nil)
+	require.NoError(t, err)
+	w.api.Config.Handler = http.NotFoundHandler()
+	w.api.CloseClientConnections()
+	defer fresh.Close()
+	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
+	require.Equal(t, []string{"user: task", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
+	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+}
+
+func TestRedisAway(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+	eventually(t, "ready", func() bool { return w.do("GET", "/readyz", nil).status == 200 })
+	w.redis.Kill()
+	for _, path := range []string{"/v1/chats/1", "/v1/chats"} {
+		got := w.do("GET", path, nil)
+		require.Equal(t, 503, got.status, path)
+		require.Equal(t, "memory_unavailable", got.problem(t).Code)
+	}
+	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
+	require.Equal(t, 503, got.status)
+	require.True(t, got.problem(t).Retryable)
+	eventually(t, "degraded", func() bool {
+		ready := w.do("GET", "/readyz", nil)
+		return ready.status == 200 && strings.Contains(string(ready.body), "degraded")
+	})
+	require.NoError(t, w.redis.Run()) // it comes back empty: what the cache holds is written back
+	eventually(t, "messages are taken again", func() bool {
+		return w.do("POST", "/v1/chats/1/messages", message{"again"}).status == 200
+	})
+	stored := w.stored("chat_history:1")
+	require.Equal(t, "user: hi", stored[0])
+	require.Equal(t, "user: again", stored[2])
+}
+
+func TestReads(t *testing.T) {
+	w := newWorld(t, answers("a"))
+	for _, chat := range []string{"1", "x:1"} {
+		for _, text := range []string{"one", "two", "three"} {
+			require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{text}).status)
+		}
+	}
+	var view struct {
+		Histories []struct {
+			Key, Subagent   string
+			Messages, Bytes int
+		}
+		Run string
+	}
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats/1", nil).body, &view))
+	require.Len(t, view.Histories, 2)
+	require.Equal(t, "chat_history:1", view.Histories[0].Key)
+	require.Equal(t, 6, view.Histories[0].Messages)
+	require.EqualValues(t, w.look.StrLen(context.Background(), "chat_history:1").Val(), view.Histories[0].Bytes)
+	require.Equal(t, "analytic", view.Histories[1].Subagent)
+
+	var page struct {
+		Key                       string
+		Total, Offset, NextOffset int `json:",omitempty"`
+		Messages                  []memory.Message
+	}
+	read := func(path string) {
+		t.Helper()
+		page.NextOffset = 0
+		var raw map[string]json.RawMessage
+		body := w.do("GET", path, nil).body
+		require.NoError(t, json.Unmarshal(body, &raw))
+		require.NoError(t, json.Unmarshal(body, &page))
+		if next, ok := raw["next_offset"]; ok {
+			require.NoError(t, json.Unmarshal(next, &page.NextOffset))
+		}
+	}
+	read("/v1/chats/1/history?limit=4")
+	require.Equal(t, 6, page.Total)
+	require.Len(t, page.Messages, 4)
+	require.Equal(t, 4, page.NextOffset)
+	read("/v1/chats/1/history?limit=4&offset=4")
+	require.Len(t, page.Messages, 2)
+	require.Zero(t, page.NextOffset)
+	read("/v1/chats/1/history?offset=-1")
+	require.Equal(t, 5, page.Offset)
+	require.Len(t, page.Messages, 1)
+	read("/v1/chats/1/subagents/analytic/history")
+	require.Equal(t, "task: one", page.Messages[0].Content)
+	read("/v1/chats/nobody/history")
+	require.Zero(t, page.Total)
+
+	var list struct {
+		Chats []struct {
+			ChatID string `json:"chat_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/chats", nil).body, &list))
+	require.Len(t, list.Chats, 2)
+}
+
+func TestErasure(t *testing.T) {
+	w := newWorld(t, answers("a"))
+	for _, chat := range []string{"1", "x:1"} {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/"+chat+"/messages", message{"secret"}).status)
+	}
+	log := filepath.Join(w.logs, "memory_1.log")
+	require.FileExists(t, log)
+
+	got := w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.JSONEq(t, `{"erased":["subagent:analytic:1"]}`, string(got.body))
+	require.Nil(t, w.stored("subagent:analytic:1"))
+	require.Len(t, w.stored("chat_history:1"), 2)
+
+	got = w.do("DELETE", "/v1/chats/1", nil)
+	require.JSONEq(t, `{"erased":["chat_history:1"]}`, string(got.body))
+	require.NoFileExists(t, log)
+	require.Len(t, w.stored("chat_history:x:1"), 2, "another chat stays")
+	require.Equal(t, 0, len(w.stored("chat_history:1")))
+	for _, key := range w.look.Keys(context.Background(), "*").Val() {
+		if kind := w.look.Type(context.Background(), key).Val(); kind == "hash" {
+			for field, value := range w.look.HGetAll(context.Background(), key).Val() {
+				require.NotContains(t, value, "secret", key+" "+field)
+			}
+		}
+	}
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"anew"}).status)
+	require.Equal(t, []string{"user: anew", "assistant: a"}, w.stored("chat_history:1"))
+}
+
+func TestErasureStopsWhatRuns(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
+	tr.until("subagent_delegation")
+	got := w.do("DELETE", "/v1/chats/1", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.Nil(t, w.stored("chat_history:1"))
+	require.Nil(t, w.stored("subagent:analytic:1"))
+	tr.roles()
+	require.Nil(t, w.stored("chat_history:1"), "nothing comes back")
+}
+
+func TestHistoriesAreTrimmed(t *testing.T) {
+	w := newWorld(t, answers("a"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	for i := range 6 {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{fmt.Sprint(i)}).status)
+	}
+	eventually(t, "trimmed after the run", func() bool { return len(w.stored("chat_history:1")) <= 5 })
+	stored := w.stored("chat_history:1")
+	require.True(t, strings.HasPrefix(stored[0], "user: "))
+	require.Equal(t, "assistant: a", stored[len(stored)-1])
+}
+
+func TestSessionLog(t *testing.T) {
+	w := newWorld(t, answers("the answer"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/a:b/messages", message{"line one\nline two"}).status)
+	raw, err := os.ReadFile(filepath.Join(w.logs, "memory_a%3Ab.log"))
+	require.NoError(t, err)
+	for _, want := range []string{"request: line one line two", "history of analytic loaded: 0 messages",
+		"delegation to analytic saved: task: line one line two", "answer of analytic saved (completed): done", "answer saved: the answer"} {
+		require.Contains(t, string(raw), want)
+	}
+}
+
+func TestDraining(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	require.Equal(t, 200, w.do("GET", "/healthz", nil).status)
+	metrics := w.do("GET", "/metrics", nil)
+	require.Contains(t, string(metrics.body), "mneme_redis_away_seconds 0")
+}
