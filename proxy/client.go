@@ -27,7 +27,7 @@ func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter
 	return &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// begin writes the status and the header.
+// begin writes the status and the header; a stream's go out at once.
 func (c *clientWriter) begin(status int) {
 	c.begun, c.status = true, status
 	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
@@ -35,6 +35,9 @@ func (c *clientWriter) begin(status int) {
 		c.Header().Set("X-Accel-Buffering", "no")
 	}
 	c.WriteHeader(status)
+	if c.stream {
+		_ = c.control.Flush() // a client that is gone shows at the first write
+	}
 }
 
 // write writes a piece, and pushes it out when flush says so.

@@ -54,7 +54,11 @@ func (t *tally) content(c wire.Content) {
 		t.text(b.Name)
 		t.text(string(b.Input))
 		t.content(b.Content)
-		if b.Source != nil {
+		switch {
+		case b.Source == nil:
+		case b.Source.Type == "text":
+			t.text(b.Source.Data)
+		default:
 			t.images++
 		}
 	}

@@ -83,17 +83,17 @@ func (x *Exchange) passStream() error {
 	frames := wire.NewFrameReader(x.resp.Body)
 	for ended := false; ; {
 		frame, err := frames.Next()
-		if err != nil && err != io.EOF {
-			return err
-		}
 		ended = ended || ends(x.door.dialect, frame.Data)
-		if err := x.client.write(x.restoreInFrame(frame), !frames.Buffered() || err != nil); err != nil {
+		switch {
+		case err == io.EOF && !ended:
+			return chatwire.ErrCut // what follows the last blank line would garble the error's event
+		case err != nil && !ended:
 			return err
 		}
-		if err == io.EOF {
-			if !ended {
-				return chatwire.ErrCut
-			}
+		if failure := x.client.write(x.restoreInFrame(frame), !frames.Buffered() || err != nil); failure != nil {
+			return failure
+		}
+		if err != nil { // the answer is complete, however the connection ended
 			return nil
 		}
 	}
@@ -154,16 +154,24 @@ func (x *Exchange) replyTranslated(stream bool) error {
 	}
 	frames := wire.NewFrameReader(x.resp.Body)
 	var out []byte
-	for {
+	ended := false
+	for size := 0; ; {
 		frame, err := frames.Next()
-		if err != nil && err != io.EOF {
+		ended = ended || ends(x.backend.dialect, frame.Data)
+		if err != nil && err != io.EOF && !ended {
 			return err
 		}
-		var failure error
-		if out, failure = t.Event(out[:0], frame.Data); failure != nil {
-			return failure
+		if size += len(frame.Raw); size > maxAnswer { // translation keeps parts of an answer
+			return errTooLong
 		}
-		if err == io.EOF {
+		var failure error
+		out, failure = t.Event(out[:0], frame.Data)
+		switch {
+		case failure != nil && err != nil:
+			return chatwire.ErrCut // half an event
+		case failure != nil:
+			return failure
+		case err != nil:
 			return x.finishTranslated(t, out)
 		}
 		// A client that wants JSON gets nothing before the end.

@@ -39,14 +39,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 		client: newClientWriter(w, s.limits.Client),
 		log:    s.log.With().Str("request_id", w.Header().Get(requestIDHeader)).Logger(),
 	}
+	defer x.close()
 	err := s.receive(r, x)
 	if err == nil {
 		err = p.run(r.Context(), x)
 	}
-	if x.resp != nil {
-		_ = x.resp.Body.Close()
-	}
-	defer x.client.release()
 	outcome := s.conclude(r.Context(), x, err)
 	took := time.Since(began)
 	s.metrics.observe(x, scope, outcome, took)
@@ -60,6 +57,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	}
 	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.head.Model).
 		Int("status", x.client.status).Dur("took_ms", took).Str("outcome", outcome).Msg("model call")
+}
+
+// close ends the call and takes the deadline off the client's connection.
+func (x *Exchange) close() {
+	if x.resp != nil {
+		_ = x.resp.Body.Close()
+	}
+	x.client.release()
 }
 
 // receive reads and checks what every door needs of a request.

@@ -9,19 +9,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"mneme/cmd/mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
 )
-
-func TestMain(m *testing.M) {
-	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG"} {
-		os.Unsetenv(name)
-	}
-	goleak.VerifyTestMain(m)
-}
 
 type result struct {
 	code           int
@@ -31,6 +23,9 @@ type result struct {
 // mneme runs a command line.
 func mneme(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
+	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG"} {
+		t.Setenv(name, "") // as good as not set
+	}
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), args, &console{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr})
 	http.DefaultClient.CloseIdleConnections()
@@ -104,11 +99,11 @@ func remembering(t *testing.T) *webtest.Server {
 func TestMemoryLs(t *testing.T) {
 	s := remembering(t)
 	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES
--100123  (chat)    1         60
-12345    (chat)    1         72
-12345    analytic  12        1180
+-100123  (chat)    1         54
+12345    (chat)    1         65
+12345    analytic  12        1240
 `, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
-	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES\n-100123  (chat)   1         60\n", ""},
+	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES\n-100123  (chat)   1         54\n", ""},
 		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
 	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout, "(more than 1 chats; raise --limit)\n")
 }
@@ -140,7 +135,7 @@ $`, tail.stdout)
 func TestMemoryRm(t *testing.T) {
 	s := remembering(t)
 	url := "--url=" + s.URL
-	asked := "subagent:analytic:12345  12 messages, 1180 bytes\nErase this? It cannot be undone. [y/N] "
+	asked := "subagent:analytic:12345  12 messages, 1240 bytes\nErase this? It cannot be undone. [y/N] "
 	require.Equal(t, result{1, asked, "mneme: nothing was erased\n"}, mneme(t, "n\n", "memory", "rm", "12345", "analytic", url))
 	require.Equal(t, result{1, asked + "\n", "mneme: nothing was erased: there was no answer; add --yes to erase without one\n"},
 		mneme(t, "", "memory", "rm", "12345", "analytic", url))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -16,10 +17,12 @@ import (
 
 // clientFlags are common to the commands that speak to webmemory.
 type clientFlags struct {
-	URL string `default:"http://127.0.0.1:8080" env:"MNEME_URL" help:"webmemory's address (${default})."`
+	URL string `placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
 }
 
-func (f clientFlags) dial() (*webclient.Client, error) { return webclient.New(f.URL) }
+func (f clientFlags) dial() (*webclient.Client, error) {
+	return webclient.New(cmp.Or(f.URL, "http://127.0.0.1:8080"))
+}
 
 // chatID is a chat id on the command line.
 type chatID memory.Chat

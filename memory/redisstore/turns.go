@@ -65,3 +65,15 @@ func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) err
 	}
 	return nil
 }
+
+// ReleaseAll gives back every turn, whoever holds it. It is for a store that no
+// other process can use: what a process before this one held, nobody holds.
+func (s *Store) ReleaseAll(ctx context.Context) error {
+	err := s.scan(ctx, "{chat_history:*}:turn", func(key string) error {
+		return s.redis.Del(ctx, key).Err()
+	})
+	if err != nil {
+		return fmt.Errorf("giving back the turns of a process before: %w", unavailable(err))
+	}
+	return nil
+}

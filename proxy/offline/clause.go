@@ -1,9 +1,6 @@
 package offline
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // kind is what a clause does.
 type kind int
@@ -72,7 +69,7 @@ func (c *cursor) word(n int) string {
 	return ""
 }
 
-func (c *cursor) accept(list [][]string) bool {
+func (c *cursor) accept(list phraseSet) bool {
 	n := longestPhrase(c.rest(), list)
 	c.i += n
 	return n > 0
@@ -118,7 +115,7 @@ const (
 	uses                  // have ADDRESSEE do …
 )
 
-var directives = map[form][][]string{
+var directives = map[form]phraseSet{
 	tells: phrases(`tell|inform|notify|remind|brief|teach|advise|скажи|скажите|сказать|сообщи|сообщите|сообщить|передай|передайте|передать|
 		расскажи|расскажите|рассказать|напомни|напомните|напомнить|объясни|доложи|поведай|скажем|извести|уведоми`),
 	says: phrases("say to|mention to|report to|explain to|write to|pass on to|pass to|send to|tell to|say|mention|pass|pass on|give|delegate to|hand to|forward to"),
@@ -134,10 +131,13 @@ var directives = map[form][][]string{
 var (
 	knows = phrases("know|knows|know about|remember|remembers|note|is aware|знать|знает|запомнит|помнит|знать о|понять")
 	// that introduces what is told; about, what is asked for.
-	that     = phrases("that|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
-	courtesy = phrases("please|kindly|пожалуйста")
-	thatOnly = phrases("that|что")
-	about    = phrases("about|for|regarding|concerning|on|of|про|о|об|обо|насчет|за")
+	that      = phrases("that|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
+	toward    = phrases("у|к|with|of|from|to")
+	callers   = phrases("hey|hi|dear|hello|эй|привет|у|from")
+	inOrderTo = phrases("to|and|чтобы|и")
+	courtesy  = phrases("please|kindly|пожалуйста")
+	thatOnly  = phrases("that|что")
+	about     = phrases("about|for|regarding|concerning|on|of|про|о|об|обо|насчет|за")
 	// whether introduces an indirect question that is answered by yes or no.
 	whether = words("if whether")
 )
@@ -186,7 +186,7 @@ func (sp speech) unfinished(head string) bool {
 			continue
 		}
 		c.accept(courtesy)
-		c.accept(phrases("у|к|with|of|from|to"))
+		c.accept(toward)
 		sp.addressee(c)
 		c.accept(knows)
 		c.accept(that)
@@ -207,7 +207,7 @@ func (sp speech) unfinished(head string) bool {
 func (sp speech) vocative(c *cursor) (mention, bool) {
 	save := c.i
 	at := strings.HasPrefix(strings.TrimSpace(c.src), "@")
-	c.accept(phrases("hey|hi|dear|hello|эй|привет|у|from"))
+	c.accept(callers)
 	i, n := sp.matchAgent(c.rest(), true)
 	if n == 0 {
 		c.i = save
@@ -297,7 +297,7 @@ func (sp speech) read(f form, c *cursor) (clause, bool) {
 	case asks:
 		return sp.readAsk(c)
 	case gets:
-		c.accept(phrases("from|with"))
+		c.accept(toward)
 		to, ok := sp.addressee(c)
 		if !ok {
 			to, ok = sp.trailing(c)
@@ -318,13 +318,14 @@ func (sp speech) read(f form, c *cursor) (clause, bool) {
 }
 
 func (sp speech) readAsk(c *cursor) (clause, bool) {
-	c.accept(phrases("у|к|with|of"))
+	save := c.i
+	c.accept(toward)
 	to, ok := sp.addressee(c)
 	if !ok {
+		c.i = save
 		to, ok = sp.trailing(c)
 	}
 	if !ok {
-		save := c.i
 		if !c.accept(about) && !whether[c.word(0)] && !asksAt(c.rest()) && !selfWords[c.word(0)] && !subjects[c.word(0)] {
 			return clause{}, false
 		}
@@ -345,7 +346,7 @@ func (sp speech) readUse(c *cursor) (clause, bool) {
 	if to.whom == earlier && !commands[c.word(0)] && longestPhrase(c.rest(), askMe) == 0 && !opensWith(c.rest(), remembers) {
 		return clause{}, false
 	}
-	c.accept(phrases("to|and|чтобы|и"))
+	c.accept(inOrderTo)
 	inner := sp.parse(c.remainder())
 	inner.to = to
 	if inner.kind == statement && !inner.directed {
@@ -359,7 +360,7 @@ func (sp speech) told(c *cursor, to mention) clause {
 	if c.word(0) == "to" || c.word(0) == "чтобы" {
 		return sp.ordered(c, to)
 	}
-	if !isThatQuestion(c.rest()) && asksAt(c.rest()) && !c.accept(phrases("что")) {
+	if !isThatQuestion(c.rest()) && asksAt(c.rest()) {
 		return clause{text: directQuestion(c.remainder()), kind: question, to: to}
 	}
 	c.accept(that)
@@ -426,189 +427,3 @@ func (sp speech) unaddressed(c *cursor) (clause, bool) {
 	}
 	return clause{}, false
 }
-
-var (
-	genericNouns = words(`subagent sub-agent agent assistant bot helper specialist teammate expert one subagents sub-agents agents assistants
-		подагент подагента подагенту подагентом подагенте субагент субагента субагенту агент агента агенту агентом бот бота боту ассистент ассистента ассистенту помощник помощника помощнику
-		подагентам подагентов агентам агентов субагентам`)
-	determiners = words("the a an your our this that my этого этому этот нашего нашему твоего твоему своего своему same тому того же самому самого")
-	itWords     = words("it him them he she they него нее ним нему ней ему ей него")
-	itOrIts     = words("her his его ее их")
-	meWords     = words("me us мне нам")
-	otherWords  = words("other another second different другой другому другого второй второму второго")
-	allWords    = words("both all each every everyone everybody оба обоим обоих всем всех каждому каждого")
-	sameWords   = words("same same-one тому тот того")
-)
-
-// addressee reads the agent spoken to at c.
-func (sp speech) addressee(c *cursor) (mention, bool) {
-	save := c.i
-	m, ok := sp.readAddressee(c)
-	if !ok {
-		c.i = save
-	}
-	return m, ok
-}
-
-func (sp speech) readAddressee(c *cursor) (mention, bool) {
-	w := c.word(0)
-	switch {
-	case meWords[w]:
-		c.i++
-		return mention{whom: speaker}, true
-	case itWords[w] || itOrIts[w] && endsAddressee(c, 1):
-		c.i++
-		return mention{whom: earlier}, true
-	case allWords[w]:
-		return sp.readAll(c)
-	}
-	same := false
-	for determiners[c.word(0)] {
-		same = same || sameWords[c.word(0)]
-		c.i++
-	}
-	if m, ok := sp.readNames(c); ok {
-		return m, true
-	}
-	w = c.word(0)
-	switch {
-	case otherWords[w]:
-		c.i++
-		if genericNouns[c.word(0)] {
-			c.i++
-		}
-		return mention{whom: another}, true
-	case genericNouns[w] && !(w == "one" && !same):
-		c.i++
-		return sp.afterNoun(c, same)
-	case same && strings.TrimSpace(c.gap()) != "" || same && asksAt(c.rest()):
-		return mention{whom: earlier}, true
-	}
-	return sp.readDescribed(c)
-}
-
-// endsAddressee says whether the word n places ahead cannot belong to a noun phrase begun before it, so that "her"
-// in "ask her what …" is a person and in "ask her name" is not.
-func endsAddressee(c *cursor, n int) bool {
-	probe := *c
-	probe.i += n
-	w := probe.word(0)
-	return strings.TrimSpace(probe.gap()) != "" || asksAt(probe.rest()) || whether[w] || selfWords[w] ||
-		longestPhrase(probe.rest(), that) > 0 || longestPhrase(probe.rest(), about) > 0 || w == "to"
-}
-
-func (sp speech) readAll(c *cursor) (mention, bool) {
-	c.i++
-	c.accept(phrases("of them|of the|of your|the|your|твоим|своим"))
-	if m, ok := sp.readNames(c); ok {
-		return m, true
-	}
-	c.accept(phrases("two|three"))
-	if genericNouns[c.word(0)] {
-		c.i++
-	}
-	return mention{whom: everyone}, true
-}
-
-// readNames reads one or more names of agents: "analytic", "the agents analytic and knowledge".
-func (sp speech) readNames(c *cursor) (mention, bool) {
-	m := mention{whom: named}
-	for {
-		probe := *c
-		for len(m.agents) > 0 && (determiners[probe.word(0)] || probe.word(0) == "and" || probe.word(0) == "и") {
-			probe.i++
-		}
-		if genericNouns[probe.word(0)] {
-			probe.i++
-			probe.accept(phrases("called|named|по имени|с именем|под именем|под названием"))
-		}
-		i, n := sp.matchAgent(probe.rest(), false)
-		if n == 0 || len(m.agents) > 0 && slices.Contains(m.agents, i) {
-			return m, len(m.agents) > 0
-		}
-		probe.i += n
-		if genericNouns[probe.word(0)] && probe.word(0) != "one" {
-			probe.i++
-		}
-		m.agents = append(m.agents, i)
-		c.i = probe.i
-	}
-}
-
-// afterNoun reads what may follow "the subagent": «по документам» describes it.
-func (sp speech) afterNoun(c *cursor, same bool) (mention, bool) {
-	if same {
-		return mention{whom: earlier}, true
-	}
-	if c.word(0) == "по" && c.word(1) != "" {
-		m := mention{whom: described, words: c.word(1)}
-		c.i += 2
-		return m, true
-	}
-	if c.word(0) == "for" && c.word(1) != "" && !selfWords[c.word(1)] {
-		m := mention{whom: described, words: c.word(1)}
-		c.i += 2
-		return m, true
-	}
-	return mention{whom: generic}, true
-}
-
-// readDescribed reads up to three words before "agent".
-func (sp speech) readDescribed(c *cursor) (mention, bool) {
-	for n := 1; n <= 3; n++ {
-		w := c.word(n - 1)
-		if w == "" || n > 1 && c.i+n-1 < len(c.toks) && strings.ContainsAny(gapBefore(c.src, c.toks, c.i+n-1), ",:;.") ||
-			stopWords[w] || selfWords[w] || interrogatives[w] {
-			return mention{}, false
-		}
-		if genericNouns[c.word(n)] && c.word(n) != "one" {
-			m := mention{whom: described, words: c.src[c.toks[c.i].start:c.toks[c.i+n-1].end]}
-			c.i += n + 1
-			return m, true
-		}
-	}
-	return mention{}, false
-}
-
-// trailing reads an addressee at the end of the clause, "… to analytic", «… у него», and cuts it off.
-func (sp speech) trailing(c *cursor) (mention, bool) {
-	for i := len(c.toks) - 1; i > c.i && i >= len(c.toks)-4; i-- {
-		switch c.toks[i].low {
-		case "to", "from", "with", "у", "к":
-			probe := *c
-			probe.i = i + 1
-			m, ok := sp.addressee(&probe)
-			if ok && probe.done() && m.whom != speaker {
-				c.src = c.src[:c.toks[i].start]
-				c.toks = c.toks[:i]
-				return m, true
-			}
-		}
-	}
-	return mention{}, false
-}
-
-// inlineAgent finds an agent that a clause without a directive names in passing, "… according to analytic", and
-// cuts the phrase off.
-func (sp speech) inlineAgent(s string) (string, mention) {
-	c := newCursor(s)
-	for i := 1; i < len(c.toks); i++ {
-		if !inlinePrepositions[c.toks[i].low] {
-			continue
-		}
-		c.i = i + 1
-		m, ok := sp.addressee(c)
-		if !ok || m.whom != named || !c.done() {
-			continue
-		}
-		from := c.toks[i].start
-		if c.toks[i].low == "to" && c.toks[i-1].low == "according" {
-			from = c.toks[i-1].start
-		}
-		tail := s[c.toks[len(c.toks)-1].end:]
-		return trimPunct(s[:from]) + tail, m
-	}
-	return s, mention{}
-}
-
-var inlinePrepositions = words("to from via using with through by у через")

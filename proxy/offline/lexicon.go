@@ -17,14 +17,20 @@ func words(s string) map[string]bool {
 	return m
 }
 
-func phrases(s string) [][]string {
-	var out [][]string
+// phraseSet files phrases under their first word, the longest first.
+type phraseSet map[string][][]string
+
+func phrases(s string) phraseSet {
+	set := phraseSet{}
 	for p := range strings.SplitSeq(fold(s), "|") {
 		if f := strings.Fields(p); len(f) > 0 {
-			out = append(out, f)
+			set[f[0]] = append(set[f[0]], f)
 		}
 	}
-	return out
+	for _, list := range set {
+		slices.SortStableFunc(list, func(a, b []string) int { return len(b) - len(a) })
+	}
+	return set
 }
 
 var (
@@ -166,7 +172,7 @@ var conceptPhrases = map[string]string{
 var topics = map[string]string{
 	topicMath:     "arithmetic calculate calculator calculation compute math mathematics number expression sum арифметика арифметический вычисление вычислять считать расчет математика числа калькулятор",
 	topicDates:    "date dates day calendar weekday deadline дата даты дней календарь",
-	topicPersonal: "remember remembers memory personal preference user fact told про пользователя память помнить помнит запоминать запоминает личный личные пользователь факты",
+	topicPersonal: "remember remembers memory personal preference fact told память помнить помнит запоминать запоминает личный личные факты",
 	topicDocs:     "document documents documentation docs file search passage knowledge reference corpus manual handbook text retrieval source wiki policy документ документы документация файл поиск ищет база знания знаний справочник тексты источник",
 }
 
@@ -238,8 +244,10 @@ type conceptPhrase struct {
 func indexPhrases(table map[string]string) map[string][]conceptPhrase {
 	m := map[string][]conceptPhrase{}
 	for _, key := range slices.Sorted(maps.Keys(table)) {
-		for _, p := range phrases(table[key]) {
-			m[p[0]] = append(m[p[0]], conceptPhrase{p, key})
+		for first, list := range phrases(table[key]) {
+			for _, p := range list {
+				m[first] = append(m[first], conceptPhrase{p, key})
+			}
 		}
 	}
 	for _, list := range m {
@@ -248,15 +256,17 @@ func indexPhrases(table map[string]string) map[string][]conceptPhrase {
 	return m
 }
 
-// longestPhrase is the length of the longest phrase of list at the start of toks, 0 for none.
-func longestPhrase(toks []token, list [][]string) int {
-	best := 0
-	for _, p := range list {
-		if len(p) > best && startsWith(toks, p) {
-			best = len(p)
+// longestPhrase is the length of the longest phrase of set at the start of toks, 0 for none.
+func longestPhrase(toks []token, set phraseSet) int {
+	if len(toks) == 0 {
+		return 0
+	}
+	for _, p := range set[toks[0].low] {
+		if startsWith(toks, p) {
+			return len(p)
 		}
 	}
-	return best
+	return 0
 }
 
 func startsWith(toks []token, phrase []string) bool {

@@ -75,9 +75,9 @@ type use struct {
 
 // lastTurn reads messages. Text of the user that follows tool results in one message is a new request, since some
 // clients merge neighbouring messages of one role.
-func lastTurn(messages []message) (t turn) {
+func lastTurn(messages []message) turn {
+	var t turn
 	asked := false
-	defer t.clip()
 	for _, m := range messages {
 		var text []string
 		for _, b := range m.Content {
@@ -98,6 +98,7 @@ func lastTurn(messages []message) (t turn) {
 		}
 		t.request, t.uses, asked = strings.Join(text, "\n"), nil, true
 	}
+	t.clip()
 	return t
 }
 

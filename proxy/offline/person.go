@@ -16,7 +16,10 @@ var turnedRU = map[string]string{
 	"наш": "ваш", "наша": "ваша", "наше": "ваше", "наши": "ваши", "нашего": "вашего", "нашей": "вашей", "нашу": "вашу", "нашем": "вашем",
 }
 
-// turn gives a statement of the user back in the second person. It fails where that is not safe: where the statement
+// callMe are openings in which the first person cannot be turned.
+var callMe = phrases("call me|зови меня|называй меня|зовите меня")
+
+// turnPerson gives a statement of the user back in the second person. It fails where that is not safe: where the statement
 // already speaks to somebody, and where a Russian verb would have to agree with a new subject.
 func turnPerson(s string) (string, bool) {
 	toks := tokenize(s)
@@ -25,7 +28,7 @@ func turnPerson(s string) (string, bool) {
 	if l == ru {
 		table = turnedRU
 	}
-	if longestPhrase(toks, phrases("call me|зови меня|называй меня|зовите меня")) > 0 {
+	if longestPhrase(toks, callMe) > 0 {
 		return "", false
 	}
 	shouted, inQuote := isShouted(s), quoted(s)

@@ -189,6 +189,10 @@ func (r *router) choose(st step) []int {
 	return []int{r.best(st.text, about)}
 }
 
+// procedures open questions that name the speaker but ask how things are done.
+var procedures = phrases(`how do i|how can i|how should i|how do we|how can we|how should we|where can i|where can we|who can i|who should i|what should i do|
+	can i|may i|как мне|где мне|кому мне|могу ли я|как я могу|где я могу`)
+
 func strongTopic(about map[string]float64) bool {
 	return about[topicMath] >= 3 || about[topicDates] >= 3 || about[topicDocs] >= 3
 }
@@ -261,6 +265,8 @@ func topicsOf(st step) map[string]float64 {
 		}
 	}
 	switch {
+	case self && st.kind != statement && longestPhrase(tokenize(st.text), procedures) > 0:
+		about[topicDocs] += 2
 	case self:
 		about[topicPersonal] += 2
 	case st.kind == statement:

@@ -77,7 +77,7 @@ const taskSchema = `{"type":"object","properties":{"task":{"type":"string","desc
 var (
 	simAgents = []simTool{
 		{"analytic", "Exact arithmetic and dates, and everything the user says about themselves: it remembers personal facts and preferences.", json.RawMessage(taskSchema)},
-		{"knowledge", "Answers questions from the documents that were loaded, with citations.", json.RawMessage(taskSchema)},
+		{"knowledge", "Answers questions from the documents that were loaded, with citations: guides, policies, procedures. It does not know what the user said.", json.RawMessage(taskSchema)},
 	}
 	calcTool = simTool{"calculator", "Evaluates an arithmetic expression exactly: + - * / ^ and parentheses.",
 		json.RawMessage(`{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}`)}

@@ -72,8 +72,8 @@ func dropParallelMark(s string) (string, bool) {
 	if n := longestPhrase(toks, parallelMarks); n > 0 && n < len(toks) {
 		return trimPunct(s[toks[n-1].end:]), true
 	}
-	for _, p := range parallelMarks {
-		if n := len(toks) - len(p); n > 0 && startsWith(toks[n:], p) {
+	for n := max(1, len(toks)-3); n < len(toks); n++ {
+		if n+longestPhrase(toks[n:], parallelMarks) == len(toks) {
 			return trimPunct(s[:toks[n-1].end]) + strings.TrimSpace(s[toks[len(toks)-1].end:]), true
 		}
 	}

@@ -71,7 +71,11 @@ func joinsWord(s string, i int, r rune) bool {
 func isLowLatin(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
 
 func fold(s string) string {
-	return folder.Replace(strings.ToLower(s))
+	s = strings.ToLower(s)
+	if strings.ContainsAny(s, "ё’ʼ\u2011") {
+		return folder.Replace(s)
+	}
+	return s
 }
 
 var folder = strings.NewReplacer("ё", "е", "’", "'", "ʼ", "'", "\u2011", "-")

@@ -76,10 +76,13 @@ func (k toolkit) jobFor(st step) job {
 		}
 	}
 	if k.search != nil {
-		return &singleCall{tool: *k.search, argument: strings.TrimRight(st.text, "?!. "), search: true}
+		return &singleCall{tool: *k.search, argument: shorten(strings.TrimRight(st.text, "?!. "), maxQuery), search: true}
 	}
 	return nil
 }
+
+// maxQuery bounds a search, in bytes; a longer question is pasted text, whose beginning says what it is about.
+const maxQuery = 800
 
 // singleCall is one call of a tool that takes one string.
 type singleCall struct {
@@ -98,6 +101,9 @@ func (s *singleCall) conclude(done []use, _ lang) string {
 	result := plainResult(done[0].result)
 	if strings.Contains(result, "=") {
 		return terminated(result, ".")
+	}
+	if strings.HasPrefix(result, "≈") {
+		return fmt.Sprintf("%s %s.", s.argument, strings.TrimRight(result, ". "))
 	}
 	return fmt.Sprintf("%s = %s.", s.argument, strings.TrimRight(result, ". "))
 }

@@ -178,7 +178,7 @@ func (c *Client) header(call wire.Call) http.Header {
 		h = http.Header{}
 	}
 	if c.auth != AuthPassthrough {
-		for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key"} {
+		for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
 			h.Del(name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -48,13 +49,13 @@ func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := vendor(t, upstream.Config{Auth: c.auth, Key: "own"}, func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				require.Equal(t, "/base/v1/x?beta=true", r.URL.String())
-				require.Equal(t, `{"a":1}`, string(body))
-				require.Equal(t, c.bearer, r.Header.Get("Authorization"))
-				require.Equal(t, c.key, r.Header.Get("X-Api-Key"))
-				require.Equal(t, c.version, r.Header.Get("Anthropic-Version"))
-				require.Equal(t, "b", r.Header.Get("Anthropic-Beta"))
-				require.Empty(t, r.Header.Get("Accept-Encoding"))
+				assert.Equal(t, "/base/v1/x?beta=true", r.URL.String())
+				assert.Equal(t, `{"a":1}`, string(body))
+				assert.Equal(t, c.bearer, r.Header.Get("Authorization"))
+				assert.Equal(t, c.key, r.Header.Get("X-Api-Key"))
+				assert.Equal(t, c.version, r.Header.Get("Anthropic-Version"))
+				assert.Equal(t, "b", r.Header.Get("Anthropic-Beta"))
+				assert.Empty(t, r.Header.Get("Accept-Encoding"))
 				w.Header().Set("Request-Id", "v1")
 				_, _ = io.WriteString(w, "ok")
 			})
@@ -89,7 +90,7 @@ func TestSendRetriesBeforeTheFirstByte(t *testing.T) {
 			client := vendor(t, upstream.Config{Limits: quick()}, func(w http.ResponseWriter, r *http.Request) {
 				n := calls.Add(1)
 				body, _ := io.ReadAll(r.Body)
-				require.Equal(t, "{}", string(body), "every try has the whole body")
+				assert.Equal(t, "{}", string(body), "every try has the whole body")
 				if c.retryAfter != "" {
 					w.Header().Set("Retry-After", c.retryAfter)
 				}

@@ -15,7 +15,6 @@ const (
 	BlockStop    = "content_block_stop"
 	MessageDelta = "message_delta"
 	MessageStop  = "message_stop"
-	Ping         = "ping"
 	ErrorEvent   = "error"
 )
 
@@ -29,13 +28,12 @@ const (
 
 // Event is one event of a streamed answer; Type says which fields count.
 type Event struct {
-	Type    string         `json:"type"`
-	Message *Response      `json:"message,omitzero"`
-	Index   int            `json:"index"`
-	Block   *Block         `json:"content_block,omitzero"`
-	Delta   Delta          `json:"delta,omitzero"`
-	Usage   Usage          `json:"usage,omitzero"` // cumulative
-	Error   jsontext.Value `json:"error,omitzero"`
+	Type    string    `json:"type"`
+	Message *Response `json:"message,omitzero"`
+	Index   int       `json:"index"`
+	Block   *Block    `json:"content_block,omitzero"`
+	Delta   Delta     `json:"delta,omitzero"`
+	Usage   Usage     `json:"usage,omitzero"` // cumulative
 }
 
 // Delta is what a content_block_delta or a message_delta adds.

@@ -29,7 +29,6 @@ const (
 const (
 	StopEndTurn   = "end_turn"
 	StopMaxTokens = "max_tokens"
-	StopSequence  = "stop_sequence"
 	StopToolUse   = "tool_use"
 	StopRefusal   = "refusal"
 	StopWindow    = "model_context_window_exceeded"

@@ -181,6 +181,11 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
 	store := redisstore.New(client, log)
+	if cfg.Redis.Embedded() {
+		if err := store.ReleaseAll(a.ctx); err != nil {
+			return err
+		}
+	}
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), runs, log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	a.serve("webmemory", l, server.Handler(), func(ctx context.Context) error { server.Drain(ctx); return nil })

@@ -64,10 +64,13 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 func leaves(v reflect.Value, prefix string) map[string]string {
 	all := map[string]string{}
 	for f, value := range v.Fields() {
+		if !f.IsExported() {
+			continue
+		}
 		name := prefix + f.Tag.Get("yaml")
 		switch d := value.Interface().(type) {
 		case time.Duration:
-			all[name] = strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+			all[name] = strings.NewReplacer("m0s", "m", "h0m0s", "h").Replace(d.String())
 			continue
 		case string:
 			if !strings.Contains(d, "\n") {
@@ -85,4 +88,35 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 		}
 	}
 	return all
+}
+
+func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/configuration.md")
+	require.NoError(t, err)
+	deployed, err := os.ReadFile("../../../../deploy/mneme.yaml")
+	require.NoError(t, err)
+	files := []string{string(deployed), uncommented(string(deployed))}
+	for i, block := range strings.Split(string(page), "```") {
+		if text, ok := strings.CutPrefix(block, "yaml\n"); ok && i%2 == 1 {
+			files = append(files, text)
+		}
+	}
+	require.Len(t, files, 4)
+	for _, text := range files {
+		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k")
+		require.NoError(t, err, text)
+		require.NoError(t, c.RequireKeys(), text)
+	}
+}
+
+// uncommented is a file with its commented-out settings ("#key: value") in force.
+func uncommented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "#"); ok && !strings.HasPrefix(rest, " ") {
+			line = rest
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

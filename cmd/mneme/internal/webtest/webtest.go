@@ -306,7 +306,9 @@ func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // a stored message is passed on byte for byte
+	_ = e.Encode(v)
 }
 
 func refuse(w http.ResponseWriter, status int, code, message string) {

@@ -1,0 +1,234 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory/redistest"
+)
+
+// binary is mneme as users run it, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "mneme")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "mneme")
+	out, err := exec.Command("go", "build", "-race", "-o", path, "mneme/cmd/mneme").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// stack is mneme as processes on ports of their own.
+type stack struct {
+	t       *testing.T
+	environ []string
+	web     string // host:port
+	running map[string]*process
+}
+
+// process is a service while it runs; ended is closed when it has.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func newStack(t *testing.T, environ ...string) *stack {
+	t.Helper()
+	ports := freePorts(t, 4)
+	at := func(i int) string { return "127.0.0.1:" + ports[i] }
+	s := &stack{t: t, web: at(0), running: map[string]*process{}}
+	s.environ = append(os.Environ(),
+		"MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_WEBMEMORY_LISTEN="+at(0), "MNEME_APISERVER_LISTEN="+at(1), "MNEME_PROXY_LISTEN="+at(2), "MNEME_REDIS_EMBEDDED_LISTEN="+at(3),
+		"MNEME_WEBMEMORY_APISERVER=http://"+at(1), "MNEME_APISERVER_PROXY=http://"+at(2))
+	s.environ = append(s.environ, environ...)
+	t.Cleanup(func() {
+		for service := range s.running {
+			s.kill(service)
+		}
+	})
+	return s
+}
+
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// start runs a command of mneme and waits until it answers on its port.
+func (s *stack) start(service, listen string) {
+	s.t.Helper()
+	path, err := binary()
+	require.NoError(s.t, err)
+	cmd := exec.Command(path, service)
+	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(s.t, cmd.Start())
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	s.running[service] = &process{cmd, ended}
+	for range 3000 {
+		resp, err := http.Get("http://" + listen + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-ended:
+			s.t.Fatalf("mneme %s ended: %s", service, log.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	s.t.Fatalf("mneme %s is not ready", service)
+}
+
+func (s *stack) setting(name string) string {
+	for _, e := range s.environ {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// kill is kill -9.
+func (s *stack) kill(service string) {
+	p := s.running[service]
+	delete(s.running, service)
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// say posts a message and gives the answer's text.
+func (s *stack) say(chat, message string) string {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]string{"message": message})
+	require.NoError(s.t, err)
+	for try := 0; ; try++ {
+		resp, err := http.Post("http://"+s.web+"/v1/chats/"+chat+"/messages", "application/json", bytes.NewReader(body))
+		require.NoError(s.t, err)
+		raw, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(s.t, err)
+		if resp.StatusCode == http.StatusConflict && try < 3 {
+			continue // the lease of a process that was killed has to run out
+		}
+		require.Equal(s.t, http.StatusOK, resp.StatusCode, string(raw))
+		var answer struct{ Content string }
+		require.NoError(s.t, json.Unmarshal(raw, &answer))
+		return answer.Content
+	}
+}
+
+// The scenarios with the three services as processes over a real Redis, each of
+// them killed in between.
+func TestServicesAsProcesses(t *testing.T) {
+	redis := redistest.Start(t)
+	s := newStack(t, "MNEME_REDIS_URL="+redis.URL())
+	services := []string{"proxy", "apiserver", "webmemory"}
+	start := func(service string) {
+		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
+	}
+	for _, service := range services {
+		start(service)
+	}
+	require.Contains(t, s.say("12345", "Tell the analytic subagent that my name is Oyuna, then ask it what my name is"), "Oyuna")
+	require.Contains(t, s.say("ru", "Скажи подагенту что меня зовут Оюна, а потом спроси у него моё имя"), "Оюн")
+	for _, service := range services {
+		s.kill(service)
+		start(service)
+		require.Contains(t, s.say("12345", "What is my name?"), "Oyuna", "after %s was killed", service)
+	}
+	require.Contains(t, s.say("ru", "Как меня зовут?"), "Оюн")
+	require.NotContains(t, s.say("other", "What is my name?"), "Oyuna")
+}
+
+// One process over the embedded store, killed at once after an answer.
+func TestUpSurvivesKill(t *testing.T) {
+	s := newStack(t)
+	for i, name := range []string{"Oyuna", "Tuya", "Saran"} {
+		s.start("up", s.web)
+		chat := fmt.Sprint(i)
+		s.say(chat, "My name is "+name)
+		s.kill("up")
+		s.start("up", s.web)
+		require.Contains(t, s.say(chat, "What is my name?"), name)
+		s.kill("up")
+	}
+}
+
+func TestWrongStartsAreOneSentence(t *testing.T) {
+	path, err := binary()
+	require.NoError(t, err)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	require.NoError(t, os.WriteFile(bad, []byte("webmemory:\n  listn: x\n"), 0o600))
+	for name, test := range map[string]struct {
+		args    []string
+		environ string
+		code    int
+		want    string
+	}{
+		"a taken port":              {[]string{"up"}, "MNEME_PROXY_LISTEN=" + taken.Addr().String(), 1, taken.Addr().String() + " is taken"},
+		"an unwritable data folder": {[]string{"up"}, "MNEME_DATA_DIR=/proc/nowhere", 1, "/proc/nowhere"},
+		"a bad config file":         {[]string{"up", "--config", bad}, "", 1, "bad.yaml:2"},
+		"a missing config file":     {[]string{"up", "--config", bad + "x"}, "", 1, "bad.yamlx"},
+		"an unknown command":        {[]string{"upp"}, "", 2, "mneme --help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t)
+			cmd := exec.Command(path, test.args...)
+			cmd.Dir = t.TempDir()
+			if cmd.Env = s.environ; test.environ != "" {
+				cmd.Env = append(cmd.Env, test.environ)
+			}
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, test.code, exit.ExitCode(), stderr.String())
+			require.Contains(t, stderr.String(), test.want)
+			require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %s", stderr.String())
+		})
+	}
+}
