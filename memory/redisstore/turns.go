@@ -2,17 +2,35 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"mneme/memory"
 )
+
+// openChats is the sorted set of chats with an open run, scored by the Unix ms at
+// which its holder's lease ends.
+const openChats = "turns:open"
+
+// OpenRun is what a turn's holder leaves for whoever comes after it, should it
+// die: enough to bring the run to its end.
+type OpenRun struct {
+	Run    string `json:"run"`
+	Turn   int64  `json:"turn"`
+	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
+	Body   string `json:"body"`             // hash of the post
+}
 
 // Turn is the right to write into a chat's histories.
 type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
+	Open         *OpenRun       // a run that an earlier holder left open
 	Agents       []memory.Agent // subagents that have a history in this chat
 }
 
@@ -27,8 +45,7 @@ func (e *HeldError) Error() string {
 // above every earlier one, also when Redis lost data: it is at least the Unix time
 // in ms. conversation is kept for a chat that has none yet.
 func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn, error) {
-	keys := []string{leaseKey(chat), metaKey(memory.ChatKey(chat))}
-	r, err := s.call(ctx, takeScript, keys, token, ttl.Milliseconds(), s.now().UnixMilli(), conversation)
+	r, err := s.call(ctx, takeScript, turnKeys(chat), token, ttl.Milliseconds(), s.now().UnixMilli(), conversation)
 	if err != nil {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
@@ -37,11 +54,14 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		return Turn{}, &HeldError{Left: time.Duration(left) * time.Millisecond}
 	}
 	number, err := strconv.ParseInt(r.at(1), 10, 64)
-	if err != nil {
+	if err != nil || len(r) < 4 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
 	turn := Turn{Number: number, Conversation: r.at(2)}
-	for _, name := range r[3:] {
+	if open := new(OpenRun); json.Unmarshal([]byte(r.at(3)), open) == nil {
+		turn.Open = open
+	}
+	for _, name := range r[4:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
 		}
@@ -49,21 +69,92 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	return turn, nil
 }
 
-// Renew prolongs a turn's lease; false if it is no longer held under token.
+func turnKeys(chat memory.Chat) []string {
+	return []string{leaseKey(chat), metaKey(memory.ChatKey(chat))}
+}
+
+// Renew prolongs a turn's lease; false if it is no longer held under token. For a
+// chat with an open run the time at which others may look after it moves along.
 func (s *Store) Renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) (bool, error) {
-	held, err := renewScript.Run(ctx, s.redis, []string{leaseKey(chat)}, token, ttl.Milliseconds()).Bool()
+	held, err := s.renew(ctx, chat, token, ttl, "")
+	if err == nil && held {
+		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+	}
 	if err != nil {
 		return false, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
 	}
 	return held, nil
 }
 
-// Release gives a turn back; a lease that others hold by now stays theirs.
+// Open notes the run that the turn is taken for, before it begins: others finish
+// it should this process die. It prolongs the lease too.
+func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
+	record, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	// The set first: a chat that is in it without an open run is only looked at once too often.
+	err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+	held := true
+	if err == nil {
+		held, err = s.renew(ctx, chat, token, ttl, string(record))
+	}
+	if err != nil {
+		return fmt.Errorf("opening a run of chat %s: %w", chat, unavailable(err))
+	}
+	if !held {
+		return fmt.Errorf("opening a run of chat %s: %w", chat, memory.ErrMoved)
+	}
+	return nil
+}
+
+// Release gives a turn back, its run over or never begun; a turn that others hold
+// by now stays theirs.
 func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) error {
-	if err := renewScript.Run(ctx, s.redis, []string{leaseKey(chat)}, token, 0).Err(); err != nil {
+	held, err := s.renew(ctx, chat, token, 0, "-")
+	if err == nil && held {
+		err = s.redis.ZRem(ctx, openChats, string(chat)).Err()
+	}
+	if err != nil {
 		return fmt.Errorf("giving back the turn of chat %s: %w", chat, unavailable(err))
 	}
 	return nil
+}
+
+// Leave gives a turn back while its run is still open, so that another process
+// may finish it at once.
+func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error {
+	held, err := s.renew(ctx, chat, token, 0, "")
+	if err == nil && held {
+		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: string(chat)}).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("leaving the turn of chat %s: %w", chat, unavailable(err))
+	}
+	return nil
+}
+
+func (s *Store) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool, error) {
+	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, ttl.Milliseconds(), open).Bool()
+}
+
+func (s *Store) deadline(ttl time.Duration) float64 { return float64(s.now().Add(ttl).UnixMilli()) }
+
+// Abandoned lists chats whose open run has nobody who renews its lease.
+func (s *Store) Abandoned(ctx context.Context) ([]memory.Chat, error) {
+	members, err := s.redis.ZRangeByScore(ctx, openChats, &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: 100,
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("looking for abandoned runs: %w", unavailable(err))
+	}
+	var chats []memory.Chat
+	for _, m := range members {
+		if chat, err := memory.ParseChat(m); err == nil {
+			chats = append(chats, chat)
+		}
+	}
+	return chats, nil
 }
 
 // ReleaseAll gives back every turn, whoever holds it. It is for a store that no
@@ -72,7 +163,17 @@ func (s *Store) ReleaseAll(ctx context.Context) error {
 	err := s.scan(ctx, "{chat_history:*}:turn", func(key string) error {
 		return s.redis.Del(ctx, key).Err()
 	})
-	if err != nil {
+	var members []redis.Z
+	if err == nil {
+		members, err = s.redis.ZRangeWithScores(ctx, openChats, 0, -1).Result()
+	}
+	for i := range members {
+		members[i].Score = 0
+	}
+	if err == nil && len(members) > 0 {
+		err = s.redis.ZAddXX(ctx, openChats, members...).Err()
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("giving back the turns of a process before: %w", unavailable(err))
 	}
 	return nil

@@ -4,7 +4,7 @@
 -- The order of the checks matters: a re-sent append is a success even if the turn
 -- has moved on or the value was changed since.
 local run, seq, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'count', 'turn', 'applied')
+local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'count', 'turn', 'applied', 'erased')
 local sum, len, count = meta[1] or ARGV[9], tonumber(meta[2] or '0'), tonumber(meta[3] or '0')
 local applied = meta[5] or ''
 
@@ -22,7 +22,7 @@ if seq <= last then
   return {'duplicate', sum, len, count}
 end
 if tonumber(meta[4] or '0') > turn then
-  return {'moved', meta[4]}
+  return {'moved', meta[4], meta[6] or '0'}
 end
 local stored = redis.call('STRLEN', KEYS[1])
 if stored ~= len or (stored > 0 and redis.call('GETRANGE', KEYS[1], stored - 1, stored - 1) ~= ']') then
@@ -44,6 +44,5 @@ end
 table.insert(kept, 1, run .. '=' .. ARGV[2])
 redis.call('HSET', KEYS[2], 'sum', ARGV[7], 'len', grown, 'count', count + 1, 'turn', ARGV[3],
   'applied', table.concat(kept, ' '))
-redis.call('HDEL', KEYS[2], 'erased')
 redis.call('PERSIST', KEYS[2])
 return {'ok', ARGV[7], grown, count + 1}

@@ -1,7 +1,13 @@
--- Prolongs a lease (ARGV 2 in ms) or gives it back (0), if ARGV 1 still holds it.
--- KEYS  lease
+-- Prolongs a lease, or gives it back; only for the token that holds it.
+-- KEYS  lease, meta of the chat's history
+-- ARGV  token, lease in ms (0: give it back), the open run's record ("": leave it, "-": none any more)
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
+end
+if ARGV[3] == '-' then
+  redis.call('HDEL', KEYS[2], 'open')
+elseif ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[2], 'open', ARGV[3])
 end
 if ARGV[2] == '0' then
   return redis.call('DEL', KEYS[1])

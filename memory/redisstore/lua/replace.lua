@@ -23,13 +23,12 @@ if ARGV[8] == '1' and stored > 0 then
 end
 if ARGV[5] == '' then
   redis.call('DEL', KEYS[1])
-  -- marked, so that a copy elsewhere is not taken for what Redis lost
+  -- marked with the turn, so that a copy elsewhere is not taken for what Redis lost
   redis.call('HDEL', KEYS[2], 'sum', 'len', 'count')
-  redis.call('HSET', KEYS[2], 'erased', 1)
+  redis.call('HSET', KEYS[2], 'erased', ARGV[1])
 else
   redis.call('SET', KEYS[1], ARGV[5])
   redis.call('HSET', KEYS[2], 'sum', ARGV[6], 'len', #ARGV[5], 'count', ARGV[7])
-  redis.call('HDEL', KEYS[2], 'erased')
   redis.call('PERSIST', KEYS[2])
 end
 return {'ok'}

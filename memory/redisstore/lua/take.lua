@@ -1,4 +1,5 @@
--- Takes a chat's turn: the lease and the number that fences older holders.
+-- Takes a chat's turn: the lease and the number that fences older holders. Answers
+-- with the run that an earlier holder left open, if any, and the subagents of the index.
 -- KEYS  lease, meta of the chat's history
 -- ARGV  token, lease in ms, Unix ms, a conversation id for a chat that has none
 local owner = redis.call('GET', KEYS[1])
@@ -15,7 +16,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'turn', turn)
 redis.call('HSETNX', KEYS[2], 'conversation', ARGV[4])
 redis.call('PERSIST', KEYS[2])
-local reply = {'ok', turn, redis.call('HGET', KEYS[2], 'conversation')}
+local reply = {'ok', turn, redis.call('HGET', KEYS[2], 'conversation'), redis.call('HGET', KEYS[2], 'open') or ''}
 for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   if string.sub(field, 1, 2) == 's:' then
     reply[#reply + 1] = string.sub(field, 3)
