@@ -182,3 +182,13 @@ func (h *History) Last(n int) *History {
 	}
 	return short
 }
+
+// Common is the number of messages with which both begin.
+func (h *History) Common(other *History) int {
+	a, b := h.Raw(0), other.Raw(0)
+	n := 0
+	for n < min(len(a), len(b)) && bytes.Equal(a[n], b[n]) {
+		n++
+	}
+	return n
+}

@@ -26,6 +26,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/redistest"
+	"mneme/memory/spool"
 	"mneme/webmemory"
 )
 
@@ -85,11 +86,13 @@ type world struct {
 	runs  *apiserver.Server
 	url   string
 	logs  string
+
+	spools string
 }
 
 func newWorld(t *testing.T, a agent, change ...func(*webmemory.Config)) *world {
 	t.Helper()
-	w := &world{t: t, redis: redistest.Start(t), logs: t.TempDir()}
+	w := &world{t: t, redis: redistest.Start(t), logs: t.TempDir(), spools: t.TempDir()}
 	w.look = w.redis.Client()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second}, a, infos, logger())
@@ -118,7 +121,9 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
 	store := redisstore.New(w.redis.Client(), logger())
-	server := webmemory.New(cfg, store, cache.New(store, 1<<20), runs, zerolog.Nop())
+	appends, err := spool.Open(w.spools, spool.Options{}, logger())
+	require.NoError(w.t, err)
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -128,6 +133,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 		door.CloseClientConnections()
 		door.Close()
 		runs.Close()
+		require.NoError(w.t, appends.Close())
 	})
 	return door.URL
 }

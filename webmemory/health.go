@@ -21,6 +21,26 @@ type health struct {
 	mu    sync.Mutex
 	seen  bool      // guarded by mu: the store has answered once
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
+	epoch string    // guarded by mu: the store's mark, as last seen
+	reset bool      // guarded by mu: it changed, and no run has been told yet
+}
+
+// noteEpoch says whether the store lost its data since it was last seen.
+func (h *health) noteEpoch(epoch string) (lost bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lost = h.epoch != "" && h.epoch != epoch
+	h.epoch, h.reset = epoch, h.reset || lost
+	return lost
+}
+
+// takeReset says once that the store lost its data.
+func (h *health) takeReset() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.reset
+	h.reset = false
+	return was
 }
 
 func (h *health) note(err error) {
@@ -44,8 +64,12 @@ func (h *health) get() (seen bool, since time.Time) {
 func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
-		err := s.store.Ping(ctx)
+		epoch, err := s.store.Epoch(ctx)
 		cancel()
+		if err == nil && s.health.noteEpoch(epoch) {
+			s.metrics.resets.Inc()
+			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
+		}
 		if s.life.Err() == nil {
 			s.health.note(err)
 		}
@@ -97,6 +121,9 @@ func (s *Server) readyz(c *gin.Context) error {
 type metrics struct {
 	registry *prometheus.Registry
 	runs     *prometheus.CounterVec
+
+	takeovers prometheus.Counter
+	resets    prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
@@ -106,7 +133,13 @@ func newMetrics(s *Server) *metrics {
 			Name: "mneme_runs_total", Help: "Runs by how they ended.",
 		}, []string{"outcome"}),
 	}
-	m.registry.MustRegister(m.runs)
+	m.takeovers = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
+	})
+	m.resets = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
+	})
+	m.registry.MustRegister(m.runs, m.takeovers, m.resets)
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -120,7 +153,9 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
+	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
 	counts := &s.store.Counts
+	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
 	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
 	counter("mneme_memory_damaged_total", "Damaged histories set aside.", counts.Damaged.Load)

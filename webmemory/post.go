@@ -13,13 +13,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 )
 
 // maxBody bounds a request's body, in bytes.
@@ -74,22 +74,29 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	if err := s.check(&p); err != nil {
 		return err
 	}
-	r, err := s.begin(c.Request.Context(), chat, p, c.GetHeader("Idempotency-Key"))
+	ctx := c.Request.Context()
+	r, kept, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
 	if stream {
-		api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
 		return nil
 	}
-	out, err := r.collect(c.Request.Context())
+	if kept != nil {
+		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
+		return nil
+	}
+	out, err := r.collect(ctx)
 	if err != nil {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
 }
+
+func (s *Server) pace() api.Pace { return api.Pace{Heartbeat: s.cfg.Heartbeat} }
 
 // check refuses what needs no turn to be refused.
 func (s *Server) check(p *post) error {
@@ -118,37 +125,65 @@ func joined(agents []memory.Agent) string {
 }
 
 // begin gives the run of a post: a new one, or the one that an earlier post with
-// the same key began. It returns once the apiserver has accepted the run; a
-// post refused before that has left nothing behind.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (*run, error) {
+// the same key began, here or in another process, with its final answer if that
+// was kept. It returns once the apiserver has accepted the run; a post refused
+// before that has left nothing behind.
+func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (*run, *final, error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
-	id := runID(chat, key)
-	r := &run{
-		id: id, chat: chat, body: hex.EncodeToString(sum[:]),
-		log: api.NewLog(id, api.Limits{}), posted: make(chan struct{}), done: make(chan struct{}),
-	}
+	r := newRun(runID(chat, key), chat, hex.EncodeToString(sum[:]))
 	for {
 		other, err := s.register(r)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if other == nil {
 			break
 		}
 		if joined, err := other.join(ctx, r); joined != nil || err != nil {
-			return joined, err
+			return joined, nil, err
 		}
 		// The earlier post was refused; this one may still run.
 	}
-	err := s.start(ctx, r, p)
-	if err != nil {
+	record, err := s.known(ctx, r, key)
+	if err == nil && record == nil {
+		record, err = s.start(ctx, r, p)
+	}
+	if err != nil || record != nil {
 		s.mu.Lock()
 		delete(s.live, r.id)
 		s.mu.Unlock()
-		close(r.done)
+		r.end()
 	}
 	close(r.posted)
-	return r, err
+	if err == nil && record != nil {
+		return s.rejoin(ctx, r, record)
+	}
+	return r, nil, err
+}
+
+// known looks for a run that another process, or this one before its last start,
+// began for the same key.
+func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
+	if key == "" {
+		return nil, nil
+	}
+	return s.store.Record(ctx, r.chat, r.id)
+}
+
+// rejoin answers a repeated post from what Redis knows of its run.
+func (s *Server) rejoin(ctx context.Context, again *run, record *redisstore.Record) (*run, *final, error) {
+	if record.Body != again.body {
+		return nil, nil, errKeyReused
+	}
+	var kept *final
+	if len(record.Result) > 0 {
+		kept = new(final)
+		if err := json.Unmarshal(record.Result, kept); err != nil {
+			return nil, nil, fmt.Errorf("the kept answer of run %s: %w", again.id, err)
+		}
+	}
+	r := s.mirror(ctx, again.chat, again.id, kept != nil)
+	return r, kept, nil
 }
 
 // runID is random, or follows from the chat and the client's key, so that a
@@ -178,14 +213,16 @@ func (s *Server) register(r *run) (other *run, err error) {
 	return nil, nil
 }
 
+var errKeyReused = &api.Problem{
+	Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused",
+	Message: "This Idempotency-Key was used with another message.",
+}
+
 // join waits until the first post with this key is accepted. Neither run nor
 // error means that it was refused.
 func (r *run) join(ctx context.Context, again *run) (*run, error) {
 	if r.body != again.body {
-		return nil, &api.Problem{
-			Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused",
-			Message: "This Idempotency-Key was used with another message.",
-		}
+		return nil, errKeyReused
 	}
 	select {
 	case <-r.posted:
@@ -203,28 +240,82 @@ func (r *run) join(ctx context.Context, again *run) (*run, error) {
 }
 
 // start takes the chat's turn, posts the run to the apiserver and leaves it to a
-// driver.
-func (s *Server) start(ctx context.Context, r *run, p post) error {
-	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
-	defer cancel()
-	leave, err := s.queue.enter(ctx, r.chat)
+// driver. A record instead: another process has run it meanwhile.
+func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record, error) {
+	t, leave, err := s.turnFor(ctx, r.chat)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, err := takeTurn(waiting, s.store, s.cache, r.chat, s.cfg.Agents)
-	if err != nil {
-		leave()
-		return err
-	}
-	accepted, err := s.ask(ctx, r, p, t)
-	if err != nil {
+	accepted, found, err := s.open(ctx, r, p, t)
+	if err != nil || found != nil {
 		if ending := t.end(); ending != nil {
 			s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 		}
 		leave()
-		return err
+		return found, err
 	}
-	at, err := s.runs.At(accepted.Events)
+	d := s.driver(r, t, accepted.Events)
+	s.workers.Go(func() { s.work(d, leave) })
+	return nil, nil
+}
+
+// turnFor waits for the chat's turn, in this process and among all. A run that a
+// dead process left open is brought to its end first.
+func (s *Server) turnFor(ctx context.Context, chat memory.Chat) (*turn, func(), error) {
+	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	for {
+		leave, err := s.queue.enter(ctx, chat)
+		if err != nil {
+			return nil, nil, err
+		}
+		t, err := s.takeTurn(waiting, chat)
+		if err != nil {
+			leave()
+			return nil, nil, err
+		}
+		if t.Open == nil {
+			return t, leave, nil
+		}
+		select {
+		case <-s.resume(t, leave).done:
+		case <-waiting.Done():
+			return nil, nil, errQueueSlow
+		}
+	}
+}
+
+// open notes the run, so that it is finished whatever happens to this process,
+// and posts it.
+func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
+	found, err := s.store.Begin(ctx, r.chat, r.id, r.body)
+	if err != nil || found != nil {
+		return api.RunAccepted{}, found, err
+	}
+	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
+	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, leaseTTL, note)
+	if err == nil {
+		accepted, err = s.ask(ctx, r, p, t)
+	}
+	if err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
+	}
+	note.Events = accepted.Events
+	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, leaseTTL, note); err != nil {
+		// It is noted without its URL: whoever comes after us asks the configured apiserver.
+		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")
+	}
+	return accepted, nil, nil
+}
+
+// driver makes what follows a run under a turn.
+func (s *Server) driver(r *run, t *turn, events string) *driver {
+	if events == "" {
+		events = s.runs.EventsURL(r.id)
+	}
+	at, err := s.runs.At(events)
 	if err != nil {
 		at = s.runs
 	}
@@ -232,12 +323,10 @@ func (s *Server) start(ctx context.Context, r *run, p post) error {
 	r.at = at
 	r.mu.Unlock()
 	t.run = r.id
-	d := &driver{
-		server: s, run: r, turn: t, runs: at, events: accepted.Events, fold: event.NewHistories(r.chat, t),
+	return &driver{
+		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
 		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),
 	}
-	s.workers.Go(func() { s.work(d, leave) })
-	return nil
 }
 
 // ask posts the run with what the memory holds.
@@ -295,15 +384,19 @@ func (s *Server) forget(id string) {
 func (s *Server) work(d *driver, leave func()) {
 	ctx, cancel := context.WithTimeout(s.life, s.cfg.RunTimeout)
 	defer cancel()
-	d.drive(ctx)
-	if err := d.turn.end(); err != nil {
+	finished := d.drive(ctx)
+	giveBack := d.turn.leave
+	if finished {
+		giveBack = d.turn.end
+	}
+	if err := giveBack(); err != nil {
 		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
 	}
 	leave()
-	d.run.mu.Lock()
-	d.run.ended = time.Now()
-	d.run.mu.Unlock()
-	close(d.run.done)
+	d.run.end()
+	if !finished {
+		return // the apiserver keeps the run for whoever finishes it
+	}
 	done, stop := context.WithTimeout(context.Background(), storeTimeout)
 	defer stop()
 	if err := d.runs.Done(done, d.run.id); err != nil {

@@ -62,6 +62,17 @@ func (q *queue) enter(ctx context.Context, chat memory.Chat) (leave func(), err 
 	return nil, err
 }
 
+// try takes the chat's turn if nobody in this process has it.
+func (q *queue) try(chat memory.Chat) (leave func(), free bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, busy := q.lines[chat]; busy {
+		return nil, false
+	}
+	q.lines[chat] = nil
+	return func() { q.next(chat) }, true
+}
+
 // next calls in the one who waits longest.
 func (q *queue) next(chat memory.Chat) {
 	q.mu.Lock()

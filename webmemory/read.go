@@ -3,8 +3,10 @@ package webmemory
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -44,6 +46,7 @@ type historyPage struct {
 	Offset     int               `json:"offset"`
 	Messages   []json.RawMessage `json:"messages"`
 	NextOffset int               `json:"next_offset,omitempty"`
+	Stale      bool              `json:"stale,omitempty"` // Redis is away; this is what was known
 }
 
 type erased struct {
@@ -115,17 +118,16 @@ func (s *Server) getHistory(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(key))
+	h, stale, err := s.current(c.Request.Context(), key)
 	if err != nil {
 		return err
 	}
-	h := loaded[0]
 	if offset < 0 {
 		offset = max(h.Len()+offset, 0)
 	}
 	offset = min(offset, h.Len())
 	messages := h.Raw(offset)
-	out := historyPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages}
+	out := historyPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages, Stale: stale}
 	if len(messages) > limit {
 		out.Messages, out.NextOffset = messages[:limit], offset+limit
 	}
@@ -134,6 +136,24 @@ func (s *Server) getHistory(c *gin.Context) error {
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// staleFor is how long after the last contact with Redis copies are still shown.
+// Later on they could be of a chat that was erased elsewhere.
+const staleFor = time.Minute
+
+// current is a history as stored, or, while Redis is away, as it was known.
+func (s *Server) current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
+	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
+	if err == nil {
+		return loaded[0], false, nil
+	}
+	_, since := s.health.get()
+	h = s.cache.Peek(key)
+	if !errors.Is(err, memory.ErrUnavailable) || h == nil || !since.IsZero() && time.Since(since) > staleFor {
+		return nil, false, err
+	}
+	return h, true, nil
 }
 
 func keyOf(c *gin.Context) (memory.Key, error) {
@@ -185,17 +205,18 @@ func (s *Server) deleteChat(c *gin.Context) error {
 func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) bool) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.QueueWait)
 	defer cancel()
-	if r := s.runOf(chat); r != nil {
-		s.stop(r)
-	}
+	s.stopRunOf(ctx, chat)
 	leave, err := s.queue.enter(ctx, chat)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	t, err := takeTurn(ctx, s.store, s.cache, chat, s.cfg.Agents)
+	t, err := s.takeTurn(ctx, chat)
 	if err != nil {
 		return err
+	}
+	if t.Open != nil {
+		s.stopRunOf(ctx, chat) // of a process that died; its events die on the tombstone
 	}
 	// From here on it is done even if the client does not wait for it.
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*storeTimeout)
@@ -211,39 +232,62 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) 
 	return nil
 }
 
+// stopRunOf stops the chat's run, in whichever process it is.
+func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat) {
+	open, err := s.store.OpenRun(ctx, chat)
+	if err == nil && open != nil {
+		err = s.stopOpen(ctx, open)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a run was not stopped; its turn is waited for")
+	}
+}
+
+func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
+	at := s.runs
+	if open.Events != "" {
+		var err error
+		if at, err = s.runs.At(open.Events); err != nil {
+			return err
+		}
+	}
+	return at.Stop(ctx, open.Run)
+}
+
 func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key) bool) (erased, error) {
 	out := erased{Erased: []string{}}
 	stored, err := s.store.Histories(ctx, t.chat)
 	if err != nil {
 		return out, err
 	}
-	present := map[memory.Key]redisstore.Stored{}
-	keys := []memory.Key{}
-	for _, h := range stored {
-		present[h.Key] = h
-		keys = append(keys, h.Key)
-	}
+	wanted := map[memory.Key]bool{}
 	for key := range t.histories { // the tombstones of those that hold nothing now
-		if _, ok := present[key]; !ok {
+		wanted[key] = true
+	}
+	for _, h := range stored {
+		wanted[h.Key] = true
+		if which == nil || which(h.Key) {
+			out.Erased = append(out.Erased, h.Key.String())
+		}
+	}
+	var keys []memory.Key
+	for key := range wanted {
+		if which == nil || which(key) {
 			keys = append(keys, key)
 		}
 	}
-	wanted := keys[:0:0]
-	for _, key := range keys {
-		if which != nil && !which(key) {
-			continue
-		}
-		wanted = append(wanted, key)
-		if _, ok := present[key]; ok {
-			out.Erased = append(out.Erased, key.String())
-		}
-	}
-	if err := s.cache.Erase(ctx, t.Number, wanted...); err != nil {
+	if err := s.spool.Forget(keys...); err != nil {
 		return out, err
 	}
 	if which != nil {
 		s.sessions.write(t.chat, "erased: %v", out.Erased)
-		return out, nil
+		return out, s.cache.Erase(ctx, t.Number, keys...)
+	}
+	s.cache.Forget(keys...)
+	err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
+	s.cache.Forget(keys...) // what was read while the store erased
+	if err != nil {
+		return out, err
 	}
 	s.dropRuns(t.chat)
 	if err := s.sessions.remove(t.chat); err != nil {
@@ -285,31 +329,66 @@ func (s *Server) running(chat memory.Chat) string {
 	return ""
 }
 
-// find is the run of a path.
-func (s *Server) find(c *gin.Context) (*run, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
+// find is the run of a path if it is, or lately was, in this process.
+func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
+	chat, err = memory.ParseChat(c.Param("chat"))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.live[c.Param("run")]
-	if r == nil || r.chat != chat {
-		return nil, &api.Problem{
-			Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
-			Message: "There is no such run of this chat here; what it stored is in the chat's history.",
-		}
+	r = s.live[c.Param("run")]
+	if r != nil && (r.chat != chat || r.log.Aborted()) {
+		r = nil // another process goes on with one that was left here
 	}
-	return r, nil
+	return chat, r, nil
 }
 
-// getEvents is GET …/runs/{run}/events: the events after Last-Event-ID.
+var errUnknownRun = &api.Problem{
+	Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+	Message: "This chat has no such run, or it ended long ago; what it stored is in the chat's history.",
+}
+
+// getEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
+// whichever process has the run.
 func (s *Server) getEvents(c *gin.Context) error {
-	r, err := s.find(c)
+	chat, r, err := s.find(c)
 	if err != nil {
 		return err
 	}
-	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+	if r == nil {
+		ctx := c.Request.Context()
+		record, err := s.store.Record(ctx, chat, c.Param("run"))
+		if err != nil {
+			return err
+		}
+		if record == nil {
+			return errUnknownRun
+		}
+		r = s.mirror(ctx, chat, c.Param("run"), len(record.Result) > 0)
+		if err := r.caughtUp(c.Request, len(record.Result) > 0); err != nil {
+			return err
+		}
+	}
+	api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
+	return nil
+}
+
+// caughtUp waits until a mirror holds what the request has seen already, so that
+// its position means something; for a finished run, until it holds all.
+func (r *run) caughtUp(req *http.Request, finished bool) error {
+	after, err := api.LastEventID(req)
+	if err != nil {
+		return err
+	}
+	for _, err := range r.log.Follow(req.Context(), 0) {
+		if err != nil {
+			return err
+		}
+		if !finished && r.log.Last() >= after {
+			break
+		}
+	}
 	return nil
 }
 
@@ -320,25 +399,41 @@ type stopping struct {
 
 // stopRun is POST …/runs/{run}/stop.
 func (s *Server) stopRun(c *gin.Context) error {
-	r, err := s.find(c)
+	chat, r, err := s.find(c)
 	if err != nil {
 		return err
 	}
-	if r.over(0) {
-		api.WriteJSON(c.Writer, http.StatusOK, stopping{r.id, "over"})
+	id := c.Param("run")
+	if r != nil && r.over(0) {
+		api.WriteJSON(c.Writer, http.StatusOK, stopping{id, "over"})
 		return nil
 	}
-	if err := s.stop(r); err != nil {
+	open, err := s.store.OpenRun(c.Request.Context(), chat)
+	switch {
+	case r != nil:
+		err = s.stop(c.Request.Context(), r)
+	case err == nil && open != nil && open.Run == id:
+		err = s.stopOpen(c.Request.Context(), open)
+	case err == nil:
+		record, failed := s.store.Record(c.Request.Context(), chat, id)
+		if failed != nil {
+			return failed
+		}
+		if record == nil {
+			return errUnknownRun
+		}
+		api.WriteJSON(c.Writer, http.StatusOK, stopping{id, "over"})
+		return nil
+	}
+	if err != nil {
 		return asking(err)
 	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, stopping{r.id, "stopping"})
+	api.WriteJSON(c.Writer, http.StatusAccepted, stopping{id, "stopping"})
 	return nil
 }
 
 // stop asks the apiserver to end a run; its last events come as ever.
-func (s *Server) stop(r *run) error {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
+func (s *Server) stop(ctx context.Context, r *run) error {
 	r.mu.Lock()
 	at := r.at
 	r.mu.Unlock()

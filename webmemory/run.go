@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 )
 
 // patience is how long a run whose events do not come is waited for.
@@ -25,11 +27,32 @@ type run struct {
 	log  *api.Log // its events, each stored before it is here
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
-	done   chan struct{} // closed when nothing more happens
+	done   chan struct{} // closed when nothing more happens here
 
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted
 	ended time.Time   // guarded by mu; zero while it runs
+}
+
+func newRun(id string, chat memory.Chat, body string) *run {
+	return &run{
+		id: id, chat: chat, body: body, log: api.NewLog(id, api.Limits{}),
+		posted: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// over says whether the run ended longer than keep ago.
+func (r *run) over(keep time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.ended.IsZero() && time.Since(r.ended) >= keep
+}
+
+func (r *run) end() {
+	r.mu.Lock()
+	r.ended = time.Now()
+	r.mu.Unlock()
+	close(r.done)
 }
 
 // driver carries one run's events into the memory and to its readers. One
@@ -43,11 +66,15 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
+	unlogged []redisstore.Logged // shown, but not in Redis' log yet: it was away
 }
 
+// batch is how many events that wait already are logged in one round trip.
+const batch = 64
+
 // drive follows a run to its end. It belongs to the server: no client's leaving
-// ends it.
-func (d *driver) drive(ctx context.Context) {
+// ends it. True: the run is over and stored as such.
+func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
 	if gone := new(goneError); errors.As(err, &gone) {
 		d.log.Error().Err(err).Msg("the apiserver lost a run; it is closed here")
@@ -55,11 +82,13 @@ func (d *driver) drive(ctx context.Context) {
 	}
 	if err != nil {
 		d.abandon(err)
-		return
+		return false
 	}
+	finished := d.conclude()
 	if err := d.turn.trim(d.server.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
+	return finished
 }
 
 // goneError says that a run's events will not come any more.
@@ -70,23 +99,17 @@ func (e *goneError) Error() string {
 }
 func (e *goneError) Unwrap() error { return e.cause }
 
-// follow reads the run's events, over as many connections as it takes.
+// follow takes the run's events, over as many connections as it takes.
 func (d *driver) follow(ctx context.Context) error {
 	progress := time.Now()
-	for {
-		var broken error
-		for e, err := range d.runs.Events(ctx, d.events, d.run.log.Last()) {
-			if err != nil {
-				broken = err
-				break
-			}
+	for !d.run.log.Done() {
+		before := d.run.log.Last()
+		broken, err := d.read(ctx)
+		if err != nil || d.run.log.Done() {
+			return err
+		}
+		if d.run.log.Last() > before {
 			progress = time.Now()
-			if err := d.take(e); err != nil {
-				return err
-			}
-			if e.Terminal() {
-				return nil
-			}
 		}
 		var problem *api.Problem
 		switch {
@@ -103,30 +126,110 @@ func (d *driver) follow(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
-// take stores one event, then shows it.
-func (d *driver) take(e event.Event) error {
-	if e.Seq <= d.run.log.Last() {
-		return nil // sent again after a reconnect
+// arrival is an event, or the end of a connection.
+type arrival struct {
+	event event.Event
+	err   error
+}
+
+// read takes events from one connection until it ends. What waits already when
+// one is taken is taken with it.
+func (d *driver) read(ctx context.Context) (broken, failed error) {
+	ctx, cancel := context.WithCancel(ctx)
+	arrivals := make(chan arrival, batch)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(arrivals)
+		for e, err := range d.runs.Events(ctx, d.events, d.run.log.Last()) {
+			select {
+			case arrivals <- arrival{e, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer reading.Wait()
+	defer cancel()
+	lost := context.AfterFunc(d.turn.ctx, cancel)
+	defer lost()
+	for first := range arrivals {
+		taken := []arrival{first}
+		for len(arrivals) > 0 && len(taken) < batch {
+			taken = append(taken, <-arrivals)
+		}
+		var events []event.Event
+		for _, a := range taken {
+			if broken = a.err; broken != nil {
+				break
+			}
+			events = append(events, a.event)
+		}
+		if err := d.take(events); err != nil || broken != nil {
+			return broken, err
+		}
 	}
-	if err := d.fold.Apply(e); err != nil {
-		return err
+	return nil, nil
+}
+
+// take stores events, each in the history that it changes, then all in the run's
+// log, and shows them then.
+func (d *driver) take(events []event.Event) error {
+	var stored []event.Event
+	var failed error
+	for _, e := range events {
+		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
+			p.Memory = "reset"
+		}
+		if failed = d.fold.Apply(e); failed != nil {
+			break
+		}
+		d.note(e)
+		stored = append(stored, e)
+		d.unlogged = append(d.unlogged, redisstore.Logged{Seq: e.Seq, Line: e.Encode()})
 	}
+	d.persist()
+	for _, e := range stored {
+		if err := d.run.log.Append(e); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// persist writes to the run's log in Redis what is not there yet. While Redis is
+// away the run is readable on this process only.
+func (d *driver) persist() {
+	if len(d.unlogged) == 0 || d.turn.detached.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
+	defer cancel()
+	if err := d.server.store.Log(ctx, d.run.chat, d.run.id, d.unlogged...); err != nil {
+		d.log.Debug().Err(err).Int("events", len(d.unlogged)).Msg("a run's log waits for Redis")
+		return
+	}
+	d.unlogged = nil
+}
+
+// note tells the session log and the metrics of an event.
+func (d *driver) note(e event.Event) {
+	say := func(format string, args ...any) { d.server.sessions.write(d.run.chat, format, args...) }
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
-		d.server.sessions.write(d.run.chat, "delegation to %s saved: %s", e.Subagent, p.Task)
+		say("delegation to %s saved: %s", e.Subagent, p.Task)
 	case *event.Completion:
-		d.server.sessions.write(d.run.chat, "answer of %s saved (%s): %s", e.Subagent, p.Status, p.Response)
+		say("answer of %s saved (%s): %s", e.Subagent, p.Status, p.Response)
 	case *event.Assistant:
-		d.server.sessions.write(d.run.chat, "answer saved: %s", p.Content)
+		say("answer saved: %s", p.Content)
 	case *event.Error:
-		d.server.sessions.write(d.run.chat, "error %s: %s", p.Code, p.Message)
+		say("error %s: %s", p.Code, p.Message)
 	case *event.RunFinished:
-		d.server.sessions.write(d.run.chat, "run %s finished: %s", d.run.id, p.Outcome)
+		say("run %s finished: %s", d.run.id, p.Outcome)
 		d.server.metrics.runs.WithLabelValues(p.Outcome).Inc()
 	}
-	return d.run.log.Append(e)
 }
 
 // closeRun stores the end that a lost run did not get.
@@ -135,22 +238,40 @@ func (d *driver) closeRun() error {
 		Code: "run_lost", Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
-	for _, e := range d.run.log.Closing(lost, time.Now()) {
-		if err := d.take(e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.take(d.run.log.Closing(lost, time.Now()))
 }
 
-// abandon ends a run whose events cannot be stored here: its readers get an
-// error that is no event of the run, and the apiserver stops working on it.
+// conclude keeps the final answer for posts that are repeated, and drains what
+// the run left in the spool. False: Redis does not know yet that the run is over.
+func (d *driver) conclude() bool {
+	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
+	defer cancel()
+	status, body := d.run.final(ctx)
+	err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
+	if err == nil {
+		err = d.turn.drain(ctx)
+	}
+	if err != nil {
+		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
+	}
+	return err == nil && len(d.unlogged) == 0
+}
+
+// abandon stops driving a run. Its readers get an error that is no event of the
+// run; the run itself goes on if somebody else has it or will have it, and is
+// stopped if its events can be stored nowhere.
 func (d *driver) abandon(cause error) {
 	p := problemOf(cause)
-	d.log.Error().Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was abandoned")
-	d.server.metrics.runs.WithLabelValues("abandoned").Inc()
-	d.server.sessions.write(d.run.chat, "run %s abandoned: %s", d.run.id, p.Code)
 	d.run.log.Abort(p)
+	level := d.log.Error()
+	if errors.Is(cause, errShutdown) {
+		level = d.log.Info()
+	}
+	level.Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was left")
+	d.server.metrics.runs.WithLabelValues("left").Inc()
+	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	if err := d.runs.Stop(ctx, d.run.id); err != nil {
@@ -197,4 +318,40 @@ func (r *run) collect(ctx context.Context) (result, error) {
 		}
 	}
 	return out, nil
+}
+
+// final is the answer to a post that waits for the run's end: a result, or a
+// Problem.
+func (r *run) final(ctx context.Context) (status int, body any) {
+	out, err := r.collect(ctx)
+	if err != nil {
+		p := problemOf(err)
+		return p.Status, p
+	}
+	return http.StatusOK, out
+}
+
+// final is how such an answer is kept.
+type final struct {
+	Status int             `json:"status"`
+	Body   json.RawMessage `json:"body"`
+}
+
+// body is the answer as it is sent.
+func (f *final) body() []byte {
+	if f.Status != http.StatusOK {
+		return append(append([]byte(`{"error":`), f.Body...), '}')
+	}
+	return f.Body
+}
+
+func encodeFinal(status int, body any) []byte {
+	raw, err := json.Marshal(body)
+	if err == nil {
+		raw, err = json.Marshal(final{status, raw})
+	}
+	if err != nil {
+		panic(err) // plain structs of ours
+	}
+	return raw
 }

@@ -19,6 +19,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
+	"mneme/memory/spool"
 )
 
 // Config says how the service behaves. Zero values mean the defaults.
@@ -54,6 +55,7 @@ type Server struct {
 	cfg      Config
 	store    *redisstore.Store
 	cache    *cache.Cache
+	spool    *spool.Spool
 	runs     *api.Client
 	log      zerolog.Logger
 	queue    *queue
@@ -74,11 +76,12 @@ type Server struct {
 // errShutdown ends runs that did not finish in time when the service stops.
 var errShutdown = errors.New("the service is shutting down")
 
-// New is a service over a store and its cache, asking the apiserver behind runs.
-func New(cfg Config, store *redisstore.Store, copies *cache.Cache, runs *api.Client, log zerolog.Logger) *Server {
+// New is a service over a store, its cache and the spool beside it, asking the
+// apiserver behind runs.
+func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, store: store, cache: copies, runs: runs, log: log,
+		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, wait: cfg.QueueWait, lines: map[memory.Chat][]chan struct{}{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		live:     map[string]*run{},
@@ -88,6 +91,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, runs *api.Cli
 	s.handler = s.routes()
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
+	s.workers.Go(s.lookAfter)
 	return s
 }
 
@@ -152,7 +156,7 @@ func (s *Server) janitor() {
 }
 
 // Drain refuses new messages and waits for the running ones until ctx ends; then
-// it stops them, so that what they had so far is told and stored.
+// it leaves them as they are, for another process to finish.
 func (s *Server) Drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
@@ -165,16 +169,8 @@ func (s *Server) Drain(ctx context.Context) {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			s.stop(r)
-		}
-	}
-	last, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	for _, r := range running {
-		select {
-		case <-r.done:
-		case <-last.Done():
-			s.log.Warn().Str("run", r.id).Msg("a run did not end before the service")
+			s.end(errShutdown)
+			<-r.done
 		}
 	}
 }
@@ -183,11 +179,4 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
-}
-
-// over says whether the run ended longer than keep ago.
-func (r *run) over(keep time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.ended.IsZero() && time.Since(r.ended) >= keep
 }

@@ -8,11 +8,13 @@ import (
 	"math/big"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
+	"mneme/memory/spool"
 )
 
 // How a lease is held: taken for leaseTTL, renewed every renewEvery, given up
@@ -27,8 +29,8 @@ const (
 // storeTimeout bounds one command to the store.
 const storeTimeout = 5 * time.Second
 
-// errTurnLost is the cause of a turn's context after its lease could not be kept.
-var errTurnLost = fmt.Errorf("the lease could not be renewed: %w", memory.ErrMoved)
+// errTurnLost is the cause of a turn's context after somebody else could take it.
+var errTurnLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
 
 // turn is the right to write into one chat, and the histories as they were when
 // it began plus what was appended since. It is a fold's sink; its methods are
@@ -39,10 +41,12 @@ type turn struct {
 	token string
 	store *redisstore.Store
 	cache *cache.Cache
+	spool *spool.Spool
 
-	ctx    context.Context // ends when the turn is lost or given back
-	cancel context.CancelCauseFunc
-	keeper sync.WaitGroup // the goroutine that renews
+	ctx      context.Context // ends when the turn is lost or given back
+	cancel   context.CancelCauseFunc
+	keeper   sync.WaitGroup // the goroutine that renews
+	detached atomic.Bool    // the lease could not be renewed for holdFor: write to the spool only
 
 	run       string                         // whose events are appended
 	histories map[memory.Key]*memory.History // pinned
@@ -50,10 +54,18 @@ type turn struct {
 
 // takeTurn takes the chat's lease, waiting for other processes until ctx ends,
 // and brings every history of the chat up to date under it.
-func takeTurn(ctx context.Context, s *redisstore.Store, c *cache.Cache, chat memory.Chat, agents []memory.Agent) (*turn, error) {
-	t := &turn{chat: chat, token: rand.Text(), store: s, cache: c, histories: map[memory.Key]*memory.History{}}
+func (s *Server) takeTurn(ctx context.Context, chat memory.Chat) (*turn, error) {
+	return s.takeTurnAt(ctx, ctx, chat)
+}
+
+// takeTurnAt is takeTurn that waits for another holder until patient ends.
+func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*turn, error) {
+	t := &turn{
+		chat: chat, token: rand.Text(), store: s.store, cache: s.cache, spool: s.spool,
+		histories: map[memory.Key]*memory.History{},
+	}
 	for {
-		taken, err := s.Take(ctx, chat, t.token, rand.Text(), leaseTTL)
+		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), leaseTTL)
 		var held *redisstore.HeldError
 		if err == nil {
 			t.Turn = taken
@@ -64,15 +76,18 @@ func takeTurn(ctx context.Context, s *redisstore.Store, c *cache.Cache, chat mem
 		}
 		select {
 		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
-		case <-ctx.Done():
+		case <-patient.Done():
 			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
 		}
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	t.keeper.Go(t.keep)
-	if err := t.load(ctx, agents); err != nil {
-		t.end()
-		return nil, err
+	err := t.load(ctx, s.cfg.Agents)
+	if err == nil {
+		err = t.drain(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.leave())
 	}
 	return t, nil
 }
@@ -108,7 +123,9 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	return nil
 }
 
-// keep renews the lease until the turn ends.
+// keep renews the lease until the turn ends. While Redis is away nobody else can
+// take the turn, so the run goes on, but nothing is written to Redis any more:
+// whoever comes first when it is back must find a free field.
 func (t *turn) keep() {
 	renewed := time.Now()
 	tick := time.NewTicker(renewEvery)
@@ -124,10 +141,13 @@ func (t *turn) keep() {
 		held, err := t.store.Renew(ctx, t.chat, t.token, leaseTTL)
 		cancel()
 		switch {
-		case err == nil && held:
+		case err == nil && held && !t.detached.Load():
 			renewed = asked
-		case err == nil || time.Since(renewed) >= holdFor:
+		case err == nil && !t.detached.Load():
 			t.cancel(errTurnLost)
+			return
+		case time.Since(renewed) >= holdFor:
+			t.detached.Store(true)
 			return
 		}
 	}
@@ -141,36 +161,88 @@ func (t *turn) history(key memory.Key) *memory.History {
 	return memory.Empty(key)
 }
 
-// Append stores what an event adds, under this turn's number. While the store
-// does not answer it is tried again: the mark makes that safe.
+// Append stores what an event adds, under this turn's number: in Redis, or, when
+// that did not take it or may not have, in the spool. What follows in the same
+// history goes to the spool too until it is drained.
 func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
 	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
 	encoded := m.Encode()
-	deadline := time.Now().Add(holdFor)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if t.ctx.Err() != nil {
-			return context.Cause(t.ctx)
-		}
-		ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
-		h, err := t.cache.Append(ctx, t.history(key), mark, encoded)
-		cancel()
-		if err == nil {
-			t.histories[key] = h
-			return nil
-		}
-		if !errors.Is(err, memory.ErrUnavailable) || time.Now().After(deadline) {
+	err := error(memory.ErrUnavailable)
+	if !t.detached.Load() {
+		err = t.append(key, mark, encoded)
+	}
+	if !errors.Is(err, memory.ErrUnavailable) {
+		return err
+	}
+	return t.spool.Add(spool.Entry{Key: key, Mark: mark, Message: encoded})
+}
+
+func (t *turn) append(key memory.Key, mark memory.Mark, encoded []byte) error {
+	ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
+	defer cancel()
+	if t.spool.Pending(key) > 0 {
+		if err := t.spool.Drain(ctx, key, t.apply); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-t.ctx.Done():
+	}
+	h, err := t.cache.Append(ctx, t.history(key), mark, encoded)
+	if err == nil {
+		t.histories[key] = h
+	}
+	return err
+}
+
+// drain puts into Redis what an earlier turn, or this one, left in the spool of
+// this chat.
+func (t *turn) drain(ctx context.Context) error {
+	for _, key := range t.spool.Keys() {
+		if key.Chat() != t.chat {
+			continue
+		}
+		if err := t.spool.Drain(ctx, key, t.apply); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// apply appends entries of the spool under this turn. Those of a turn that is
+// over stand behind what was written since, in one block; those from before an
+// erasure are dropped.
+func (t *turn) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
+	key := entries[0].Key
+	erased, err := t.store.Erased(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	for i, e := range entries {
+		if e.Mark.Turn < erased {
+			continue
+		}
+		mark := e.Mark
+		mark.Turn = t.Number
+		before := t.history(key).Len()
+		h, err := t.cache.Append(ctx, t.history(key), mark, e.Message)
+		if err != nil {
+			return i, err
+		}
+		t.histories[key] = h
+		if e.Mark.Turn != t.Number && h.Len() > before {
+			t.store.Counts.Late.Add(1)
+		}
+	}
+	return len(entries), nil
 }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.
 func (t *turn) trim(limit int) error {
+	if t.detached.Load() {
+		return nil
+	}
 	var failed error
 	for key, h := range t.histories {
 		ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
@@ -188,11 +260,18 @@ func (t *turn) trim(limit int) error {
 	return failed
 }
 
-// end gives the turn back. The lease runs out by itself if Redis is away.
-func (t *turn) end() error {
+// end gives the turn back, its run over. The lease runs out by itself if Redis is
+// away.
+func (t *turn) end() error { return t.giveBack(t.store.Release) }
+
+// leave gives the turn back as it found it: a run that is open stays so, for
+// another process to finish.
+func (t *turn) leave() error { return t.giveBack(t.store.Leave) }
+
+func (t *turn) giveBack(how func(context.Context, memory.Chat, string) error) error {
 	t.cancel(nil)
 	t.keeper.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), storeTimeout)
 	defer cancel()
-	return t.store.Release(ctx, t.chat, t.token)
+	return how(ctx, t.chat, t.token)
 }

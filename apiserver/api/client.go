@@ -70,6 +70,11 @@ func (c *Client) At(events string) (*Client, error) {
 	return at, nil
 }
 
+// EventsURL is where the configured apiserver would have a run's events.
+func (c *Client) EventsURL(run string) string {
+	return c.base + "/v1/runs/" + url.PathEscape(run) + "/events"
+}
+
 // Close closes connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

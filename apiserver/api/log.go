@@ -191,6 +191,13 @@ func (l *Log) Abort(p *Problem) {
 	}
 }
 
+// Aborted says whether Abort ended the log before the run was over.
+func (l *Log) Aborted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.aborted != nil
+}
+
 // Drop lets go of the events; readers that still want some get ErrGone.
 func (l *Log) Drop() {
 	l.mu.Lock()

@@ -47,7 +47,7 @@ const (
 // for pace.Write; such a client resumes with Last-Event-ID. No goroutine outlives
 // the call by more than its last step.
 func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
-	after, err := lastEventID(r)
+	after, err := LastEventID(r)
 	if err == nil {
 		_, _, err = log.next(after)
 	}
@@ -104,9 +104,9 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
 	out.extend() // for the end of the body, which net/http writes
 }
 
-// lastEventID is where the client wants to go on. The header wins: a browser that
+// LastEventID is where the client wants to go on. The header wins: a browser that
 // reconnects sends it along with the query of the first request.
-func lastEventID(r *http.Request) (int64, error) {
+func LastEventID(r *http.Request) (int64, error) {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")

@@ -27,6 +27,7 @@ type cli struct {
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
+	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 

@@ -78,7 +78,7 @@ type service func(context.Context, config.Config, app.Options) error
 
 // serve loads the configuration, lets check look at it, and runs the service
 // until a signal.
-func (f serveFlags) serve(ctx context.Context, con *console, run service, check func(config.Config) error) error {
+func (f serveFlags) serve(ctx context.Context, con *console, start service, check func(config.Config) error) error {
 	cfg, err := config.Load(f.Config, con.environ)
 	if err == nil && check != nil {
 		err = check(cfg)
@@ -88,7 +88,7 @@ func (f serveFlags) serve(ctx context.Context, con *console, run service, check 
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	return run(ctx, cfg, app.Options{Out: con.stdout, Log: logger(cfg.Log, con)})
+	return start(ctx, cfg, app.Options{Out: con.stdout, Log: logger(cfg.Log, con)})
 }
 
 // untilSignal ends the context at the first SIGINT or SIGTERM and the process at

@@ -80,6 +80,9 @@ type RunStarted struct {
 	AgentVersion string         `json:"agent_version"` // "master", or the subagent talked to
 	Subagents    []memory.Agent `json:"subagents"`
 	Message      string         `json:"message"`
+	// Memory is "reset" when the store was found to have lost its data since the
+	// run before.
+	Memory string `json:"memory,omitempty"`
 }
 
 // AssistantDelta is a piece of the answer while it is written.

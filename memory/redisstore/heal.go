@@ -83,6 +83,45 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History) (
 	return h, err
 }
 
+// regain brings back the writes that a failover lost: stored is proven, and so was
+// the copy once, yet stored does not go on where the copy ends although both begin
+// alike. Only lost writes do that: a trim or an erasure leaves another beginning.
+// What the copy alone has is put behind what is stored.
+func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
+	common := have.Common(stored)
+	if turn == 0 || common == 0 || common == have.Len() {
+		return stored, nil
+	}
+	// Messages of ours carry the time they were made; without one two beginnings may be alike by chance.
+	if first, err := have.Messages(0); err != nil || first[0].Timestamp == 0 {
+		return stored, err
+	}
+	known := map[string]bool{}
+	for _, raw := range stored.Raw(common) {
+		known[string(raw)] = true
+	}
+	whole := stored
+	for _, raw := range have.Raw(common) {
+		if !known[string(raw)] {
+			whole = whole.With(raw)
+		}
+	}
+	if whole == stored {
+		return stored, nil
+	}
+	r, err := s.call(ctx, replaceScript, append(historyKeys(have.Key()), ""),
+		turn, "version", stored.Sum().String(), stored.Size(), whole.JSON(), whole.Sum().String(), whole.Len(), 0)
+	if err != nil {
+		return nil, err
+	}
+	if r.word() != "ok" {
+		return nil, errChanged
+	}
+	s.Counts.Lost.Add(1)
+	s.log.Error().Str("key", have.Key().String()).Int("messages", whole.Len()-stored.Len()).Msg("Redis lost the end of a history; it was written back")
+	return whole, nil
+}
+
 // replace stores h if what was seen still holds; errChanged if it does not.
 func (s *Store) replace(ctx context.Context, turn int64, key memory.Key, seen string, value []byte, h *memory.History) error {
 	fresh := []byte{}

@@ -3,9 +3,10 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,29 +24,64 @@ type Stored struct {
 // the next cursor is "" at the end. One chat may be listed twice if histories
 // come and go meanwhile.
 func (s *Store) Chats(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
-	at, err := strconv.ParseUint("0"+cursor, 10, 64)
+	node, at := 0, uint64(0)
+	if cursor != "" {
+		if _, err := fmt.Sscanf(cursor, "%d.%d", &node, &at); err != nil || node < 0 {
+			return nil, "", fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
+		}
+	}
+	masters, err := s.masters(ctx)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %q is no cursor of this list", memory.ErrBadName, cursor)
+		return nil, "", fmt.Errorf("listing the chats: %w", unavailable(err))
 	}
 	seen := map[memory.Chat]bool{}
-	for len(chats) < count {
-		var keys []string
-		keys, at, err = s.redis.Scan(ctx, at, "chat_history:*", int64(count)).Result()
-		if err != nil {
-			return nil, "", fmt.Errorf("listing the chats: %w", unavailable(err))
-		}
-		for _, k := range keys {
-			key, ok := memory.ParseKey(k)
-			if ok && !seen[key.Chat()] {
-				seen[key.Chat()] = true
-				chats = append(chats, key.Chat())
+	for ; node < len(masters); node++ {
+		for {
+			if len(chats) >= count {
+				return chats, fmt.Sprintf("%d.%d", node, at), nil
+			}
+			var keys []string
+			keys, at, err = masters[node].Scan(ctx, at, "chat_history:*", int64(count)).Result()
+			if err != nil {
+				return nil, "", fmt.Errorf("listing the chats: %w", unavailable(err))
+			}
+			for _, k := range keys {
+				key, ok := memory.ParseKey(k)
+				if ok && !seen[key.Chat()] {
+					seen[key.Chat()] = true
+					chats = append(chats, key.Chat())
+				}
+			}
+			if at == 0 {
+				break
 			}
 		}
-		if at == 0 {
-			return chats, "", nil
-		}
 	}
-	return chats, strconv.FormatUint(at, 10), nil
+	return chats, "", nil
+}
+
+// masters are the nodes that hold keys, in an order that stays the same.
+func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
+	cluster, ok := s.redis.(*redis.ClusterClient)
+	if !ok {
+		return []redis.Cmdable{s.redis}, nil
+	}
+	var mu sync.Mutex
+	byAddr := map[string]redis.Cmdable{}
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		byAddr[node.Options().Addr] = node
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]redis.Cmdable, 0, len(byAddr))
+	for _, addr := range slices.Sorted(maps.Keys(byAddr)) {
+		nodes = append(nodes, byAddr[addr])
+	}
+	return nodes, nil
 }
 
 // Histories lists the histories of one chat, its own first, then the subagents'
@@ -106,15 +142,24 @@ func (s *Store) measure(ctx context.Context, keys map[memory.Key]bool) ([]Stored
 	return out, nil
 }
 
-// scan calls f for every key that matches.
+// scan calls f for every key that matches, on every node.
 func (s *Store) scan(ctx context.Context, pattern string, f func(key string) error) error {
-	it := s.redis.Scan(ctx, 0, pattern, 1000).Iterator()
-	for it.Next(ctx) {
-		if err := f(it.Val()); err != nil {
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range masters {
+		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			if err := f(it.Val()); err != nil {
+				return err
+			}
+		}
+		if err := it.Err(); err != nil {
 			return err
 		}
 	}
-	return it.Err()
+	return nil
 }
 
 // escape makes a key literal inside a SCAN pattern. Of what keys may hold only

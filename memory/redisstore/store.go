@@ -29,6 +29,9 @@ import (
 // tombstone is how long the turn of an erased history is kept.
 const tombstone = 30 * 24 * time.Hour
 
+// replicaWait is how long an append waits for replicas before it counts as failed.
+const replicaWait = time.Second
+
 // attempts bounds how often one call reacts to a value that changed under it.
 const attempts = 16
 
@@ -37,6 +40,10 @@ type Store struct {
 	redis redis.UniversalClient
 	log   zerolog.Logger
 	now   func() time.Time
+
+	// WaitReplicas makes an append wait until this many replicas have it, for
+	// replicaWait at most; set it before the first call.
+	WaitReplicas int
 
 	// Counts of what went other than expected.
 	Counts Counts
@@ -48,7 +55,8 @@ type Counts struct {
 	Adopted atomic.Int64 // values of foreign writers taken over
 	Damaged atomic.Int64 // values set aside
 	Deleted atomic.Int64 // histories that somebody deleted by hand
-	Lost    atomic.Int64 // histories that Redis lost and a copy brought back
+	Late    atomic.Int64 // messages that came out of the spool after their turn
+	Lost    atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -100,8 +108,8 @@ func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r 
 		if !errors.Is(err, errChanged) {
 			return h, err
 		}
-		have = memory.Empty(have.Key()) // whatever is there now, take all of it
-		if r, err = s.look(ctx, turn, have); err != nil {
+		// Whatever is there now, take all of it.
+		if r, err = s.look(ctx, turn, memory.Empty(have.Key())); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +134,7 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		value := []byte(r.at(2))
 		h, err := memory.ParseHistory(key, value)
 		if err == nil && h.Sum().String() == r.at(1) {
-			return h, nil
+			return s.regain(ctx, turn, have, h)
 		}
 		return s.adopt(ctx, turn, key, value)
 	case "foreign":
@@ -178,12 +186,12 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 		switch r.word() {
 		case "ok":
-			return grown, nil
+			return grown, s.waitReplicas(ctx, key)
 		case "full":
 			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, memory.MaxHistory>>20)
 		case "duplicate":
-			if r.at(1) == grown.Sum().String() {
-				return grown, nil
+			if err := s.waitReplicas(ctx, key); err != nil || r.at(1) == grown.Sum().String() {
+				return grown, err
 			}
 			return s.reload(ctx, mark.Turn, have)
 		case "stale":
@@ -194,6 +202,30 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 	}
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// waitReplicas waits until enough replicas have what was just written to key.
+func (s *Store) waitReplicas(ctx context.Context, key memory.Key) error {
+	if s.WaitReplicas <= 0 {
+		return nil
+	}
+	cmd := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
+	var err error
+	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
+		var master *redis.Client
+		if master, err = cluster.MasterForKey(ctx, key.String()); err == nil {
+			err = master.Process(ctx, cmd)
+		}
+	} else {
+		err = s.redis.Process(ctx, cmd)
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for replicas of %s: %w", key, unavailable(err))
+	}
+	if n := cmd.Val(); n < int64(s.WaitReplicas) {
+		return fmt.Errorf("%w: %d of %d replicas have what was written to %s", memory.ErrUnavailable, n, s.WaitReplicas, key)
+	}
+	return nil
 }
 
 func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
@@ -207,8 +239,8 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 // Erase implements memory.Store. Copies that were set aside as damaged go too.
 func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	for _, key := range keys {
-		if _, err := s.call(ctx, eraseScript, historyKeys(key), turn, int(tombstone.Seconds())); err != nil {
-			return fmt.Errorf("erasing %s: %w", key, err)
+		if err := s.erase(ctx, turn, key, key.Agent() == ""); err != nil {
+			return err
 		}
 		if key.Agent() != "" {
 			chat := metaKey(memory.ChatKey(key.Chat()))
@@ -218,6 +250,30 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 		}
 	}
 	return s.eraseDamaged(ctx, keys)
+}
+
+// EraseChat removes these histories, which should be all of the chat, and what is
+// kept of its runs, its conversation and its open run.
+func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, keys ...memory.Key) error {
+	if err := s.EraseRuns(ctx, chat); err != nil {
+		return err
+	}
+	if err := s.Erase(ctx, turn, keys...); err != nil {
+		return err
+	}
+	return s.erase(ctx, turn, memory.ChatKey(chat), false)
+}
+
+func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool) error {
+	flag := 0
+	if keep {
+		flag = 1
+	}
+	_, err := s.call(ctx, eraseScript, historyKeys(key), turn, int(tombstone.Seconds()), flag)
+	if err != nil {
+		return fmt.Errorf("erasing %s: %w", key, err)
+	}
+	return nil
 }
 
 // Trim rewrites a history to its last messages, beginning with a user message,

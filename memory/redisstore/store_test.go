@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -165,6 +166,55 @@ func TestWhatAbsenceMeans(t *testing.T) {
 	})
 }
 
+// A failover may lose the last writes; who has them cached brings them back.
+func TestLostWrites(t *testing.T) {
+	say := func(w world, h *memory.History, seq int64, text string) *memory.History {
+		m := memory.Message{Role: memory.RoleUser, Content: text, Timestamp: float64(seq)}
+		h, err := w.Append(ctx, h, memory.Mark{Run: "r", Seq: seq, Turn: 5}, m.Encode())
+		require.NoError(t, err)
+		return h
+	}
+	contents := func(h *memory.History) (out []string) {
+		messages, err := h.Messages(0)
+		require.NoError(t, err)
+		for _, m := range messages {
+			out = append(out, m.Content)
+		}
+		return out
+	}
+	for name, test := range map[string]struct {
+		others []string // what was written after the failover, before we came
+		want   []string
+	}{
+		"nobody wrote since":   {nil, []string{"1", "2", "3"}},
+		"somebody wrote since": {[]string{"other"}, []string{"1", "other", "2", "3"}},
+		"somebody wrote more":  {[]string{"a", "b", "c"}, []string{"1", "a", "b", "c", "2", "3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := say(w, memory.Empty(key), 1, "1")
+			before := map[string]string{}
+			for _, k := range []string{"sum", "len", "count", "turn", "applied"} {
+				before[k] = w.redis.HGet(ctx, "{"+key.String()+"}:meta", k).Val()
+			}
+			value := w.redis.Get(ctx, key.String()).Val()
+			h = say(w, say(w, h, 2, "2"), 3, "3")
+			// What a replica that had not heard of the last two would hold.
+			require.NoError(t, w.redis.Set(ctx, key.String(), value, 0).Err())
+			require.NoError(t, w.redis.HSet(ctx, "{"+key.String()+"}:meta", before).Err())
+			for i, text := range test.others {
+				m := memory.Message{Role: memory.RoleUser, Content: text, Timestamp: 10}
+				_, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "s", Seq: int64(i + 1), Turn: 6}, m.Encode())
+				require.NoError(t, err)
+			}
+			require.Equal(t, test.want, contents(w.load(t, 7, h)))
+			require.Equal(t, test.want, contents(w.load(t, 7, memory.Empty(key))))
+			require.Equal(t, test.want, contents(w.load(t, 8, h)), "once")
+			require.EqualValues(t, 1, w.Counts.Lost.Load())
+		})
+	}
+}
+
 func TestStoredFormat(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "ABC", Seq: 2, Turn: 1763711157250}, message("1"))
@@ -214,7 +264,7 @@ func TestTrim(t *testing.T) {
 	h := memory.Empty(key)
 	var err error
 	for i := range 13 {
-		m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: "x"}
+		m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: fmt.Sprint(i), Timestamp: float64(i + 1)}
 		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, m.Encode())
 		require.NoError(t, err)
 		if i == 11 {

@@ -58,15 +58,22 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
 	turn := Turn{Number: number, Conversation: r.at(2)}
-	if open := new(OpenRun); json.Unmarshal([]byte(r.at(3)), open) == nil {
-		turn.Open = open
-	}
+	turn.Open = readOpenRun([]byte(r.at(3)))
 	for _, name := range r[4:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
 		}
 	}
 	return turn, nil
+}
+
+// readOpenRun is nil for what is no record of ours.
+func readOpenRun(record []byte) *OpenRun {
+	var open OpenRun
+	if json.Unmarshal(record, &open) != nil || open.Run == "" {
+		return nil
+	}
+	return &open
 }
 
 func turnKeys(chat memory.Chat) []string {

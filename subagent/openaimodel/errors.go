@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	openai "github.com/sashabaranov/go-openai"
@@ -114,4 +115,13 @@ func retryAfter(h http.Header) time.Duration {
 		return 0
 	}
 	return time.Duration(seconds * float64(time.Second))
+}
+
+// Describe gives the error in the words of a run's error event.
+func (e *Error) Describe() (code, message string, retryable bool) {
+	message = e.Message
+	if message == "" {
+		message = "the model did not answer"
+	}
+	return e.Code, strings.ToUpper(message[:1]) + strings.TrimRight(message[1:], ".") + ".", e.Retryable()
 }

@@ -14,6 +14,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
+	"mneme/memory/spool"
 	"mneme/proxy"
 	"mneme/subagent"
 	"mneme/subagent/loop"
@@ -186,7 +187,12 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 			return err
 		}
 	}
-	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), runs, log)
+	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, log)
+	if err != nil {
+		return fmt.Errorf("%w; check data_dir", err)
+	}
+	a.push("spool", appends.Close)
+	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, log)
 	a.push("webmemory", func() error { server.Close(); return nil })
 	a.serve("webmemory", l, server.Handler(), func(ctx context.Context) error { server.Drain(ctx); return nil })
 	a.addrs.Webmemory = l.Addr().String()

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	URL   string // Redis to use; empty: start a redis-server for the run
 	Force bool   // use URL even if its database holds keys
-	Runs  int    // interleaved repetitions, 9
+	Runs  int    // interleaved repetitions, 21
 	Sizes []int  // stored messages, ascending; 10, 100, 1,000 and 10,000
 
 	Writers int // concurrent writers on one chat, over two processes; 8
@@ -35,7 +35,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Runs == 0 {
-		o.Runs = 9
+		o.Runs = 21
 	}
 	if len(o.Sizes) == 0 {
 		o.Sizes = []int{10, 100, 1_000, 10_000}
@@ -82,14 +82,17 @@ func measure(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	name := "mneme-bench-" + strings.ToLower(rand.Text())
-	if !own { // a server of our own goes as a whole
+	name := "bench-" + strings.ToLower(rand.Text()[:10]) // about as long as a chat's id
+	if !own {                                            // a server of our own goes as a whole
 		defer func() { err = errors.Join(err, sweep(ctx, client, name)) }()
 	}
 
 	report = &Report{
 		Redis: version, OwnServer: own, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		CPUs: runtime.GOMAXPROCS(0), Runs: o.Runs, Date: time.Now().UTC().Truncate(time.Second),
+	}
+	for _, m := range exchange() {
+		report.Appended += len(m.Encode())
 	}
 	if report.Costs, err = costs(ctx, client, name, o); err != nil {
 		return nil, err

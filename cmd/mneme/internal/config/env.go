@@ -57,7 +57,7 @@ func isServiceLink(name, value string) bool {
 // setVar sets the key that the variable name stands for; said is what the user
 // calls the variable.
 func (c *Config) setVar(said, name, value string) error {
-	for _, k := range keys(reflect.TypeFor[Config](), "") {
+	for _, k := range allKeys() {
 		if k.env() == name {
 			c.origin.vars[k.path] = said
 			return parseVar(c, envRoot, said, name, value)

@@ -16,8 +16,8 @@ type key struct {
 	kind reflect.Type
 }
 
-// env is the variable that sets the key: the path in upper case, dots, dashes
-// and brackets as underscores.
+// env is the variable that sets the key: MNEME_ and the path in upper case, dots
+// and dashes as underscores.
 func (k key) env() string { return envName(k.path) }
 
 func envName(path string) string {

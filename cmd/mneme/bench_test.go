@@ -1,0 +1,28 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBenchRefusesInOneSentence(t *testing.T) {
+	for line, want := range map[string]result{
+		"bench memory --runs 0":     {1, "", "mneme: --runs must be 1 or more\n"},
+		"bench memory --redis nope": {1, "", "mneme: --redis is no Redis URL; give one such as redis://127.0.0.1:6379/9\n"},
+		"bench nothing":             {2, "", "mneme: unexpected argument nothing; see mneme --help\n"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			require.Equal(t, want, mneme(t, "", strings.Fields(line)...))
+		})
+	}
+}
+
+func TestBenchHelpHidesTheWriters(t *testing.T) {
+	r := mneme(t, "", "bench", "--help")
+	require.Zero(t, r.code)
+	require.Contains(t, r.stdout, "bench memory")
+	require.NotContains(t, r.stdout, "writers")
+	require.Contains(t, mneme(t, "", "bench", "memory", "--help").stdout, "--redis=URL")
+}

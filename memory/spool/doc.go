@@ -1,0 +1,30 @@
+// Package spool keeps appends that Redis could not take, on disk, until they are drained into it. An append is in the
+// spool for good when Add returns: it may be acknowledged then, and survives a killed process and a power loss.
+//
+// # Folders
+//
+//	<dir>/<host>-<pid>-<random>/        one process's appends, a memory/journal
+//	<dir>/<host>-<pid>-<random>.gone/   one being deleted, never read
+//
+// A process writes new appends only into a folder that it made itself and holds the lock of. A folder whose lock is free
+// belonged to a process that died: the next Open takes the lock, and with it the appends, where they lie. Nothing is
+// copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. A folder that is not the
+// one written to is deleted when its last append was drained: renamed first, under its lock, so that it is whole or gone.
+//
+// # Records
+//
+// A record of the journal is one line of JSON, and for an append the message's bytes behind it, unaltered:
+//
+//	{"v":1,"at":1760000000000000,"key":"subagent:analytic:12345","run":"…","seq":7,"turn":1760000000000}
+//	{"role":"user",…}
+//
+//	{"v":1,"done":[1760000000000000]}
+//
+// at is the time of the append in Unix µs, made to grow strictly within a process; done names appends of the same folder
+// that need no further try. v is 1; a folder with another version is left as it is.
+//
+// # Order
+//
+// The appends of a history are ordered by turn and then by at, across folders. So what a paused process adds late for a
+// turn that is over stands with its own turn, not between the messages of a newer one.
+package spool

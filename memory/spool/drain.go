@@ -1,0 +1,211 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"mneme/memory"
+	"mneme/memory/journal"
+)
+
+// Apply takes entries out of the spool: all waiting ones of one run in one history, in order, so that they can be
+// appended as one block. It returns how many from the front need no further try: appended, found to be duplicates, or
+// refused for good, say because the history was erased. If these are not all it must return an error.
+type Apply func(ctx context.Context, entries []Entry) (done int, err error)
+
+// Drain hands the entries of one history to apply, run by run, and removes what it took, until none is left, also of
+// those added meanwhile. It stops at the first error of apply, returns it wrapped, and keeps the rest. It waits for
+// another drain of the same history; an Add never waits for a drain.
+//
+// Should the process die between apply and the removal, the entries are handed out again: apply must be idempotent by
+// (run, seq). When Drain returns, the removal is synced.
+func (s *Spool) Drain(ctx context.Context, key memory.Key, apply Apply) error {
+	release, err := s.claim(ctx, key)
+	if err == nil {
+		defer release()
+		err = s.drain(ctx, key, apply)
+		s.syncRemovals()
+	}
+	if err != nil {
+		return fmt.Errorf("drain the spool for %s: %w", key, err)
+	}
+	return nil
+}
+
+// claim waits until nobody else drains key.
+func (s *Spool) claim(ctx context.Context, key memory.Key) (release func(), err error) {
+	mine := make(chan struct{})
+	for {
+		s.mu.Lock()
+		other, taken := s.draining[key]
+		if !taken {
+			s.draining[key] = mine
+		}
+		s.mu.Unlock()
+		if !taken {
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.draining, key)
+				close(mine)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Spool) drain(ctx context.Context, key memory.Key, apply Apply) error {
+	for {
+		waiting, err := s.firstRun(key)
+		if err != nil || len(waiting) == 0 {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		entries := make([]Entry, len(waiting))
+		for i, p := range waiting {
+			entries[i] = p.Entry
+		}
+		done, err := apply(ctx, entries)
+		if done < 0 || done > len(waiting) || err == nil && done < len(waiting) {
+			err = errors.Join(err, fmt.Errorf("%d of %d appends were taken, without a reason", done, len(waiting)))
+		}
+		s.settle(waiting[:min(max(done, 0), len(waiting))])
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// firstRun is a copy of the entries in front that are of one run.
+func (s *Spool) firstRun(key memory.Key) ([]*pending, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, journal.ErrClosed
+	}
+	list := s.histories[key]
+	n := slices.IndexFunc(list, func(p *pending) bool { return p.Mark.Run != list[0].Mark.Run })
+	if n < 0 {
+		n = len(list)
+	}
+	return slices.Clone(list[:n]), nil
+}
+
+// settle removes entries that need no further try. A file that cannot be told is no error: its entries are handed out
+// once more after a restart, unless the folder is empty and deleted before.
+func (s *Spool) settle(entries []*pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	done := map[*segment][]int64{}
+	for _, p := range entries {
+		if p.segment.live[p.at] == p { // else forgotten meanwhile
+			done[p.segment] = append(done[p.segment], p.at)
+		}
+	}
+	s.drop(entries)
+	for g, at := range done {
+		if !g.failed {
+			s.note(g, g.journal.Append(encodeDone(at)))
+		}
+	}
+}
+
+// syncRemovals makes what settle wrote durable and gives back the room. A removal that a power loss undid could come
+// back when Redis has forgotten the run, and be appended twice.
+func (s *Spool) syncRemovals() {
+	s.mu.Lock()
+	segments := slices.Clone(s.segments)
+	s.mu.Unlock()
+	for _, g := range segments {
+		err := g.journal.Sync() // without mu, so that nobody waits for it
+		s.mu.Lock()
+		if !g.failed {
+			s.note(g, err)
+		}
+		s.tidy(g)
+		s.mu.Unlock()
+	}
+}
+
+// note deals with an error that no caller is there for. A closed journal is no news: its folder was empty, or the spool
+// is closed.
+func (s *Spool) note(g *segment, err error) {
+	if err == nil || errors.Is(err, journal.ErrClosed) {
+		return
+	}
+	s.failed(g, err)
+	s.log.Warn().Err(err).Str("folder", g.dir).Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
+}
+
+// tidy deletes a folder that is no longer needed and compacts one that is mostly garbage.
+func (s *Spool) tidy(g *segment) {
+	if s.closed || !slices.Contains(s.segments, g) {
+		return
+	}
+	switch {
+	case g != s.active && len(g.live) == 0:
+		s.note(g, s.remove(g))
+	case g.wasteful() && !g.failed:
+		s.note(g, g.rewrite(g.sorted(nil)))
+	}
+}
+
+func (s *Spool) remove(g *segment) error {
+	if err := g.remove(); err != nil {
+		return err
+	}
+	s.segments = slices.DeleteFunc(s.segments, func(other *segment) bool { return other == g })
+	return nil
+}
+
+// Forget erases histories: when it returns nil, no file of this spool has text of theirs, also not of entries that were
+// drained before. Entries that a drain has handed out already are the store's to refuse, by the turn that the erasure
+// has raised. After an error nothing is lost; it may be called again.
+func (s *Spool) Forget(keys ...memory.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("erase from the spool: %w", journal.ErrClosed)
+	}
+	var failed error
+	for _, g := range slices.Clone(s.segments) {
+		if g.has(keys) {
+			failed = errors.Join(failed, s.forget(g, keys))
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("erase from the spool: %w", failed)
+	}
+	return nil
+}
+
+func (s *Spool) forget(g *segment, keys []memory.Key) error {
+	keep := g.sorted(keys)
+	var err error
+	if len(keep) == 0 && g != s.active {
+		err = s.remove(g)
+	} else {
+		err = g.rewrite(keep)
+	}
+	if err != nil {
+		s.failed(g, err)
+		return err
+	}
+	for _, p := range g.sorted(nil) {
+		if slices.Contains(keys, p.Key) {
+			s.drop([]*pending{p})
+		}
+	}
+	return nil
+}

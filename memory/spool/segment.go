@@ -1,0 +1,184 @@
+package spool
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"mneme/memory"
+	"mneme/memory/journal"
+)
+
+const gone = ".gone"
+
+// compactFrom is how many bytes of a folder may be garbage before it is compacted for that.
+const compactFrom = 1 << 20
+
+var (
+	folderName = regexp.MustCompile(`^.+-[0-9]+-[a-z2-7]{12}$`)
+	notHost    = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+)
+
+// segment is one folder whose lock this process holds. Guarded by Spool.mu, except that the journal syncs by itself.
+type segment struct {
+	dir     string
+	journal *journal.Journal
+	live    map[int64]*pending      // by at
+	bytes   int64                   // of the live records
+	held    map[memory.Key]struct{} // every history that the file has text of, live or not
+	failed  bool                    // the journal takes no more records
+}
+
+func newFolderName() string {
+	host, err := os.Hostname()
+	if host = notHost.ReplaceAllString(host, "_"); err != nil || host == "" {
+		host = "host"
+	}
+	host = host[:min(len(host), 64)]
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:12]))
+}
+
+// createSegment makes a folder of this process's own under dir. It survives a power loss when this returns.
+func createSegment(dir string) (*segment, error) {
+	g := newSegment(filepath.Join(dir, newFolderName()))
+	var err error
+	if g.journal, _, err = journal.Open(g.dir, journal.Options{}, g.replay); err == nil {
+		if err = syncDir(dir); err == nil {
+			return g, nil
+		}
+		_ = g.journal.Close()
+	}
+	_ = os.RemoveAll(g.dir) // nothing was written to it
+	return nil, err
+}
+
+// adoptSegment takes over the folder of a dead process; an *journal.InUseError says that its process lives.
+func adoptSegment(dir string) (*segment, error) {
+	g := newSegment(dir)
+	var err error
+	g.journal, _, err = journal.Open(dir, journal.Options{}, g.replay)
+	return g, err
+}
+
+func newSegment(dir string) *segment {
+	return &segment{dir: dir, live: map[int64]*pending{}, held: map[memory.Key]struct{}{}}
+}
+
+func (g *segment) replay(record []byte) error {
+	at, e, done, err := decode(record)
+	if err != nil {
+		return err
+	}
+	for _, at := range done {
+		if p := g.live[at]; p != nil {
+			g.drop(p)
+		}
+	}
+	if len(done) == 0 {
+		g.put(&pending{Entry: e, at: at, size: int64(len(record)), segment: g})
+	}
+	return nil
+}
+
+func (g *segment) put(p *pending) {
+	g.live[p.at] = p
+	g.bytes += p.size
+	g.held[p.Key] = struct{}{}
+}
+
+func (g *segment) drop(p *pending) {
+	delete(g.live, p.at)
+	g.bytes -= p.size
+}
+
+// has reports whether the file has text of one of the histories, also text that is only waiting for compaction.
+func (g *segment) has(keys []memory.Key) bool {
+	for _, k := range keys {
+		if _, ok := g.held[k]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *segment) wasteful() bool {
+	if len(g.live) == 0 {
+		return len(g.held) > 0
+	}
+	return g.journal.Size() > 2*g.bytes+compactFrom
+}
+
+// sorted are the live entries in the order they were added, without those of some histories.
+func (g *segment) sorted(without []memory.Key) []*pending {
+	var list []*pending
+	for _, p := range g.live {
+		if !slices.Contains(without, p.Key) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pending) int { return cmp.Compare(a.at, b.at) })
+	return list
+}
+
+// rewrite leaves nothing in the file but the appends in keep, which are live ones.
+func (g *segment) rewrite(keep []*pending) error {
+	err := g.journal.Rewrite(func(emit func([]byte) error) error {
+		for _, p := range keep {
+			if err := emit(encodeEntry(p.at, p.Entry)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	clear(g.held)
+	for _, p := range keep {
+		g.held[p.Key] = struct{}{}
+	}
+	return nil
+}
+
+// remove deletes the folder for good. The lock is let go last, so that nobody adopts what is half deleted. It may be
+// called again after an error.
+func (g *segment) remove() error {
+	if err := os.Rename(g.dir, g.dir+gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err := errors.Join(os.RemoveAll(g.dir+gone), syncDir(filepath.Dir(g.dir)))
+	if err == nil {
+		_ = g.journal.Close() // of a file without a name
+	}
+	return err
+}
+
+// syncDir makes the entries of a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// pending is an entry that was neither drained nor forgotten.
+type pending struct {
+	Entry
+	at      int64
+	size    int64 // of its record, in bytes
+	segment *segment
+}
+
+// before is the order in which the appends of one history are drained, and histories among each other.
+func before(a, b *pending) int {
+	return cmp.Or(cmp.Compare(a.Mark.Turn, b.Mark.Turn), cmp.Compare(a.at, b.at),
+		cmp.Compare(a.segment.dir, b.segment.dir))
+}
