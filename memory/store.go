@@ -20,7 +20,7 @@ var (
 const (
 	MaxMessage    = 1 << 20   // the content of one message
 	MaxToolResult = 256 << 10 // the content of one tool result; longer ones are cut
-	MaxHistory    = 64 << 20  // the whole stored array
+	MaxHistory    = 64 << 20  // the whole stored array; above it no new exchange begins
 )
 
 // Mark says where a message comes from: event Seq of Run, written by the holder

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -88,11 +89,21 @@ type world struct {
 	logs  string
 
 	spools string
+
+	shutdown map[string]func() // ends the process at a URL as SIGTERM does
 }
+
+func listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 
 func newWorld(t *testing.T, a agent, change ...func(*webmemory.Config)) *world {
 	t.Helper()
-	w := &world{t: t, redis: redistest.Start(t), logs: t.TempDir(), spools: t.TempDir()}
+	return newWorldOver(t, a, nil, change...)
+}
+
+// newWorldOver is newWorld over a redis-server with arguments.
+func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*webmemory.Config)) *world {
+	t.Helper()
+	w := &world{t: t, redis: redistest.Start(t, redisArgs...), shutdown: map[string]func(){}, logs: t.TempDir(), spools: t.TempDir()}
 	w.look = w.redis.Client()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second}, a, infos, logger())
@@ -120,20 +131,27 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	}
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
-	store := redisstore.New(w.redis.Client(), logger())
+	client := redis.NewClient(&redis.Options{
+		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
+	})
+	store := redisstore.New(client, zerolog.Nop())
 	appends, err := spool.Open(w.spools, spool.Options{}, logger())
 	require.NoError(w.t, err)
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())
-	w.t.Cleanup(func() {
+	w.shutdown[door.URL] = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		server.Drain(ctx)
 		server.Close()
+	}
+	w.t.Cleanup(func() {
+		w.shutdown[door.URL]()
 		door.CloseClientConnections()
 		door.Close()
 		runs.Close()
 		require.NoError(w.t, appends.Close())
+		_ = client.Close()
 	})
 	return door.URL
 }

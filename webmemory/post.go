@@ -293,7 +293,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 		return api.RunAccepted{}, found, err
 	}
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
-	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, leaseTTL, note)
+	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	if err == nil {
 		accepted, err = s.ask(ctx, r, p, t)
 	}
@@ -303,7 +303,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
 	}
 	note.Events = accepted.Events
-	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, leaseTTL, note); err != nil {
+	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")
 	}
@@ -331,10 +331,12 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 
 // ask posts the run with what the memory holds.
 func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, error) {
-	chat := t.history(memory.ChatKey(r.chat))
-	if chat.Size()+len(p.Message) > memory.MaxHistory {
-		return api.RunAccepted{}, fmt.Errorf("%w: delete a part of it", memory.ErrFull)
+	for key, h := range t.histories {
+		if h.Size()+memory.MaxMessage > memory.MaxHistory {
+			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
+		}
 	}
+	chat := t.history(memory.ChatKey(r.chat))
 	s.sessions.write(r.chat, "request: %s", p.Message)
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,

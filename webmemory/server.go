@@ -32,6 +32,7 @@ type Config struct {
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
 	MaxChats              int            // chats with work in hand at one time; 10,000
+	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
 	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
@@ -42,6 +43,7 @@ func (c Config) withDefaults() Config {
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
+	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)

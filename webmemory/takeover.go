@@ -13,20 +13,18 @@ import (
 // This file is about runs of other processes: those that died, whose runs are
 // brought to their end here, and those that live, whose runs are read here.
 
-// lookAfterEvery is how often a process looks for work that others left.
-const lookAfterEvery = 5 * time.Second
-
 // mirrorEvery is how often the log of another process's run is read.
 const mirrorEvery = 150 * time.Millisecond
 
-// lookAfter finishes runs whose holders died and drains the spool, also of chats
-// that nobody writes to again.
+// lookAfter looks, three times in the life of a lease, for what others left: it
+// finishes runs whose holders died and drains the spool, also of chats that
+// nobody writes to again.
 func (s *Server) lookAfter() {
 	for {
 		select {
 		case <-s.life.Done():
 			return
-		case <-time.After(jitter(lookAfterEvery)):
+		case <-time.After(jitter(s.cfg.Lease / 3)):
 		}
 		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 		chats, err := s.store.Abandoned(ctx)
@@ -136,7 +134,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 	close(r.posted)
 	s.workers.Go(func() {
 		defer r.end()
-		for r.log.Done() == false {
+		for !r.log.Done() {
 			logged, err := s.store.Events(ctx, chat, id, r.log.Last(), batch)
 			for _, l := range logged {
 				var e event.Event

@@ -17,15 +17,6 @@ import (
 	"mneme/memory/spool"
 )
 
-// How a lease is held: taken for leaseTTL, renewed every renewEvery, given up
-// by its holder when it could not be renewed for holdFor. holdFor is less than
-// leaseTTL, so that a holder stops before another may begin.
-const (
-	leaseTTL   = 15 * time.Second
-	renewEvery = 5 * time.Second
-	holdFor    = 10 * time.Second
-)
-
 // storeTimeout bounds one command to the store.
 const storeTimeout = 5 * time.Second
 
@@ -39,6 +30,7 @@ type turn struct {
 	redisstore.Turn
 	chat  memory.Chat
 	token string
+	ttl   time.Duration // of the lease
 	store *redisstore.Store
 	cache *cache.Cache
 	spool *spool.Spool
@@ -46,7 +38,7 @@ type turn struct {
 	ctx      context.Context // ends when the turn is lost or given back
 	cancel   context.CancelCauseFunc
 	keeper   sync.WaitGroup // the goroutine that renews
-	detached atomic.Bool    // the lease could not be renewed for holdFor: write to the spool only
+	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
 
 	run       string                         // whose events are appended
 	histories map[memory.Key]*memory.History // pinned
@@ -61,11 +53,11 @@ func (s *Server) takeTurn(ctx context.Context, chat memory.Chat) (*turn, error) 
 // takeTurnAt is takeTurn that waits for another holder until patient ends.
 func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*turn, error) {
 	t := &turn{
-		chat: chat, token: rand.Text(), store: s.store, cache: s.cache, spool: s.spool,
+		chat: chat, token: rand.Text(), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{},
 	}
 	for {
-		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), leaseTTL)
+		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
 		var held *redisstore.HeldError
 		if err == nil {
 			t.Turn = taken
@@ -123,12 +115,13 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	return nil
 }
 
-// keep renews the lease until the turn ends. While Redis is away nobody else can
-// take the turn, so the run goes on, but nothing is written to Redis any more:
-// whoever comes first when it is back must find a free field.
+// keep renews the lease until the turn ends, three times in its life. Two thirds
+// of it without an answer, and nothing is written to Redis any more: the holder
+// stops before another may begin. The run goes on into the spool, since without
+// Redis nobody else can take the turn either.
 func (t *turn) keep() {
 	renewed := time.Now()
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(t.ttl / 3)
 	defer tick.Stop()
 	for {
 		select {
@@ -137,8 +130,8 @@ func (t *turn) keep() {
 		case <-tick.C:
 		}
 		asked := time.Now()
-		ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
-		held, err := t.store.Renew(ctx, t.chat, t.token, leaseTTL)
+		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
+		held, err := t.store.Renew(ctx, t.chat, t.token, t.ttl)
 		cancel()
 		switch {
 		case err == nil && held && !t.detached.Load():
@@ -146,7 +139,7 @@ func (t *turn) keep() {
 		case err == nil && !t.detached.Load():
 			t.cancel(errTurnLost)
 			return
-		case time.Since(renewed) >= holdFor:
+		case time.Since(renewed) >= t.ttl*2/3:
 			t.detached.Store(true)
 			return
 		}

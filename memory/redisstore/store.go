@@ -32,6 +32,11 @@ const tombstone = 30 * 24 * time.Hour
 // replicaWait is how long an append waits for replicas before it counts as failed.
 const replicaWait = time.Second
 
+// hardLimit refuses an append, in bytes. It is above memory.MaxHistory, at which no
+// new exchange begins, by more than one exchange can hold: what a run that has
+// begun acknowledges must find room.
+const hardLimit = 2 * memory.MaxHistory
+
 // attempts bounds how often one call reacts to a value that changed under it.
 const attempts = 16
 
@@ -180,7 +185,7 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		grown := have.With(message)
 		r, err := s.call(ctx, appendScript, historyKeys(key),
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(),
-			message, grown.Sum().String(), memory.MaxHistory, memory.Sum{}.String())
+			message, grown.Sum().String(), hardLimit, memory.Sum{}.String())
 		if err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
@@ -188,7 +193,7 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		case "ok":
 			return grown, s.waitReplicas(ctx, key)
 		case "full":
-			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, memory.MaxHistory>>20)
+			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
 		case "duplicate":
 			if err := s.waitReplicas(ctx, key); err != nil || r.at(1) == grown.Sum().String() {
 				return grown, err

@@ -95,7 +95,7 @@ func write(ctx context.Context, client *redis.Client, chat memory.Chat, way stri
 		failed = errors.Join(failed, p.release())
 	}
 	for _, p := range started {
-		failed = errors.Join(failed, p.wait(&row))
+		failed = errors.Join(failed, p.outcome(&row))
 	}
 	row.Milliseconds = float64(time.Since(began).Microseconds()) / 1e3
 	stop()
@@ -104,10 +104,10 @@ func write(ctx context.Context, client *redis.Client, chat memory.Chat, way stri
 		return row, err
 	}
 	value, err := client.Get(ctx, memory.ChatKey(chat).String()).Bytes()
-	if err != nil {
-		return row, err
+	if err == nil {
+		err = row.count(value)
 	}
-	return row, row.count(value)
+	return row, err
 }
 
 // share is how many of the writers a process gets.
@@ -199,18 +199,15 @@ func start(ctx context.Context, command func(context.Context) *exec.Cmd, j job) 
 // release lets the writers begin.
 func (p *process) release() error { return p.in.Encode(true) }
 
-// wait takes the outcome and the end of the process.
-func (p *process) wait(row *Contention) error {
+// outcome waits until the writers are through.
+func (p *process) outcome(row *Contention) error {
 	var o outcome
 	if err := p.out.Decode(&o); err != nil {
 		return p.fail(err)
 	}
 	row.Stale += o.Stale
 	row.Retried += o.Retried
-	if err := p.close(); err != nil {
-		return err
-	}
-	return p.cmd.Wait()
+	return nil
 }
 
 // fail ends the process and says what it said.

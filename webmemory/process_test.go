@@ -1,0 +1,419 @@
+package webmemory_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/spool"
+	"mneme/webmemory"
+)
+
+// shortLease makes the time after which a dead holder is replaced bearable.
+const shortLease = 1500 * time.Millisecond
+
+func lease(c *webmemory.Config) { c.Lease = shortLease }
+
+// childKey holds a child's settings; a test binary that finds it is a webmemory.
+const childKey = "MNEME_TEST_CHILD"
+
+type childSettings struct {
+	Redis, Apiserver, Spool, Listen string
+}
+
+func TestMain(m *testing.M) {
+	if settings := os.Getenv(childKey); settings != "" {
+		beWebmemory(settings)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beWebmemory is a whole process with one webmemory; it says its address and
+// serves until it is killed.
+func beWebmemory(settings string) {
+	var c childSettings
+	must(json.Unmarshal([]byte(settings), &c))
+	runs, err := api.NewClient(c.Apiserver, nil)
+	must(err)
+	store := redisstore.New(redis.NewClient(&redis.Options{
+		Addr: c.Redis, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
+	}), zerolog.Nop())
+	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
+	must(err)
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease}
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
+	l, err := listen(c.Listen)
+	must(err)
+	fmt.Println(l.Addr())
+	must(http.Serve(l, server.Handler()))
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// child starts one more webmemory as a process of its own.
+func (w *world) child() (url string, process *exec.Cmd) {
+	w.t.Helper()
+	settings, err := json.Marshal(childSettings{Redis: w.redis.Addr, Apiserver: w.api.URL, Spool: w.spools, Listen: "127.0.0.1:0"})
+	require.NoError(w.t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childKey+"="+string(settings))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, cmd.Start())
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(w.t, err)
+	return "http://" + strings.TrimSpace(addr), cmd
+}
+
+// on does something with another process as the one that is asked.
+func (w *world) on(url string, f func()) {
+	before := w.url
+	w.url = url
+	defer func() { w.url = before }()
+	f()
+}
+
+// script is an agent whose events come one at a time, each when it is let.
+type script struct {
+	mu    sync.Mutex
+	gates map[memory.Chat]chan struct{} // one token per event
+}
+
+func newScript() *script { return &script{gates: map[memory.Chat]chan struct{}{}} }
+
+func (s *script) gate(chat memory.Chat) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gates[chat] == nil {
+		s.gates[chat] = make(chan struct{}, 100)
+	}
+	return s.gates[chat]
+}
+
+// let allows n more events of a chat's runs.
+func (s *script) let(chat memory.Chat, n int) {
+	for range n {
+		s.gate(chat) <- struct{}{}
+	}
+}
+
+// scriptEvents is how many events a scripted run has.
+const scriptEvents = 9
+
+func (s *script) agent(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+	of := event.Head{Subagent: "analytic", CallID: r.RunID + "-1"}
+	call := memory.ToolCall{ID: "t1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}}
+	events := []struct {
+		head event.Head
+		p    event.Payload
+	}{
+		{event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message}},
+		{of, &event.Delegation{Task: "task of " + r.Message, Calls: event.Serial}},
+		{of, &event.AssistantWithTools{Content: "", ToolCalls: []memory.ToolCall{call}}},
+		{of, &event.ToolProgress{Tool: "calculator", Status: "running"}},
+		{of, &event.ToolResult{ToolCallID: "t1", Name: "calculator", Content: "42"}},
+		{of, &event.Completion{Response: "it is 42", Status: event.Completed}},
+		{event.Head{}, &event.AssistantDelta{Text: "42"}},
+		{event.Head{}, &event.Assistant{Content: "answer to " + r.Message}},
+		{event.Head{}, &event.RunFinished{Outcome: event.Completed}},
+	}
+	for _, e := range events {
+		select {
+		case <-s.gate(r.Chat):
+			emit(e.head, e.p)
+		case <-ctx.Done():
+			emit(event.Head{}, &event.RunFinished{Outcome: event.Stopped})
+			return
+		}
+	}
+}
+
+// whole is what a scripted run leaves in both histories.
+func whole(message string) (chat, analytic []string) {
+	return []string{"user: " + message, "assistant: answer to " + message},
+		[]string{"user: task of " + message, "assistant: ", "tool: 42", "assistant: it is 42"}
+}
+
+// One process is killed while chats stand at every boundary between two events;
+// another one brings every run to its end, also of chats that nobody writes to
+// again.
+func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	other, process := w.child()
+	streams := map[int]*transcript{}
+	for n := range scriptEvents {
+		chat := fmt.Sprintf("at%d", n)
+		s.let(memory.Chat(chat), max(n, 1))
+		w.on(other, func() {
+			tr := w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
+			for range n {
+				_, _, ok := tr.next()
+				require.True(t, ok)
+			}
+			streams[n] = tr
+		})
+	}
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	chatWant, analyticWant := whole("hi")
+	for n, tr := range streams {
+		chat := fmt.Sprintf("at%d", n)
+		s.let(memory.Chat(chat), scriptEvents-max(n, 1))
+		// The client comes back to the process that is left and gets exactly what it misses.
+		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", or(tr.id, "0"))
+		require.Len(t, again.roles(), scriptEvents-n, "after %d events", n)
+		eventually(t, "the run is over", func() bool {
+			return w.look.ZScore(context.Background(), "turns:open", chat).Err() == redis.Nil
+		})
+		require.Equal(t, chatWant, w.stored("chat_history:"+chat))
+		require.Equal(t, analyticWant, w.stored("subagent:analytic:"+chat))
+		// A repeated post finds its run, in a process that never had it.
+		repeated := w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
+		require.Equal(t, 200, repeated.status, string(repeated.body))
+		require.Contains(t, string(repeated.body), "answer to hi")
+		require.Equal(t, chatWant, w.stored("chat_history:"+chat))
+	}
+	require.Contains(t, string(w.do("GET", "/metrics", nil).body), fmt.Sprintf("mneme_takeovers_total %d", scriptEvents))
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// A process that was stopped past its lease and goes on must not write into any
+// history of the chat, also not into one that the new turn has not touched.
+func TestAPausedProcessWritesNothing(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	other, process := w.child()
+	s.let("1", 1)
+	var paused *transcript
+	w.on(other, func() {
+		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
+		paused.until("run_started")
+	})
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	s.let("1", scriptEvents-1)
+	eventually(t, "the run is finished by the other process", func() bool { return len(w.stored("chat_history:1")) == 2 })
+	s.let("1", scriptEvents)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"again"}).status)
+	chat, analytic := w.stored("chat_history:1"), w.stored("subagent:analytic:1")
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	last := ""
+	for role, _, ok := paused.next(); ok; role, _, ok = paused.next() {
+		last = role
+		require.NotEqual(t, "run_finished", role)
+	}
+	require.Equal(t, "error", last, "the client is told to look elsewhere")
+	require.Empty(t, paused.id, "by a frame that is no event of the run")
+	require.Equal(t, chat, w.stored("chat_history:1"))
+	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+	wantChat, wantAnalytic := whole("hi")
+	moreChat, moreAnalytic := whole("again")
+	require.Equal(t, append(wantChat, moreChat...), chat)
+	require.Equal(t, append(wantAnalytic, moreAnalytic...), analytic)
+}
+
+// Erasure while a paused process has a run: nothing of it comes back.
+func TestErasureBeatsAPausedProcess(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	other, process := w.child()
+	s.let("1", 2)
+	var paused *transcript
+	w.on(other, func() {
+		paused = w.open("POST", "/v1/chats/1/messages", message{"secret"})
+		paused.until("subagent_delegation")
+	})
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	got := w.do("DELETE", "/v1/chats/1", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	s.let("1", scriptEvents)
+	paused.roles()
+	require.Nil(t, w.stored("chat_history:1"))
+	require.Nil(t, w.stored("subagent:analytic:1"))
+	for _, key := range w.look.Keys(context.Background(), "*").Val() {
+		require.NotContains(t, w.look.Dump(context.Background(), key).Val(), "secret", key)
+	}
+}
+
+// Both the apiserver and the holder die: the run is closed with what was stored.
+func TestBothDie(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	other, process := w.child()
+	s.let("1", 5)
+	var run string
+	w.on(other, func() {
+		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+		tr.until("subagent_tool_result")
+		run = tr.resp.Header.Get("Mneme-Run-Id")
+	})
+	w.api.Config.Handler = http.NotFoundHandler()
+	w.api.CloseClientConnections()
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "5")
+	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
+	require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
+	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+}
+
+// While Redis is away a run goes on; what it acknowledged is in Redis afterwards,
+// in its order.
+func TestRedisAwayDuringARun(t *testing.T) {
+	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": shortLease + shortLease/2} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript()
+			w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
+			s.let("1", 2)
+			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+			tr.until("subagent_delegation")
+			w.redis.Kill()
+			s.let("1", 4)
+			tr.until("subagent_completion")
+			refused := w.do("POST", "/v1/chats/2/messages", message{"hi"})
+			require.Equal(t, 503, refused.status)
+			stale := w.do("GET", "/v1/chats/1/history", nil)
+			require.Equal(t, 200, stale.status)
+			require.Contains(t, string(stale.body), `"stale":true`)
+			<-time.After(away)
+			require.NoError(t, w.redis.Run())
+			s.let("1", scriptEvents)
+			require.Equal(t, []string{"assistant_delta", "assistant", "run_finished"}, tr.roles())
+			chat, analytic := whole("hi")
+			eventually(t, "everything is in Redis", func() bool {
+				return len(w.stored("chat_history:1")) == len(chat) && len(w.stored("subagent:analytic:1")) == len(analytic)
+			})
+			require.Equal(t, chat, w.stored("chat_history:1"))
+			require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+			eventually(t, "the next message is taken", func() bool {
+				s.let("1", scriptEvents)
+				return w.do("POST", "/v1/chats/1/messages", message{"again"}).status == 200
+			})
+		})
+	}
+}
+
+// What a killed process left in its spool is in Redis once another one starts.
+func TestTheSpoolOfADeadProcess(t *testing.T) {
+	s := newScript()
+	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
+	other, process := w.child()
+	s.let("1", 2)
+	w.on(other, func() {
+		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+		tr.until("subagent_delegation")
+		w.redis.Kill()
+		s.let("1", 4)
+		tr.until("subagent_completion") // acknowledged, and only in the spool
+	})
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	w.api.Config.Handler = http.NotFoundHandler() // nor does the apiserver know any more
+	w.api.CloseClientConnections()
+	require.NoError(t, w.redis.Run())
+	w.child()
+	_, analytic := whole("hi")
+	eventually(t, "what was acknowledged is there", func() bool {
+		stored := w.stored("subagent:analytic:1")
+		return len(stored) >= len(analytic) && strings.Contains(strings.Join(stored, "\n"), "it is 42")
+	})
+}
+
+// A process that is asked to end leaves its runs to others.
+func TestShutdownLeavesRuns(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	first := w.url
+	second := w.process(lease)
+	s.let("1", 2)
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	w.shutdown[first]()
+	role, data, _ := tr.next()
+	require.Equal(t, "error", role)
+	require.Contains(t, string(data), "shutting_down")
+	s.let("1", scriptEvents)
+	w.on(second, func() {
+		again := w.open("GET", "/v1/chats/1/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", "2")
+		require.Len(t, again.roles(), scriptEvents-2)
+	})
+	chat, analytic := whole("hi")
+	require.Equal(t, chat, w.stored("chat_history:1"))
+	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+}
+
+// A run is read, joined and stopped through any process.
+func TestARunOfAnotherProcess(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent)
+	second := w.process()
+	s.let("1", 2)
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	tr.until("subagent_delegation")
+	run := tr.resp.Header.Get("Mneme-Run-Id")
+	w.on(second, func() {
+		live := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+		live.until("subagent_delegation")
+		joined := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+		joined.until("subagent_delegation")
+		require.Equal(t, 422, w.do("POST", "/v1/chats/1/messages", message{"else"}, "Idempotency-Key", "k").status)
+		require.Equal(t, 202, w.do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).status)
+		require.Equal(t, []string{"run_finished"}, live.roles())
+		require.Equal(t, []string{"run_finished"}, joined.roles())
+		eventually(t, "over", func() bool { return w.do("POST", "/v1/chats/1/runs/"+run+"/stop", nil).status == 200 })
+		require.Equal(t, 204, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "3").status)
+	})
+}
+
+// Redis loses everything between two turns of one process: the next run says so.
+func TestResetIsTold(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"one"}).status)
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	eventually(t, "the loss is noticed", func() bool {
+		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_redis_resets_total 1")
+	})
+	tr := w.open("POST", "/v1/chats/1/messages", message{"two"})
+	require.Equal(t, `"reset"`, field(t, tr.until("run_started"), "memory"))
+	tr.roles()
+	require.Len(t, w.stored("chat_history:1"), 4, "what was cached is back")
+}
