@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // ErrDamaged says that a stored value is not a JSON array of messages.
@@ -16,6 +17,15 @@ var ErrDamaged = errors.New("the stored history is damaged")
 
 // Sum identifies the content of a history, see History.Sum.
 type Sum [sha256.Size]byte
+
+// ParseSum reads what String writes.
+func ParseSum(text string) (sum Sum, err error) {
+	n, err := hex.Decode(sum[:], []byte(text))
+	if err != nil || n != len(sum) {
+		return Sum{}, fmt.Errorf("%q is not the hex of a sum", text)
+	}
+	return sum, nil
+}
 
 // String is the lower-case hex that is stored in Redis.
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
@@ -36,6 +46,17 @@ type History struct {
 type sharedLog struct {
 	mu       sync.Mutex
 	messages []json.RawMessage // guarded by mu; elements never change once appended
+	claim    *claim            // what was read without being proven; nil if there is none
+}
+
+// claim is a sum that was read beside its messages and not computed from them.
+type claim struct {
+	n   int // messages
+	sum Sum
+	at  time.Time // when it was read
+
+	once   sync.Once
+	proven bool // written in once
 }
 
 // Empty is the history of key with nothing in it.
@@ -53,6 +74,67 @@ func ParseHistory(key Key, value []byte) (*History, error) {
 		h.sum = h.sum.next(m)
 	}
 	return h, nil
+}
+
+// ReadHistory takes a value that a store keeps with its sum and count, at the cost
+// of finding where the messages begin; Proven computes the sum when there is
+// time. Values that are laid out in another way are parsed.
+func ReadHistory(key Key, value []byte, sum Sum, count int) (*History, error) {
+	messages := seams(value)
+	if len(messages) != count {
+		return ParseHistory(key, value)
+	}
+	log := &sharedLog{messages: messages, claim: &claim{n: count, sum: sum, at: time.Now()}}
+	return &History{key: key, log: log, n: count, size: len(value), sum: sum}, nil
+}
+
+// seam stands between two messages of a compact array. It cannot stand inside a
+// JSON string, where its quotes would be escaped.
+var seam = []byte(`},{"role":"`)
+
+// seams cuts a compact array of messages at its seams; nil if it is none. A
+// message that holds a list of objects with roles would be cut wrongly; the count,
+// and in the end the sum, tell.
+func seams(value []byte) []json.RawMessage {
+	if !bytes.HasPrefix(value, []byte(`[{"role":"`)) || !bytes.HasSuffix(value, []byte("}]")) {
+		return nil
+	}
+	rest := value[1 : len(value)-1]
+	messages := make([]json.RawMessage, 0, len(value)/256+1)
+	for {
+		i := bytes.Index(rest, seam)
+		if i < 0 {
+			return append(messages, json.RawMessage(rest))
+		}
+		messages = append(messages, json.RawMessage(rest[:i+1:i+1]))
+		rest = rest[i+2:]
+	}
+}
+
+// ReadAt is when the history was read without being proven; zero if it never was.
+func (h *History) ReadAt() time.Time {
+	if c := h.log.claim; c != nil {
+		return c.at
+	}
+	return time.Time{}
+}
+
+// Proven computes, once, whether the sum that the history was read with is that
+// of its messages.
+func (h *History) Proven() bool {
+	c := h.log.claim
+	if c == nil {
+		return true
+	}
+	c.once.Do(func() {
+		var sum Sum
+		line := &History{log: h.log, n: c.n}
+		for _, m := range line.Raw(0) {
+			sum = sum.next(m)
+		}
+		c.proven = sum == c.sum
+	})
+	return c.proven
 }
 
 // split cuts an array into its elements without copying them.
@@ -147,7 +229,7 @@ func (h *History) With(raw []byte) *History {
 	// Somebody grew another line from here: ours gets a list of its own.
 	own := make([]json.RawMessage, h.n, h.n+8)
 	copy(own, h.log.messages)
-	grown.log = &sharedLog{messages: append(own, raw)}
+	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim}
 	return grown
 }
 

@@ -60,7 +60,11 @@ func read(cmd *redis.Cmd) (reply, error) {
 	}
 	r := make(reply, len(values))
 	for i, v := range values {
-		r[i] = fmt.Sprint(v)
+		if text, ok := v.(string); ok {
+			r[i] = text
+		} else {
+			r[i] = fmt.Sprint(v)
+		}
 	}
 	if r.word() == "moved" {
 		return r, memory.ErrMoved

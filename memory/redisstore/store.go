@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -32,13 +33,13 @@ const tombstone = 30 * 24 * time.Hour
 // replicaWait is how long an append waits for replicas before it counts as failed.
 const replicaWait = time.Second
 
-// hardLimit refuses an append, in bytes. It is above memory.MaxHistory, at which no
+// hardLimit refuses an append, in bytes; append.lua has the same number. It is above memory.MaxHistory, at which no
 // new exchange begins, by more than one exchange can hold: what a run that has
 // begun acknowledges must find room.
 const hardLimit = 2 * memory.MaxHistory
 
 // attempts bounds how often one call reacts to a value that changed under it.
-const attempts = 16
+const attempts = 32
 
 // Store is a memory.Store over Redis. Safe for concurrent use.
 type Store struct {
@@ -71,13 +72,18 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	return &Store{redis: client, log: log, now: time.Now}
 }
 
-// Load implements memory.Store: one round trip where the copies are current.
-// What is found under a key decides, never a failure to look.
+// Load implements memory.Store: one round trip, in which the bytes of a history
+// move only if the caller has no copy of it. What is found under a key decides,
+// never a failure to look.
 func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	cmds := make([]*redis.Cmd, len(copies))
+	values := make([]*redis.StringCmd, len(copies))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, have := range copies {
 			cmds[i] = loadScript.EvalSha(ctx, p, historyKeys(have.Key()), loadArgs(turn, have)...)
+			if have.Size() == 0 {
+				values[i] = p.Get(ctx, have.Key().String())
+			}
 		}
 		return nil
 	})
@@ -88,7 +94,7 @@ func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History)
 			r, err = s.look(ctx, turn, have)
 		}
 		if err == nil {
-			current[i], err = s.settle(ctx, turn, have, r)
+			current[i], err = s.settle(ctx, turn, have, r, values[i])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("loading %s: %w", have.Key(), err)
@@ -106,14 +112,15 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (rep
 }
 
 // settle turns what the load script found into the history it means, putting
-// right in Redis what a turn may put right.
-func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply) (*memory.History, error) {
+// right in Redis what a turn may put right. value may hold what was read along.
+func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply, value *redis.StringCmd) (*memory.History, error) {
 	for range attempts {
-		h, err := s.interpret(ctx, turn, have, r)
+		h, err := s.interpret(ctx, turn, have, r, value)
 		if !errors.Is(err, errChanged) {
 			return h, err
 		}
 		// Whatever is there now, take all of it.
+		value = nil
 		if r, err = s.look(ctx, turn, memory.Empty(have.Key())); err != nil {
 			return nil, err
 		}
@@ -121,14 +128,26 @@ func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r 
 	return nil, fmt.Errorf("%w: it changed under every attempt to read it", memory.ErrUnavailable)
 }
 
+// bytesOf is the whole value of a history, read now unless it was read along.
+func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.StringCmd) ([]byte, error) {
+	if value == nil || value.Err() != nil {
+		value = s.redis.Get(ctx, key.String())
+	}
+	raw, err := value.Bytes()
+	if err == redis.Nil {
+		return nil, errChanged
+	}
+	return raw, unavailable(err)
+}
+
 // errChanged: what was found is no longer there, or did not prove the copy.
 var errChanged = errors.New("the stored value changed")
 
-func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply) (*memory.History, error) {
+func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply, value *redis.StringCmd) (*memory.History, error) {
 	key := have.Key()
 	switch r.word() {
 	case "same":
-		return have, nil
+		return s.proven(ctx, turn, have)
 	case "tail":
 		h, err := grow(have, r.at(2))
 		if err != nil || h.Sum().String() != r.at(1) {
@@ -136,14 +155,17 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		}
 		return h, nil
 	case "whole":
-		value := []byte(r.at(2))
-		h, err := memory.ParseHistory(key, value)
-		if err == nil && h.Sum().String() == r.at(1) {
-			return s.regain(ctx, turn, have, h)
+		h, err := s.whole(ctx, turn, key, r, value)
+		if err != nil {
+			return nil, err
 		}
-		return s.adopt(ctx, turn, key, value)
+		return s.regain(ctx, turn, have, h)
 	case "foreign":
-		return s.adopt(ctx, turn, key, []byte(r.at(1)))
+		raw, err := s.bytesOf(ctx, key, value)
+		if err != nil {
+			return nil, err
+		}
+		return s.adopt(ctx, turn, key, raw)
 	case "erased":
 		return memory.Empty(key), nil
 	case "deleted":
@@ -152,6 +174,50 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		return s.restore(ctx, turn, have)
 	}
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.word())
+}
+
+// whole reads a history that the meta describes. Its sum is taken as it stands
+// until proveAfter.
+func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, value *redis.StringCmd) (*memory.History, error) {
+	raw, err := s.bytesOf(ctx, key, value)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := memory.ParseSum(r.at(1))
+	count, _ := strconv.Atoi(r.at(2)) // another number than there are makes it parse
+	var h *memory.History
+	if err == nil {
+		h, err = memory.ReadHistory(key, raw, sum, count)
+	}
+	if err == nil && h.Sum() == sum || turn == 0 {
+		return h, err
+	}
+	return nil, s.distrust(ctx, key)
+}
+
+// proveAfter is how long a history is used with the sum that was read beside it.
+// A foreign write that kept length and meta is found then.
+const proveAfter = 30 * time.Second
+
+// proven is the caller's copy, which Redis says is current, once it has been in
+// use for proveAfter only if its bytes have the sum that they were read with.
+func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
+	if at := have.ReadAt(); at.IsZero() || s.now().Sub(at) < proveAfter || have.Proven() {
+		return have, nil
+	}
+	if turn == 0 {
+		return have, nil // a look changes nothing; the next turn will
+	}
+	return nil, s.distrust(ctx, have.Key())
+}
+
+// distrust drops a meta that does not describe its value, which makes the value a
+// foreign one: to be adopted or set aside.
+func (s *Store) distrust(ctx context.Context, key memory.Key) error {
+	if err := s.redis.HDel(ctx, metaKey(key), "sum").Err(); err != nil {
+		return unavailable(err)
+	}
+	return errChanged
 }
 
 // grow adds a tail, ",{…},{…}]" or "]", to a copy.
@@ -181,11 +247,11 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 			return nil, fmt.Errorf("appending to %s: %w", key, unavailable(err))
 		}
 	}
-	for range attempts {
+	for try := range attempts {
 		grown := have.With(message)
 		r, err := s.call(ctx, appendScript, historyKeys(key),
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(),
-			message, grown.Sum().String(), hardLimit, memory.Sum{}.String())
+			message, grown.Sum().String())
 		if err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
@@ -202,11 +268,28 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		case "stale":
 			s.Counts.Stale.Add(1)
 		}
+		if err := s.pause(ctx, try); err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, err)
+		}
 		if have, err = s.reload(ctx, mark.Turn, have); err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// pause lets other writers of one history go first after the first tries, so that
+// of many each gets its turn.
+func (s *Store) pause(ctx context.Context, try int) error {
+	if try < 3 {
+		return nil
+	}
+	select {
+	case <-time.After(rand.N(time.Duration(try) * time.Millisecond)):
+		return nil
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	}
 }
 
 // waitReplicas waits until enough replicas have what was just written to key.
@@ -238,7 +321,7 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.settle(ctx, turn, have, r)
+	return s.settle(ctx, turn, have, r, nil)
 }
 
 // Erase implements memory.Store. Copies that were set aside as damaged go too.

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -118,6 +120,25 @@ func TestForeignWriterAfterUs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A foreign write that keeps the length and leaves the meta is found once the copy
+// has been in use for a while.
+func TestAForgedValueIsFoundInUse(t *testing.T) {
+	w := newWorld(t)
+	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("one"))
+	require.NoError(t, err)
+	forged := strings.Replace(string(h.JSON()), "one", "two", 1)
+	require.NoError(t, w.redis.Set(ctx, key.String(), forged, 0).Err())
+	read := w.load(t, 6, memory.Empty(key))
+	require.Same(t, read, w.load(t, 7, read), "it is taken as it stands at first")
+	redisstore.Later(w.Store, time.Minute)
+	adopted := w.load(t, 8, read)
+	require.Equal(t, forged, string(adopted.JSON()))
+	require.EqualValues(t, 1, w.Counts.Adopted.Load())
+	_, err = w.Append(ctx, adopted, memory.Mark{Run: "r", Seq: 2, Turn: 8}, message("more"))
+	require.NoError(t, err)
+	require.EqualValues(t, 0, w.Counts.Stale.Load())
 }
 
 func TestLookingChangesNothing(t *testing.T) {

@@ -1,11 +1,11 @@
 -- Adds one message to a history in O(1): it is spliced before the closing bracket.
 -- KEYS  history, meta
--- ARGV  run, seq, turn, sum and len that the writer believes, message, sum with it, largest len, zero sum
+-- ARGV  run, seq, turn, sum and len that the writer believes, message, sum with it
 -- The order of the checks matters: a re-sent append is a success even if the turn
 -- has moved on or the value was changed since.
 local run, seq, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'count', 'turn', 'applied', 'erased')
-local sum, len, count = meta[1] or ARGV[9], tonumber(meta[2] or '0'), tonumber(meta[3] or '0')
+local sum, len, count = meta[1] or string.rep('0', 64), tonumber(meta[2] or '0'), tonumber(meta[3] or '0')
 local applied = meta[5] or ''
 
 -- applied: "run=seq run=seq …", newest run first
@@ -33,7 +33,8 @@ if sum ~= ARGV[4] or len ~= tonumber(ARGV[5]) then
 end
 local message = ARGV[6]
 local grown = len > 2 and len + 1 + #message or 2 + #message
-if grown > tonumber(ARGV[8]) then
+-- 128 MiB: see hardLimit in store.go
+if grown > 134217728 then
   return {'full'}
 end
 if len > 2 then

@@ -25,7 +25,7 @@ const lease = 15 * time.Second
 const (
 	wayTurn   = "turn: take lease, prove 2 histories, append 2, release"
 	wayAppend = "prove 1 history, append 2"
-	waySeed   = "the seed's way: GET, parse, append 2, SET"
+	wayRewrite   = "rewriting all: GET, parse, append 2, SET"
 	wayCold   = "cold load, nothing cached"
 	wayGet    = "bare GET"
 	wayGetSet = "bare GET, SET of the same bytes"
@@ -71,7 +71,7 @@ func (l *lab) ways() []way {
 	return []way{
 		{wayTurn, often, l.wholeTurn},
 		{wayAppend, often, l.proveAndAppend},
-		{waySeed, byBytes, l.seedsWay},
+		{wayRewrite, byBytes, l.seedsWay},
 		{wayCold, byBytes, l.coldLoad},
 		{wayGet, byBytes, l.bareGet},
 		{wayGetSet, byBytes, l.bareGetSet},

@@ -85,7 +85,7 @@ func TestReachesAreMarkedByTheMedian(t *testing.T) {
 		{Way: writeScript, Expected: 8, Kept: 7, Reads: 3},
 		{Way: writeScript, Expected: 8, Kept: 8, Reads: 3, Invalid: 1},
 		{Way: writeScript, Expected: 8, Kept: 8},
-		{Way: writeSeed, Expected: 8, Kept: 1, Reads: 3},
+		{Way: writeRewrite, Expected: 8, Kept: 1, Reads: 3},
 	}}
 	r.judge([]int{10, 20})
 	var met []bool

@@ -71,7 +71,7 @@ func (r *Report) writeContention(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "  %s\n    kept %s of %s in %s ms; %s reads meanwhile, %s of them invalid JSON",
 			c.Way, count(c.Kept), count(c.Expected), number(c.Milliseconds), count(c.Reads), count(c.Invalid))
-		if c.Way != writeSeed {
+		if c.Way != writeRewrite {
 			fmt.Fprintf(b, "; %s appends had to follow another first", count(int(c.Stale)))
 		}
 		if c.Retried > 0 {

@@ -94,7 +94,7 @@ func (w *writers) write(ctx context.Context, writer, turn int) error {
 	}
 	run := fmt.Sprintf("W%dT%d", writer, turn)
 	switch w.Way {
-	case writeSeed:
+	case writeRewrite:
 		key := memory.ChatKey(w.chat).String()
 		return seedAppend(ctx, w.client, key, key, pair...)
 	case writeScript:

@@ -24,7 +24,7 @@ const processes = 2
 const (
 	writeTurns  = "turns, each under the lease"
 	writeScript = "all in one turn, no lease: the append script alone"
-	writeSeed   = "the seed's way: GET, parse, append 2, SET"
+	writeRewrite   = "rewriting all: GET, parse, append 2, SET"
 )
 
 // job is what a process of writers is asked to do: turns × 2 messages for each.
@@ -47,7 +47,7 @@ type outcome struct {
 // contend lets writers in two processes write into one chat at once.
 func contend(ctx context.Context, client *redis.Client, name string, o Options) ([]Contention, error) {
 	var rows []Contention
-	for i, way := range []string{writeTurns, writeScript, writeSeed} {
+	for i, way := range []string{writeTurns, writeScript, writeRewrite} {
 		o.Progress(fmt.Sprintf("%d writers in %d processes: %s", o.Writers, processes, way))
 		chat, err := memory.ParseChat(name + ":writers-" + strconv.Itoa(i))
 		if err != nil {

@@ -1,0 +1,190 @@
+// Command soak kills mneme for a while and then counts what survived.
+//
+// It runs two webmemory processes, an apiserver and a proxy with the offline
+// model over one redis-server that syncs every write, lets many writers talk to
+// them while processes are killed, paused and ended at random, and compares in the
+// end every message that was acknowledged with what is stored. Acknowledged is an
+// event that was received whole and with its id, or a JSON answer with a 2xx.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Exit codes.
+const (
+	exitViolated = 1 // something was lost, torn or invalid, or never came to rest
+	exitFailed   = 2 // the soak could not be done
+)
+
+// options are the command line.
+type options struct {
+	duration time.Duration // of the writing; coming to rest and the checks come on top
+	chats    int
+	writers  int
+	seed     uint64
+	every    time.Duration // mean time between two faults; 0 for none
+	erase    time.Duration // mean time between two erasures; 0 for none
+	mneme    string        // the binary
+	dir      string        // for everything that is kept
+	keep     bool
+	level    string // of the processes' logs
+}
+
+func parse(args []string, out io.Writer) (options, error) {
+	o := options{}
+	f := flag.NewFlagSet("soak-memory", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
+	f.IntVar(&o.chats, "chats", 50, "chats to write to")
+	f.IntVar(&o.writers, "writers", 16, "concurrent writers")
+	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock (timing differs from run to run all the same)")
+	f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two faults; 0 for none")
+	f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
+	f.StringVar(&o.mneme, "mneme", "mneme", "the mneme binary")
+	f.StringVar(&o.dir, "dir", "", "folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
+	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
+	f.StringVar(&o.level, "log-level", "info", "of the processes' logs")
+	f.Usage = func() {
+		fmt.Fprint(out, `Usage: scripts/soak-memory [flags]
+
+Two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
+(every write synced) serve writers while processes are killed, paused and ended at
+random. In the end every acknowledged message must be stored once, unaltered and in
+order. Exit status 0: nothing lost, torn or invalid; 1: something was, and the
+folder with all data is kept; 2: the soak could not be done.
+
+`)
+		f.PrintDefaults()
+	}
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case o.chats < 1 || o.writers < 1 || o.duration <= 0 || o.every < 0 || o.erase < 0:
+		return o, errors.New("duration, chats and writers must be positive")
+	}
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixMicro())
+	}
+	return o, nil
+}
+
+func main() {
+	o, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	clean := false
+	if err == nil {
+		clean, err = soakOnce(o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak-memory:", err)
+		os.Exit(exitFailed)
+	}
+	if !clean {
+		os.Exit(exitViolated)
+	}
+}
+
+func soakOnce(o options) (clean bool, err error) {
+	own := o.dir == ""
+	if own {
+		o.dir, err = os.MkdirTemp("", "mneme-soak-")
+	} else {
+		o.dir, err = filepath.Abs(o.dir)
+	}
+	if err == nil {
+		err = os.MkdirAll(o.dir, 0o700)
+	}
+	if err != nil {
+		return false, err
+	}
+	// The first signal ends the writing early; what was written is checked all the same.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("soak: %v, %d chats, %d writers, seed %d, in %s\n", o.duration, o.chats, o.writers, o.seed, o.dir)
+	s, err := newSoak(o)
+	if err != nil {
+		return false, err
+	}
+	defer s.stack.killAll()
+	clean, err = s.run(ctx)
+	if err == nil && clean && own && !o.keep {
+		s.stack.killAll()
+		return clean, os.RemoveAll(o.dir)
+	}
+	fmt.Printf("kept: %s\n", o.dir)
+	return clean, err
+}
+
+// soak is one run of this program.
+type soak struct {
+	options
+	stack  *stack
+	chats  []*chat
+	ledger *ledger
+	client *client
+	reads  *reader
+	meters *meters
+}
+
+func newSoak(o options) (*soak, error) {
+	stack, err := newStack(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &soak{options: o, stack: stack, ledger: newLedger(), meters: newMeters()}
+	for i := range o.chats {
+		s.chats = append(s.chats, &chat{id: chatID(i), tag: chatTag(i)})
+	}
+	s.client = newClient(s.ledger)
+	s.reads = newReader(stack.redisClient(), s.ledger, s.chats)
+	return s, nil
+}
+
+// run writes under faults, lets everything come to rest and checks. clean says
+// that nothing was found.
+func (s *soak) run(ctx context.Context) (clean bool, err error) {
+	if err := s.stack.startAll(); err != nil {
+		return false, err
+	}
+	began := time.Now()
+	watching, unwatch := context.WithCancel(context.Background())
+	watched := s.watch(watching, began)
+	s.write(ctx)
+	s.say("writing is over after %v; bringing everything up", time.Since(began).Round(time.Second))
+	if err := s.stack.healAll(); err != nil {
+		s.ledger.violate(violation{kind: unsettled, what: err.Error()})
+	}
+	rest, err := s.settle()
+	unwatch()
+	<-watched
+	if err != nil {
+		s.ledger.violate(violation{kind: unsettled, what: err.Error()})
+	} else {
+		s.say("at rest after %v: no open turn, spools empty", rest.Round(100*time.Millisecond))
+	}
+	found, err := s.verify()
+	if err != nil {
+		return false, err
+	}
+	return s.report(found, time.Since(began)), nil
+}
+
+func (s *soak) say(format string, args ...any) {
+	fmt.Printf(time.Now().Format("15:04:05 ")+strings.TrimSuffix(format, "\n")+"\n", args...)
+}
