@@ -71,7 +71,7 @@ func (l *lab) ways() []way {
 	return []way{
 		{wayTurn, often, l.wholeTurn},
 		{wayAppend, often, l.proveAndAppend},
-		{wayRewrite, byBytes, l.seedsWay},
+		{wayRewrite, byBytes, l.rewriteAll},
 		{wayCold, byBytes, l.coldLoad},
 		{wayGet, byBytes, l.bareGet},
 		{wayGetSet, byBytes, l.bareGetSet},
@@ -270,8 +270,8 @@ func (l *lab) append(ctx context.Context, h *memory.History, turn int64) (err er
 	return nil
 }
 
-func (l *lab) seedsWay(ctx context.Context, b *bed) error {
-	return seedAppend(ctx, l.client, b.pristine, b.scratch, l.pair[:]...)
+func (l *lab) rewriteAll(ctx context.Context, b *bed) error {
+	return rewriteAppend(ctx, l.client, b.pristine, b.scratch, l.pair[:]...)
 }
 
 func (l *lab) coldLoad(ctx context.Context, b *bed) error {

@@ -18,7 +18,7 @@ func TestTheSeedsWayKeepsWhatASingleWriterAppends(t *testing.T) {
 	for i := range 6 {
 		pair := []memory.Message{message(2 * i), message(2*i + 1)}
 		want = append(want, pair...)
-		require.NoError(t, seedAppend(t.Context(), client, "k", "k", pair...))
+		require.NoError(t, rewriteAppend(t.Context(), client, "k", "k", pair...))
 	}
 	h, err := memory.ParseHistory(memory.ChatKey("1"), []byte(client.Get(t.Context(), "k").Val()))
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestTheSeedsWayKeepsWhatASingleWriterAppends(t *testing.T) {
 	require.Equal(t, want, got)
 
 	require.NoError(t, client.Set(t.Context(), "k", "not JSON", 0).Err())
-	require.ErrorContains(t, seedAppend(t.Context(), client, "k", "k", want[0]), "reading k")
+	require.ErrorContains(t, rewriteAppend(t.Context(), client, "k", "k", want[0]), "reading k")
 	require.Equal(t, "not JSON", client.Get(t.Context(), "k").Val())
 }
 

@@ -96,7 +96,7 @@ func (w *writers) write(ctx context.Context, writer, turn int) error {
 	switch w.Way {
 	case writeRewrite:
 		key := memory.ChatKey(w.chat).String()
-		return seedAppend(ctx, w.client, key, key, pair...)
+		return rewriteAppend(ctx, w.client, key, key, pair...)
 	case writeScript:
 		return w.append(ctx, run, w.Turn, pair)
 	case writeTurns:

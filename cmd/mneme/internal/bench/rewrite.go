@@ -19,11 +19,11 @@ type plainMessage struct {
 	Timestamp float64 `json:"timestamp"`
 }
 
-// seedAppend is the original service's way to remember: the whole array is read
+// rewriteAppend is the original service's way to remember: the whole array is read
 // and parsed, grows by the messages, and is written back. It is told apart from
 // where it reads to measure one size again and again; who remembers gives one key
 // twice. Nothing holds off another writer between GET and SET.
-func seedAppend(ctx context.Context, client *redis.Client, from, to string, messages ...memory.Message) error {
+func rewriteAppend(ctx context.Context, client *redis.Client, from, to string, messages ...memory.Message) error {
 	var history []plainMessage
 	value, err := client.Get(ctx, from).Bytes()
 	if err == nil {
