@@ -16,6 +16,7 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/proxy"
+	"mneme/proxy/upstream"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
@@ -74,7 +75,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	for name, b := range cfg.Proxy.Backends {
 		p.Backends[name] = proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens)},
 		}
 	}
@@ -86,8 +87,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a.push("proxy", func() error { server.Close(); return nil })
-	a.serve("proxy", l, server.Handler(), func(context.Context) error { return nil })
+	a.serve("proxy", l, server.Handler(), func(context.Context) error { server.Close(); return nil })
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
 }
@@ -182,6 +182,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
 	store := redisstore.New(client, log)
+	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {
 		if err := store.ReleaseAll(a.ctx); err != nil {
 			return err

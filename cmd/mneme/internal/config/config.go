@@ -36,8 +36,9 @@ type Redis struct {
 	Addrs          []string `yaml:"addrs" env:"ADDRS"`                     // Cluster's or Sentinel's nodes, host:port
 	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"`         // set for Sentinel
 	Username       string   `yaml:"username" env:"USERNAME"`
-	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"` // names the variable that holds the password
-	Password       Secret   `yaml:"-"`                               // what that variable holds
+	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"`   // names the variable that holds the password
+	WaitReplicas   int      `yaml:"wait_replicas" env:"WAIT_REPLICAS"` // replicas that must have an append before it counts
+	Password       Secret   `yaml:"-"`                                 // what that variable holds
 }
 
 // Embedded says whether the store inside the process is used.
@@ -85,6 +86,7 @@ type Backend struct {
 	Kind      string            `yaml:"kind" env:"KIND"`
 	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: from the kind
 	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
+	Auth      string            `yaml:"auth" env:"AUTH"`                                  // key, passthrough or none; empty: key if there is one
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
 	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`

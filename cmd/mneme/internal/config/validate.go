@@ -59,6 +59,9 @@ func (r Redis) validate() error {
 			return err
 		}
 	}
+	if err := notNegative("redis.wait_replicas", r.WaitReplicas); err != nil {
+		return err
+	}
 	for i, node := range r.Addrs {
 		if err := address(fmt.Sprintf("redis.addrs[%d]", i), node); err != nil {
 			return err
@@ -167,6 +170,14 @@ func (b Backend) validate(key string) error {
 	}
 	if err := oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindOffline); err != nil {
 		return err
+	}
+	if b.Auth != "" {
+		if err := oneOf(key+".auth", b.Auth, "key", "passthrough", "none"); err != nil {
+			return err
+		}
+	}
+	if b.Auth == "key" && b.APIKeyEnv == "" {
+		return bad(key+".api_key_env", "auth is key; name the variable that holds it")
 	}
 	if err := notNegative(key+".thinking.budget_tokens", b.Thinking.BudgetTokens); err != nil {
 		return err
