@@ -199,7 +199,7 @@ func (s *Server) deleteChat(c *gin.Context) error {
 	if err := s.await(c.Request.Context(), runs...); err != nil {
 		return err
 	}
-	s.forget(runs...)
+	s.erase(runs...)
 	c.Status(http.StatusNoContent)
 	return nil
 }

@@ -152,7 +152,7 @@ func (s *Server) trim() {
 			break
 		}
 		s.drop(r)
-		delete(s.runs, r.id)
+		s.unlist(r)
 		gone++
 	}
 	clear(s.finished[:gone])
@@ -186,6 +186,23 @@ func (s *Server) ofChat(chat memory.Chat) []*run {
 		}
 	}
 	return runs
+}
+
+// unlist forgets that there was a run with this id. The caller holds mu.
+func (s *Server) unlist(r *run) {
+	if s.runs[r.id] == r {
+		delete(s.runs, r.id)
+	}
+}
+
+// erase forgets runs that have ended as if they had never been.
+func (s *Server) erase(runs ...*run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range runs {
+		s.drop(r)
+		s.unlist(r)
+	}
 }
 
 // forget drops the events of runs that have ended.

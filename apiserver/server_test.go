@@ -269,7 +269,7 @@ func TestErasingAChatEndsItsRunsAndNoOthers(t *testing.T) {
 	s.begun(t, mine.Events)
 	require.NoError(t, s.DeleteChat(t.Context(), "c1"))
 	for _, err := range s.Events(t.Context(), mine.Events, 0) {
-		require.ErrorIs(t, err, api.ErrGone)
+		require.ErrorIs(t, err, api.ErrUnknownRun)
 	}
 	s.begun(t, theirs.Events)
 	require.NoError(t, s.DeleteChat(t.Context(), "never:seen@here"))

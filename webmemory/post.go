@@ -139,6 +139,10 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 		if other == nil {
 			break
 		}
+		if s.outdated(ctx, other) {
+			s.forgetRun(other)
+			continue
+		}
 		if joined, err := other.join(ctx, r); joined != nil || err != nil {
 			return joined, nil, err
 		}
@@ -149,9 +153,7 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 		record, err = s.start(ctx, r, p)
 	}
 	if err != nil || record != nil {
-		s.mu.Lock()
-		delete(s.live, r.id)
-		s.mu.Unlock()
+		s.forgetRun(r)
 		r.end()
 	}
 	close(r.posted)
@@ -159,6 +161,15 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 		return s.rejoin(ctx, r, record)
 	}
 	return r, nil, err
+}
+
+// forgetRun takes a run off the list of this process.
+func (s *Server) forgetRun(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live[r.id] == r {
+		delete(s.live, r.id)
+	}
 }
 
 // known looks for a run that another process, or this one before its last start,
@@ -354,7 +365,7 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
-		go s.forget(r.id)
+		s.workers.Go(func() { s.forget(r.id) })
 		return accepted, asking(err)
 	}
 	return accepted, nil

@@ -404,6 +404,31 @@ func TestARunOfAnotherProcess(t *testing.T) {
 	})
 }
 
+// What was erased through one process is shown by no other.
+func TestErasureIsEverywhere(t *testing.T) {
+	w := newWorld(t, answers("secret answer"))
+	second := w.process()
+	first := w.do("POST", "/v1/chats/1/messages", message{"secret"}, "Idempotency-Key", "k")
+	run := first.header.Get("Mneme-Run-Id")
+	read := func() (all string) {
+		for _, path := range []string{"/v1/chats/1", "/v1/chats/1/history", "/v1/chats/1/subagents/analytic/history", "/v1/chats/1/runs/" + run + "/events", "/v1/chats"} {
+			all += string(w.do("GET", path, nil).body)
+		}
+		return all
+	}
+	require.Contains(t, read(), "secret")
+	w.on(second, func() {
+		require.Contains(t, read(), "secret")
+		got := w.do("DELETE", "/v1/chats/1", nil)
+		require.Equal(t, 200, got.status, string(got.body))
+		require.NotContains(t, read(), "secret")
+	})
+	require.NotContains(t, read(), "secret")
+	again := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+	require.Equal(t, 200, again.status, string(again.body))
+	require.Equal(t, []string{"user: hi", "assistant: secret answer"}, w.stored("chat_history:1"), "the key is free again")
+}
+
 // Redis loses everything between two turns of one process: the next run says so.
 func TestResetIsTold(t *testing.T) {
 	w := newWorld(t, answers("hi"))

@@ -81,7 +81,14 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := chatView{ChatID: chat, Histories: []historyInfo{}, Run: s.running(chat)}
+	out := chatView{ChatID: chat, Histories: []historyInfo{}}
+	open, err := s.store.OpenRun(c.Request.Context(), chat)
+	if err != nil {
+		return err
+	}
+	if open != nil {
+		out.Run = open.Run
+	}
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
@@ -206,18 +213,11 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) 
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.QueueWait)
 	defer cancel()
 	s.stopRunOf(ctx, chat)
-	leave, err := s.queue.enter(ctx, chat)
+	t, leave, err := s.turnFor(ctx, chat)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	t, err := s.takeTurn(ctx, chat)
-	if err != nil {
-		return err
-	}
-	if t.Open != nil {
-		s.stopRunOf(ctx, chat) // of a process that died; its events die on the tombstone
-	}
 	// From here on it is done even if the client does not wait for it.
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*storeTimeout)
 	defer stop()
@@ -310,23 +310,22 @@ func (s *Server) dropRuns(chat memory.Chat) {
 	}
 }
 
-// runOf is the chat's run that is not over, if one is in this process.
-func (s *Server) runOf(chat memory.Chat) *run {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.live {
-		if r.chat == chat && r.log.Last() > 0 && !r.over(0) {
-			return r
-		}
+// outdated says whether a run that is kept here must not be shown any more: it was
+// left to another process, or its chat was erased through another one. While Redis
+// is away nobody can know.
+func (s *Server) outdated(ctx context.Context, r *run) bool {
+	if r.log.Aborted() {
+		return true
 	}
-	return nil
-}
-
-func (s *Server) running(chat memory.Chat) string {
-	if r := s.runOf(chat); r != nil {
-		return r.id
+	if !r.over(0) {
+		return false
 	}
-	return ""
+	record, err := s.store.Record(ctx, r.chat, r.id)
+	if err != nil || record != nil {
+		return false
+	}
+	s.forgetRun(r)
+	return true
 }
 
 // find is the run of a path if it is, or lately was, in this process.
@@ -336,10 +335,10 @@ func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
 		return "", nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	r = s.live[c.Param("run")]
-	if r != nil && (r.chat != chat || r.log.Aborted()) {
-		r = nil // another process goes on with one that was left here
+	s.mu.Unlock()
+	if r != nil && (r.chat != chat || s.outdated(c.Request.Context(), r)) {
+		r = nil
 	}
 	return chat, r, nil
 }

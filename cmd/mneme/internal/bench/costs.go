@@ -23,14 +23,14 @@ const lease = 15 * time.Second
 
 // Names of the ways that are compared.
 const (
-	wayTurn   = "turn: take lease, prove 2 histories, append 2, release"
-	wayAppend = "prove 1 history, append 2"
-	wayRewrite   = "rewriting all: GET, parse, append 2, SET"
-	wayCold   = "cold load, nothing cached"
-	wayGet    = "bare GET"
-	wayGetSet = "bare GET, SET of the same bytes"
-	wayRange  = "bare SETRANGE twice, nothing checked"
-	wayPing   = "bare PING"
+	wayTurn    = "turn: take lease, prove 2 histories, append 2, release"
+	wayAppend  = "prove 1 history, append 2"
+	wayRewrite = "rewriting all: GET, parse, append 2, SET"
+	wayCold    = "cold load, nothing cached"
+	wayGet     = "bare GET"
+	wayGetSet  = "bare GET, SET of the same bytes"
+	wayRange   = "bare SETRANGE twice, nothing checked"
+	wayPing    = "bare PING"
 )
 
 // bed is what one size is measured on: a chat's history and that of a subagent,

@@ -22,9 +22,9 @@ const processes = 2
 
 // Ways of the writers that are compared.
 const (
-	writeTurns  = "turns, each under the lease"
-	writeScript = "all in one turn, no lease: the append script alone"
-	writeRewrite   = "rewriting all: GET, parse, append 2, SET"
+	writeTurns   = "turns, each under the lease"
+	writeScript  = "all in one turn, no lease: the append script alone"
+	writeRewrite = "rewriting all: GET, parse, append 2, SET"
 )
 
 // job is what a process of writers is asked to do: turns × 2 messages for each.
