@@ -13,6 +13,8 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/journal"
+	"mneme/memory/spool"
 )
 
 // statusGone is what the log says of a request whose client left first.
@@ -47,7 +49,7 @@ func problemOf(err error) *api.Problem {
 		say(http.StatusInsufficientStorage, "history_full", "The chat's history is full; delete it, or a part of it, to go on.", false)
 	case errors.Is(err, memory.ErrDamaged):
 		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
-	case errors.Is(err, memory.ErrUnavailable):
+	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):
 		say(http.StatusServiceUnavailable, "shutting_down", "The service is shutting down; please try again.", true)

@@ -88,7 +88,8 @@ type world struct {
 	url   string
 	logs  string
 
-	spools string
+	spools       string
+	spoolOptions spool.Options
 
 	shutdown map[string]func() // ends the process at a URL as SIGTERM does
 }
@@ -135,7 +136,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
 	})
 	store := redisstore.New(client, zerolog.Nop())
-	appends, err := spool.Open(w.spools, spool.Options{}, logger())
+	appends, err := spool.Open(w.spools, w.spoolOptions, logger())
 	require.NoError(w.t, err)
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
 	door := httptest.NewServer(server.Handler())

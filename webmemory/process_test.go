@@ -332,30 +332,76 @@ func TestRedisAwayDuringARun(t *testing.T) {
 	}
 }
 
-// What a killed process left in its spool is in Redis once another one starts.
-func TestTheSpoolOfADeadProcess(t *testing.T) {
+// deadSpool leaves a chat whose acknowledged messages lie in Redis up to the
+// delegation, and from there to the completion in the spool of a process that was
+// killed. Redis is back, the apiserver knows nothing any more.
+func deadSpool(t *testing.T) (w *world, run string) {
 	s := newScript()
-	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
+	w = newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
 	other, process := w.child()
 	s.let("1", 2)
 	w.on(other, func() {
-		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
+		run = tr.resp.Header.Get("Mneme-Run-Id")
 		tr.until("subagent_delegation")
 		w.redis.Kill()
 		s.let("1", 4)
-		tr.until("subagent_completion") // acknowledged, and only in the spool
+		tr.until("subagent_completion")
 	})
 	require.NoError(t, process.Process.Kill())
 	_ = process.Wait()
-	w.api.Config.Handler = http.NotFoundHandler() // nor does the apiserver know any more
+	w.api.Config.Handler = http.NotFoundHandler()
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
+	return w, run
+}
+
+// What a killed process left in its spool is in Redis once another one starts,
+// behind what was written since, in one block.
+func TestTheSpoolOfADeadProcess(t *testing.T) {
+	w, run := deadSpool(t)
+	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
 	w.child()
-	_, analytic := whole("hi")
-	eventually(t, "what was acknowledged is there", func() bool {
-		stored := w.stored("subagent:analytic:1")
-		return len(stored) >= len(analytic) && strings.Contains(strings.Join(stored, "\n"), "it is 42")
+	_, analytic := whole("secret")
+	want := append([]string{analytic[0], "assistant: (no answer: run_lost)"}, analytic[1:]...)
+	eventually(t, "what was acknowledged is there", func() bool { return len(w.stored("subagent:analytic:1")) == len(want) })
+	require.Equal(t, want, w.stored("subagent:analytic:1"))
+}
+
+// What was erased does not come back from an old spool.
+func TestErasureBeatsAnOldSpool(t *testing.T) {
+	w, run := deadSpool(t)
+	w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles()
+	w.api.Config.Handler = w.runs.Handler()
+	got := w.do("DELETE", "/v1/chats/1", nil)
+	require.Equal(t, 200, got.status, string(got.body))
+	late, _ := w.child()
+	w.on(late, func() {
+		eventually(t, "the spool is drained", func() bool {
+			return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
+		})
 	})
+	require.Nil(t, w.stored("subagent:analytic:1"))
+	require.Nil(t, w.stored("chat_history:1"))
+}
+
+// Neither Redis nor the spool takes an event: it is not shown, and the run ends.
+func TestNothingIsShownThatIsNotStored(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	w.spoolOptions.MaxBytes = 1
+	w.url = w.process(lease)
+	s.let("1", 2)
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+	tr.until("subagent_delegation")
+	w.redis.Kill()
+	s.let("1", 1)
+	role, data, _ := tr.next()
+	require.Equal(t, "error", role)
+	require.Empty(t, tr.id, "an error that is no event of the run")
+	require.Equal(t, `"memory_unavailable"`, field(t, data, "code"))
+	_, _, more := tr.next()
+	require.False(t, more)
 }
 
 // A process that is asked to end leaves its runs to others.

@@ -238,6 +238,9 @@ func (d *driver) closeRun() error {
 		Code: "run_lost", Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
+	// Numbered apart from the run's own events: some of those may still lie in the
+	// spool of a process that died, and must not pass for duplicates of these.
+	d.turn.run += "-end"
 	return d.take(d.run.log.Closing(lost, time.Now()))
 }
 

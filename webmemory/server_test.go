@@ -475,3 +475,15 @@ func TestDraining(t *testing.T) {
 	metrics := w.do("GET", "/metrics", nil)
 	require.Contains(t, string(metrics.body), "mneme_redis_away_seconds 0")
 }
+
+func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	value := `[{"role":"user","content":"` + strings.Repeat("x", memory.MaxHistory) + `"}]`
+	require.NoError(t, w.look.Set(context.Background(), "subagent:analytic:1", value, 0).Err())
+	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
+	require.Equal(t, http.StatusInsufficientStorage, got.status, string(got.body))
+	require.Equal(t, "history_full", got.problem(t).Code)
+	require.Nil(t, w.stored("chat_history:1"), "nothing is written")
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).status)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
+}

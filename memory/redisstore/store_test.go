@@ -122,6 +122,22 @@ func TestForeignWriterAfterUs(t *testing.T) {
 	}
 }
 
+// Redis loses a history and another process writes one of equal length: a copy of
+// the first is not taken for the second.
+func TestLossAndRecreationWithEqualLength(t *testing.T) {
+	w := newWorld(t)
+	mark := memory.Mark{Run: "r", Seq: 1, Turn: 5}
+	old, err := w.Append(ctx, memory.Empty(key), mark, message("one"))
+	require.NoError(t, err)
+	require.NoError(t, w.redis.FlushAll(ctx).Err())
+	_, err = redisstore.New(w.redis, zerolog.Nop()).Append(ctx, memory.Empty(key), mark, message("two"))
+	require.NoError(t, err)
+	found := w.load(t, 6, old)
+	require.Equal(t, old.Size(), found.Size())
+	require.Contains(t, string(found.JSON()), "two")
+	require.NotContains(t, string(found.JSON()), "one")
+}
+
 // A foreign write that keeps the length and leaves the meta is found once the copy
 // has been in use for a while.
 func TestAForgedValueIsFoundInUse(t *testing.T) {

@@ -219,3 +219,22 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 		require.Contains(t, u.out.String(), want)
 	}
 }
+
+// A subagent whose calls are isolated remembers nothing, and nothing of it is stored.
+func TestIsolatedCallsEndToEnd(t *testing.T) {
+	server := redistest.Start(t)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(), "MNEME_AGENTS_SUBAGENTS_ANALYTIC_CALLS=isolated")
+	events := u.stream("1", "Tell the analytic subagent that my name is Oyuna, then ask it what my name is")
+	var responses []string
+	for _, e := range events {
+		switch p := e.Payload.(type) {
+		case *event.Delegation:
+			require.Equal(t, event.Isolated, p.Calls)
+		case *event.Completion:
+			responses = append(responses, p.Response)
+		}
+	}
+	require.Len(t, responses, 2)
+	require.NotContains(t, responses[1], "Oyuna")
+	require.ErrorIs(t, server.Client().Get(context.Background(), "subagent:analytic:1").Err(), redis.Nil)
+}

@@ -1,0 +1,147 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/redisstore"
+	"mneme/memory/redistest"
+)
+
+// accident is what happens to Redis between two turns: one process has a
+// history of three messages cached, another one only the first two.
+type accident struct {
+	args   []string // of redis-server
+	happen func(*testing.T, *redistest.Server, *redis.Client)
+	want   int64 // messages that are there afterwards
+	lost   int64 // histories that a copy brought back
+	bare   int64 // messages that one without a copy finds first
+}
+
+func restart(t *testing.T, s *redistest.Server, _ *redis.Client) {
+	s.Kill()
+	require.NoError(t, s.Run())
+}
+
+// commands are what somebody types into redis-cli.
+func commands(lines ...string) func(*testing.T, *redistest.Server, *redis.Client) {
+	return func(t *testing.T, _ *redistest.Server, client *redis.Client) {
+		for _, line := range lines {
+			var args []any
+			for _, a := range strings.Fields(line) {
+				args = append(args, a)
+			}
+			require.NoError(t, client.Do(ctx, args...).Err())
+		}
+	}
+}
+
+func TestAccidents(t *testing.T) {
+	for name, a := range map[string]accident{
+		"restart with data":             {[]string{"--appendonly", "yes", "--appendfsync", "always"}, restart, 3, 0, 3},
+		"restart empty":                 {nil, restart, 3, 1, 0},
+		"FLUSHALL":                      {nil, commands("FLUSHALL"), 3, 1, 0},
+		"DEL of a history":              {nil, commands("DEL " + key.String()), 0, 0, 0},
+		"DEL of a history and its meta": {nil, commands("DEL "+key.String(), "DEL {"+key.String()+"}:meta"), 3, 1, 0},
+		"DEL of a meta":                 {nil, commands("DEL {" + key.String() + "}:meta"), 3, 0, 3},
+		"SCRIPT FLUSH":                  {nil, commands("SCRIPT FLUSH"), 3, 0, 3},
+	} {
+		for _, first := range []string{"the longer copy first", "the shorter copy first"} {
+			t.Run(name+", "+first, func(t *testing.T) {
+				server := redistest.Start(t, a.args...)
+				client := server.Client()
+				process := func() (*redisstore.Store, *cache.Cache) {
+					s := redisstore.New(server.Client(), zerolog.Nop())
+					return s, cache.New(s, 1<<20)
+				}
+				s1, long := process()
+				s2, short := process()
+				h := appendTo(t, long, memory.Empty(key), "r", 5, 1, 2)
+				require.Equal(t, 2, loadFrom(t, short, 0, memory.Empty(key)).Len())
+				appendTo(t, long, h, "r", 5, 3)
+
+				a.happen(t, server, client)
+
+				s3, _ := process()
+				require.EqualValues(t, a.bare, loadFrom(t, s3, 0, memory.Empty(key)).Len())
+				order := []*cache.Cache{long, short}
+				if first == "the shorter copy first" {
+					order = []*cache.Cache{short, long}
+				}
+				for i, c := range order {
+					loadFrom(t, c, int64(6+i), memory.Empty(key))
+				}
+				lost := s1.Counts.Lost.Load() + s2.Counts.Lost.Load()
+				for i, c := range append(order, order...) { // and the ones after it
+					require.Equal(t, saying(a.want), contents(t, loadFrom(t, c, int64(8+i), memory.Empty(key))))
+				}
+				require.Equal(t, saying(a.want), contents(t, loadFrom(t, s3, 0, memory.Empty(key))))
+				require.Equal(t, lost, s1.Counts.Lost.Load()+s2.Counts.Lost.Load(), "brought back once")
+				if a.lost == 0 {
+					require.Zero(t, lost)
+				} else {
+					require.GreaterOrEqual(t, lost, a.lost)
+				}
+			})
+		}
+	}
+}
+
+// An erased history stays erased whatever happens to the value, as long as its
+// tombstone is there.
+func TestErasedIsNotLost(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	one := cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
+	two := cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
+	appendTo(t, one, memory.Empty(key), "r", 5, 1, 2)
+	loadFrom(t, two, 0, memory.Empty(key))
+	require.NoError(t, one.Erase(ctx, 6, key))
+	restart(t, server, nil)
+	for i, c := range []*cache.Cache{two, one, two} {
+		require.Zero(t, loadFrom(t, c, int64(7+i), memory.Empty(key)).Len())
+	}
+}
+
+// Ten thousand chats in a cache that holds a few hundred of them: it stays within
+// its bound, and whoever was evicted is read again as it was.
+func TestManyChatsInABoundedCache(t *testing.T) {
+	const chats, bound = 10_000, 1 << 20
+	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
+	c := cache.New(below, bound)
+	keyOf := func(i int) memory.Key { return memory.ChatKey(memory.Chat(fmt.Sprint(i))) }
+	filler := strings.Repeat("x", 1000)
+	held := func() (n, bytes int) {
+		for i := range chats {
+			if h := c.Peek(keyOf(i)); h != nil {
+				n, bytes = n+1, bytes+h.Size()
+			}
+		}
+		return n, bytes
+	}
+	for i := range chats {
+		m := memory.Message{Role: memory.RoleUser, Content: fmt.Sprint(i, " ", filler), Timestamp: 1}
+		_, err := c.Append(ctx, memory.Empty(keyOf(i)), memory.Mark{Run: "r", Seq: 1, Turn: 5}, m.Encode())
+		require.NoError(t, err)
+		if i%1000 == 999 {
+			_, bytes := held()
+			require.Less(t, bytes, 2*bound, "evictions come a little later than what pushes out")
+		}
+	}
+	n, bytes := held()
+	require.Positive(t, n)
+	require.Less(t, n, chats/5)
+	require.Less(t, bytes, 2*bound)
+	for i := range chats {
+		h := loadFrom(t, c, 6, memory.Empty(keyOf(i)))
+		require.Equal(t, []string{fmt.Sprint(i, " ", filler)}, contents(t, h))
+	}
+	require.Zero(t, below.Counts.Lost.Load())
+	require.Zero(t, below.Counts.Deleted.Load())
+}

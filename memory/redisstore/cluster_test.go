@@ -1,0 +1,377 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/memorytest"
+	"mneme/memory/redisstore"
+	"mneme/memory/redistest"
+)
+
+// said is a message of its own time, as those of events are.
+func said(seq int64) []byte {
+	return memory.Message{Role: memory.RoleUser, Content: fmt.Sprint(seq), Timestamp: float64(seq)}.Encode()
+}
+
+// saying are the contents of said(1) to said(n).
+func saying(n int64) []string {
+	out := []string{}
+	for seq := int64(1); seq <= n; seq++ {
+		out = append(out, fmt.Sprint(seq))
+	}
+	return out
+}
+
+func contents(t *testing.T, h *memory.History) []string {
+	t.Helper()
+	messages, err := h.Messages(0)
+	require.NoError(t, err)
+	out := []string{}
+	for _, m := range messages {
+		out = append(out, m.Content)
+	}
+	return out
+}
+
+func appendTo(t *testing.T, s memory.Store, h *memory.History, run string, turn int64, seqs ...int64) *memory.History {
+	t.Helper()
+	for _, seq := range seqs {
+		grown, err := s.Append(ctx, h, memory.Mark{Run: run, Seq: seq, Turn: turn}, said(seq))
+		require.NoError(t, err)
+		h = grown
+	}
+	return h
+}
+
+func loadFrom(t *testing.T, s memory.Store, turn int64, have *memory.History) *memory.History {
+	t.Helper()
+	h, err := s.Load(ctx, turn, have)
+	require.NoError(t, err)
+	return h[0]
+}
+
+// writer appends said(1), said(2), … to key and tries again what was not taken.
+type writer struct {
+	t            *testing.T
+	acknowledged atomic.Int64
+	quit, done   chan struct{}
+}
+
+// write starts a writer, which ends with stop or at its first real error.
+func write(t *testing.T, s memory.Store, turn int64) *writer {
+	w := &writer{t: t, quit: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		h := memory.Empty(key)
+		for {
+			select {
+			case <-w.quit:
+				return
+			default:
+			}
+			seq := w.acknowledged.Load() + 1
+			grown, err := s.Append(ctx, h, memory.Mark{Run: "r", Seq: seq, Turn: turn}, said(seq))
+			switch {
+			case err == nil:
+				h = grown
+				w.acknowledged.Store(seq)
+			case !errors.Is(err, memory.ErrUnavailable): // after which the mark makes trying again safe
+				t.Errorf("append: %v", err)
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// reaches waits until n messages are acknowledged.
+func (w *writer) reaches(n int64) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return w.acknowledged.Load() >= n
+		}
+	}, time.Minute, time.Millisecond)
+	require.GreaterOrEqual(w.t, w.acknowledged.Load(), n)
+}
+
+// stop ends the writer and counts what was acknowledged.
+func (w *writer) stop() int64 {
+	select {
+	case <-w.done:
+	default:
+		close(w.quit)
+		<-w.done
+	}
+	return w.acknowledged.Load()
+}
+
+// A cluster refuses a script whose keys lie in more than one slot, so whatever
+// works here keeps to one.
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	fresh := func(t *testing.T) *redisstore.Store {
+		cluster.FlushAll()
+		return redisstore.New(cluster.Client(), zerolog.Nop())
+	}
+	t.Run("the suite", func(t *testing.T) {
+		memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+			return fresh(t), redisstore.New(cluster.Client(), zerolog.Nop())
+		})
+	})
+	t.Run("the suite, cached", func(t *testing.T) {
+		memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
+			return cache.New(fresh(t), 1<<20), cache.New(redisstore.New(cluster.Client(), zerolog.Nop()), 1<<20)
+		})
+	})
+	for name, test := range map[string]func(*testing.T, *redisstore.Store, *redistest.Cluster){
+		"histories on all nodes in one load":      clusterLoad,
+		"turns":                                   clusterTurns,
+		"runs and their logs":                     clusterRuns,
+		"lists see all nodes, pages lose nothing": clusterLists,
+		"an erased chat leaves only tombstones":   clusterErase,
+		"trim":                                    clusterTrim,
+		"a foreign value and a damaged one":       clusterForeign,
+		"appends while the slot moves":            clusterMoves,
+		"replicas are asked of the right master":  clusterReplicas,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, fresh(t), cluster) })
+	}
+}
+
+func clusterLoad(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
+	var copies []*memory.History
+	for i := range 30 {
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "12345")
+		copies = append(copies, appendTo(t, s, memory.Empty(k), "r", 5, 1))
+	}
+	same, err := s.Load(ctx, 6, copies...)
+	require.NoError(t, err)
+	for i := range copies {
+		require.Same(t, copies[i], same[i])
+	}
+	_, err = s.Append(ctx, copies[7], memory.Mark{Run: "r", Seq: 2, Turn: 5}, said(2))
+	require.ErrorIs(t, err, memory.ErrMoved, "the turn was raised on every node")
+}
+
+func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
+	for i := range 20 {
+		chat := memory.Chat(fmt.Sprint("chat", i))
+		turn, err := s.Take(ctx, chat, "one", "conversation", time.Minute)
+		require.NoError(t, err)
+		var held *redisstore.HeldError
+		_, err = s.Take(ctx, chat, "two", "other", time.Minute)
+		require.ErrorAs(t, err, &held)
+		require.NoError(t, s.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"}))
+		ok, err := s.Renew(ctx, chat, "one", time.Minute)
+		require.NoError(t, err)
+		require.True(t, ok)
+		appendTo(t, s, memory.Empty(memory.SubagentKey("analytic", chat)), "r", turn.Number, 1)
+		if i%2 == 0 {
+			require.NoError(t, s.Release(ctx, chat, "one"))
+			continue
+		}
+		require.NoError(t, s.Leave(ctx, chat, "one"))
+		left, err := s.Abandoned(ctx)
+		require.NoError(t, err)
+		require.Contains(t, left, chat)
+		next, err := s.Take(ctx, chat, "two", "other", time.Minute)
+		require.NoError(t, err)
+		require.Greater(t, next.Number, turn.Number)
+		require.Equal(t, "conversation", next.Conversation)
+		require.Equal(t, "r", next.Open.Run)
+		require.Equal(t, []memory.Agent{"analytic"}, next.Agents)
+		require.NoError(t, s.Release(ctx, chat, "two"))
+	}
+	left, err := s.Abandoned(ctx)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
+	for i := range 10 {
+		run := fmt.Sprint("run", i)
+		found, err := s.Begin(ctx, "12345", run, "body")
+		require.NoError(t, err)
+		require.Nil(t, found)
+		require.NoError(t, s.Log(ctx, "12345", run, redisstore.Logged{Seq: 1, Line: []byte("a")}, redisstore.Logged{Seq: 2, Line: []byte("b")}))
+		require.NoError(t, s.Log(ctx, "12345", run, redisstore.Logged{Seq: 2, Line: []byte("b")}, redisstore.Logged{Seq: 3, Line: []byte("c")}))
+		events, err := s.Events(ctx, "12345", run, 1, 10)
+		require.NoError(t, err)
+		require.Equal(t, []redisstore.Logged{{Seq: 2, Line: []byte("b")}, {Seq: 3, Line: []byte("c")}}, events)
+		require.NoError(t, s.Finish(ctx, "12345", run, []byte("{}")))
+		found, err = s.Begin(ctx, "12345", run, "body")
+		require.NoError(t, err)
+		require.Equal(t, "{}", string(found.Result))
+	}
+	_, err := s.Begin(ctx, "12345", "refused", "body")
+	require.NoError(t, err)
+	require.NoError(t, s.Withdraw(ctx, "12345", "refused"))
+	record, err := s.Record(ctx, "12345", "refused")
+	require.NoError(t, err)
+	require.Nil(t, record)
+	require.NoError(t, s.EraseRuns(ctx, "12345"))
+	for i := range 10 {
+		events, err := s.Events(ctx, "12345", fmt.Sprint("run", i), 0, 10)
+		require.NoError(t, err)
+		require.Empty(t, events)
+	}
+}
+
+func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	var all []memory.Chat
+	for i := range 200 {
+		chat := memory.Chat(fmt.Sprint("chat", i))
+		all = append(all, chat)
+		appendTo(t, s, memory.Empty(memory.ChatKey(chat)), "r", 5, 1)
+	}
+	for _, count := range []int{1, 7, 1000} {
+		t.Run(fmt.Sprint("pages of ", count), func(t *testing.T) {
+			seen := map[memory.Chat]bool{}
+			pages := 0
+			for cursor := ""; ; pages++ {
+				require.Less(t, pages, 1000)
+				chats, next, err := s.Chats(ctx, cursor, count)
+				require.NoError(t, err)
+				for _, c := range chats {
+					seen[c] = true
+				}
+				if cursor = next; cursor == "" {
+					break
+				}
+			}
+			require.ElementsMatch(t, all, slices.Collect(maps.Keys(seen)))
+		})
+	}
+	want := []string{"chat_history:chat1"}
+	for i := range 10 {
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "chat1")
+		appendTo(t, s, memory.Empty(k), "r", 5, 2)
+		appendTo(t, s, memory.Empty(memory.SubagentKey(k.Agent(), "x:chat1")), "r", 5, 2)
+		want = append(want, k.String())
+	}
+	for i := range 10 { // on several nodes, in no index
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("foreign", i)), "chat1")
+		require.NoError(t, cluster.Client().Set(ctx, k.String(), `[{"role":"user","content":"x"}]`, 0).Err())
+		want = append(want, k.String())
+	}
+	stored, err := s.Histories(ctx, "chat1")
+	require.NoError(t, err)
+	var keys []string
+	for _, h := range stored {
+		keys = append(keys, h.Key.String())
+	}
+	require.Equal(t, want, keys)
+}
+
+func clusterErase(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	client := cluster.Client()
+	keys := []memory.Key{memory.ChatKey("12345")}
+	for i := range 10 {
+		keys = append(keys, memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "12345"))
+	}
+	for _, k := range keys {
+		require.NoError(t, client.Set(ctx, k.String(), "damaged secret", 0).Err())
+		appendTo(t, s, loadFrom(t, s, 5, memory.Empty(k)), "r", 5, 1)
+	}
+	_, err := s.Begin(ctx, "12345", "r", "body")
+	require.NoError(t, err)
+	require.NoError(t, s.Log(ctx, "12345", "r", redisstore.Logged{Seq: 1, Line: []byte("secret")}))
+
+	require.NoError(t, s.Erase(ctx, 6, keys[1]))
+	require.Zero(t, loadFrom(t, s, 0, memory.Empty(keys[1])).Len())
+	require.Equal(t, 1, loadFrom(t, s, 0, memory.Empty(keys[2])).Len())
+
+	require.NoError(t, s.EraseChat(ctx, 7, "12345", keys...))
+	want := map[string]string{}
+	for _, k := range keys {
+		want["{"+k.String()+"}:meta"] = "turn erased"
+	}
+	require.Equal(t, want, everything(t, client))
+	for _, k := range keys {
+		_, err := s.Append(ctx, memory.Empty(k), memory.Mark{Run: "r", Seq: 9, Turn: 6}, said(9))
+		require.ErrorIs(t, err, memory.ErrMoved)
+	}
+}
+
+// everything names the keys on all nodes, a hash with its fields.
+func everything(t *testing.T, client *redis.ClusterClient) map[string]string {
+	t.Helper()
+	var mu sync.Mutex
+	found := map[string]string{}
+	require.NoError(t, client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		keys, err := node.Keys(ctx, "*").Result()
+		for _, k := range keys {
+			fields := "no hash"
+			if hash, err := node.HKeys(ctx, k).Result(); err == nil {
+				slices.Sort(hash)
+				slices.Reverse(hash)
+				fields = fmt.Sprint(hash)[1:]
+				fields = fields[:len(fields)-1]
+			}
+			mu.Lock()
+			found[k] = fields
+			mu.Unlock()
+		}
+		return err
+	}))
+	return found
+}
+
+func clusterTrim(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
+	h := memory.Empty(key)
+	for seq := int64(1); seq <= 13; seq++ {
+		h = appendTo(t, s, h, "r", 5, seq)
+	}
+	short, err := s.Trim(ctx, h, 5, 10)
+	require.NoError(t, err)
+	require.Equal(t, saying(13)[3:], contents(t, short))
+	require.Equal(t, saying(13)[3:], contents(t, loadFrom(t, s, 6, h)))
+}
+
+func clusterForeign(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	client := cluster.Client()
+	require.NoError(t, client.Set(ctx, key.String(), `[ {"role":"user","content":"0"} ]`, 0).Err())
+	h := appendTo(t, s, loadFrom(t, s, 5, memory.Empty(key)), "r", 5, 1)
+	require.Equal(t, []string{"0", "1"}, contents(t, h))
+	require.NoError(t, client.Set(ctx, key.String(), `[{"role":`, 0).Err())
+	require.Zero(t, loadFrom(t, s, 6, memory.Empty(key)).Len(), "set aside by RENAME, within the slot")
+	require.EqualValues(t, 1, s.Counts.Damaged.Load())
+}
+
+func clusterMoves(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	w := write(t, s, 5)
+	w.reaches(10)
+	for range 6 {
+		cluster.Move(key.String())
+	}
+	w.reaches(w.acknowledged.Load() + 10)
+	n := w.stop()
+	other := redisstore.New(cluster.Client(), zerolog.Nop())
+	require.Equal(t, saying(n), contents(t, loadFrom(t, other, 0, memory.Empty(key))))
+}
+
+func clusterReplicas(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
+	s.WaitReplicas = 1
+	_, err := s.Append(ctx, memory.Empty(memory.ChatKey("12345")), memory.Mark{Run: "r", Seq: 1, Turn: 5}, said(1))
+	require.ErrorIs(t, err, memory.ErrUnavailable, "this cluster has no replicas")
+	require.ErrorContains(t, err, "0 of 1 replicas")
+}

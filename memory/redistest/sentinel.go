@@ -1,0 +1,189 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MasterName is what the sentinels call their master.
+const MasterName = "mneme"
+
+// Sentinel is a master with one replica, watched by three sentinels that replace
+// a master which is silent for half a second.
+type Sentinel struct {
+	Master, Replica *Server // as they were at the start
+
+	t      testing.TB
+	guards []*Server
+}
+
+// StartSentinel starts them and waits until the replica follows and the sentinels
+// know each other. They end with the test.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	at := []string{"--repl-diskless-sync-delay", "0"}
+	s := &Sentinel{t: t, Master: Start(t, at...)}
+	host, port, _ := net.SplitHostPort(s.Master.Addr)
+	s.Replica = Start(t, append(at, "--replicaof", host+" "+port)...)
+	// Before the sentinels come: they ask a healthy master for its replicas every ten seconds only.
+	s.AwaitReplica()
+	for range 3 {
+		s.guards = append(s.guards, startGuard(t, host, port))
+	}
+	for _, g := range s.guards {
+		client := redis.NewSentinelClient(&redis.Options{Addr: g.Addr})
+		await(ctx, t, "the sentinels to know each other", func() error {
+			m, err := client.Master(ctx, MasterName).Result()
+			if err == nil && (m["flags"] != "master" || m["num-slaves"] != "1" || m["num-other-sentinels"] != "2") {
+				err = fmt.Errorf("one sees a %s with %s replicas and %s sentinels", m["flags"], m["num-slaves"], m["num-other-sentinels"])
+			}
+			return err
+		})
+		_ = client.Close()
+	}
+	return s
+}
+
+// startGuard starts one sentinel.
+func startGuard(t testing.TB, host, port string) *Server {
+	t.Helper()
+	s := &Server{t: t, Dir: t.TempDir()}
+	t.Cleanup(s.Kill)
+	for range 5 {
+		s.Addr = freeAddr(t)
+		if s.runGuard(host, port) == nil {
+			return s
+		}
+	}
+	t.Fatal("redis-server did not start as a sentinel on any of five ports")
+	return nil
+}
+
+func (s *Server) runGuard(host, port string) error {
+	_, own, _ := net.SplitHostPort(s.Addr)
+	// Sentinels keep what they learn in this file; they do not start without one.
+	file := filepath.Join(s.Dir, "sentinel.conf")
+	config := []string{
+		"port " + own, "bind 127.0.0.1", "dir " + s.Dir,
+		"sentinel monitor " + MasterName + " " + host + " " + port + " 2",
+		"sentinel down-after-milliseconds " + MasterName + " 500",
+		"sentinel failover-timeout " + MasterName + " 3000",
+	}
+	if err := os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	s.cmd = exec.Command("redis-server", file, "--sentinel")
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	cmd := s.cmd
+	exited := make(chan struct{})
+	go func() { defer close(exited); _ = cmd.Wait() }()
+	client := redis.NewSentinelClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	await(ctx, s.t, "a sentinel to answer", func() error {
+		select {
+		case <-exited:
+			err = errors.New("redis-server ended")
+			return nil
+		default:
+			return client.Ping(ctx).Err()
+		}
+	})
+	if err != nil {
+		s.cmd = nil
+	}
+	return err
+}
+
+// Addrs are the addresses of the sentinels.
+func (s *Sentinel) Addrs() []string {
+	addrs := make([]string, len(s.guards))
+	for i, g := range s.guards {
+		addrs[i] = g.Addr
+	}
+	return addrs
+}
+
+// Client is a new client that asks the sentinels for the master; it is closed
+// with the test.
+func (s *Sentinel) Client() *redis.Client {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: MasterName, SentinelAddrs: s.Addrs(), ContextTimeoutEnabled: true,
+	})
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// AwaitReplica waits until the replica follows the master and has all it wrote.
+func (s *Sentinel) AwaitReplica() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr, ContextTimeoutEnabled: true})
+	defer client.Close()
+	await(ctx, s.t, "the replica to follow", func() error {
+		info, err := client.InfoMap(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		r := info["Replication"]
+		if line := r["slave0"]; !strings.Contains(line, "state=online") || !strings.Contains(line, "offset="+r["master_repl_offset"]+",") {
+			return fmt.Errorf("at %s it is %q", r["master_repl_offset"], line)
+		}
+		return nil
+	})
+}
+
+// CutReplica stops the replica and takes it off the master: of what is written
+// from now on it will never hear, unless it is thawed while the master lives.
+func (s *Sentinel) CutReplica() {
+	s.t.Helper()
+	s.AwaitReplica()
+	s.Replica.Signal(syscall.SIGSTOP)
+	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr})
+	defer client.Close()
+	// Without this the kernel would keep what is written for it to read later.
+	if err := client.ClientKillByFilter(context.Background(), "TYPE", "replica").Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Failover kills the master, thaws the replica and waits until the sentinels have
+// made it the master.
+func (s *Sentinel) Failover() {
+	s.t.Helper()
+	s.Master.Kill()
+	s.Replica.Signal(syscall.SIGCONT)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, port, _ := net.SplitHostPort(s.Replica.Addr)
+	for _, g := range s.guards {
+		client := redis.NewSentinelClient(&redis.Options{Addr: g.Addr})
+		await(ctx, s.t, "the failover", func() error {
+			addr, err := client.GetMasterAddrByName(ctx, MasterName).Result()
+			if err == nil && (len(addr) != 2 || addr[1] != port) {
+				err = fmt.Errorf("the master is still %v", addr)
+			}
+			return err
+		})
+		_ = client.Close()
+	}
+}
