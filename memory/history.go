@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,7 +48,16 @@ type History struct {
 type sharedLog struct {
 	mu       sync.Mutex
 	messages []json.RawMessage // guarded by mu; elements never change once appended
+	origins  []origin          // guarded by mu: of those that were appended here, in order
 	claim    *claim            // what was read without being proven; nil if there is none
+	turn     atomic.Int64      // newest turn in which the list was proven
+}
+
+// origin says which event of which run a message was.
+type origin struct {
+	index int // in messages
+	run   string
+	seq   int64
 }
 
 // claim is a sum that was read beside its messages and not computed from them.
@@ -177,6 +188,46 @@ func (s Sum) next(raw []byte) Sum {
 	return Sum(h.Sum(nil))
 }
 
+// From is With for a message that is event mark.Seq of mark.Run.
+func (h *History) From(mark Mark, raw []byte) *History {
+	grown := h.With(raw)
+	grown.log.mu.Lock()
+	defer grown.log.mu.Unlock()
+	if n := len(grown.log.origins); n == 0 || grown.log.origins[n-1].index < h.n {
+		grown.log.origins = append(grown.log.origins, origin{h.n, mark.Run, mark.Seq})
+	}
+	return grown
+}
+
+// Applied is the last event of each run of which messages were added here, as far
+// as the history knows, newest run first.
+func (h *History) Applied() []Mark {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	var marks []Mark
+	seen := map[string]bool{}
+	for _, o := range slices.Backward(h.log.origins) {
+		if o.index < h.n && !seen[o.run] {
+			seen[o.run] = true
+			marks = append(marks, Mark{Run: o.run, Seq: o.seq})
+		}
+	}
+	return marks
+}
+
+// ProvenIn notes that a store has proven the history in a turn.
+func (h *History) ProvenIn(turn int64) {
+	for {
+		before := h.log.turn.Load()
+		if turn <= before || h.log.turn.CompareAndSwap(before, turn) {
+			return
+		}
+	}
+}
+
+// Turn is the newest turn in which the history was proven, 0 if unknown.
+func (h *History) Turn() int64 { return h.log.turn.Load() }
+
 // Key is the history's name.
 func (h *History) Key() Key { return h.key }
 
@@ -229,7 +280,8 @@ func (h *History) With(raw []byte) *History {
 	// Somebody grew another line from here: ours gets a list of its own.
 	own := make([]json.RawMessage, h.n, h.n+8)
 	copy(own, h.log.messages)
-	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim}
+	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim, origins: slices.Clip(h.log.origins)}
+	grown.log.turn.Store(h.log.turn.Load())
 	return grown
 }
 
@@ -265,12 +317,31 @@ func (h *History) Last(n int) *History {
 	return short
 }
 
-// Common is the number of messages with which both begin.
-func (h *History) Common(other *History) int {
-	a, b := h.Raw(0), other.Raw(0)
+// Missing gives the messages of h that older, which holds an earlier state of the
+// same history, lacks at its end. None if older is no such state: h does not
+// begin inside it.
+func (h *History) Missing(older *History) []json.RawMessage {
+	mine, theirs := h.Raw(0), older.Raw(0)
+	if len(mine) == 0 {
+		return nil
+	}
+	start := slices.IndexFunc(theirs, func(raw json.RawMessage) bool { return bytes.Equal(raw, mine[0]) })
+	if start < 0 {
+		return nil
+	}
 	n := 0
-	for n < min(len(a), len(b)) && bytes.Equal(a[n], b[n]) {
+	for n < min(len(mine), len(theirs)-start) && bytes.Equal(mine[n], theirs[start+n]) {
 		n++
 	}
-	return n
+	known := map[string]bool{}
+	for _, raw := range theirs[start+n:] {
+		known[string(raw)] = true
+	}
+	var missing []json.RawMessage
+	for _, raw := range mine[n:] {
+		if !known[string(raw)] {
+			missing = append(missing, raw)
+		}
+	}
+	return missing
 }

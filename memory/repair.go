@@ -6,14 +6,20 @@ import (
 	"strings"
 )
 
-// Interrupted is the content of a tool result that was never recorded.
-const Interrupted = "interrupted: this call has no recorded result"
+// What stands for something that was never recorded.
+const (
+	Interrupted = "interrupted: this call has no recorded result" // a tool result
+	Unanswered  = "(interrupted)"                                 // an answer after tool results
+)
+
+// Strictest limits of vendors, in characters of A-Z a-z 0-9 _ -.
+const maxCallID, maxFunctionName = 40, 64
 
 // Repairs counts what Repair changed.
 type Repairs struct {
-	Synthesized int // results put in for calls that had none
+	Synthesized int // results and answers put in where there were none
 	Dropped     int // messages that belong to no exchange, or say nothing
-	Renamed     int // tool-call ids that an earlier call already used
+	Renamed     int // tool-call ids that an earlier call already used, or that vendors refuse
 	Joined      int // user messages joined to the one before
 	Filled      int // fields that a model needs and the message did not have, or not so
 }
@@ -26,8 +32,9 @@ func (r Repairs) Any() bool { return r != Repairs{} }
 // assistant message with tool calls and the tool messages directly behind it. A
 // call without a result gets Interrupted, results stand in call order, every
 // other tool message is dropped, an id used before gets a suffix in call and
-// result alike, and user messages in a row become one. It begins with a user
-// message; roles a history does not have are dropped.
+// result alike, user messages in a row become one, and one directly behind tool
+// results gets Unanswered before it. It begins with a user message; roles a
+// history does not have are dropped.
 func Repair(stored []Message) ([]Message, Repairs) {
 	var r Repairs
 	out := make([]Message, 0, len(stored))
@@ -37,12 +44,7 @@ func Repair(stored []Message) ([]Message, Repairs) {
 		speaks := strings.TrimSpace(m.Content) != ""
 		switch {
 		case m.Role == RoleUser && speaks:
-			if last := len(out) - 1; last >= 0 && out[last].Role == RoleUser {
-				out[last].Content += "\n\n" + m.Content
-				r.Joined++
-				continue
-			}
-			out = append(out, Message{Role: RoleUser, Content: m.Content, Timestamp: m.Timestamp})
+			out = r.user(out, m)
 		case m.Role == RoleAssistant && len(out) > 0 && len(m.ToolCalls) > 0:
 			end := i + 1
 			for end < len(stored) && stored[end].Role == RoleTool {
@@ -57,6 +59,22 @@ func Repair(stored []Message) ([]Message, Repairs) {
 		}
 	}
 	return out, r
+}
+
+// user adds a user message behind what there is.
+func (r *Repairs) user(out []Message, m Message) []Message {
+	if last := len(out) - 1; last >= 0 {
+		switch out[last].Role {
+		case RoleUser:
+			out[last].Content += "\n\n" + m.Content
+			r.Joined++
+			return out
+		case RoleTool:
+			out = append(out, Message{Role: RoleAssistant, Content: Unanswered, Timestamp: m.Timestamp})
+			r.Synthesized++
+		}
+	}
+	return append(out, Message{Role: RoleUser, Content: m.Content, Timestamp: m.Timestamp})
 }
 
 // exchange pairs the calls of one assistant message with the results behind it.
@@ -92,38 +110,71 @@ func (r *Repairs) exchange(call Message, results []Message, used map[string]bool
 			r.Dropped++
 		}
 	}
+	if strings.TrimSpace(call.Content) == "" {
+		call.Content = ""
+	}
 	out[0] = Message{Role: RoleAssistant, Content: call.Content, Timestamp: call.Timestamp, ToolCalls: calls}
 	return out
 }
 
-// callable gives a call a name and an object as arguments, which every vendor
-// insists on.
+// callable gives a call a legal name and an object as arguments, which every
+// vendor insists on.
 func (r *Repairs) callable(f FunctionCall) FunctionCall {
-	if f.Name == "" {
-		f.Name = "unknown"
+	name := legal(f.Name, maxFunctionName)
+	if name == "" {
+		name = "unknown"
+	}
+	arguments := object(f.Arguments)
+	if name != f.Name || arguments != f.Arguments {
 		r.Filled++
 	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(f.Arguments), &object) != nil || object == nil {
-		raw := f.Arguments
-		f.Arguments = "{}"
-		if strings.TrimSpace(raw) != "" {
-			wrapped, _ := json.Marshal(map[string]string{"arguments": raw}) // a string cannot fail
-			f.Arguments = string(wrapped)
+	return FunctionCall{Name: name, Arguments: arguments}
+}
+
+// object gives the text of a JSON object: the one that s is, or one that holds s.
+func object(s string) string {
+	var fields map[string]any
+	d := json.NewDecoder(strings.NewReader(s))
+	d.UseNumber()
+	switch err := d.Decode(&fields); {
+	case strings.TrimSpace(s) == "":
+		return "{}"
+	case err != nil || fields == nil || d.More():
+		return encoded(map[string]any{"arguments": s})
+	case strings.Contains(s, `\ud`) || strings.Contains(s, `\uD`):
+		// It may hold half of a surrogate pair, which strict parsers refuse.
+		return encoded(fields)
+	}
+	return s
+}
+
+// encoded is for what was decoded or is text: it cannot fail.
+func encoded(v map[string]any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// legal replaces the characters that some vendor refuses in ids and names, and
+// cuts at n.
+func legal(s string, n int) string {
+	s = strings.Map(func(c rune) rune {
+		if c < 0x80 && (agentByte(byte(c)) || c >= 'A' && c <= 'Z') {
+			return c
 		}
-		r.Filled++
-	}
-	return f
+		return '_'
+	}, s)
+	return s[:min(n, len(s))]
 }
 
 func (r *Repairs) unique(id string, used map[string]bool) string {
-	base := id
+	base := legal(id, maxCallID)
 	if base == "" {
 		base = "call"
 	}
 	fresh := base
 	for n := 2; used[fresh]; n++ {
-		fresh = base + "_" + strconv.Itoa(n)
+		suffix := "_" + strconv.Itoa(n)
+		fresh = base[:min(len(base), maxCallID-len(suffix))] + suffix
 	}
 	if fresh != id {
 		r.Renamed++

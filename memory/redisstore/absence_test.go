@@ -94,6 +94,55 @@ func TestAccidents(t *testing.T) {
 	}
 }
 
+// snapshot keeps what is stored of key now; the function puts it back, as a replica
+// would have it that has heard of nothing since.
+func snapshot(t *testing.T, client redis.UniversalClient) (lose func()) {
+	meta := "{" + key.String() + "}:meta"
+	value, fields := client.Get(ctx, key.String()).Val(), client.HGetAll(ctx, meta).Val()
+	require.NotEmpty(t, value)
+	return func() {
+		require.NoError(t, client.Set(ctx, key.String(), value, 0).Err())
+		require.NoError(t, client.Del(ctx, meta).Err())
+		require.NoError(t, client.HSet(ctx, meta, fields).Err())
+	}
+}
+
+func TestLostInTheMiddleOfATurn(t *testing.T) {
+	w := newWorld(t)
+	h := appendTo(t, w, memory.Empty(key), "r", 5, 1, 2, 3)
+	require.NoError(t, w.redis.FlushAll(ctx).Err())
+	h = appendTo(t, w, h, "r", 5, 4)
+	require.Equal(t, saying(4), contents(t, h))
+	require.Equal(t, saying(4), contents(t, w.load(t, 0, memory.Empty(key))))
+}
+
+// What the new master has not heard of may be a trim, too: the copy begins later
+// than what is stored, and still ends later.
+func TestLostWritesAndALostTrim(t *testing.T) {
+	w := newWorld(t)
+	h := memory.Empty(key)
+	for seq := int64(1); seq <= 12; seq++ {
+		h = appendTo(t, w, h, "r", 5, seq)
+	}
+	lose := snapshot(t, w.redis)
+	h, err := w.Trim(ctx, appendTo(t, w, h, "r", 5, 13), 5, 10)
+	require.NoError(t, err)
+	require.Equal(t, saying(13)[3:], contents(t, h))
+	h = appendTo(t, w, h, "r", 5, 14)
+	lose()
+	require.Subset(t, contents(t, w.load(t, 6, h)), []string{"13", "14"}, "both were acknowledged")
+}
+
+// What somebody took out by hand, and a turn took note of, does not come back from
+// a copy that another process still has.
+func TestACutByHandIsNotALoss(t *testing.T) {
+	w := newWorld(t)
+	h := appendTo(t, w, memory.Empty(key), "r", 5, 1, 2, 3)
+	require.NoError(t, w.redis.Set(ctx, key.String(), "["+string(said(1))+"]", 0).Err())
+	require.Equal(t, saying(1), contents(t, w.load(t, 6, memory.Empty(key))))
+	require.Equal(t, saying(1), contents(t, w.load(t, 7, h)), "turn 6 is newer than the copy")
+}
+
 // An erased history stays erased whatever happens to the value, as long as its
 // tombstone is there.
 func TestErasedIsNotLost(t *testing.T) {

@@ -149,6 +149,7 @@ func TestCluster(t *testing.T) {
 		"lists see all nodes, pages lose nothing": clusterLists,
 		"an erased chat leaves only tombstones":   clusterErase,
 		"trim":                                    clusterTrim,
+		"lost writes come back":                   clusterRegain,
 		"a foreign value and a damaged one":       clusterForeign,
 		"appends while the slot moves":            clusterMoves,
 		"replicas are asked of the right master":  clusterReplicas,
@@ -345,6 +346,14 @@ func clusterTrim(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	require.NoError(t, err)
 	require.Equal(t, saying(13)[3:], contents(t, short))
 	require.Equal(t, saying(13)[3:], contents(t, loadFrom(t, s, 6, h)))
+}
+
+func clusterRegain(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
+	h := appendTo(t, s, memory.Empty(key), "r", 5, 1, 2)
+	lose := snapshot(t, cluster.Client())
+	h = appendTo(t, s, h, "r", 5, 3, 4)
+	lose()
+	require.Equal(t, saying(4), contents(t, loadFrom(t, s, 6, h)))
 }
 
 func clusterForeign(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"mneme/memory"
 )
@@ -26,7 +27,7 @@ func (s *Store) adopt(ctx context.Context, turn int64, key memory.Key, value []b
 	if err != nil {
 		return nil, err
 	}
-	err = s.replace(ctx, turn, key, "value", value, h)
+	err = s.replace(ctx, change{turn: turn, seen: "value", old: value, fresh: h})
 	if err == nil {
 		s.Counts.Adopted.Add(1)
 		s.log.Warn().Str("key", key.String()).Int("messages", h.Len()).Msg("took over a history that another program wrote")
@@ -39,16 +40,11 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	if turn == 0 {
 		return nil, cause
 	}
-	aside := s.damagedKey(key)
-	r, err := s.call(ctx, replaceScript, append(historyKeys(key), aside), turn, "value", value, 0, "", "", 0, 1)
-	if err != nil {
+	if err := s.replace(ctx, change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true}); err != nil {
 		return nil, err
 	}
-	if r.word() != "ok" {
-		return nil, errChanged
-	}
 	s.Counts.Damaged.Add(1)
-	s.log.Error().Err(cause).Str("key", key.String()).Str("kept_as", aside).Msg("a damaged history was set aside")
+	s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
 	return memory.Empty(key), nil
 }
 
@@ -57,7 +53,7 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 	if turn == 0 {
 		return memory.Empty(key), nil
 	}
-	err := s.replace(ctx, turn, key, "absent", nil, memory.Empty(key))
+	err := s.replace(ctx, change{turn: turn, seen: "absent", old: "", fresh: memory.Empty(key)})
 	if err == nil {
 		s.Counts.Deleted.Add(1)
 		s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
@@ -75,7 +71,7 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History) (
 	if err != nil {
 		return nil, err
 	}
-	err = s.replace(ctx, turn, have.Key(), "absent", nil, h)
+	err = s.replace(ctx, change{turn: turn, seen: "absent", old: "", fresh: h, applied: have.Applied()})
 	if err == nil {
 		s.Counts.Lost.Add(1)
 		s.log.Error().Str("key", have.Key().String()).Int("messages", h.Len()).Msg("Redis lost a history; it was written back")
@@ -83,53 +79,65 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History) (
 	return h, err
 }
 
-// regain brings back the writes that a failover lost: stored is proven, and so was
-// the copy once, yet stored does not go on where the copy ends although both begin
-// alike. Only lost writes do that: a trim or an erasure leaves another beginning.
-// What the copy alone has is put behind what is stored.
-func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
-	common := have.Common(stored)
-	if turn == 0 || common == 0 || common == have.Len() {
+// regain brings back the writes that a failover lost. stored is proven, and so was
+// the copy once; if stored begins where the copy does, or before, and does not go
+// on as the copy does, then it is an older state of the same history. A trim or an
+// erasure leaves another beginning; what somebody cut by hand was adopted in a
+// turn that the copy has not seen. What the copy alone has is put behind what is
+// stored.
+func (s *Store) regain(ctx context.Context, turn, adopted int64, have, stored *memory.History) (*memory.History, error) {
+	if turn == 0 || have.Len() == 0 || adopted > have.Turn() {
 		return stored, nil
 	}
 	// Messages of ours carry the time they were made; without one two beginnings may be alike by chance.
-	if first, err := have.Messages(0); err != nil || first[0].Timestamp == 0 {
+	if first, err := memory.Decode(have.Raw(0)[:1]); err != nil || first[0].Timestamp == 0 {
 		return stored, err
 	}
-	known := map[string]bool{}
-	for _, raw := range stored.Raw(common) {
-		known[string(raw)] = true
-	}
-	whole := stored
-	for _, raw := range have.Raw(common) {
-		if !known[string(raw)] {
-			whole = whole.With(raw)
-		}
-	}
-	if whole == stored {
+	missing := have.Missing(stored)
+	if len(missing) == 0 {
 		return stored, nil
 	}
-	r, err := s.call(ctx, replaceScript, append(historyKeys(have.Key()), ""),
-		turn, "version", stored.Sum().String(), stored.Size(), whole.JSON(), whole.Sum().String(), whole.Len(), 0)
+	whole := stored
+	for _, raw := range missing {
+		whole = whole.With(raw)
+	}
+	err := s.replace(ctx, change{
+		turn: turn, seen: "version", old: stored.Sum().String(), oldLen: stored.Size(), fresh: whole, applied: have.Applied(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	if r.word() != "ok" {
-		return nil, errChanged
-	}
 	s.Counts.Lost.Add(1)
-	s.log.Error().Str("key", have.Key().String()).Int("messages", whole.Len()-stored.Len()).Msg("Redis lost the end of a history; it was written back")
+	s.log.Error().Str("key", have.Key().String()).Int("messages", len(missing)).Msg("Redis lost the end of a history; it was written back")
 	return whole, nil
 }
 
-// replace stores h if what was seen still holds; errChanged if it does not.
-func (s *Store) replace(ctx context.Context, turn int64, key memory.Key, seen string, value []byte, h *memory.History) error {
-	fresh := []byte{}
-	if h.Len() > 0 || len(value) > 0 {
-		fresh = h.JSON()
+// change is one compare-and-set of a whole history.
+type change struct {
+	turn    int64
+	seen    string // what must still hold: "value", "version" or "absent"
+	old     any    // the value, or its sum
+	oldLen  int
+	fresh   *memory.History // Empty stores nothing, unless there is a value to replace
+	aside   bool            // keep the old value under another key
+	applied []memory.Mark   // events whose messages are written back
+}
+
+// replace makes a change if what was seen still holds; errChanged if it does not.
+func (s *Store) replace(ctx context.Context, c change) error {
+	key := c.fresh.Key()
+	value, aside := []byte{}, 0
+	if c.aside {
+		aside = 1
+	} else if c.fresh.Len() > 0 || c.seen == "value" {
+		value = c.fresh.JSON()
+	}
+	var applied []string
+	for _, m := range c.applied {
+		applied = append(applied, fmt.Sprintf("%s=%d", m.Run, m.Seq))
 	}
 	r, err := s.call(ctx, replaceScript, append(historyKeys(key), s.damagedKey(key)),
-		turn, seen, value, 0, fresh, h.Sum().String(), h.Len(), 0)
+		c.turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, strings.Join(applied, " "))
 	if err != nil {
 		return err
 	}

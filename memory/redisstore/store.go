@@ -99,6 +99,7 @@ func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History)
 		if err != nil {
 			return nil, fmt.Errorf("loading %s: %w", have.Key(), err)
 		}
+		current[i].ProvenIn(turn)
 	}
 	return current, nil
 }
@@ -159,7 +160,8 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		if err != nil {
 			return nil, err
 		}
-		return s.regain(ctx, turn, have, h)
+		adopted, _ := strconv.ParseInt(r.at(3), 10, 64)
+		return s.regain(ctx, turn, adopted, have, h)
 	case "foreign":
 		raw, err := s.bytesOf(ctx, key, value)
 		if err != nil {
@@ -248,21 +250,20 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 	}
 	for try := range attempts {
-		grown := have.With(message)
-		r, err := s.call(ctx, appendScript, historyKeys(key),
-			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(),
-			message, grown.Sum().String())
+		grown := have.From(mark, message)
+		r, err := s.append(ctx, key,
+			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(), message, grown.Sum().String())
 		if err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 		switch r.word() {
 		case "ok":
-			return grown, s.waitReplicas(ctx, key)
+			return grown, nil
 		case "full":
 			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
 		case "duplicate":
-			if err := s.waitReplicas(ctx, key); err != nil || r.at(1) == grown.Sum().String() {
-				return grown, err
+			if r.at(1) == grown.Sum().String() {
+				return grown, nil
 			}
 			return s.reload(ctx, mark.Turn, have)
 		case "stale":
@@ -292,28 +293,43 @@ func (s *Store) pause(ctx context.Context, try int) error {
 	}
 }
 
-// waitReplicas waits until enough replicas have what was just written to key.
-func (s *Store) waitReplicas(ctx context.Context, key memory.Key) error {
+// append runs the append script and, where that is asked for, waits until enough
+// replicas have what it wrote. WAIT speaks of the connection that it comes on, so
+// both go over one.
+func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (reply, error) {
 	if s.WaitReplicas <= 0 {
-		return nil
+		return s.call(ctx, appendScript, historyKeys(key), args...)
 	}
-	cmd := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
-	var err error
+	var node redis.Cmdable = s.redis
 	if cluster, ok := s.redis.(*redis.ClusterClient); ok {
-		var master *redis.Client
-		if master, err = cluster.MasterForKey(ctx, key.String()); err == nil {
-			err = master.Process(ctx, cmd)
+		master, err := cluster.MasterForKey(ctx, key.String())
+		if err != nil {
+			return nil, unavailable(err)
 		}
-	} else {
-		err = s.redis.Process(ctx, cmd)
+		node = master
 	}
-	if err != nil {
-		return fmt.Errorf("waiting for replicas of %s: %w", key, unavailable(err))
+	for {
+		var written *redis.Cmd
+		waited := redis.NewIntCmd(ctx, "wait", s.WaitReplicas, replicaWait.Milliseconds())
+		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			written = appendScript.EvalSha(ctx, p, historyKeys(key), args...)
+			return p.Process(ctx, waited)
+		})
+		if missing(written.Err()) {
+			if err := appendScript.Load(ctx, node).Err(); err != nil {
+				return nil, unavailable(err)
+			}
+			continue
+		}
+		r, err := read(written)
+		if err == nil && waited.Err() != nil {
+			return nil, unavailable(waited.Err())
+		}
+		if n := waited.Val(); err == nil && n < int64(s.WaitReplicas) {
+			return nil, fmt.Errorf("%w: %d of %d replicas have what was written", memory.ErrUnavailable, n, s.WaitReplicas)
+		}
+		return r, err
 	}
-	if n := cmd.Val(); n < int64(s.WaitReplicas) {
-		return fmt.Errorf("%w: %d of %d replicas have what was written to %s", memory.ErrUnavailable, n, s.WaitReplicas, key)
-	}
-	return nil
 }
 
 func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
@@ -372,14 +388,16 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 		return have, nil
 	}
 	short := have.Last(limit)
-	r, err := s.call(ctx, replaceScript, append(historyKeys(have.Key()), ""),
-		turn, "version", have.Sum().String(), have.Size(), short.JSON(), short.Sum().String(), short.Len(), 0)
-	if err != nil {
+	err := s.replace(ctx, change{
+		turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: short,
+	})
+	switch {
+	case errors.Is(err, errChanged):
+		return have, nil
+	case err != nil:
 		return nil, fmt.Errorf("trimming %s: %w", have.Key(), err)
 	}
-	if r.word() != "ok" {
-		return have, nil
-	}
+	short.ProvenIn(turn)
 	return short, nil
 }
 

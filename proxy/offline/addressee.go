@@ -70,13 +70,23 @@ func (sp speech) readAddressee(c *cursor) (mention, bool) {
 }
 
 // endsAddressee says whether the word n places ahead cannot belong to a noun phrase begun before it, so that "her"
-// in "ask her what …" is a person and in "ask her name" is not.
+// in "ask her what …" and «его» in «попроси его назвать …» are persons and in "ask her name" and «спроси его имя» not.
 func endsAddressee(c *cursor, n int) bool {
 	probe := *c
 	probe.i += n
 	w := probe.word(0)
-	return strings.TrimSpace(probe.gap()) != "" || asksAt(probe.rest()) || whether[w] || selfWords[w] ||
+	return w == "" || isInfinitive(w) || strings.TrimSpace(probe.gap()) != "" || asksAt(probe.rest()) || whether[w] || selfWords[w] ||
 		longestPhrase(probe.rest(), that) > 0 || longestPhrase(probe.rest(), about) > 0 || w == "to"
+}
+
+// isInfinitive guesses a Russian verb as it follows «попроси его …».
+func isInfinitive(low string) bool {
+	return isCyrillic(low) && (commands[low] || longestPhrase([]token{{low: low}}, directives[remembers]) > 0 ||
+		hasAnySuffix(low, "ать", "ять", "ить", "еть", "уть", "ыть", "чься", "ться"))
+}
+
+func hasAnySuffix(s string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(x string) bool { return strings.HasSuffix(s, x) })
 }
 
 func (sp speech) readAll(c *cursor) (mention, bool) {

@@ -116,9 +116,9 @@ const (
 )
 
 var directives = map[form]phraseSet{
-	tells: phrases(`tell|inform|notify|remind|brief|teach|advise|скажи|скажите|сказать|сообщи|сообщите|сообщить|передай|передайте|передать|
+	tells: phrases(`передай это|скажи это|сообщи это|передай следующее|tell|inform|notify|remind|brief|teach|advise|скажи|скажите|сказать|сообщи|сообщите|сообщить|передай|передайте|передать|
 		расскажи|расскажите|рассказать|напомни|напомните|напомнить|объясни|доложи|поведай|скажем|извести|уведоми`),
-	says: phrases("say to|mention to|report to|explain to|write to|pass on to|pass to|send to|tell to|say|mention|pass|pass on|give|delegate to|hand to|forward to"),
+	says: phrases("pass this on to|pass this to|pass that on to|say this to|send this to|forward this to|give this to|say to|mention to|report to|explain to|write to|pass on to|pass to|send to|tell to|say|mention|pass|pass on|give|delegate to|hand to|forward to"),
 	remembers: phrases(`remember|note|note down|memorize|memorise|save|store|record|write down|keep in mind|don't forget|do not forget|please note|make a note|take note|take a note|
 		запомни|запомните|запомнить|запиши|запишите|записать|сохрани|сохраните|сохранить|отметь|отметьте|заметь|учти|учтите|имей в виду|имейте в виду|не забудь|не забывай|знай|знайте`),
 	asks: phrases(`ask|query|consult|question|check with|inquire with|enquire with|ask of|inquire|enquire|
@@ -130,6 +130,8 @@ var directives = map[form]phraseSet{
 
 var (
 	knows = phrases("know|knows|know about|remember|remembers|note|is aware|знать|знает|запомнит|помнит|знать о|понять")
+	// mustKnow follows an agent that is to be told something.
+	mustKnow = phrases("should know|must know|needs to know|should remember|must remember|needs to remember|should be told|должен знать|должен запомнить|должен помнить")
 	// that introduces what is told; about, what is asked for.
 	that      = phrases("that|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
 	toward    = phrases("у|к|with|of|from|to")
@@ -208,14 +210,24 @@ func (sp speech) vocative(c *cursor) (mention, bool) {
 	save := c.i
 	at := strings.HasPrefix(strings.TrimSpace(c.src), "@")
 	c.accept(callers)
+	for determiners[c.word(0)] || genericNouns[c.word(0)] {
+		c.i++
+	}
 	i, n := sp.matchAgent(c.rest(), true)
 	if n == 0 {
+		if called := c.i > save && genericNouns[c.toks[c.i-1].low] && !c.done() && strings.ContainsAny(c.gap(), ",:!"); called {
+			return mention{whom: generic}, true
+		}
 		c.i = save
 		return mention{}, false
 	}
 	c.i += n
 	if genericNouns[c.word(0)] {
 		c.i++
+	}
+	if c.accept(mustKnow) && !c.done() {
+		c.accept(that)
+		return mention{whom: named, agents: []int{i}}, !c.done()
 	}
 	called := strings.ContainsAny(c.gap(), ",:—–!") || interrogatives[c.word(0)] || longestPhrase(c.rest(), thatOnly) > 0
 	if !c.done() && (at || called) {

@@ -74,10 +74,10 @@ var (
 	docWords = words("doc docs document documents documentation file files manual handbook passage passages knowledgebase according документ документы документах документам документации документация файл файлы файлах файлам")
 
 	// Adverbs and interjections that may open a statement and are dropped when it is given back.
-	openers = phrases(`actually|by the way|btw|well|so|oh|ok|okay|and|also|but|fyi|in fact|please note|note|for the record|
+	openers = phrases(`basically|no wait|wait no|oh wait|no sorry|oh no|ah|scratch that|correction|хотя нет|хотя|ой нет|ой|actually|by the way|btw|well|so|oh|ok|okay|and|also|but|fyi|in fact|please note|note|for the record|
 		кстати|вообще-то|на самом деле|ну|и|а|также|еще|к слову|к сведению|дело в том что`)
 
-	fillers = phrases(`please|pls|kindly|hey|hi|hello|ok|okay|so|well|now|first|firstly|first of all|also|just|go and|go|then|and|but|
+	fillers = phrases(`yo|basically|please|pls|kindly|hey|hi|hello|ok|okay|so|well|now|first|firstly|first of all|also|just|go and|go|then|and|but|
 		could you|can you|would you|will you|i want you to|i'd like you to|i would like you to|i need you to|you should|you must|
 		would you mind|be so kind as to|be so kind and|do me a favour and|do me a favor and|let's|and then|after that|and after that|
 		i want to|i'd like to|i would like to|we need to|you need to|make sure to|be sure to|
@@ -103,9 +103,9 @@ var (
 
 	// Openings by which a question is asked of whoever listens; what follows is the question.
 	askMe = phrases(`tell me|remind me|let me know|give me|show me|do you know|do you remember|do you happen to know|can you recall|do you recall|
-		i wonder|i want to know|i'd like to know|i would like to know|i need to know|i forgot|i don't remember|say|recall|
+		have it tell me|let it tell me|make it tell me|пусть скажет|пусть ответит|пусть напомнит|пусть назовет|i wonder|i want to know|i'd like to know|i would like to know|i need to know|i forgot|i don't remember|say|recall|
 		скажи мне|скажи|подскажи мне|подскажи|напомни мне|напомни|назови|ты знаешь|вы знаете|знаешь ли ты|знаете ли вы|знаешь|знаете|ты помнишь|помнишь ли ты|вы помните|помнишь|помните|
-		интересно|я хочу знать|хочу знать|хочу узнать|хотел бы узнать|скажите|скажите мне|подскажите|напомните|напомните мне|я забыл|я забыла`)
+		интересно|я хочу знать|хочу знать|хочу узнать|хотел бы узнать|скажите|скажите мне|подскажите|назвать|напомнить|напомнить мне|сказать|сказать мне|подсказать|напомните|напомните мне|я забыл|я забыла`)
 
 	chitChat = words(`hi hello hey hiya greetings good morning afternoon evening day night thanks thank you very much so a lot cheers ok okay
 		great cool nice bye goodbye yes no sure fine welcome there dear how are is it going what's up well please to meet everyone
@@ -121,14 +121,15 @@ var (
 
 // relations are people, pets and other holders whose attributes are not the speaker's; each line is one holder.
 var relations = map[string]string{
-	"sister": "sister сестра сестренка", "brother": "brother брат братишка", "mother": "mother mom mum mama мать мама",
+	"sister": "sister сестра сестренка", "brother": "brother брат братишка", "mother": "mother mom mum mama мать матери мама",
 	"father": "father dad papa отец папа", "parent": "parents parent родители", "wife": "wife жена супруга", "husband": "husband муж супруг",
-	"son": "son сын", "daughter": "daughter дочь дочка", "child": "child children kid kids ребенок дети", "friend": "friend подруга друг друзья",
+	"son": "son сын сыновья", "daughter": "daughter дочь дочери дочка", "child": "child children kid kids ребенок дети", "friend": "friend подруга друг друзья",
 	"boss": "boss manager начальник начальница руководитель шеф", "colleague": "colleague coworker co-worker teammate коллега",
 	"neighbour": "neighbour neighbor сосед соседка", "grandmother": "grandmother grandma granny бабушка", "grandfather": "grandfather grandpa дедушка дед",
+	"mother-in-law": "mother-in-law теща свекровь", "father-in-law": "father-in-law тесть свекор",
 	"uncle": "uncle дядя", "aunt": "aunt тетя", "cousin": "cousin кузен", "nephew": "nephew племянник", "niece": "niece племянница",
 	"partner": "partner boyfriend girlfriend fiance fiancee партнер парень девушка", "teacher": "teacher tutor учитель учительница", "doctor": "dentist doctor врач стоматолог",
-	"cat": "cat kitten кот кошка котенок", "dog": "dog puppy собака пес щенок", "parrot": "parrot попугай", "hamster": "hamster хомяк", "horse": "horse лошадь конь",
+	"cat": "cat kitten кот кошка котенок котята", "dog": "dog puppy собака пес пса щенок щенки щенята", "parrot": "parrot попугай", "hamster": "hamster хомяк", "horse": "horse лошадь конь",
 	"rabbit": "rabbit bunny кролик", "fish": "goldfish рыбка", "pet": "pet питомец",
 	"roommate": "roommate flatmate housemate", "client": "client customer клиент", "company": "company employer компания", "team": "team команда", "project": "project проект",
 }
@@ -153,6 +154,7 @@ var concepts = map[string]string{
 	"flight": "flight рейс рейса", "meeting": "meeting appointment встреча встречи встречу", "code": "code pin код кода пин", "number": "number номер номера",
 	"car": "car автомобиль машина машину машины", "flat": "flat apartment квартира квартиры квартире", "city": "city town город город города городе", "country": "country страна стране страны",
 	"movie": "movie film фильм фильмы", "book": "book книга книгу книги", "holiday": "holiday vacation отпуск отпуска",
+	"deadline": "deadline due дедлайн", "money": "money cash dollar buck euro деньги доллар евро рубль рублей тенге",
 }
 
 // personal are the concepts that belong to a person, so that a fact which names no holder does not answer "my …".
@@ -164,7 +166,7 @@ var conceptPhrases = map[string]string{
 	"work": "do for a living|do for work|earn a living|do i do|do i do for a living|do i do for work|зарабатываю на жизнь", "name": "who am i|first name|full name|call me|am called|is called|'m called|i'm called|go by|goes by|кто я",
 	"surname": "last name|family name", "email": "email address|e-mail address|адрес почты|электронная почта|электронной почты|почтовый ящик",
 	"phone":  "phone number|mobile number|telephone number|cell number|номер телефона|номером телефона",
-	"origin": "come from|comes from|am from|i'm from|i from|originally from|родом из",
+	"origin": "come from|comes from|am from|i'm from|i from|originally from|родом из|откуда я|я из|откуда я родом",
 	"birth":  "день рождения|дня рождения|дату рождения|дата рождения|date of birth|дне рождения|днем рождения", "like": "care for|keen on|into music",
 }
 
@@ -184,14 +186,16 @@ const (
 )
 
 // Words that qualify a question without naming its subject.
-var weakWords = words("use using go get current new full exact real own main usual whole latest текущий новый полный точный настоящий главный")
+var weakWords = words(`use using go get current new full exact real own main usual whole latest текущий новый полный точный настоящий главный
+	money cash stuff деньги денег деньгами`)
 
 // pastOf gives the present of verbs whose past no stemmer reaches, as "past present" pairs.
 var pastOf = func() map[string]string {
 	pairs := strings.Fields(`bought buy went go ate eat drank drink wrote write read read met meet saw see sold sell left leave lost lose found find
 		spoke speak drove drive rode ride took take gave give came come became become got get made make built build kept keep slept sleep
 		taught teach thought think brought bring chose choose wore wear won win paid pay sent send spent spend began begin grew grow knew know
-		ran run sang sing swam swim flew fly broke break stole steal hid hide held hold heard hear felt feel caught catch fell fall`)
+		ran run sang sing swam swim flew fly broke break stole steal hid hide held hold heard hear felt feel caught catch fell fall
+		lent lend drew draw forgot forget sat sit stood stand threw throw woke wake tore tear froze freeze shook shake swore swear dug dig fed feed hung hang led lead lit light rang ring rose rise shot shoot stuck stick understood understand`)
 	m := map[string]string{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		m[pairs[i]] = pairs[i+1]

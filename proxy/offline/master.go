@@ -183,8 +183,11 @@ func planFor(t turn, tools []tool, forced bool) []delegation {
 		sp.agents = append(sp.agents, newAgent(tl))
 	}
 	r := &router{sp: sp, last: -1}
+	var before clause
 	for _, text := range t.earlier[max(0, len(t.earlier)-maxReplayed):] {
 		for _, st := range sp.split(text) {
+			st.clause = carryNoun(before, st.clause)
+			before = st.clause
 			r.assign(st)
 		}
 	}
@@ -194,6 +197,8 @@ func planFor(t turn, tools []tool, forced bool) []delegation {
 	}
 	var plan []delegation
 	for i, st := range steps {
+		st.clause = carryNoun(before, st.clause)
+		before = st.clause
 		for k, a := range r.assign(st) {
 			plan = append(plan, delegation{agent: a, task: st.sentence(), after: i > 0 && k == 0 && st.after})
 		}

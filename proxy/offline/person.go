@@ -64,11 +64,19 @@ func endsFirstPerson(low string) bool {
 	return len([]rune(low)) > 3 && (strings.HasSuffix(low, "у") || strings.HasSuffix(low, "ю") || strings.HasSuffix(low, "усь") || strings.HasSuffix(low, "юсь"))
 }
 
+// exclamations are openers only before a comma: "No, I live in …" but not "No pets".
+var exclamations = words("no nope wait sorry oops hmm нет извини извините подожди стоп")
+
 // dropOpeners removes "actually", "by the way" and the like from the front of a statement.
 func dropOpeners(s string) string {
 	for {
 		toks := tokenize(s)
 		n := longestPhrase(toks, openers)
+		for k := 0; n == 0 && k+1 < len(toks) && exclamations[toks[k].low]; k++ {
+			if strings.Contains(gapBefore(s, toks, k+1), ",") {
+				n = k + 1
+			}
+		}
 		if n == 0 || n == len(toks) {
 			return s
 		}

@@ -17,13 +17,16 @@ func kindOf(s string) kind {
 	if strings.HasSuffix(closed, "?") {
 		return question
 	}
-	if longestPhrase(c.rest(), askMe) > 0 || c.i > 0 && longestPhrase(c.toks, askMe) > 0 {
+	if asksMe(c.rest()) || c.i > 0 && asksMe(c.toks) {
 		return question
+	}
+	if longestPhrase(c.rest(), imperatives) > 0 {
+		return command
 	}
 	if commands[c.word(0)] && len(c.rest()) > 1 && !copulas[c.word(1)] {
 		return command
 	}
-	if isCalculation(s) {
+	if isCalculation(s) || isDateFragment(s) {
 		return question
 	}
 	toks := c.rest()
@@ -44,6 +47,23 @@ func kindOf(s string) kind {
 	}
 	return question
 }
+
+// asksMe says whether toks open with "tell me", "do you know" and the like. To forget is to ask only with a question
+// behind it.
+func asksMe(toks []token) bool {
+	n := longestPhrase(toks, askMe)
+	if n == 0 {
+		return false
+	}
+	rest := toks[n:]
+	return longestPhrase(toks, forgets) == 0 || asksAt(rest) || len(rest) > 0 && selfWords[rest[0].low]
+}
+
+// imperatives are orders that nothing here can carry out; they state nothing.
+var imperatives = phrases(`write me|write a|write an|sing me|sing a|draw me|draw a|compose a|generate a|make me a|play me|
+	напиши мне|напиши|спой|нарисуй|придумай|сочини|сыграй`)
+
+var forgets = phrases("i forgot|i don't remember|я забыл|я забыла")
 
 // asksAt says whether toks open like a question: by a question word, an inverted auxiliary, or a Russian ли.
 func asksAt(toks []token) bool {
@@ -185,19 +205,28 @@ func stripGreeting(s string) string {
 	return s
 }
 
-// dropParting removes politeness from the end of a clause.
+// dropParting removes politeness and interjections from the end of a clause.
 func dropParting(s string) string {
-	toks := tokenize(s)
-	if n := len(toks); n > 2 && partingWords[toks[n-1].low] {
-		tail := strings.TrimLeft(s[toks[n-1].end:], " ")
-		return strings.TrimRight(s[:toks[n-1].start], ", ") + tail
+	for {
+		toks := tokenize(s)
+		n := len(toks)
+		for k := min(4, n-2); ; k-- {
+			if k <= 0 {
+				return s
+			}
+			if longestPhrase(toks[n-k:], partings) == k {
+				tail := strings.TrimLeft(s[toks[n-1].end:], " ")
+				s = strings.TrimRight(s[:toks[n-k].start], ", ") + tail
+				break
+			}
+		}
 	}
-	return s
 }
 
 var (
-	greetings    = phrases("hi|hello|hey|hi there|hello there|hey there|good morning|good evening|good afternoon|please|pls|ok|okay|привет|здравствуй|здравствуйте|добрый день|добрый вечер|доброе утро|пожалуйста")
-	partingWords = words("please pls thanks пожалуйста спасибо")
+	greetings = phrases("hi|hello|hey|hi there|hello there|hey there|good morning|good evening|good afternoon|please|pls|ok|okay|привет|здравствуй|здравствуйте|добрый день|добрый вечер|доброе утро|пожалуйста")
+	partings  = phrases(`please|pls|plz|thanks|thank you|thx|btw|by the way|lol|haha|ok|okay|fyi|if you don't mind|if you can|for me please|
+		пожалуйста|плиз|спасибо|кстати|вот|ага|ладно|ок|если можно|если не трудно|если не сложно|хорошо`)
 )
 
 // isChitChat says whether s is a greeting, thanks or the like, with nothing to do in it.

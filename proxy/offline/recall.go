@@ -12,17 +12,17 @@ type fact struct {
 	order int // later facts are newer
 	terms []term
 	keys  map[string]bool
+	pairs [][2]string // keys of holders of whom the first has the second: (sister, husband)
 }
 
 func newFact(text string, order int) fact {
-	terms := termsOf(text)
-	return fact{text: text, order: order, terms: terms, keys: keysOf(terms)}
+	terms := termsOf(dropOpeners(text))
+	return fact{text: text, order: order, terms: terms, keys: keysOf(terms), pairs: pairsOf(terms)}
 }
 
-// factsOf reads the statements of one text of the user.
-func factsOf(text string, order int) []fact {
+// factsOf reads the statements of one text of the user; previous is the statement before them, "" for none.
+func factsOf(text, previous string, order int) []fact {
 	var out []fact
-	previous := ""
 	for _, st := range (speech{}).split(text) {
 		if st.kind != statement {
 			continue
@@ -31,11 +31,12 @@ func factsOf(text string, order int) []fact {
 			if isChitChat(s) {
 				continue
 			}
-			if previous != "" && refersBack(s) {
-				s = terminated(previous, ".") + " " + s
-			}
+			s = joinBack(previous, s)
 			previous = s
+			before := ""
 			for _, part := range coordinate(s) {
+				part = joinBack(before, part)
+				before = part
 				out = append(out, newFact(part, order+len(out)))
 			}
 		}
@@ -43,9 +44,26 @@ func factsOf(text string, order int) []fact {
 	return out
 }
 
-// refersBack says whether s opens with a pronoun for somebody or something named before.
+// joinBack puts s behind the statement that it needs to be understood, if it needs one.
+func joinBack(previous, s string) string {
+	if previous == "" || len(previous) > maxJoined || !refersBack(s) || genderOf(termsOf(previous)).clashes(genderOf(termsOf(s))) {
+		return s
+	}
+	return terminated(previous, ".") + " " + capitalize(dropOpeners(s))
+}
+
+// maxJoined bounds what joinBack puts together, in bytes, so that a chain of pronouns does not grow with its square.
+const maxJoined = 400
+
+// corrections open a statement that replaces a value of the one before.
+var corrections = phrases("i meant|i mean|i meant to say|make that|make it|should be|it should be|rather|точнее|вернее|то есть|я имел в виду|я имела в виду")
+
+// refersBack says whether s corrects what was said before or opens with a pronoun for somebody or something named there.
 func refersBack(s string) bool {
-	toks := tokenize(s)
+	toks := tokenize(dropOpeners(s))
+	if longestPhrase(toks, corrections) > 0 {
+		return true
+	}
 	for _, t := range toks[:min(2, len(toks))] {
 		if selfWords[t.low] {
 			return false
@@ -63,13 +81,15 @@ func coordinate(s string) []string {
 	inQuote := quoted(s)
 	var out []string
 	from, first := 0, 0 // byte and token where the current part begins
+	subject := ""       // carried into the current part, which lacks its own
 	verb := false
+	emit := func(to int) { out = append(out, complete(out, subject, trimPunct(s[from:to]))) }
 	for i := 1; i < len(toks); i++ {
 		verb = verb || isClauseMark(toks[i-1].low) || strings.ContainsAny(gapBefore(s, toks, i), "—–") || i-first >= 5
 		begin, comma := i, strings.ContainsAny(gapBefore(s, toks, i), ",;")
 		if n := longestPhrase(toks[i:], thatAgain); n > 0 && i+n < len(toks) {
-			out = append(out, trimPunct(s[from:toks[i-1].end]))
-			from, first, verb = toks[i+n].start, i+n, false
+			emit(toks[i-1].end)
+			from, first, verb, subject = toks[i+n].start, i+n, false, ""
 			continue
 		}
 		if longestPhrase(toks[i:], coordinators) > 0 {
@@ -77,18 +97,84 @@ func coordinate(s string) []string {
 		} else if !comma {
 			continue
 		}
-		if !verb && (!comma || begin == i) || inQuote(toks[i].start) || len(toks)-begin < 2 || !startsClause(toks[begin:]) {
+		if !verb && (!comma || begin == i) || inQuote(toks[i].start) || len(toks)-begin < 2 {
 			continue
 		}
-		out = append(out, trimPunct(s[from:toks[i-1].end]))
-		from, first, verb = toks[begin].start, begin, false
+		carried := carriedSubject(subject, toks[first:i], toks[begin:])
+		if carried == "" && !startsClause(toks[begin:]) && !contrasts(toks[i:]) {
+			continue
+		}
+		emit(toks[i-1].end)
+		from, first, verb, subject = toks[begin].start, begin, false, carried
 	}
-	return append(out, strings.TrimSpace(s[from:]))
+	return append(out, complete(out, subject, strings.TrimSpace(s[from:])))
+}
+
+// complete gives a part of a sentence what it shares with the parts before it: the subject, or what is owned in "my
+// wife's birthday is …, mine is …, and my son's is …".
+func complete(before []string, subject, part string) string {
+	if subject != "" {
+		return subject + " " + part
+	}
+	toks := tokenize(part)
+	is := slices.IndexFunc(toks, func(t token) bool { return copulas[t.low] })
+	if len(before) == 0 || is < 1 || is > 2 || toks[is-1].low != "mine" && !strings.HasSuffix(toks[is-1].low, "'s") {
+		return part
+	}
+	last := before[len(before)-1]
+	owned := tokenize(last)
+	to := slices.IndexFunc(owned, func(t token) bool { return copulas[t.low] })
+	from := slices.IndexFunc(owned, func(t token) bool { return strings.HasSuffix(t.low, "'s") || t.low == "my" }) + 1
+	if from < to && from > 0 && strings.HasSuffix(owned[from].low, "'s") {
+		from++
+	}
+	if from < 1 || from >= to {
+		return part
+	}
+	thing := last[owned[from].start:owned[to-1].end]
+	if toks[is-1].low == "mine" {
+		return "my " + thing + part[toks[is-1].end:]
+	}
+	return part[:toks[is-1].end] + " " + thing + part[toks[is-1].end:]
+}
+
+// carriedSubject is the word for the speaker that opens one part of a sentence and is left out in the next: "I live
+// in … and work as …", «я живу в … и работаю …». It is "" where the next part need not have that subject.
+func carriedSubject(carried string, part, next []token) string {
+	if carried == "" {
+		switch part[0].low {
+		case "i", "i'm", "i've":
+			carried = "I"
+		case "я":
+			carried = "Я"
+		default:
+			return ""
+		}
+	}
+	k := 0
+	for k < len(next)-1 && (fillerAdverbs[next[k].low] || negations[next[k].low]) {
+		k++
+	}
+	if bareVerbs[next[k].low] || isCyrillic(next[k].low) && hasAnySuffix(next[k].low, "аю", "яю", "аюсь", "яюсь", "лся", "лась") {
+		return carried
+	}
+	return ""
+}
+
+// contrasts says whether toks go on ", а …" to a clause with a verb of its own.
+func contrasts(toks []token) bool {
+	if toks[0].low != "а" || len(toks) < 4 {
+		return false
+	}
+	return slices.ContainsFunc(toks[2:], func(t token) bool {
+		return !isCapitalized(t.raw) && len([]rune(t.low)) > 3 && hasAnySuffix(t.low, "ет", "ит", "ют", "ят", "ут", "ал", "ила", "ала", "ло", "ал", "ил", "тся")
+	})
 }
 
 // startsClause says whether toks open with the speaker: "I …", "my …", «у меня …».
 func startsClause(toks []token) bool {
-	return clauseStarters[toks[0].low] || ruPrepositions[toks[0].low] && clauseStarters[toks[1].low]
+	return clauseStarters[toks[0].low] || ruPrepositions[toks[0].low] && clauseStarters[toks[1].low] ||
+		toks[0].low == "mine" && copulas[toks[1].low]
 }
 
 func isClauseMark(low string) bool { return auxiliaries[low] || clauseMarks[low] }
@@ -97,7 +183,10 @@ var (
 	thatAgain      = phrases("and that|и что|и то что|а также что")
 	coordinators   = phrases("and|but|и|а|но")
 	clauseStarters = words("i my i'm i've we our я мой моя мое мои мне меня мы наш наша наше наши")
-	clauseMarks    = words("i i'm i've we я меня мне мы нас зовут это")
+	fillerAdverbs  = words("now currently also then still сейчас теперь также тоже еще пока")
+	bareVerbs      = words(`live work study speak hate love like have own drive play teach collect drink eat was grew moved
+		живу люблю учусь говорю хожу езжу вожу пью ем сплю пишу ищу вешу боюсь хочу лечу еду ненавижу преподаю коплю собираю`)
+	clauseMarks = words("i i'm i've we я меня мне мы нас зовут это")
 )
 
 // query is a question as facts are searched by it.
@@ -105,10 +194,16 @@ type query struct {
 	terms   []queryTerm
 	self    bool // about the speaker
 	second  bool // about the listener
+	former  bool // about how things were before
+	single  bool // about the speaker alone, not "our"
+	third   bool // about somebody or something that only a pronoun names
+	who     bool
+	side    side // which part the speaker has in it
 	yesNo   bool
 	listing bool // wants everything on a subject
 	negated bool
 	expects expectation
+	pairs   [][2]string
 }
 
 type queryTerm struct {
@@ -125,6 +220,7 @@ const (
 	place
 	moment
 	amount
+	colour
 )
 
 var listings = phrases(`tell me about|what do you know about|what do you remember about|what did i tell you about|what did i say about|what have i told you about|everything about|
@@ -143,12 +239,19 @@ func newQuery(s string) query {
 	seen := map[string]bool{}
 	terms := termsOf(s)
 	hasContent := slices.ContainsFunc(terms, func(t term) bool { return t.content() && !docWords[t.low] })
+	q.side = sideOf(terms)
+	q.single = !slices.ContainsFunc(terms, func(t term) bool { return pluralSelf[t.low] })
+	q.pairs = pairsOf(terms)
 	for i, t := range terms {
+		q.third = q.third || t.third || t.low == "it"
+		q.former = q.former || formerWords[t.low]
+		q.who = q.who || t.low == "who" || t.low == "кто"
 		q.self = q.self || t.self || t.low == "обо" // обо мне
 		q.second = q.second || secondWords[t.low]
 		q.negated = q.negated || negations[t.low]
 		q.expect(terms, i)
-		if !t.content() || hasContent && docWords[t.low] || seen[t.key] {
+		implied := t.low == ""
+		if implied || !t.content() || hasContent && docWords[t.low] || seen[t.key] || isKindOf(terms, i) {
 			continue
 		}
 		seen[t.key] = true
@@ -156,16 +259,53 @@ func newQuery(s string) query {
 		if weakWords[t.low] {
 			qt.weight = 0.3
 		}
-		qt.category = i > 0 && categoryWords[terms[i-1].low] && !t.holder
+		if next := afterImplied(terms, i); t.holder && (next.capital || bodies[t.key] && next.content() && !next.concept) {
+			qt.weight, qt.required = 0.2, false // "project Falcon" is Falcon
+		}
+		qt.category = i > 0 && (categoryWords[terms[i-1].low] || i > 1 && isKindOf(terms, i-2)) && !t.holder && !objectOfSpeaker(terms[i+1:])
 		q.terms = append(q.terms, qt)
 	}
 	return q
 }
 
+// objectOfSpeaker says whether rest, behind the X of "which X", goes on "do I …" or «я …»: then X is a thing of which
+// the answer has to speak, not the kind of a property of something else.
+func objectOfSpeaker(rest []term) bool {
+	for _, t := range rest[:min(2, len(rest))] {
+		switch t.low {
+		case "i", "we", "я", "мы":
+			return true
+		}
+	}
+	return false
+}
+
+// afterImplied is the next word after terms[i].
+func afterImplied(terms []term, i int) term {
+	for _, t := range terms[i+1:] {
+		if t.low != "" {
+			return t
+		}
+	}
+	return term{}
+}
+
+// isKindOf says whether terms[i] is the "kind" of "what kind of …".
+func isKindOf(terms []term, i int) bool {
+	return kindWords[terms[i].low] && i+1 < len(terms) && terms[i+1].low == "of"
+}
+
+var kindWords = words("kind sort type")
+
+// bodies are holders that a name written small may follow too.
+var bodies = words("project company team client")
+
 // isIdentifier says whether a word mixes letters and digits, as names of things do.
 func isIdentifier(low string) bool {
 	return strings.ContainsAny(low, "0123456789") && strings.IndexFunc(low, unicode.IsLetter) >= 0
 }
+
+var formerWords = words("before previously formerly раньше прежде ранее")
 
 var categoryWords = words("what which какой какая какое какие какую каком каких какого")
 
@@ -179,210 +319,7 @@ func (q *query) expect(terms []term, i int) {
 	case "many", "much", "сколько":
 		q.expects = amount
 	}
-}
-
-// threshold is the least score by which a fact answers a question.
-const threshold = 0.6
-
-// bestFact is the fact that answers q best, -1 when there is none at all. Facts that fit about as well as the best
-// are taken for older and newer words on one subject, of which the newest stands.
-func bestFact(q query, facts []fact) (int, float64) {
-	best, top := -1, 0.0
-	scores := make([]float64, len(facts))
-	for i, f := range facts {
-		if scores[i] = q.score(f); scores[i] > top {
-			top = scores[i]
-		}
+	if terms[i].key == "colour" && i > 0 && categoryWords[terms[i-1].low] {
+		q.expects = colour
 	}
-	for i, s := range scores {
-		if s > 0 && s >= 0.88*top && (best < 0 || facts[i].order >= facts[best].order) {
-			best = i
-		}
-	}
-	return best, top
-}
-
-// score is how well f answers q, 0 to 1.
-func (q query) score(f fact) float64 {
-	if len(q.terms) == 0 {
-		if q.self && f.mentionsSelf() {
-			return threshold
-		}
-		return 0
-	}
-	if !q.admits(f.keys) {
-		return 0
-	}
-	s := q.coverage(f.keys)
-	if s == 0 {
-		return 0
-	}
-	s *= q.ownership(f) * q.focus(f)
-	if !q.fits(f) {
-		s *= 0.8
-	}
-	if q.negated != slices.ContainsFunc(f.terms, func(t term) bool { return negations[t.low] }) {
-		s *= 0.8
-	}
-	return s
-}
-
-// admits says whether keys hold every holder, name and identifier of q.
-func (q query) admits(keys map[string]bool) bool {
-	return !slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required && !keys[t.key] })
-}
-
-func (f fact) mentionsSelf() bool {
-	return slices.ContainsFunc(f.terms, func(t term) bool { return t.self })
-}
-
-// coverage is the share of the question's words that keys hold.
-func (q query) coverage(keys map[string]bool) float64 {
-	hit, all := 0.0, 0.0
-	for _, t := range q.terms {
-		switch {
-		case keys[t.key]:
-			hit += t.weight
-			all += t.weight
-		case t.category && len(q.terms) > 1:
-			all += 0.35 * t.weight
-		default:
-			all += t.weight
-		}
-	}
-	if all == 0 {
-		return 0
-	}
-	return hit / all
-}
-
-// ownership lowers a fact whose attribute belongs to somebody else than the one asked about.
-func (q query) ownership(f fact) float64 {
-	if slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required }) {
-		return 1
-	}
-	personalOnly := true
-	owner := nobodys
-	for i, t := range f.terms {
-		if !q.asksFor(t.key) || !t.content() {
-			continue
-		}
-		personalOnly = personalOnly && personal[t.key]
-		if o := ownerAt(f.terms, i); owner == nobodys || o == selfs {
-			owner = o
-		}
-	}
-	switch {
-	case !q.self && owner == others && personalOnly:
-		return 0.9
-	case !q.self:
-		return 1
-	case owner == others:
-		return 0.3
-	case owner == nobodys && personalOnly:
-		return 0.5
-	case owner == nobodys:
-		return 0.95
-	}
-	return 1
-}
-
-func (q query) asksFor(key string) bool {
-	return slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.key == key })
-}
-
-type owner int
-
-const (
-	nobodys owner = iota
-	selfs
-	others
-)
-
-// ownerAt tells whose the attribute at terms[i] is, by the nearest holder around it: to the left in "my sister's
-// name", to the right in "the name of my sister" and «имя моей сестры».
-func ownerAt(terms []term, i int) owner {
-	if terms[i].self {
-		return selfs
-	}
-	for j := i - 1; j >= 0 && j >= i-4; j-- {
-		t := terms[j]
-		switch {
-		case (t.holder || t.third) && (terms[0].low == "we" || terms[0].low == "мы"):
-			return selfs
-		case t.holder || t.third:
-			return others
-		case t.capital && j == i-1:
-			return others
-		case t.self:
-			return selfs
-		}
-	}
-	for j := i + 1; j < len(terms) && j <= i+3 && !terms[j].copula; j++ {
-		if terms[j].holder {
-			return others
-		}
-	}
-	for j := i + 1; j < len(terms) && j <= i+2; j++ {
-		if terms[j].self {
-			return selfs
-		}
-	}
-	switch {
-	case i == 0 && terms[i].concept:
-		return selfs // "Live in …", «Работаю …», "Name: …"
-	case i > 0 && isCapitalized(terms[0].raw) && !terms[0].stop && !terms[0].concept && i <= 2:
-		return others // "Dana lives in …"
-	}
-	return nobodys
-}
-
-// focus lowers a fact for every word that its subject has and the question lacks: the words up to the copula after
-// the first one asked for, or, with no copula, the words before that one, which count less unless they are about
-// another attribute.
-func (q query) focus(f fact) float64 {
-	asked := func(t term) bool {
-		return t.content() && (q.asksFor(t.key) || q.asksFor(kindsOf[t.key]))
-	}
-	first := slices.IndexFunc(f.terms, asked)
-	from, to, mild := 0, first, 0.91
-	if copula := slices.IndexFunc(f.terms, func(t term) bool { return t.copula }); copula > first {
-		to, mild = copula, 0.8
-	} else if copula >= 0 {
-		from = copula
-	}
-	s, extra := 1.0, 0
-	for _, t := range f.terms[from:max(from, to)] {
-		if t.content() && !asked(t) && !timeWords[t.low] && t.raw != "" && extra < 3 {
-			extra++
-			if personal[t.key] {
-				s *= 0.8
-			} else {
-				s *= mild
-			}
-		}
-	}
-	return s
-}
-
-// fits says whether f holds the kind of thing that q expects.
-func (q query) fits(f fact) bool {
-	if q.expects == anything {
-		return true
-	}
-	return slices.ContainsFunc(f.terms, func(t term) bool {
-		switch q.expects {
-		case place:
-			return placeWords[t.low] || t.key == "live" && t.low == "address" || t.low == "адрес"
-		case moment:
-			return isMoment(t.low)
-		default:
-			return strings.ContainsAny(t.low, "0123456789") || numberWords[t.low]
-		}
-	})
-}
-
-func isMoment(low string) bool {
-	_, month := monthOf(low)
-	return month || whenWords[low] || strings.ContainsAny(low, "0123456789")
 }

@@ -17,7 +17,8 @@ type responder struct {
 	tools  toolkit
 	usable []tool // those of the tools that may be called in this answer
 	facts  []fact
-	used   int // tool calls of the turn already accounted for
+	before string // what the user said before the step
+	used   int    // tool calls of the turn already accounted for
 }
 
 // respond answers the last request of t: statements are acknowledged, questions answered by a tool or from memory.
@@ -34,10 +35,12 @@ func respond(t turn, req *request, usable []tool) reply {
 	r := &responder{turn: t, tools: newToolkit(req.Tools), usable: usable}
 	for i, text := range t.earlier {
 		r.learn(text, i*maxFacts)
+		r.before = text
 	}
 	var out []string
 	for i, st := range steps {
 		text, pending := r.step(st, (len(t.earlier)+1+i)*maxFacts)
+		r.before = st.text
 		if pending != nil {
 			return reply{calls: []call{*pending}}
 		}
@@ -65,7 +68,11 @@ func forcedCall(forced bool, usable []tool, request string) (call, bool) {
 }
 
 func (r *responder) learn(text string, order int) {
-	r.facts = append(r.facts, factsOf(text, order)...)
+	previous := ""
+	if n := len(r.facts); n > 0 {
+		previous = r.facts[n-1].text
+	}
+	r.facts = append(r.facts, factsOf(text, previous, order)...)
 	if extra := len(r.facts) - maxFacts; extra > 0 {
 		r.facts = r.facts[extra:]
 	}
@@ -119,10 +126,11 @@ func hasLetters(s string) bool {
 // recall answers a question from what the user said, or from passages where they fit better.
 func (r *responder) recall(st step, l lang, found []passage, searched bool) string {
 	q := newQuery(st.text)
+	q.about(st.text, r.before)
 	if q.second && !q.self && isAboutListener(q) {
 		return introduce(st.text)
 	}
-	if q.listing || len(q.terms) == 0 && q.self {
+	if q.listing || q.former || len(q.terms) == 0 && q.self {
 		if text := r.list(q, l); text != "" {
 			return text
 		}
@@ -161,7 +169,7 @@ func isAboutListener(q query) bool {
 func (r *responder) list(q query, l lang) string {
 	var fit []fact
 	for _, f := range r.facts {
-		if len(q.terms) == 0 || q.score(f) >= threshold {
+		if len(q.terms) == 0 && q.fits(f) || q.score(f) >= threshold {
 			fit = append(fit, f)
 		}
 	}

@@ -86,7 +86,7 @@ func nameLength(toks []token, a agent) int {
 // the name.
 func likeness(word, name string) int {
 	if isCyrillic(word) != isCyrillic(name) || isCyrillic(word) {
-		word = stemOf(word)
+		word = rootOf(word)
 	}
 	a, b := []rune(phonetic(word)), []rune(phonetic(name))
 	k := 0
@@ -141,7 +141,7 @@ func (r *router) assign(st step) []int {
 	}
 	r.last = to[len(to)-1]
 	if st.kind == statement {
-		for _, f := range factsOf(st.sentence(), len(r.told)) {
+		for _, f := range factsOf(st.sentence(), "", len(r.told)) {
 			for _, a := range to {
 				r.told = append(r.told, told{agent: a, fact: f})
 			}
@@ -177,7 +177,7 @@ func (r *router) choose(st step) []int {
 	case described:
 		return []int{r.best(st.to.words, map[string]float64{})}
 	}
-	if st.cont && r.last >= 0 {
+	if r.last >= 0 && (st.cont || pronominal(st)) {
 		return []int{r.last}
 	}
 	about := topicsOf(st)
@@ -187,6 +187,12 @@ func (r *router) choose(st step) []int {
 		}
 	}
 	return []int{r.best(st.text, about)}
+}
+
+// pronominal says whether st is a question that names nothing but by a pronoun, so that who heard of it is asked.
+func pronominal(st step) bool {
+	q := newQuery(st.text)
+	return st.kind == question && q.third && !slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required })
 }
 
 // procedures open questions that name the speaker but ask how things are done.

@@ -16,8 +16,13 @@ const maxSteps = 10
 func (sp speech) split(request string) []step {
 	var steps []step
 	parallel := false
+	called := mention{}
 	for _, sentence := range sentences(request) {
 		if isChitChat(sentence) {
+			continue
+		}
+		if to, ok := sp.onlyCalls(sentence); ok {
+			called = to
 			continue
 		}
 		sentence, marked := dropParallelMark(sentence)
@@ -28,6 +33,10 @@ func (sp speech) split(request string) []step {
 				continue
 			}
 			st := step{clause: cl, after: p.after || i == 0, cont: p.cont && !cl.directed && cl.kind == question}
+			if st.to.whom == nobody {
+				st.to = called
+			}
+			called = mention{}
 			if st.cont {
 				st.text = directQuestion(st.text)
 			}
@@ -38,6 +47,22 @@ func (sp speech) split(request string) []step {
 		steps[i].after = steps[i].after && !parallel
 	}
 	return steps
+}
+
+// onlyCalls says whether a sentence is no more than the name of an agent, for which the next sentence is then meant:
+// "Hey, analytic!"
+func (sp speech) onlyCalls(sentence string) (mention, bool) {
+	c := newCursor(sentence)
+	for c.accept(callers) || genericNouns[c.word(0)] {
+		if genericNouns[c.word(0)] {
+			c.i++
+		}
+	}
+	i, n := sp.matchAgent(c.rest(), true)
+	if n == 0 || c.i+n < len(c.toks) || strings.HasSuffix(sentence, "?") {
+		return mention{}, false
+	}
+	return mention{whom: named, agents: []int{i}}, true
 }
 
 func hasWord(s string) bool { return strings.IndexFunc(s, isWordRune) >= 0 }
@@ -157,6 +182,9 @@ const (
 func (sp speech) splits(head string, j joint, c *cursor) bool {
 	probe := *c
 	for !probe.done() && probe.accept(fillers) {
+	}
+	if probe.done() {
+		return false
 	}
 	if longestPhrase(probe.rest(), askMe) > 0 && j >= comma && asksAt(probe.rest()[longestPhrase(probe.rest(), askMe):]) {
 		return true

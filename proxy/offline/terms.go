@@ -31,6 +31,9 @@ func termsOf(s string) []term {
 		}
 		if key, n := phraseAt(toks[i:]); n > 0 {
 			out = append(out, term{key: key, low: toks[i].low, raw: toks[i].raw, concept: true, self: slices.ContainsFunc(toks[i:i+n], isSelf)})
+			if n > 1 && toks[i+n-1].low == "number" {
+				out = append(out, term{key: "number", concept: true})
+			}
 			i += n
 			continue
 		}
@@ -38,7 +41,47 @@ func termsOf(s string) []term {
 		out = append(out, newTerm(toks[i], !first && !shouted))
 		i++
 	}
+	markPredicates(out)
 	return withImplied(s, out)
+}
+
+// trades are the holders that are somebody's work as well: «я врач», "as a teacher", «работаю учителем».
+var trades = words("doctor teacher boss")
+
+// markPredicates takes from being holders the words that say what somebody is: "I am a teacher" is not about the
+// speaker's teacher.
+func markPredicates(terms []term) {
+	for i := range terms {
+		if t := &terms[i]; t.holder && isPredicate(terms, i) {
+			t.holder, t.key = false, "a "+t.key
+		}
+	}
+}
+
+// isPredicate says whether the holder at terms[i] follows "am a", "as a", «я», «работает» or the like.
+func isPredicate(terms []term, i int) bool {
+	at := i - 1
+	for at > 0 && at >= i-2 && terms[at].content() && !terms[at].holder && !terms[at].concept && !terms[at].capital {
+		at-- // an adjective
+	}
+	if at < 0 {
+		return false
+	}
+	if t := terms[at]; t.low != "a" && t.low != "an" {
+		return at == i-1 && (opensSelf(terms, at) && t.low != "мне" || t.key == "work" && isCyrillic(t.low) && trades[terms[i].key])
+	}
+	if at == 0 {
+		return false
+	}
+	switch before := terms[at-1]; before.low {
+	case "i'm", "am":
+		return true
+	case "i":
+		return at > 1 && terms[at-2].low == "am"
+	case "as", "is":
+		return trades[terms[i].key]
+	}
+	return false
 }
 
 func isSelf(t token) bool { return selfWords[t.low] }
@@ -85,13 +128,15 @@ func withImplied(s string, terms []term) []term {
 		switch {
 		case t.holder && (next.capital || next.copula && i+2 < len(terms) && !terms[i+2].stop && isCapitalized(terms[i+2].raw) && !isShouted(s)):
 			imply("name")
-		case opensSelf(terms, i) && (isNumber(next.low) || next.stop && i+2 < len(terms) && isNumber(terms[i+2].low)), t.holder && isNumber(next.low),
-			t.holder && next.copula && i+2 < len(terms) && isNumber(terms[i+2].low):
+		case opensSelf(terms, i) && (isAge(terms, i+1) || next.stop && isAge(terms, i+2)), namesPerson(t, i) && (isAge(terms, i+1) || next.copula && isAge(terms, i+2)):
 			imply("age")
 		case opensSelf(terms, i) && isCapitalized(next.raw) && !isShouted(s) && !next.stop && !next.concept && len(terms)-i <= 4:
 			imply("name")
-		case opensSelf(terms, i) && (next.low == "a" || next.low == "an") && i+2 < len(terms) && isTrade(terms[i+2].low):
+		case opensSelf(terms, i) && t.low != "мне" && namesTrade(terms[i+1:]):
 			imply("work")
+			if comesFrom(terms[i+1:]) {
+				imply("origin")
+			}
 		}
 	}
 	return out
@@ -114,17 +159,62 @@ func isNumber(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsDigit(r) }) < 0
 }
 
-func isTrade(low string) bool {
-	for _, end := range []string{"er", "or", "ist", "eer", "cian", "ant", "nurse", "chef", "pilot", "student"} {
-		if strings.HasSuffix(low, end) {
+// namesPerson says whether t, at place i of its sentence, is a holder, a name or a pronoun for one.
+func namesPerson(t term, i int) bool {
+	return t.holder || t.capital || t.third || i == 0 && isCapitalized(t.raw) && !t.stop && !t.concept
+}
+
+// isAge says whether terms[i], said of a person, is a number of years and not of something else.
+func isAge(terms []term, i int) bool {
+	if i >= len(terms) || !isNumber(terms[i].low) {
+		return false
+	}
+	if i+1 == len(terms) {
+		return true
+	}
+	next := terms[i+1]
+	return (next.stop || timeWords[next.low] || next.key == "age" || ageUnits[next.low]) && next.low != "of" && next.low != "on" && next.low != "at"
+}
+
+var ageUnits = words("years yrs yo лет год года годика годиков")
+
+// comesFrom says whether terms, said of somebody, go on to "from …" with the name of a place.
+func comesFrom(terms []term) bool {
+	for i, t := range terms[:min(5, len(terms))] {
+		if t.low == "from" || t.low == "из" {
+			return i+1 < len(terms) && isCapitalized(terms[i+1].raw)
+		}
+	}
+	return false
+}
+
+// namesTrade says whether terms, said of somebody, open with the word for their work: "a senior engineer", «инженер».
+func namesTrade(terms []term) bool {
+	if terms[0].low == "a" || terms[0].low == "an" {
+		terms = terms[1:]
+	} else if !isCyrillic(terms[0].low) {
+		return false
+	}
+	for _, t := range terms[:min(3, len(terms))] {
+		if t.stop {
+			return false
+		}
+		if isTrade(t.low) || trades[strings.TrimPrefix(t.key, "a ")] {
 			return true
 		}
 	}
 	return false
 }
 
+func isTrade(low string) bool {
+	if isCyrillic(low) {
+		return hasAnySuffix(low, "ист", "истка", "ер", "ор", "арь", "тель", "ница", "лог", "граф", "вар", "вод", "студент", "механик")
+	}
+	return hasAnySuffix(low, "er", "or", "ist", "eer", "ian", "ant", "nurse", "chef", "pilot", "student", "mechanic")
+}
+
 // content says whether t carries a subject of its own.
-func (t term) content() bool { return !t.stop && t.key != "" && !negations[t.low] }
+func (t term) content() bool { return !t.stop && t.key != "" && (t.concept || !negations[t.low]) }
 
 // keysOf collects the keys of content terms, with the wider holders and the pieces of compound words.
 func keysOf(terms []term) map[string]bool {
@@ -139,7 +229,9 @@ func keysOf(terms []term) map[string]bool {
 		}
 		if parts := wordParts(t.low); len(parts) > 1 {
 			for _, p := range parts {
-				keys[stemOf(p)] = true
+				if _, holder := relationOf[stemOf(p)]; !holder { // an ex-wife is no wife
+					keys[stemOf(p)] = true
+				}
 			}
 		}
 	}

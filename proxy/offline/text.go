@@ -43,7 +43,8 @@ func tokenize(s string) []token {
 
 func newToken(s string, start, end int) token {
 	raw := s[start:end]
-	return token{raw: raw, low: fold(raw), start: start, end: end}
+	low := strings.TrimSuffix(fold(raw), "-ка") // the particle of «скажи-ка»
+	return token{raw: raw, low: low, start: start, end: end}
 }
 
 func isWordRune(r rune) bool {
@@ -83,6 +84,14 @@ var folder = strings.NewReplacer("ё", "е", "’", "'", "ʼ", "'", "\u2011", "-
 // stemOf reduces a folded word to its stem, by the language of its letters; an English possessive ending goes first.
 func stemOf(low string) string {
 	if isCyrillic(low) {
+		return dropFleeting(rootOf(low))
+	}
+	return rootOf(low)
+}
+
+// rootOf is stemOf with fleeting vowels kept, for comparing spellings.
+func rootOf(low string) string {
+	if isCyrillic(low) {
 		return russian.Stem(low, true)
 	}
 	low = strings.TrimSuffix(strings.TrimSuffix(low, "'s"), "'")
@@ -90,6 +99,23 @@ func stemOf(low string) string {
 		low = present
 	}
 	return english.Stem(low, true)
+}
+
+// dropFleeting gives the forms of a Russian noun with and without a fleeting vowel one stem: «кошек» that of «кошка»,
+// «денег» that of «деньги», «сестёр» that of «сёстры». What goes is the letter before the last consonant, in every
+// word alike, so that a vowel that stays in all forms does no harm.
+func dropFleeting(stem string) string {
+	r := []rune(stem)
+	n := len(r)
+	if n < 4 {
+		return stem
+	}
+	switch last, before := r[n-1], r[n-2]; {
+	case strings.ContainsRune("ое", before) && strings.ContainsRune("бвгклмнртц", last),
+		strings.ContainsRune("ьй", before) && strings.ContainsRune("бгкм", last):
+		return string(append(r[:n-2], last))
+	}
+	return stem
 }
 
 func isCyrillic(s string) bool {
@@ -115,6 +141,7 @@ func langOf(s string) lang {
 	cyrillic, latin := 0, 0
 	for i, t := range tokenize(s) {
 		switch {
+		case strings.IndexFunc(t.low, unicode.IsLetter) < 0:
 		case !isCyrillic(t.low):
 			latin++
 		case i == 0 || !isCapitalized(t.raw):

@@ -154,7 +154,7 @@ func newDateJob(t tool, work dateQuestion) *dateJob {
 			}
 		}
 	}
-	if j.ops[work.op] == "" || work.sinceToday && j.ops[opNow] == "" {
+	if j.ops[work.op] == "" || work.relative && j.ops[opNow] == "" {
 		return nil
 	}
 	return j
@@ -167,7 +167,7 @@ func (j *dateJob) next(done []use) (call, bool) {
 	c := call{tool: j.tool.Name, input: input}
 	operation := j.tool.operation()
 	dates := j.work.dates
-	if j.work.sinceToday {
+	if j.work.relative {
 		if len(done) == 0 {
 			input.text(operation, j.ops[opNow])
 			return c, true
@@ -176,7 +176,7 @@ func (j *dateJob) next(done []use) (call, bool) {
 		if today == "" {
 			return call{}, false
 		}
-		dates = append([]string{today}, dates...)
+		dates = j.work.resolve(today)
 		done = done[1:]
 	}
 	if len(done) > 0 {
@@ -211,12 +211,28 @@ func (t tool) dateProperties() []string {
 
 var isoDate = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)
 
+// sayDate is a tool's line without the repetition of its arguments, with the names that a Russian answer would not use
+// put into Russian.
+func sayDate(result string, l lang) string {
+	if i := strings.Index(result, " (from "); i > 0 {
+		result = result[:i]
+	}
+	if l == ru {
+		result = russianDates.Replace(result)
+	}
+	return strings.TrimRight(result, ". ")
+}
+
+var russianDates = strings.NewReplacer("Monday", "понедельник", "Tuesday", "вторник", "Wednesday", "среда", "Thursday", "четверг",
+	"Friday", "пятница", "Saturday", "суббота", "Sunday", "воскресенье", " days", " дн.", " day", " дн.", " months", " мес.", " month", " мес.",
+	" years", " г.", " year", " г.", " back", " назад")
+
 func (j *dateJob) conclude(done []use, l lang) string {
-	result := strings.TrimRight(plainResult(done[len(done)-1].result), ". ")
-	dates := slices.Clone(j.work.dates)
-	if j.work.sinceToday {
+	result := sayDate(plainResult(done[len(done)-1].result), l)
+	dates := j.work.dates
+	if j.work.relative {
 		if today := isoDate.FindString(done[0].result); today != "" {
-			dates = append([]string{today}, dates...)
+			dates = j.work.resolve(today)
 		}
 	}
 	switch {

@@ -4,7 +4,7 @@
 -- KEYS  history, meta
 -- ARGV  turn to raise to (0: only look), sum and len of the caller's copy (len 0: none)
 local turn = tonumber(ARGV[1])
-local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'erased', 'turn', 'count')
+local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'erased', 'turn', 'count', 'adopted')
 if turn > 0 then
   if tonumber(meta[4] or '0') > turn then
     return {'moved', meta[4]}
@@ -28,4 +28,4 @@ end
 if mine > 2 and mine < len then
   return {'tail', meta[1], redis.call('GETRANGE', KEYS[1], mine - 1, -1)}
 end
-return {'whole', meta[1], meta[5] or '0'}
+return {'whole', meta[1], meta[5] or '0', meta[6] or '0'}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -69,6 +70,7 @@ type chaos struct {
 	meters *meters
 	rng    *rand.Rand
 	going  sync.WaitGroup
+	paused atomic.Bool // one at a time: two would only be waited for
 }
 
 // run returns when every fault it began is over: nothing is paused, and what was
@@ -86,38 +88,46 @@ func (c *chaos) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// strike picks a fault and its victims, and leaves it to a goroutine of its own.
+// strike picks a fault and its victims, and leaves each to a goroutine of its own.
 func (c *chaos) strike(ctx context.Context) {
-	n, dice := 1, c.rng.IntN(100)
+	dice := c.rng.IntN(100)
+	n := 1
 	if dice < 15 {
 		n = 2 + c.rng.IntN(len(c.stack.order)-1)
 	}
-	down := time.Duration(c.rng.IntN(2500)) * time.Millisecond
-	if c.rng.IntN(8) == 0 {
-		down += lease // long enough for another process to take over
-	}
-	paused := lease + time.Duration(500+c.rng.IntN(6000))*time.Millisecond
+	short := time.Duration(c.rng.IntN(2000)) * time.Millisecond
+	long := c.rng.IntN(6) == 0
+	span := lease + time.Duration(500+c.rng.IntN(5000))*time.Millisecond
 	for _, v := range c.pick(n) {
+		web := v.name == webA || v.name == webB
+		if pausable := web || c.rng.IntN(3) == 0; dice >= 88 && pausable && c.paused.CompareAndSwap(false, true) {
+			c.going.Go(func() { defer c.paused.Store(false); defer v.free(); c.pause(ctx, v, span) })
+			continue
+		}
+		down := short
+		if long && web {
+			down += lease // the other one has to take over
+		}
 		c.going.Go(func() {
 			defer v.free()
-			switch {
-			case dice < 70:
+			if dice < 72 || dice >= 88 {
 				c.kill(v)
-			case dice < 85:
+			} else {
 				c.term(v)
-			default:
-				c.pause(ctx, v, paused)
-				return
 			}
-			select {
-			case <-time.After(down):
-			case <-ctx.Done():
-			}
-			c.log.add(v.name, "start")
-			if err := v.start(); err != nil {
-				c.log.add(v.name, "start failed: "+err.Error())
-			}
+			c.startAfter(ctx, v, down)
 		})
+	}
+}
+
+func (c *chaos) startAfter(ctx context.Context, v *service, down time.Duration) {
+	select {
+	case <-time.After(down):
+	case <-ctx.Done():
+	}
+	c.log.add(v.name, "start")
+	if err := v.start(); err != nil {
+		c.log.add(v.name, "start failed: "+err.Error())
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Exit codes.
@@ -87,6 +89,7 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
+	redis.SetLogger(quiet{}) // that Redis is away is the point
 	clean := false
 	if err == nil {
 		clean, err = soakOnce(o)
@@ -99,6 +102,10 @@ func main() {
 		os.Exit(exitViolated)
 	}
 }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 func soakOnce(o options) (clean bool, err error) {
 	own := o.dir == ""
@@ -147,7 +154,7 @@ func newSoak(o options) (*soak, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &soak{options: o, stack: stack, ledger: newLedger(), meters: newMeters()}
+	s := &soak{options: o, stack: stack, ledger: newLedger(os.Stdout), meters: newMeters()}
 	for i := range o.chats {
 		s.chats = append(s.chats, &chat{id: chatID(i), tag: chatTag(i)})
 	}
