@@ -90,10 +90,22 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	}
 	out, err := r.collect(ctx)
 	if err != nil {
-		return err
+		return begun(err)
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// begun is what a waiting client is told when its run was left here: it has run,
+// and goes on elsewhere, which 409 and 503 would deny.
+func begun(err error) error {
+	p := *problemOf(err)
+	if p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable {
+		p.Status = http.StatusBadGateway
+		p.Message = "The run was left by this process and goes on elsewhere; read the chat's history, or repeat the message with its Idempotency-Key."
+		return fmt.Errorf("%w: %w", &p, err)
+	}
+	return err
 }
 
 func (s *Server) pace() api.Pace { return api.Pace{Heartbeat: s.cfg.Heartbeat} }

@@ -66,6 +66,7 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
+	left     bool                // by another process, which this one has replaced
 	unlogged []redisstore.Logged // shown, but not in Redis' log yet: it was away
 }
 
@@ -77,6 +78,9 @@ const batch = 64
 func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
 	if gone := new(goneError); errors.As(err, &gone) {
+		if d.left && d.run.log.Last() == 0 {
+			return d.withdraw(err)
+		}
 		d.log.Error().Err(err).Msg("the apiserver lost a run; it is closed here")
 		err = d.closeRun()
 	}
@@ -174,35 +178,34 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 	return nil, nil
 }
 
-// take stores events, each in the history that it changes, then all in the run's
-// log, and shows them then.
+// take stores events, in the run's log and each in the history that it changes,
+// and shows them then. The log comes first: whoever takes over folds it once more,
+// so that a history may be behind its log, but never ahead of it, where nobody
+// could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
-	var stored []event.Event
-	var failed error
 	for _, e := range events {
 		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
 			p.Memory = "reset"
 		}
-		if failed = d.fold.Apply(e); failed != nil {
-			break
-		}
-		d.note(e)
-		stored = append(stored, e)
 		d.unlogged = append(d.unlogged, redisstore.Logged{Seq: e.Seq, Line: e.Encode()})
 	}
 	d.persist()
-	for _, e := range stored {
+	for _, e := range events {
+		if err := d.fold.Apply(e); err != nil {
+			return err
+		}
+		d.note(e)
 		if err := d.run.log.Append(e); err != nil {
-			return errors.Join(failed, err)
+			return err
 		}
 	}
-	return failed
+	return nil
 }
 
 // persist writes to the run's log in Redis what is not there yet. While Redis is
 // away the run is readable on this process only.
 func (d *driver) persist() {
-	if len(d.unlogged) == 0 || d.turn.detached.Load() {
+	if len(d.unlogged) == 0 || d.turn.detached.Load() || d.turn.ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
@@ -241,7 +244,27 @@ func (d *driver) closeRun() error {
 	// Numbered apart from the run's own events: some of those may still lie in the
 	// spool of a process that died, and must not pass for duplicates of these.
 	d.turn.run += "-end"
-	return d.take(d.run.log.Closing(lost, time.Now()))
+	// With the time of what is known, so that who closes a run twice writes the same.
+	at := time.Now()
+	if last := d.run.log.LastTime(); !last.IsZero() {
+		at = last
+	}
+	return d.take(d.run.log.Closing(lost, at))
+}
+
+// withdraw forgets a left run of which nothing is known: it never began, or what
+// it said lies where only the process that died can find it. To close it with
+// numbers that it may have used would say two things under one id.
+func (d *driver) withdraw(cause error) bool {
+	d.log.Error().Err(cause).Msg("nothing is known of a left run; it is forgotten")
+	d.run.log.Abort(errUnknownRun)
+	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
+	defer cancel()
+	if err := d.server.store.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
+		d.log.Warn().Err(err).Msg("a run could not be forgotten")
+		return false
+	}
+	return true
 }
 
 // conclude keeps the final answer for posts that are repeated, and drains what

@@ -82,6 +82,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	s.live[r.id] = r
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
+	d.left = true
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type Log struct {
 	mu      sync.Mutex // guards the rest
 	entries []entry    // entries[i] is event i+1; nil once dropped
 	last    int64
+	ts      float64 // of the last event
 	bytes   int
 	open    []event.Head  // delegations without a completion, in their order
 	outcome string        // of run_finished; empty until then
@@ -111,7 +113,7 @@ func newEntry(e event.Event) (entry, error) {
 func (l *Log) add(e event.Event, en entry) {
 	l.entries = append(l.entries, en)
 	l.bytes += len(en.line)
-	l.last = e.Seq
+	l.last, l.ts = e.Seq, e.TS
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		l.open = append(l.open, e.Head)
@@ -211,6 +213,16 @@ func (l *Log) Last() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
+}
+
+// LastTime is when the last event was made, zero before the first.
+func (l *Log) LastTime() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(math.Round(l.ts * 1000)))
 }
 
 // Size is the number of bytes held.
