@@ -101,15 +101,21 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 		c.report(h, v)
 	}
 	open := -1 // the user message that has no answer yet
+	// A run that its closer had to give up may have been further: what a dead process
+	// acknowledged into its spool stands behind the closing answer, in a late block.
+	closed := false
 	var calls []string
 	for _, i := range indices {
 		m := h.messages[i]
 		switch {
+		case closed && m.Role != memory.RoleUser:
+			closed = len(m.ToolCalls) > 0 || m.Role == memory.RoleTool
+			continue
 		case m.Role == memory.RoleUser:
 			if open >= 0 && h.key.Agent() != "" {
 				bad(open, "is a delegation without a completion")
 			}
-			open, calls = i, nil
+			open, closed, calls = i, false, nil
 		case open < 0:
 			bad(i, "follows no request, or a second answer to one")
 		case m.Role == memory.RoleTool:
@@ -124,7 +130,7 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 				calls = append(calls, call.ID)
 			}
 		default:
-			open = -1
+			open, closed = -1, m.Content == "(no answer: run_lost)"
 		}
 		if h.key.Agent() == "" {
 			c.chatMessage(h, indices, i, bad)
