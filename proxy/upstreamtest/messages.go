@@ -52,8 +52,8 @@ type turn struct {
 	blocks []members
 }
 
-func (b members) kind() string {
-	kind, _ := b.text("type")
+func (m members) kind() string {
+	kind, _ := m.text("type")
 	return kind
 }
 
