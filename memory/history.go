@@ -188,15 +188,15 @@ func (s Sum) next(raw []byte) Sum {
 	return Sum(h.Sum(nil))
 }
 
-// From is With for a message that is event mark.Seq of mark.Run.
-func (h *History) From(mark Mark, raw []byte) *History {
-	grown := h.With(raw)
-	grown.log.mu.Lock()
-	defer grown.log.mu.Unlock()
-	if n := len(grown.log.origins); n == 0 || grown.log.origins[n-1].index < h.n {
-		grown.log.origins = append(grown.log.origins, origin{h.n, mark.Run, mark.Seq})
+// CameFrom notes that the last message, which a store has taken, is event mark.Seq
+// of mark.Run.
+func (h *History) CameFrom(mark Mark) {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	last := h.n - 1
+	if n := len(h.log.origins); n == 0 || h.log.origins[n-1].index < last {
+		h.log.origins = append(h.log.origins, origin{last, mark.Run, mark.Seq})
 	}
-	return grown
 }
 
 // Applied is the last event of each run of which messages were added here, as far
@@ -280,7 +280,12 @@ func (h *History) With(raw []byte) *History {
 	// Somebody grew another line from here: ours gets a list of its own.
 	own := make([]json.RawMessage, h.n, h.n+8)
 	copy(own, h.log.messages)
-	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim, origins: slices.Clip(h.log.origins)}
+	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim}
+	for _, o := range h.log.origins {
+		if o.index < h.n {
+			grown.log.origins = append(grown.log.origins, o)
+		}
+	}
 	grown.log.turn.Store(h.log.turn.Load())
 	return grown
 }

@@ -250,7 +250,7 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 	}
 	for try := range attempts {
-		grown := have.From(mark, message)
+		grown := have.With(message)
 		r, err := s.append(ctx, key,
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(), message, grown.Sum().String())
 		if err != nil {
@@ -258,11 +258,13 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 		switch r.word() {
 		case "ok":
+			grown.CameFrom(mark)
 			return grown, nil
 		case "full":
 			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
 		case "duplicate":
 			if r.at(1) == grown.Sum().String() {
+				grown.CameFrom(mark)
 				return grown, nil
 			}
 			return s.reload(ctx, mark.Turn, have)
