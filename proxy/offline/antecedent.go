@@ -109,7 +109,7 @@ func carryNoun(before, st clause) clause {
 			at = i
 		}
 	}
-	if at < 1 || !replaceable[toks[at].low] || at+1 < len(toks) && !auxiliaries[toks[at-1].low] && !isCyrillic(toks[at].low) {
+	if at < 1 || !replaceable[toks[at].low] || at+1 < len(toks) && !auxiliaries[toks[at-1].low] && !interrogatives[toks[at-1].low] && !isCyrillic(toks[at].low) {
 		return st
 	}
 	noun := nounOf(before)

@@ -133,8 +133,9 @@ var (
 	// mustKnow follows an agent that is to be told something.
 	mustKnow = phrases("should know|must know|needs to know|should remember|must remember|needs to remember|should be told|должен знать|должен запомнить|должен помнить")
 	// that introduces what is told; about, what is asked for.
-	that      = phrases("that|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
+	that      = phrases("that|the following facts|these facts|the fact that|of the fact that|about the fact that|about|of|as follows|the following|что|о том что|про то что|о|об|про|следующее|насчет|так")
 	toward    = phrases("у|к|with|of|from|to")
+	fromWhom  = phrases("у|к")
 	callers   = phrases("hey|hi|dear|hello|эй|привет|у|from")
 	inOrderTo = phrases("to|and|чтобы|и")
 	courtesy  = phrases("please|kindly|пожалуйста")
@@ -273,6 +274,27 @@ func (sp speech) directive(c *cursor) (clause, bool) {
 		}
 	}
 	c.i = start
+	if cl, ok := sp.inverted(c); ok {
+		cl.directed = true
+		return cl, true
+	}
+	c.i = start
+	return clause{}, false
+}
+
+// inverted reads a Russian directive with the addressee first: «аналитику передай, что …», «у него спроси, …».
+func (sp speech) inverted(c *cursor) (clause, bool) {
+	asked := c.accept(fromWhom)
+	to, ok := sp.addressee(c)
+	if !ok || to.whom == speaker || to.whom == described || !isCyrillic(c.word(0)) {
+		return clause{}, false
+	}
+	switch {
+	case !asked && c.accept(directives[tells]), c.accept(directives[remembers]):
+		return sp.told(c, to), !c.done()
+	case c.accept(directives[asks]):
+		return sp.asked(c, to), !c.done()
+	}
 	return clause{}, false
 }
 

@@ -401,7 +401,7 @@ var dialogues = map[string][]line{
 }
 
 func TestDialogues(t *testing.T) {
-	for name, lines := range dialogues {
+	for name, lines := range allDialogues() {
 		t.Run(name, func(t *testing.T) {
 			c := newChat(t)
 			for _, l := range lines {
@@ -430,7 +430,7 @@ func TestDialogues(t *testing.T) {
 
 func TestDialoguesAreManyPhrasings(t *testing.T) {
 	n := 0
-	for _, lines := range dialogues {
+	for _, lines := range allDialogues() {
 		n += len(lines)
 	}
 	require.GreaterOrEqual(t, n, 120)
@@ -452,6 +452,9 @@ func TestTasksAreSelfContained(t *testing.T) {
 		{"Remember that I drive a van", []string{"I drive a van."}},
 		{"What is my name?", []string{"What is my name?"}},
 		{"My name is Aliya", []string{"My name is Aliya."}},
+		{"Tell analytic that the meeting is at 3pm, then ask when the meeting is, then ask where it is", []string{"The meeting is at 3pm.", "When is the meeting?", "Where is the meeting?"}},
+		{"Скажи analytic, что встреча в среду, потом спроси, где она", []string{"Встреча в среду.", "Где встреча?"}},
+		{"Tell analytic that my sister is a pilot and ask it where she lives", []string{"My sister is a pilot.", "Where my sister lives?"}},
 		{"Tell analytic: “I play the oboe”", []string{"I play the oboe."}},
 		{"Передай аналитику, что у меня есть брат", []string{"У меня есть брат."}},
 		{"Попроси аналитика посчитать 6*7", []string{"Посчитать 6*7."}},

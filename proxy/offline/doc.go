@@ -28,7 +28,7 @@
 //
 // # What it cannot do
 //
-// It does not reason, infer or combine statements, resolve pronouns beyond the previous sentence, understand irony
+// It does not reason, infer or combine statements, resolve pronouns beyond what was said just before, understand irony
 // or negation beyond a few words, spell-check, translate, or write. Russian statements with a finite verb in the
 // first person are quoted, not turned, because the agreement of the verb would have to be generated. Commands that
 // none of the offered tools fits are treated as questions over what it was told. Of a message it reads the first 32 KiB, and of

@@ -74,7 +74,7 @@ var (
 	docWords = words("doc docs document documents documentation file files manual handbook passage passages knowledgebase according документ документы документах документам документации документация файл файлы файлах файлам")
 
 	// Adverbs and interjections that may open a statement and are dropped when it is given back.
-	openers = phrases(`basically|no wait|wait no|oh wait|no sorry|oh no|ah|scratch that|correction|хотя нет|хотя|ой нет|ой|actually|by the way|btw|well|so|oh|ok|okay|and|also|but|fyi|in fact|please note|note|for the record|
+	openers = phrases(`короче говоря|короче|значит|в общем|basically|no wait|wait no|oh wait|no sorry|oh no|ah|scratch that|correction|хотя нет|хотя|ой нет|ой|actually|by the way|btw|well|so|oh|ok|okay|and|also|but|fyi|in fact|please note|note|for the record|
 		кстати|вообще-то|на самом деле|ну|и|а|также|еще|к слову|к сведению|дело в том что`)
 
 	fillers = phrases(`yo|basically|please|pls|kindly|hey|hi|hello|ok|okay|so|well|now|first|firstly|first of all|also|just|go and|go|then|and|but|
@@ -128,7 +128,7 @@ var relations = map[string]string{
 	"neighbour": "neighbour neighbor сосед соседка", "grandmother": "grandmother grandma granny бабушка", "grandfather": "grandfather grandpa дедушка дед",
 	"mother-in-law": "mother-in-law теща свекровь", "father-in-law": "father-in-law тесть свекор",
 	"uncle": "uncle дядя", "aunt": "aunt тетя", "cousin": "cousin кузен", "nephew": "nephew племянник", "niece": "niece племянница",
-	"partner": "partner boyfriend girlfriend fiance fiancee партнер парень девушка", "teacher": "teacher tutor учитель учительница", "doctor": "dentist doctor врач стоматолог",
+	"partner": "partner boyfriend girlfriend fiance fiancee партнер парень девушка жених невеста", "teacher": "teacher tutor учитель учительница", "doctor": "dentist doctor врач стоматолог",
 	"cat": "cat kitten кот кошка котенок котята", "dog": "dog puppy собака пес пса щенок щенки щенята", "parrot": "parrot попугай", "hamster": "hamster хомяк", "horse": "horse лошадь конь",
 	"rabbit": "rabbit bunny кролик", "fish": "goldfish рыбка", "pet": "pet питомец",
 	"roommate": "roommate flatmate housemate", "client": "client customer клиент", "company": "company employer компания", "team": "team команда", "project": "project проект",
@@ -215,8 +215,8 @@ var (
 	whenWords  = words(`monday tuesday wednesday thursday friday saturday sunday today tomorrow yesterday noon midnight morning evening afternoon night
 		am pm spring summer autumn fall winter week month year
 		понедельник вторник среду среда четверг пятницу пятница субботу суббота воскресенье сегодня завтра вчера утром днем вечером ночью весной летом осенью зимой`)
-	numberWords = words(`one two three four five six seven eight nine ten eleven twelve twenty thirty hundred thousand several no
-		один одна одно два две три четыре пять шесть семь восемь девять десять двадцать тридцать сто двое трое`)
+	numberWords = words(`one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand several no
+		один одна одно два две три четыре пять шесть семь восемь девять десять двадцать тридцать сорок пятьдесят шестьдесят семьдесят восемьдесят девяносто сто двое трое`)
 )
 
 var (

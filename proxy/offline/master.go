@@ -186,7 +186,7 @@ func planFor(t turn, tools []tool, forced bool) []delegation {
 	var before clause
 	for _, text := range t.earlier[max(0, len(t.earlier)-maxReplayed):] {
 		for _, st := range sp.split(text) {
-			st.clause = carryNoun(before, st.clause)
+			st = st.following(before)
 			before = st.clause
 			r.assign(st)
 		}
@@ -197,13 +197,21 @@ func planFor(t turn, tools []tool, forced bool) []delegation {
 	}
 	var plan []delegation
 	for i, st := range steps {
-		st.clause = carryNoun(before, st.clause)
+		st = st.following(before)
 		before = st.clause
 		for k, a := range r.assign(st) {
 			plan = append(plan, delegation{agent: a, task: st.sentence(), after: i > 0 && k == 0 && st.after})
 		}
 	}
 	return plan
+}
+
+// following is st with what it takes over from the step before it.
+func (st step) following(before clause) step {
+	carried := carryNoun(before, st.clause)
+	st.cont = st.cont || carried.text != st.text
+	st.clause = carried
+	return st
 }
 
 // conclude is the answer after the last step: what the agents said, failures told as such.

@@ -31,14 +31,12 @@ func factsOf(text, previous string, order int) []fact {
 			if isChitChat(s) {
 				continue
 			}
-			s = joinBack(previous, s)
-			previous = s
-			before := ""
+			before := previous
 			for _, part := range coordinate(s) {
-				part = joinBack(before, part)
-				before = part
-				out = append(out, newFact(part, order+len(out)))
+				before = joinBack(before, part)
+				out = append(out, newFact(before, order+len(out)))
 			}
+			previous = joinBack(previous, s)
 		}
 	}
 	return out
@@ -105,7 +103,7 @@ func coordinate(s string) []string {
 			continue
 		}
 		emit(toks[i-1].end)
-		from, first, verb, subject = toks[begin].start, begin, false, carried
+		from, first, verb, subject = toks[begin].start, begin, carried != "", carried
 	}
 	return append(out, complete(out, subject, strings.TrimSpace(s[from:])))
 }
@@ -184,7 +182,7 @@ var (
 	coordinators   = phrases("and|but|и|а|но")
 	clauseStarters = words("i my i'm i've we our я мой моя мое мои мне меня мы наш наша наше наши")
 	fillerAdverbs  = words("now currently also then still сейчас теперь также тоже еще пока")
-	bareVerbs      = words(`live work study speak hate love like have own drive play teach collect drink eat was grew moved
+	bareVerbs      = words(`вырос выросла live work study speak hate love like have own drive play teach collect drink eat was grew moved
 		живу люблю учусь говорю хожу езжу вожу пью ем сплю пишу ищу вешу боюсь хочу лечу еду ненавижу преподаю коплю собираю`)
 	clauseMarks = words("i i'm i've we я меня мне мы нас зовут это")
 )
@@ -198,6 +196,7 @@ type query struct {
 	single  bool // about the speaker alone, not "our"
 	third   bool // about somebody or something that only a pronoun names
 	who     bool
+	doer    bool // who does or is something to whom the question names
 	side    side // which part the speaker has in it
 	yesNo   bool
 	listing bool // wants everything on a subject
@@ -221,6 +220,7 @@ const (
 	moment
 	amount
 	colour
+	person
 )
 
 var listings = phrases(`tell me about|what do you know about|what do you remember about|what did i tell you about|what did i say about|what have i told you about|everything about|
@@ -236,8 +236,9 @@ func newQuery(s string) query {
 		q.listing = q.listing || longestPhrase(toks[i:], listings) > 0
 	}
 	q.yesNo = len(toks) > 0 && (auxiliaries[toks[0].low] || slices.ContainsFunc(toks, func(t token) bool { return t.low == "ли" }))
-	seen := map[string]bool{}
 	terms := termsOf(s)
+	q.doer = asksForDoer(terms)
+	seen := map[string]bool{}
 	hasContent := slices.ContainsFunc(terms, func(t term) bool { return t.content() && !docWords[t.low] })
 	q.side = sideOf(terms)
 	q.single = !slices.ContainsFunc(terms, func(t term) bool { return pluralSelf[t.low] })
@@ -263,9 +264,28 @@ func newQuery(s string) query {
 			qt.weight, qt.required = 0.2, false // "project Falcon" is Falcon
 		}
 		qt.category = i > 0 && (categoryWords[terms[i-1].low] || i > 1 && isKindOf(terms, i-2)) && !t.holder && !objectOfSpeaker(terms[i+1:])
+		if hasContent && timeKinds[t.low] && i > 0 && categoryWords[terms[i-1].low] {
+			q.expects, qt.weight, qt.category = moment, 0.1, true
+		}
 		q.terms = append(q.terms, qt)
 	}
 	return q
+}
+
+// asksForDoer says whether a question is "who owes Bob money?" and not "who is Bob?" or "who does Bob like?".
+func asksForDoer(terms []term) bool {
+	if len(terms) < 3 || terms[0].low != "who" && terms[0].low != "кто" {
+		return false
+	}
+	for _, t := range terms[1:] {
+		if t.content() {
+			return !t.holder && !t.capital
+		}
+		if auxiliaries[t.low] && !t.copula {
+			return false
+		}
+	}
+	return false
 }
 
 // objectOfSpeaker says whether rest, behind the X of "which X", goes on "do I …" or «я …»: then X is a thing of which
@@ -305,6 +325,8 @@ func isIdentifier(low string) bool {
 	return strings.ContainsAny(low, "0123456789") && strings.IndexFunc(low, unicode.IsLetter) >= 0
 }
 
+var timeKinds = words("year month day date time год году месяц месяце день число дата время")
+
 var formerWords = words("before previously formerly раньше прежде ранее")
 
 var categoryWords = words("what which какой какая какое какие какую каком каких какого")
@@ -318,6 +340,9 @@ func (q *query) expect(terms []term, i int) {
 		q.expects = moment
 	case "many", "much", "сколько":
 		q.expects = amount
+	}
+	if terms[i].holder && i > 0 && terms[0].low == "who" && !slices.ContainsFunc(terms[:i], term.content) {
+		q.expects = person // "who is my dentist?" is not answered by being there on Friday
 	}
 	if terms[i].key == "colour" && i > 0 && categoryWords[terms[i-1].low] {
 		q.expects = colour

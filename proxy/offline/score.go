@@ -48,7 +48,7 @@ func (q query) score(f fact) float64 {
 	}
 	if !q.fits(f) {
 		s *= 0.8
-		if q.expects == colour {
+		if q.expects == colour || q.expects == person {
 			s *= 0.6
 		}
 	}
@@ -70,19 +70,20 @@ func (f fact) negated() bool {
 	return slices.ContainsFunc(f.terms, func(t term) bool { return negations[t.low] }) && !contrast.MatchString(f.text)
 }
 
-var contrast = regexp.MustCompile(`(?i)\bnot\s[^.!?]*,?\s(but|it's|it is|he's|she's)\s|(^|\s)не\s[^.!?]*,\s*а\s`)
+var contrast = regexp.MustCompile(`(?i)\bnot\s[^.!?]*,?\s(but|it's|it is|he's|she's)\s|(^|\s)не\s[^.!?]*,\s*а\s|,\s*(and )?not\s|,\s*а\s+не\s`)
 
 // pairsOf finds who has whom: (sister, husband) in "my sister's husband", "the husband of my sister" and «муж моей
-// сестры», (bob, wife) in "Bob's wife".
+// сестры», (bob, wife) in "Bob's wife", "Bob has a wife" and «у Боба есть жена».
 func pairsOf(terms []term) [][2]string {
 	var pairs [][2]string
 	for i, t := range terms {
 		if !t.holder {
 			continue
 		}
-		for j := i - 1; j >= 0 && j >= i-2; j-- {
+		for j := i - 1; j >= 0 && j >= i-3; j-- {
 			owner := terms[j]
-			if strings.HasSuffix(owner.low, "'s") && (owner.holder || isCapitalized(owner.raw) && !owner.stop) {
+			possessed := strings.HasSuffix(owner.low, "'s") || possession[terms[j+1].low] || j > 0 && terms[j-1].low == "у"
+			if possessed && (owner.holder || isCapitalized(owner.raw) && !owner.stop) {
 				pairs = append(pairs, [2]string{owner.key, t.key})
 				break
 			}
@@ -100,11 +101,14 @@ func pairsOf(terms []term) [][2]string {
 }
 
 // entangled says whether every holder of f that q asks for is there only as half of a pair whose other half q does
-// not speak of: my sister's husband is neither my husband nor my sister.
+// not speak of: my sister's husband is neither my husband nor my sister. "The dog" is anybody's.
 func (q query) entangled(f fact) bool {
+	if slices.ContainsFunc(f.pairs, func(p [2]string) bool { return q.asksFor(p[0]) && q.asksFor(p[1]) }) {
+		return false
+	}
 	for _, p := range f.pairs {
 		for k := range p {
-			if !q.asksFor(p[k]) || q.asksFor(p[1-k]) || q.asksFor(kindsOf[p[1-k]]) {
+			if !q.asksFor(p[k]) || k == 1 && !q.self || q.asksFor(kindsOf[p[1-k]]) {
 				continue
 			}
 			paired, all := 0, 0
@@ -135,7 +139,7 @@ const (
 	receptive      // "Bob owes me"
 )
 
-// sideOf reads the speaker's part from the pronouns; a sentence with both, or with "my", tells none.
+// sideOf reads the speaker's part from the pronouns; a sentence with both tells none.
 func sideOf(terms []term) side {
 	var s side
 	for i, t := range terms {
@@ -149,10 +153,7 @@ func sideOf(terms []term) side {
 			}
 			here = receptive
 		default:
-			if !t.self {
-				continue
-			}
-			return unclear
+			continue
 		}
 		if s != unclear && s != here {
 			return unclear
@@ -162,8 +163,12 @@ func sideOf(terms []term) side {
 	return s
 }
 
-// reversed says whether f has the speaker in the other part of the same verb: who owes whom.
+// reversed says whether f has the speaker, or the one named, in the other part of the same verb: who owes whom.
 func (q query) reversed(f fact) bool {
+	if first := slices.IndexFunc(f.terms, term.content); q.doer && first >= 0 && !f.passive() && q.asksFor(f.terms[first].key) &&
+		!strings.HasSuffix(f.terms[first].low, "'s") && slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required && t.key == f.terms[first].key }) {
+		return true // "who likes Bob?" is not answered by whom Bob likes
+	}
 	mine := sideOf(f.terms)
 	if mine == unclear || q.side == unclear || mine == q.side {
 		return false
@@ -177,6 +182,11 @@ func (q query) reversed(f fact) bool {
 		return verb && (isCapitalized(first.raw) && !first.stop && !first.concept || slices.ContainsFunc(f.terms, func(t term) bool { return t.holder || t.capital }))
 	}
 	return verb && (q.who || slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required }))
+}
+
+// passive says whether f names the doer behind "by": "The company was founded by Ivan".
+func (f fact) passive() bool {
+	return slices.ContainsFunc(f.terms, func(t term) bool { return t.low == "by" })
 }
 
 // admits says whether keys hold every holder, name and identifier of q.
@@ -294,8 +304,10 @@ func (q query) ownerAt(terms []term, i int) owner {
 			return selfs
 		case t.holder || t.third:
 			return others
-		case t.capital && j == i-1:
+		case t.capital && j == i-1 && (j == 0 || !terms[j-1].self):
 			return others
+		case t.capital && j == i-2 && terms[i-1].copula:
+			return others // "… that Bob is sick"
 		case t.self:
 			return selfs
 		}
@@ -358,6 +370,8 @@ func (q query) fits(f fact) bool {
 			return placeWords[t.low] || t.key == "live" && t.low == "address" || t.low == "адрес"
 		case moment:
 			return isMoment(t.low)
+		case person:
+			return t.capital && !isMoment(t.low) || t.copula || t.key == "name"
 		case colour:
 			return t.key == "colour" || colours[t.key]
 		default:

@@ -37,6 +37,11 @@ func termsOf(s string) []term {
 			i += n
 			continue
 		}
+		if toks[i].low == "called" && callsSomebody(toks, i) {
+			out = append(out, term{key: "call", low: "called", raw: toks[i].raw})
+			i++
+			continue
+		}
 		first := i == 0 || strings.ContainsAny(gap, ".!?…:\"“«")
 		out = append(out, newTerm(toks[i], !first && !shouted))
 		i++
@@ -84,6 +89,11 @@ func isPredicate(terms []term, i int) bool {
 	return false
 }
 
+// callsSomebody says whether "called" at toks[i] is what somebody did, not what somebody is named.
+func callsSomebody(toks []token, i int) bool {
+	return i > 0 && (pronouns[toks[i-1].low] || toks[i-1].low == "who") && !(i > 1 && auxiliaries[toks[i-2].low])
+}
+
 func isSelf(t token) bool { return selfWords[t.low] }
 
 func phraseAt(toks []token) (string, int) {
@@ -120,17 +130,20 @@ func withImplied(s string, terms []term) []term {
 	var out []term
 	for i, t := range terms {
 		out = append(out, t)
+		imply := func(key string) { out = append(out, term{key: key, concept: true, self: t.self || t.copula}) }
+		if t.holder && isNamed(terms, i) {
+			imply("name")
+		}
 		if i+1 >= len(terms) {
 			break
 		}
 		next := terms[i+1]
-		imply := func(key string) { out = append(out, term{key: key, concept: true, self: t.self || t.copula}) }
 		switch {
 		case t.holder && (next.capital || next.copula && i+2 < len(terms) && !terms[i+2].stop && isCapitalized(terms[i+2].raw) && !isShouted(s)):
 			imply("name")
-		case opensSelf(terms, i) && (isAge(terms, i+1) || next.stop && isAge(terms, i+2)), namesPerson(t, i) && (isAge(terms, i+1) || next.copula && isAge(terms, i+2)):
+		case opensSelf(terms, i) && (isAge(terms, i+1) || next.stop && isAge(terms, i+2)), namesPerson(t, i) && (next.copula && isAge(terms, i+2) || (t.holder || isCyrillic(t.low)) && isAge(terms, i+1)):
 			imply("age")
-		case opensSelf(terms, i) && isCapitalized(next.raw) && !isShouted(s) && !next.stop && !next.concept && len(terms)-i <= 4:
+		case opensSelf(terms, i) && isCapitalized(next.raw) && !isShouted(s) && !next.stop && !next.concept && len(terms)-i <= 4 && !strings.HasSuffix(next.low, "'s"):
 			imply("name")
 		case opensSelf(terms, i) && t.low != "мне" && namesTrade(terms[i+1:]):
 			imply("work")
@@ -166,8 +179,14 @@ func namesPerson(t term, i int) bool {
 
 // isAge says whether terms[i], said of a person, is a number of years and not of something else.
 func isAge(terms []term, i int) bool {
-	if i >= len(terms) || !isNumber(terms[i].low) {
+	if i >= len(terms) || len(terms[i].low) > 3 && isNumber(terms[i].low) || !isNumber(terms[i].low) && !numberWords[terms[i].low] {
 		return false
+	}
+	if _, month := monthOf(terms[i-1].low); month {
+		return false
+	}
+	for i+1 < len(terms) && numberWords[terms[i+1].low] {
+		i++
 	}
 	if i+1 == len(terms) {
 		return true
@@ -177,6 +196,11 @@ func isAge(terms []term, i int) bool {
 }
 
 var ageUnits = words("years yrs yo лет год года годика годиков")
+
+// isNamed says whether the holder at terms[i] is told a name before it: "Zoe is my best friend", «Асель — моя невеста».
+func isNamed(terms []term, i int) bool {
+	return i >= 3 && i <= 4 && namesPerson(terms[0], 0) && !terms[0].holder && terms[1].copula && terms[2].self
+}
 
 // comesFrom says whether terms, said of somebody, go on to "from …" with the name of a place.
 func comesFrom(terms []term) bool {
