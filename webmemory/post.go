@@ -346,10 +346,12 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.at = at
 	r.mu.Unlock()
 	t.run = r.id
-	return &driver{
+	d := &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
 		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),
 	}
+	t.logged = d.persist
+	return d
 }
 
 // ask posts the run with what the memory holds.

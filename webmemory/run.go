@@ -67,8 +67,12 @@ type driver struct {
 	events string      // URL of the run's events
 
 	left     bool                // by another process, which this one has replaced
+	logAgain time.Time           // not before, after a try that failed
 	unlogged []redisstore.Logged // shown, but not in Redis' log yet: it was away
 }
+
+// logPause keeps a run from waiting for an absent Redis at each event.
+const logPause = 300 * time.Millisecond
 
 // batch is how many events that wait already are logged in one round trip.
 const batch = 64
@@ -202,19 +206,25 @@ func (d *driver) take(events []event.Event) error {
 	return nil
 }
 
-// persist writes to the run's log in Redis what is not there yet. While Redis is
-// away the run is readable on this process only.
-func (d *driver) persist() {
-	if len(d.unlogged) == 0 || d.turn.detached.Load() || d.turn.ctx.Err() != nil {
-		return
+// persist writes to the run's log in Redis what is not there yet, and says whether
+// nothing is missing there now. While Redis is away the run is readable on this
+// process only.
+func (d *driver) persist() bool {
+	if len(d.unlogged) == 0 {
+		return true
+	}
+	if d.turn.detached.Load() || d.turn.ctx.Err() != nil || time.Now().Before(d.logAgain) {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
 	if err := d.server.store.Log(ctx, d.run.chat, d.run.id, d.unlogged...); err != nil {
 		d.log.Debug().Err(err).Int("events", len(d.unlogged)).Msg("a run's log waits for Redis")
-		return
+		d.logAgain = time.Now().Add(logPause)
+		return false
 	}
 	d.unlogged = nil
+	return true
 }
 
 // note tells the session log and the metrics of an event.
@@ -270,6 +280,11 @@ func (d *driver) withdraw(cause error) bool {
 // conclude keeps the final answer for posts that are repeated, and drains what
 // the run left in the spool. False: Redis does not know yet that the run is over.
 func (d *driver) conclude() bool {
+	d.logAgain = time.Time{}
+	if !d.persist() { // before the spool is drained: a history is never ahead of its log
+		d.log.Warn().Msg("the end of a run waits for Redis")
+		return false
+	}
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
 	status, body := d.run.final(ctx)
@@ -280,7 +295,7 @@ func (d *driver) conclude() bool {
 	if err != nil {
 		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
 	}
-	return err == nil && len(d.unlogged) == 0
+	return err == nil
 }
 
 // abandon stops driving a run. Its readers get an error that is no event of the

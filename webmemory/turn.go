@@ -40,6 +40,10 @@ type turn struct {
 	keeper   sync.WaitGroup // the goroutine that renews
 	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
 
+	// logged says whether the run's log holds all that was appended so far; set by
+	// the run's driver. Until it does, appends go to the spool.
+	logged func() bool
+
 	run       string                         // whose events are appended
 	histories map[memory.Key]*memory.History // pinned
 }
@@ -54,7 +58,7 @@ func (s *Server) takeTurn(ctx context.Context, chat memory.Chat) (*turn, error) 
 func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*turn, error) {
 	t := &turn{
 		chat: chat, token: rand.Text(), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
-		histories: map[memory.Key]*memory.History{},
+		histories: map[memory.Key]*memory.History{}, logged: func() bool { return true },
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
@@ -164,7 +168,7 @@ func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
-	if !t.detached.Load() {
+	if !t.detached.Load() && t.logged() {
 		err = t.append(key, mark, encoded)
 	}
 	if !errors.Is(err, memory.ErrUnavailable) {
@@ -227,8 +231,33 @@ func (t *turn) apply(ctx context.Context, entries []spool.Entry) (done int, err 
 			t.store.Counts.Late.Add(1)
 		}
 	}
-	return len(entries), nil
+	return len(entries), t.answer(ctx, entries[len(entries)-1])
 }
+
+// answer closes a delegation that came late out of the spool, of a run that is
+// over and whose end did not know of it.
+func (t *turn) answer(ctx context.Context, last spool.Entry) error {
+	over := last.Mark.Turn != t.Number && (t.Open == nil || t.Open.Run != last.Mark.Run)
+	h := t.history(last.Key)
+	if !over || last.Key.Agent() == "" || h.Len() == 0 {
+		return nil
+	}
+	message, err := memory.Decode(h.Raw(h.Len() - 1))
+	if err != nil || message[0].Role != memory.RoleUser {
+		return err
+	}
+	closing := memory.Message{Role: memory.RoleAssistant, Content: noAnswer, Timestamp: message[0].Timestamp}
+	mark := memory.Mark{Run: last.Mark.Run + "-end", Seq: last.Mark.Seq + 1, Turn: t.Number}
+	h, err = t.cache.Append(ctx, h, mark, closing.Encode())
+	if err == nil {
+		t.histories[last.Key] = h
+	}
+	return err
+}
+
+// noAnswer is what stands in a subagent's history for the answer of a run that
+// was lost.
+const noAnswer = "(no answer: run_lost)"
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.
