@@ -238,3 +238,23 @@ func TestIsolatedCallsEndToEnd(t *testing.T) {
 	require.NotContains(t, responses[1], "Oyuna")
 	require.ErrorIs(t, server.Client().Get(context.Background(), "subagent:analytic:1").Err(), redis.Nil)
 }
+
+// A backend of another kind takes the offline model's place with no other change.
+// Here both kinds reach it over HTTP, at the gateway of another mneme.
+func TestOtherKindsOfBackends(t *testing.T) {
+	vendor := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	for kind, base := range map[string]string{
+		"openai":    "http://" + vendor.addrs.Proxy + "/v1",
+		"anthropic": "http://" + vendor.addrs.Proxy,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			u := start(t, "MNEME_DATA_DIR="+t.TempDir(),
+				"MNEME_PROXY_BACKENDS_REAL_KIND="+kind, "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+base)
+			require.NotContains(t, u.out.String(), "offline")
+			require.Contains(t, u.say("1", "Tell the analytic subagent that my name is Oyuna, then ask it what my name is"), "Oyuna")
+			require.Contains(t, u.say("1", "What is 17 * 23?"), "391")
+			events := u.stream("1", "What is my name?")
+			require.Equal(t, "run_finished", events[len(events)-1].Role())
+		})
+	}
+}
