@@ -21,12 +21,16 @@ import (
 	"mneme/memory/redistest"
 )
 
+// built is the folder of binary; empty until it is built.
+var built string
+
 // binary is mneme as users run it, built once.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "mneme")
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	path := filepath.Join(dir, "mneme")
 	out, err := exec.Command("go", "build", "-race", "-o", path, "mneme/cmd/mneme").CombinedOutput()
 	if err != nil {
@@ -37,8 +41,8 @@ var binary = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
