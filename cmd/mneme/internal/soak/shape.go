@@ -12,6 +12,7 @@ type block struct {
 	run   *run // nil if nobody was shown any of it
 	first int  // index of its first message
 	n     int
+	late  bool // nobody was shown it, and it is older than what it stands behind
 }
 
 // blocks cuts a history into runs. A message that nobody was shown belongs to the
@@ -22,10 +23,15 @@ func blocks(h *stored, owner []*run) []block {
 	for i := range h.raw {
 		user := h.messages[i].Role == memory.RoleUser
 		last := len(out) - 1
+		// An answer that its writer stored in time, and told nobody of, came out of a
+		// spool: it is no part of the run that it stands behind.
+		late := i > 0 && !user && owner[i] == nil && h.messages[i].Timestamp < h.messages[i-1].Timestamp
 		switch {
+		case late || last >= 0 && out[last].late && owner[i] == nil && !user:
+			out = append(out, block{first: i, n: 1, late: true})
 		case last < 0, chatOwn && user, owner[i] != nil && out[last].run != nil && owner[i] != out[last].run,
 			owner[i] != nil && out[last].run == nil && user, owner[i] == nil && user:
-			out = append(out, block{owner[i], i, 1})
+			out = append(out, block{run: owner[i], first: i, n: 1})
 		default:
 			if out[last].run == nil {
 				out[last].run = owner[i]
@@ -63,6 +69,10 @@ func (c *checker) structure(h *stored, owner []*run) (late int) {
 		indices := make([]int, b.n)
 		for i := range indices {
 			indices[i] = b.first + i
+		}
+		if b.late {
+			late += b.n
+			continue
 		}
 		if b.run == nil {
 			c.grammar(h, nil, indices)
