@@ -26,11 +26,13 @@ func blocks(h *stored, owner []*run) []block {
 		// An answer that its writer stored in time, and told nobody of, came out of a
 		// spool: it is no part of the run that it stands behind.
 		late := i > 0 && !user && owner[i] == nil && h.messages[i].Timestamp < h.messages[i-1].Timestamp
+		// Nor is the late answer of a run that began before part of one that nobody was shown.
+		known := owner[i] != nil && slices.Contains(owner[:i], owner[i])
 		switch {
 		case late || last >= 0 && out[last].late && owner[i] == nil && !user:
 			out = append(out, block{first: i, n: 1, late: true})
 		case last < 0, chatOwn && user, owner[i] != nil && out[last].run != nil && owner[i] != out[last].run,
-			owner[i] != nil && out[last].run == nil && user, owner[i] == nil && user:
+			owner[i] != nil && out[last].run == nil && (user || known), owner[i] == nil && user:
 			out = append(out, block{run: owner[i], first: i, n: 1})
 		default:
 			if out[last].run == nil {
