@@ -469,7 +469,7 @@ func TestSessionLog(t *testing.T) {
 	}
 }
 
-func TestDraining(t *testing.T) {
+func TestHealthAndMetrics(t *testing.T) {
 	w := newWorld(t, answers("hi"))
 	require.Equal(t, 200, w.do("GET", "/healthz", nil).status)
 	metrics := w.do("GET", "/metrics", nil)

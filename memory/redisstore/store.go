@@ -3,13 +3,17 @@
 //
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
-//	{<history key>}:meta              hash: sum, len, count, turn, applied, erased;
-//	                                  on the chat's also conversation and s:<name>
+//	{<history key>}:meta              hash: sum, len, count, turn, applied, erased, adopted;
+//	                                  on the chat's also open, conversation, s:<name>, r:<run>
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{<history key>}:damaged:<time>    a value that was set aside
+//	turns:open                        sorted set: chats with an open run, by the lease's end
+//	events:<chat>:<run>               stream: a run's log
+//	run:<chat>:<run>                  hash: what a repeated post is answered from
+//	mneme:epoch                       random text; another one means that data was lost
 //
-// Every change is one Lua script over a history and its meta; memory/DESIGN.md
-// says what the scripts check and why.
+// Every change of a history is one Lua script over it and its meta;
+// memory/DESIGN.md says what the scripts check and why.
 package redisstore
 
 import (
@@ -406,6 +410,3 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 func (s *Store) damagedKey(k memory.Key) string {
 	return "{" + k.String() + "}:damaged:" + strconv.FormatInt(s.now().UnixMilli(), 10)
 }
-
-// Ping asks whether Redis answers.
-func (s *Store) Ping(ctx context.Context) error { return unavailable(s.redis.Ping(ctx).Err()) }
