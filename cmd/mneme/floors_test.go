@@ -25,6 +25,12 @@ var floors = map[string][]string{
 	"proxy/chatwire":     {"proxy/wire"},
 	"proxy/upstream":     {"proxy/wire"},
 	"proxy/offline":      {"proxy/wire"},
+	"proxy/upstreamtest": {"proxy/wire", "proxy/upstreamtest"},
+	"proxy/ledger":       {"proxy/wire"},
+	"proxy/thinking":     {"proxy/wire", "proxy/ledger"},
+	"proxy/sanitize":     {"proxy/wire"},
+	"proxy/usage":        {"proxy/wire"},
+	"proxy/redisstore":   {"proxy/wire", "proxy/ledger", "proxy/usage"},
 	"subagent":           {"memory", "subagent"},
 	"subagent/rag/index": {},
 	"master":             {"memory", "subagent"},
@@ -36,7 +42,7 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis":         {"memory/redisstore", "memory/redistest", "proxy/ledger", "subagent/rag/docstore", "cmd"},
+	"github.com/redis/go-redis":         {"memory/redisstore", "memory/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy"},

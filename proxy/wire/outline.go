@@ -1,0 +1,398 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Outline is a request's body and where its parts lie in it. It fits both
+// dialects: what they call messages, content and blocks (content parts, in chat
+// completions) has the same shape.
+//
+// Only members of messages[*].content[*] are blocks. A tool's input may hold an
+// object that looks like one and is data.
+type Outline struct {
+	Body     []byte
+	Model    string
+	Stream   bool
+	Members  Object
+	Messages []MessageOutline
+}
+
+// Object is a JSON object's members in their order.
+type Object []Member
+
+// Member is one of them.
+type Member struct {
+	Name  string
+	Key   Span // the name with its quotes
+	Value Span
+}
+
+// Get is the value of the first member of that name; the zero Span if there is none.
+func (o Object) Get(name string) Span {
+	if i := o.Index(name); i >= 0 {
+		return o[i].Value
+	}
+	return Span{}
+}
+
+// Index is the place of the first member of that name, or -1.
+func (o Object) Index(name string) int {
+	return slices.IndexFunc(o, func(m Member) bool { return m.Name == name })
+}
+
+// MessageOutline is a message.
+type MessageOutline struct {
+	Span
+	Role    string // "" if it is no string
+	Members Object
+	Content Span // zero if there is none
+	// Blocks are the elements of a content that is an array; nil for any other.
+	Blocks []BlockOutline
+}
+
+// BlockOutline is a block. One that is no object has neither type nor members.
+type BlockOutline struct {
+	Span
+	Type    string
+	Members Object
+}
+
+// ReadOutline reads a request once: it checks that body is one JSON object with
+// a model and finds its parts. A failure wraps ErrBadJSON.
+//
+// A member of the request that comes twice is refused if it is one that the
+// gateway acts on, since two readers could disagree on it.
+func ReadOutline(body []byte) (*Outline, error) {
+	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(body), lenient), body}
+	if k := r.d.PeekKind(); k != '{' {
+		if _, err := r.d.ReadToken(); err != nil {
+			return nil, badJSON(err)
+		}
+		return nil, fmt.Errorf("%w: it must be a JSON object", ErrBadJSON)
+	}
+	o := &Outline{Body: body}
+	var err error
+	o.Members, err = r.object(func(m Member) (Span, error) {
+		if slices.Contains(acted, m.Name) && o.Members.Index(m.Name) >= 0 {
+			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
+		}
+		o.Members = append(o.Members, m)
+		if m.Name != "messages" || r.d.PeekKind() != '[' {
+			return r.value()
+		}
+		return r.array(func() error {
+			message, err := r.message()
+			o.Messages = append(o.Messages, message)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rest := bytes.TrimLeft(body[r.d.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		return nil, fmt.Errorf("%w: something follows the JSON object at byte %d", ErrBadJSON, r.d.InputOffset())
+	}
+	return o, o.readHead()
+}
+
+// acted are the members of a request that decide what the gateway does.
+var acted = []string{"model", "stream", "messages", "system", "tools", "tool_choice", "thinking", "max_tokens"}
+
+func (o *Outline) readHead() error {
+	model := o.Members.Get("model")
+	if !model.Found() {
+		return fmt.Errorf("%w: \"model\" is missing", ErrBadJSON)
+	}
+	if json.Unmarshal(o.Of(model), &o.Model, lenient) != nil || o.Model == "" {
+		return fmt.Errorf("%w: \"model\" must be a non-empty string", ErrBadJSON)
+	}
+	if s := o.Members.Get("stream"); s.Found() && json.Unmarshal(o.Of(s), &o.Stream, lenient) != nil {
+		return fmt.Errorf("%w: \"stream\" must be true or false", ErrBadJSON)
+	}
+	return nil
+}
+
+// Of is the raw value at s; nil for the zero Span.
+func (o *Outline) Of(s Span) jsontext.Value {
+	if !s.Found() {
+		return nil
+	}
+	return o.Body[s.Start:s.End]
+}
+
+// Text is the string at s; ok is false if it is none.
+func (o *Outline) Text(s Span) (text string, ok bool) {
+	v := o.Of(s)
+	if v.Kind() != '"' {
+		return "", false
+	}
+	return text, json.Unmarshal(v, &text, lenient) == nil
+}
+
+// Elements finds the elements of the array at s, nil for any other value.
+func (o *Outline) Elements(s Span) []Span {
+	if o.Of(s).Kind() != '[' {
+		return nil
+	}
+	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(o.Of(s)), lenient), o.Of(s)}
+	var spans []Span
+	// The body has been read whole, so nothing in it can fail here.
+	_, _ = r.array(func() error {
+		at, err := r.value()
+		spans = append(spans, at.shift(s.Start))
+		return err
+	})
+	return spans
+}
+
+// Object finds the members of the object at s, nil for any other value.
+func (o *Outline) Object(s Span) Object {
+	if o.Of(s).Kind() != '{' {
+		return nil
+	}
+	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(o.Of(s)), lenient), o.Of(s)}
+	members, _ := r.object(func(Member) (Span, error) { return r.value() })
+	for i := range members {
+		members[i].Key, members[i].Value = members[i].Key.shift(s.Start), members[i].Value.shift(s.Start)
+	}
+	return members
+}
+
+func (s Span) shift(by int) Span { return Span{s.Start + by, s.End + by} }
+
+// outliner walks a body and notes where it is.
+type outliner struct {
+	d    *jsontext.Decoder
+	body []byte
+}
+
+func (r outliner) value() (Span, error) {
+	v, err := r.d.ReadValue()
+	if err != nil {
+		return Span{}, badJSON(err)
+	}
+	end := int(r.d.InputOffset())
+	return Span{end - len(v), end}, nil
+}
+
+// object reads an object; value reads each member's value and says where it is.
+func (r outliner) object(value func(Member) (Span, error)) (Object, error) {
+	if _, err := r.d.ReadToken(); err != nil {
+		return nil, badJSON(err)
+	}
+	members := make(Object, 0, 6)
+	for r.d.PeekKind() != '}' {
+		key, err := r.value()
+		if err != nil {
+			return nil, err
+		}
+		m := Member{Name: nameOf(r.body[key.Start:key.End]), Key: key}
+		if m.Value, err = value(m); err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+	}
+	if _, err := r.d.ReadToken(); err != nil {
+		return nil, badJSON(err)
+	}
+	return members, nil
+}
+
+// array reads an array; element reads each element.
+func (r outliner) array(element func() error) (Span, error) {
+	if _, err := r.d.ReadToken(); err != nil {
+		return Span{}, badJSON(err)
+	}
+	start := int(r.d.InputOffset()) - 1
+	for r.d.PeekKind() != ']' {
+		if err := element(); err != nil {
+			return Span{}, err
+		}
+	}
+	if _, err := r.d.ReadToken(); err != nil {
+		return Span{}, badJSON(err)
+	}
+	return Span{start, int(r.d.InputOffset())}, nil
+}
+
+func (r outliner) message() (MessageOutline, error) {
+	var m MessageOutline
+	var err error
+	if r.d.PeekKind() != '{' {
+		m.Span, err = r.value()
+		return m, err
+	}
+	m.Members, err = r.object(func(member Member) (Span, error) {
+		if member.Name != "content" || r.d.PeekKind() != '[' || m.Blocks != nil {
+			at, err := r.value()
+			if member.Name == "role" && err == nil && m.Role == "" {
+				m.Role = stringOf(r.body[at.Start:at.End])
+			}
+			return at, err
+		}
+		m.Blocks = []BlockOutline{}
+		return r.array(func() error {
+			b, err := r.block()
+			m.Blocks = append(m.Blocks, b)
+			return err
+		})
+	})
+	m.Span = r.ended(m.Members)
+	m.Content = m.Members.Get("content")
+	return m, err
+}
+
+func (r outliner) block() (BlockOutline, error) {
+	var b BlockOutline
+	var err error
+	if r.d.PeekKind() != '{' {
+		b.Span, err = r.value()
+		return b, err
+	}
+	b.Members, err = r.object(func(member Member) (Span, error) {
+		at, err := r.value()
+		if member.Name == "type" && err == nil && b.Type == "" {
+			b.Type = stringOf(r.body[at.Start:at.End])
+		}
+		return at, err
+	})
+	b.Span = r.ended(b.Members)
+	return b, err
+}
+
+// ended is the place of the object that was just read.
+func (r outliner) ended(members Object) Span {
+	end := int(r.d.InputOffset())
+	before := end - 1
+	if len(members) > 0 {
+		before = members[0].Key.Start
+	}
+	return Span{bytes.LastIndexByte(r.body[:before], '{'), end}
+}
+
+// names are those of which there are many in a request; they cost no memory.
+var names = func() map[string]string {
+	m := map[string]string{}
+	for _, n := range []string{
+		"type", "text", "role", "content", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error",
+		"cache_control", "source", "tool_calls", "tool_call_id", "reasoning_content", "reasoning_details", "reasoning",
+		"function", "arguments", "index", "extra_content", "user", "assistant", "system", "tool", "tool_use", "tool_result",
+		"redacted_thinking", "image", "citations",
+	} {
+		m[n] = n
+	}
+	return m
+}()
+
+func nameOf(quoted []byte) string {
+	if s, ok := names[string(quoted[1:len(quoted)-1])]; ok {
+		return s
+	}
+	return stringOf(quoted)
+}
+
+// stringOf is the string that a raw value is; empty for any other value.
+func stringOf(v []byte) string {
+	if len(v) < 2 || v[0] != '"' {
+		return ""
+	}
+	if s, ok := names[string(v[1:len(v)-1])]; ok {
+		return s
+	}
+	var s string
+	_ = json.Unmarshal(v, &s, lenient)
+	return s
+}
+
+// Edits are changes to a body, collected and then made at once. Every byte that
+// no edit covers stays.
+type Edits struct{ list []edit }
+
+type edit struct {
+	Span
+	with []byte
+}
+
+// None says whether nothing is to be changed.
+func (e *Edits) None() bool { return len(e.list) == 0 }
+
+// Replace puts other bytes in the place of s. An empty span inserts.
+func (e *Edits) Replace(s Span, with []byte) { e.list = append(e.list, edit{s, with}) }
+
+// Keep removes the elements of an array, or the members of an object, that keep
+// does not want, each with the comma that parted it from its neighbour. The
+// spans are all of them, in order.
+func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
+	kept := -1 // the last one
+	for i := 0; i < len(spans); i++ {
+		if keep(i) {
+			kept = i
+			continue
+		}
+		next := i + 1
+		for next < len(spans) && !keep(next) {
+			next++
+		}
+		switch {
+		case next < len(spans):
+			e.Replace(Span{spans[i].Start, spans[next].Start}, nil)
+		case kept >= 0:
+			e.Replace(Span{spans[kept].End, spans[next-1].End}, nil)
+		default:
+			e.Replace(Span{spans[i].Start, spans[next-1].End}, nil)
+		}
+		i = next - 1
+	}
+}
+
+// Spans are where an object's members lie, names included.
+func (o Object) Spans() []Span {
+	out := make([]Span, len(o))
+	for i, m := range o {
+		out[i] = Span{m.Key.Start, m.Value.End}
+	}
+	return out
+}
+
+// Without removes the named members of o.
+func (e *Edits) Without(o Object, names ...string) {
+	e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
+}
+
+// Apply makes the edits: body itself, if there are none, else a new one. An edit
+// that lies inside another is void; of two at one place the first counts, but
+// insertions at one place all stand, in their order.
+func (e *Edits) Apply(body []byte) []byte {
+	if e.None() {
+		return body
+	}
+	list := slices.Clone(e.list)
+	slices.SortStableFunc(list, func(a, b edit) int {
+		// The longer first, but an insertion stands before what is replaced there.
+		if a.Start == b.Start && (a.Start == a.End) != (b.Start == b.End) {
+			return cmp.Compare(a.End, b.End)
+		}
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
+	})
+	size := len(body)
+	for _, c := range list {
+		size += len(c.with)
+	}
+	out := make([]byte, 0, size)
+	at := 0
+	for _, c := range list {
+		if c.Start < at {
+			continue
+		}
+		out = append(append(out, body[at:c.Start]...), c.with...)
+		at = c.End
+	}
+	return append(out, body[at:]...)
+}
