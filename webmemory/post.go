@@ -345,13 +345,11 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.mu.Lock()
 	r.at = at
 	r.mu.Unlock()
-	t.run = r.id
-	d := &driver{
+	t.run, t.mark = r.id, r.id
+	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
 		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),
 	}
-	t.logged = d.persist
-	return d
 }
 
 // ask posts the run with what the memory holds.

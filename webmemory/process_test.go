@@ -76,9 +76,12 @@ func must(err error) {
 }
 
 // child starts one more webmemory as a process of its own.
-func (w *world) child() (url string, process *exec.Cmd) {
+func (w *world) child() (url string, process *exec.Cmd) { return w.childOn(w.spools) }
+
+// childOn is child with a disk of its own.
+func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
 	w.t.Helper()
-	settings, err := json.Marshal(childSettings{Redis: w.redis.Addr, Apiserver: w.api.URL, Spool: w.spools, Listen: "127.0.0.1:0"})
+	settings, err := json.Marshal(childSettings{Redis: w.redis.Addr, Apiserver: w.api.URL, Spool: spools, Listen: "127.0.0.1:0"})
 	require.NoError(w.t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childKey+"="+string(settings))
@@ -332,13 +335,17 @@ func TestRedisAwayDuringARun(t *testing.T) {
 	}
 }
 
-// deadSpool leaves a chat whose acknowledged messages lie in Redis up to the
+// deadSpool leaves a chat whose acknowledged events lie in Redis up to the
 // delegation, and from there to the completion in the spool of a process that was
-// killed. Redis is back, the apiserver knows nothing any more.
-func deadSpool(t *testing.T) (w *world, run string) {
+// killed; own says whether that is on a disk of its own. Redis is back, the
+// apiserver knows nothing any more.
+func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 	s := newScript()
 	w = newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
-	other, process := w.child()
+	if spools = w.spools; own {
+		spools = t.TempDir()
+	}
+	other, process := w.childOn(spools)
 	s.let("1", 2)
 	w.on(other, func() {
 		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
@@ -353,15 +360,32 @@ func deadSpool(t *testing.T) (w *world, run string) {
 	w.api.Config.Handler = http.NotFoundHandler()
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
-	return w, run
+	return w, spools, run
 }
 
-// What a killed process left in its spool is in Redis once another one starts,
-// behind what was written since, in one block.
+// A run whose events were shown while Redis was away is closed behind them, by
+// whoever finds the dead process's spool: no event's id means two things.
+func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
+	w, _, run := deadSpool(t, false)
+	events := "/v1/chats/1/runs/" + run + "/events"
+	require.Equal(t, []string{"error", "run_finished"}, w.open("GET", events, nil, "Last-Event-ID", "6").roles())
+	all := w.open("GET", events, nil).roles()
+	require.Equal(t, []string{
+		"run_started", "subagent_delegation", "subagent_assistant_with_tools", "subagent_tool", "subagent_tool_result",
+		"subagent_completion", "error", "run_finished",
+	}, all)
+	chat, analytic := whole("secret")
+	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
+}
+
+// What a killed process left in a spool that nobody else can read is in Redis once
+// a process starts there, behind what was written since, in one block.
 func TestTheSpoolOfADeadProcess(t *testing.T) {
-	w, run := deadSpool(t)
+	w, spools, run := deadSpool(t, true)
 	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
-	w.child()
+	w.childOn(spools)
 	_, analytic := whole("secret")
 	want := append([]string{analytic[0], "assistant: (no answer: run_lost)"}, analytic[1:]...)
 	eventually(t, "what was acknowledged is there", func() bool { return len(w.stored("subagent:analytic:1")) == len(want) })
@@ -370,12 +394,12 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 
 // What was erased does not come back from an old spool.
 func TestErasureBeatsAnOldSpool(t *testing.T) {
-	w, run := deadSpool(t)
+	w, spools, run := deadSpool(t, true)
 	w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles()
 	w.api.Config.Handler = w.runs.Handler()
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
-	late, _ := w.child()
+	late, _ := w.childOn(spools)
 	w.on(late, func() {
 		eventually(t, "the spool is drained", func() bool {
 			return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
@@ -383,6 +407,9 @@ func TestErasureBeatsAnOldSpool(t *testing.T) {
 	})
 	require.Nil(t, w.stored("subagent:analytic:1"))
 	require.Nil(t, w.stored("chat_history:1"))
+	for _, key := range w.look.Keys(context.Background(), "*").Val() {
+		require.NotContains(t, w.look.Dump(context.Background(), key).Val(), "secret", key)
+	}
 }
 
 // Neither Redis nor the spool takes an event: it is not shown, and the run ends.

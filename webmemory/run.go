@@ -13,7 +13,6 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/redisstore"
 )
 
 // patience is how long a run whose events do not come is waited for.
@@ -66,13 +65,8 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
-	left     bool                // by another process, which this one has replaced
-	logAgain time.Time           // not before, after a try that failed
-	unlogged []redisstore.Logged // shown, but not in Redis' log yet: it was away
+	left bool // by another process, which this one has replaced
 }
-
-// logPause keeps a run from waiting for an absent Redis at each event.
-const logPause = 300 * time.Millisecond
 
 // batch is how many events that wait already are logged in one round trip.
 const batch = 64
@@ -191,9 +185,10 @@ func (d *driver) take(events []event.Event) error {
 		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
 			p.Memory = "reset"
 		}
-		d.unlogged = append(d.unlogged, redisstore.Logged{Seq: e.Seq, Line: e.Encode()})
 	}
-	d.persist()
+	if err := d.turn.record(events); err != nil {
+		return err
+	}
 	for _, e := range events {
 		if err := d.fold.Apply(e); err != nil {
 			return err
@@ -204,27 +199,6 @@ func (d *driver) take(events []event.Event) error {
 		}
 	}
 	return nil
-}
-
-// persist writes to the run's log in Redis what is not there yet, and says whether
-// nothing is missing there now. While Redis is away the run is readable on this
-// process only.
-func (d *driver) persist() bool {
-	if len(d.unlogged) == 0 {
-		return true
-	}
-	if d.turn.detached.Load() || d.turn.ctx.Err() != nil || time.Now().Before(d.logAgain) {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
-	defer cancel()
-	if err := d.server.store.Log(ctx, d.run.chat, d.run.id, d.unlogged...); err != nil {
-		d.log.Debug().Err(err).Int("events", len(d.unlogged)).Msg("a run's log waits for Redis")
-		d.logAgain = time.Now().Add(logPause)
-		return false
-	}
-	d.unlogged = nil
-	return true
 }
 
 // note tells the session log and the metrics of an event.
@@ -253,7 +227,7 @@ func (d *driver) closeRun() error {
 	}
 	// Numbered apart from the run's own events: some of those may still lie in the
 	// spool of a process that died, and must not pass for duplicates of these.
-	d.turn.run += "-end"
+	d.turn.mark += "-end"
 	// With the time of what is known, so that who closes a run twice writes the same.
 	at := time.Now()
 	if last := d.run.log.LastTime(); !last.IsZero() {
@@ -277,20 +251,15 @@ func (d *driver) withdraw(cause error) bool {
 	return true
 }
 
-// conclude keeps the final answer for posts that are repeated, and drains what
-// the run left in the spool. False: Redis does not know yet that the run is over.
+// conclude drains what the run left in the spool, and keeps the final answer for
+// posts that are repeated. False: Redis does not know yet that the run is over.
 func (d *driver) conclude() bool {
-	d.logAgain = time.Time{}
-	if !d.persist() { // before the spool is drained: a history is never ahead of its log
-		d.log.Warn().Msg("the end of a run waits for Redis")
-		return false
-	}
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
-	status, body := d.run.final(ctx)
-	err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
+	err := d.turn.drain(ctx)
 	if err == nil {
-		err = d.turn.drain(ctx)
+		status, body := d.run.final(ctx)
+		err = d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
 	}
 	if err != nil {
 		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")

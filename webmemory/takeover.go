@@ -32,8 +32,9 @@ func (s *Server) lookAfter() {
 		if err != nil {
 			continue // Redis is away; the health check tells
 		}
-		for _, key := range s.spool.Keys() {
-			chats = append(chats, key.Chat())
+		s.adopt()
+		for _, q := range s.spool.Queues() {
+			chats = append(chats, q.Key.Chat())
 		}
 		seen := map[memory.Chat]bool{}
 		for _, chat := range chats {
@@ -42,6 +43,13 @@ func (s *Server) lookAfter() {
 				s.lookAt(chat)
 			}
 		}
+	}
+}
+
+// adopt takes the spools of processes that died on this disk.
+func (s *Server) adopt() {
+	if err := s.spool.Adopt(); err != nil {
+		s.log.Warn().Err(err).Msg("the spools of dead processes were not looked for")
 	}
 }
 

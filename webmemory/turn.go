@@ -13,6 +13,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 )
@@ -40,11 +41,10 @@ type turn struct {
 	keeper   sync.WaitGroup // the goroutine that renews
 	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
 
-	// logged says whether the run's log holds all that was appended so far; set by
-	// the run's driver. Until it does, appends go to the spool.
-	logged func() bool
+	again time.Time // not before Redis is asked to log events, after a try that failed
 
-	run       string                         // whose events are appended
+	run       string                         // whose events are logged
+	mark      string                         // under which they are appended: run, or what closes it
 	histories map[memory.Key]*memory.History // pinned
 }
 
@@ -58,7 +58,7 @@ func (s *Server) takeTurn(ctx context.Context, chat memory.Chat) (*turn, error) 
 func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*turn, error) {
 	t := &turn{
 		chat: chat, token: rand.Text(), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
-		histories: map[memory.Key]*memory.History{}, logged: func() bool { return true },
+		histories: map[memory.Key]*memory.History{},
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
@@ -78,6 +78,10 @@ func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*tu
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	t.keeper.Go(t.keep)
+	if t.Open != nil {
+		// Who left the run may have died beside us, with events in its spool.
+		s.adopt()
+	}
 	err := t.load(ctx, s.cfg.Agents)
 	if err == nil {
 		err = t.drain(ctx)
@@ -158,30 +162,87 @@ func (t *turn) history(key memory.Key) *memory.History {
 	return memory.Empty(key)
 }
 
+// logPause keeps a run from waiting for an absent Redis at each event.
+const logPause = 300 * time.Millisecond
+
+// record puts events into the run's log: in Redis, or, while that does not take
+// them, in the spool.
+func (t *turn) record(events []event.Event) error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	lines := make([]redisstore.Logged, len(events))
+	for i, e := range events {
+		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Encode()}
+	}
+	if !t.detached.Load() && !time.Now().Before(t.again) {
+		ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
+		defer cancel()
+		err := t.spool.Drain(ctx, spool.Events(t.chat), t.relog)
+		if err == nil {
+			err = t.store.Log(ctx, t.chat, t.run, lines...)
+		}
+		if err == nil {
+			return nil
+		}
+		t.again = time.Now().Add(logPause)
+	}
+	entries := make([]spool.Entry, len(lines))
+	for i, l := range lines {
+		mark := memory.Mark{Run: t.run, Seq: l.Seq, Turn: t.Number}
+		entries[i] = spool.Entry{Queue: spool.Events(t.chat), Mark: mark, Bytes: l.Line}
+	}
+	return t.spool.Add(entries...)
+}
+
+// relog puts events out of the spool into their run's log. It drops those of a run
+// that is over: its log has an end, or is gone.
+func (t *turn) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
+	erased, err := t.store.Erased(ctx, entries[0].Key)
+	if err != nil {
+		return 0, err
+	}
+	run := entries[0].Mark.Run
+	var lines []redisstore.Logged
+	for _, e := range entries {
+		if e.Mark.Turn >= erased && (run == t.run || t.Open != nil && t.Open.Run == run) {
+			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
+		}
+	}
+	if len(lines) > 0 {
+		err = t.store.Log(ctx, t.chat, run, lines...)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(entries), nil
+}
+
 // Append stores what an event adds, under this turn's number: in Redis, or, when
 // that did not take it or may not have, in the spool. What follows in the same
-// history goes to the spool too until it is drained.
+// history goes to the spool too until it is drained, and so does everything while
+// events wait there: a history is never ahead of its log.
 func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
+	mark := memory.Mark{Run: t.mark, Seq: seq, Turn: t.Number}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
-	if !t.detached.Load() && t.logged() {
+	if !t.detached.Load() && t.spool.Pending(spool.Events(t.chat)) == 0 {
 		err = t.append(key, mark, encoded)
 	}
 	if !errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
-	return t.spool.Add(spool.Entry{Key: key, Mark: mark, Message: encoded})
+	return t.spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
 }
 
 func (t *turn) append(key memory.Key, mark memory.Mark, encoded []byte) error {
 	ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
 	defer cancel()
-	if t.spool.Pending(key) > 0 {
-		if err := t.spool.Drain(ctx, key, t.apply); err != nil {
+	if t.spool.Pending(spool.History(key)) > 0 {
+		if err := t.spool.Drain(ctx, spool.History(key), t.apply); err != nil {
 			return err
 		}
 	}
@@ -193,13 +254,16 @@ func (t *turn) append(key memory.Key, mark memory.Mark, encoded []byte) error {
 }
 
 // drain puts into Redis what an earlier turn, or this one, left in the spool of
-// this chat.
+// this chat: the events first, since a history is never ahead of its log.
 func (t *turn) drain(ctx context.Context) error {
-	for _, key := range t.spool.Keys() {
-		if key.Chat() != t.chat {
+	if err := t.spool.Drain(ctx, spool.Events(t.chat), t.relog); err != nil {
+		return err
+	}
+	for _, q := range t.spool.Queues() {
+		if q.Key.Chat() != t.chat || q.Events {
 			continue
 		}
-		if err := t.spool.Drain(ctx, key, t.apply); err != nil {
+		if err := t.spool.Drain(ctx, q, t.apply); err != nil {
 			return err
 		}
 	}
@@ -222,7 +286,7 @@ func (t *turn) apply(ctx context.Context, entries []spool.Entry) (done int, err 
 		mark := e.Mark
 		mark.Turn = t.Number
 		before := t.history(key).Len()
-		h, err := t.cache.Append(ctx, t.history(key), mark, e.Message)
+		h, err := t.cache.Append(ctx, t.history(key), mark, e.Bytes)
 		if err != nil {
 			return i, err
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory"
 	"mneme/memory/journal"
 )
 
@@ -135,6 +134,29 @@ func TestLeftoversOfACrash(t *testing.T) {
 	}
 }
 
+func TestALivingSpoolAdoptsWhoDiesBesideIt(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	add(t, s, entry(alice, 2, 1))
+	other, err := Open(dir, Options{}, zerolog.Nop())
+	require.NoError(t, err)
+	add(t, other, entry(alice, 1, 1), entry(runs, 1, 1), entry(runs, 1, 2))
+	require.NoError(t, s.Adopt())
+	require.Zero(t, s.Pending(runs), "the other one lives")
+	require.NoError(t, other.Close())
+	require.NoError(t, s.Adopt())
+	require.NoError(t, s.Adopt())
+	require.Equal(t, []Entry{entry(runs, 1, 1), entry(runs, 1, 2)}, taken(t, s, runs))
+	require.Equal(t, []Entry{entry(alice, 1, 1), entry(alice, 2, 1)}, taken(t, s, alice))
+	require.Len(t, folders(t, dir), 1)
+
+	_, folder := leave(t, entry(bob, 1, 1))
+	require.NoError(t, s.Close())
+	s.dir = filepath.Dir(folder)
+	require.NoError(t, s.Adopt())
+	require.Equal(t, []Entry{entry(bob, 1, 1)}, taken(t, open(t, s.dir), bob), "a closed spool leaves it for the next")
+}
+
 func TestManyGenerationsOfOneHistoryStayInOrder(t *testing.T) {
 	dir := t.TempDir()
 	var want []Entry
@@ -176,7 +198,7 @@ func TestAFolderThatCannotBeReadIsReportedAndKept(t *testing.T) {
 			s, err := Open(dir, Options{}, zerolog.New(&log))
 			require.NoError(t, err)
 			require.Contains(t, log.String(), folder)
-			require.Empty(t, s.Keys())
+			require.Empty(t, s.Queues())
 			add(t, s, entry(bob, 1, 1))
 			require.NoError(t, s.Close())
 			require.Equal(t, before, texts(t, folder))
@@ -208,10 +230,10 @@ func TestTwoSpoolsOnOneDirectory(t *testing.T) {
 	add(t, one, entry(alice, 1, 1))
 	add(t, two, entry(bob, 1, 1))
 	three := open(t, dir)
-	require.Empty(t, three.Keys())
+	require.Empty(t, three.Queues())
 	require.NoError(t, one.Close())
 	four := open(t, dir)
-	require.Equal(t, []memory.Key{alice}, four.Keys())
+	require.Equal(t, []Queue{alice}, four.Queues())
 	require.Equal(t, []Entry{entry(alice, 1, 1)}, taken(t, four, alice))
 	require.Equal(t, []Entry{entry(bob, 1, 1)}, taken(t, two, bob))
 }

@@ -7,16 +7,20 @@
 //	<dir>/<host>-<pid>-<random>.gone/   one being deleted, never read
 //
 // A process writes new appends only into a folder that it made itself and holds the lock of. A folder whose lock is free
-// belonged to a process that died: the next Open takes the lock, and with it the appends, where they lie. Nothing is
+// belonged to a process that died: the next Open or Adopt takes the lock, and with it the appends, where they lie. Nothing is
 // copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. A folder that is not the
 // one written to is deleted when its last append was drained: renamed first, under its lock, so that it is whole or gone.
 //
 // # Records
 //
-// A record of the journal is one line of JSON, and for an append the message's bytes behind it, unaltered:
+// A record of the journal is one line of JSON, and for an append the bytes of the message or the event behind it,
+// unaltered:
 //
 //	{"v":1,"at":1760000000000000,"key":"subagent:analytic:12345","run":"…","seq":7,"turn":1760000000000}
 //	{"role":"user",…}
+//
+//	{"v":1,"at":1760000000000000,"key":"chat_history:12345","event":true,"run":"…","seq":7,"turn":1760000000000}
+//	{"role":"subagent_delegation",…}
 //
 //	{"v":1,"done":[1760000000000000]}
 //
@@ -25,6 +29,7 @@
 //
 // # Order
 //
-// The appends of a history are ordered by turn and then by at, across folders. So what a paused process adds late for a
-// turn that is over stands with its own turn, not between the messages of a newer one.
+// The appends of a queue are ordered by turn and then by at, across folders. So what a paused process adds late for a
+// turn that is over stands with its own turn, not between the messages of a newer one. Whoever drains a chat drains the
+// events of its runs before its histories.
 package spool

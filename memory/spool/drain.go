@@ -10,45 +10,45 @@ import (
 	"mneme/memory/journal"
 )
 
-// Apply takes entries out of the spool: all waiting ones of one run in one history, in order, so that they can be
+// Apply takes entries out of the spool: all waiting ones of one run in one queue, in order, so that they can be
 // appended as one block. It returns how many from the front need no further try: appended, found to be duplicates, or
 // refused for good, say because the history was erased. If these are not all it must return an error.
 type Apply func(ctx context.Context, entries []Entry) (done int, err error)
 
-// Drain hands the entries of one history to apply, run by run, and removes what it took, until none is left, also of
+// Drain hands the entries of one queue to apply, run by run, and removes what it took, until none is left, also of
 // those added meanwhile. It stops at the first error of apply, returns it wrapped, and keeps the rest. It waits for
-// another drain of the same history; an Add never waits for a drain.
+// another drain of the same queue; an Add never waits for a drain.
 //
 // Should the process die between apply and the removal, the entries are handed out again: apply must be idempotent by
 // (run, seq). When Drain returns, the removal is synced.
-func (s *Spool) Drain(ctx context.Context, key memory.Key, apply Apply) error {
-	release, err := s.claim(ctx, key)
+func (s *Spool) Drain(ctx context.Context, q Queue, apply Apply) error {
+	release, err := s.claim(ctx, q)
 	if err == nil {
 		defer release()
-		err = s.drain(ctx, key, apply)
+		err = s.drain(ctx, q, apply)
 		s.syncRemovals()
 	}
 	if err != nil {
-		return fmt.Errorf("drain the spool for %s: %w", key, err)
+		return fmt.Errorf("drain the spool for %s: %w", q, err)
 	}
 	return nil
 }
 
-// claim waits until nobody else drains key.
-func (s *Spool) claim(ctx context.Context, key memory.Key) (release func(), err error) {
+// claim waits until nobody else drains q.
+func (s *Spool) claim(ctx context.Context, q Queue) (release func(), err error) {
 	mine := make(chan struct{})
 	for {
 		s.mu.Lock()
-		other, taken := s.draining[key]
+		other, taken := s.draining[q]
 		if !taken {
-			s.draining[key] = mine
+			s.draining[q] = mine
 		}
 		s.mu.Unlock()
 		if !taken {
 			return func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				delete(s.draining, key)
+				delete(s.draining, q)
 				close(mine)
 			}, nil
 		}
@@ -60,9 +60,9 @@ func (s *Spool) claim(ctx context.Context, key memory.Key) (release func(), err 
 	}
 }
 
-func (s *Spool) drain(ctx context.Context, key memory.Key, apply Apply) error {
+func (s *Spool) drain(ctx context.Context, q Queue, apply Apply) error {
 	for {
-		waiting, err := s.firstRun(key)
+		waiting, err := s.firstRun(q)
 		if err != nil || len(waiting) == 0 {
 			return err
 		}
@@ -85,13 +85,13 @@ func (s *Spool) drain(ctx context.Context, key memory.Key, apply Apply) error {
 }
 
 // firstRun is a copy of the entries in front that are of one run.
-func (s *Spool) firstRun(key memory.Key) ([]*pending, error) {
+func (s *Spool) firstRun(q Queue) ([]*pending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, journal.ErrClosed
 	}
-	list := s.histories[key]
+	list := s.queues[q]
 	n := slices.IndexFunc(list, func(p *pending) bool { return p.Mark.Run != list[0].Mark.Run })
 	if n < 0 {
 		n = len(list)
@@ -169,8 +169,8 @@ func (s *Spool) remove(g *segment) error {
 	return nil
 }
 
-// Forget erases histories: when it returns nil, no file of this spool has text of theirs, also not of entries that were
-// drained before. Entries that a drain has handed out already are the store's to refuse, by the turn that the erasure
+// Forget erases histories, and with a chat's own the events of its runs: when it returns nil, no file of this spool has
+// text of theirs, also not of entries that were drained before. Entries that a drain has handed out already are the store's to refuse, by the turn that the erasure
 // has raised. After an error nothing is lost; it may be called again.
 func (s *Spool) Forget(keys ...memory.Key) error {
 	s.mu.Lock()

@@ -25,7 +25,7 @@ type model struct {
 	spool *Spool
 	turn  int64
 	seq   int64
-	want  map[memory.Key][]Entry // in order of turn and arrival
+	want  map[Queue][]Entry // in order of turn and arrival
 }
 
 func (m *model) open(t *rapid.T) {
@@ -34,7 +34,7 @@ func (m *model) open(t *rapid.T) {
 	m.spool = s
 }
 
-func drawKey(t *rapid.T) memory.Key { return rapid.SampledFrom(workKeys).Draw(t, "key") }
+func drawKey(t *rapid.T) Queue { return rapid.SampledFrom(workKeys).Draw(t, "key") }
 
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
@@ -43,12 +43,12 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.seq++
 			e := entry(drawKey(t), m.turn-rapid.Int64Range(0, 2).Draw(t, "turns late"), m.seq)
 			require.NoError(t, m.spool.Add(e))
-			list := m.want[e.Key]
+			list := m.want[e.Queue]
 			at := len(list)
 			for at > 0 && list[at-1].Mark.Turn > e.Mark.Turn {
 				at--
 			}
-			m.want[e.Key] = slices.Insert(list, at, e)
+			m.want[e.Queue] = slices.Insert(list, at, e)
 		},
 		"next turn": func(*rapid.T) { m.turn++ },
 		"drain": func(t *rapid.T) {
@@ -71,10 +71,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"forget": func(t *rapid.T) {
-			keys := rapid.SliceOfDistinct(rapid.SampledFrom(workKeys), rapid.ID[memory.Key]).Draw(t, "keys")
-			require.NoError(t, m.spool.Forget(keys...))
-			for _, k := range keys {
-				delete(m.want, k)
+			queues := rapid.SliceOfDistinct(rapid.SampledFrom(workKeys), rapid.ID[Queue]).Draw(t, "keys")
+			for _, q := range queues {
+				require.NoError(t, m.spool.Forget(q.Key))
+				delete(m.want, History(q.Key))
+				delete(m.want, Events(q.Key.Chat()))
 			}
 		},
 		"restart": func(t *rapid.T) {
@@ -93,23 +94,23 @@ func (m *model) actions() map[string]func(*rapid.T) {
 }
 
 func (m *model) check(t *rapid.T) {
-	var keys []memory.Key
+	var keys []Queue
 	for _, k := range workKeys {
 		require.Equal(t, len(m.want[k]), m.spool.Pending(k))
 		if len(m.want[k]) > 0 {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b memory.Key) int {
+	slices.SortFunc(keys, func(a, b Queue) int {
 		x, y := m.want[a][0].Mark, m.want[b][0].Mark
 		if x.Turn != y.Turn {
 			return int(x.Turn - y.Turn)
 		}
 		return int(x.Seq - y.Seq)
 	})
-	require.Equal(t, len(keys), len(m.spool.Keys()))
+	require.Equal(t, len(keys), len(m.spool.Queues()))
 	if len(keys) > 0 {
-		require.Equal(t, keys, m.spool.Keys())
+		require.Equal(t, keys, m.spool.Queues())
 	}
 	require.Equal(t, len(keys) == 0, m.spool.Bytes() == 0)
 }
@@ -119,7 +120,7 @@ func TestModel(t *testing.T) {
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
-		m := &model{base: filepath.Join(base, strconv.Itoa(runs)), turn: 3, want: map[memory.Key][]Entry{}}
+		m := &model{base: filepath.Join(base, strconv.Itoa(runs)), turn: 3, want: map[Queue][]Entry{}}
 		m.dir = filepath.Join(m.base, "0")
 		require.NoError(t, os.MkdirAll(m.base, 0o700))
 		m.open(t)
@@ -136,11 +137,11 @@ func TestAddsAndDrainsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	const each = 60
-	got := map[memory.Key]*[]Entry{}
+	got := map[Queue]*[]Entry{}
 	var writers, drainers sync.WaitGroup
 	written := make(chan struct{})
 	for i := range 8 {
-		key := memory.ChatKey(memory.Chat("chat" + strconv.Itoa(i)))
+		key := Events(memory.Chat("chat" + strconv.Itoa(i)))
 		into := new([]Entry)
 		got[key] = into
 		writers.Go(func() {
@@ -162,9 +163,9 @@ func TestAddsAndDrainsAtOnce(t *testing.T) {
 						t.Error(err)
 					}
 					s.Pending(key)
-					s.Keys()
+					s.Queues()
 					s.Bytes()
-					if err := s.Forget(bob); err != nil {
+					if err := s.Forget(bob.Key); err != nil {
 						t.Error(err)
 					}
 				}
@@ -174,14 +175,14 @@ func TestAddsAndDrainsAtOnce(t *testing.T) {
 	writers.Wait()
 	close(written)
 	drainers.Wait()
-	require.Empty(t, s.Keys())
+	require.Empty(t, s.Queues())
 	for key, entries := range got {
 		require.Len(t, *entries, each)
 		for seq, e := range *entries {
 			require.Equal(t, entry(key, 1, int64(seq)), e)
 		}
 	}
-	require.Empty(t, open(t, crashed(t, dir)).Keys())
+	require.Empty(t, open(t, crashed(t, dir)).Queues())
 }
 
 // BenchmarkAdd shows that Adds that meet share their syncs: more writers, less time for each.

@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"mneme/memory"
 	"mneme/memory/journal"
 )
 
@@ -58,7 +57,7 @@ func child(role, dir string, turn int) *exec.Cmd {
 	return cmd
 }
 
-var workKeys = []memory.Key{alice, bob, notes}
+var workKeys = []Queue{alice, runs, bob, notes}
 
 // workUntilKilled adds and drains, and prints a line for every promise as soon as it was made.
 func workUntilKilled(dir string) error {
@@ -84,7 +83,7 @@ func workUntilKilled(dir string) error {
 		err := s.Drain(context.Background(), key, func(_ context.Context, entries []Entry) (int, error) {
 			n := rand.IntN(len(entries) + 1)
 			for _, e := range entries[:n] {
-				fmt.Println("taken", e.Key, e.Mark.Turn, e.Mark.Seq)
+				fmt.Println("taken", e.Queue, e.Mark.Turn, e.Mark.Seq)
 			}
 			removed = append(removed, entries[:n]...)
 			if n < len(entries) {
@@ -96,7 +95,7 @@ func workUntilKilled(dir string) error {
 			return err
 		}
 		for _, e := range removed {
-			fmt.Println("removed", e.Key, e.Mark.Turn, e.Mark.Seq)
+			fmt.Println("removed", e.Queue, e.Mark.Turn, e.Mark.Seq)
 		}
 	}
 }
@@ -133,7 +132,7 @@ func TestKilledProcessesKeepTheirPromises(t *testing.T) {
 			require.True(t, last.Mark.Turn < e.Mark.Turn || last.Mark.Turn == e.Mark.Turn && last.Mark.Seq < e.Mark.Seq,
 				"%v after %v", e.Mark, last.Mark)
 			last = e
-			found[fmt.Sprint(e.Key, " ", e.Mark.Turn, " ", e.Mark.Seq)] = true
+			found[fmt.Sprint(e.Queue, " ", e.Mark.Turn, " ", e.Mark.Seq)] = true
 		}
 	}
 	require.NotEmpty(t, promises["removed"])
@@ -183,8 +182,8 @@ func TestLivingProcessesLeaveEachOtherAlone(t *testing.T) {
 	require.True(t, lines.Scan())
 	require.Equal(t, "ready", lines.Text())
 
-	require.Empty(t, open(t, dir).Keys(), "both lives, so nothing is an orphan")
-	require.NoError(t, mine.Forget(bob))
+	require.Empty(t, open(t, dir).Queues(), "both lives, so nothing is an orphan")
+	require.NoError(t, mine.Forget(bob.Key))
 	require.Equal(t, []Entry{entry(alice, 1, 1)}, taken(t, mine, alice))
 
 	require.NoError(t, in.Close())
@@ -208,13 +207,13 @@ func fillTheDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Forget(alice); !errors.Is(err, journal.ErrFailed) || s.Pending(alice) != alices {
+	if err := s.Forget(alice.Key); !errors.Is(err, journal.ErrFailed) || s.Pending(alice) != alices {
 		return fmt.Errorf("the file has bob's entries too and cannot be rewritten, yet: %w", err)
 	}
 	if err := s.Drain(context.Background(), bob, takeInto(new([]Entry))); err != nil || s.Pending(bob) != 0 {
 		return fmt.Errorf("drain: %w", err)
 	}
-	if err := s.Forget(alice); err != nil || s.Pending(alice) != 0 {
+	if err := s.Forget(alice.Key); err != nil || s.Pending(alice) != 0 {
 		return fmt.Errorf("no other's entries are in the file, so it can be deleted: %w", err)
 	}
 	if folders, err := os.ReadDir(dir); err != nil || len(folders) != 0 {
@@ -235,7 +234,7 @@ func fillTheDisk(dir string) error {
 }
 
 // addUntilFull returns how many entries of each history were acknowledged before the disk was full. It stays full.
-func addUntilFull(s *Spool, keys ...memory.Key) (int, error) {
+func addUntilFull(s *Spool, keys ...Queue) (int, error) {
 	limit := func(bytes uint64) error {
 		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: 1 << 40})
 	}

@@ -11,11 +11,33 @@ import (
 
 const version = 1
 
-// Entry is one append: the encoded message, where it goes and where it comes from.
+// Queue is what is drained in one order: the appends to one history, or those to the logs of a chat's runs.
+type Queue struct {
+	Key    memory.Key // of logs, the chat's
+	Events bool       // the appends are events of runs, for their logs
+}
+
+// History is the queue of a history.
+func History(key memory.Key) Queue { return Queue{Key: key} }
+
+// Events is the queue of the logs of a chat's runs.
+func Events(chat memory.Chat) Queue { return Queue{Key: memory.ChatKey(chat), Events: true} }
+
+// String is for logs and errors.
+func (q Queue) String() string {
+	if q.Events {
+		return "events:" + string(q.Key.Chat())
+	}
+	return q.Key.String()
+}
+
+// Entry is one append: where it goes, where it comes from and the bytes of it.
 type Entry struct {
-	Key     memory.Key
-	Mark    memory.Mark
-	Message []byte // belongs to the spool once added, and is not to be changed by anyone
+	Queue
+	Mark memory.Mark
+	// Bytes are the encoded message, or the event's line of JSON. They belong to the spool once added, and are not to be
+	// changed by anyone.
+	Bytes []byte
 }
 
 // line is the JSON line that starts a record.
@@ -23,6 +45,7 @@ type line struct {
 	Version int     `json:"v"`
 	At      int64   `json:"at,omitempty"`
 	Key     string  `json:"key,omitempty"`
+	Event   bool    `json:"event,omitempty"`
 	Run     string  `json:"run,omitempty"`
 	Seq     int64   `json:"seq,omitempty"`
 	Turn    int64   `json:"turn,omitempty"`
@@ -31,9 +54,9 @@ type line struct {
 
 func encodeEntry(at int64, e Entry) []byte {
 	head := encodeLine(line{
-		At: at, Key: e.Key.String(), Run: e.Mark.Run, Seq: e.Mark.Seq, Turn: e.Mark.Turn,
+		At: at, Key: e.Key.String(), Event: e.Events, Run: e.Mark.Run, Seq: e.Mark.Seq, Turn: e.Mark.Turn,
 	})
-	return append(append(head, '\n'), e.Message...)
+	return append(append(head, '\n'), e.Bytes...)
 }
 
 func encodeDone(at []int64) []byte { return encodeLine(line{Done: at}) }
@@ -47,9 +70,9 @@ func encodeLine(l line) []byte {
 	return b
 }
 
-// decode reads a record: either done is not empty, or the entry was added at the time at. The message is a copy.
+// decode reads a record: either done is not empty, or the entry was added at the time at. Its bytes are a copy.
 func decode(record []byte) (at int64, e Entry, done []int64, err error) {
-	head, message, _ := bytes.Cut(record, []byte{'\n'})
+	head, payload, _ := bytes.Cut(record, []byte{'\n'})
 	var l line
 	if err := json.Unmarshal(head, &l); err != nil {
 		return 0, Entry{}, nil, fmt.Errorf("read a spool record: %w", err)
@@ -65,5 +88,5 @@ func decode(record []byte) (at int64, e Entry, done []int64, err error) {
 		return 0, Entry{}, nil, errors.New("a spool record without a history's key or without a time")
 	}
 	mark := memory.Mark{Run: l.Run, Seq: l.Seq, Turn: l.Turn}
-	return l.At, Entry{Key: key, Mark: mark, Message: bytes.Clone(message)}, nil, nil
+	return l.At, Entry{Queue{key, l.Event}, mark, bytes.Clone(payload)}, nil, nil
 }

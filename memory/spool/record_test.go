@@ -12,9 +12,9 @@ import (
 func TestRecordsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Entry{
-			Key:     rapid.SampledFrom([]memory.Key{alice, bob, notes}).Draw(t, "key"),
-			Mark:    memory.Mark{Run: rapid.StringMatching(`[a-z2-7]{0,26}`).Draw(t, "run"), Seq: rapid.Int64().Draw(t, "seq"), Turn: rapid.Int64().Draw(t, "turn")},
-			Message: rapid.SliceOfN(rapid.Byte(), 1, -1).Draw(t, "message"),
+			Queue: rapid.SampledFrom(workKeys).Draw(t, "queue"),
+			Mark:  memory.Mark{Run: rapid.StringMatching(`[a-z2-7]{0,26}`).Draw(t, "run"), Seq: rapid.Int64().Draw(t, "seq"), Turn: rapid.Int64().Draw(t, "turn")},
+			Bytes: rapid.SliceOfN(rapid.Byte(), 1, -1).Draw(t, "bytes"),
 		}
 		stamp := rapid.Int64Min(1).Draw(t, "at")
 		at, got, done, err := decode(encodeEntry(stamp, want))
@@ -31,8 +31,11 @@ func TestRecordsComeBack(t *testing.T) {
 }
 
 func TestRecordsOnDiskReadAsDocumented(t *testing.T) {
-	e := Entry{Key: notes, Mark: memory.Mark{Run: "abc", Seq: 7, Turn: 1760000000000}, Message: []byte(`{"role":"user"}`)}
+	e := Entry{notes, memory.Mark{Run: "abc", Seq: 7, Turn: 1760000000000}, []byte(`{"role":"user"}`)}
 	require.Equal(t, `{"v":1,"at":5,"key":"subagent:analytic:alice:1","run":"abc","seq":7,"turn":1760000000000}`+"\n"+`{"role":"user"}`,
+		string(encodeEntry(5, e)))
+	e.Queue = runs
+	require.Equal(t, `{"v":1,"at":5,"key":"chat_history:alice","event":true,"run":"abc","seq":7,"turn":1760000000000}`+"\n"+`{"role":"user"}`,
 		string(encodeEntry(5, e)))
 	require.Equal(t, `{"v":1,"done":[5,6]}`, string(encodeDone([]int64{5, 6})))
 }
@@ -50,8 +53,8 @@ func FuzzDecode(f *testing.F) {
 		at2, again, _, err := decode(encodeEntry(at, e))
 		require.NoError(t, err)
 		require.Equal(t, at, at2)
-		require.Equal(t, e.Key, again.Key)
+		require.Equal(t, e.Queue, again.Queue)
 		require.Equal(t, e.Mark, again.Mark)
-		require.Equal(t, string(e.Message), string(again.Message))
+		require.Equal(t, string(e.Bytes), string(again.Bytes))
 	})
 }

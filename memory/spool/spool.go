@@ -12,7 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"mneme/memory"
 	"mneme/memory/journal"
 )
 
@@ -37,14 +36,14 @@ type Spool struct {
 	opts Options
 	log  zerolog.Logger
 
-	mu        sync.Mutex
-	active    *segment // where Add writes; nil after a failed write, until Add makes a new one
-	segments  []*segment
-	histories map[memory.Key][]*pending // ordered by before, none empty
-	draining  map[memory.Key]chan struct{}
-	bytes     int64
-	last      int64 // highest at
-	closed    bool
+	mu       sync.Mutex
+	active   *segment // where Add writes; nil after a failed write, until Add makes a new one
+	segments []*segment
+	queues   map[Queue][]*pending // ordered by before, none empty
+	draining map[Queue]chan struct{}
+	bytes    int64
+	last     int64 // highest at
+	closed   bool
 }
 
 // Open makes this process's folder under dir, which is created with mode 0700 when absent, and adopts the folders of
@@ -55,18 +54,20 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	}
 	s := &Spool{
 		dir: dir, opts: opts, log: log,
-		histories: map[memory.Key][]*pending{},
-		draining:  map[memory.Key]chan struct{}{},
+		queues:   map[Queue][]*pending{},
+		draining: map[Queue]chan struct{}{},
 	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = syncDir(filepath.Dir(dir))
 	}
 	if err == nil {
-		err = s.adopt()
+		err = s.Adopt()
 	}
 	if err == nil {
+		s.mu.Lock()
 		err = s.activate()
+		s.mu.Unlock()
 	}
 	if err != nil {
 		_ = s.Close()
@@ -75,8 +76,9 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	return s, nil
 }
 
-// adopt takes every folder whose lock is free.
-func (s *Spool) adopt() error {
+// Adopt takes the folders of processes that died since Open, or since the last call. One that cannot be read is logged
+// and left as it is.
+func (s *Spool) Adopt() error {
 	folders, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
@@ -113,6 +115,11 @@ func (s *Spool) adoptFolder(path string) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return g.journal.Close() // for the next one
+	}
 	s.segments = append(s.segments, g)
 	for _, p := range g.live {
 		s.insert(p)
@@ -137,9 +144,9 @@ func (s *Spool) activate() error {
 
 // insert makes p visible to drains.
 func (s *Spool) insert(p *pending) {
-	list := s.histories[p.Key]
+	list := s.queues[p.Queue]
 	at, _ := slices.BinarySearchFunc(list, p, before)
-	s.histories[p.Key] = slices.Insert(list, at, p)
+	s.queues[p.Queue] = slices.Insert(list, at, p)
 	s.bytes += p.size
 	s.last = max(s.last, p.at)
 }
@@ -147,51 +154,48 @@ func (s *Spool) insert(p *pending) {
 // drop takes entries of any histories out of memory; those that are out already are passed over.
 func (s *Spool) drop(entries []*pending) {
 	for _, p := range entries {
-		list := s.histories[p.Key]
+		list := s.queues[p.Queue]
 		i, ok := slices.BinarySearchFunc(list, p, before)
 		if !ok || list[i] != p {
 			continue
 		}
 		if list = slices.Delete(list, i, i+1); len(list) > 0 {
-			s.histories[p.Key] = list
+			s.queues[p.Queue] = list
 		} else {
-			delete(s.histories, p.Key)
+			delete(s.queues, p.Queue)
 		}
 		s.bytes -= p.size
 		p.segment.drop(p)
 	}
 }
 
-// Add keeps e. When it returns nil the entry is on the disk, synced; Adds that meet share their syncs.
+// Add keeps entries, in their order. When it returns nil they are on the disk, synced; Adds that meet share their syncs.
 //
-// ErrFull refuses e alone. journal.ErrFailed means that the disk did not take it, with the cause wrapped; what was added
-// before can still be drained, and each later Add tries a new folder, so that it works again once there is room. In both
-// cases e must not be acknowledged. After journal.ErrFailed its bytes may have reached the disk nevertheless and be found
-// by a later Open.
-func (s *Spool) Add(e Entry) error {
-	p, err := s.append(e)
-	if err == nil {
-		if err = p.segment.journal.Sync(); err != nil {
-			err = s.withdraw(p, err)
-		}
+// ErrFull refuses these alone. journal.ErrFailed means that the disk did not take them, with the cause wrapped; what was
+// added before can still be drained, and each later Add tries a new folder, so that it works again once there is room. In
+// both cases none of them must be acknowledged. After journal.ErrFailed their bytes may have reached the disk
+// nevertheless and be found by a later Open.
+func (s *Spool) Add(entries ...Entry) error {
+	added, err := s.append(entries)
+	if err == nil && len(added) > 0 {
+		err = added[0].segment.journal.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("spool event %d of run %s for %s: %w", e.Mark.Seq, e.Mark.Run, e.Key, err)
+		err = s.withdraw(added, err)
+	}
+	if err != nil {
+		e := entries[0]
+		return fmt.Errorf("spool %d appends from event %d of run %s on for %s: %w", len(entries), e.Mark.Seq, e.Mark.Run, e.Queue, err)
 	}
 	return nil
 }
 
-// append writes e, not yet synced.
-func (s *Spool) append(e Entry) (*pending, error) {
+// append writes entries into one file, not yet synced. After an error those before it are returned.
+func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, journal.ErrClosed
-	}
-	at := max(s.last+1, time.Now().UnixMicro())
-	record := encodeEntry(at, e)
-	if s.bytes+int64(len(record)) > s.opts.MaxBytes {
-		return nil, fmt.Errorf("%w (%d bytes wait, at most %d may)", ErrFull, s.bytes, s.opts.MaxBytes)
 	}
 	if s.active == nil {
 		if err := s.activate(); err != nil {
@@ -199,27 +203,46 @@ func (s *Spool) append(e Entry) (*pending, error) {
 		}
 	}
 	g := s.active
-	if err := g.journal.Append(record); err != nil {
-		s.failed(g, err)
-		s.tidy(g)
-		return nil, err
+	at, total := max(s.last+1, time.Now().UnixMicro()), s.bytes
+	records := make([][]byte, len(entries))
+	for i, e := range entries {
+		records[i] = encodeEntry(at+int64(i), e)
+		total += int64(len(records[i]))
 	}
-	p := &pending{Entry: e, at: at, size: int64(len(record)), segment: g}
-	g.put(p)
-	s.insert(p)
-	return p, nil
+	if total > s.opts.MaxBytes {
+		return nil, fmt.Errorf("%w (%d bytes wait, at most %d may)", ErrFull, s.bytes, s.opts.MaxBytes)
+	}
+	for i, e := range entries {
+		if err := g.journal.Append(records[i]); err != nil {
+			s.failed(g, err)
+			s.tidy(g)
+			return added, err
+		}
+		p := &pending{Entry: e, at: at + int64(i), size: int64(len(records[i])), segment: g}
+		g.put(p)
+		s.insert(p)
+		added = append(added, p)
+	}
+	return added, nil
 }
 
-// withdraw takes back an entry that could not be synced, unless it was drained meanwhile: then it is kept elsewhere.
-func (s *Spool) withdraw(p *pending, cause error) error {
+// withdraw takes back entries that are not all on the disk. Those that were drained meanwhile are kept elsewhere; if all
+// were, there is no error left.
+func (s *Spool) withdraw(added []*pending, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failed(p.segment, cause)
-	if p.segment.live[p.at] != p {
+	taken := len(added) > 0
+	for _, p := range added {
+		s.failed(p.segment, cause)
+		if p.segment.live[p.at] == p {
+			taken = false
+			s.drop([]*pending{p})
+			s.tidy(p.segment)
+		}
+	}
+	if taken {
 		return nil
 	}
-	s.drop([]*pending{p})
-	s.tidy(p.segment)
 	return cause
 }
 
@@ -234,28 +257,28 @@ func (s *Spool) failed(g *segment, err error) {
 	}
 }
 
-// Pending is how many entries of one history wait. While it is not 0, later appends of that history must come to the
-// spool as well, or they would overtake these.
-func (s *Spool) Pending(key memory.Key) int {
+// Pending is how many entries of one queue wait. While it is not 0, later appends of that queue must come to the spool
+// as well, or they would overtake these.
+func (s *Spool) Pending(q Queue) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.histories[key])
+	return len(s.queues[q])
 }
 
-// Keys are the histories that have entries, the one with the oldest first.
-func (s *Spool) Keys() []memory.Key {
+// Queues are those that have entries, the one with the oldest first.
+func (s *Spool) Queues() []Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heads := make([]*pending, 0, len(s.histories))
-	for _, list := range s.histories {
+	heads := make([]*pending, 0, len(s.queues))
+	for _, list := range s.queues {
 		heads = append(heads, list[0])
 	}
 	slices.SortFunc(heads, before)
-	keys := make([]memory.Key, len(heads))
+	queues := make([]Queue, len(heads))
 	for i, p := range heads {
-		keys[i] = p.Key
+		queues[i] = p.Queue
 	}
-	return keys
+	return queues
 }
 
 // Bytes is the size of what waits.

@@ -19,9 +19,10 @@ import (
 )
 
 var (
-	alice = memory.ChatKey("alice")
-	bob   = memory.ChatKey("bob")
-	notes = memory.SubagentKey("analytic", "alice:1")
+	alice = History(memory.ChatKey("alice"))
+	runs  = Events("alice")
+	bob   = Events("bob")
+	notes = History(memory.SubagentKey("analytic", "alice:1"))
 )
 
 func open(t *testing.T, dir string) *Spool {
@@ -38,11 +39,11 @@ func openWith(t *testing.T, dir string, opts Options) *Spool {
 }
 
 // entry is event seq of a run named after its turn; the message says which one it is.
-func entry(key memory.Key, turn, seq int64) Entry {
+func entry(key Queue, turn, seq int64) Entry {
 	run := fmt.Sprintf("run%d", turn)
 	return Entry{
-		Key: key, Mark: memory.Mark{Run: run, Seq: seq, Turn: turn},
-		Message: memory.Message{Role: memory.RoleUser, Content: name(turn, seq)}.Encode(),
+		Queue: key, Mark: memory.Mark{Run: run, Seq: seq, Turn: turn},
+		Bytes: memory.Message{Role: memory.RoleUser, Content: name(turn, seq)}.Encode(),
 	}
 }
 
@@ -56,7 +57,7 @@ func add(t *testing.T, s *Spool, entries ...Entry) {
 }
 
 // taken drains key and returns all that was handed out.
-func taken(t *testing.T, s *Spool, key memory.Key) []Entry {
+func taken(t *testing.T, s *Spool, key Queue) []Entry {
 	t.Helper()
 	var got []Entry
 	require.NoError(t, s.Drain(t.Context(), key, takeInto(&got)))
@@ -109,20 +110,20 @@ func TestEntriesAreFoundAgainUnaltered(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	odd := entry(notes, 1, 2)
-	odd.Message = []byte("{\"role\": \"user\",\n \"content\":\"<b>\u2028 \xff\"}\n")
+	odd.Bytes = []byte("{\"role\": \"user\",\n \"content\":\"<b>\u2028 \xff\"}\n")
 	add(t, s, entry(notes, 1, 1), odd, entry(alice, 2, 1))
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 
 	s = open(t, dir)
-	require.Equal(t, []memory.Key{notes, alice}, s.Keys())
+	require.Equal(t, []Queue{notes, alice}, s.Queues())
 	require.Equal(t, 2, s.Pending(notes))
 	require.Zero(t, s.Pending(bob))
 	require.Positive(t, s.Bytes())
 	require.Equal(t, []Entry{entry(notes, 1, 1), odd}, taken(t, s, notes))
-	require.Equal(t, []memory.Key{alice}, s.Keys())
+	require.Equal(t, []Queue{alice}, s.Queues())
 	require.Equal(t, []Entry{entry(alice, 2, 1)}, taken(t, s, alice))
-	require.Empty(t, s.Keys())
+	require.Empty(t, s.Queues())
 	require.Zero(t, s.Bytes())
 	require.NoError(t, s.Close())
 	require.Empty(t, folders(t, dir), "an empty spool leaves nothing behind")
@@ -132,7 +133,7 @@ func TestEntriesAreInOrderOfTurnThenArrivalAndHandedOutByRun(t *testing.T) {
 	s := open(t, t.TempDir())
 	late := entry(alice, 1, 5) // of a paused process whose turn is over
 	add(t, s, entry(bob, 3, 1), entry(alice, 1, 4), entry(alice, 2, 1), late, entry(alice, 2, 2))
-	require.Equal(t, []memory.Key{alice, bob}, s.Keys())
+	require.Equal(t, []Queue{alice, bob}, s.Queues())
 	var runs [][]Entry
 	require.NoError(t, s.Drain(t.Context(), alice, func(_ context.Context, entries []Entry) (int, error) {
 		runs = append(runs, entries)
@@ -210,19 +211,19 @@ func TestForgetLeavesNoText(t *testing.T) {
 	require.Len(t, taken(t, s, notes), 1)
 	require.Contains(t, texts(t, dir), "message 1.4", "drained and not yet compacted")
 
-	require.NoError(t, s.Forget(alice, notes))
+	require.NoError(t, s.Forget(alice.Key, notes.Key))
 	for _, text := range []string{"message 1.1", "message 1.3", "message 1.4", "alice"} {
 		require.NotContains(t, texts(t, dir), text)
 	}
-	require.Equal(t, []memory.Key{bob}, s.Keys())
+	require.Equal(t, []Queue{bob}, s.Queues())
 	require.Empty(t, taken(t, s, alice))
-	require.NoError(t, s.Forget(alice), "it may be told twice")
+	require.NoError(t, s.Forget(alice.Key), "it may be told twice")
 
 	after := open(t, crashed(t, dir))
-	require.Equal(t, []memory.Key{bob}, after.Keys())
+	require.Equal(t, []Queue{bob}, after.Queues())
 	require.Equal(t, []Entry{entry(bob, 1, 2), entry(bob, 1, 5)}, taken(t, after, bob))
 
-	require.NoError(t, s.Forget(bob))
+	require.NoError(t, s.Forget(bob.Key))
 	require.NotContains(t, texts(t, dir), "message")
 	require.Len(t, folders(t, dir), 1, "the adopted folder is empty and deleted")
 	require.Zero(t, s.Bytes())
@@ -235,7 +236,7 @@ func TestForgetDuringADrain(t *testing.T) {
 	calls := 0
 	require.NoError(t, s.Drain(t.Context(), alice, func(_ context.Context, entries []Entry) (int, error) {
 		calls++
-		require.NoError(t, s.Forget(alice))
+		require.NoError(t, s.Forget(alice.Key))
 		require.NotContains(t, texts(t, dir), "message")
 		return len(entries), nil
 	}))
@@ -264,7 +265,7 @@ func TestDrainedRoomIsGivenBack(t *testing.T) {
 	add(t, s)
 	empty := size()
 	big := entry(alice, 1, 1)
-	big.Message = bytes.Repeat([]byte("x"), 3*compactFrom)
+	big.Bytes = bytes.Repeat([]byte("x"), 3*compactFrom)
 	kept := entry(bob, 1, 1)
 	add(t, s, kept, big)
 	require.Greater(t, size(), int64(3*compactFrom))
@@ -281,14 +282,14 @@ func TestEntryThatCouldNotBeSyncedIsTakenBack(t *testing.T) {
 	s := open(t, dir)
 	add(t, s, entry(alice, 1, 1))
 	broken := fmt.Errorf("%w: %w", journal.ErrFailed, errors.New("the disk is on fire"))
-	refused, err := s.append(entry(alice, 1, 2))
+	refused, err := s.append([]Entry{entry(alice, 1, 2)})
 	require.NoError(t, err)
 	require.ErrorIs(t, s.withdraw(refused, broken), broken)
 	require.Equal(t, 1, s.Pending(alice))
 
 	add(t, s, entry(alice, 1, 3))
 	require.Len(t, folders(t, dir), 2, "nothing is added to a file that failed")
-	drained, err := s.append(entry(alice, 1, 4))
+	drained, err := s.append([]Entry{entry(alice, 1, 4)})
 	require.NoError(t, err)
 	require.Equal(t, []Entry{entry(alice, 1, 1), entry(alice, 1, 3), entry(alice, 1, 4)}, taken(t, s, alice))
 	require.NoError(t, s.withdraw(drained, broken), "it is in Redis by now")
@@ -296,11 +297,23 @@ func TestEntryThatCouldNotBeSyncedIsTakenBack(t *testing.T) {
 	require.Empty(t, folders(t, dir))
 }
 
+func TestEntriesOfOneAddAreKeptOrRefusedTogether(t *testing.T) {
+	dir := t.TempDir()
+	s := openWith(t, dir, Options{MaxBytes: 400})
+	require.NoError(t, s.Add())
+	require.NoError(t, s.Add(entry(runs, 1, 1), entry(runs, 1, 2)))
+	require.ErrorIs(t, s.Add(entry(runs, 1, 3), entry(alice, 1, 3), entry(runs, 1, 4)), ErrFull)
+	for _, s := range []*Spool{open(t, crashed(t, dir)), s} {
+		require.Equal(t, []Entry{entry(runs, 1, 1), entry(runs, 1, 2)}, taken(t, s, runs))
+		require.Empty(t, s.Queues())
+	}
+}
+
 func TestAfterClose(t *testing.T) {
 	s := open(t, t.TempDir())
 	add(t, s, entry(alice, 1, 1))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, s.Add(entry(alice, 1, 2)), journal.ErrClosed)
-	require.ErrorIs(t, s.Forget(alice), journal.ErrClosed)
+	require.ErrorIs(t, s.Forget(alice.Key), journal.ErrClosed)
 	require.ErrorIs(t, s.Drain(t.Context(), alice, takeInto(new([]Entry))), journal.ErrClosed)
 }

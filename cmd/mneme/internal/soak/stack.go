@@ -78,9 +78,10 @@ func newStack(o options) (*stack, error) {
 	for i, name := range s.order {
 		v := &service{name: name, addr: addrs[i], dir: filepath.Join(o.dir, name)}
 		command, _, _ := strings.Cut(name, "-")
+		data := filepath.Join(o.dir, command+"-data") // one for both webmemories, as on one machine
 		v.args = []string{mneme, command}
 		v.env = append(os.Environ(),
-			"MNEME_DATA_DIR="+filepath.Join(v.dir, "data"), "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
+			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
 			"MNEME_REDIS_URL=redis://"+addrs[0], "MNEME_WEBMEMORY_MAX_HISTORY=0", "MNEME_WEBMEMORY_LISTEN="+addrs[i],
 			"MNEME_PROXY_LISTEN="+addrs[1], "MNEME_APISERVER_PROXY=http://"+addrs[1],
 			"MNEME_APISERVER_LISTEN="+addrs[2], "MNEME_WEBMEMORY_APISERVER=http://"+addrs[2])
