@@ -380,6 +380,59 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
 }
 
+// The same while the process that has shown the events lives, with its spool.
+func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
+	s := newScript()
+	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
+	other, process := w.child()
+	s.let("1", 2)
+	var run string
+	w.on(other, func() {
+		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
+		run = tr.resp.Header.Get("Mneme-Run-Id")
+		tr.until("subagent_delegation")
+		w.redis.Kill()
+		s.let("1", 4)
+		tr.until("subagent_completion")
+	})
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	w.api.Config.Handler = http.NotFoundHandler()
+	w.api.CloseClientConnections()
+	require.NoError(t, w.redis.Run())
+	events := "/v1/chats/1/runs/" + run + "/events"
+	require.Equal(t, []string{"error", "run_finished"}, w.open("GET", events, nil, "Last-Event-ID", "6").roles())
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	chat, analytic := whole("secret")
+	w.on(other, func() {
+		eventually(t, "its spool is drained", func() bool {
+			return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
+		})
+	})
+	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
+}
+
+// A process that was paused past its lease, and finds Redis away when it goes on,
+// cannot know that nobody has replaced it: it shows nothing more.
+func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent, lease)
+	other, process := w.child()
+	s.let("1", 1)
+	var paused *transcript
+	w.on(other, func() {
+		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
+		paused.until("run_started")
+	})
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	s.let("1", 3)
+	eventually(t, "another process has the run", func() bool { return len(w.stored("subagent:analytic:1")) == 2 })
+	w.redis.Kill()
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
+	require.Equal(t, []string{"error"}, paused.roles())
+	require.Empty(t, paused.id, "a frame that is no event of the run")
+}
+
 // What a killed process left in a spool that nobody else can read is in Redis once
 // a process starts there, behind what was written since, in one block.
 func TestTheSpoolOfADeadProcess(t *testing.T) {

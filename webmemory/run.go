@@ -75,7 +75,8 @@ const batch = 64
 // ends it. True: the run is over and stored as such.
 func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
-	if gone := new(goneError); errors.As(err, &gone) {
+	// Without the lease nothing is made up: another process may close the run too.
+	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
 		if d.left && d.run.log.Last() == 0 {
 			return d.withdraw(err)
 		}

@@ -16,15 +16,23 @@ import (
 // mirrorEvery is how often the log of another process's run is read.
 const mirrorEvery = 150 * time.Millisecond
 
+// spooledEvery is how often a chat's turn is tried for while the spool holds some
+// of it: this process should be the first to go on, since it knows most.
+const spooledEvery = 500 * time.Millisecond
+
 // lookAfter looks, three times in the life of a lease, for what others left: it
 // finishes runs whose holders died and drains the spool, also of chats that
 // nobody writes to again.
 func (s *Server) lookAfter() {
 	for {
+		pause := s.cfg.Lease / 3
+		if s.spool.Bytes() > 0 {
+			pause = min(pause, spooledEvery)
+		}
 		select {
 		case <-s.life.Done():
 			return
-		case <-time.After(jitter(s.cfg.Lease / 3)):
+		case <-time.After(jitter(pause)):
 		}
 		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 		chats, err := s.store.Abandoned(ctx)

@@ -40,6 +40,7 @@ type turn struct {
 	cancel   context.CancelCauseFunc
 	keeper   sync.WaitGroup // the goroutine that renews
 	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
+	renewed  atomic.Int64   // when the lease was last asked for with success, Unix ns of this process's clock
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
@@ -77,6 +78,7 @@ func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*tu
 		}
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	t.renewed.Store(int64(sinceStart()))
 	t.keeper.Go(t.keep)
 	if t.Open != nil {
 		// Who left the run may have died beside us, with events in its spool.
@@ -85,6 +87,9 @@ func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*tu
 	err := t.load(ctx, s.cfg.Agents)
 	if err == nil {
 		err = t.drain(ctx)
+	}
+	if err == nil && t.Open != nil {
+		err = t.borrow(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.leave())
@@ -123,35 +128,55 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	return nil
 }
 
+var start = time.Now()
+
+// sinceStart is a clock that nobody sets.
+func sinceStart() time.Duration { return time.Since(start) }
+
+// unrenewed is how long ago the lease was last known to be held.
+func (t *turn) unrenewed() time.Duration { return sinceStart() - time.Duration(t.renewed.Load()) }
+
 // keep renews the lease until the turn ends, three times in its life. Two thirds
 // of it without an answer, and nothing is written to Redis any more: the holder
 // stops before another may begin. The run goes on into the spool, since without
-// Redis nobody else can take the turn either.
+// Redis nobody else can take the turn either. That cannot be said after a time in
+// which this process did not run: then the turn is lost.
 func (t *turn) keep() {
-	renewed := time.Now()
 	tick := time.NewTicker(t.ttl / 3)
 	defer tick.Stop()
-	for {
+	for before := sinceStart(); ; before = sinceStart() {
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		asked := time.Now()
+		asked := sinceStart()
 		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
 		held, err := t.store.Renew(ctx, t.chat, t.token, t.ttl)
 		cancel()
 		switch {
-		case err == nil && held && !t.detached.Load():
-			renewed = asked
-		case err == nil && !t.detached.Load():
+		case err == nil && held:
+			t.renewed.Store(int64(asked))
+		case err == nil, asked-before >= t.ttl*2/3:
 			t.cancel(errTurnLost)
 			return
-		case time.Since(renewed) >= t.ttl*2/3:
+		case t.unrenewed() >= t.ttl*2/3:
 			t.detached.Store(true)
 			return
 		}
 	}
+}
+
+// standing is nil while this turn may go on. When the lease may have run out, as
+// after a time in which this process did not run, it waits for what keep finds.
+func (t *turn) standing() error {
+	for t.ctx.Err() == nil && !t.detached.Load() && t.unrenewed() >= t.ttl {
+		select {
+		case <-t.ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return context.Cause(t.ctx)
 }
 
 // history is the turn's copy of one history.
@@ -168,8 +193,8 @@ const logPause = 300 * time.Millisecond
 // record puts events into the run's log: in Redis, or, while that does not take
 // them, in the spool.
 func (t *turn) record(events []event.Event) error {
-	if t.ctx.Err() != nil {
-		return context.Cause(t.ctx)
+	if err := t.standing(); err != nil {
+		return err
 	}
 	lines := make([]redisstore.Logged, len(events))
 	for i, e := range events {
@@ -268,6 +293,28 @@ func (t *turn) drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// borrow is drain for what living processes beside this one hold of the chat: a
+// run that they left must not be closed short of what they have shown of it. They
+// find duplicates when they drain it themselves.
+func (t *turn) borrow(ctx context.Context) error {
+	entries, err := t.spool.Beside(t.chat)
+	for err == nil && len(entries) > 0 {
+		n := slices.IndexFunc(entries, func(e spool.Entry) bool {
+			return e.Queue != entries[0].Queue || e.Mark.Run != entries[0].Mark.Run
+		})
+		if n < 0 {
+			n = len(entries)
+		}
+		into := t.apply
+		if entries[0].Events {
+			into = t.relog
+		}
+		_, err = into(ctx, entries[:n])
+		entries = entries[n:]
+	}
+	return err
 }
 
 // apply appends entries of the spool under this turn. Those of a turn that is

@@ -94,6 +94,33 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 	return j, rec, nil
 }
 
+// Read calls fn for each record of the journal in dir, which another process may be writing to: a record that is only
+// half there counts as a torn tail. It takes no lock and changes nothing. Errors are as for Open, without the lock's.
+func Read(dir string, opts Options, fn func(payload []byte) error) error {
+	if opts.MaxRecord <= 0 {
+		opts.MaxRecord = DefaultMaxRecord
+	}
+	j := &Journal{dir: dir, opts: opts}
+	f, err := os.Open(j.path(fileName))
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	head := make([]byte, min(info.Size(), int64(len(magic))))
+	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", j.path(fileName), err)
+	}
+	if !strings.HasPrefix(magic, string(head)) {
+		return fmt.Errorf("%s: %w", j.path(fileName), ErrNotJournal)
+	}
+	_, _, err = j.scan(f, info.Size()).each(fn)
+	return err
+}
+
 func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 	// What an interrupted rewrite left was never the journal.
 	if err := os.Remove(j.path(newName)); err != nil && !errors.Is(err, os.ErrNotExist) {

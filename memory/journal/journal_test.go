@@ -61,6 +61,24 @@ func TestRecordsComeBackInOrder(t *testing.T) {
 	require.Equal(t, info.Size(), j.Size())
 }
 
+func TestReadBesideItsWriter(t *testing.T) {
+	dir := written(t, "one")
+	j, _, _ := reopen(t, dir)
+	require.NoError(t, j.Append([]byte("two")))
+	whole, err := os.ReadFile(filepath.Join(dir, fileName))
+	require.NoError(t, err)
+	for cut := len(magic); cut <= len(whole); cut++ { // at any moment of the write
+		seen := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(seen, fileName), whole[:cut], 0o600))
+		var got []string
+		require.NoError(t, Read(seen, Options{}, collect(&got)))
+		require.True(t, strings.HasPrefix("one two", strings.Join(got, " ")))
+		require.Equal(t, cut == len(whole), len(got) == 2)
+	}
+	require.ErrorIs(t, Read(t.TempDir(), Options{}, discard), os.ErrNotExist)
+	require.NoError(t, j.Append([]byte("three")), "the writer is not disturbed")
+}
+
 func TestTornAtEveryByteOfTheLastRecord(t *testing.T) {
 	whole, err := os.ReadFile(filepath.Join(written(t, "first", "second", "the last record"), fileName))
 	require.NoError(t, err)

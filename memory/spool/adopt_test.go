@@ -157,6 +157,25 @@ func TestALivingSpoolAdoptsWhoDiesBesideIt(t *testing.T) {
 	require.Equal(t, []Entry{entry(bob, 1, 1)}, taken(t, open(t, s.dir), bob), "a closed spool leaves it for the next")
 }
 
+func TestWhatLivesBesideIsReadAndStays(t *testing.T) {
+	dir := t.TempDir()
+	mine, other := open(t, dir), open(t, dir)
+	add(t, mine, entry(alice, 1, 9))
+	add(t, other, entry(bob, 1, 1), entry(alice, 2, 3), entry(alice, 1, 2), entry(runs, 1, 1), entry(runs, 1, 2))
+	require.Error(t, other.Drain(t.Context(), runs, func(context.Context, []Entry) (int, error) { return 1, os.ErrDeadlineExceeded }),
+		"drained in part")
+	for range 2 {
+		found, err := mine.Beside("alice")
+		require.NoError(t, err)
+		require.Equal(t, []Entry{entry(runs, 1, 2), entry(alice, 1, 2), entry(alice, 2, 3)}, found)
+	}
+	require.Equal(t, 2, other.Pending(alice))
+	require.Equal(t, 1, mine.Pending(alice))
+	nothing, err := other.Beside("bob")
+	require.NoError(t, err)
+	require.Empty(t, nothing)
+}
+
 func TestManyGenerationsOfOneHistoryStayInOrder(t *testing.T) {
 	dir := t.TempDir()
 	var want []Entry

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory"
 	"mneme/memory/journal"
 )
 
@@ -129,6 +131,55 @@ func (s *Spool) adoptFolder(path string) error {
 	}
 	s.tidy(g)
 	return nil
+}
+
+// Beside is what living processes hold of a chat in folders next to this one's: events first, then by history, each
+// queue in its order. They go on holding it; whoever applies it must do so idempotently by (run, seq), as they will.
+func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
+	folders, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for other spools in %s: %w", s.dir, err)
+	}
+	var found []*pending
+	for _, f := range folders {
+		path := filepath.Join(s.dir, f.Name())
+		if !f.IsDir() || !folderName.MatchString(f.Name()) || s.holds(path) {
+			continue
+		}
+		g := newSegment(path)
+		switch err := journal.Read(path, journal.Options{}, g.replay); {
+		case errors.Is(err, os.ErrNotExist): // its process has just begun, or ended
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read another process's spool: %w", err)
+		}
+		for _, p := range g.live {
+			if p.Key.Chat() == chat {
+				found = append(found, p)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *pending) int {
+		switch {
+		case a.Events != b.Events && a.Events:
+			return -1
+		case a.Events != b.Events:
+			return 1
+		}
+		return cmp.Or(strings.Compare(a.Key.String(), b.Key.String()), before(a, b))
+	})
+	entries := make([]Entry, len(found))
+	for i, p := range found {
+		entries[i] = p.Entry
+	}
+	return entries, nil
+}
+
+// holds reports whether the folder at path is one of this process's.
+func (s *Spool) holds(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == path })
 }
 
 // activate makes the folder that Add writes to.
