@@ -273,6 +273,9 @@ func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record,
 	if err != nil || found != nil {
 		if ending := t.end(); ending != nil {
 			s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
+			if errors.Is(err, errAsked) {
+				err = fmt.Errorf("%w: %w", errMayRun, err)
+			}
 		}
 		leave()
 		return found, err
@@ -308,6 +311,17 @@ func (s *Server) turnFor(ctx context.Context, chat memory.Chat) (*turn, func(), 
 	}
 }
 
+var (
+	// errAsked: the apiserver was asked to run, and may do so though it did not say.
+	errAsked = errors.New("asking the apiserver")
+	// errMayRun: that could not be taken back, since Redis went away: whoever looks
+	// after the chat may find the run and bring it to its end.
+	errMayRun = &api.Problem{
+		Status: http.StatusBadGateway, Code: "outcome_unknown", Retryable: true,
+		Message: "The message may be answered or not; repeat it with its Idempotency-Key, or read the chat's history.",
+	}
+)
+
 // open notes the run, so that it is finished whatever happens to this process,
 // and posts it.
 func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
@@ -318,7 +332,9 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	if err == nil {
-		accepted, err = s.ask(ctx, r, p, t)
+		if accepted, err = s.ask(ctx, r, p, t); err != nil {
+			err = fmt.Errorf("%w: %w", errAsked, err)
+		}
 	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
@@ -345,7 +361,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.mu.Lock()
 	r.at = at
 	r.mu.Unlock()
-	t.run, t.mark = r.id, r.id
+	t.run = r.id
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
 		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),

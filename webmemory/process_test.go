@@ -289,14 +289,28 @@ func TestBothDie(t *testing.T) {
 		tr.until("subagent_tool_result")
 		run = tr.resp.Header.Get("Mneme-Run-Id")
 	})
+	ctx := context.Background()
+	open := w.look.HGet(ctx, "{chat_history:1}:meta", "open").Val()
+	require.NotEmpty(t, open)
 	w.api.Config.Handler = http.NotFoundHandler()
 	w.api.CloseClientConnections()
 	require.NoError(t, process.Process.Kill())
 	_ = process.Wait()
 	tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "5")
 	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
-	require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
-	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+	look := func() {
+		require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
+		require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+	}
+	look()
+
+	// As if the process that closed the run had died before it could note that.
+	over := func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil }
+	eventually(t, "the run is over", over)
+	require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
+	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
+	eventually(t, "the run is over again", over)
+	look()
 }
 
 // While Redis is away a run goes on; what it acknowledged is in Redis afterwards,

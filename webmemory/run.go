@@ -226,9 +226,6 @@ func (d *driver) closeRun() error {
 		Code: "run_lost", Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
-	// Numbered apart from the run's own events: some of those may still lie in the
-	// spool of a process that died, and must not pass for duplicates of these.
-	d.turn.mark += "-end"
 	// With the time of what is known, so that who closes a run twice writes the same.
 	at := time.Now()
 	if last := d.run.log.LastTime(); !last.IsZero() {

@@ -44,8 +44,7 @@ type turn struct {
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
-	run       string                         // whose events are logged
-	mark      string                         // under which they are appended: run, or what closes it
+	run       string                         // whose events are stored
 	histories map[memory.Key]*memory.History // pinned
 }
 
@@ -251,7 +250,10 @@ func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	mark := memory.Mark{Run: t.mark, Seq: seq, Turn: t.Number}
+	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
+	if m.Content == noAnswer {
+		mark.Run = closing(t.run)
+	}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
 	if !t.detached.Load() && t.spool.Pending(spool.Events(t.chat)) == 0 {
@@ -357,9 +359,9 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	if err != nil || message[0].Role != memory.RoleUser {
 		return err
 	}
-	closing := memory.Message{Role: memory.RoleAssistant, Content: noAnswer, Timestamp: message[0].Timestamp}
-	mark := memory.Mark{Run: last.Mark.Run + "-end", Seq: last.Mark.Seq + 1, Turn: t.Number}
-	h, err = t.cache.Append(ctx, h, mark, closing.Encode())
+	end := memory.Message{Role: memory.RoleAssistant, Content: noAnswer, Timestamp: message[0].Timestamp}
+	mark := memory.Mark{Run: closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
+	h, err = t.cache.Append(ctx, h, mark, end.Encode())
 	if err == nil {
 		t.histories[last.Key] = h
 	}
@@ -369,6 +371,11 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 // noAnswer is what stands in a subagent's history for the answer of a run that
 // was lost.
 const noAnswer = "(no answer: run_lost)"
+
+// closing is the run under which such an answer is appended. It is numbered apart
+// from the run's own events: some of those may still lie in the spool of a process
+// that died, and must not pass for duplicates of it.
+func closing(run string) string { return run + "-end" }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.
