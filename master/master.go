@@ -6,6 +6,8 @@ package master
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,7 +141,8 @@ func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (
 	if conversation != "" {
 		conversation += "." + string(s.Name)
 		if s.Calls == event.Isolated {
-			conversation += "." + call
+			sum := sha256.Sum256([]byte(call)) // the gateway bounds the length of ids
+			conversation += "." + hex.EncodeToString(sum[:8])
 		}
 	}
 	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{

@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
 
@@ -21,11 +23,21 @@ type Backend interface {
 type backend struct {
 	Backend
 	name        string
+	vendor      string
 	config      BackendConfig
 	dialect     wire.Dialect
 	models      modelMap
 	translation chatwire.Options
 	close       func()
+
+	// bound: it has once said that thinking was bound to a different conversation,
+	// so it checks what stands before a block.
+	bound *atomic.Bool
+}
+
+// profile is what the vendor takes of a request for x's model.
+func (x *Exchange) profile() sanitize.Profile {
+	return x.backend.config.Profile.Apply(sanitize.For(x.backend.vendor, x.model))
 }
 
 // counter is the backend that counts tokens for b: itself, or an estimate where

@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"mneme/proxy/wire"
 )
 
 // errClientGone is wrapped when an answer cannot be written.
@@ -14,6 +17,8 @@ var errClientGone = errors.New("the client left")
 
 // clientWriter writes an answer, each piece within a time: a client that stops
 // reading must not hold a call to a backend for ever.
+//
+// Pings of a quiet stream come from another goroutine, hence the lock.
 type clientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -21,6 +26,38 @@ type clientWriter struct {
 	begun   bool // the status is out
 	stream  bool // what is out is an event stream
 	status  int
+	spent   time.Duration // in writing, which is the client's time
+
+	mu     sync.Mutex // guards writes
+	pinger *time.Timer
+}
+
+// quiet is how long a translated stream may say nothing: proxies on the way give
+// up connections on which nothing moves.
+const quiet = 15 * time.Second
+
+// pings are what both dialects' clients pass over.
+var pings = map[wire.Dialect][]byte{
+	wire.Messages: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
+	wire.Chat:     []byte(": ping\n\n"),
+}
+
+// ping has a stream say something whenever it was quiet for long, until release.
+func (c *clientWriter) ping(d wire.Dialect) {
+	if !c.stream {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pinger = time.AfterFunc(quiet, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pinger == nil {
+			return
+		}
+		_ = c.put(pings[d], true) // a client that is gone shows at the next event
+		c.pinger.Reset(quiet)
+	})
 }
 
 func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter {
@@ -42,6 +79,17 @@ func (c *clientWriter) begin(status int) {
 
 // write writes a piece, and pushes it out when flush says so.
 func (c *clientWriter) write(b []byte, flush bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pinger != nil {
+		c.pinger.Reset(quiet)
+	}
+	return c.put(b, flush)
+}
+
+func (c *clientWriter) put(b []byte, flush bool) error {
+	began := time.Now()
+	defer func() { c.spent += time.Since(began) }()
 	// Writers that know no deadlines, as in tests, cannot be stuck either.
 	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout))
 	if _, err := c.Write(b); err != nil {
@@ -70,5 +118,14 @@ func (c *clientWriter) receiving() { _ = c.control.SetReadDeadline(time.Now().Ad
 // to learn when the client leaves, and takes a time-out for that.
 func (c *clientWriter) received() { _ = c.control.SetReadDeadline(time.Time{}) }
 
-// release takes the deadline off the connection, which serves other requests.
-func (c *clientWriter) release() { _ = c.control.SetWriteDeadline(time.Time{}) }
+// release ends the pings and takes the deadline off the connection, which serves
+// other requests.
+func (c *clientWriter) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pinger != nil {
+		c.pinger.Stop()
+		c.pinger = nil
+	}
+	_ = c.control.SetWriteDeadline(time.Time{})
+}

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,11 +11,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/ledger"
 	"mneme/proxy/offline"
+	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
+	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -32,6 +39,22 @@ type Config struct {
 	Backends          map[string]BackendConfig
 	EmbeddingsBackend string // empty: no embeddings
 	Limits            Limits
+	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
+	Shared            Shared
+}
+
+// Shared is what a gateway has in common with its replicas, and with itself after
+// a restart. Without a part of it the gateway keeps to its own memory.
+type Shared struct {
+	Turns  ledger.Remote
+	Usage  usage.Store
+	Active ActiveBackend
+}
+
+// ActiveBackend names the main pipeline's backend.
+type ActiveBackend interface {
+	Name(ctx context.Context) string
+	Use(ctx context.Context, name string) error
 }
 
 // BackendConfig describes one backend.
@@ -43,11 +66,17 @@ type BackendConfig struct {
 	APIKey   string
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
 	Thinking ThinkingConfig
+	Profile  sanitize.Overrides // of the vendor's rules
 }
 
 // ThinkingConfig says how a backend of the messages dialect is asked to think.
 type ThinkingConfig struct {
-	BudgetTokens int64 // for chat clients that send reasoning_effort; 0: never
+	// BudgetTokens is what a request gets that asks for thinking without saying how
+	// much; 0: by its effort, and never for chat clients that send reasoning_effort.
+	BudgetTokens int64
+	// Unproven is what becomes of thinking in a request of which nobody knows
+	// whether this backend gave it; empty: thinking.Lazy.
+	Unproven thinking.Unproven
 }
 
 // Limits bound requests. A zero value means its default.
@@ -154,6 +183,14 @@ func (b BackendConfig) faults() []string {
 	if !slices.Contains(vendors, b.Vendor) {
 		add("vendor %q is not known: use one of%s", b.Vendor, strings.Join(vendors, " "))
 	}
+	switch b.Thinking.Unproven {
+	case "", thinking.Lazy, thinking.Text, thinking.Drop:
+	default:
+		add("thinking.unproven must be lazy, text or drop, not %q", b.Thinking.Unproven)
+	}
+	if err := b.Profile.Validate(); err != nil {
+		add("profile.%v", err)
+	}
 	if n := b.Thinking.BudgetTokens; n != 0 && n < 1024 {
 		add("thinking.budget_tokens must be at least 1024, or 0 for none, not %d", n)
 	}
@@ -175,16 +212,24 @@ func (b BackendConfig) open(name string, limits upstream.Limits) (*backend, erro
 		}
 	}
 	out := &backend{
-		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
+		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), bound: new(atomic.Bool),
 		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
 	}
 	switch b.Kind {
 	case KindOffline:
 		c.BaseURL, c.Transport = "http://offline", http.RoundTripper(offline.New())
+		out.vendor = cmp.Or(b.Vendor, "generic")
+	case KindAnthropic:
+		out.vendor = cmp.Or(b.Vendor, "anthropic")
 	case KindOpenAI:
 		out.dialect = wire.Chat
-		out.translation.CompletionTokens = b.Vendor == "openai" || b.Vendor == "" && isOpenAI(b.BaseURL)
+		if out.vendor == "" && isOpenAI(b.BaseURL) {
+			out.vendor = "openai"
+		}
+		out.vendor = cmp.Or(out.vendor, "generic")
+		out.translation.CompletionTokens = out.vendor == "openai"
 	}
+	c.Judge = func(status int, body []byte) bool { return thinking.Classify(status, body) != thinking.ClassOther }
 	client, err := upstream.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)

@@ -22,10 +22,11 @@ const ours = "X-Ag-"
 // where it is not. Credentials are judged when the call is sent.
 func headers(_ context.Context, x *Exchange) error {
 	if x.translated() {
-		x.call.Header = translatedHeader(x.header, x.backend.dialect)
+		x.attempt.header = translatedHeader(x.in.header, x.backend.dialect)
+		x.attempt.fitted.Header(x.attempt.header)
 		return nil
 	}
-	h := endToEnd(x.header)
+	h := endToEnd(x.in.header)
 	for _, name := range []string{"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip"} {
 		h.Del(name)
 	}
@@ -34,8 +35,18 @@ func headers(_ context.Context, x *Exchange) error {
 			h.Del(name)
 		}
 	}
-	x.call.Header = h
+	x.attempt.header = h
+	x.attempt.fitted.Header(h)
 	return nil
+}
+
+// betas are the values of the header by which a client turns on what is new.
+// Another dialect's client has none.
+func (x *Exchange) betas() []string {
+	if x.translated() {
+		return nil
+	}
+	return x.in.header.Values("Anthropic-Beta")
 }
 
 // translatedHeader keeps the agent's name, and the credential where the other

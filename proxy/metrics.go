@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"mneme/proxy/thinking"
+	"mneme/proxy/usage"
 )
 
 // Outcomes of a request, as metrics and the log call them.
@@ -24,24 +27,40 @@ type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	upstream *prometheus.CounterVec
+	refusals *prometheus.CounterVec
+	retries  *prometheus.CounterVec
+	filter   *prometheus.CounterVec
+	restored *prometheus.CounterVec
+	changes  *prometheus.CounterVec
+	tokens   *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	overhead *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
+	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_proxy_requests_total", Help: "Requests for a model, by outcome.",
-		}, []string{"door", "pipeline", "backend", "outcome"}),
-		upstream: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_proxy_upstream_responses_total", Help: "Answers of backends, by HTTP status.",
-		}, []string{"backend", "status"}),
+		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say of thinking.", "backend", "class"),
+		retries:  counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline", "backend", "class", "outcome"),
+		filter:   counter("thinking_filter_blocks_total", "Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
+		restored: counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline", "backend"),
+		changes:  counter("sanitizer_changes_total", "Changes that made requests fit their backend, by rule.", "pipeline", "backend", "rule"),
+		tokens:   counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
+		requests: counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
+		upstream: counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "mneme_proxy_request_duration_seconds", Help: "Time from a request's first byte to its answer's last.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 		}, []string{"door", "pipeline"}),
+		overhead: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mneme_proxy_overhead_seconds", Help: "Time that a request spent in the gateway and not with its backend or its client.",
+			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1},
+		}, []string{"door", "pipeline"}),
 	}
-	m.registry.MustRegister(m.requests, m.upstream, m.duration)
+	m.registry.MustRegister(m.requests, m.upstream, m.refusals, m.retries, m.filter, m.restored, m.changes, m.tokens, m.duration, m.overhead)
 	return m
 }
 
@@ -50,14 +69,76 @@ func (m *metrics) handler() http.Handler {
 }
 
 // observe counts a request that is over.
-func (m *metrics) observe(x *Exchange, pipeline, outcome string, took time.Duration) {
+func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
 	backend := ""
 	if x.backend != nil {
 		backend = x.backend.name
 	}
-	m.requests.WithLabelValues(x.door.name, pipeline, backend, outcome).Inc()
-	m.duration.WithLabelValues(x.door.name, pipeline).Observe(took.Seconds())
-	if x.resp != nil {
-		m.upstream.WithLabelValues(backend, strconv.Itoa(x.resp.StatusCode)).Inc()
+	m.requests.WithLabelValues(x.door.name, x.pipeline, backend, outcome).Inc()
+	m.duration.WithLabelValues(x.door.name, x.pipeline).Observe(took.Seconds())
+	m.overhead.WithLabelValues(x.door.name, x.pipeline).Observe(max(0, took-x.elsewhere-x.client.spent).Seconds())
+	if x.answer != nil {
+		m.upstream.WithLabelValues(backend, strconv.Itoa(x.answer.status)).Inc()
+		m.refused(x)
+	}
+}
+
+// refused counts a backend's refusal.
+func (m *metrics) refused(x *Exchange) {
+	if x.answer.refused() {
+		m.refusals.WithLabelValues(x.backend.name, x.answer.class.String()).Inc()
+	}
+}
+
+// retried counts a second attempt.
+func (m *metrics) retried(x *Exchange, class thinking.Class, ok bool) {
+	outcome := outcomeOK
+	if !ok {
+		outcome = outcomeRefused
+	}
+	m.retries.WithLabelValues(x.pipeline, x.backend.name, class.String(), outcome).Inc()
+}
+
+// filtered counts what a thinking session did to a request.
+func (m *metrics) filtered(x *Exchange, r thinking.Report) {
+	for _, c := range []struct {
+		fate string
+		n    int
+	}{
+		{"kept", r.Kept}, {"into_text", r.IntoText}, {"refused", r.Refused}, {"foreign", r.Foreign}, {"edited", r.Edited},
+		{"unproven", r.Unproven}, {"unchained", r.Unchained},
+	} {
+		if c.n > 0 {
+			m.filter.WithLabelValues(x.backend.name, c.fate).Add(float64(c.n))
+		}
+	}
+	m.putBack(x, r)
+}
+
+// putBack counts the turns that went back.
+func (m *metrics) putBack(x *Exchange, r thinking.Report) {
+	if r.PutBack > 0 {
+		m.restored.WithLabelValues(x.pipeline, x.backend.name).Add(float64(r.PutBack))
+	}
+}
+
+// sanitized counts what the last hop changed.
+func (m *metrics) sanitized(x *Exchange) {
+	for _, c := range x.attempt.fitted.Changes {
+		m.changes.WithLabelValues(x.pipeline, x.backend.name, string(c.Rule)).Inc()
+	}
+}
+
+// used counts the tokens of a call.
+func (m *metrics) used(r usage.Record) {
+	for _, c := range []struct {
+		kind string
+		n    int64
+	}{
+		{"input", r.Tokens.Input}, {"output", r.Tokens.Output}, {"cache_read", r.Tokens.CacheRead}, {"cache_creation", r.Tokens.CacheCreation},
+	} {
+		if c.n > 0 {
+			m.tokens.WithLabelValues(r.Backend, c.kind).Add(float64(c.n))
+		}
 	}
 }

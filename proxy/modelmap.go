@@ -4,9 +4,6 @@ import "context"
 
 // mapModel gives the model the backend's name for it. No other byte changes.
 func mapModel(_ context.Context, x *Exchange) error {
-	x.model = x.backend.models.find(x.head.Model)
-	if x.model != x.head.Model {
-		x.call.Body = x.head.WithModel(x.body, x.model)
-	}
+	x.attempt.doc = x.attempt.doc.WithModel(x.model)
 	return nil
 }

@@ -40,7 +40,7 @@ type messagesModel struct {
 // listModels names the aliases of the route's backend in the client's dialect.
 // A vendor's own list is never shown: what is behind an alias may change.
 func (s *Server) listModels(c *gin.Context, scope string) {
-	b := s.active.Load()
+	b := s.activeBackend(c.Request.Context())
 	if scope != scopeMain {
 		b = s.teammateBackend(c.Param("name"))
 	}

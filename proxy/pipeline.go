@@ -3,10 +3,15 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/ledger"
+	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
+	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -26,30 +31,75 @@ func (p pipeline) run(ctx context.Context, x *Exchange) error {
 	return nil
 }
 
-// build makes the pipelines. They differ in who answers: the active backend,
-// the one that the configuration gives a teammate, the one for embeddings.
+// build makes the pipelines, one for each kind of route. From translate on
+// everything is in the backend's dialect. An attempt begins with the request as it
+// is then; there are two at most, see attempts.
+//
+// The main pipeline's backend can be switched, so a Session decides what thinking
+// it gets to see. A teammate's is configuration: its turns are recorded and put
+// back, and that is all. Counting tokens leaves no trace.
 func (s *Server) build() {
-	s.main = pipeline{s.routeActive, mapModel, translate, headers, send, reply}
-	s.teammate = pipeline{s.routeTeammate, mapModel, translate, headers, send, reply}
+	s.main = pipeline{s.routeActive, conversation(scopeMain), translate,
+		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
+	s.teammate = pipeline{s.routeTeammate, conversation(scopeTeammate), translate,
+		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, reply}
+
+	s.mainCount = pipeline{s.routeActive, counter, readConversation(scopeMain),
+		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), reply}
+	s.teammateCount = pipeline{s.routeTeammate, counter, readConversation(scopeTeammate),
+		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), reply}
+
 	s.embeddings = pipeline{s.routeEmbeddings, headers, send, reply}
 }
 
 // Exchange is one request on its way through a pipeline, and its answer.
 type Exchange struct {
 	door     door
-	teammate string      // the name in /teammate/<name>, empty for none
-	header   http.Header // as received
-	query    string
-	body     []byte // as received; stages never write into it
-	head     wire.Head
+	pipeline string // main or teammate, for logs and metrics
+	teammate string // the name in /teammate/<name>, empty for none
+	in       received
 	log      zerolog.Logger
 
 	backend *backend
-	model   string    // the backend's name for head.Model
-	call    wire.Call // as it leaves
-	asked   chatwire.Asked
-	resp    *http.Response // its body is closed by the server
-	client  *clientWriter
+	model   string       // the backend's name for the request's
+	scope   ledger.Scope // where its turns belong
+	minted  bool         // the conversation's id was made for this request
+
+	asked   *wire.Outline // the request in the backend's dialect, with which an attempt begins
+	attempt attempt
+	answer  *answer // of the last attempt; closed by the server
+
+	shown    chatwire.Asked // how the answer is to be shown, where it is translated
+	observer *thinking.Observer // nil for answers that are not recorded
+
+	registered bool // the answer is in the ledger
+	tokens     *usage.Reader
+	client     *clientWriter
+	elsewhere  time.Duration // that was the backend's
+}
+
+// received is a request as it came. Stages never write into it.
+type received struct {
+	header  http.Header
+	query   string
+	outline *wire.Outline
+}
+
+// model is the name that the client used; empty if the request was unreadable.
+func (r received) model() string {
+	if r.outline == nil {
+		return ""
+	}
+	return r.outline.Model
+}
+
+// attempt is one try to get an answer.
+type attempt struct {
+	amend  func(*wire.Outline) (*wire.Outline, error) // what the second changes; nil in the first
+	doc    *wire.Outline                              // the request as it becomes on its way
+	replay *thinking.Replay                           // what is known of the turns in it
+	fitted sanitize.Output                            // what the last hop made of it
+	header http.Header                                // as it leaves, apart from the backend's credential
 }
 
 // translated reports whether door and backend speak different dialects.

@@ -96,7 +96,7 @@ func byStream(body, stream string) http.HandlerFunc {
 
 const (
 	messagesBody = `{"id":"msg_1","type":"message","role":"assistant","model":"real-1","content":[{"type":"text","text":"Hello"},` +
-		`{"type":"tool_use","id":"t1","name":"f","input":{"a":1.0}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":5},"odd":1e2}`
+		`{"type":"tool_use","id":"toolu_01A09q90qw90lq91","name":"f","input":{"a":1.0}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":5},"odd":1e2}`
 	messagesStream = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"real-1","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}
 
@@ -116,7 +116,7 @@ event: content_block_stop
 data: {"type":"content_block_stop","index":0}
 
 event: content_block_start
-data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t1","name":"f","input":{}}}
+data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_01A09q90qw90lq91","name":"f","input":{}}}
 
 event: content_block_delta
 data: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"a\":1.0}"}}
@@ -132,12 +132,12 @@ data: {"type":"message_stop"}
 
 `
 	chatBody = `{"id":"c1","object":"chat.completion","created":1,"model":"real-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hello",` +
-		`"tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8},"odd":1e2}`
+		`"tool_calls":[{"id":"toolu_01A09q90qw90lq91","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8},"odd":1e2}`
 	chatStream = `data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-1","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"},"finish_reason":null}]}
 
 data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-1","choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":null}]}
 
-data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-1","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},"finish_reason":null}]}
+data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-1","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"toolu_01A09q90qw90lq91","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},"finish_reason":null}]}
 
 data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-1","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
 
@@ -280,12 +280,12 @@ func TestAToolRoundReachesAMessagesBackend(t *testing.T) {
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
 	got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"},
-		{"role":"assistant","tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},
-		{"role":"tool","tool_call_id":"t1","content":"one"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`)
+		{"role":"assistant","tool_calls":[{"id":"toolu_01A09q90qw90lq91","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},
+		{"role":"tool","tool_call_id":"toolu_01A09q90qw90lq91","content":"one"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`)
 	require.Equal(t, 200, got.status, got.body)
 	require.Equal(t, `{"model":"m","max_tokens":8192,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},`+
-		`{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f","input":{"a":1.0}}]},`+
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"one"}]}]}],`+
+		`{"role":"assistant","content":[{"type":"tool_use","id":"toolu_01A09q90qw90lq91","name":"f","input":{"a":1.0}}]},`+
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01A09q90qw90lq91","content":[{"type":"text","text":"one"}]}]}],`+
 		`"tools":[{"name":"f","input_schema":{"type":"object"}}]}`, v.last(t).body)
 }
 

@@ -3,10 +3,8 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"time"
 
@@ -16,73 +14,48 @@ import (
 	"mneme/proxy/wire"
 )
 
-// maxAnswer bounds an answer that is not streamed, in bytes.
-const maxAnswer = 64 << 20
-
-var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
-
 // reply gives the backend's answer to the client.
-func reply(_ context.Context, x *Exchange) error {
-	stream := isStream(x.resp.Header)
-	switch status := x.resp.StatusCode; {
-	case status >= 300 && status < 400:
+func reply(ctx context.Context, x *Exchange) error {
+	a := x.answer
+	switch {
+	case a.status >= 300 && a.status < 400:
 		return wire.Failure{Status: 502, Message: fmt.Sprintf(
-			"the backend %q answered with a redirection (%d): correct its base_url", x.backend.name, status)}
-	case status >= 400:
+			"the backend %q answered with a redirection (%d): correct its base_url", x.backend.name, a.status)}
+	case a.status >= 400:
 		return x.replyError()
 	case x.translated():
-		return x.replyTranslated(stream)
-	case stream:
-		return x.passStream()
+		return x.replyTranslated(ctx)
+	case a.frames != nil:
+		return x.passStream(ctx)
 	}
-	return x.passBody()
-}
-
-func isStream(h http.Header) bool {
-	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && kind == "text/event-stream"
-}
-
-func readAll(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
-	if err == nil && len(b) > maxAnswer {
-		err = errTooLong
-	}
-	return b, err
+	return x.passBody(ctx)
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
 // vendor's dialect, since such clients go by its words, else with its message.
 func (x *Exchange) replyError() error {
-	body, err := readAll(x.resp.Body)
-	if err != nil {
-		return err
-	}
-	answerHeader(x.client.Header(), x.resp.Header)
+	a := x.answer
+	answerHeader(x.client.Header(), a.header)
 	if !x.translated() {
-		return x.client.whole(x.resp.StatusCode, body)
+		return x.client.whole(a.status, a.whole)
 	}
 	x.client.Header().Set("Content-Type", "application/json")
-	return x.client.whole(x.resp.StatusCode, wire.ReadFailure(x.resp.StatusCode, body).Body(x.door.dialect))
+	return x.client.whole(a.status, wire.ReadFailure(a.status, a.whole).Body(x.door.dialect))
 }
 
 // passBody hands on an answer of the door's own dialect.
-func (x *Exchange) passBody() error {
-	body, err := readAll(x.resp.Body)
-	if err != nil {
-		return err
-	}
-	answerHeader(x.client.Header(), x.resp.Header)
-	return x.client.whole(x.resp.StatusCode, x.restoreModel(body, "model"))
+func (x *Exchange) passBody(ctx context.Context) error {
+	body := x.hearBody(ctx)
+	answerHeader(x.client.Header(), x.answer.header)
+	return x.client.whole(x.answer.status, x.restoreModel(body, "model"))
 }
 
 // passStream hands on a stream of the door's own dialect, event by event.
-func (x *Exchange) passStream() error {
-	answerHeader(x.client.Header(), x.resp.Header)
-	x.client.begin(x.resp.StatusCode)
-	frames := wire.NewFrameReader(x.resp.Body)
+func (x *Exchange) passStream(ctx context.Context) error {
+	answerHeader(x.client.Header(), x.answer.header)
+	x.client.begin(x.answer.status)
 	for ended := false; ; {
-		frame, err := frames.Next()
+		frame, err := x.answer.next()
 		ended = ended || ends(x.door.dialect, frame.Data)
 		switch {
 		case err == io.EOF && !ended:
@@ -90,7 +63,11 @@ func (x *Exchange) passStream() error {
 		case err != nil && !ended:
 			return err
 		}
-		if failure := x.client.write(x.restoreInFrame(frame), !frames.Buffered() || err != nil); failure != nil {
+		shown := x.restoreInFrame(frame, x.hear(ctx, frame.Data))
+		if err != nil {
+			x.heardAll(ctx)
+		}
+		if failure := x.client.write(shown, !x.answer.frames.Buffered() || err != nil); failure != nil {
 			return failure
 		}
 		if err != nil { // the answer is complete, however the connection ended
@@ -109,30 +86,34 @@ func ends(d wire.Dialect, data []byte) bool {
 		gjson.GetBytes(data, "error").IsObject()
 }
 
-// restoreInFrame puts the client's name of the model into an event.
-func (x *Exchange) restoreInFrame(f wire.Frame) []byte {
+// restoreInFrame is an event with the client's name of the model, and with other
+// data if that is to be shown.
+func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
 	path := "model"
 	if x.door.dialect == wire.Messages {
 		path = "message.model"
 	}
-	if x.model == x.head.Model || len(f.Data) == 0 {
+	if len(f.Data) == 0 {
 		return f.Raw
 	}
-	restored := x.restoreModel(f.Data, path)
-	return bytes.Replace(f.Raw, f.Data, restored, 1)
+	data = x.restoreModel(data, path)
+	if &data[0] == &f.Data[0] && len(data) == len(f.Data) {
+		return f.Raw
+	}
+	return bytes.Replace(f.Raw, f.Data, data, 1)
 }
 
 // restoreModel puts the client's name of the model where the backend shows its
 // own, if the model was mapped.
 func (x *Exchange) restoreModel(body []byte, path string) []byte {
-	if x.model == x.head.Model {
+	if x.model == x.in.outline.Model {
 		return body
 	}
 	shown := gjson.GetBytes(body, path)
 	if shown.Type != gjson.String || shown.Index <= 0 {
 		return body
 	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.head.Model))
+	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.in.outline.Model))
 }
 
 // translator is an answer on its way into the other dialect.
@@ -144,19 +125,22 @@ type translator interface {
 
 // replyTranslated takes the answer as JSON or as a stream, whatever was asked
 // for, and gives it as the client asked.
-func (x *Exchange) replyTranslated(stream bool) error {
-	var t translator = chatwire.NewMessagesAnswer(x.asked)
+func (x *Exchange) replyTranslated(ctx context.Context) error {
+	var t translator = chatwire.NewMessagesAnswer(x.shown)
 	if x.door.dialect == wire.Chat {
-		t = chatwire.NewChatAnswer(x.asked, time.Now())
+		t = chatwire.NewChatAnswer(x.shown, time.Now())
 	}
-	if !stream {
-		return x.translateBody(t)
+	if x.answer.frames == nil {
+		out, err := t.Body(nil, x.hearBody(ctx))
+		if err != nil {
+			return err
+		}
+		return x.finishTranslated(t, out)
 	}
-	frames := wire.NewFrameReader(x.resp.Body)
 	var out []byte
 	ended := false
 	for size := 0; ; {
-		frame, err := frames.Next()
+		frame, err := x.answer.next()
 		ended = ended || ends(x.backend.dialect, frame.Data)
 		if err != nil && err != io.EOF && !ended {
 			return err
@@ -165,35 +149,24 @@ func (x *Exchange) replyTranslated(stream bool) error {
 			return errTooLong
 		}
 		var failure error
-		out, failure = t.Event(out[:0], frame.Data)
+		out, failure = t.Event(out[:0], x.hear(ctx, frame.Data))
 		switch {
 		case failure != nil && err != nil:
 			return chatwire.ErrCut // half an event
 		case failure != nil:
 			return failure
 		case err != nil:
+			x.heardAll(ctx)
 			return x.finishTranslated(t, out)
 		}
 		// A client that wants JSON gets nothing before the end.
 		if len(out) > 0 {
 			x.beginTranslated()
-			if err := x.client.write(out, !frames.Buffered()); err != nil {
+			if err := x.client.write(out, !x.answer.frames.Buffered()); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-func (x *Exchange) translateBody(t translator) error {
-	body, err := readAll(x.resp.Body)
-	if err != nil {
-		return err
-	}
-	out, err := t.Body(nil, body)
-	if err != nil {
-		return err
-	}
-	return x.finishTranslated(t, out)
 }
 
 func (x *Exchange) finishTranslated(t translator, out []byte) error {
@@ -210,11 +183,12 @@ func (x *Exchange) beginTranslated() {
 	if x.client.begun {
 		return
 	}
-	answerHeader(x.client.Header(), x.resp.Header)
+	answerHeader(x.client.Header(), x.answer.header)
 	kind := "application/json"
-	if x.asked.Stream {
+	if x.shown.Stream {
 		kind = "text/event-stream"
 	}
 	x.client.Header().Set("Content-Type", kind)
 	x.client.begin(http.StatusOK)
+	x.client.ping(x.door.dialect)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // routeActive picks the backend that is active when the request begins.
-func (s *Server) routeActive(_ context.Context, x *Exchange) error {
-	x.routeTo(s.active.Load())
+func (s *Server) routeActive(ctx context.Context, x *Exchange) error {
+	x.routeTo(s.activeBackend(ctx))
 	return nil
 }
 
@@ -32,17 +32,18 @@ func (s *Server) routeEmbeddings(_ context.Context, x *Exchange) error {
 		return wire.Failure{Status: 501, Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai"}
 	}
 	x.routeTo(s.embedder)
+	x.model, x.attempt.doc = x.asked.Model, x.asked
 	return nil
 }
 
 func (x *Exchange) routeTo(b *backend) {
-	if x.door.name == countDoor.name {
-		b = b.counter()
-	}
 	x.backend = b
-	x.model = x.head.Model
-	x.call = wire.Call{Dialect: b.dialect, Path: x.door.path[b.dialect], Body: x.body, Stream: x.head.Stream}
-	if !x.translated() && x.query != "" {
-		x.call.Path += "?" + x.query
-	}
+	x.model = b.models.find(x.in.outline.Model)
+	x.asked = x.in.outline
+}
+
+// counter has tokens counted by the gateway where the backend cannot.
+func counter(_ context.Context, x *Exchange) error {
+	x.backend = x.backend.counter()
+	return nil
 }

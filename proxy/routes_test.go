@@ -32,7 +32,7 @@ func TestBadRequestsAreAnsweredInTheDoorsDialect(t *testing.T) {
 		"huge, messages":      {"POST", "/v1/messages", big, nil, 413, `"type":"request_too_large","message":"the body is larger than 1000 bytes"`},
 		"huge, chat":          {"POST", "/teammate/v1/chat/completions", big, nil, 413, `"code":"request_too_large"`},
 		"compressed":          {"POST", "/v1/messages", `{}`, []string{"Content-Encoding", "zstd"}, 415, `content-encoding zstd`},
-		"conversation id":     {"POST", "/v1/messages", `{}`, []string{"X-AG-Conversation-Id", "a b"}, 400, `X-AG-Conversation-Id`},
+		"conversation id":     {"POST", "/v1/messages", `{"model":"m"}`, []string{"X-AG-Conversation-Id", "a b"}, 400, `conversation's id must be`},
 		"no embeddings":       {"POST", "/v1/embeddings", `{"model":"e","input":"x"}`, nil, 501, `proxy.embeddings_backend`},
 		"responses":           {"POST", "/v1/responses", `{}`, nil, 404, `{"error":{"type":"invalid_request_error","message":"/v1/responses is not served: POST /v1/messages`},
 		"completions":         {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
@@ -139,7 +139,7 @@ func TestCountingTokens(t *testing.T) {
 	got = post(t, url+"/teammate/v1/messages/count_tokens", `{"model":"m","system":"12345678","messages":[{"role":"user","content":[{"type":"text","text":"приветик"},
 		{"type":"image","source":{"type":"base64","data":"`+strings.Repeat("A", 9000)+`"}}]}]}`)
 	require.Equal(t, 200, got.status)
-	require.JSONEq(t, `{"input_tokens":1506}`, got.body)
+	require.JSONEq(t, `{"input_tokens":1525}`, got.body)
 	require.Equal(t, "true", got.header.Get("X-AG-Estimated"))
 	require.Zero(t, b.count())
 }

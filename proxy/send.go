@@ -1,9 +1,29 @@
 package proxy
 
-import "context"
+import (
+	"context"
+	"time"
 
-// send calls the backend.
-func send(ctx context.Context, x *Exchange) (err error) {
-	x.resp, err = x.backend.Send(ctx, x.call)
+	"mneme/proxy/usage"
+	"mneme/proxy/wire"
+)
+
+// send calls the backend and takes the beginning of its answer.
+func send(ctx context.Context, x *Exchange) error {
+	call := wire.Call{
+		Dialect: x.backend.dialect, Path: x.door.path[x.backend.dialect], Header: x.attempt.header,
+		Body: x.attempt.doc.Body, Stream: x.attempt.doc.Stream,
+	}
+	if !x.translated() && x.in.query != "" {
+		call.Path += "?" + x.in.query
+	}
+	began := time.Now()
+	resp, err := x.backend.Send(ctx, call)
+	x.elsewhere += time.Since(began)
+	if err != nil {
+		return err
+	}
+	x.tokens = usage.NewReader(x.backend.dialect)
+	x.answer, err = listen(resp, &x.elsewhere)
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,16 +15,12 @@ import (
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
+	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
-// Headers between clients and the gateway; vendors never see them.
-const (
-	requestIDHeader    = "X-Ag-Request-Id"
-	conversationHeader = "X-Ag-Conversation-Id"
-)
-
-var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+// requestIDHeader is on every answer.
+const requestIDHeader = "X-Ag-Request-Id"
 
 // stamp puts an id on every answer.
 func stamp(c *gin.Context) {
@@ -35,55 +31,84 @@ func stamp(c *gin.Context) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipeline, scope, teammate string) {
 	began := time.Now()
 	x := &Exchange{
-		door: d, teammate: teammate, header: r.Header, query: r.URL.RawQuery,
+		door: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
 		client: newClientWriter(w, s.limits.Client),
 		log:    s.log.With().Str("request_id", w.Header().Get(requestIDHeader)).Logger(),
 	}
 	defer x.close()
 	err := s.receive(r, x)
 	if err == nil {
+		began = time.Now() // until here it was the client
 		err = p.run(r.Context(), x)
 	}
 	outcome := s.conclude(r.Context(), x, err)
 	took := time.Since(began)
-	s.metrics.observe(x, scope, outcome, took)
+	if outcome == outcomeCut || outcome == outcomeCanceled {
+		x.cut(context.WithoutCancel(r.Context()))
+	}
+	s.metrics.observe(x, outcome, took)
+	s.count(x, outcome)
 
 	line := x.log.Info()
 	if err != nil {
 		line = x.log.Warn().Err(err)
 	}
 	if x.backend != nil {
-		line = line.Str("backend", x.backend.name).Str("upstream_model", x.model)
+		line = line.Str("backend", x.backend.name).Str("upstream_model", x.model).Str("conversation", x.scope.Conversation)
 	}
-	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.head.Model).
+	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.in.model()).
 		Int("status", x.client.status).Dur("took_ms", took).Str("outcome", outcome).Msg("model call")
+}
+
+// cut records what came of an answer that broke off: a block that is whole may
+// come back.
+func (x *Exchange) cut(ctx context.Context) {
+	if x.observer != nil && x.attempt.replay != nil && x.answer != nil && !x.answer.refused() {
+		x.register(ctx, true)
+	}
+}
+
+// count keeps the record of what a call took.
+func (s *Server) count(x *Exchange, outcome string) {
+	if x.answer == nil || x.door.name == countDoor.name {
+		return
+	}
+	tokens, estimated := x.tokens.Tokens(x.attempt.doc.Body)
+	if outcome == outcomeOK {
+		outcome = usage.OutcomeOK
+	}
+	r := usage.Record{
+		At: time.Now(), RequestID: x.client.Header().Get(requestIDHeader),
+		Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation,
+		Backend: x.backend.name, Model: x.in.model(), UpstreamModel: x.model,
+		Tokens: tokens, Estimated: estimated, Outcome: outcome,
+	}
+	if !x.minted {
+		r.Chat = usage.Chat(r.Conversation, x.teammate)
+	}
+	s.usage.Record(r)
 }
 
 // close ends the call and takes the deadline off the client's connection.
 func (x *Exchange) close() {
-	if x.resp != nil {
-		_ = x.resp.Body.Close()
+	if x.answer != nil {
+		x.answer.close()
 	}
 	x.client.release()
 }
 
 // receive reads and checks what every door needs of a request.
 func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
-	if id := r.Header.Get(conversationHeader); id != "" {
-		if !conversationID.MatchString(id) {
-			return wire.Failure{Status: 400, Message: "the header X-AG-Conversation-Id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"}
-		}
-		x.client.Header().Set(conversationHeader, id)
-	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return wire.Failure{Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e)}
 	}
 	x.client.receiving()
-	if x.body, err = readBody(x.client, r, s.limits.MaxBody); err != nil {
+	body, err := readBody(x.client, r, s.limits.MaxBody)
+	if err != nil {
 		return err
 	}
 	x.client.received()
-	x.head, err = wire.ReadHead(x.body)
+	x.in.outline, err = wire.ReadOutline(body)
 	return err
 }
 
@@ -129,6 +154,9 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 		return outcomeCanceled
 	}
 	f := x.failure(err)
+	if open := new(upstream.OpenError); errors.As(err, &open) {
+		x.client.Header().Set("Retry-After", strconv.Itoa(int(open.RetryAfter/time.Second)+1))
+	}
 	switch {
 	case !x.client.begun:
 		x.client.Header().Set("Content-Type", "application/json")
@@ -153,7 +181,7 @@ func (x *Exchange) failure(err error) wire.Failure {
 	switch {
 	case errors.As(err, &f):
 		return f
-	case errors.Is(err, wire.ErrBadJSON) && x.resp == nil:
+	case errors.Is(err, wire.ErrBadJSON) && x.answer == nil:
 		return wire.Failure{Status: 400, Code: "bad_json", Message: err.Error()}
 	case errors.Is(err, wire.ErrBadJSON):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("the answer of backend %q cannot be understood", name)}
@@ -161,6 +189,8 @@ func (x *Exchange) failure(err error) wire.Failure {
 		return wire.Failure{Status: 502, Code: "answer_cut", Message: fmt.Sprintf("the answer of backend %q was cut off", name)}
 	case errors.Is(err, upstream.ErrUnreachable):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("backend %q cannot be reached", name)}
+	case errors.Is(err, upstream.ErrOpen):
+		return wire.Failure{Status: 503, Message: fmt.Sprintf("backend %q failed too often in a row and is left alone for a moment", name)}
 	case errors.Is(err, upstream.ErrTimeout):
 		return wire.Failure{Status: 504, Message: fmt.Sprintf("backend %q took too long", name)}
 	case errors.Is(err, upstream.ErrEncoding), errors.Is(err, wire.ErrFrameTooLong), errors.Is(err, errTooLong):

@@ -1,17 +1,20 @@
 package proxy
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
+	"mneme/proxy/ledger"
+	"mneme/proxy/redisstore"
+	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
@@ -21,7 +24,8 @@ const (
 	scopeTeammate = "teammate"
 )
 
-// Server is the gateway. It starts no goroutines; Handler serves until Close.
+// Server is the gateway. Handler serves until Close, which also stops the writers
+// of the ledger and of the usage.
 type Server struct {
 	config  Config
 	limits  Limits
@@ -29,12 +33,17 @@ type Server struct {
 	metrics *metrics
 
 	backends        map[string]*backend
-	active          atomic.Pointer[backend]
+	active          ActiveBackend
 	teammates       map[string]*backend
 	teammateDefault *backend
 	embedder        *backend // nil without one
 
-	main, teammate, embeddings pipeline
+	ledger *ledger.Ledger
+	usage  *usage.Recorder
+
+	main, teammate           pipeline
+	mainCount, teammateCount pipeline
+	embeddings               pipeline
 
 	engine *gin.Engine
 	closed atomic.Bool
@@ -57,7 +66,11 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		}
 		s.backends[name] = opened
 	}
-	s.active.Store(s.backends[c.Active])
+	if s.active = c.Shared.Active; s.active == nil {
+		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)
+	}
+	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, Log: log})
+	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: log})
 	s.teammateDefault = s.backends[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
 	for name, b := range c.Teammates {
@@ -68,16 +81,36 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
+func (s *Server) knows(backend string) bool { return s.backends[backend] != nil }
+
+// activeBackend is the main pipeline's.
+func (s *Server) activeBackend(ctx context.Context) *backend {
+	if b := s.backends[s.active.Name(ctx)]; b != nil {
+		return b
+	}
+	return s.backends[s.config.Active]
+}
+
 // Handler serves the doors, the admin group and the health routes.
 func (s *Server) Handler() http.Handler { return s.engine }
 
-// Close makes the gateway report that it drains and drops idle connections.
-// Requests that are being answered go on; the HTTP server waits for them.
-func (s *Server) Close() {
-	s.closed.Store(true)
+// closing bounds how long Close waits for the shared store.
+const closing = 3 * time.Second
+
+// Drain makes the gateway report that it drains. Requests that are being answered
+// go on; the HTTP server waits for them.
+func (s *Server) Drain() { s.closed.Store(true) }
+
+// Close writes what the ledger and the usage still hold and drops idle
+// connections. No request may be served any more.
+func (s *Server) Close() error {
+	s.Drain()
 	for _, b := range s.backends {
 		b.close()
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	return errors.Join(s.ledger.Close(ctx), s.usage.Close())
 }
 
 func (s *Server) routes() *gin.Engine {
@@ -94,12 +127,13 @@ func (s *Server) routes() *gin.Engine {
 		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
 			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
 	})
-	s.doors(e.Group(""), scopeMain, s.main)
-	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate)
-	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate)
+	s.doors(e.Group(""), scopeMain, s.main, s.mainCount)
+	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
+	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
 
 	e.GET("/admin/backend", s.showBackend)
 	e.PUT("/admin/backend", s.switchBackend)
+	e.GET("/admin/usage", s.showUsage)
 	e.HEAD("/", func(c *gin.Context) { c.Status(http.StatusOK) })
 	for _, path := range []string{"/health", "/healthz"} {
 		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, health{"ok"}) })
@@ -107,6 +141,10 @@ func (s *Server) routes() *gin.Engine {
 	e.GET("/readyz", func(c *gin.Context) {
 		if s.closed.Load() {
 			c.JSON(http.StatusServiceUnavailable, health{"draining"})
+			return
+		}
+		if s.ledger.Degraded() {
+			c.JSON(http.StatusOK, health{"degraded"})
 			return
 		}
 		c.JSON(http.StatusOK, health{"ready"})
@@ -121,13 +159,13 @@ type health struct {
 }
 
 // doors hangs the doors under a prefix; its requests take the pipeline p,
-// whose name is scope.
-func (s *Server) doors(g *gin.RouterGroup, scope string, p pipeline) {
+// whose name is scope, or count, if they only count tokens.
+func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
 	through := func(d door, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) { s.serve(c.Writer, c.Request, d, p, scope, c.Param("name")) }
 	}
 	g.POST("/v1/messages", through(messagesDoor, p))
-	g.POST("/v1/messages/count_tokens", through(countDoor, p))
+	g.POST("/v1/messages/count_tokens", through(countDoor, count))
 	g.POST("/v1/chat/completions", through(chatDoor, p))
 	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
@@ -151,35 +189,6 @@ func (s *Server) recovered(c *gin.Context, cause any) {
 	refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 }
 
-// backendState is the admin group's view.
-type backendState struct {
-	Active   string   `json:"active"`
-	Backends []string `json:"backends"`
-}
-
-func (s *Server) showBackend(c *gin.Context) {
-	c.JSON(http.StatusOK, backendState{s.active.Load().name, slices.Sorted(maps.Keys(s.backends))})
-}
-
-// switchBackend changes the main pipeline's backend for the requests that begin
-// after it, in this process.
-func (s *Server) switchBackend(c *gin.Context) {
-	var asked struct {
-		Active string `json:"active"`
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
-		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"active":"kimi"}`)
-		return
-	}
-	b, ok := s.backends[asked.Active]
-	if !ok {
-		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active, s.config.backendNames()))
-		return
-	}
-	before := s.active.Swap(b)
-	s.log.Info().Str("from", before.name).Str("to", b.name).Msg("active backend switched")
-	s.showBackend(c)
-}
 
 // refuseRoute answers where no door is.
 func refuseRoute(c *gin.Context, status int, message string) {

@@ -16,17 +16,17 @@ func translate(_ context.Context, x *Exchange) error {
 	if x.backend.dialect == wire.Chat {
 		to = chatwire.ChatRequest
 	}
-	t, err := to(x.call.Body, x.backend.translation)
+	t, err := to(x.asked.Body, x.backend.translation)
 	if err != nil {
 		return err
 	}
-	x.call.Body = t.Body
-	x.asked = chatwire.Asked{Stream: x.head.Stream, IncludeUsage: t.IncludeUsage}
-	if x.model != x.head.Model {
-		x.asked.Model = x.head.Model
+	x.shown = chatwire.Asked{Stream: x.asked.Stream, IncludeUsage: t.IncludeUsage}
+	if x.model != x.asked.Model {
+		x.shown.Model = x.asked.Model
 	}
 	if len(t.Ignored) > 0 {
 		x.log.Info().Strs("parameters", t.Ignored).Str("backend", x.backend.name).Msg("parameters ignored: the backend has none like them")
 	}
-	return nil
+	x.asked, err = wire.ReadOutline(t.Body)
+	return err
 }

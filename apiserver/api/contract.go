@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"mneme/memory"
@@ -38,15 +39,15 @@ func (r RunRequest) Validate() error {
 			return BadRequest(fmt.Errorf("bad subagent_contexts: %w", err))
 		}
 	}
-	if len(r.ConversationID) > maxConversation || strings.ContainsFunc(r.ConversationID, notVisible) {
-		return badRequest(fmt.Sprintf("conversation_id must be at most %d visible ASCII characters: it travels in a header.", maxConversation))
+	if !conversationID.MatchString(r.ConversationID) {
+		return badRequest("conversation_id must be at most 40 characters of A-Z a-z 0-9 . _ : -")
 	}
 	return nil
 }
 
-const maxConversation = 256
-
-func notVisible(c rune) bool { return c <= ' ' || c > '~' }
+// conversationID is what the gateway takes, which is 128 characters, less room for
+// the names of subagents and of single delegations.
+var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,40}$`)
 
 // ValidRunID says whether a run may have this id.
 func ValidRunID(id string) bool {

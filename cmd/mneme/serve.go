@@ -27,6 +27,8 @@ type (
 	// proxyCmd has one default command, so that others can stand beside it.
 	proxyCmd struct {
 		Serve proxyServeCmd `cmd:"" default:"withargs" help:"Run the gateway (what plain mneme proxy does)."`
+		Use   proxyUseCmd   `cmd:"" help:"Show the gateway's backends, or switch the active one."`
+		Usage proxyUsageCmd `cmd:"" help:"Print the tokens that model calls took."`
 	}
 	proxyServeCmd struct{ serveFlags }
 )

@@ -106,10 +106,10 @@ func TestMessagesRequest(t *testing.T) {
 			in:      `{"model":"m","reasoning_effort":"low","max_tokens":2000,"messages":[{"role":"user","content":"hi"}]}`,
 			want:    `{"model":"m","max_tokens":2000,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
-		"no thinking inside a tool loop": {
+		"thinking inside a tool loop": {
 			options: chatwire.Options{ThinkingBudget: 10000},
 			in:      `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}`,
-			want: `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]},
+			want: `{"model":"m","max_tokens":18192,"thinking":{"type":"enabled","budget_tokens":10000},"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]},
 				{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}]}]}`,
 		},
 	} {

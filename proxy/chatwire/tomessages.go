@@ -73,16 +73,15 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 }
 
 // think sets max_tokens and turns thinking on where it is wanted and legal: not
-// when a tool is forced, and not in the middle of a tool loop, which would have
-// to begin with the thinking that a chat client never saw.
+// when a tool is forced. In a tool loop it is for the last hop to see whether the
+// thinking, which a chat client never saw in full, could be put back.
 func think(out *wire.Request, effort string, budget int64) {
 	if out.MaxTokens > 0 {
 		budget = min(budget, out.MaxTokens-minBudget)
 	}
-	last := out.Messages[len(out.Messages)-1].Content
 	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
 	off := effort == "" || effort == "none" || effort == "minimal"
-	if off || forced || budget < minBudget || last[0].Type == wire.ToolResultBlock {
+	if off || forced || budget < minBudget {
 		budget = 0
 	}
 	if out.MaxTokens <= 0 {

@@ -2,21 +2,25 @@
 // credentials, limits of time and retries, and nothing of what a call says.
 //
 // A call is sent again only while no byte of an answer has come: after a failed
-// connection, a 429 or a 5xx, with the vendor's Retry-After honoured. Whatever
-// answer remains, an error status too, is returned as it came.
+// connection, a 429 or a 5xx, with the vendor's Retry-After honoured and within a
+// budget that all calls of a backend share. Whatever answer remains, an error
+// status too, is returned as it came.
+//
+// A backend that fails many times in a row is left alone for a while, see
+// OpenError. Failures are connections that fail or break, time-outs and 5xx other
+// than 501; a 4xx, 429 too, is an answer.
 package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,8 +55,11 @@ type Limits struct {
 	Idle      time.Duration // between two pieces of an answer; 3 min
 	Total     time.Duration // the whole call, retries included; 10 min
 	Retries   int           // tries after the first; 2, negative for none
+	Burst     int           // retries of all calls together at once, beyond one for every 5 calls and every 5 s; 10
 	Backoff   time.Duration // before the first retry when the vendor says nothing, then doubled; 250 ms
 	MaxWait   time.Duration // a longer Retry-After is left to the client; 10 s
+	Failures  int           // failed tries in a row that open the circuit; 10, negative for never
+	Cooldown  time.Duration // while it is open, from one try to the next; 10 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -62,14 +69,15 @@ func (l Limits) withDefaults() Limits {
 	}{
 		{&l.Dial, 10 * time.Second}, {&l.FirstByte, 5 * time.Minute}, {&l.Idle, 3 * time.Minute},
 		{&l.Total, 10 * time.Minute}, {&l.Backoff, 250 * time.Millisecond}, {&l.MaxWait, 10 * time.Second},
+		{&l.Cooldown, 10 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.unset
 		}
 	}
-	if l.Retries == 0 {
-		l.Retries = 2
-	}
+	l.Retries = cmp.Or(l.Retries, 2)
+	l.Burst = cmp.Or(l.Burst, 10)
+	l.Failures = cmp.Or(l.Failures, 10)
 	return l
 }
 
@@ -80,6 +88,12 @@ type Config struct {
 	Key       string            // for AuthKey
 	Transport http.RoundTripper // nil: a connection pool of its own
 	Limits    Limits
+
+	// Judge, if not nil, sees every 429 and every 5xx that would be retried, with
+	// up to 64 KiB of its body, before anything else is made of it. True means
+	// that the answer is about this one request: it is returned as it is, not
+	// retried, and no failure of the backend. The body is not to be kept.
+	Judge func(status int, body []byte) bool
 }
 
 // Client sends calls to one backend. It is safe for concurrent use.
@@ -89,6 +103,10 @@ type Client struct {
 	key    string
 	trip   http.RoundTripper
 	limits Limits
+	judge  func(status int, body []byte) bool
+
+	circuit circuit
+	retries *budget
 }
 
 // New checks the configuration and makes a Client. It connects to nothing.
@@ -112,7 +130,10 @@ func New(c Config) (*Client, error) {
 			DisableCompression: true,
 		}
 	}
-	return &Client{strings.TrimRight(c.BaseURL, "/"), c.Auth, c.Key, trip, limits}, nil
+	return &Client{
+		base: strings.TrimRight(c.BaseURL, "/"), auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
+		circuit: circuit{limit: limits.Failures, cooldown: limits.Cooldown}, retries: newBudget(limits.Burst),
+	}, nil
 }
 
 // Close drops idle connections. Calls in flight go on.
@@ -124,13 +145,24 @@ func (c *Client) Close() {
 
 // Send posts a call and returns the answer, whatever its status. The caller must
 // close its body, which ends the call; so does the end of ctx. Reading the body
-// fails with ErrTimeout or ErrBroken if the backend stops before its end.
+// fails with ErrTimeout or ErrBroken if the backend stops before its end. While
+// the backend's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
+	c.retries.earn()
 	for try := 0; ; try++ {
+		probe, err := c.circuit.enter()
+		if err != nil {
+			return nil, err
+		}
 		resp, err := c.once(ctx, call, deadline)
-		wait, again := c.retry(try, resp, err)
-		if !again || ctx.Err() != nil || time.Until(deadline) < wait {
+		v, again := c.weigh(resp, err)
+		c.settle(probe, v, resp)
+		wait, ok := c.wait(try, resp)
+		switch {
+		case !again || !ok || try >= c.limits.Retries || ctx.Err() != nil || time.Until(deadline) < wait:
+			return resp, err
+		case c.circuit.isOpen() || !c.retries.spend(): // last, since it takes something
 			return resp, err
 		}
 		if resp != nil {
@@ -146,13 +178,33 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 	}
 }
 
+// settle tells the circuit what a try has shown. The head of an answer is enough
+// to end a probe, but not to take failures back: a backend may break off every
+// answer in its middle.
+func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
+	if v != alive || probe {
+		c.circuit.report(probe, v)
+	}
+	switch {
+	case v != alive:
+	case resp == nil:
+		c.circuit.report(false, v)
+	default:
+		resp.Body.(*body).circuit = &c.circuit
+	}
+}
+
+// Open reports whether the backend's circuit is open: whether calls fail with an
+// *OpenError instead of leaving.
+func (c *Client) Open() bool { return c.circuit.isOpen() }
+
 // once sends the call one time.
 func (c *Client) once(ctx context.Context, call wire.Call, deadline time.Time) (*http.Response, error) {
 	b := c.watch(ctx, deadline)
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.base+call.Path, bytes.NewReader(call.Body))
 	if err != nil {
 		_ = b.Close()
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, fmt.Errorf("making the request: %w", err)
 	}
 	req.Header = c.header(call)
 	resp, err := c.trip.RoundTrip(req)
@@ -193,90 +245,4 @@ func (c *Client) header(call wire.Call) http.Header {
 		h.Set("Authorization", "Bearer "+c.key)
 	}
 	return h
-}
-
-// retry decides whether to send again, and when.
-func (c *Client) retry(try int, resp *http.Response, err error) (wait time.Duration, again bool) {
-	if try >= c.limits.Retries {
-		return 0, false
-	}
-	wait = c.limits.Backoff << try
-	wait += rand.N(wait/2 + 1) // so that clients that failed together do not return together
-	if err != nil {
-		return wait, errors.Is(err, ErrUnreachable)
-	}
-	switch s := resp.StatusCode; {
-	case s != http.StatusTooManyRequests && s < 500, s == http.StatusNotImplemented:
-		return 0, false
-	}
-	if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-		wait = after
-	}
-	return wait, wait <= c.limits.MaxWait
-}
-
-// retryAfter reads the header's two forms: seconds and a date.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 && seconds < 1e6 {
-		return time.Duration(seconds * float64(time.Second)), true
-	}
-	if t, err := http.ParseTime(value); err == nil {
-		return max(0, t.Sub(now)), true
-	}
-	return 0, false
-}
-
-// body is an answer being read, under the limits of its call.
-type body struct {
-	rc      io.ReadCloser // nil until there is an answer
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	silence *time.Timer // first until the head of the answer, then during each Read
-	total   *time.Timer
-	idle    time.Duration
-}
-
-// watch starts the clocks of one try; Close of the body stops them.
-func (c *Client) watch(ctx context.Context, deadline time.Time) *body {
-	b := &body{idle: c.limits.Idle}
-	b.ctx, b.cancel = context.WithCancelCause(ctx)
-	b.silence = time.AfterFunc(c.limits.FirstByte, func() {
-		b.cancel(fmt.Errorf("%w: it was silent for too long", ErrTimeout))
-	})
-	b.total = time.AfterFunc(time.Until(deadline), func() {
-		b.cancel(fmt.Errorf("%w: the call was not over after %v", ErrTimeout, c.limits.Total))
-	})
-	return b
-}
-
-// Read waits at most the idle limit. Time that the reader of the answer spends
-// elsewhere does not count.
-func (b *body) Read(p []byte) (int, error) {
-	b.silence.Reset(b.idle)
-	n, err := b.rc.Read(p)
-	b.silence.Stop()
-	if err != nil && err != io.EOF {
-		err = b.explain(ErrBroken, err)
-	}
-	return n, err
-}
-
-// Close ends the call.
-func (b *body) Close() error {
-	b.silence.Stop()
-	b.total.Stop()
-	b.cancel(nil)
-	if b.rc == nil {
-		return nil
-	}
-	return b.rc.Close()
-}
-
-// explain gives the reason for which the call was ended by us or by the caller,
-// else the kind of failure with the transport's own words.
-func (b *body) explain(kind, err error) error {
-	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
-	}
-	return fmt.Errorf("%w: %w", kind, err)
 }

@@ -3,6 +3,7 @@ package upstreamtest
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,12 @@ func ValidateChat(body []byte) error {
 	if err != nil {
 		return err
 	}
+	return checkChat(r, &dialogue{ordered: true, maxID: maxCallID})
+}
+
+// checkChat holds a request to the rules that d, which nobody has spoken in yet,
+// stands for.
+func checkChat(r members, d *dialogue) error {
 	if model, ok := r.text("model"); !ok || model == "" {
 		return errors.New("you must provide a model parameter")
 	}
@@ -35,13 +42,12 @@ func ValidateChat(body []byte) error {
 	if !ok || len(messages) == 0 {
 		return errors.New("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.")
 	}
-	d := dialogue{used: map[string]bool{}}
 	for i, m := range messages {
 		if err := d.next(m, fmt.Sprintf("messages[%d]", i)); err != nil {
 			return err
 		}
 	}
-	if d.before != user && d.before != tool {
+	if d.ordered && d.before != user && d.before != tool {
 		return fmt.Errorf("Expected last role User or Tool (or Assistant with prefix True) for serving but got %s", d.before)
 	}
 	return d.settled()
@@ -79,8 +85,13 @@ func badName(at string) error {
 	return fmt.Errorf("Invalid '%s': string does not match pattern. Expected a string that matches the pattern '%s'.", at, legalName)
 }
 
-// dialogue is what has been said so far.
+// dialogue is what has been said so far, and by which rules.
 type dialogue struct {
+	ordered   bool           // roles follow each other as Mistral wants it
+	maxID     int            // longest id of a call; 0 is any
+	callID    *regexp.Regexp // what an id of a call looks like; nil is any
+	recurring bool           // an id may come again in a later answer
+
 	before string // role of the message before, system and developer as system
 	begun  bool   // something but a system prompt has been said
 	open   []string
@@ -115,6 +126,7 @@ func (d *dialogue) next(m members, at string) error {
 
 func (d *dialogue) prompt(m members, role, at string) error {
 	switch {
+	case !d.ordered:
 	case role == system && (d.before == assistant || d.before == tool),
 		// A user may not speak into an exchange with a tool, nor twice.
 		role == user && (d.before == tool || d.before == user):
@@ -128,7 +140,7 @@ func (d *dialogue) prompt(m members, role, at string) error {
 }
 
 func (d *dialogue) answer(m members, at string) error {
-	if !d.begun {
+	if d.ordered && !d.begun {
 		return errors.New("Conversation must start with a user message or system message, and the first to speak is the user")
 	}
 	if m.has("tool_calls") {
@@ -158,14 +170,19 @@ func (d *dialogue) call(c members, at string) error {
 		return fmt.Errorf("Invalid '%s': expected an object of type 'function'.", at)
 	case id == "":
 		return fmt.Errorf("Invalid '%s.id': empty string. Expected a string with minimum length 1, but got an empty string instead.", at)
-	case len(id) > maxCallID:
-		return fmt.Errorf("Invalid '%s.id': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", at, maxCallID, len(id))
-	case d.used[id]:
+	case d.callID != nil && !d.callID.MatchString(id):
+		return fmt.Errorf("Tool call id was %s but must be a-z, A-Z, 0-9, with a length of 9.", id)
+	case d.maxID > 0 && len(id) > d.maxID:
+		return fmt.Errorf("Invalid '%s.id': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", at, d.maxID, len(id))
+	case d.used[id] && !d.recurring, slices.Contains(d.open, id):
 		return fmt.Errorf("Invalid '%s.id': duplicate tool call id %s", at, id)
 	case !legalName.MatchString(name):
 		return badName(at + ".function.name")
 	case !isObject(arguments):
 		return fmt.Errorf("Invalid '%s.function.arguments': expected the text of a JSON object, but got %.60q instead.", at, arguments)
+	}
+	if d.used == nil {
+		d.used = map[string]bool{}
 	}
 	d.used[id] = true
 	d.open = append(d.open, id)

@@ -21,7 +21,24 @@ const (
 	resultBlock   = "tool_result"
 )
 
-var legalUseID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+// legalName is what every vendor takes as the name of a tool, legalUseID what
+// Anthropic takes as the id of a call.
+var (
+	legalName  = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	legalUseID = legalName
+)
+
+// maxMarkers is how many blocks Anthropic takes cache_control on.
+const maxMarkers = 4
+
+// structure is the part of a vendor's rules on messages that needs nothing but
+// the request. The zero value holds everything to the letter.
+type structure struct {
+	unsigned    bool     // a thinking block needs no signature
+	recurring   bool     // a call's id may come again in a later answer and holds any characters
+	unlimited   bool     // max_tokens may be missing
+	unsupported []string // types of blocks that the vendor does not know
+}
 
 // blockRule says where a type of block may stand and which members it has beside
 // "type". A block whose rule is zero is not looked into.
@@ -64,12 +81,13 @@ func ValidateMessages(body []byte) error {
 	if err != nil {
 		return err
 	}
-	turns, err := readTurns(r)
+	var s structure
+	turns, err := s.readTurns(r)
 	if err != nil {
 		return err
 	}
 	for _, err := range []error{
-		checkTools(r), checkPairs(turns), checkContents(turns), checkSystem(r), checkCacheControl(r, turns), checkThinking(turns), checkEnding(turns),
+		checkTools(r), s.checkPairs(turns), checkContents(turns), s.checkSystem(r), checkCacheControl(r, turns), checkThinking(turns), checkEnding(turns),
 	} {
 		if err != nil {
 			return err
@@ -79,11 +97,11 @@ func ValidateMessages(body []byte) error {
 }
 
 // readTurns checks the schema of the request and of every block.
-func readTurns(r members) ([]turn, error) {
+func (s structure) readTurns(r members) ([]turn, error) {
 	if model, ok := r.text("model"); !ok || model == "" {
 		return nil, errors.New("model: Field required")
 	}
-	if !r.has("max_tokens") {
+	if !s.unlimited && !r.has("max_tokens") {
 		return nil, errors.New("max_tokens: Field required")
 	}
 	messages, ok := r.list("messages")
@@ -103,7 +121,7 @@ func readTurns(r members) ([]turn, error) {
 		case m.unknown("role", "content") != "":
 			return nil, fmt.Errorf("messages.%d.%s: Extra inputs are not permitted", i, m.unknown("role", "content"))
 		}
-		blocks, err := readContent(m, role, fmt.Sprintf("messages.%d", i))
+		blocks, err := s.readContent(m, role, fmt.Sprintf("messages.%d", i))
 		if err != nil {
 			return nil, err
 		}
@@ -112,9 +130,9 @@ func readTurns(r members) ([]turn, error) {
 	return turns, nil
 }
 
-func readContent(m members, role, at string) ([]members, error) {
-	if s, ok := m.text("content"); ok {
-		if s == "" {
+func (s structure) readContent(m members, role, at string) ([]members, error) {
+	if said, ok := m.text("content"); ok {
+		if said == "" {
 			return nil, nil
 		}
 		return []members{{"type": []byte(`"text"`), "text": m["content"]}}, nil
@@ -124,17 +142,22 @@ func readContent(m members, role, at string) ([]members, error) {
 		return nil, fmt.Errorf("%s.content: Input should be a valid list", at)
 	}
 	for j, b := range blocks {
-		if err := checkBlock(b, role, fmt.Sprintf("%s.content.%d", at, j)); err != nil {
+		if err := s.checkBlock(b, role, fmt.Sprintf("%s.content.%d", at, j)); err != nil {
 			return nil, err
 		}
 	}
 	return blocks, nil
 }
 
-func checkBlock(b members, role, at string) error {
+func (s structure) checkBlock(b members, role, at string) error {
 	kind := b.kind()
 	rule, known := blockRules[kind]
+	if s.unsigned && kind == thinkingBlock {
+		rule.must, rule.may = []string{"thinking"}, []string{"signature", "cache_control"}
+	}
 	switch {
+	case slices.Contains(s.unsupported, kind):
+		return fmt.Errorf("Failed to deserialize the JSON body into the target type: %s: unknown variant `%s`", at, kind)
 	case !known:
 		return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags", at, kind)
 	case rule.roles == nil:
@@ -156,18 +179,18 @@ func checkBlock(b members, role, at string) error {
 	}
 	switch kind {
 	case useBlock:
-		return checkUse(b, at)
+		return s.checkUse(b, at)
 	case resultBlock:
 		if b.has("content") {
-			_, err := readContent(b, user, at)
+			_, err := s.readContent(b, user, at)
 			return err
 		}
 	}
 	return nil
 }
 
-func checkUse(b members, at string) error {
-	if id, _ := b.text("id"); !legalUseID.MatchString(id) {
+func (s structure) checkUse(b members, at string) error {
+	if id, _ := b.text("id"); id == "" || !s.recurring && !legalUseID.MatchString(id) {
 		return fmt.Errorf("%s.id: String should match pattern '%s'", at, legalUseID)
 	}
 	if name, _ := b.text("name"); !legalName.MatchString(name) {
@@ -213,7 +236,7 @@ func checkTools(r members) error {
 
 // checkPairs holds every tool_use to exactly one tool_result at the beginning of
 // the next message.
-func checkPairs(turns []turn) error {
+func (s structure) checkPairs(turns []turn) error {
 	used := map[string]bool{}
 	var open []string // uses of the message before
 	for i := 0; i <= len(turns); i++ {
@@ -225,6 +248,9 @@ func checkPairs(turns []turn) error {
 			return err
 		}
 		open = nil
+		if s.recurring {
+			clear(used)
+		}
 		for j, b := range t.blocks {
 			if b.kind() != useBlock {
 				continue
@@ -298,7 +324,7 @@ func checkText(b members, at string) error {
 	return fmt.Errorf("%s: text content blocks must contain non-whitespace text", at)
 }
 
-func checkSystem(r members) error {
+func (s structure) checkSystem(r members) error {
 	if _, ok := r.text(system); ok || !r.has(system) {
 		return nil
 	}
@@ -307,7 +333,7 @@ func checkSystem(r members) error {
 		return errors.New("system: Input should be a valid list")
 	}
 	for i, b := range blocks {
-		if err := checkBlock(b, system, fmt.Sprintf("system.%d", i)); err != nil {
+		if err := s.checkBlock(b, system, fmt.Sprintf("system.%d", i)); err != nil {
 			return err
 		}
 		if err := checkText(b, system); err != nil {
@@ -333,14 +359,16 @@ func checkCacheControl(r members, turns []turn) error {
 			n++
 		}
 	}
-	if n > 4 {
-		return fmt.Errorf("A maximum of 4 blocks with cache_control may be provided. Found %d.", n)
+	if n > maxMarkers {
+		return fmt.Errorf("A maximum of %d blocks with cache_control may be provided. Found %d.", maxMarkers, n)
 	}
 	return nil
 }
 
+// thinks says whether b is a thinking block, redacted or not.
+func thinks(b members) bool { return b.kind() == thinkingBlock || b.kind() == redactedBlock }
+
 func checkThinking(turns []turn) error {
-	thinks := func(b members) bool { return b.kind() == thinkingBlock || b.kind() == redactedBlock }
 	for i, t := range turns {
 		if slices.ContainsFunc(t.blocks, thinks) && !thinks(t.blocks[0]) {
 			return fmt.Errorf("messages.%d.content.0: If an assistant message contains any thinking blocks, "+
@@ -360,7 +388,7 @@ func checkEnding(turns []turn) error {
 	last := t.blocks[len(t.blocks)-1]
 	s, _ := last.text("text")
 	switch {
-	case last.kind() == thinkingBlock || last.kind() == redactedBlock:
+	case thinks(last):
 		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `thinking`.", i)
 	case last.kind() == textBlock && strings.TrimRight(s, " \t\r\n") != s:
 		return errors.New("messages: final assistant content cannot end with trailing whitespace")

@@ -119,6 +119,52 @@ func (o *Outline) readHead() error {
 	return nil
 }
 
+// WithBody is the outline of what o's body was changed to: o itself if it was not.
+func (o *Outline) WithBody(body []byte) (*Outline, error) {
+	if len(body) == len(o.Body) && len(body) > 0 && &body[0] == &o.Body[0] {
+		return o, nil
+	}
+	return ReadOutline(body)
+}
+
+// WithModel is o with another model's name and every other byte kept; o itself
+// stays as it is.
+func (o *Outline) WithModel(model string) *Outline {
+	if model == o.Model {
+		return o
+	}
+	at, quoted := o.Members.Get("model"), Quote(model)
+	by := len(quoted) - (at.End - at.Start)
+	moved := func(s Span) Span {
+		if s.Start > at.Start {
+			s.Start += by
+		}
+		if s.End > at.Start {
+			s.End += by
+		}
+		return s
+	}
+	object := func(of Object) Object {
+		out := slices.Clone(of)
+		for i, m := range out {
+			out[i].Key, out[i].Value = moved(m.Key), moved(m.Value)
+		}
+		return out
+	}
+	out := &Outline{Body: Splice(o.Body, at, quoted), Model: model, Stream: o.Stream, Members: object(o.Members)}
+	out.Messages = slices.Clone(o.Messages)
+	for i := range out.Messages {
+		m := &out.Messages[i]
+		m.Span, m.Content, m.Members = moved(m.Span), moved(m.Content), object(m.Members)
+		m.Blocks = slices.Clone(m.Blocks)
+		for j := range m.Blocks {
+			b := &m.Blocks[j]
+			b.Span, b.Members = moved(b.Span), object(b.Members)
+		}
+	}
+	return out
+}
+
 // Of is the raw value at s; nil for the zero Span.
 func (o *Outline) Of(s Span) jsontext.Value {
 	if !s.Found() {

@@ -111,6 +111,10 @@ func FuzzOutline(f *testing.F) {
 			require.ErrorIs(t, err, ErrBadJSON)
 			return
 		}
+		renamed := o.WithModel("another \"name\"")
+		again, err := ReadOutline(renamed.Body)
+		require.NoError(t, err)
+		require.Equal(t, again, renamed)
 		for _, m := range o.Messages {
 			require.True(t, o.Of(m.Span).IsValid(lenient))
 			for _, b := range m.Blocks {
@@ -121,4 +125,26 @@ func FuzzOutline(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkOutline reads a long conversation: 60 messages, 115 kB.
+func BenchmarkOutline(b *testing.B) {
+	var body bytes.Buffer
+	body.WriteString(`{"model":"m","max_tokens":1000,"messages":[`)
+	for i := range 30 {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		text := strings.Repeat("some words of a conversation, \\\"quoted\\\" at times\\n", 25)
+		body.WriteString(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01","content":"` + text + `"}]},`)
+		body.WriteString(`{"role":"assistant","content":[{"type":"thinking","thinking":"` + text + `","signature":"` + strings.Repeat("EqQB", 100) +
+			`"},{"type":"text","text":"` + text + `"},{"type":"tool_use","id":"toolu_01","name":"read","input":{"path":"a"}}]}`)
+	}
+	body.WriteString(`]}`)
+	b.SetBytes(int64(body.Len()))
+	for b.Loop() {
+		if _, err := ReadOutline(body.Bytes()); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 )
 
@@ -70,6 +71,9 @@ type app struct {
 	ctx   context.Context // ends with the caller's, or when a listener fails
 	fail  context.CancelCauseFunc
 	addrs Addrs
+
+	together bool                  // all services are in this process
+	redis    redis.UniversalClient // once it is open
 }
 
 // run builds with start, then serves until ctx ends or a part fails.

@@ -14,10 +14,13 @@ import (
 	"mneme/memory/embedded"
 )
 
-// openRedis connects to the configured Redis, or opens the embedded store. A
-// Redis that does not answer is no reason not to start: the service says that it
+// openRedis connects to the configured Redis, or opens the embedded store; for the
+// services of one process once. A Redis that does not answer is no reason not to start: the service says that it
 // is not ready until it does.
 func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalClient, error) {
+	if a.redis != nil {
+		return a.redis, nil
+	}
 	redis.SetLogger(redisLog{log})
 	o, err := a.redisOptions(cfg, log)
 	if err != nil {
@@ -25,6 +28,7 @@ func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalC
 	}
 	client := redis.NewUniversalClient(o)
 	a.push("redis client", client.Close)
+	a.redis = client
 	if !cfg.Redis.Embedded() {
 		a.warnOfEviction(client, log)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
@@ -16,6 +18,8 @@ import (
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/proxy"
+	proxystore "mneme/proxy/redisstore"
+	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
 	"mneme/subagent"
 	"mneme/subagent/loop"
@@ -28,6 +32,7 @@ import (
 // Up runs all three services in this process.
 func Up(ctx context.Context, cfg config.Config, o Options) error {
 	return run(ctx, o, func(a *app) error {
+		a.together = true
 		proxyURL, err := a.startProxy(cfg, o)
 		if err != nil {
 			return err
@@ -69,27 +74,59 @@ func Proxy(ctx context.Context, cfg config.Config, o Options) error {
 
 func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	log := o.Log.With().Str("service", "proxy").Logger()
-	p := proxy.Config{
-		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
-		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
-	}
-	for name, b := range cfg.Proxy.Backends {
-		p.Backends[name] = proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
-			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens)},
-		}
-	}
 	l, err := a.listen(cfg.Proxy.Listen, "proxy.listen")
 	if err != nil {
 		return "", err
+	}
+	shared, err := a.shared(cfg, log)
+	if err != nil {
+		return "", err
+	}
+	p := proxy.Config{
+		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
+		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
+		TurnsTTL: cfg.Proxy.StateMachine.TTL, Shared: shared,
+	}
+	for name, b := range cfg.Proxy.Backends {
+		backend := proxy.BackendConfig{
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
+			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens), Unproven: thinking.Unproven(b.Thinking.Unproven)},
+		}
+		if b.Profile != nil {
+			backend.Profile = b.Profile.Overrides
+		}
+		p.Backends[name] = backend
 	}
 	server, err := proxy.New(p, log)
 	if err != nil {
 		return "", err
 	}
-	a.serve("proxy", l, server.Handler(), func(context.Context) error { server.Close(); return nil })
+	a.push("gateway", server.Close)
+	a.serve("proxy", l, server.Handler(), func(context.Context) error { server.Drain(); return nil })
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
+}
+
+// shared is what the gateway keeps in Redis. Alone and without one it keeps to
+// itself: an embedded store is another process's.
+func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error) {
+	if cfg.Redis.Embedded() && !a.together {
+		return proxy.Shared{}, nil
+	}
+	client, err := a.openRedis(cfg, log)
+	if err != nil {
+		return proxy.Shared{}, err
+	}
+	known := func(name string) bool { _, ok := cfg.Proxy.Backends[name]; return ok }
+	records := int64(0) // the store's default
+	if cfg.Redis.Embedded() {
+		records = 10_000 // it holds them in this process's memory
+	}
+	return proxy.Shared{
+		Turns:  proxystore.NewTurns(client, proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL}),
+		Usage:  proxystore.NewUsage(client, records),
+		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, log),
+	}, nil
 }
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {

@@ -4,7 +4,13 @@
 // docs/configuration.md lists every key; a test keeps that list true.
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"mneme/proxy/sanitize"
+)
 
 // Config is the whole configuration, complete and checked as Load returns it.
 type Config struct {
@@ -90,12 +96,29 @@ type Backend struct {
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
 	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
-	APIKey    Secret            `yaml:"-"` // what that variable holds
+	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
+	APIKey    Secret            `yaml:"-"`                     // what that variable holds
 }
+
+// Profile are rules of a vendor in place of the built-in ones. In the environment
+// it is one YAML value.
+type Profile struct {
+	sanitize.Overrides
+}
+
+// UnmarshalYAML reads the value in a file.
+func (p *Profile) UnmarshalYAML(text []byte) error {
+	p.Overrides = sanitize.Overrides{}
+	return yaml.UnmarshalWithOptions(text, &p.Overrides, yaml.Strict())
+}
+
+// UnmarshalText reads the value of a variable.
+func (p *Profile) UnmarshalText(text []byte) error { return p.UnmarshalYAML(text) }
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+	Unproven     string `yaml:"unproven" env:"UNPROVEN"`           // lazy, text or drop; empty: lazy
 }
 
 // StateMachine bounds the gateway's server-side conversations.

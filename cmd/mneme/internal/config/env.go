@@ -98,6 +98,9 @@ func (c *Config) setBackendVar(said, rest, value string) error {
 		c.Proxy.Backends = map[string]Backend{}
 	}
 	b := c.Proxy.Backends[name]
+	if field == "profile" {
+		b.Profile = nil // the variable replaces it; env would look for variables of its parts
+	}
 	err := parseVar(&b, backendVars+id+"_", said, backendVars+rest, value)
 	c.Proxy.Backends[name] = b
 	c.origin.vars[join("proxy.backends", name)+"."+field] = said

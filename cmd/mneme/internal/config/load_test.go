@@ -347,7 +347,7 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
-		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS",
+		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, offline`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,
 	} {

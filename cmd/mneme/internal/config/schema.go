@@ -62,7 +62,7 @@ func wants(t reflect.Type) string {
 		return "a list is needed"
 	case t.Kind() == reflect.Map:
 		return "pairs of name and value are needed"
-	case t.Kind() == reflect.Struct:
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Pointer:
 		return "a block of keys is needed"
 	}
 	return "text is needed"

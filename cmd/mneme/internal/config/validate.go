@@ -182,6 +182,14 @@ func (b Backend) validate(key string) error {
 	if err := notNegative(key+".thinking.budget_tokens", b.Thinking.BudgetTokens); err != nil {
 		return err
 	}
+	if err := oneOf(key+".thinking.unproven", b.Thinking.Unproven, "", "lazy", "text", "drop"); err != nil {
+		return err
+	}
+	if b.Profile != nil {
+		if err := b.Profile.Validate(); err != nil {
+			return bad(key+".profile", "%v", err)
+		}
+	}
 	if b.Kind == KindOffline {
 		if b.BaseURL != "" {
 			return bad(key+".base_url", "an offline backend has none; remove it, or change kind")

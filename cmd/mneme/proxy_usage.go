@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"mneme/cmd/mneme/internal/term"
+	"mneme/proxy/usage"
+)
+
+type proxyUsageCmd struct {
+	proxyFlags
+	Since string `default:"24h" placeholder:"TIME" help:"How far back: 90m, 24h, 7d or a time such as 2026-01-31T00:00:00Z (${default})."`
+	By    string `default:"backend" enum:"backend,model,chat" help:"What a line stands for: backend, model or chat (${default})."`
+	JSON  bool   `help:"Print the gateway's JSON."`
+}
+
+func (proxyUsageCmd) Help() string {
+	return `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is known by its conversation at the gateway.
+
+Examples:
+  mneme proxy usage
+  mneme proxy usage --since 7d --by model
+  mneme proxy usage --by chat --json | jq '.rows[0]'`
+}
+
+func (c proxyUsageCmd) Run(ctx context.Context, con *console) error {
+	if _, err := usage.ParseSince(c.Since, time.Now()); err != nil {
+		return fmt.Errorf("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q", c.Since)
+	}
+	var raw json.RawMessage
+	query := url.Values{"since": {c.Since}, "by": {c.By}}
+	if err := c.ask(ctx, http.MethodGet, "/admin/usage?"+query.Encode(), nil, &raw); err != nil {
+		return err
+	}
+	var report usage.Report
+	if err := json.Unmarshal(raw, &report); err != nil || report.By != usage.By(c.By) {
+		return errors.New("the answer is no report of usage; is --proxy right?")
+	}
+	if c.JSON {
+		e := json.NewEncoder(con.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(raw)
+	}
+	return writeUsage(con.stdout, report)
+}
+
+// writeUsage prints a report as a table, with what it cannot say below it.
+func writeUsage(out io.Writer, r usage.Report) error {
+	table := [][]string{{strings.ToUpper(string(r.By)), "CALLS", "OK", "INPUT", "CACHED", "WRITTEN", "OUTPUT", "REASONING", "ESTIMATED"}}
+	row := func(name string, u usage.Row) {
+		cells := []string{name}
+		for _, n := range []int64{u.Calls, u.OK, u.Input, u.CacheRead, u.CacheCreation, u.Output, u.Reasoning, u.Estimated} {
+			cells = append(cells, strconv.FormatInt(n, 10))
+		}
+		table = append(table, cells)
+	}
+	for _, u := range r.Rows {
+		row(cmp.Or(term.OneLine(u.Name, 60), "(none)"), u)
+	}
+	if len(r.Rows) != 1 {
+		row("TOTAL", r.Total)
+	}
+	var b strings.Builder
+	writeTable(&b, table)
+	for _, note := range notes(r) {
+		fmt.Fprintf(&b, "(%s)\n", note)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// writeTable puts the first column to the left and the others, numbers, to the
+// right, which text/tabwriter cannot do in one table.
+func writeTable(b *strings.Builder, table [][]string) {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range table {
+		fmt.Fprintf(b, "%-*s", widths[0], row[0])
+		for i, cell := range row[1:] {
+			fmt.Fprintf(b, "  %*s", widths[i+1], cell)
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// notes say what a report leaves out.
+func notes(r usage.Report) (notes []string) {
+	if r.LeftOut > 0 {
+		notes = append(notes, strconv.Itoa(r.LeftOut)+" more lines are in the total only")
+	}
+	switch {
+	case r.Degraded:
+		notes = append(notes, "the gateway cannot read its Redis: these are this one process's calls")
+	case r.Process:
+		notes = append(notes, "the gateway has no Redis: these are this one process's calls")
+	}
+	if r.Oldest.After(r.Since) {
+		notes = append(notes, "records go back to "+r.Oldest.Local().Format(time.DateTime))
+	}
+	if r.Dropped > 0 {
+		notes = append(notes, fmt.Sprintf("%d calls are missing: the gateway could not store their records", r.Dropped))
+	}
+	return notes
+}

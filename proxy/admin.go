@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/proxy/usage"
+)
+
+// backendState is what the admin group shows of the backends.
+type backendState struct {
+	Active   string   `json:"active"`
+	Backends []string `json:"backends"`
+}
+
+func (s *Server) showBackend(c *gin.Context) {
+	c.JSON(http.StatusOK, backendState{s.activeBackend(c.Request.Context()).name, slices.Sorted(maps.Keys(s.backends))})
+}
+
+// switchBackend changes the main pipeline's backend for the requests that begin
+// after it, on every gateway that shares the store.
+func (s *Server) switchBackend(c *gin.Context) {
+	var asked struct {
+		Active string `json:"active"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, 4<<10)).Decode(&asked); err != nil {
+		refuseRoute(c, http.StatusBadRequest, `the body must be JSON like {"active":"kimi"}`)
+		return
+	}
+	if !s.knows(asked.Active) {
+		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active, s.config.backendNames()))
+		return
+	}
+	before := s.activeBackend(c.Request.Context())
+	if err := s.active.Use(c.Request.Context(), asked.Active); err != nil {
+		s.log.Error().Err(err).Str("to", asked.Active).Msg("the active backend could not be switched")
+		refuseRoute(c, http.StatusServiceUnavailable, "the switch could not be stored, so nothing was switched; try again")
+		return
+	}
+	s.log.Info().Str("from", before.name).Str("to", asked.Active).Msg("active backend switched")
+	s.showBackend(c)
+}
+
+// showUsage adds up the tokens of ?since= by ?by=.
+func (s *Server) showUsage(c *gin.Context) {
+	report, err := s.usage.Report(c.Request.Context(), c.Query("since"), c.Query("by"))
+	switch {
+	case errors.Is(err, usage.ErrQuery):
+		refuseRoute(c, http.StatusBadRequest, err.Error())
+	case err != nil:
+		refuseRoute(c, http.StatusServiceUnavailable, "the usage could not be read; try again")
+	default:
+		c.JSON(http.StatusOK, report)
+	}
+}

@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"mneme/proxy/thinking"
+	"mneme/proxy/wire"
+)
+
+// maxAnswer bounds an answer that is not streamed, in bytes.
+const maxAnswer = 64 << 20
+
+var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
+
+// answer is what a backend says to an attempt. So much of it has been read that
+// the attempt can be judged before anything reaches the client: all of it, or a
+// stream's first event.
+type answer struct {
+	status int
+	header http.Header
+	class  thinking.Class // of the error, if it is one
+	whole  []byte         // unless it is a stream
+
+	frames *wire.FrameReader // of a stream
+	first  wire.Frame        // until it is taken; valid until the next is read
+	err    error             // that came with it
+	taken  bool
+	waited *time.Duration // grows by the time that frames took to come
+
+	body io.Closer
+}
+
+// listen reads the beginning of an answer in a dialect. Waited grows by the time
+// that the backend takes, now and later.
+func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body, waited: waited}
+	began := time.Now()
+	defer func() { *waited += time.Since(began) }()
+	if a.status < 300 && isStream(a.header) {
+		a.frames = wire.NewFrameReader(resp.Body)
+		a.first, a.err = a.frames.Next()
+		a.class = thinking.ClassifyEvent(a.first.Data)
+		return a, nil
+	}
+	var err error
+	if a.whole, err = readAll(resp.Body); err != nil {
+		a.close()
+		return nil, err
+	}
+	if a.status >= 400 {
+		a.class = thinking.Classify(a.status, a.whole)
+	} else {
+		a.class = thinking.ClassifyEvent(a.whole)
+	}
+	return a, nil
+}
+
+// refused reports whether the backend refused the attempt.
+func (a *answer) refused() bool { return a.status >= 300 || a.class != thinking.ClassOther }
+
+// error is the body or the event that says why.
+func (a *answer) error() []byte {
+	if a.frames != nil {
+		return a.first.Data
+	}
+	return a.whole
+}
+
+// next is the next event of a stream, as wire.FrameReader gives it.
+func (a *answer) next() (wire.Frame, error) {
+	if !a.taken {
+		a.taken = true
+		return a.first, a.err
+	}
+	began := time.Now()
+	f, err := a.frames.Next()
+	*a.waited += time.Since(began)
+	return f, err
+}
+
+func (a *answer) close() { _ = a.body.Close() }
+
+func isStream(h http.Header) bool {
+	kind := h.Get("Content-Type")
+	if kind == "text/event-stream" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(kind)
+	return err == nil && kind == "text/event-stream"
+}
+
+func readAll(r io.Reader) ([]byte, error) {
+	var b bytes.Buffer
+	_, err := b.ReadFrom(io.LimitReader(r, maxAnswer+1))
+	if err == nil && b.Len() > maxAnswer {
+		err = errTooLong
+	}
+	return b.Bytes(), err
+}

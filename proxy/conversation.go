@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// conversationHeader names the conversation, in requests and in answers.
+const conversationHeader = "X-Ag-Conversation-Id"
+
+var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// conversation finds where the turns of a request belong. A request that names no
+// conversation gets a new one, whose id cannot be guessed.
+func conversation(route string) Stage {
+	return func(ctx context.Context, x *Exchange) error {
+		if err := readConversation(route)(ctx, x); err != nil {
+			return err
+		}
+		if x.minted {
+			x.scope.Conversation = rand.Text()
+		}
+		x.client.Header().Set(conversationHeader, x.scope.Conversation)
+		return nil
+	}
+}
+
+// readConversation is conversation for requests that leave no trace.
+func readConversation(route string) Stage {
+	return func(_ context.Context, x *Exchange) error {
+		id, err := x.takeConversation()
+		if err != nil {
+			return err
+		}
+		if route == scopeTeammate {
+			route += "/" + x.teammate
+		}
+		x.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
+		x.minted = id == ""
+		return nil
+	}
+}
+
+// takeConversation reads the id from one of the three places where clients can
+// put it, and takes it out of the body: vendors refuse members that they do not
+// know.
+func (x *Exchange) takeConversation() (id string, err error) {
+	o := x.asked
+	var e wire.Edits
+	for _, name := range []string{"metadata", "_gateway"} {
+		members := o.Object(o.Members.Get(name))
+		at := members.Get("conversation_id")
+		named, ok := o.Text(at)
+		switch {
+		case at.Found() && !ok, id != "" && ok && named != id:
+			return "", wire.Failure{Status: 400, Message: name + ".conversation_id must be a string, the same wherever the conversation is named"}
+		case ok:
+			id = named
+		}
+		switch {
+		case name == "_gateway" || at.Found() && len(members) == 1:
+			e.Without(o.Members, name)
+		case at.Found():
+			e.Without(members, "conversation_id")
+		}
+	}
+	if header := x.in.header.Get(conversationHeader); header != "" {
+		if id != "" && id != header {
+			return "", wire.Failure{Status: 400, Message: "the header X-AG-Conversation-Id and the body name different conversations"}
+		}
+		id = header
+	}
+	if id != "" && !conversationID.MatchString(id) {
+		return "", wire.Failure{Status: 400, Message: "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"}
+	}
+	x.asked, err = o.WithBody(e.Apply(o.Body))
+	return id, err
+}
+
+// tenant tells callers apart by the credential that they present.
+func tenant(h http.Header) string {
+	credential := h.Get("X-Api-Key")
+	if credential == "" {
+		credential = strings.TrimPrefix(h.Get("Authorization"), "Bearer ")
+	}
+	if credential == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(credential))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,126 @@
+package ledger
+
+import (
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+// chat reads a message of chat completions. Members other than content, calls
+// and reasoning are not looked at: a vendor adds some to what it answers that
+// it does not take back.
+func (r *reader) chat(m *wire.MessageOutline) {
+	r.chatContent(m)
+	for _, call := range r.o.Elements(m.Members.Get("tool_calls")) {
+		members := r.o.Object(call)
+		function := r.o.Object(members.Get("function"))
+		arguments := r.string(function, "arguments")
+		name := r.string(function, "name")
+		r.tool(r.string(members, "id"), name, wire.InputObject(arguments))
+		r.exact = r.exact.add("call").add(name).add(arguments)
+	}
+	found := readReasoning(r.o, m.Members)
+	r.exact = r.exact.add(found.key)
+	p := part{key: found.key, from: len(r.form.keys)}
+	for _, s := range found.signatures {
+		r.add(bySignature, s)
+	}
+	for _, s := range found.data {
+		r.add(byData, s)
+	}
+	for _, t := range found.texts {
+		r.thought(t)
+	}
+	p.to = len(r.form.keys)
+	r.form.parts = []part{p}
+}
+
+func (r *reader) chatContent(m *wire.MessageOutline) {
+	text := ""
+	if m.Blocks == nil {
+		text, _ = r.o.Text(m.Content)
+	}
+	for _, b := range m.Blocks {
+		if b.Type == wire.TextBlock {
+			text += r.string(b.Members, "text")
+			continue
+		}
+		s := addMembers(digest{}, r.o, b.Members, nothing).sum()
+		r.others = append(r.others, s)
+		r.exact = append(r.exact.add("part"), s[:]...)
+	}
+	if text != "" {
+		r.text = pieces{text}
+	}
+	r.exact = r.exact.add(text)
+}
+
+// reasoning is the invisible part of a chat message.
+type reasoning struct {
+	key                     string // BlockKey
+	signatures, data, texts []string
+}
+
+// readReasoning finds reasoning in all the fields in which vendors and gateways
+// have it. One that is empty is none.
+func readReasoning(o *wire.Outline, members wire.Object) reasoning {
+	var r reasoning
+	var d digest
+	for _, name := range []string{"reasoning_content", "reasoning"} {
+		if text, ok := o.Text(members.Get(name)); ok && text != "" {
+			d = d.add(name).add(text)
+			r.text(text)
+		}
+	}
+	for _, name := range []string{"reasoning_details", "thinking_blocks"} {
+		all := ""
+		for _, element := range o.Elements(members.Get(name)) {
+			d = d.add(name).addBytes(plain(o.Of(element)))
+			fields := o.Object(element)
+			for _, field := range []string{"text", "summary", "thinking"} {
+				text, _ := o.Text(fields.Get(field))
+				all += text
+			}
+			r.seal(o, fields, "signature", &r.signatures)
+			r.seal(o, fields, "data", &r.data)
+		}
+		r.text(all)
+	}
+	d = r.extra(o, d, -1, members)
+	for i, call := range o.Elements(members.Get("tool_calls")) {
+		d = r.extra(o, d, i, o.Object(call))
+	}
+	if len(d) == 0 {
+		return r
+	}
+	r.key = bare + d.sum().String()
+	if len(r.signatures)+len(r.data) > 0 {
+		r.key = sealed + d.sum().String()
+	}
+	return r
+}
+
+func (r *reasoning) text(t string) {
+	// The same text in two fields is one.
+	if t != "" && (len(r.texts) == 0 || r.texts[0] != t) {
+		r.texts = append(r.texts, t)
+	}
+}
+
+func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, to *[]string) {
+	if text, ok := o.Text(fields.Get(name)); ok && text != "" {
+		*to = append(*to, text)
+	}
+}
+
+// extra reads the signature that Gemini puts beside a call or, with place -1, a
+// text.
+func (r *reasoning) extra(o *wire.Outline, d digest, place int, members wire.Object) digest {
+	extra := members.Get("extra_content")
+	fields := o.Object(extra)
+	if len(fields) == 0 {
+		return d
+	}
+	r.seal(o, o.Object(fields.Get("google")), "thought_signature", &r.signatures)
+	return d.add("extra_content").add(strconv.Itoa(place)).addBytes(plain(o.Of(extra)))
+}

@@ -1,0 +1,51 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Config says how much a Ledger keeps, and where. A zero value means its default.
+type Config struct {
+	// Bounds of what this process holds. What is over them goes: of a scope its
+	// oldest turns, of all scopes the one that was not used for longest. Bytes
+	// are those of the contents and an estimate of what finding them takes.
+	ScopeTurns int // 200
+	ScopeBytes int // 8 MiB
+	Turns      int // 50 000
+	Bytes      int // 16 MiB
+
+	// TTL is how long a scope lives without being used; 24 h.
+	TTL time.Duration
+
+	// Remote keeps turns across restarts and for other replicas; nil for memory alone.
+	Remote Remote
+	// Patience is how long a request waits for the remote at most, once when it is
+	// judged and once when its answer is recorded; 50 ms.
+	Patience time.Duration
+
+	Now func() time.Time // nil: time.Now
+	Log zerolog.Logger   // the zero value says nothing
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		value    *int
+		standard int
+	}{{&c.ScopeTurns, 200}, {&c.ScopeBytes, 8 << 20}, {&c.Turns, 50_000}, {&c.Bytes, 16 << 20}} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+	if c.TTL <= 0 {
+		c.TTL = 24 * time.Hour
+	}
+	if c.Patience <= 0 {
+		c.Patience = 50 * time.Millisecond
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}

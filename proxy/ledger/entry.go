@@ -1,0 +1,211 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"mneme/proxy/wire"
+)
+
+// entry is a turn and what it is found by. It is not changed once it is made.
+type entry struct {
+	turn *Turn
+	form *form
+	id   sum   // of all of the turn but its time: identical turns are one
+	keys []key // under which it is found
+	ids  []ToolID
+	size int // bytes, roughly
+}
+
+// overhead is roughly what an entry takes in memory beside its content and form.
+const overhead = 768
+
+var errNoContent = errors.New("the content is not an answer of its dialect")
+
+// newEntry reads a turn, which it keeps. It also gives the turn's content as the
+// client saw it, with the form of that, so that the first replay is known by
+// its bytes.
+func newEntry(t *Turn) (e *entry, seen []byte, seenForm *form, err error) {
+	o, m, err := outlineOf(t)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	e = &entry{turn: t, form: formOf(o, m, t.Dialect), id: recordID(t)}
+	e.ids = toolIDs(e.form.tools, t.Tools)
+	for _, k := range e.form.keys {
+		if !t.Cut || k.opaque() {
+			e.keys = append(e.keys, k)
+		}
+	}
+	for _, id := range e.ids {
+		if id.Client != id.Vendor && !t.Cut {
+			e.keys = append(e.keys, toolKey(id.Client))
+		}
+	}
+	slices.SortFunc(e.keys, key.compare)
+	e.keys = slices.Compact(e.keys)
+	e.size = overhead + len(t.Content) + e.form.size() + 24*len(e.keys) + 32*len(e.ids)
+	seen, seenForm = e.clientView(o, m)
+	return e, seen, seenForm, nil
+}
+
+// remote is what a Remote keeps of e, with the keys by which a request without
+// conversation may find it.
+func (e *entry) remote() Entry {
+	r := Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn}
+	for _, k := range e.keys {
+		if k.unique() {
+			r.Keys = append(r.Keys, k.String())
+		}
+	}
+	return r
+}
+
+// outlineOf reads a turn's content as the only message of a request.
+func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
+	before, after := `{"model":"-","messages":[{"content":`, `}]}`
+	if t.Dialect == wire.Chat {
+		before, after = `{"model":"-","messages":[`, `]}`
+	}
+	o, err := wire.ReadOutline(slices.Concat([]byte(before), t.Content, []byte(after)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errNoContent, err)
+	}
+	// A content with brackets of its own must not pass for more than it is.
+	if len(o.Messages) != 1 || len(o.Members) != 2 {
+		return nil, nil, errNoContent
+	}
+	m := &o.Messages[0]
+	if t.Dialect == wire.Messages && (len(m.Members) != 1 || m.Blocks == nil) || t.Dialect == wire.Chat && m.Members == nil {
+		return nil, nil, errNoContent
+	}
+	return o, m, nil
+}
+
+// clientView is the content with the tool ids that the client got, and its form;
+// nil if the vendor's ids do not tell which is which.
+func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *form) {
+	names := map[string]string{}
+	renamed := map[key]key{}
+	for _, id := range e.ids {
+		if other, twice := names[id.Vendor]; twice && other != id.Client {
+			return nil, nil
+		}
+		names[id.Vendor] = id.Client
+		if id.Client != id.Vendor {
+			renamed[toolKey(id.Vendor)] = toolKey(id.Client)
+		}
+	}
+	if len(renamed) == 0 {
+		return e.turn.Content, e.form
+	}
+	f := *e.form
+	f.tools, f.keys = slices.Clone(f.tools), slices.Clone(f.keys)
+	for i := range f.tools {
+		f.tools[i].id = e.ids[i].Client
+	}
+	for i, k := range f.keys {
+		if to, ok := renamed[k]; ok {
+			f.keys[i] = to
+		}
+	}
+	var edits wire.Edits
+	for _, at := range idSpans(o, m, e.turn.Dialect) {
+		vendor, _ := o.Text(at)
+		edits.Replace(at, wire.Quote(names[vendor]))
+	}
+	at := contentSpan(m, e.turn.Dialect)
+	after := len(o.Body) - at.End
+	body := edits.Apply(o.Body)
+	return body[at.Start : len(body)-after], &f
+}
+
+// contentSpan is what of a message a form depends on.
+func contentSpan(m *wire.MessageOutline, d wire.Dialect) wire.Span {
+	if d == wire.Chat {
+		return m.Span
+	}
+	return m.Content
+}
+
+func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Span {
+	var spans []wire.Span
+	if d == wire.Chat {
+		for _, call := range o.Elements(m.Members.Get("tool_calls")) {
+			spans = append(spans, o.Object(call).Get("id"))
+		}
+	}
+	for _, b := range m.Blocks {
+		if b.Type == wire.ToolUseBlock {
+			spans = append(spans, b.Members.Get("id"))
+		}
+	}
+	return slices.DeleteFunc(spans, func(s wire.Span) bool { return !s.Found() })
+}
+
+// toolIDs are both names of every tool use: by place if all are named, else by
+// the vendor's.
+func toolIDs(tools []tool, named []ToolID) []ToolID {
+	var ids []ToolID
+	for i, t := range tools {
+		id := ToolID{Vendor: t.id, Client: t.id}
+		if len(named) == len(tools) && named[i].Vendor == t.id {
+			id.Client = named[i].Client
+		} else if at := slices.IndexFunc(named, func(n ToolID) bool { return n.Vendor == t.id }); at >= 0 {
+			id.Client = named[at].Client
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// translate gives the vendor's id for each of a message's tool ids that is
+// another: by name, else by place among those of equal name and input.
+func (e *entry) translate(tools []tool) []ToolID {
+	same := len(tools) == len(e.ids)
+	for i := 0; same && i < len(tools); i++ {
+		same = tools[i].id == e.ids[i].Vendor
+	}
+	if same {
+		return nil
+	}
+	used := make([]bool, len(e.ids))
+	to := make([]int, len(tools))
+	for i, t := range tools {
+		to[i] = e.take(used, func(j int) bool { return t.id != "" && (t.id == e.ids[j].Client || t.id == e.ids[j].Vendor) })
+	}
+	var ids []ToolID
+	for i, t := range tools {
+		if to[i] < 0 {
+			to[i] = e.take(used, func(j int) bool { return t.sum == e.form.tools[j].sum })
+		}
+		if to[i] >= 0 && t.id != "" && e.ids[to[i]].Vendor != t.id {
+			ids = append(ids, ToolID{Vendor: e.ids[to[i]].Vendor, Client: t.id})
+		}
+	}
+	return ids
+}
+
+// take is the first tool use that is not taken yet and fits, or -1.
+func (e *entry) take(used []bool, fits func(j int) bool) int {
+	for j := range used {
+		if !used[j] && fits(j) {
+			used[j] = true
+			return j
+		}
+	}
+	return -1
+}
+
+func recordID(t *Turn) sum {
+	d := digest{}.add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(t.Content)
+	d = d.add(t.Predecessor).add(t.Context).add(t.Asked)
+	for _, id := range t.Tools {
+		d = d.add(id.Vendor).add(id.Client)
+	}
+	if t.Cut {
+		d = d.add("cut")
+	}
+	return d.sum()
+}

@@ -1,0 +1,138 @@
+package ledger
+
+import (
+	"context"
+	"slices"
+)
+
+// maxAsked bounds the keys, and the conversations, of one query.
+const maxAsked = 512
+
+// fetch asks the remote for what a request lacks, and says whether anything came.
+func (l *Ledger) fetch(parent context.Context, v *view) bool {
+	if l.writer.reading.Load() {
+		return false // the writer finds out when it is back
+	}
+	ctx, cancel := context.WithTimeout(parent, l.config.Patience)
+	defer cancel()
+	first := v.Scope
+	q := Query{}
+	if v.Minted {
+		first = v.Scope.pool()
+		q.Tenant, q.Route, q.Keys = v.Scope.Tenant, v.Scope.Route, v.missing()
+	}
+	q.Scopes = l.positions([]Scope{first})
+	loaded, err := l.config.Remote.Load(ctx, q)
+	came := err == nil && l.merge(q, loaded)
+	if err == nil && len(loaded.Conversations) > 0 {
+		var scopes []Scope
+		for _, c := range loaded.Conversations[:min(len(loaded.Conversations), maxAsked)] {
+			scopes = append(scopes, Scope{Tenant: v.Scope.Tenant, Route: v.Scope.Route, Conversation: c})
+		}
+		q = Query{Scopes: l.positions(scopes)}
+		if loaded, err = l.config.Remote.Load(ctx, q); err == nil {
+			came = l.merge(q, loaded) || came
+		}
+	}
+	if parent.Err() == nil { // else it says nothing of the remote
+		l.writer.reading.note(err, l.config.Log, "look for turns")
+	}
+	return came
+}
+
+// missing are the keys that nothing was found by, those of the last messages
+// first.
+func (v *view) missing() []string {
+	var keys []string
+	for _, m := range slices.Backward(v.messages) {
+		for j, k := range m.form.keys {
+			if k.unique() && len(m.hits[j]) == 0 && len(keys) < maxAsked {
+				keys = append(keys, k.String())
+			}
+		}
+	}
+	return keys
+}
+
+func (l *Ledger) positions(scopes []Scope) []Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]Position, len(scopes))
+	for i, s := range scopes {
+		out[i].Scope = s
+		if b := l.store.books[s]; b != nil {
+			out[i].Mark = b.mark
+		}
+	}
+	return out
+}
+
+// merge takes over what was loaded, and says whether there was anything.
+func (l *Ledger) merge(q Query, loaded Loaded) bool {
+	came := false
+	for i, chunk := range loaded.Chunks[:min(len(loaded.Chunks), len(q.Scopes))] {
+		came = l.mergeScope(q.Scopes[i], chunk) || came
+	}
+	return came
+}
+
+func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
+	var fresh []*entry
+	there := map[sum]struct{}{}
+	for _, in := range chunk.Entries {
+		if in.Turn == nil {
+			continue
+		}
+		id := recordID(in.Turn)
+		there[id] = struct{}{}
+		if l.has(p.Scope, id) {
+			continue
+		}
+		// Reading it takes long, and is done without the lock.
+		if e, _, _, err := newEntry(in.Turn); err == nil {
+			fresh = append(fresh, e)
+		}
+	}
+	l.mu.Lock()
+	now := l.config.Now()
+	for _, e := range fresh {
+		l.store.add(e, now)
+	}
+	for _, in := range chunk.Entries {
+		if len(in.Refused) > 0 && !l.store.gone(p.Scope.talk(), in.At) {
+			l.store.refuse(p.Scope, in.By, in.Refused, now)
+		}
+	}
+	var lost []*entry
+	if b := l.store.books[p.Scope]; b != nil && b.read(p.Mark, chunk.Mark) {
+		for _, e := range b.turns {
+			if _, ok := there[e.id]; !ok {
+				lost = append(lost, e)
+			}
+		}
+	}
+	l.mu.Unlock()
+	l.writer.again(lost)
+	return len(chunk.Entries) > 0
+}
+
+func (l *Ledger) has(s Scope, id sum) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.store.has(s, id)
+}
+
+// read notes how far the remote was read, from the mark that was asked for. It
+// is true if that was all of the scope: what is here only, the remote has lost.
+func (b *book) read(asked, to Mark) (whole bool) {
+	b.loaded = true
+	switch {
+	case b.mark.Born == to.Born && asked.Born == to.Born:
+		b.mark.Last = max(b.mark.Last, to.Last)
+		return to.Born == "" // there is nothing of it
+	case b.mark != asked:
+		return false // another request was faster
+	}
+	b.mark = to
+	return true
+}

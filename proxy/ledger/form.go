@@ -1,0 +1,228 @@
+package ledger
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// form is what the ledger has to know of an assistant message, or of a turn. It
+// depends on the content alone and is not changed once it is made.
+type form struct {
+	parts []part // one for each block; one in chat completions
+	// exact is a hash of the whole content apart from cache_control and tool ids.
+	exact sum
+	// visible are hashes of the visible part in its readings: text, then the tools
+	// and other blocks, in any order. They do not depend on the dialect.
+	visible []sum
+	tools   []tool
+	// thoughts are hashes of the thinking texts, each and all of them in a row.
+	thoughts []sum
+	// When the text has <think> sections: what is visible without them, and they.
+	unthought []sum
+	sections  []sum
+
+	keys  []key // of the parts, then of the tools and sections, then the visible
+	shown int   // keys[shown:] are the visible part's
+}
+
+// part is a block, or the reasoning of a chat message.
+type part struct {
+	key      string // BlockKey; empty if it is no thinking
+	from, to int    // its keys in form.keys, the most telling first
+}
+
+// tool is a tool use.
+type tool struct {
+	id  string
+	sum sum // of name and input
+}
+
+func (f *form) keysOf(p part) []key { return f.keys[p.from:p.to] }
+
+// size is roughly what a form takes in memory.
+func (f *form) size() int {
+	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.thoughts)+len(f.unthought)+len(f.sections))
+	for _, t := range f.tools {
+		n += 32 + len(t.id)
+	}
+	return n
+}
+
+// thinks says whether any part is thinking.
+func (f *form) thinks() bool {
+	return slices.ContainsFunc(f.parts, func(p part) bool { return p.key != "" })
+}
+
+// shows says whether the message with the form m shows the turn with the form f.
+func (f *form) shows(m *form) bool {
+	if overlap(f.visible, m.visible) {
+		return true
+	}
+	return overlap(f.visible, m.unthought) &&
+		!slices.ContainsFunc(m.sections, func(s sum) bool { return !slices.Contains(f.thoughts, s) })
+}
+
+func overlap(a, b []sum) bool {
+	return slices.ContainsFunc(a, func(s sum) bool { return slices.Contains(b, s) })
+}
+
+// formOf reads a message of a request.
+func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *form {
+	r := reader{o: o, form: &form{}}
+	if d == wire.Chat {
+		r.chat(m)
+	} else {
+		r.messages(m)
+	}
+	return r.finish()
+}
+
+// reader makes a form.
+type reader struct {
+	o        *wire.Outline
+	form     *form
+	text     pieces
+	thoughts []string
+	others   []sum // of visible parts that are neither text nor tools
+	seen     map[tool]struct{}
+	exact    digest
+}
+
+func (r *reader) messages(m *wire.MessageOutline) {
+	if m.Blocks == nil {
+		if text, ok := r.o.Text(m.Content); ok && text != "" {
+			r.text = append(r.text, text)
+			// As the one text block that it stands for.
+			r.exact = r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
+		}
+		return
+	}
+	for _, b := range m.Blocks {
+		r.block(b)
+	}
+}
+
+func (r *reader) block(b wire.BlockOutline) {
+	p := part{from: len(r.form.keys)}
+	r.exact = r.exact.add(b.Type)
+	r.exact = addMembers(r.exact, r.o, b.Members, func(name string, _ jsontext.Value) bool {
+		return name == "id" && b.Type == wire.ToolUseBlock
+	})
+	switch b.Type {
+	case wire.ThinkingBlock, wire.RedactedBlock:
+		p.key = thinkingKey(r.o, b)
+		r.add(bySignature, r.string(b.Members, "signature"))
+		r.add(byData, r.string(b.Members, "data"))
+		r.thought(r.string(b.Members, "thinking"))
+	case wire.TextBlock:
+		r.text = append(r.text, r.string(b.Members, "text"))
+	case wire.ToolUseBlock:
+		r.tool(r.string(b.Members, "id"), r.string(b.Members, "name"), r.o.Of(b.Members.Get("input")))
+	default:
+		var d digest
+		if b.Members == nil {
+			d = d.addBytes(r.o.Of(b.Span))
+		}
+		r.others = append(r.others, addMembers(d, r.o, b.Members, nothing).sum())
+	}
+	p.to = len(r.form.keys)
+	r.form.parts = append(r.form.parts, p)
+}
+
+func (r *reader) string(members wire.Object, name string) string {
+	text, _ := r.o.Text(members.Get(name))
+	return text
+}
+
+func (r *reader) add(k kind, text string) {
+	if text == "" {
+		return
+	}
+	r.form.keys = append(r.form.keys, keyOf(k, text))
+}
+
+func (r *reader) thought(text string) {
+	if text = fold(text); text != "" {
+		r.add(byThought, text)
+		r.thoughts = append(r.thoughts, text)
+	}
+}
+
+// tool notes a tool use; one that repeats another with the same id is the same.
+func (r *reader) tool(id, name string, input jsontext.Value) {
+	t := tool{id, digest{}.add(name).addBytes(canonical(input)).sum()}
+	if _, again := r.seen[t]; again && id != "" {
+		return
+	}
+	if r.seen == nil {
+		r.seen = map[tool]struct{}{}
+	}
+	r.seen[t] = struct{}{}
+	r.form.tools = append(r.form.tools, t)
+}
+
+func (r *reader) finish() *form {
+	f := r.form
+	f.exact = r.exact.sum()
+	for _, t := range f.tools {
+		if t.id != "" {
+			f.keys = append(f.keys, toolKey(t.id))
+		}
+	}
+	for _, s := range r.text.readings() {
+		f.visible = append(f.visible, r.visible(s))
+	}
+	f.thoughts = inARow(r.thoughts)
+	if left, sections, ok := r.text.withoutThink(); ok {
+		for _, s := range left.readings() {
+			f.unthought = append(f.unthought, r.visible(s))
+		}
+		for _, s := range sections {
+			r.add(byThought, s)
+			f.sections = append(f.sections, sumOf(s))
+		}
+	}
+	f.shown = len(f.keys)
+	if len(r.others)+len(f.tools) > 0 || strings.TrimSpace(strings.Join(r.text, "")) != "" {
+		for _, v := range slices.Concat(f.visible, f.unthought) {
+			f.keys = append(f.keys, key{byVisible, v})
+		}
+	}
+	return f
+}
+
+// visible hashes the visible part with one reading of its text. In which order
+// text and tools stand is not visible: a client that has separate fields for
+// them cannot keep it.
+func (r *reader) visible(text string) sum {
+	var parts []sum
+	for _, t := range r.form.tools {
+		parts = append(parts, t.sum)
+	}
+	parts = append(parts, r.others...)
+	slices.SortFunc(parts, func(a, b sum) int { return bytes.Compare(a[:], b[:]) })
+	d := digest{}.add(text)
+	for _, p := range parts {
+		d = append(d, p[:]...)
+	}
+	return d.sum()
+}
+
+// inARow are hashes of texts, each, and all of them joined as clients do.
+func inARow(texts []string) []sum {
+	var sums []sum
+	for _, t := range texts {
+		sums = append(sums, sumOf(t))
+	}
+	if len(texts) > 1 {
+		for _, between := range []string{"", "\n", "\n\n"} {
+			sums = append(sums, sumOf(fold(strings.Join(texts, between))))
+		}
+	}
+	return sums
+}

@@ -1,0 +1,243 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// sum is the first half of a SHA-256.
+type sum [16]byte
+
+func (s sum) String() string { return hex.EncodeToString(s[:]) }
+
+// digest collects what is to be hashed. Each field is preceded by its length, so
+// that no two sequences of fields collect the same bytes.
+type digest []byte
+
+func (d digest) sum() sum {
+	whole := sha256.Sum256(d)
+	return sum(whole[:16])
+}
+
+func (d digest) add(field string) digest {
+	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
+}
+
+func (d digest) addBytes(field []byte) digest {
+	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
+}
+
+func sumOf(fields ...string) sum {
+	var d digest
+	for _, f := range fields {
+		d = d.add(f)
+	}
+	return d.sum()
+}
+
+// kind is what a key is made of.
+type kind byte
+
+const (
+	bySignature kind = 's'
+	byData      kind = 'd' // of redacted or encrypted thinking
+	byLongID    kind = 'i' // of a tool use; never the same twice
+	byShortID   kind = 'r' // of a tool use; may recur
+	byThought   kind = 't' // thinking text, folded
+	byVisible   kind = 'v'
+	byRecord    kind = 'n' // all of a turn but its time
+)
+
+// key is one of the ways to find a turn.
+type key struct {
+	kind kind
+	sum  sum
+}
+
+func (k key) compare(other key) int {
+	return cmp.Or(cmp.Compare(k.kind, other.kind), bytes.Compare(k.sum[:], other.sum[:]))
+}
+
+// unique says that two turns do not have the key by chance, whatever is said.
+func (k key) unique() bool { return k.kind == bySignature || k.kind == byData || k.kind == byLongID }
+
+// opaque says that only the one who made the block can have made the key.
+func (k key) opaque() bool { return k.kind == bySignature || k.kind == byData }
+
+func (k key) String() string { return string(rune(k.kind)) + k.sum.String() }
+
+func keyOf(k kind, text string) key { return key{k, sumOf(text)} }
+
+func toolKey(id string) key {
+	if CanRecur(id) {
+		return keyOf(byShortID, id)
+	}
+	return keyOf(byLongID, id)
+}
+
+// shortID is the length below which a tool id is no random one.
+const shortID = 16
+
+// CanRecur says whether the form of a tool id lets its vendor give the same one
+// again: it is short, has a colon (functions.search:0) or ends in a counter
+// (call_search_1).
+func CanRecur(id string) bool {
+	if len(id) < shortID || strings.Contains(id, ":") {
+		return true
+	}
+	letters := strings.TrimRight(id, "0123456789")
+	digits := len(id) - len(letters)
+	return digits > 0 && digits <= 3 && strings.ContainsAny(letters[len(letters)-1:], "_-.")
+}
+
+// BlockKey is the key of a thinking or redacted_thinking block, or of the
+// reasoning fields of a chat message: equal for equal blocks, empty for what is
+// none. Cache_control, members that are null, an empty signature, the order of
+// members and the way in which strings are escaped do not count.
+func BlockKey(block jsontext.Value) string {
+	o, err := wire.ReadOutline(slices.Concat([]byte(`{"model":"-","messages":[{"content":[`), block, []byte(`]}]}`)))
+	if err != nil || len(o.Messages) != 1 || len(o.Messages[0].Blocks) != 1 {
+		return ""
+	}
+	b := o.Messages[0].Blocks[0]
+	if isThinking(b.Type) {
+		return thinkingKey(o, b)
+	}
+	return readReasoning(o, b.Members).key
+}
+
+func isThinking(kind string) bool { return kind == wire.ThinkingBlock || kind == wire.RedactedBlock }
+
+// A BlockKey begins with what vouches for the block.
+const (
+	sealed = "s" // a signature or encrypted data
+	bare   = "t" // its text only
+)
+
+func isSealed(blockKey string) bool { return strings.HasPrefix(blockKey, sealed) }
+
+func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {
+	prefix := bare
+	for _, name := range []string{"signature", "data"} {
+		if text, ok := o.Text(b.Members.Get(name)); ok && text != "" {
+			prefix = sealed
+		}
+	}
+	d := addMembers(digest{}, o, b.Members, func(name string, v jsontext.Value) bool {
+		return name == "signature" && string(v) == `""`
+	})
+	return prefix + d.sum().String()
+}
+
+// addMembers adds an object's members in the order of their names, without those
+// that say nothing and those that skip names.
+func addMembers(d digest, o *wire.Outline, members wire.Object, skip func(name string, v jsontext.Value) bool) digest {
+	members = slices.Clone(members)
+	slices.SortStableFunc(members, func(a, b wire.Member) int { return strings.Compare(a.Name, b.Name) })
+	for _, m := range members {
+		v := o.Of(m.Value)
+		if m.Name != cacheControl && v.Kind() != 'n' && !skip(m.Name, v) {
+			d = d.add(m.Name).addBytes(plain(v))
+		}
+	}
+	return d
+}
+
+// nothing is what addMembers skips beside what says nothing.
+func nothing(string, jsontext.Value) bool { return false }
+
+// plain is v with one way of writing it, numbers kept.
+func plain(v jsontext.Value) []byte {
+	return rewritten(v, jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+}
+
+// canonical is v with one way of writing it, numbers as a client reads them that
+// has doubles only. So an input of which such a client rounded a number still
+// is the same input, and goes back with the number as the model gave it.
+func canonical(v jsontext.Value) []byte { return rewritten(v) }
+
+func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
+	c := v.Clone()
+	if c.Canonicalize(append(opts, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))...) != nil {
+		return v
+	}
+	return c
+}
+
+const cacheControl = "cache_control"
+
+// ContextKey is a hash of what stands before the messages: system and tools, and
+// the system messages in front. Cache_control does not count.
+func ContextKey(o *wire.Outline) string {
+	h := sha256.New()
+	for _, name := range []string{"system", "tools"} {
+		hashWithoutCacheControl(h, o.Of(o.Members.Get(name)))
+	}
+	for _, m := range o.Messages {
+		if !isSystem(m.Role) {
+			break
+		}
+		hashWithoutCacheControl(h, o.Of(m.Content))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:len(sum{})])
+}
+
+func isSystem(role string) bool { return role == wire.RoleSystem || role == "developer" }
+
+// hashWithoutCacheControl adds the bytes of v, apart from members named
+// cache_control and their commas, however deep, and then their number. It looks
+// for the name and does not parse, since v may be most of a request.
+func hashWithoutCacheControl(h hash.Hash, v []byte) {
+	size := 0
+	write := func(b []byte) {
+		size += len(b)
+		h.Write(b)
+	}
+	for {
+		i := bytes.Index(v, []byte(`"`+cacheControl+`"`))
+		if i < 0 {
+			write(v)
+			break
+		}
+		end := i + len(cacheControl) + 2
+		before := bytes.TrimRight(v[:i], space)
+		after := bytes.TrimLeft(v[end:], space)
+		// Else it is a value; in a string its quotes would be escaped.
+		named := len(before) > 0 && (before[len(before)-1] == ',' || before[len(before)-1] == '{') && len(after) > 0 && after[0] == ':'
+		if !named {
+			write(v[:end])
+			v = v[end:]
+			continue
+		}
+		rest := bytes.TrimLeft(skipValue(after[1:]), space)
+		if before[len(before)-1] == ',' {
+			before = before[:len(before)-1]
+		} else if len(rest) > 0 && rest[0] == ',' {
+			rest = rest[1:]
+		}
+		write(before)
+		v = rest
+	}
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(size)))
+}
+
+const space = " \t\r\n"
+
+// skipValue is what follows the JSON value at the start of v.
+func skipValue(v []byte) []byte {
+	d := jsontext.NewDecoder(bytes.NewBuffer(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if d.SkipValue() != nil {
+		return nil
+	}
+	return v[d.InputOffset():]
+}

@@ -1,0 +1,172 @@
+package ledger
+
+import (
+	"slices"
+
+	"mneme/proxy/wire"
+)
+
+// turnOf finds the turn that a message shows; before are those of the messages
+// in front of it. It is nil where more than one could be meant, whatever is
+// likely. Edited says that a turn is known by a key of the message, but that
+// the message does not show it.
+//
+// What only the model can have given, and what it thought, count more than what
+// it said: two turns may say "yes".
+func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
+	m := &v.messages[at]
+	var named []*entry     // by a key that no other turn has
+	var several [][]*entry // those of a key that more have
+	for i := range m.form.keys[:m.form.shown] {
+		hits := m.hits[i]
+		if one := only(hits); one != nil {
+			if !one.turn.Cut && !slices.Contains(named, one) {
+				named = append(named, one)
+			}
+		} else if len(hits) > 1 {
+			several = append(several, hits)
+		}
+	}
+	if len(named) > 0 {
+		shown := m.shown(named)
+		return v.settle(at, shown, before), len(shown) == 0
+	}
+	if v.stranger(m) {
+		return nil, false
+	}
+	var candidates []*entry
+	for _, hits := range m.hits[m.form.shown:] {
+		for _, e := range m.shown(hits) {
+			if !slices.Contains(candidates, e) {
+				candidates = append(candidates, e)
+			}
+		}
+	}
+	if v.Minted && len(several) > 0 { // what is visible does not find turns then
+		candidates = m.shown(several[0])
+	}
+	for _, hits := range several {
+		candidates = slices.DeleteFunc(candidates, func(e *entry) bool { return !slices.Contains(hits, e) })
+	}
+	return v.settle(at, candidates, before), false
+}
+
+// shown are the whole turns among entries that the message shows.
+func (m *message) shown(entries []*entry) []*entry {
+	var out []*entry
+	for _, e := range entries {
+		if !e.turn.Cut && e.form.shows(m.form) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// stranger says whether the message has a signed block of which neither the
+// signature nor the text is known, or of an answer that broke off. Then it is a
+// turn of its own, though what it says was said before.
+func (v *view) stranger(m *message) bool {
+	return slices.ContainsFunc(m.form.parts, func(p part) bool {
+		opaque, found := false, false
+		for i, k := range m.form.keysOf(p) {
+			opaque = opaque || k.opaque()
+			for _, e := range m.hits[p.from+i] {
+				found = found || !e.turn.Cut
+			}
+		}
+		return opaque && !found
+	})
+}
+
+// settle chooses among turns that a message shows alike: by what was asked, then
+// also by what was thought last before. With both, the message stands where the
+// turn was given.
+func (v *view) settle(at int, candidates []*entry, before []*entry) *entry {
+	if len(candidates) > 1 {
+		from := 0
+		if at > 0 {
+			from = v.messages[at-1].index + 1
+		}
+		asked := askedKey(v.Outline, from, v.messages[at].index)
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(e *entry) bool { return e.turn.Asked != asked })
+	}
+	if len(candidates) > 1 && at > 0 && before[at-1] != nil {
+		thought := before[at-1].form.lastThinking()
+		candidates = slices.DeleteFunc(candidates, func(e *entry) bool { return thought == "" || e.turn.Predecessor != thought })
+	}
+	if len(candidates) != 1 {
+		return nil
+	}
+	return candidates[0]
+}
+
+// lastThinking is the key of the last thinking block, empty if there is none.
+func (f *form) lastThinking() string {
+	for _, p := range slices.Backward(f.parts) {
+		if p.key != "" {
+			return p.key
+		}
+	}
+	return ""
+}
+
+// AskedKey is a hash of what a request asks: what stands behind its last
+// assistant message, folded like visible text. Tool ids, cache_control and
+// messages of the system do not count, since clients move them.
+func AskedKey(o *wire.Outline) string {
+	from := 0
+	for i := range o.Messages {
+		if o.Messages[i].Role == wire.RoleAssistant {
+			from = i + 1
+		}
+	}
+	return askedKey(o, from, len(o.Messages))
+}
+
+func askedKey(o *wire.Outline, from, to int) string {
+	var d digest
+	for _, m := range o.Messages[from:to] {
+		if isSystem(m.Role) {
+			continue
+		}
+		d = d.add(m.Role)
+		if text, ok := o.Text(m.Content); ok {
+			d = d.add(wire.TextBlock).add(fold(text))
+		}
+		text := "" // of text blocks that stand together
+		for i, b := range m.Blocks {
+			if b.Type == wire.TextBlock {
+				more, _ := o.Text(b.Members.Get("text"))
+				text += more
+				if i+1 < len(m.Blocks) && m.Blocks[i+1].Type == wire.TextBlock {
+					continue
+				}
+				d, text = d.add(wire.TextBlock).add(fold(text)), ""
+				continue
+			}
+			d = addAsked(d, o, b)
+		}
+	}
+	return d.sum().String()
+}
+
+// addAsked adds a block that is no text, say a tool's result.
+func addAsked(d digest, o *wire.Outline, b wire.BlockOutline) digest {
+	d = d.add(b.Type)
+	if b.Type != wire.ToolResultBlock {
+		return addMembers(d, o, b.Members, nothing)
+	}
+	content := b.Members.Get("content")
+	if text, ok := o.Text(content); ok {
+		return d.add(wire.TextBlock).add(fold(text))
+	}
+	for _, element := range o.Elements(content) {
+		members := o.Object(element)
+		if text, ok := o.Text(members.Get("text")); ok {
+			d = d.add(wire.TextBlock).add(fold(text))
+			continue
+		}
+		d = addMembers(d, o, members, nothing)
+	}
+	return d
+}

@@ -1,0 +1,281 @@
+package ledger
+
+import (
+	"container/list"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// store holds the turns of this process. Its user has the lock.
+type store struct {
+	config Config
+
+	books  map[Scope]*book
+	recent *list.List // of *book, the one used last in front
+	routes map[route]*commons
+	erased map[talk]time.Time // when; for as long as something older may still come
+	turns  int
+	bytes  int
+}
+
+// talk is a conversation on whatever route.
+type talk struct{ tenant, conversation string }
+
+// route is a tenant's route, with whatever conversation.
+type route struct{ tenant, route string }
+
+func (s Scope) talk() talk   { return talk{s.Tenant, s.Conversation} }
+func (s Scope) route() route { return route{s.Tenant, s.Route} }
+
+// pool is where a tenant's route keeps what was refused in any conversation. No
+// conversation can have its name.
+func (s Scope) pool() Scope { return Scope{Tenant: s.Tenant, Route: s.Route, Conversation: "*"} }
+
+// book is what is known of a scope.
+type book struct {
+	scope   Scope
+	turns   []*entry // oldest first
+	index   index
+	refused *refusals // nil for none
+	bytes   int
+	used    time.Time
+	place   *list.Element // in recent
+
+	mark   Mark // how far the remote was read
+	loaded bool // it was read at all
+}
+
+const (
+	bookSize = 1024 // bytes, roughly, of an empty one
+
+	maxErasures = 4096
+	// erasureLife is longer than any request lasts that could still record a turn.
+	erasureLife = time.Hour
+)
+
+func newStore(c Config) *store {
+	return &store{
+		config: c, books: map[Scope]*book{}, recent: list.New(), routes: map[route]*commons{}, erased: map[talk]time.Time{},
+	}
+}
+
+// find is a scope's book, nil if there is none. It counts as a use.
+func (s *store) find(scope Scope, now time.Time) *book {
+	b := s.books[scope]
+	if b == nil {
+		return nil
+	}
+	if now.Sub(b.used) > s.config.TTL {
+		s.drop(b)
+		return nil
+	}
+	b.used = now
+	s.recent.MoveToFront(b.place)
+	return b
+}
+
+// open is a scope's book, made if there is none.
+func (s *store) open(scope Scope, now time.Time) *book {
+	if b := s.find(scope, now); b != nil {
+		return b
+	}
+	b := &book{scope: scope, index: index{}, used: now, bytes: bookSize}
+	b.place = s.recent.PushFront(b)
+	s.books[scope] = b
+	s.bytes += b.bytes
+	return b
+}
+
+func (s *store) drop(b *book) {
+	for _, e := range b.turns {
+		s.unlink(b.scope, e)
+	}
+	s.turns -= len(b.turns)
+	s.bytes -= b.bytes
+	s.recent.Remove(b.place)
+	delete(s.books, b.scope)
+}
+
+// unlink takes an entry out of the index of its route.
+func (s *store) unlink(scope Scope, e *entry) {
+	all := s.routes[scope.route()]
+	if all == nil {
+		return
+	}
+	for _, k := range e.keys {
+		if k.unique() {
+			all.remove(k, e)
+		}
+	}
+	if len(all.index)+len(all.others) == 0 {
+		delete(s.routes, scope.route())
+	}
+}
+
+// gone says whether something of that time was erased.
+func (s *store) gone(t talk, at time.Time) bool {
+	erased, ok := s.erased[t]
+	return ok && !at.After(erased)
+}
+
+// has says whether a scope has a turn.
+func (s *store) has(scope Scope, id sum) bool {
+	b := s.books[scope]
+	return b != nil && len(b.index[key{byRecord, id}]) > 0
+}
+
+// add puts an entry into its scope. It does not if the entry is there, was
+// erased, is less than what is there, or is more than a scope may hold.
+func (s *store) add(e *entry, now time.Time) bool {
+	scope := e.turn.Scope
+	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) || s.has(scope, e.id) {
+		return false
+	}
+	b := s.open(scope, now)
+	if !s.supersede(b, e) {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(b.turns, e, func(a, e *entry) int {
+		if a.turn.At.After(e.turn.At) {
+			return 1
+		}
+		return -1
+	})
+	b.turns = slices.Insert(b.turns, at, e)
+	b.bytes += e.size
+	s.bytes += e.size
+	s.turns++
+	b.index.add(key{byRecord, e.id}, e)
+	for _, k := range e.keys {
+		b.index.add(k, e)
+		if !k.unique() {
+			continue
+		}
+		all := s.routes[scope.route()]
+		if all == nil {
+			all = &commons{index{}, map[key]int{}}
+			s.routes[scope.route()] = all
+		}
+		all.add(k, e)
+	}
+	s.trim(b, now)
+	return true
+}
+
+// supersede removes what broke off of the answer that e is more of. It is false
+// if e itself is what broke off of one that is there.
+func (s *store) supersede(b *book, e *entry) bool {
+	for _, k := range e.keys {
+		if !k.opaque() {
+			continue
+		}
+		for _, old := range b.index[k] {
+			switch {
+			case old.turn.Origin != e.turn.Origin:
+			case e.turn.Cut && (!old.turn.Cut || len(old.form.parts) >= len(e.form.parts) && len(old.turn.Content) >= len(e.turn.Content)):
+				return false
+			case old.turn.Cut:
+				s.remove(b, old)
+			}
+		}
+	}
+	return true
+}
+
+func (s *store) remove(b *book, e *entry) {
+	at := slices.Index(b.turns, e)
+	if at < 0 {
+		return
+	}
+	b.turns = slices.Delete(b.turns, at, at+1)
+	b.bytes -= e.size
+	s.bytes -= e.size
+	s.turns--
+	b.index.remove(key{byRecord, e.id}, e)
+	for _, k := range e.keys {
+		b.index.remove(k, e)
+	}
+	s.unlink(b.scope, e)
+}
+
+// trim keeps the bounds after something came to b.
+func (s *store) trim(b *book, now time.Time) {
+	for len(b.turns) > s.config.ScopeTurns || b.bytes > s.config.ScopeBytes+bookSize && len(b.turns) > 0 {
+		s.remove(b, b.turns[0])
+	}
+	for back := s.recent.Back(); back != nil; back = s.recent.Back() {
+		last := back.Value.(*book)
+		over := s.turns > s.config.Turns || s.bytes > s.config.Bytes
+		if !over && now.Sub(last.used) <= s.config.TTL {
+			return
+		}
+		if last != b {
+			s.drop(last)
+		} else if len(b.turns) > 0 {
+			s.remove(b, b.turns[0])
+		} else {
+			s.drop(b)
+		}
+	}
+}
+
+// refuse notes blocks that were rejected and gives those that are new.
+func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []string {
+	var fresh []string
+	b := s.books[scope]
+	for _, k := range keys {
+		if k != "" && (b == nil || !b.refused.has(by, k)) && !slices.Contains(fresh, k) {
+			fresh = append(fresh, strings.Clone(k))
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	b = s.open(scope, now)
+	if b.refused == nil {
+		b.refused = &refusals{set: map[refusal]struct{}{}}
+	}
+	grown := b.refused.add(by, fresh)
+	b.bytes += grown
+	s.bytes += grown
+	s.trim(b, now)
+	return fresh
+}
+
+// erase notes erasures, and drops what they are of.
+func (s *store) erase(all []Erasure, now time.Time) {
+	fresh := map[talk]time.Time{}
+	for _, e := range all {
+		if t := (talk{e.Tenant, e.Conversation}); !s.gone(t, e.At) && now.Sub(e.At) <= erasureLife {
+			fresh[t] = e.At
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	for old, at := range s.erased {
+		if len(s.erased)+len(fresh) > maxErasures || now.Sub(at) > erasureLife {
+			delete(s.erased, old)
+		}
+	}
+	maps.Copy(s.erased, fresh)
+	for scope, b := range s.books {
+		if at, ok := fresh[scope.talk()]; ok {
+			s.clear(b, at)
+		}
+	}
+}
+
+// clear removes what is not later than an erasure.
+func (s *store) clear(b *book, at time.Time) {
+	for _, e := range slices.Clone(b.turns) {
+		if !e.turn.At.After(at) {
+			s.remove(b, e)
+		}
+	}
+	if len(b.turns) == 0 {
+		s.drop(b)
+	}
+}

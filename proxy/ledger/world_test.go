@@ -1,0 +1,110 @@
+package ledger_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+var (
+	kimi  = ledger.Origin{Backend: "kimi", Vendor: "kimi", Model: "k2"}
+	opus  = ledger.Origin{Backend: "claude", Vendor: "anthropic", Model: "opus"}
+	alice = ledger.Scope{Tenant: strings.Repeat("a", 64), Route: "main", Conversation: "c1"}
+)
+
+func thinking(text, signature string) string {
+	return fmt.Sprintf(`{"type":"thinking","thinking":%s,"signature":%s}`, quote(text), quote(signature))
+}
+
+func unsigned(text string) string { return `{"type":"thinking","thinking":` + quote(text) + `}` }
+
+func redacted(data string) string {
+	return `{"type":"redacted_thinking","data":` + quote(data) + `}`
+}
+
+func text(s string) string { return `{"type":"text","text":` + quote(s) + `}` }
+
+func toolUse(id, name, input string) string {
+	return fmt.Sprintf(`{"type":"tool_use","id":%s,"name":%s,"input":%s}`, quote(id), quote(name), input)
+}
+
+func quote(s string) string { return string(wire.Quote(s)) }
+
+func content(blocks ...string) string { return "[" + strings.Join(blocks, ",") + "]" }
+
+func user(content string) string { return `{"role":"user","content":` + content + `}` }
+
+func assistant(content string) string { return `{"role":"assistant","content":` + content + `}` }
+
+// outline reads a request that has these messages.
+func outline(t require.TestingT, messages ...string) *wire.Outline {
+	o, err := wire.ReadOutline([]byte(`{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`))
+	require.NoError(t, err)
+	return o
+}
+
+// answer is a turn of the messages dialect.
+func answer(s ledger.Scope, by ledger.Origin, content string) ledger.Turn {
+	return ledger.Turn{Scope: s, Origin: by, Dialect: wire.Messages, Content: jsontext.Value(content)}
+}
+
+// replay judges messages as a request to the backend by.
+func replay(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Origin, messages ...string) []ledger.Judged {
+	return l.Judge(ctx(t), ledger.Request{Scope: s, Target: by, Dialect: wire.Messages, Outline: outline(t, messages...)})
+}
+
+// replayOne judges one assistant message between two of the user.
+func replayOne(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Origin, content string) ledger.Judged {
+	judged := replay(t, l, s, by, user(`"hi"`), assistant(content), user(`"go on"`))
+	require.Len(t, judged, 1)
+	require.Equal(t, 1, judged[0].Message)
+	return judged[0]
+}
+
+func memoryOnly(t *testing.T, c ledger.Config) *ledger.Ledger {
+	l := ledger.New(c)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	return l
+}
+
+// Requests of a real coding agent: what it replays are turns that it was given.
+func TestRequestsOfACodingAgent(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+	require.NoError(t, err)
+	if len(files) == 0 {
+		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			recorded, err := os.ReadFile(file)
+			require.NoError(t, err)
+			body, err := wire.Members(recorded, "body")
+			require.NoError(t, err)
+			o, err := wire.ReadOutline(recorded[body[0].Start:body[0].End])
+			require.NoError(t, err)
+			l := memoryOnly(t, ledger.Config{})
+			for _, m := range o.Messages {
+				if m.Role == wire.RoleAssistant {
+					l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Messages, Content: o.Of(m.Content)})
+				}
+			}
+			for _, minted := range []bool{false, true} {
+				for _, j := range l.Judge(t.Context(), ledger.Request{Scope: alice, Minted: minted, Target: opus, Dialect: wire.Messages, Outline: o}) {
+					require.False(t, j.Edited)
+					if j.Turn != nil || !minted {
+						require.True(t, j.Same)
+					}
+					require.NotContains(t, j.States, ledger.Unknown)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,269 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	maxWaiting = 4096     // entries that wait to be saved
+	maxBacklog = 16 << 20 // their bytes
+	batchSize  = 64
+
+	saveTimeout = 2 * time.Second
+	// beat is how often erasures of other processes are asked for, and how long an
+	// absent remote is left alone.
+	beat = time.Second
+	// skew is by how much clocks of processes may differ.
+	skew = time.Minute
+)
+
+// writer takes entries to the remote, in their order, and watches whether it is
+// there.
+type writer struct {
+	Config
+	erased  func([]Erasure)
+	reading trouble // a query failed
+	saving  trouble // what waits was refused
+
+	mu      sync.Mutex
+	waiting []*item // guarded by mu
+	bytes   int     // guarded by mu
+	dropped int64   // guarded by mu
+	closed  bool    // guarded by mu
+
+	wake   chan struct{}      // something waits, or the writer is closed
+	cancel context.CancelFunc // ends what the goroutine is doing
+	done   chan struct{}      // closed when the goroutine has ended
+}
+
+// item is an entry that waits.
+type item struct {
+	Entry
+	size  int
+	saved chan struct{} // closed when it need not wait any more
+}
+
+// startWriter starts the goroutine that close ends.
+func startWriter(c Config, erased func([]Erasure)) *writer {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &writer{
+		Config: c, erased: erased,
+		wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+	}
+	go w.run(ctx)
+	return w
+}
+
+// put saves entries and waits for it, for a moment.
+func (w *writer) put(ctx context.Context, entries ...Entry) {
+	var last *item
+	for _, e := range entries {
+		last = w.enqueue(e)
+	}
+	if last == nil || w.failing() {
+		return
+	}
+	timer := time.NewTimer(w.Patience)
+	defer timer.Stop()
+	select {
+	case <-last.saved:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// enqueue lets an entry wait; nil after close. What waited longest goes if there
+// is too much.
+func (w *writer) enqueue(e Entry) *item {
+	i := &item{Entry: e, size: 256, saved: make(chan struct{})}
+	if e.Turn != nil {
+		i.size += len(e.Turn.Content)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.waiting = append(w.waiting, i)
+	w.bytes += i.size
+	for len(w.waiting) > maxWaiting || w.bytes > maxBacklog && len(w.waiting) > 1 {
+		w.dropped++
+		w.leave(w.waiting[:1])
+	}
+	w.stir()
+	return i
+}
+
+// again saves turns once more, apart from those that wait.
+func (w *writer) again(entries []*entry) {
+	if len(entries) == 0 {
+		return
+	}
+	w.mu.Lock()
+	waiting := make(map[*Turn]struct{}, len(w.waiting))
+	for _, i := range w.waiting {
+		waiting[i.Turn] = struct{}{}
+	}
+	w.mu.Unlock()
+	for _, e := range entries {
+		if _, waits := waiting[e.turn]; !waits {
+			w.enqueue(e.remote())
+		}
+	}
+}
+
+// leave lets items wait no longer, those of them that still do. It needs mu.
+func (w *writer) leave(items []*item) {
+	going := make(map[*item]struct{}, len(items))
+	for _, i := range items {
+		going[i] = struct{}{}
+	}
+	w.waiting = slices.DeleteFunc(w.waiting, func(i *item) bool {
+		_, goes := going[i]
+		if goes {
+			w.bytes -= i.size
+			close(i.saved)
+		}
+		return goes
+	})
+}
+
+func (w *writer) stir() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *writer) counts() (waiting int, dropped int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiting), w.dropped
+}
+
+// run saves what waits until the writer is closed and nothing does.
+func (w *writer) run(ctx context.Context) {
+	defer close(w.done)
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	since := w.Now().Add(-skew)
+	for ctx.Err() == nil {
+		batch, closed := w.batch()
+		if len(batch) > 0 && w.save(ctx, batch) {
+			continue
+		}
+		if closed && len(batch) == 0 {
+			return
+		}
+		wake := w.wake
+		if len(batch) > 0 {
+			wake = nil // it failed: not before the next beat
+		}
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-tick.C:
+			since = w.watch(ctx, since)
+		}
+	}
+}
+
+// batch is a copy of the first that wait.
+func (w *writer) batch() (batch []*item, closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append(batch, w.waiting[:min(batchSize, len(w.waiting))]...), w.closed
+}
+
+func (w *writer) save(ctx context.Context, batch []*item) bool {
+	entries := make([]Entry, len(batch))
+	for n, i := range batch {
+		entries[n] = i.Entry
+	}
+	timed, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	err := w.Remote.Save(timed, entries)
+	w.saving.note(err, w.Log, "save turns")
+	if err != nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leave(batch)
+	return true
+}
+
+// watch asks for erasures, and so whether the remote is there.
+func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
+	now := w.Now()
+	timed, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	loaded, err := w.Remote.Load(timed, Query{ErasedSince: since})
+	w.reading.note(err, w.Log, "look for turns")
+	if err != nil {
+		return since
+	}
+	if waiting, _ := w.counts(); waiting == 0 {
+		w.saving.note(nil, w.Log, "save turns") // what failed was erased since
+	}
+	w.erased(loaded.Erasures)
+	return now.Add(-skew)
+}
+
+// erase takes a conversation out of what waits, then out of the remote.
+func (w *writer) erase(ctx context.Context, e Erasure) error {
+	w.mu.Lock()
+	var erased []*item
+	for _, i := range w.waiting {
+		if i.Scope.Tenant == e.Tenant && i.Scope.Conversation == e.Conversation && !i.At.After(e.At) {
+			erased = append(erased, i)
+		}
+	}
+	w.leave(erased)
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	return w.Remote.Erase(ctx, e)
+}
+
+func (w *writer) failing() bool { return w.reading.Load() || w.saving.Load() }
+
+// trouble is whether a remote failed when it was last tried.
+type trouble struct{ atomic.Bool }
+
+// note takes an outcome. Only changes are worth a line.
+func (t *trouble) note(err error, log zerolog.Logger, what string) {
+	switch {
+	case errors.Is(err, context.Canceled): // by us
+	case err != nil && !t.Swap(true):
+		log.Warn().Err(err).Msgf("the ledger's Redis cannot be reached to %s; memory goes on until it is back", what)
+	case err == nil && t.Load() && t.Swap(false):
+		log.Info().Msgf("the ledger's Redis is back to %s", what)
+	}
+}
+
+// close ends the goroutine when nothing waits any more, or when ctx ends.
+func (w *writer) close(ctx context.Context) error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stir()
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+	}
+	w.cancel()
+	<-w.done
+	if waiting, _ := w.counts(); waiting > 0 {
+		return fmt.Errorf("close the ledger: %d turns and refusals were not saved: %w", waiting, context.Cause(ctx))
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// Package redisstore is what the gateway keeps in plain Redis (6.2 or newer,
+// Valkey too, no modules), readable with redis-cli.
+//
+//	proxy:active                                      text: the active backend
+//	proxy:usage                                       stream: an entry for each model call
+//
+// What package ledger shares between processes; <tenant> is the hex SHA-256 of a
+// caller's credential, or nothing:
+//
+//	proxy:turns:{<tenant>:<conversation>}:<route>     hash: 1, 2, 3 … the entries, JSON, oldest first;
+//	                                                  first and last of these numbers, bytes, born
+//	proxy:turns:{<tenant>:<conversation>}             hash: route:<route> of each; erased, in Unix µs
+//	proxy:turn:<tenant>:<route>:<key>                 set: conversations that have a turn with the key
+//	proxy:turns:erased                                sorted set: <tenant>:<conversation>, in Unix µs
+//
+// An entry is a turn or a refusal:
+//
+//	{"v":1,"at":1760000000000000,"backend":"kimi","vendor":"kimi","model":"…","dialect":"messages",
+//	 "tools":[{"vendor":"…","client":"…"}],"predecessor":"…","context":"…","asked":"…","cut":true,
+//	 "keys":["s…"],"content":[…]}
+//	{"v":1,"at":1760000000000000,"backend":"kimi","model":"…","refused":["s…"]}
+//
+// content is the vendor's, byte for byte. The conversation of refusals for
+// requests without one is *. All of it has a TTL. A script touches keys of
+// one hash tag only, so that all of it works on a Cluster.
+package redisstore

@@ -1,0 +1,15 @@
+-- Notes that a conversation is erased and answers with its routes.
+-- KEYS  the conversation's meta
+-- ARGV  time in µs, TTL of the meta in ms
+local routes = {}
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if string.sub(field, 1, 6) == 'route:' then
+    routes[#routes + 1] = string.sub(field, 7)
+  end
+end
+local erased = redis.call('HGET', KEYS[1], 'erased')
+if not erased or tonumber(erased) < tonumber(ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'erased', ARGV[1])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return routes

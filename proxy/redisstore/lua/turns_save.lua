@@ -1,0 +1,34 @@
+-- Appends an entry to a scope, unless its conversation was erased since. The oldest
+-- entries go where there are too many. Answers with a word and the entries that went.
+-- KEYS  the conversation's meta, the scope's entries
+-- ARGV  time of the entry in µs, the entry, route, TTL of the scope and of the meta in ms,
+--       most entries, most bytes, random text
+local erased = redis.call('HGET', KEYS[1], 'erased')
+if erased and tonumber(ARGV[1]) <= tonumber(erased) then
+  return {'erased'}
+end
+redis.call('HSET', KEYS[1], 'route:' .. ARGV[3], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+local state = redis.call('HMGET', KEYS[2], 'last', 'first')
+local last, first = tonumber(state[1] or '0'), tonumber(state[2] or '1')
+if last > 0 and redis.call('HGET', KEYS[2], tostring(last)) == ARGV[2] then
+  return {'ok'} -- sent twice
+end
+last = last + 1
+redis.call('HSETNX', KEYS[2], 'born', ARGV[8])
+redis.call('HSET', KEYS[2], tostring(last), ARGV[2], 'last', last)
+local bytes = redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])
+local reply = {'ok'}
+while first < last and (last - first >= tonumber(ARGV[6]) or bytes > tonumber(ARGV[7])) do
+  local old = redis.call('HGET', KEYS[2], tostring(first))
+  if old then
+    redis.call('HDEL', KEYS[2], tostring(first))
+    bytes = redis.call('HINCRBY', KEYS[2], 'bytes', -#old)
+    reply[#reply + 1] = old
+  end
+  first = first + 1
+end
+redis.call('HSET', KEYS[2], 'first', first)
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+return reply

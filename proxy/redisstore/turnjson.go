@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// entryVersion is of the JSON below. An entry with another one is passed over.
+const entryVersion = 1
+
+// entryJSON is an entry without its content.
+type entryJSON struct {
+	V       int          `json:"v"`
+	At      int64        `json:"at"` // Unix µs
+	Backend string       `json:"backend"`
+	Vendor  string       `json:"vendor,omitzero"`
+	Model   string       `json:"model"`
+	Dialect wire.Dialect `json:"dialect,omitzero"`
+
+	Tools       []toolJSON `json:"tools,omitempty"`
+	Predecessor string     `json:"predecessor,omitzero"`
+	Context     string     `json:"context,omitzero"`
+	Asked       string     `json:"asked,omitzero"`
+	Cut         bool       `json:"cut,omitzero"`
+	Keys        []string   `json:"keys,omitempty"`
+
+	Refused []string `json:"refused,omitempty"`
+}
+
+type toolJSON struct {
+	Vendor string `json:"vendor"`
+	Client string `json:"client"`
+}
+
+const contentMember = "content"
+
+// encodeEntry puts the content behind the rest as it is: an encoder would write
+// it in its own way.
+func encodeEntry(e ledger.Entry) ([]byte, error) {
+	j := entryJSON{V: entryVersion, At: e.At.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.By.Backend, Model: e.By.Model}
+	if t := e.Turn; t != nil {
+		j.Backend, j.Vendor, j.Model, j.Dialect = t.Origin.Backend, t.Origin.Vendor, t.Origin.Model, t.Dialect
+		j.Predecessor, j.Context, j.Asked, j.Cut = t.Predecessor, t.Context, t.Asked, t.Cut
+		for _, id := range t.Tools {
+			j.Tools = append(j.Tools, toolJSON(id))
+		}
+	}
+	b, err := wire.Marshal(j)
+	if err != nil || e.Turn == nil {
+		return b, err
+	}
+	return slices.Concat(b[:len(b)-1], []byte(`,"`+contentMember+`":`), e.Turn.Content, []byte("}")), nil
+}
+
+// decodeEntries reads what is stored; what cannot be read is passed over, since
+// another version may have written it.
+func decodeEntries(s ledger.Scope, stored []string) []ledger.Entry {
+	var entries []ledger.Entry
+	for _, text := range stored {
+		if e, err := decodeEntry(s, []byte(text)); err == nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
+	spans, err := wire.Members(b, contentMember)
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	var j entryJSON
+	if err := wire.Unmarshal(b, &j); err != nil {
+		return ledger.Entry{}, err
+	}
+	if j.V != entryVersion {
+		return ledger.Entry{}, fmt.Errorf("an entry of version %d", j.V)
+	}
+	origin := ledger.Origin{Backend: j.Backend, Vendor: j.Vendor, Model: j.Model}
+	e := ledger.Entry{Scope: s, At: time.UnixMicro(j.At), Keys: j.Keys}
+	if !spans[0].Found() {
+		e.By, e.Refused = origin, j.Refused
+		return e, nil
+	}
+	e.Turn = &ledger.Turn{
+		Scope: s, Origin: origin, Dialect: j.Dialect, Content: b[spans[0].Start:spans[0].End],
+		Predecessor: j.Predecessor, Context: j.Context, Asked: j.Asked, Cut: j.Cut, At: e.At,
+	}
+	for _, id := range j.Tools {
+		e.Turn.Tools = append(e.Turn.Tools, ledger.ToolID(id))
+	}
+	return e, nil
+}

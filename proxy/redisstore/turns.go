@@ -1,0 +1,284 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/proxy/ledger"
+)
+
+//go:embed lua/turns_save.lua
+var turnsSaveSource string
+
+//go:embed lua/turns_load.lua
+var turnsLoadSource string
+
+//go:embed lua/turns_index.lua
+var turnsIndexSource string
+
+//go:embed lua/turns_erase.lua
+var turnsEraseSource string
+
+//go:embed lua/turns_clear.lua
+var turnsClearSource string
+
+var (
+	turnsSave  = redis.NewScript(turnsSaveSource)
+	turnsLoad  = redis.NewScript(turnsLoadSource)
+	turnsIndex = redis.NewScript(turnsIndexSource)
+	turnsErase = redis.NewScript(turnsEraseSource)
+	turnsClear = redis.NewScript(turnsClearSource)
+)
+
+// TurnLimits bound what is kept of each scope. A zero value means its default.
+type TurnLimits struct {
+	TTL     time.Duration // since the last entry of the scope; 24 h
+	Entries int           // 256
+	Bytes   int           // 16 MiB; the newest entry is kept whatever its size
+}
+
+const (
+	// tombstone is how long at least an erasure is remembered: longer than a
+	// request lasts, or a turn waits, that could come behind it.
+	tombstone = time.Hour
+	// maxErased bounds the list of erasures.
+	maxErased = 10_000
+	// manyConversations is when a key leads to too many of them.
+	manyConversations = 3
+
+	erasedKey = "proxy:turns:erased"
+)
+
+// Turns is a ledger.Remote. It is safe for concurrent use.
+type Turns struct {
+	redis  redis.UniversalClient
+	limits TurnLimits
+}
+
+var _ ledger.Remote = (*Turns)(nil)
+
+// NewTurns keeps turns through client, which the caller closes. Its options must
+// set ContextTimeoutEnabled: a request does not wait longer for turns than its
+// ledger's deadline says.
+func NewTurns(client redis.UniversalClient, limits TurnLimits) *Turns {
+	if limits.TTL <= 0 {
+		limits.TTL = 24 * time.Hour
+	}
+	if limits.Entries <= 0 {
+		limits.Entries = 256
+	}
+	if limits.Bytes <= 0 {
+		limits.Bytes = 16 << 20
+	}
+	return &Turns{redis: client, limits: limits}
+}
+
+// metaKey has a hash tag that scopeKey has too: one script touches both.
+func metaKey(tenant, conversation string) string {
+	return "proxy:turns:{" + tenant + ":" + conversation + "}"
+}
+
+func scopeKey(s ledger.Scope) string { return metaKey(s.Tenant, s.Conversation) + ":" + s.Route }
+
+func turnKey(tenant, route, key string) string {
+	return "proxy:turn:" + tenant + ":" + route + ":" + key
+}
+
+// metaTTL is that of a conversation's meta, which holds its erasure.
+func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Milliseconds() }
+
+// Save implements ledger.Remote. The keys that lead to a turn are there before
+// it, and go again if it was erased: so nothing leads to what an erasure did not
+// see.
+func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
+	var index, saves []call
+	ttl := t.limits.TTL.Milliseconds()
+	for _, e := range entries {
+		for _, k := range e.Keys {
+			key := turnKey(e.Scope.Tenant, e.Scope.Route, k)
+			index = append(index, call{turnsIndex, []string{key}, []any{e.Scope.Conversation, ttl, manyConversations}})
+		}
+		record, err := encodeEntry(e)
+		if err != nil {
+			return fmt.Errorf("save a turn: %w", err)
+		}
+		saves = append(saves, call{turnsSave, []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, []any{
+			e.At.UnixMicro(), record, e.Scope.Route, ttl, t.metaTTL(), t.limits.Entries, t.limits.Bytes,
+			strconv.FormatUint(rand.Uint64(), 36),
+		}})
+	}
+	if len(index) > 0 {
+		if _, err := runAll(ctx, t.redis, index); err != nil {
+			return fmt.Errorf("save the keys of turns: %w", err)
+		}
+	}
+	answers, err := runAll(ctx, t.redis, saves)
+	if err != nil {
+		return fmt.Errorf("save turns: %w", err)
+	}
+	var gone []ledger.Entry
+	for i, answer := range answers {
+		reply, err := words(answer)
+		if err != nil {
+			return fmt.Errorf("save turns: %w", err)
+		}
+		if reply[0] == "erased" {
+			gone = append(gone, entries[i])
+		}
+		gone = append(gone, decodeEntries(entries[i].Scope, reply[1:])...)
+	}
+	if err := t.unindex(ctx, gone); err != nil {
+		return fmt.Errorf("save turns: %w", err)
+	}
+	return nil
+}
+
+// unindex removes what leads to entries.
+func (t *Turns) unindex(ctx context.Context, entries []ledger.Entry) error {
+	pipe := t.redis.Pipeline()
+	for _, e := range entries {
+		for _, k := range e.Keys {
+			pipe.SRem(ctx, turnKey(e.Scope.Tenant, e.Scope.Route, k), e.Scope.Conversation)
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("remove keys of turns: %w", err)
+	}
+	return nil
+}
+
+// Load implements ledger.Remote.
+func (t *Turns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded, error) {
+	loaded, unknown, err := t.load(ctx, q, turnsLoad.EvalSha)
+	if unknown {
+		loaded, _, err = t.load(ctx, q, turnsLoad.Eval)
+	}
+	if err != nil {
+		return ledger.Loaded{}, fmt.Errorf("load turns: %w", err)
+	}
+	return loaded, nil
+}
+
+type evaluate func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
+
+// load sends a query as one pipeline; unknown says that Redis did not know the
+// script.
+func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out ledger.Loaded, unknown bool, err error) {
+	pipe := t.redis.Pipeline()
+	var chunks []*redis.Cmd
+	for _, p := range q.Scopes {
+		chunks = append(chunks, eval(ctx, pipe, []string{scopeKey(p.Scope)}, p.Mark.Born, p.Mark.Last))
+	}
+	var found []*redis.StringSliceCmd
+	for _, k := range q.Keys {
+		found = append(found, pipe.SMembers(ctx, turnKey(q.Tenant, q.Route, k)))
+	}
+	var erased *redis.ZSliceCmd
+	if !q.ErasedSince.IsZero() {
+		erased = pipe.ZRangeByScoreWithScores(ctx, erasedKey, &redis.ZRangeBy{Min: strconv.FormatInt(q.ErasedSince.UnixMicro(), 10), Max: "+inf"})
+	}
+	if pipe.Len() == 0 {
+		return out, false, nil
+	}
+	if _, err = pipe.Exec(ctx); err != nil {
+		return out, unknownScript(err), err
+	}
+	for i, cmd := range chunks {
+		chunk, err := readChunk(q.Scopes[i].Scope, cmd)
+		if err != nil {
+			return out, false, err
+		}
+		out.Chunks = append(out.Chunks, chunk)
+	}
+	seen := map[string]struct{}{}
+	for _, cmd := range found {
+		conversations := cmd.Val()
+		if len(conversations) >= manyConversations {
+			continue
+		}
+		for _, c := range conversations {
+			if _, again := seen[c]; !again {
+				seen[c] = struct{}{}
+				out.Conversations = append(out.Conversations, c)
+			}
+		}
+	}
+	if erased != nil {
+		for _, z := range erased.Val() {
+			name, _ := z.Member.(string)
+			tenant, conversation, _ := strings.Cut(name, ":")
+			out.Erasures = append(out.Erasures, ledger.Erasure{Tenant: tenant, Conversation: conversation, At: time.UnixMicro(int64(z.Score))})
+		}
+	}
+	return out, false, nil
+}
+
+func readChunk(s ledger.Scope, cmd *redis.Cmd) (ledger.Chunk, error) {
+	reply, err := words(cmd)
+	if err != nil {
+		return ledger.Chunk{}, err
+	}
+	if len(reply) < 2 {
+		return ledger.Chunk{}, fmt.Errorf("%d words where a scope was expected", len(reply))
+	}
+	last, err := strconv.ParseInt(reply[1], 10, 64)
+	if err != nil {
+		return ledger.Chunk{}, fmt.Errorf("last of %s: %w", scopeKey(s), err)
+	}
+	return ledger.Chunk{Mark: ledger.Mark{Born: reply[0], Last: last}, Entries: decodeEntries(s, reply[2:])}, nil
+}
+
+// Erase implements ledger.Remote. The erasure stands in the conversation's meta
+// before anything is removed: what is saved from then on is refused, or is of a
+// request that came later.
+func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
+	at := e.At.UnixMicro()
+	cmds, err := runAll(ctx, t.redis, []call{{turnsErase, []string{metaKey(e.Tenant, e.Conversation)}, []any{at, t.metaTTL()}}})
+	if err != nil {
+		return fmt.Errorf("mark as erased: %w", err)
+	}
+	routes, err := words(cmds[0])
+	if err != nil {
+		return err
+	}
+	var clears []call
+	for _, route := range routes {
+		s := ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation}
+		clears = append(clears, call{turnsClear, []string{scopeKey(s)}, nil})
+	}
+	var gone []ledger.Entry
+	if len(clears) > 0 {
+		if cmds, err = runAll(ctx, t.redis, clears); err != nil {
+			return fmt.Errorf("remove turns: %w", err)
+		}
+	}
+	for i, route := range routes {
+		entries, err := words(cmds[i])
+		if err != nil {
+			return err
+		}
+		gone = append(gone, decodeEntries(ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation}, entries)...)
+	}
+	if err := t.unindex(ctx, gone); err != nil {
+		return err
+	}
+	pipe := t.redis.Pipeline()
+	pipe.ZAdd(ctx, erasedKey, redis.Z{Score: float64(at), Member: e.Tenant + ":" + e.Conversation})
+	pipe.ZRemRangeByScore(ctx, erasedKey, "-inf", strconv.FormatInt(at-tombstone.Microseconds(), 10))
+	pipe.ZRemRangeByRank(ctx, erasedKey, 0, -maxErased-1)
+	pipe.PExpire(ctx, erasedKey, tombstone)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("tell the others: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"mneme/memory/redistest"
+	"mneme/proxy/ledger"
+	"mneme/proxy/redisstore"
+	"mneme/proxy/wire"
+)
+
+var (
+	turnOrigin = ledger.Origin{Backend: "claude", Vendor: "anthropic", Model: "opus"}
+	turnScope  = ledger.Scope{Tenant: strings.Repeat("a", 64), Route: "main", Conversation: "c:1"}
+)
+
+// turnContent is an answer whose bytes an encoder would not leave as they are.
+func turnContent(i int) string {
+	return fmt.Sprintf(`[ {"type":"thinking", "thinking":"thought\u0020%d \/","signature":"sig%d"},{"type":"text","text":"answer %d"},`+
+		`{"type":"tool_use","id":"toolu_%016d","name":"f","input":{"n": 1.0,"n":2}} ]`, i, i, i, i)
+}
+
+func turnOf(s ledger.Scope, i int) ledger.Turn {
+	return ledger.Turn{Scope: s, Origin: turnOrigin, Dialect: wire.Messages, Content: []byte(turnContent(i))}
+}
+
+func turnRequest(t testing.TB, s ledger.Scope, minted bool, contents ...string) ledger.Request {
+	body := `{"model":"m","messages":[{"role":"user","content":"hi"}`
+	for _, c := range contents {
+		body += `,{"role":"assistant","content":` + c + `}`
+	}
+	o, err := wire.ReadOutline([]byte(body + `]}`))
+	require.NoError(t, err)
+	return ledger.Request{Scope: s, Minted: minted, Target: turnOrigin, Dialect: wire.Messages, Outline: o}
+}
+
+// knows says whether a ledger proves a turn.
+func knows(t testing.TB, l *ledger.Ledger, s ledger.Scope, minted bool, i int) bool {
+	judged := l.Judge(t.Context(), turnRequest(t, s, minted, turnContent(i)))
+	require.Len(t, judged, 1)
+	if judged[0].Same {
+		require.Equal(t, turnContent(i), string(judged[0].Turn.Content), "byte for byte")
+	}
+	return judged[0].Same
+}
+
+// shared is a ledger over a client; with its own connections it is another
+// process's.
+func shared(t testing.TB, client redis.UniversalClient) *ledger.Ledger {
+	// Patient, since the machine that runs the tests may be busy.
+	l := ledger.New(ledger.Config{Remote: redisstore.NewTurns(client, redisstore.TurnLimits{}), Patience: 5 * time.Second})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func closeLedger(t testing.TB, l *ledger.Ledger) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, l.Close(ctx))
+}
+
+// saved waits until nothing is on its way to Redis.
+func saved(t testing.TB, l *ledger.Ledger) {
+	t.Helper()
+	require.Eventually(t, func() bool { return l.Stats().Waiting == 0 && !l.Degraded() }, 30*time.Second, 2*time.Millisecond)
+}
+
+func TestTurnsSurviveARestart(t *testing.T) {
+	server := redistest.Start(t)
+	l := shared(t, server.Client())
+	for i := range 20 {
+		turn := turnOf(turnScope, i)
+		turn.Predecessor, turn.Context, turn.Asked = "p", "c", "a"
+		turn.Tools = []ledger.ToolID{{Vendor: fmt.Sprintf("toolu_%016d", i), Client: fmt.Sprint("call_", i)}}
+		l.Record(t.Context(), turn)
+	}
+	refused := ledger.BlockKey([]byte(`{"type":"thinking","thinking":"x","signature":"bad"}`))
+	l.Refuse(t.Context(), turnScope, turnOrigin, []string{refused})
+	closeLedger(t, l)
+
+	l = shared(t, server.Client())
+	for i := range 20 {
+		require.True(t, knows(t, l, turnScope, false, i), "turn %d", i)
+	}
+	got := l.Judge(t.Context(), turnRequest(t, turnScope, false, turnContent(3), `[{"type":"thinking","thinking":"x","signature":"bad"}]`))
+	require.Equal(t, ledger.Refused, got[1].States[0])
+	turn := got[0].Turn
+	require.Equal(t, []string{"p", "c", "a"}, []string{turn.Predecessor, turn.Context, turn.Asked})
+	require.Equal(t, "call_3", turn.Tools[0].Client)
+	require.Equal(t, turnOrigin, turn.Origin)
+
+	minted := turnScope
+	minted.Conversation = "minted"
+	l = shared(t, server.Client())
+	require.True(t, knows(t, l, minted, true, 7), "by its signature, without the conversation")
+	require.Equal(t, ledger.Refused, l.Judge(t.Context(), turnRequest(t, minted, true, `[{"type":"thinking","thinking":"x","signature":"bad"}]`))[0].States[0])
+	for _, s := range []ledger.Scope{{Route: "main", Conversation: "c:1"}, {Tenant: turnScope.Tenant, Route: "teammate/x", Conversation: "c:1"}} {
+		require.False(t, knows(t, l, s, true, 7))
+		require.False(t, knows(t, l, s, false, 7))
+	}
+}
+
+func TestTwoProcessesSeeEachOthersTurns(t *testing.T) {
+	server := redistest.Start(t)
+	ledgers := []*ledger.Ledger{shared(t, server.Client()), shared(t, server.Client())}
+	for i := range 20 {
+		ledgers[i%2].Record(t.Context(), turnOf(turnScope, i))
+		saved(t, ledgers[i%2])
+		require.True(t, knows(t, ledgers[1-i%2], turnScope, false, i), "turn %d", i)
+	}
+	var running sync.WaitGroup
+	for p, l := range ledgers {
+		running.Go(func() {
+			for i := range 50 {
+				l.Record(t.Context(), turnOf(turnScope, 100+100*p+i))
+			}
+		})
+	}
+	running.Wait()
+	for p := range ledgers {
+		saved(t, ledgers[p])
+		for i := range 50 {
+			require.True(t, knows(t, ledgers[1-p], turnScope, false, 100+100*p+i))
+		}
+	}
+}
+
+func TestReadableWithRedisCli(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	l := shared(t, client)
+	l.Record(t.Context(), turnOf(turnScope, 1))
+	saved(t, l)
+	key := "proxy:turns:{" + turnScope.Tenant + ":c:1}:main"
+	record := client.HGet(t.Context(), key, "1").Val()
+	require.Contains(t, record, `"v":1`)
+	require.Contains(t, record, `"content":`+turnContent(1)+`}`)
+	for _, k := range client.Keys(t.Context(), "*").Val() {
+		require.Positive(t, client.PTTL(t.Context(), k).Val(), "%s has a TTL", k)
+	}
+}
+
+func TestBoundsInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	turns := redisstore.NewTurns(client, redisstore.TurnLimits{Entries: 10, Bytes: 20 << 10})
+	l := ledger.New(ledger.Config{Remote: turns})
+	for i := range 50 {
+		l.Record(t.Context(), turnOf(turnScope, i))
+	}
+	closeLedger(t, l)
+	again := shared(t, client)
+	for i := range 50 {
+		require.Equal(t, i >= 40, knows(t, again, turnScope, false, i), "turn %d", i)
+	}
+	require.Len(t, client.Keys(t.Context(), "proxy:turn:*").Val(), 2*10, "what led to the others is gone")
+
+	big := turnOf(turnScope, 0)
+	big.Content = []byte(`[{"type":"text","text":"` + strings.Repeat("x", 30<<10) + `"}]`)
+	l = ledger.New(ledger.Config{Remote: turns})
+	l.Record(t.Context(), big)
+	closeLedger(t, l)
+	require.EqualValues(t, 1+4, client.HLen(t.Context(), "proxy:turns:{"+turnScope.Tenant+":c:1}:main").Val())
+
+	// A signature that leads everywhere leads nowhere, and grows no set.
+	l = ledger.New(ledger.Config{Remote: turns})
+	for i := range 20 {
+		s := turnScope
+		s.Conversation = fmt.Sprint("stamped", i)
+		turn := turnOf(s, 1000)
+		l.Record(t.Context(), turn)
+	}
+	closeLedger(t, l)
+	for _, k := range client.Keys(t.Context(), "proxy:turn:*").Val() {
+		require.LessOrEqual(t, client.SCard(t.Context(), k).Val(), int64(3))
+	}
+	minted := turnScope
+	minted.Conversation = "minted"
+	require.False(t, knows(t, shared(t, client), minted, true, 1000))
+}
+
+func TestForgetEverywhere(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	one, two := shared(t, client), shared(t, server.Client())
+	mate := turnScope
+	mate.Route = "teammate/analytic"
+	begun := time.Now()
+	for i := range 3 {
+		one.Record(t.Context(), turnOf(turnScope, i))
+		one.Record(t.Context(), turnOf(mate, i))
+	}
+	saved(t, one)
+	require.True(t, knows(t, two, turnScope, false, 1))
+	require.NoError(t, one.Forget(t.Context(), turnScope.Tenant, turnScope.Conversation))
+	require.False(t, knows(t, one, turnScope, false, 1))
+	require.False(t, knows(t, shared(t, client), turnScope, false, 1))
+	require.Empty(t, client.Keys(t.Context(), "proxy:turn:*").Val())
+	require.Empty(t, client.Keys(t.Context(), "proxy:turns:*:main").Val())
+	require.Eventually(t, func() bool { return !knows(t, two, turnScope, false, 1) }, 30*time.Second, 5*time.Millisecond)
+
+	// Late writers: one that knows of the erasure, and one that cannot.
+	three := ledger.New(ledger.Config{Remote: redisstore.NewTurns(client, redisstore.TurnLimits{})})
+	for _, l := range []*ledger.Ledger{two, three} {
+		late := turnOf(turnScope, 2)
+		late.At = begun
+		l.Record(t.Context(), late)
+	}
+	closeLedger(t, three)
+	require.False(t, knows(t, shared(t, client), turnScope, false, 2))
+	require.Empty(t, client.Keys(t.Context(), "proxy:turn:*").Val())
+
+	two.Record(t.Context(), turnOf(turnScope, 5))
+	saved(t, two)
+	require.True(t, knows(t, one, turnScope, false, 5), "the conversation may begin anew")
+}
+
+func TestRedisKilledAndBack(t *testing.T) {
+	server := redistest.Start(t)
+	l := shared(t, server.Client())
+	l.Record(t.Context(), turnOf(turnScope, 0))
+	saved(t, l)
+	server.Kill()
+	for i := 1; i < 20; i++ {
+		l.Record(t.Context(), turnOf(turnScope, i))
+		require.True(t, knows(t, l, turnScope, false, i), "from memory")
+	}
+	require.Eventually(t, l.Degraded, 30*time.Second, 2*time.Millisecond)
+	require.Error(t, l.Forget(t.Context(), "", "another"), "what is not erased in Redis is said")
+	require.NoError(t, server.Run()) // it kept nothing
+	saved(t, l)
+	require.False(t, knows(t, l, turnScope, false, 99), "which makes it look")
+	saved(t, l)
+	other := shared(t, server.Client())
+	for i := range 20 {
+		require.True(t, knows(t, other, turnScope, false, i), "turn %d", i)
+	}
+}
+
+func TestRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	l := ledger.New(ledger.Config{Remote: redisstore.NewTurns(server.Client(), redisstore.TurnLimits{})})
+	l.Record(t.Context(), turnOf(turnScope, 0))
+	saved(t, l)
+	server.Signal(syscall.SIGSTOP)
+	for i := range 100 {
+		l.Record(t.Context(), turnOf(turnScope, 1+i))
+		require.False(t, knows(t, l, turnScope, false, 1000+i))
+		require.True(t, knows(t, l, turnScope, false, 1+i))
+	}
+	require.Eventually(t, l.Degraded, 30*time.Second, 2*time.Millisecond)
+	server.Signal(syscall.SIGCONT)
+	saved(t, l)
+	closeLedger(t, l)
+	again := shared(t, server.Client())
+	for i := range 101 {
+		require.True(t, knows(t, again, turnScope, false, i))
+	}
+}
+
+func TestCloseSaysWhatIsLost(t *testing.T) {
+	server := redistest.Start(t)
+	l := shared(t, server.Client())
+	server.Kill()
+	l.Record(t.Context(), turnOf(turnScope, 0))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, l.Close(ctx), "1 turns and refusals were not saved")
+	l.Record(t.Context(), turnOf(turnScope, 1))
+	require.True(t, knows(t, l, turnScope, false, 1), "memory goes on")
+	require.Error(t, l.Close(ctx))
+}
+
+func TestLedgersLeaveNoGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	l := ledger.New(ledger.Config{Remote: redisstore.NewTurns(client, redisstore.TurnLimits{})})
+	l.Record(t.Context(), turnOf(turnScope, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, l.Close(ctx))
+	require.NoError(t, client.Close())
+}
+
+func TestTurnsOnACluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	cluster := redistest.StartCluster(t)
+	l := shared(t, cluster.Client())
+	for i := range 30 {
+		s := turnScope
+		s.Conversation = fmt.Sprint("c", i)
+		l.Record(t.Context(), turnOf(s, i))
+	}
+	saved(t, l)
+	other := shared(t, cluster.Client())
+	for i := range 30 {
+		s := turnScope
+		s.Conversation = fmt.Sprint("c", i)
+		require.True(t, knows(t, other, s, false, i))
+		s.Conversation = "minted"
+		require.True(t, knows(t, shared(t, cluster.Client()), s, true, i))
+	}
+	require.NoError(t, l.Forget(t.Context(), turnScope.Tenant, "c3"))
+	gone := turnScope
+	gone.Conversation = "c3"
+	require.False(t, knows(t, shared(t, cluster.Client()), gone, false, 3))
+}
+
+func TestEntriesThatCannotBeReadArePassedOver(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	l := shared(t, client)
+	for i := range 5 {
+		l.Record(t.Context(), turnOf(turnScope, i))
+	}
+	saved(t, l)
+	key := "proxy:turns:{" + turnScope.Tenant + ":c:1}:main"
+	for field, value := range map[string]string{"1": "garbage", "2": `{"v":99,"content":[]}`, "3": `{"v":1,"at":1,"dialect":"messages","content":5}`} {
+		require.NoError(t, client.HSet(t.Context(), key, field, value).Err())
+	}
+	other := shared(t, client)
+	for i := range 5 {
+		require.Equal(t, i >= 3, knows(t, other, turnScope, false, i), "turn %d", i)
+	}
+	require.False(t, other.Degraded())
+}

@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/proxy/usage"
+)
+
+// usageKey is a stream with one entry for each model call, by the time at which
+// it was written. Fields that are empty or 0 are left out:
+//
+//	at request tenant route conversation chat backend model upstream_model
+//	input cache_read cache_creation output reasoning outcome estimated
+const usageKey = "proxy:usage"
+
+// usageBatch is how many entries are read at once.
+const usageBatch = 1000
+
+// clockSkew is how much later than Redis's a gateway's clock may be.
+const clockSkew = time.Minute
+
+// Usage keeps usage.Record values in a bounded stream. It is safe for concurrent use.
+type Usage struct {
+	redis redis.UniversalClient
+	max   int64
+}
+
+var _ usage.Store = (*Usage)(nil)
+
+// NewUsage is a store over client, which the caller closes, of about max records;
+// 0 is 100,000. One takes about 300 bytes of a Redis, and 1 kB of the embedded
+// store.
+func NewUsage(client redis.UniversalClient, max int64) *Usage {
+	return &Usage{client, cmp.Or(max, 100_000)}
+}
+
+// AppendUsage implements usage.Store in one round trip.
+func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
+	_, err := u.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, r := range records {
+			p.XAdd(ctx, &redis.XAddArgs{Stream: usageKey, MaxLen: u.max, Approx: true, Values: usageEntry(r)})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adding to %s: %w", usageKey, err)
+	}
+	return nil
+}
+
+// UsageSince implements usage.Store.
+func (u *Usage) UsageSince(ctx context.Context, since time.Time) iter.Seq2[usage.Record, error] {
+	return func(yield func(usage.Record, error) bool) {
+		start := strconv.FormatInt(max(0, since.Add(-clockSkew).UnixMilli()), 10)
+		for end := "+"; ; {
+			entries, err := u.redis.XRevRangeN(ctx, usageKey, end, start, usageBatch).Result()
+			if err != nil {
+				yield(usage.Record{}, fmt.Errorf("reading %s: %w", usageKey, err))
+				return
+			}
+			for _, e := range entries {
+				if !yield(usageRecord(e), nil) {
+					return
+				}
+			}
+			if len(entries) < usageBatch {
+				return
+			}
+			end = "(" + entries[len(entries)-1].ID
+		}
+	}
+}
+
+// OldestUsage implements usage.Store.
+func (u *Usage) OldestUsage(ctx context.Context) (time.Time, error) {
+	entries, err := u.redis.XRangeN(ctx, usageKey, "-", "+", 1).Result()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading %s: %w", usageKey, err)
+	}
+	if len(entries) == 0 {
+		return time.Time{}, nil
+	}
+	return written(entries[0]), nil
+}
+
+// written is when Redis took an entry.
+func written(e redis.XMessage) time.Time {
+	ms, _, _ := strings.Cut(e.ID, "-")
+	n, _ := strconv.ParseInt(ms, 10, 64) // Redis's own
+	return time.UnixMilli(n).UTC()
+}
+
+// field is one of a record's by its name in an entry: a text or a count.
+type field struct {
+	name  string
+	text  *string
+	count *int64
+}
+
+func fieldsOf(r *usage.Record) [14]field {
+	t := &r.Tokens
+	return [...]field{
+		{name: "request", text: &r.RequestID}, {name: "tenant", text: &r.Tenant}, {name: "route", text: &r.Route},
+		{name: "conversation", text: &r.Conversation}, {name: "chat", text: &r.Chat},
+		{name: "backend", text: &r.Backend}, {name: "model", text: &r.Model}, {name: "upstream_model", text: &r.UpstreamModel},
+		{name: "input", count: &t.Input}, {name: "cache_read", count: &t.CacheRead}, {name: "cache_creation", count: &t.CacheCreation},
+		{name: "output", count: &t.Output}, {name: "reasoning", count: &t.Reasoning}, {name: "outcome", text: &r.Outcome},
+	}
+}
+
+// usageEntry is a record as names and values.
+func usageEntry(r usage.Record) []string {
+	entry := []string{"at", r.At.UTC().Format(time.RFC3339Nano)}
+	for _, f := range fieldsOf(&r) {
+		switch {
+		case f.text != nil && *f.text != "":
+			entry = append(entry, f.name, *f.text)
+		case f.count != nil && *f.count != 0:
+			entry = append(entry, f.name, strconv.FormatInt(*f.count, 10))
+		}
+	}
+	if r.Estimated {
+		entry = append(entry, "estimated", "true")
+	}
+	return entry
+}
+
+// usageRecord reads an entry. Whoever else writes into the stream can at worst
+// add what is no number, which counts as 0.
+func usageRecord(e redis.XMessage) (r usage.Record) {
+	value := func(name string) string {
+		s, _ := e.Values[name].(string)
+		return s
+	}
+	for _, f := range fieldsOf(&r) {
+		if f.text != nil {
+			*f.text = value(f.name)
+		} else if n, err := strconv.ParseInt(value(f.name), 10, 64); err == nil {
+			*f.count = n
+		}
+	}
+	var err error
+	if r.At, err = time.Parse(time.RFC3339Nano, value("at")); err != nil {
+		r.At = written(e)
+	}
+	r.Estimated = value("estimated") == "true"
+	return r
+}

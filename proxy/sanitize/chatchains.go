@@ -1,0 +1,200 @@
+package sanitize
+
+import (
+	"slices"
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+// readCalls finds the calls of assistant messages. An empty list of them is
+// removed: vendors want none or some.
+func (r *request) readCalls() {
+	for _, m := range r.messages {
+		raw := m.get("tool_calls")
+		if m.role != wire.RoleAssistant || len(raw) == 0 || raw[0] != '[' {
+			continue
+		}
+		at := m.members.Get("tool_calls")
+		for i, span := range r.Outline.Elements(at) {
+			m.calls = append(m.calls, &call{object{body: m.body, at: span, members: r.Outline.Object(span)}, i})
+		}
+		if len(m.calls) == 0 {
+			m.drop("tool_calls")
+			r.note(RuleEmpty, m, nil)
+		}
+	}
+}
+
+// dropReasoning removes the fields of assistant messages in which the vendor
+// takes no reasoning.
+func (r *request) dropReasoning() {
+	replay := &r.p.Replay
+	if replay.Fields == nil && replay.Reasoning != Forbidden {
+		return
+	}
+	for _, m := range r.messages {
+		if m.role != wire.RoleAssistant {
+			continue
+		}
+		for _, name := range reasoningFields {
+			if slices.Contains(replay.Fields, name) {
+				continue
+			}
+			if m.drop(name) {
+				r.note(RuleReasoning, m, nil)
+			}
+			for _, c := range m.calls {
+				if name == extraContent && c.drop(name) {
+					r.noteCall(RuleReasoning, m, c)
+				}
+			}
+		}
+	}
+}
+
+func (r *request) noteCall(rule Rule, m *message, c *call) {
+	r.changed(rule, "messages."+strconv.Itoa(m.index)+".tool_calls."+strconv.Itoa(c.index))
+}
+
+// chainCalls chains calls and results in the chat dialect: results are messages
+// directly behind the one that calls. A prompt between does not count; further
+// away they are text.
+func (r *request) chainCalls() {
+	ids := newIDs(r.p.ToolIDs, r.Dialect)
+	out := make([]*message, 0, len(r.messages))
+	for i := 0; i < len(r.messages); i++ {
+		m := r.messages[i]
+		out = append(out, m)
+		switch {
+		case m.role == roleTool:
+			r.tell(m)
+		case len(m.calls) > 0:
+			end := i + 1
+			for k := end; k < len(r.messages) && (r.messages[k].role == roleTool || prompts(r.messages[k])); k++ {
+				if r.messages[k].role == roleTool {
+					end = k + 1
+				}
+			}
+			ids.turn()
+			out = append(out, r.answered(m, r.messages[i+1:end], ids)...)
+			i = end - 1
+		}
+	}
+	r.messages = out
+}
+
+func prompts(m *message) bool { return m.role == wire.RoleSystem || m.role == roleDeveloper }
+
+// answered is what follows a message that calls: results in the order in which
+// they came, those that are missing, then whatever else stood there.
+func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
+	results := make([]*message, len(m.calls))
+	names := make([]string, len(m.calls))
+	for j, c := range m.calls {
+		names[j] = c.text("id")
+	}
+	var open queues
+	open.fill(names)
+	var found, missing, rest []*message
+	for _, b := range behind {
+		j := -1
+		if b.role == roleTool {
+			j = open.pop(b.text("tool_call_id"))
+		}
+		if j < 0 || m.calls[j].members == nil {
+			rest = append(rest, b)
+			continue
+		}
+		results[j] = b
+		if found = append(found, b); len(rest) > 0 {
+			r.moved = true
+			r.note(RulePlace, b, nil)
+		}
+	}
+	for j, c := range m.calls {
+		if c.members == nil {
+			continue // no call at all
+		}
+		fresh := ids.next(names[j])
+		if fresh != names[j] {
+			c.set("id", wire.Quote(fresh))
+			r.noteCall(RuleToolID, m, c)
+		}
+		switch {
+		case results[j] == nil:
+			raw := slices.Concat([]byte(`{"role":"tool","tool_call_id":`), wire.Quote(fresh), []byte(`,"content":"`+noResult+`"}`))
+			missing = append(missing, &message{object: objectOf(raw), index: -1, role: roleTool})
+			r.moved = true
+			r.noteCall(RuleUnanswered, m, c)
+		case fresh != names[j]:
+			results[j].set("tool_call_id", wire.Quote(fresh))
+		}
+	}
+	for _, b := range rest {
+		if b.role == roleTool {
+			r.tell(b)
+		}
+	}
+	return slices.Concat(found, missing, rest)
+}
+
+// tell makes a result that no call claimed something that the user says.
+func (r *request) tell(m *message) {
+	r.note(RuleOrphan, m, nil)
+	m.set("role", wire.Quote(wire.RoleUser))
+	m.role = wire.RoleUser
+	m.drop("tool_call_id")
+	m.drop("name")
+	if m.listed {
+		m.blocks = slices.Concat([]*block{textBlock(wire.Quote(orphan))}, m.blocks)
+		m.moved = true
+		return
+	}
+	if raw := m.get("content"); len(raw) > 0 && raw[0] == '"' {
+		m.setContent(introduced(raw))
+	}
+}
+
+// standForFields puts a placeholder where a chat message lacks the reasoning that
+// is required.
+func (r *request) standForFields() {
+	replay := &r.p.Replay
+	all := replay.Reasoning == Always && r.usesTools()
+	if !all && replay.Reasoning != Required {
+		return
+	}
+	for _, m := range r.messages {
+		switch {
+		case m.role != wire.RoleAssistant, !all && len(m.calls) == 0:
+		case replay.Field == extraContent:
+			r.standForSignature(m)
+		case replay.Field != "" && !m.has(replay.Field) && r.mayThink():
+			m.set(replay.Field, wire.Quote(replay.Placeholder))
+			r.note(RulePlaceholder, m, nil)
+		}
+	}
+}
+
+// standForSignature: the first call of a message must be signed, whatever the
+// request says of thinking.
+func (r *request) standForSignature(m *message) {
+	if len(m.calls) == 0 || m.calls[0].members == nil {
+		return
+	}
+	c := m.calls[0]
+	extra := objectOf(c.get(extraContent))
+	google := objectOf(extra.get("google"))
+	if google.text("thought_signature") != "" {
+		return
+	}
+	for _, o := range []*object{&extra, &google} {
+		if o.members == nil {
+			*o = objectOf([]byte("{}"))
+		}
+	}
+	google.set("thought_signature", wire.Quote(r.p.Replay.Placeholder))
+	extra.set("google", google.raw())
+	c.set(extraContent, extra.raw())
+	r.noteCall(RulePlaceholder, m, c)
+}

@@ -1,0 +1,88 @@
+package sanitize_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/sanitize"
+	"mneme/proxy/wire"
+)
+
+// recorded are the requests of a coding agent, by the number of their file.
+func recorded(t *testing.T) map[string]sanitize.Input {
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+	require.NoError(t, err)
+	if len(files) == 0 {
+		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
+	}
+	all := map[string]sanitize.Input{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var r struct {
+			Headers map[string]string `json:"headers"`
+			Body    json.RawMessage   `json:"body"`
+		}
+		require.NoError(t, json.Unmarshal(raw, &r))
+		number, _, _ := strings.Cut(filepath.Base(file), "-")
+		all[number] = input(t, wire.Messages, string(r.Body), "anthropic", r.Headers["anthropic-beta"])
+	}
+	return all
+}
+
+// Anthropic gets what a coding agent sends byte for byte, but for the one request
+// that it refused: the current tool loop does not begin with thinking.
+func TestCodingAgent(t *testing.T) {
+	for number, in := range recorded(t) {
+		out := sanitize.Sanitize(in)
+		require.Empty(t, out.AddBetas, number)
+		require.Empty(t, out.RemoveBetas, number)
+		if number != "17" {
+			require.Empty(t, out.Changes, number)
+			require.Same(t, &in.Outline.Body[0], &out.Body[0], number)
+			continue
+		}
+		require.Equal(t, []sanitize.Change{
+			{Rule: sanitize.RuleLoop, Path: "thinking"}, {Rule: sanitize.RuleEdits, Path: "context_management.edits"},
+		}, out.Changes)
+		var before, after map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(in.Outline.Body, &before))
+		require.NoError(t, json.Unmarshal(out.Body, &after))
+		delete(before, "thinking")
+		delete(before, "context_management")
+		require.Equal(t, before, after)
+	}
+}
+
+// The same requests to other vendors: what changes is how thinking is asked for
+// and what stands for thinking that the vendor misses.
+func TestCodingAgentElsewhere(t *testing.T) {
+	all := recorded(t)
+	for _, c := range []struct {
+		number, vendor, model string
+		changes               []sanitize.Change
+	}{
+		{"03", "kimi", "kimi-k2.6", []sanitize.Change{{Rule: sanitize.RuleMode, Path: "thinking.type"}, {Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"}}},
+		{"03", "deepseek", "deepseek-v4", nil},
+		{"05", "deepseek", "deepseek-v4", []sanitize.Change{{Rule: sanitize.RuleEffort, Path: "output_config.effort"}}},
+		{"19", "deepseek", "deepseek-v4", []sanitize.Change{{Rule: sanitize.RuleThinking, Path: "messages.2.content.0"}, {Rule: sanitize.RulePlaceholder, Path: "messages.2"}}},
+		{"17", "kimi", "kimi-k2.6", []sanitize.Change{{Rule: sanitize.RulePlaceholder, Path: "messages.1"}, {Rule: sanitize.RulePlaceholder, Path: "messages.9"}}},
+		{"03", "anthropic", "claude-haiku-4-5", []sanitize.Change{
+			{Rule: sanitize.RuleMode, Path: "thinking.type"}, {Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"}, {Rule: sanitize.RuleEffort, Path: "output_config.effort"},
+		}},
+		{"15", "anthropic", "claude-opus-4-8", []sanitize.Change{
+			{Rule: sanitize.RuleMode, Path: "thinking.type"}, {Rule: sanitize.RuleMode, Path: "thinking.budget_tokens"}, {Rule: sanitize.RuleMode, Path: "output_config.effort"},
+		}},
+		{"03", "generic", "m", nil},
+		{"17", "generic", "m", nil},
+	} {
+		in := all[c.number]
+		in.Profile = sanitize.For(c.vendor, c.model)
+		require.Equal(t, c.changes, sanitize.Sanitize(in).Changes, "%s to %s", c.number, c.vendor)
+	}
+}

@@ -1,0 +1,241 @@
+package sanitize
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mneme/proxy/wire"
+)
+
+const (
+	betaHeader      = "Anthropic-Beta"
+	interleavedBeta = "interleaved-thinking-2025-05-14"
+	contextBeta     = "context-management-2025-06-27"
+)
+
+// dropThinkingEdits removes the context edits that need thinking while it is
+// off.
+func (r *request) dropThinkingEdits() {
+	if !r.off() {
+		return
+	}
+	context := objectOf(r.root.get("context_management"))
+	edits := elements(context.get("edits"))
+	n := len(edits)
+	edits = slices.DeleteFunc(edits, func(it item) bool {
+		o := objectOf(it.raw)
+		return strings.HasPrefix(o.text("type"), "clear_thinking_")
+	})
+	if len(edits) == n {
+		return
+	}
+	var kept []byte
+	if len(edits) > 0 {
+		raw := context.get("edits")
+		kept = array(raw, wire.Span{Start: 0, End: len(raw)}, n, edits)
+	}
+	r.setIn(RuleEdits, "context_management", "edits", kept)
+}
+
+// fitEffort makes the effort one that the model takes.
+func (r *request) fitEffort() {
+	config := objectOf(r.root.get("output_config"))
+	if !config.has("effort") {
+		return
+	}
+	asked := config.text("effort")
+	fit := asked
+	if r.off() && (asked == "xhigh" || asked == "max") {
+		fit = "high"
+	}
+	if fit = r.level(fit); fit == "" {
+		r.setIn(RuleEffort, "output_config", "effort", nil)
+	} else if fit != asked {
+		r.setIn(RuleEffort, "output_config", "effort", wire.Quote(fit))
+	}
+}
+
+// fitChatEffort does the same in the chat dialect, where an effort may be the
+// only way to ask for thinking.
+func (r *request) fitChatEffort() {
+	if !r.root.has("reasoning_effort") || len(r.p.Thinking.Efforts) == 0 && !r.p.Thinking.NoEffortOff {
+		return
+	}
+	asked := r.root.text("reasoning_effort")
+	if fit := r.level(asked); fit == "" {
+		r.set(RuleEffort, "reasoning_effort", nil)
+	} else if fit != asked {
+		r.set(RuleEffort, "reasoning_effort", wire.Quote(fit))
+	}
+}
+
+// efforts are the levels of effort, in ascending order.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// level is the one that the model takes for what was asked, the next one up or
+// else the highest; empty for none.
+func (r *request) level(asked string) string {
+	t := r.p.Thinking
+	switch {
+	case t.NoEffortOff && (r.unthinking || r.mode() == Disabled):
+		return ""
+	case t.Efforts == nil || slices.Contains(t.Efforts, asked):
+		return asked
+	case len(t.Efforts) == 0:
+		return ""
+	}
+	for _, level := range efforts[max(0, slices.Index(efforts, asked)):] {
+		if slices.Contains(t.Efforts, level) {
+			return level
+		}
+	}
+	return t.Efforts[len(t.Efforts)-1]
+}
+
+// fitSampling removes the sampling parameters that a model does not take.
+func (r *request) fitSampling() {
+	switch r.p.Sampling {
+	case SamplingFixed:
+	case SamplingPlain:
+		if !r.on() {
+			return
+		}
+	default:
+		return
+	}
+	for _, name := range []string{"temperature", "top_p", "top_k"} {
+		raw := r.root.get(name)
+		f, err := strconv.ParseFloat(string(raw), 64)
+		legal := err != nil || f == 1 && name != "top_k" || name == "top_p" && r.p.Sampling == SamplingPlain && f >= 0.95
+		if raw != nil && !legal {
+			r.set(RuleSampling, name, nil)
+		}
+	}
+}
+
+// dropMarkers leaves as many cache markers as the vendor takes: those of tools
+// and system, and the latest of the messages.
+func (r *request) dropMarkers() {
+	most := r.p.CacheMarkers
+	if most == 0 || bytes.Count(r.Outline.Body, markerEnd) <= most {
+		return
+	}
+	places := r.markers() // in the order in which they may go
+	surplus := -most
+	for _, p := range places {
+		surplus += len(p.indexes)
+	}
+	for _, p := range places {
+		if n := min(surplus, len(p.indexes)); n > 0 {
+			p.unmark(p.indexes[:n])
+			surplus -= n
+		}
+	}
+}
+
+const marker = "cache_control"
+
+// markerEnd is looked for to find out whether there may be a marker. Its first
+// byte is rare, which makes that fast.
+var markerEnd = []byte(`_control"`)
+
+// marked is an array of objects, some of which have a marker, or one object that
+// has.
+type marked struct {
+	indexes []int
+	unmark  func(indexes []int)
+}
+
+func (r *request) markers() []marked {
+	var out []marked
+	for _, m := range r.messages {
+		for _, b := range m.blocks {
+			if inner := b.get("content"); b.kind == wire.ToolResultBlock && bytes.Contains(inner, markerEnd) {
+				out = append(out, marked{markedIn(inner), func(indexes []int) {
+					b.set("content", unmarked(inner, indexes))
+					r.note(RuleMarkers, m, b)
+				}})
+			}
+			if b.has(marker) {
+				out = append(out, marked{[]int{0}, func([]int) {
+					b.drop(marker)
+					r.note(RuleMarkers, m, b)
+				}})
+			}
+		}
+	}
+	for _, member := range []string{"tools", "system"} {
+		raw := r.root.get(member)
+		out = append(out, marked{markedIn(raw), func(indexes []int) { r.set(RuleMarkers, member, unmarked(raw, indexes)) }})
+	}
+	return out
+}
+
+// markedIn are the places of the elements of an array that have a marker.
+func markedIn(raw []byte) []int {
+	var indexes []int
+	for i, it := range elements(raw) {
+		if o := objectOf(it.raw); o.has(marker) {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
+// unmarked is an array with some of its elements without their marker.
+func unmarked(raw []byte, indexes []int) []byte {
+	items := elements(raw)
+	for _, i := range indexes {
+		o := objectOf(items[i].raw)
+		o.drop(marker)
+		items[i].raw = o.raw()
+	}
+	return array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items)
+}
+
+// settleBetas sees to what comes with a beta, and to the header that says so.
+func (r *request) settleBetas() {
+	if r.root.has("context_management") {
+		switch r.p.ContextManagement {
+		case Rejected:
+			r.set(RuleContext, "context_management", nil)
+		case Beta:
+			r.needBeta(contextBeta)
+		}
+	}
+	if r.betweenTools && r.mode() == Enabled && r.tools() {
+		r.needBeta(interleavedBeta)
+	}
+	for _, v := range r.Betas {
+		if r.p.Betas != nil && !slices.Contains(r.p.Betas, v) {
+			r.out.RemoveBetas = append(r.out.RemoveBetas, v)
+			r.changed(RuleBeta, "anthropic-beta."+v)
+		}
+	}
+}
+
+func (r *request) needBeta(v string) {
+	unknown := r.p.Betas != nil && !slices.Contains(r.p.Betas, v)
+	if unknown || r.hasBeta(v) || slices.Contains(r.out.AddBetas, v) {
+		return
+	}
+	r.out.AddBetas = append(r.out.AddBetas, v)
+	r.changed(RuleBeta, "anthropic-beta."+v)
+}
+
+func (r *request) hasBeta(v string) bool { return slices.Contains(r.Betas, v) }
+
+// splitBetas reads the values of a header, each of which may be a list.
+func splitBetas(values []string) []string {
+	var out []string
+	for _, list := range values {
+		for v := range strings.SplitSeq(list, ",") {
+			if v = strings.TrimSpace(v); v != "" {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}

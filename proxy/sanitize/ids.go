@@ -1,0 +1,89 @@
+package sanitize
+
+import (
+	"crypto/sha256"
+	"math/big"
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+const (
+	// callPrefix and callLength make an id of ours where the vendor has no wish of
+	// its own: 24 letters and digits behind the prefix.
+	callPrefix = "call_"
+	callLength = 24
+)
+
+// ids gives out the ids of calls, in the order of the calls. An id that is legal
+// and free stays; any other becomes a hash of itself and of how often it came
+// before, so that it is the same on each turn.
+type ids struct {
+	rule    ToolIDs
+	dialect wire.Dialect
+	taken   map[string]int // how often an id came or was given out
+}
+
+func newIDs(rule ToolIDs, dialect wire.Dialect) *ids {
+	return &ids{rule: rule, dialect: dialect, taken: map[string]int{}}
+}
+
+// turn begins another message.
+func (s *ids) turn() {
+	if s.rule.Recurring {
+		clear(s.taken)
+	}
+}
+
+// next is the id of the next call.
+func (s *ids) next(id string) string {
+	n := s.taken[id]
+	s.taken[id]++
+	if n == 0 && s.legal(id) {
+		return id
+	}
+	for ; ; n++ {
+		if fresh := s.minted(id, n); s.taken[fresh] == 0 {
+			s.taken[fresh]++
+			return fresh
+		}
+	}
+}
+
+func (s *ids) legal(id string) bool {
+	if id == "" || s.rule.Length > 0 && len(id) != s.rule.Length || s.rule.Max > 0 && len(id) > s.rule.Max {
+		return false
+	}
+	for _, c := range []byte(id) {
+		word := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		dash := c == '_' || c == '-'
+		switch {
+		case word, dash && !s.rule.Alphanumeric:
+		case s.rule.Alphanumeric, s.dialect == wire.Messages && !s.rule.Recurring:
+			return false
+		}
+	}
+	return true
+}
+
+func (s *ids) minted(id string, n int) string {
+	sum := sha256.Sum256([]byte(id + "\x00" + strconv.Itoa(n)))
+	word := new(big.Int).SetBytes(sum[:]).Text(62)
+	prefix, length := callPrefix, callLength
+	if s.rule.Alphanumeric {
+		prefix = ""
+	}
+	most := s.rule.Max
+	if s.rule.Length > 0 {
+		most = s.rule.Length
+		length = most - len(prefix)
+	}
+	if most > 0 && len(prefix)+length > most || length < 1 {
+		prefix, length = "", most
+	}
+	// 256 bits have at least 41 digits but for one case in a thousand million.
+	for len(word) < length {
+		word += word
+	}
+	return prefix + word[len(word)-length:]
+}

@@ -1,0 +1,207 @@
+package sanitize
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"unicode"
+
+	"mneme/proxy/wire"
+)
+
+// object is a JSON object as it came and what is to become of its members. It is
+// rendered once, when every rule has had its say.
+type object struct {
+	body    []byte
+	at      wire.Span // in body
+	members wire.Object
+	patch   []patch
+}
+
+// patch is a member's new value; nil removes it.
+type patch struct {
+	name  string
+	value []byte
+}
+
+// objectOf reads a value; one that is no object has no members.
+func objectOf(raw []byte) object {
+	o := wire.Outline{Body: raw}
+	at := wire.Span{Start: 0, End: len(raw)}
+	return object{body: raw, at: at, members: o.Object(at)}
+}
+
+// get is the raw value of a member as it stands now; nil if there is none.
+func (o *object) get(name string) []byte {
+	for _, p := range o.patch {
+		if p.name == name {
+			return p.value
+		}
+	}
+	if v := o.members.Get(name); v.Found() {
+		return o.body[v.Start:v.End]
+	}
+	return nil
+}
+
+// has is false for a member that is null.
+func (o *object) has(name string) bool {
+	v := o.get(name)
+	return v != nil && v[0] != 'n'
+}
+
+// text is a member that is a string; empty for any other.
+func (o *object) text(name string) string { return textOf(o.get(name)) }
+
+// set gives a member a value, behind the others if it is new. Nil removes it.
+func (o *object) set(name string, value []byte) {
+	if i := slices.IndexFunc(o.patch, func(p patch) bool { return p.name == name }); i >= 0 {
+		o.patch[i].value = value
+		return
+	}
+	o.patch = append(o.patch, patch{name, value})
+}
+
+// drop removes a member and says whether there was one.
+func (o *object) drop(name string) bool {
+	if o.get(name) == nil {
+		return false
+	}
+	o.set(name, nil)
+	return true
+}
+
+func (o *object) changed() bool { return len(o.patch) > 0 }
+
+// raw is the object as it leaves.
+func (o *object) raw() []byte {
+	source := o.body[o.at.Start:o.at.End]
+	if !o.changed() {
+		return source
+	}
+	var e wire.Edits
+	spans := o.members.Spans()
+	for i := range spans {
+		spans[i] = o.shifted(spans[i])
+	}
+	kept := make([]bool, len(spans))
+	written := make([]bool, len(o.patch))
+	for i, m := range o.members {
+		j := slices.IndexFunc(o.patch, func(p patch) bool { return p.name == m.Name })
+		// Of a member that comes twice one is enough.
+		if kept[i] = j < 0 || o.patch[j].value != nil && !written[j]; kept[i] && j >= 0 {
+			written[j] = true
+			e.Replace(o.shifted(m.Value), o.patch[j].value)
+		}
+	}
+	e.Keep(spans, func(i int) bool { return kept[i] })
+	some := slices.Contains(kept, true)
+	end := wire.Span{Start: len(source) - 1, End: len(source) - 1}
+	for j, p := range o.patch {
+		if p.value == nil || written[j] {
+			continue
+		}
+		added := slices.Concat(wire.Quote(p.name), []byte(":"), p.value)
+		if some {
+			added = append([]byte(","), added...)
+		}
+		some = true
+		e.Replace(end, added)
+	}
+	return e.Apply(source)
+}
+
+func (o *object) shifted(s wire.Span) wire.Span {
+	return wire.Span{Start: s.Start - o.at.Start, End: s.End - o.at.Start}
+}
+
+// item is an element of an array that is rendered: one that came has its place.
+type item struct {
+	index int // among the elements as they came, -1 for one of ours
+	at    wire.Span
+	raw   []byte
+}
+
+// array renders items in the place of the n elements of the array at at. White
+// space between neighbours that stay neighbours stays.
+func array(body []byte, at wire.Span, n int, items []item) []byte {
+	size := at.End - at.Start + 2
+	for _, it := range items {
+		size += len(it.raw) - (it.at.End - it.at.Start) + 1
+	}
+	out := make([]byte, 0, max(size, 2))
+	before := item{index: -1, at: wire.Span{Start: at.Start, End: at.Start}}
+	for k, it := range items {
+		switch {
+		case it.index >= 0 && it.index == before.index+1 && (k == 0) == (it.index == 0):
+			out = append(out, body[before.at.End:it.at.Start]...)
+		case k == 0:
+			out = append(out, '[')
+		default:
+			out = append(out, ',')
+		}
+		out = append(out, it.raw...)
+		before = it
+	}
+	switch {
+	case len(items) == 0:
+		return append(out, "[]"...)
+	case before.index >= 0 && before.index == n-1:
+		return append(out, body[before.at.End:at.End]...)
+	}
+	return append(out, ']')
+}
+
+// textOf is the string that a raw value is; empty for any other value.
+func textOf(raw []byte) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	// Every value was read before, and broken Unicode is no failure.
+	_ = wire.Unmarshal(raw, &s)
+	return s
+}
+
+// blank says whether a raw value is a string of nothing but white space. Long
+// texts are not decoded for it.
+func blank(raw []byte) bool {
+	if len(raw) < 2 || raw[0] != '"' {
+		return false
+	}
+	for i := 1; i < len(raw)-1; i++ {
+		switch c := raw[i]; {
+		case c == ' ':
+		case c == '\\' && strings.IndexByte("nrtf", raw[i+1]) >= 0:
+			i++
+		case c == '\\' && raw[i+1] == 'u' || c >= 0x80:
+			return strings.TrimFunc(textOf(raw), unicode.IsSpace) == ""
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// hasBlankText says whether some "text" in a raw value may be blank. It looks
+// for that without reading the value, so that values without are not read again.
+func hasBlankText(raw []byte) bool {
+	name := []byte(`"text"`)
+	for {
+		i := bytes.Index(raw, name)
+		if i < 0 {
+			return false
+		}
+		raw = bytes.TrimLeft(raw[i+len(name):], " \t\r\n")
+		if len(raw) == 0 || raw[0] != ':' {
+			continue
+		}
+		rest := bytes.TrimLeft(raw[1:], " \t\r\n")
+		if len(rest) > 1 && rest[0] == '"' && (rest[1] == '"' || rest[1] == ' ' || rest[1] == '\\' || rest[1] >= 0x80) {
+			return true
+		}
+	}
+}

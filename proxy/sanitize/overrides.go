@@ -1,0 +1,160 @@
+package sanitize
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Overrides are values of a profile that a configuration gives another value.
+// What is nil or empty is the table's; an empty list that is not nil means none.
+type Overrides struct {
+	Thinking          ThinkingOverrides `yaml:"thinking"`
+	Reasoning         ReplayOverrides   `yaml:"reasoning"`
+	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // all of it in place of the table's
+	Roles             RolesOverrides    `yaml:"roles"`
+	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking
+	ContextManagement string            `yaml:"context_management"` // passed, beta, rejected
+	Betas             []string          `yaml:"betas"`              // the only ones that are sent
+	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
+}
+
+// ThinkingOverrides are those of Thinking.
+type ThinkingOverrides struct {
+	Modes       []string `yaml:"modes"`   // enabled, adaptive, disabled, between_tools
+	Default     string   `yaml:"default"` // on, off, unknown
+	LoopStart   *bool    `yaml:"loop_start"`
+	NeedsBudget *bool    `yaml:"needs_budget"`
+	Interleaved *bool    `yaml:"interleaved"`
+	Efforts     []string `yaml:"efforts"`
+	NoEffortOff *bool    `yaml:"no_effort_off"`
+}
+
+// ReplayOverrides are those of Replay.
+type ReplayOverrides struct {
+	Need        string   `yaml:"need"`              // forbidden, optional, required, always
+	Fields      []string `yaml:"fields"`            // of a chat message
+	Field       string   `yaml:"placeholder_field"` // one of those
+	Placeholder *string  `yaml:"placeholder"`
+	Signed      *bool    `yaml:"signed"`
+	Redacted    *bool    `yaml:"redacted"`
+	First       *bool    `yaml:"first"`
+	StrictOff   *bool    `yaml:"strict_off"`
+}
+
+// RolesOverrides are those of Roles.
+type RolesOverrides struct {
+	SystemInside *bool `yaml:"system_inside"`
+	Developer    *bool `yaml:"developer"`
+	Strict       *bool `yaml:"strict"`
+}
+
+// minID is the shortest id that leaves room for calls to differ, in bytes.
+const minID = 8
+
+// Validate gives every fault, each a sentence that begins with the key.
+func (o Overrides) Validate() error {
+	faults := []error{
+		allOf("thinking.modes", o.Thinking.Modes, Enabled, Adaptive, Disabled, BetweenTools),
+		oneOf("thinking.default", o.Thinking.Default, On, Off, Unknown),
+		allOf("thinking.efforts", o.Thinking.Efforts, efforts...),
+		oneOf("reasoning.need", o.Reasoning.Need, Forbidden, Optional, Required, Always),
+		allOf("reasoning.fields", o.Reasoning.Fields, reasoningFields...),
+		oneOf("reasoning.placeholder_field", o.Reasoning.Field, reasoningContent, "reasoning", extraContent),
+		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain),
+		oneOf("context_management", o.ContextManagement, Passed, Beta, Rejected),
+	}
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	if o.CacheMarkers != nil {
+		fault(*o.CacheMarkers < 0, "cache_markers must not be negative (0 is any number), not %d", *o.CacheMarkers)
+	}
+	if ids := o.ToolIDs; ids != nil {
+		fault(ids.Length != 0 && ids.Length < minID, "tool_ids.length must be at least %d, or 0 for no exact length, not %d", minID, ids.Length)
+		fault(ids.Max != 0 && ids.Max < minID, "tool_ids.max must be at least %d, or 0 for any, not %d", minID, ids.Max)
+		fault(ids.Max >= minID && ids.Length > ids.Max, "tool_ids.length is %d, which is longer than tool_ids.max, %d", ids.Length, ids.Max)
+	}
+	f, fields := o.Reasoning.Field, o.Reasoning.Fields
+	fault(f != "" && fields != nil && !slices.Contains(fields, f), "reasoning.placeholder_field is %s, which is not among reasoning.fields", f)
+	return errors.Join(faults...)
+}
+
+func oneOf[T ~string](key, value string, legal ...T) error {
+	if value == "" || slices.Contains(legal, T(value)) {
+		return nil
+	}
+	names := make([]string, len(legal))
+	for i, l := range legal {
+		names[i] = string(l)
+	}
+	return fmt.Errorf("%s must be one of %s, not %q", key, strings.Join(names, ", "), value)
+}
+
+func allOf[T ~string](key string, values []string, legal ...T) error {
+	for _, v := range values {
+		if v == "" {
+			return fmt.Errorf("%s holds an empty name", key)
+		}
+		if err := oneOf(key, v, legal...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Apply gives p with what o overrides. It expects overrides that are valid.
+func (o Overrides) Apply(p Profile) Profile {
+	if o.Thinking.Modes != nil {
+		p.Thinking.Modes = make([]Mode, len(o.Thinking.Modes))
+		for i, m := range o.Thinking.Modes {
+			p.Thinking.Modes[i] = Mode(m)
+		}
+	}
+	named(&p.Thinking.Default, o.Thinking.Default)
+	given(&p.Thinking.LoopStart, o.Thinking.LoopStart)
+	given(&p.Thinking.NeedsBudget, o.Thinking.NeedsBudget)
+	given(&p.Thinking.Interleaved, o.Thinking.Interleaved)
+	replace(&p.Thinking.Efforts, o.Thinking.Efforts)
+	given(&p.Thinking.NoEffortOff, o.Thinking.NoEffortOff)
+
+	named(&p.Replay.Reasoning, o.Reasoning.Need)
+	replace(&p.Replay.Fields, o.Reasoning.Fields)
+	named(&p.Replay.Field, o.Reasoning.Field)
+	given(&p.Replay.Placeholder, o.Reasoning.Placeholder)
+	given(&p.Replay.Signed, o.Reasoning.Signed)
+	given(&p.Replay.Redacted, o.Reasoning.Redacted)
+	given(&p.Replay.First, o.Reasoning.First)
+	given(&p.Replay.StrictOff, o.Reasoning.StrictOff)
+
+	given(&p.ToolIDs, o.ToolIDs)
+	given(&p.Roles.SystemInside, o.Roles.SystemInside)
+	given(&p.Roles.Developer, o.Roles.Developer)
+	given(&p.Roles.Strict, o.Roles.Strict)
+	named(&p.Sampling, o.Sampling)
+	named(&p.ContextManagement, o.ContextManagement)
+	replace(&p.Betas, o.Betas)
+	given(&p.CacheMarkers, o.CacheMarkers)
+	return p
+}
+
+func replace(to *[]string, list []string) {
+	if list != nil {
+		*to = list
+	}
+}
+
+func named[T ~string](to *T, value string) {
+	if value != "" {
+		*to = T(value)
+	}
+}
+
+func given[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}

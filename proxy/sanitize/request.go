@@ -1,0 +1,247 @@
+package sanitize
+
+import (
+	"slices"
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+// request is the model that the rules work on. It remembers where everything
+// stood and renders only what changed.
+type request struct {
+	Input
+	p        *Profile
+	root     object
+	messages []*message
+	moved    bool // messages were added, removed or reordered
+	littered bool // some messages are gone
+	out      Output
+
+	// unthinking: thinking was turned off by leaving it out, where nobody can say
+	// what the model does then.
+	unthinking bool
+	// betweenTools: thinking is manual by our doing and shall go on between tools.
+	betweenTools bool
+}
+
+// message is one of the request's messages.
+type message struct {
+	object
+	index int // in the request as it came; -1 for one of ours
+	role  string
+	// blocks are the elements of content, if that is an array.
+	blocks []*block
+	listed bool    // content is an array
+	source int     // how many blocks it came with
+	calls  []*call // of an assistant in the chat dialect
+	moved  bool    // blocks were added, removed or reordered
+	gone   bool
+}
+
+// block is an element of a message's content.
+type block struct {
+	object
+	index   int // in its message as it came; -1 for one of ours
+	kind    string
+	claimed bool // a tool_result that answers a call
+}
+
+// call is an element of a chat message's tool_calls.
+type call struct {
+	object
+	index int
+}
+
+// read makes the model. Blocks and messages are kept in two slabs, since there
+// are many and most are never touched.
+func read(in Input) *request {
+	o := in.Outline
+	start, end := 0, len(o.Body)
+	for o.Body[start] != '{' {
+		start++
+	}
+	for o.Body[end-1] != '}' {
+		end--
+	}
+	r := &request{Input: in, p: &in.Profile, root: object{body: o.Body, at: wire.Span{Start: start, End: end}, members: o.Members}}
+	n := 0
+	for i := range o.Messages {
+		n += len(o.Messages[i].Blocks)
+	}
+	messages, blocks, pointers := make([]message, len(o.Messages)), make([]block, n), make([]*block, n)
+	r.messages = make([]*message, len(o.Messages))
+	for i := range o.Messages {
+		src := &o.Messages[i]
+		m := &messages[i]
+		*m = message{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role, listed: src.Blocks != nil, source: len(src.Blocks)}
+		for j := range src.Blocks {
+			b := &src.Blocks[j]
+			blocks[j] = block{object: object{body: o.Body, at: b.Span, members: b.Members}, index: j, kind: b.Type}
+			pointers[j] = &blocks[j]
+		}
+		k := len(src.Blocks)
+		m.blocks = pointers[:k:k]
+		blocks, pointers = blocks[k:], pointers[k:]
+		r.messages[i] = m
+	}
+	return r
+}
+
+// note records a change of a message, or of one of its blocks if b is not nil.
+func (r *request) note(rule Rule, m *message, b *block) {
+	path := "messages"
+	if m != nil && m.index >= 0 {
+		path += "." + strconv.Itoa(m.index)
+	}
+	if b != nil && b.index >= 0 {
+		path += ".content." + strconv.Itoa(b.index)
+	}
+	r.changed(rule, path)
+}
+
+func (r *request) changed(rule Rule, path string) {
+	r.out.Changes = append(r.out.Changes, Change{rule, path})
+}
+
+// set changes a member of the request.
+func (r *request) set(rule Rule, name string, value []byte) {
+	r.root.set(name, value)
+	r.changed(rule, name)
+}
+
+// setIn changes a member of an object that is a member of the request. An object
+// that is emptied is removed.
+func (r *request) setIn(rule Rule, name, inner string, value []byte) {
+	o := objectOf(r.root.get(name))
+	if o.members == nil {
+		o = objectOf([]byte("{}"))
+	}
+	o.set(inner, value)
+	raw := o.raw()
+	if value == nil && len(objectOf(raw).members) == 0 {
+		raw = nil
+	}
+	r.root.set(name, raw)
+	r.changed(rule, name+"."+inner)
+}
+
+// remove takes blocks out of a message. An assistant who said nothing else is
+// left out; anyone else is heard to say nothing.
+func (r *request) remove(rule Rule, m *message, unwanted func(*block) bool) {
+	if !slices.ContainsFunc(m.blocks, unwanted) {
+		return
+	}
+	m.blocks = slices.DeleteFunc(slices.Clone(m.blocks), func(b *block) bool {
+		if !unwanted(b) {
+			return false
+		}
+		r.note(rule, m, b)
+		return true
+	})
+	m.moved = true
+	if len(m.blocks) == 0 {
+		r.emptied(m)
+	}
+}
+
+// emptied deals with a message of which nothing is left, and says whether it
+// could.
+func (r *request) emptied(m *message) bool {
+	switch {
+	case m.role == wire.RoleUser:
+		m.setContent(wire.Quote(noContent))
+	case m.role == roleTool:
+		m.setContent(wire.Quote(noOutput))
+	case m.role == wire.RoleAssistant && m.calling():
+		m.setContent(wire.Quote(""))
+	case m.role == wire.RoleAssistant, m.role == wire.RoleSystem, m.role == roleDeveloper:
+		r.omit(m)
+	default:
+		return false
+	}
+	return true
+}
+
+// omit leaves a message out, at the next sweep.
+func (r *request) omit(m *message) { m.gone, r.moved, r.littered = true, true, true }
+
+// sweep takes out the messages that are gone.
+func (r *request) sweep() {
+	if !r.littered {
+		return
+	}
+	r.littered = false
+	r.messages = slices.DeleteFunc(r.messages, func(m *message) bool { return m.gone })
+}
+
+// raw is the request as it leaves: the body itself if nothing was changed.
+func (r *request) raw() []byte {
+	body := r.Outline.Body
+	dirty := r.moved
+	items := make([]item, 0, len(r.messages))
+	for _, m := range r.messages {
+		m.settle()
+		dirty = dirty || m.changed()
+	}
+	if dirty {
+		for _, m := range r.messages {
+			items = append(items, item{m.index, m.at, m.object.raw()})
+		}
+		r.root.set("messages", array(body, r.root.members.Get("messages"), len(r.Outline.Messages), items))
+	}
+	if !r.root.changed() {
+		return body
+	}
+	return slices.Concat(body[:r.root.at.Start], r.root.raw(), body[r.root.at.End:])
+}
+
+// written is a message of ours.
+func written(role, content string) *message {
+	raw := slices.Concat([]byte(`{"role":`), wire.Quote(role), []byte(`,"content":`), wire.Quote(content), []byte("}"))
+	return &message{object: objectOf(raw), index: -1, role: role}
+}
+
+// textBlock is a block of ours, from text that is JSON already.
+func textBlock(quoted []byte) *block {
+	return &block{object: objectOf(slices.Concat([]byte(`{"type":"text","text":`), quoted, []byte("}"))), index: -1, kind: wire.TextBlock}
+}
+
+// setContent gives a message another content.
+func (m *message) setContent(raw []byte) {
+	m.object.set("content", raw)
+	m.blocks, m.listed, m.moved = nil, false, false
+}
+
+// list makes blocks of a content that is a string.
+func (m *message) list() {
+	if m.listed {
+		return
+	}
+	m.listed, m.moved = true, true
+	if raw := m.get("content"); len(raw) > 0 && raw[0] == '"' {
+		m.blocks = []*block{textBlock(raw)}
+	}
+}
+
+// settle turns changes of blocks and calls into changes of the message.
+func (m *message) settle() {
+	dirty := m.moved
+	for _, b := range m.blocks {
+		dirty = dirty || b.changed()
+	}
+	if m.listed && dirty {
+		items := make([]item, len(m.blocks))
+		for i, b := range m.blocks {
+			items[i] = item{b.index, b.at, b.raw()}
+		}
+		m.object.set("content", array(m.body, m.members.Get("content"), m.source, items))
+	}
+	if slices.ContainsFunc(m.calls, func(c *call) bool { return c.changed() }) {
+		items := make([]item, len(m.calls))
+		for i, c := range m.calls {
+			items[i] = item{c.index, c.at, c.raw()}
+		}
+		m.object.set("tool_calls", array(m.body, m.members.Get("tool_calls"), len(items), items))
+	}
+}

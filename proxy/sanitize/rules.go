@@ -1,0 +1,81 @@
+package sanitize
+
+import "mneme/proxy/wire"
+
+// Rule names what was done, as the decision log and metrics show it.
+type Rule string
+
+// The rules, each in the words of what it did.
+const (
+	RuleThinking    Rule = "thinking_removed"    // a block that the vendor does not take, or not so
+	RuleSignature   Rule = "signature_removed"   // of a block that is no thinking
+	RuleMarked      Rule = "thinking_unmarked"   // cache_control of thinking
+	RuleReasoning   Rule = "reasoning_removed"   // a field of a chat message
+	RulePlaceholder Rule = "reasoning_stood_for" // missing reasoning that the vendor requires
+	RuleTrailing    Rule = "trailing_thinking"   // thinking in the last message, where it may not be
+
+	RuleToolID     Rule = "tool_id"         // an id was illegal or in use
+	RuleUnanswered Rule = "result_missing"  // a call got a result that says so
+	RulePlace      Rule = "result_moved"    // a result was not where its call wants it
+	RuleOrphan     Rule = "result_orphaned" // a result without a call became text
+
+	RuleEmpty   Rule = "empty"
+	RuleRole    Rule = "role"
+	RuleMarkers Rule = "cache_markers"
+
+	RuleMode       Rule = "thinking_mode"   // asked for in the model's own way
+	RuleBudget     Rule = "thinking_budget" // made legal, or thinking is off for want of one
+	RuleToolChoice Rule = "tool_choice"     // it forces a tool: thinking is off, or it no longer does
+	RuleLoop       Rule = "tool_loop"       // it does not begin with thinking: thinking is off
+	RuleEdits      Rule = "clear_thinking"  // an edit that needs thinking
+	RuleEffort     Rule = "effort"
+	RuleSampling   Rule = "sampling"
+	RuleContext    Rule = "context_management"
+	RuleBeta       Rule = "beta"
+)
+
+// rules are what is done to a request, in this order. What is wrong with
+// messages in themselves goes first, so that everything about thinking judges
+// the messages that leave; of that the chains, since leaving out an empty answer
+// must not bring a late result near its call. The way thinking is asked for is
+// settled before what depends on whether it is on.
+var rules = map[wire.Dialect][]func(*request){
+	wire.Messages: {
+		(*request).chainBlocks,
+		(*request).fillEmpty,
+		(*request).dropThinking,
+		(*request).dropStrayMembers,
+		(*request).settleRoles,
+
+		(*request).settleMode,
+		(*request).freeToolChoice,
+		(*request).fitBudget,
+		(*request).startLoop,
+
+		(*request).dropMisplacedThinking,
+		(*request).dropThinkingWhenOff,
+		(*request).dropTrailingThinking,
+		(*request).standForBlocks,
+		(*request).dropThinkingEdits,
+		(*request).fitEffort,
+		(*request).fitSampling,
+		(*request).dropMarkers,
+		(*request).settleBetas,
+	},
+	wire.Chat: {
+		(*request).readCalls,
+		(*request).chainCalls,
+		(*request).fillEmpty,
+		(*request).dropReasoning,
+		(*request).settleRoles,
+
+		(*request).settleMode,
+		(*request).freeToolChoice,
+		(*request).fitBudget,
+		(*request).fitChatEffort,
+
+		(*request).standForFields,
+		(*request).fitSampling,
+		(*request).dropMarkers,
+	},
+}

@@ -1,0 +1,131 @@
+package sanitize_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/sanitize"
+)
+
+// The table of Claude's generations, whatever a platform puts around the name.
+func TestModels(t *testing.T) {
+	const e, a, d, b = sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools
+	type modes = []sanitize.Mode
+	for _, c := range []struct {
+		models    string
+		name      string
+		modes     modes
+		byDefault sanitize.Switch
+	}{
+		{"claude-fable-5 us.anthropic.claude-fable-5-20260601-v1:0", "fable 5", modes{a}, sanitize.On},
+		{"claude-fable-5-1 claude-fable-5.1", "fable 5.1", modes{a}, sanitize.On},
+		{"claude-mythos-5", "mythos 5", modes{a}, sanitize.On},
+		{"claude-mythos-5-1@20260801", "mythos 5.1", modes{a}, sanitize.On},
+		{"claude-mythos-preview anthropic/claude-mythos-preview", "mythos preview", modes{e, a}, sanitize.On},
+		{"claude-opus-5 claude-opus-5-20260601", "opus 5", modes{a, d}, sanitize.On},
+		{"claude-opus-5-5 anthropic.claude-opus-5-5-20260901-v1:0", "opus 5.5", modes{a}, sanitize.On},
+		{"claude-opus-4-7", "opus 4.7", modes{a, d}, sanitize.Off},
+		{"claude-opus-4-8 global.anthropic.claude-opus-4-8-v1 claude-opus-4-8[1m] Claude-Opus-4.8", "opus 4.8", modes{a, d}, sanitize.Off},
+		{"claude-sonnet-5", "sonnet 5", modes{a, d}, sanitize.On},
+		{"claude-sonnet-5-5", "sonnet 5.5", modes{a, b}, sanitize.On},
+		{"claude-opus-4-6", "opus 4.6", modes{e, a, d}, sanitize.Off},
+		{"claude-sonnet-4-6", "sonnet 4.6", modes{e, a, d}, sanitize.Off},
+		{"claude-opus-4-5-20251101", "opus 4.5", modes{e, d}, sanitize.Off},
+		{"claude-sonnet-4-5 claude-sonnet-4-5@20250929 claude-4.5-sonnet", "sonnet 4.5", modes{e, d}, sanitize.Off},
+		{"claude-haiku-4-5-20251001", "haiku 4.5", modes{e, d}, sanitize.Off},
+		{"claude-opus-4-1-20250805", "opus 4.1", modes{e, d}, sanitize.Off},
+		{"claude-opus-4-20250514 claude-opus-4-0", "opus 4", modes{e, d}, sanitize.Off},
+		{"claude-3-7-sonnet-20250219 claude-3-7-sonnet-latest", "sonnet 3.7", modes{e, d}, sanitize.Off},
+		{"claude-opus-9 claude-haiku-5 claude-sonnet-4-7 opus-4-8 gpt-5 claude-opus claude-sonnet-latest", "", nil, sanitize.Unknown},
+	} {
+		for model := range strings.FieldsSeq(c.models) {
+			for _, vendor := range []string{"anthropic", "bedrock"} {
+				p := sanitize.For(vendor, model)
+				require.Equal(t, c.name, p.Model, model)
+				require.Equal(t, c.modes, p.Thinking.Modes, model)
+				require.Equal(t, c.byDefault, p.Thinking.Default, model)
+			}
+			require.Nil(t, sanitize.For("generic", model).Thinking.Modes, "nobody knows who is behind it")
+		}
+	}
+}
+
+func TestVendors(t *testing.T) {
+	for _, v := range vendors {
+		require.Equal(t, v, sanitize.For(v, "m").Vendor)
+	}
+	require.Equal(t, sanitize.For("generic", "m"), sanitize.For("", "m"))
+	require.Equal(t, sanitize.For("generic", "m"), sanitize.For("nobody", "m"))
+
+	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("kimi", "kimi-k2.7-code-preview").Thinking.Modes)
+	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("kimi", "kimi-k3").Thinking.Modes)
+	require.Contains(t, sanitize.For("kimi", "kimi-k2.6").Thinking.Modes, sanitize.Disabled)
+	require.Equal(t, sanitize.On, sanitize.For("glm", "glm-4.7").Thinking.Default)
+	require.Equal(t, sanitize.On, sanitize.For("glm", "GLM-5").Thinking.Default)
+	require.Equal(t, sanitize.Unknown, sanitize.For("glm", "glm-4.6").Thinking.Default)
+	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("glm", "glm-5.3-air").Thinking.Modes)
+	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("minimax", "MiniMax-M2.1").Thinking.Modes)
+	require.Equal(t, []sanitize.Mode{sanitize.Adaptive, sanitize.Disabled}, sanitize.For("minimax", "MiniMax-M3").Thinking.Modes)
+	require.Equal(t, sanitize.Optional, sanitize.For("gemini", "gemini-2.5-pro").Replay.Reasoning)
+	require.Equal(t, sanitize.Required, sanitize.For("gemini", "gemini-3-pro").Replay.Reasoning)
+	for _, v := range vendors {
+		signs := v == "anthropic" || v == "bedrock" || v == "gemini"
+		require.Equal(t, signs, sanitize.For(v, "m").Replay.Signed, v)
+		require.Equal(t, v == "kimi", sanitize.For(v, "m").ToolIDs.Recurring, v)
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	table := sanitize.For("anthropic", "claude-opus-4-8")
+	require.NoError(t, sanitize.Overrides{}.Validate())
+	require.Equal(t, table, sanitize.Overrides{}.Apply(table), "nothing is the table's")
+
+	yes, no, none, text := true, false, 0, "…"
+	o := sanitize.Overrides{
+		Thinking: sanitize.ThinkingOverrides{
+			Modes: []string{"enabled"}, Default: "on", LoopStart: &no, NeedsBudget: &no, Interleaved: &yes, Efforts: []string{"low"}, NoEffortOff: &yes,
+		},
+		Reasoning: sanitize.ReplayOverrides{
+			Need: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no, Redacted: &no, First: &yes, StrictOff: &yes,
+		},
+		ToolIDs:  &sanitize.ToolIDs{Length: 12},
+		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
+		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none,
+	}
+	require.NoError(t, o.Validate())
+	require.Equal(t, sanitize.Profile{
+		Vendor: "anthropic", Model: "opus 4.8",
+		Thinking: sanitize.Thinking{
+			Modes: []sanitize.Mode{"enabled"}, Default: "on", Interleaved: true, Efforts: []string{"low"}, NoEffortOff: true,
+		},
+		Replay: sanitize.Replay{
+			Reasoning: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: "…", First: true, StrictOff: true,
+		},
+		ToolIDs:  sanitize.ToolIDs{Length: 12},
+		Roles:    sanitize.Roles{Strict: true},
+		Sampling: "free", ContextManagement: "rejected", Betas: []string{},
+	}, o.Apply(table))
+}
+
+func TestOverridesAreChecked(t *testing.T) {
+	minus := -1
+	for want, o := range map[string]sanitize.Overrides{
+		`thinking.modes must be one of enabled, adaptive, disabled, between_tools, not "auto"`:  {Thinking: sanitize.ThinkingOverrides{Modes: []string{"auto"}}},
+		`thinking.default must be one of on, off, unknown, not "yes"`:                           {Thinking: sanitize.ThinkingOverrides{Default: "yes"}},
+		`thinking.efforts must be one of none, minimal, low, medium, high, xhigh, max, not "x"`: {Thinking: sanitize.ThinkingOverrides{Efforts: []string{"x"}}},
+		`thinking.efforts holds an empty name`:                                                  {Thinking: sanitize.ThinkingOverrides{Efforts: []string{""}}},
+		`reasoning.need must be one of forbidden, optional, required, always, not "maybe"`:      {Reasoning: sanitize.ReplayOverrides{Need: "maybe"}},
+		`reasoning.fields must be one of`:                                                       {Reasoning: sanitize.ReplayOverrides{Fields: []string{"thoughts"}}},
+		`reasoning.placeholder_field is reasoning, which is not among reasoning.fields`:         {Reasoning: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}}},
+		`sampling must be one of free, fixed, thinking, not "off"`:                              {Sampling: "off"},
+		`context_management must be one of passed, beta, rejected, not "no"`:                    {ContextManagement: "no"},
+		`cache_markers must not be negative (0 is any number), not -1`:                          {CacheMarkers: &minus},
+		`tool_ids.length must be at least 8, or 0 for no exact length, not 3`:                   {ToolIDs: &sanitize.ToolIDs{Length: 3}},
+		`tool_ids.max must be at least 8, or 0 for any, not -1`:                                 {ToolIDs: &sanitize.ToolIDs{Max: -1}},
+		`tool_ids.length is 20, which is longer than tool_ids.max, 10`:                          {ToolIDs: &sanitize.ToolIDs{Length: 20, Max: 10}},
+	} {
+		require.ErrorContains(t, o.Validate(), want)
+	}
+}

@@ -1,0 +1,262 @@
+package sanitize
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"mneme/proxy/wire"
+)
+
+// minBudget is the least thinking budget that vendors take, and what is left of
+// max_tokens for the answer, in tokens.
+const minBudget = 1024
+
+// budgets are what levels of effort are worth in tokens where thinking has a
+// budget, in ascending order.
+var budgets = []struct {
+	effort string
+	tokens int64
+}{{"low", 4096}, {"medium", 8192}, {"high", 16384}, {"xhigh", 32768}, {"max", 65536}}
+
+// mode is how the request asks for thinking; empty if it does not say.
+func (r *request) mode() Mode {
+	raw := r.root.get("thinking")
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case 't':
+		return Enabled
+	case 'f':
+		return Disabled
+	case '{':
+		o := objectOf(raw)
+		return Mode(o.text("type"))
+	}
+	return ""
+}
+
+// on and off are both false where nobody can say.
+func (r *request) on() bool {
+	m := r.mode()
+	return m == Enabled || m == Adaptive || m == "" && !r.unthinking && r.p.Thinking.Default == On
+}
+
+func (r *request) off() bool {
+	m := r.mode()
+	return m == Disabled || m == BetweenTools || m == "" && (r.unthinking || r.p.Thinking.Default == Off)
+}
+
+// settleMode asks for thinking in a way that the model knows. The other members
+// of "thinking" stay.
+func (r *request) settleMode() {
+	t := r.p.Thinking
+	raw := r.root.get("thinking")
+	if raw == nil || t.Modes == nil && !t.NeedsBudget {
+		return
+	}
+	if t.Modes != nil && len(t.Modes) == 0 {
+		r.set(RuleMode, "thinking", nil)
+		return
+	}
+	if raw[0] == 't' || raw[0] == 'f' {
+		r.set(RuleMode, "thinking", []byte(`{"type":"`+string(r.mode())+`"}`))
+	}
+	switch m := r.mode(); {
+	case t.takes(m):
+	case m == Adaptive || m == "auto":
+		if t.takes(Adaptive) {
+			r.setMode(Adaptive)
+		} else {
+			r.makeManual()
+		}
+	case m == Enabled:
+		r.makeAdaptive()
+	case m == Disabled || m == BetweenTools:
+		if !r.turnOff(RuleMode) {
+			r.set(RuleMode, "thinking", nil) // it cannot be told not to think
+		}
+	}
+}
+
+func (r *request) setMode(m Mode) { r.setIn(RuleMode, "thinking", "type", wire.Quote(string(m))) }
+
+// makeManual turns adaptive into enabled with a budget. What an effort asked for
+// is in the budget then.
+func (r *request) makeManual() {
+	r.setMode(Enabled)
+	if r.Dialect == wire.Messages || r.p.Thinking.NeedsBudget {
+		r.setIn(RuleMode, "thinking", "budget_tokens", strconv.AppendInt(nil, r.ownBudget(), 10))
+	}
+	r.betweenTools = r.p.Thinking.Interleaved // as adaptive does by itself
+}
+
+// makeAdaptive turns enabled into adaptive, with an effort of what the budget was
+// worth unless the request has one.
+func (r *request) makeAdaptive() {
+	r.setMode(Adaptive)
+	o := objectOf(r.root.get("thinking"))
+	budget, ok := integer(o.get("budget_tokens"))
+	if o.has("budget_tokens") {
+		r.setIn(RuleMode, "thinking", "budget_tokens", nil)
+	}
+	config := objectOf(r.root.get("output_config"))
+	if !ok || r.Dialect != wire.Messages || config.has("effort") {
+		return
+	}
+	effort := "high"
+	for _, b := range budgets[:2] {
+		if budget <= b.tokens {
+			effort = b.effort
+			break
+		}
+	}
+	r.setIn(RuleMode, "output_config", "effort", wire.Quote(effort))
+}
+
+// turnOff makes thinking be off, if the model can be told so.
+func (r *request) turnOff(rule Rule) bool {
+	t := r.p.Thinking
+	switch {
+	case t.Default == Off || len(t.Modes) == 0:
+		r.unthinking = true
+		if r.root.get("thinking") != nil {
+			r.set(rule, "thinking", nil)
+		}
+	case t.takes(Disabled):
+		r.set(rule, "thinking", []byte(`{"type":"disabled"}`))
+	case t.takes(BetweenTools):
+		r.set(rule, "thinking", []byte(`{"type":"between_tools"}`))
+	default:
+		return false
+	}
+	return true
+}
+
+// leaveManual turns thinking off or, where that cannot be, lets the model decide.
+func (r *request) leaveManual(rule Rule) {
+	if r.turnOff(rule) {
+		return
+	}
+	if r.p.Thinking.takes(Adaptive) {
+		r.makeAdaptive()
+		return
+	}
+	if o := objectOf(r.root.get("thinking")); o.has("budget_tokens") {
+		r.setIn(rule, "thinking", "budget_tokens", nil)
+	}
+}
+
+// freeToolChoice: a model that thinks cannot be forced to call a tool. One that
+// always thinks is asked to instead.
+func (r *request) freeToolChoice() {
+	raw := r.root.get("tool_choice")
+	if len(raw) == 0 || !r.on() && r.mode() != BetweenTools {
+		return
+	}
+	o := objectOf(raw)
+	switch textOf(raw) + o.text("type") {
+	case "any", "tool", "required", "function":
+	default:
+		return
+	}
+	t := r.p.Thinking
+	if t.Default == Off || len(t.Modes) == 0 || t.takes(Disabled) {
+		r.turnOff(RuleToolChoice)
+		return
+	}
+	if r.Dialect == wire.Chat {
+		r.set(RuleToolChoice, "tool_choice", wire.Quote("auto"))
+		return
+	}
+	o.set("type", wire.Quote("auto"))
+	o.drop("name")
+	r.set(RuleToolChoice, "tool_choice", o.raw())
+}
+
+// fitBudget holds the budget of manual thinking within what max_tokens allows.
+func (r *request) fitBudget() {
+	if r.mode() != Enabled {
+		return
+	}
+	o := objectOf(r.root.get("thinking"))
+	asked, ok := integer(o.get("budget_tokens"))
+	if !ok && !r.p.Thinking.NeedsBudget {
+		return
+	}
+	budget := asked
+	if !ok {
+		budget = r.ownBudget()
+	}
+	if !r.Count {
+		budget = min(budget, r.room())
+		if budget < minBudget {
+			r.leaveManual(RuleBudget)
+			return
+		}
+	}
+	if !ok || budget != asked {
+		r.setIn(RuleBudget, "thinking", "budget_tokens", strconv.AppendInt(nil, budget, 10))
+	}
+}
+
+// room is the largest budget that max_tokens allows. Thinking between tools may
+// take nearly all of it: the budget is one for all of a turn's calls then.
+func (r *request) room() int64 {
+	limit, ok := integer(r.root.get("max_tokens"))
+	if more, also := integer(r.root.get("max_completion_tokens")); also {
+		limit, ok = max(limit, more), true
+	}
+	switch {
+	case !ok:
+		return math.MaxInt64
+	case r.hasBeta(interleavedBeta) && r.tools():
+		return limit - 1
+	}
+	return limit - minBudget
+}
+
+// ownBudget is what a request gets that names none: what is configured, else
+// what its effort is worth.
+func (r *request) ownBudget() int64 {
+	if r.Budget > 0 {
+		return r.Budget
+	}
+	config := objectOf(r.root.get("output_config"))
+	effort := config.text("effort") + r.root.text("reasoning_effort")
+	for _, b := range budgets {
+		if b.effort == effort {
+			return b.tokens
+		}
+	}
+	return budgets[2].tokens
+}
+
+// startLoop: in manual mode what has been said since the user last spoke must
+// begin with thinking.
+func (r *request) startLoop() {
+	if r.mode() != Enabled || !r.p.Thinking.LoopStart {
+		return
+	}
+	var first *message
+	for _, m := range slices.Backward(r.messages) {
+		if m.role == wire.RoleUser && !m.holds(wire.ToolResultBlock) {
+			break
+		}
+		if m.role == wire.RoleAssistant {
+			first = m
+		}
+	}
+	if first != nil && (len(first.blocks) == 0 || !first.blocks[0].thinks()) {
+		r.leaveManual(RuleLoop)
+	}
+}
+
+func (r *request) tools() bool { return filled(r.root.get("tools")) }
+
+// integer is false for what is no number.
+func integer(raw []byte) (int64, bool) {
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return int64(f), err == nil
+}

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"context"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
+	"mneme/proxy/wire"
+)
+
+// begin opens the thinking session of a request of the main pipeline: it captures
+// in one step who is asked and what is proven, and filters by that.
+func (s *Server) begin(ctx context.Context, x *Exchange) error {
+	session := thinking.Begin(ctx, s.ledger, x.request(), thinking.Policy{
+		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
+	})
+	body, report := session.Filter()
+	s.metrics.filtered(x, report)
+	if report.Changed() {
+		x.log.Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(report.String())
+	}
+	return x.resume(session.Replay, body)
+}
+
+// putBack gives a teammate's requests the turns as its backend gave them.
+func (s *Server) putBack(ctx context.Context, x *Exchange) error {
+	replay := thinking.Look(ctx, s.ledger, x.request())
+	body, report := replay.PutBack()
+	s.metrics.putBack(x, report)
+	return x.resume(replay, body)
+}
+
+func (x *Exchange) request() ledger.Request {
+	return ledger.Request{
+		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.attempt.doc,
+		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.backend.vendor, Model: x.model},
+	}
+}
+
+func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
+	x.attempt.replay = r
+	x.attempt.doc, err = x.attempt.doc.WithBody(body)
+	return err
+}
+
+// refill is the cure for reasoning that is missing: the ledger's, else a
+// placeholder, else no thinking.
+func (x *Exchange) refill() *cure {
+	filled, err := x.attempt.replay.Refill(placeholder(x.profile()))
+	if err != nil || !filled.Changed && !filled.Off {
+		return nil
+	}
+	return &cure{amend: func(o *wire.Outline) (*wire.Outline, error) {
+		o, err := o.WithBody(filled.Body)
+		if err == nil && filled.Off {
+			o, err = o.WithBody(thinkingOff(o, x.backend.dialect))
+		}
+		return o, err
+	}}
+}
+
+// placeholder is what a vendor takes for reasoning that nobody has.
+func placeholder(p sanitize.Profile) thinking.Placeholder {
+	if p.Replay.Reasoning != sanitize.Required && p.Replay.Reasoning != sanitize.Always {
+		return thinking.Placeholder{}
+	}
+	if p.Replay.Field == "extra_content" {
+		return thinking.Placeholder{Signature: thinking.BypassSignature}
+	}
+	return thinking.Placeholder{Block: true, Field: p.Replay.Field}
+}
+
+// thinkingOff is a request that no longer asks for thinking. What is left of the
+// asking is the sanitizer's to clear away.
+func thinkingOff(o *wire.Outline, d wire.Dialect) []byte {
+	var e wire.Edits
+	disabled := []byte(`{"type":"disabled"}`)
+	switch at := o.Members.Get("thinking"); {
+	case at.Found():
+		e.Replace(at, disabled)
+	case d == wire.Messages:
+		first := o.Members[0].Key.Start
+		e.Replace(wire.Span{Start: first, End: first}, append([]byte(`"thinking":`), append(disabled, ',')...))
+	}
+	if d == wire.Chat {
+		e.Without(o.Members, "reasoning_effort", "reasoning")
+	}
+	return e.Apply(o.Body)
+}
+
+// observe has the answer watched on its way, so that it is recorded.
+func observe(_ context.Context, x *Exchange) error {
+	x.observer = thinking.NewObserver(x.backend.dialect, x.profile().ToolIDs.Recurring)
+	return nil
+}
+
+// hear takes an event of the answer before the client gets it, and gives what the
+// client gets. When it is the one that ends the answer, the turn is recorded
+// first: the client's next request may be here before this one is over.
+func (x *Exchange) hear(ctx context.Context, data []byte) []byte {
+	x.tokens.Event(data)
+	if x.observer == nil {
+		return data
+	}
+	data = x.observer.Event(data)
+	x.register(ctx, x.observer.Complete())
+	return data
+}
+
+// hearBody is hear for an answer that came whole.
+func (x *Exchange) hearBody(ctx context.Context) []byte {
+	body := x.answer.whole
+	x.tokens.Body(body)
+	if x.observer == nil {
+		return body
+	}
+	body = x.observer.Body(body)
+	x.register(ctx, true)
+	return body
+}
+
+// heardAll says that the stream has ended by itself.
+func (x *Exchange) heardAll(ctx context.Context) {
+	if x.observer != nil {
+		x.observer.End()
+		x.register(ctx, true)
+	}
+}
+
+// register records the answer, once.
+func (x *Exchange) register(ctx context.Context, ready bool) {
+	if !ready || x.registered {
+		return
+	}
+	if a, ok := x.observer.Answer(); ok {
+		x.registered = true
+		x.attempt.replay.Register(ctx, x.attempt.doc, a)
+	}
+}
+
+// sanitize is the last hop: what it gives is what leaves.
+func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
+	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
+		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.profile(),
+		Betas:  x.betas(),
+		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name,
+	})
+	s.metrics.sanitized(x)
+	if changes := x.attempt.fitted.Changes; len(changes) > 0 {
+		x.log.Debug().Interface("changes", changes).Msg("[sanitize]")
+	}
+	x.attempt.doc, err = x.attempt.doc.WithBody(x.attempt.fitted.Body)
+	return err
+}

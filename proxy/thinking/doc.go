@@ -1,0 +1,24 @@
+// Package thinking keeps the thinking blocks of a conversation valid on their way
+// to a vendor, and takes them out when the vendor proves that they are not.
+//
+// It has four parts. An Observer watches an answer pass, in the backend's dialect,
+// and collects it as the vendor gave it. A Replay is a request and what the ledger
+// knows of the turns in it, looked up once: it puts whole stored turns back and
+// records the answer. A Session is the Replay of the main pipeline: it also removes
+// what the backend must not see. Classify, Strip and Refill serve the one retry:
+// they tell what an error says about thinking, and change the request accordingly.
+//
+// A request is edited by offsets; what no rule names keeps its bytes, and a request
+// with nothing to do is the same slice. What these edits break beyond the messages
+// (a thinking mode that no longer fits, effort, context management) is for the last
+// hop to mend.
+//
+// # The chain
+//
+// Vendors may bind a block to everything before it, earlier blocks included. So of
+// the blocks whose turn is known those are kept which form a chain: the newest, the
+// one that stood last in the request which produced it, and so on back. What is
+// left out is thereby what was not there before, or a leading run, and never a
+// block in the middle. A block that nobody knows counts as a link when the chain
+// leads to it by its key.
+package thinking

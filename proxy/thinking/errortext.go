@@ -1,0 +1,208 @@
+package thinking
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const (
+	maxErrorBody  = 256 << 10 // bytes of an error that are read
+	maxErrorText  = 64 << 10  // bytes of what it says that are looked at
+	maxErrorDepth = 8         // of objects, arrays and JSON in strings
+)
+
+var (
+	// speaking are the members under which an error says what is wrong.
+	speaking = []string{"message", "msg", "raw", "detail", "details", "reason", "error"}
+	// echoing are those under which it repeats the request, which may quote any text.
+	echoing = []string{"input", "input_value", "prompt", "request"}
+)
+
+// errorText is what an error says, made comparable: in lower case, and without
+// the quotes, backslashes, asterisks and white space that gateways, terminals and
+// masks put anywhere. What the error repeats of the request is no part of it.
+func errorText(body []byte) string {
+	body = body[:min(len(body), maxErrorBody)]
+	var said texts
+	if !said.json(body, 0, false) || len(said) == 0 {
+		said = append(said[:0], body...)
+	}
+	text := withoutEcho(string(said))
+	return fold(text[:min(len(text), maxErrorText)])
+}
+
+// texts are the strings of an error, each ended by a semicolon.
+type texts []byte
+
+// json takes the strings of one JSON value; inside says that all of them count. If
+// b is none it takes nothing and is false.
+func (t *texts) json(b []byte, depth int, inside bool) bool {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	before := len(*t)
+	if t.value(d, depth, inside) == nil {
+		if _, err := d.ReadToken(); err == io.EOF {
+			return true
+		}
+	}
+	*t = (*t)[:before]
+	return false
+}
+
+func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
+	kind := d.PeekKind()
+	if depth > maxErrorDepth || kind != '"' && kind != '{' && kind != '[' {
+		return d.SkipValue()
+	}
+	token, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if kind == '"' {
+		t.text(token.String(), depth, inside)
+		return nil
+	}
+	for next := d.PeekKind(); next != '}' && next != ']'; next = d.PeekKind() {
+		within := inside
+		if kind == '{' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return err
+			}
+			if slices.Contains(echoing, name.String()) {
+				if err := d.SkipValue(); err != nil {
+					return err
+				}
+				continue
+			}
+			within = inside || slices.Contains(speaking, name.String())
+		}
+		if err := t.value(d, depth+1, within); err != nil {
+			return err
+		}
+	}
+	_, err = d.ReadToken()
+	return err
+}
+
+// text takes a string, or the strings of the JSON that it is.
+func (t *texts) text(s string, depth int, inside bool) {
+	trimmed := strings.TrimSpace(s)
+	if strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+		if t.json([]byte(trimmed), depth+1, inside) {
+			return
+		}
+	}
+	if inside {
+		*t = append(append(*t, s...), ';')
+	}
+}
+
+// echo finds where a text that is no JSON repeats a part of the request: a member
+// of JSON or of a Python dictionary, possibly escaped, or input_value=.
+var echo = regexp.MustCompile(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s*|\binput_value=`)
+
+// withoutEcho cuts quoted and bracketed values out of s that repeat the request.
+func withoutEcho(s string) string {
+	var out strings.Builder
+	for {
+		at := echo.FindStringIndex(s)
+		if at == nil {
+			break
+		}
+		out.WriteString(s[:at[1]])
+		s = s[at[1]+valueLength(s[at[1]:]):]
+	}
+	if out.Len() == 0 {
+		return s
+	}
+	out.WriteString(s)
+	return out.String()
+}
+
+// valueLength is how far a quoted or bracketed value reaches at the start of s; to
+// the end of s if nothing closes it, 0 if it is neither.
+func valueLength(s string) int {
+	escapes := len(s) - len(strings.TrimLeft(s, `\`))
+	if escapes == len(s) {
+		return 0
+	}
+	switch open := s[escapes]; open {
+	case '"', '\'':
+		return quotedLength(s, escapes, open)
+	case '{', '[':
+		return bracketedLength(s)
+	}
+	return 0
+}
+
+// quotedLength ends at the quote that is escaped as often as the first one.
+func quotedLength(s string, escapes int, quote byte) int {
+	run := 0
+	for i := escapes + 1; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			run++
+			continue
+		case s[i] == quote && run == escapes:
+			return i + 1
+		}
+		run = 0
+	}
+	return len(s)
+}
+
+func bracketedLength(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(s)
+}
+
+// fold makes s comparable. Escapes that are still in it count as what they mean.
+func fold(s string) string {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch c {
+		case ' ', '\t', '\r', '\n', '\v', '\f', '`', '\'', '"', '*':
+		case '\\':
+			i += escapeLength(s[i+1:])
+		default:
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// escapeLength is how much of s belongs to a backslash before it and means white
+// space or a quote.
+func escapeLength(s string) int {
+	switch {
+	case s == "":
+		return 0
+	case strings.IndexByte("nrt", s[0]) >= 0:
+		return 1
+	}
+	for _, quote := range []string{"u0022", "u0027", "u0060"} {
+		if strings.HasPrefix(s, quote) {
+			return len(quote)
+		}
+	}
+	return 0
+}

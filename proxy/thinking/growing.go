@@ -1,0 +1,153 @@
+package thinking
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
+)
+
+// growing is a JSON object that comes in pieces; its members stand in the order in
+// which they first came.
+type growing []grown
+
+// grown is a member. It has a value, or text that is still growing.
+type grown struct {
+	name  string
+	value jsontext.Value
+	text  []byte // the inside of a string, as it came
+}
+
+func (g *growing) member(name string) *grown {
+	i := slices.IndexFunc(*g, func(m grown) bool { return m.name == name })
+	if i < 0 {
+		i = len(*g)
+		*g = append(*g, grown{name: name, value: jsontext.Value("null")})
+	}
+	return &(*g)[i]
+}
+
+// set gives a member a value. A piece with null or "" takes nothing back.
+func (g *growing) set(name string, v gjson.Result) {
+	m := g.member(name)
+	if empty := v.Type == gjson.Null || v.Raw == `""`; !empty || len(m.text) == 0 && m.value.Kind() == 'n' {
+		m.value, m.text = jsontext.Value(v.Raw), nil
+	}
+}
+
+// add lets a string grow.
+func (g *growing) add(name string, v gjson.Result) {
+	m := g.member(name)
+	if v.Type != gjson.String {
+		if v.Type != gjson.Null {
+			g.set(name, v)
+		}
+		return
+	}
+	if m.value != nil {
+		m.text = append(m.text, inner(string(m.value))...)
+		m.value = nil
+	}
+	m.text = append(m.text, inner(v.Raw)...)
+}
+
+// text is a member's string as far as it came; "" for none.
+func (g *growing) text(name string) string {
+	for _, m := range *g {
+		if m.name == name {
+			return gjson.Parse(string(m.json())).Str
+		}
+	}
+	return ""
+}
+
+func (m grown) json() jsontext.Value {
+	if m.value != nil {
+		return m.value
+	}
+	return slices.Concat([]byte(`"`), m.text, []byte(`"`))
+}
+
+func (g growing) json() jsontext.Value {
+	out := []byte("{")
+	for i, m := range g {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, wire.Quote(m.name)...), ':'), m.json()...)
+	}
+	return append(out, '}')
+}
+
+// array is the JSON array of these values.
+func array(values []jsontext.Value) jsontext.Value {
+	out := []byte("[")
+	for i, v := range values {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']')
+}
+
+// pieces is an array whose objects come in pieces, as reasoning_details and
+// thinking_blocks do.
+type pieces []*piece
+
+type piece struct {
+	index string // raw; "" for none
+	kind  string
+	id    string
+	growing
+}
+
+// growingText are the members of a piece that grow.
+var growingText = []string{"text", "summary", "data", "thinking"}
+
+func (p *pieces) add(v gjson.Result) {
+	next := piece{index: v.Get("index").Raw, kind: v.Get("type").Str, id: v.Get("id").Str}
+	to := p.open(next)
+	if to == nil {
+		to = &next
+		*p = append(*p, to)
+	}
+	if to.id == "" {
+		to.id = next.id
+	}
+	members(v, func(name string, value gjson.Result) {
+		if slices.Contains(growingText, name) {
+			to.growing.add(name, value)
+		} else {
+			to.set(name, value)
+		}
+	})
+}
+
+// open finds the piece that another one continues: the one with its index, kind
+// and id, and among those without index the last one, until it is signed.
+func (p *pieces) open(next piece) *piece {
+	for _, q := range slices.Backward(*p) {
+		same := q.index == next.index && q.kind == next.kind && (q.id == next.id || q.id == "" || next.id == "")
+		if next.index != "" && same {
+			return q
+		}
+		if next.index == "" {
+			if same && q.kind != wire.RedactedBlock && q.text(signatureKey) == "" {
+				return q
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+func (p pieces) json() jsontext.Value {
+	values := make([]jsontext.Value, len(p))
+	for i, q := range p {
+		values[i] = q.growing.json()
+	}
+	return array(values)
+}

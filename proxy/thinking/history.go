@@ -1,0 +1,197 @@
+package thinking
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// reasoning are the members of a chat message that are thinking. Gemini's
+// signatures lie in extra_content besides.
+var reasoning = []string{"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"}
+
+const (
+	extraContent = "extra_content"
+	signatureKey = "signature"
+	cacheControl = "cache_control"
+	roleTool     = "tool" // of a tool's result, in chat completions
+)
+
+// bypasses are what Gemini takes in place of a signature.
+var bypasses = []string{BypassSignature, "context_engineering_is_the_way_to_go"}
+
+// noText stands where an assistant message would be empty: roles have to
+// alternate, and the results of its calls need it.
+const noText = "(no text)"
+
+var noTextBlock = textBlock(noText)
+
+func textBlock(text string) []byte {
+	return slices.Concat([]byte(`{"type":"text","text":`), wire.Quote(text), []byte("}"))
+}
+
+// history reads the messages of a request in their dialect.
+type history struct {
+	*wire.Outline
+	dialect wire.Dialect
+}
+
+// whole is v as an outline, and where it lies in it.
+func whole(v jsontext.Value) (*wire.Outline, wire.Span) {
+	return &wire.Outline{Body: v}, wire.Span{End: len(v)}
+}
+
+func isThinking(kind string) bool { return kind == wire.ThinkingBlock || kind == wire.RedactedBlock }
+
+// null is true for a value that says nothing: none, null, "", [].
+func (h history) null(s wire.Span) bool {
+	switch h.Of(s).Kind() {
+	case '"':
+		return s.End-s.Start == 2
+	case '[':
+		return len(h.Elements(s)) == 0
+	case 'n', jsontext.KindInvalid:
+		return true
+	}
+	return false
+}
+
+// thinks reports whether a message carries thinking of any sort.
+func (h history) thinks(m *wire.MessageOutline) bool {
+	if slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return isThinking(b.Type) }) {
+		return true
+	}
+	return h.dialect == wire.Chat && (h.hasFields(m) || h.signed(m.Members) || slices.ContainsFunc(h.calls(m), h.signed))
+}
+
+func (h history) hasFields(m *wire.MessageOutline) bool {
+	return slices.ContainsFunc(m.Members, func(f wire.Member) bool { return slices.Contains(reasoning, f.Name) })
+}
+
+// calls are the tool calls of a chat message.
+func (h history) calls(m *wire.MessageOutline) []wire.Object {
+	var calls []wire.Object
+	for _, s := range h.Elements(m.Members.Get("tool_calls")) {
+		calls = append(calls, h.Object(s))
+	}
+	return calls
+}
+
+// thoughtSignature is where extra_content holds a signature of Gemini's.
+func (h history) thoughtSignature(members wire.Object) wire.Span {
+	return h.Object(h.Object(members.Get(extraContent)).Get("google")).Get("thought_signature")
+}
+
+func (h history) signed(members wire.Object) bool { return h.thoughtSignature(members).Found() }
+
+// keys are the ledger's keys of a message's thinking, placeholders left out.
+func (h history) keys(m *wire.MessageOutline) []string {
+	var keys []string
+	add := func(s wire.Span) {
+		if key := ledger.BlockKey(h.Of(s)); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	for _, b := range m.Blocks {
+		if isThinking(b.Type) && !h.hollow(b.Members, "thinking", signatureKey, "data") {
+			add(b.Span)
+		}
+	}
+	if h.dialect == wire.Chat && len(keys) == 0 && (!h.hollow(m.Members, reasoning...) || h.reallySigned(m)) {
+		add(m.Span)
+	}
+	return keys
+}
+
+// hollow is true if none of the named members says anything.
+func (h history) hollow(o wire.Object, names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !h.null(o.Get(name)) })
+}
+
+// reallySigned reports whether a chat message has a signature of Gemini's that is
+// no bypass.
+func (h history) reallySigned(m *wire.MessageOutline) bool {
+	return slices.ContainsFunc(append(h.calls(m), m.Members), func(o wire.Object) bool {
+		text, ok := h.Text(h.thoughtSignature(o))
+		return ok && !slices.Contains(bypasses, text)
+	})
+}
+
+// count is how many thinking blocks a message has; the fields of a chat message
+// are one.
+func (h history) count(m *wire.MessageOutline) int {
+	n := 0
+	for _, b := range m.Blocks {
+		if isThinking(b.Type) {
+			n++
+		}
+	}
+	if n == 0 && h.thinks(m) {
+		n = 1
+	}
+	return n
+}
+
+// toolIDs are the places of the ids of a message's tool uses, in their order.
+func (h history) toolIDs(m *wire.MessageOutline) []wire.Span {
+	var ids []wire.Span
+	if h.dialect == wire.Chat {
+		for _, call := range h.calls(m) {
+			ids = append(ids, call.Get("id"))
+		}
+		return ids
+	}
+	for _, b := range m.Blocks {
+		if b.Type == wire.ToolUseBlock {
+			ids = append(ids, b.Members.Get("id"))
+		}
+	}
+	return ids
+}
+
+// results are the places of the tool ids that a message answers.
+func (h history) results(m *wire.MessageOutline) []wire.Span {
+	var ids []wire.Span
+	if h.dialect == wire.Chat {
+		if m.Role == roleTool {
+			ids = append(ids, m.Members.Get("tool_call_id"))
+		}
+		return ids
+	}
+	for _, b := range m.Blocks {
+		if b.Type == wire.ToolResultBlock {
+			ids = append(ids, b.Members.Get("tool_use_id"))
+		}
+	}
+	return ids
+}
+
+// loop is the index of the first message of the current tool loop: what follows
+// the last message of the user that brings no results.
+func (h history) loop() int {
+	for i := len(h.Messages) - 1; i >= 0; i-- {
+		if m := &h.Messages[i]; m.Role == wire.RoleUser && len(h.results(m)) == 0 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// LastThinking is the ledger's key of the last thinking in a request that a vendor
+// gave; empty for none. Placeholders do not count.
+func LastThinking(o *wire.Outline, d wire.Dialect) string {
+	h := history{o, d}
+	for i := len(o.Messages) - 1; i >= 0; i-- {
+		m := &o.Messages[i]
+		if m.Role != wire.RoleAssistant {
+			continue
+		}
+		if keys := h.keys(m); len(keys) > 0 {
+			return keys[len(keys)-1]
+		}
+	}
+	return ""
+}

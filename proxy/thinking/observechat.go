@@ -1,0 +1,202 @@
+package thinking
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// chatAnswer collects an answer of the chat dialect: its first choice.
+type chatAnswer struct {
+	names   names
+	tools   map[callPlace]ledger.ToolID
+	message growing
+	calls   []*call
+	details pieces // reasoning_details
+	blocks  pieces // thinking_blocks
+	broken  bool   // it got what cannot be put together
+}
+
+// callPlace is a tool call among those of all choices.
+type callPlace struct{ choice, index int64 }
+
+// call is a tool call of the first choice as it grows.
+type call struct {
+	place    callPlace
+	function growing
+	growing
+}
+
+const (
+	toolCalls = "tool_calls"
+	details   = "reasoning_details"
+	blocks    = "thinking_blocks"
+)
+
+func (a *chatAnswer) event(data string, e *wire.Edits) (kept int, finished bool) {
+	elements(gjson.Get(data, "choices"), func(choice gjson.Result) {
+		index, delta := choice.Get("index").Int(), choice.Get("delta")
+		if index == 0 {
+			a.grow(delta)
+			kept += len(delta.Raw)
+			finished = finished || choice.Get("finish_reason").Str != ""
+		}
+		elements(delta.Get(toolCalls), func(piece gjson.Result) {
+			at := a.place(index, piece)
+			a.name(e, at, piece)
+			if index == 0 {
+				a.growCall(at, piece)
+			}
+		})
+	})
+	return kept, finished
+}
+
+// place is which call a piece belongs to. Vendors that leave the index out name
+// each call once, or again in each piece.
+func (a *chatAnswer) place(choice int64, piece gjson.Result) callPlace {
+	if index := piece.Get("index"); index.Type == gjson.Number {
+		return callPlace{choice, index.Int()}
+	}
+	last := int64(-1)
+	for p := range a.tools {
+		if p.choice == choice {
+			last = max(last, p.index)
+		}
+	}
+	id := piece.Get("id").Str
+	if last < 0 || id != "" && a.tools[callPlace{choice, last}].Vendor != id {
+		last++
+	}
+	return callPlace{choice, last}
+}
+
+// name gives the id of a call its name for the client, where it stands: in the
+// first piece of the call, as a rule.
+func (a *chatAnswer) name(e *wire.Edits, at callPlace, piece gjson.Result) {
+	id := piece.Get("id")
+	if id.Type != gjson.String {
+		return
+	}
+	tool, known := a.tools[at]
+	if !known {
+		tool = a.names.of(id.Str)
+		a.tools[at] = tool
+	}
+	if tool.Vendor == id.Str && (id.Str != "" || !known) {
+		renamed(e, spanOf(id), tool)
+	}
+}
+
+// grow adds what a delta says, apart from its tool calls.
+func (a *chatAnswer) grow(delta gjson.Result) {
+	members(delta, func(name string, value gjson.Result) {
+		switch name {
+		case "content", "reasoning_content", "reasoning", "refusal":
+			a.broken = a.broken || value.Type != gjson.String && value.Type != gjson.Null
+			a.message.add(name, value)
+		case toolCalls, details, blocks:
+			elements(value, func(piece gjson.Result) {
+				a.message.member(name) // its place; what it holds comes with put
+				switch name {
+				case details:
+					a.details.add(piece)
+				case blocks:
+					a.blocks.add(piece)
+				}
+			})
+		default:
+			a.message.set(name, value)
+		}
+	})
+}
+
+func (a *chatAnswer) growCall(at callPlace, piece gjson.Result) {
+	i := slices.IndexFunc(a.calls, func(c *call) bool { return c.place == at })
+	if i < 0 {
+		i = len(a.calls)
+		a.calls = append(a.calls, &call{place: at})
+	}
+	c := a.calls[i]
+	members(piece, func(name string, value gjson.Result) {
+		switch name {
+		case "index": // says only where the piece belongs
+		case "function":
+			c.member(name)
+			members(value, func(name string, value gjson.Result) {
+				if name == "arguments" {
+					c.function.add(name, value)
+				} else {
+					c.function.set(name, value)
+				}
+			})
+		default:
+			c.set(name, value)
+		}
+	})
+}
+
+func (c *call) json() jsontext.Value {
+	if c.function != nil {
+		c.member("function").value = c.function.json()
+	}
+	return c.growing.json()
+}
+
+func (a *chatAnswer) put() Answer {
+	out := Answer{Cut: a.broken}
+	if len(a.message) == 0 {
+		return out
+	}
+	message := slices.Clone(a.message)
+	calls := make([]jsontext.Value, len(a.calls))
+	for i, c := range a.calls {
+		calls[i] = c.json()
+		if tool, ok := a.tools[c.place]; ok {
+			out.Tools = append(out.Tools, tool)
+		}
+	}
+	for _, list := range []struct {
+		name  string
+		value jsontext.Value
+	}{{toolCalls, array(calls)}, {details, a.details.json()}, {blocks, a.blocks.json()}} {
+		if i := slices.IndexFunc(message, func(m grown) bool { return m.name == list.name }); i >= 0 {
+			message[i].value = list.value
+		}
+	}
+	out.Content = message.json()
+	return out
+}
+
+// chatBody reads an answer that came as JSON.
+func chatBody(body []byte, e *wire.Edits, n names) (out Answer) {
+	spans, err := wire.Members(body, "choices")
+	if err != nil {
+		return out
+	}
+	o := &wire.Outline{Body: body}
+	for i, choice := range o.Elements(spans[0]) {
+		message := o.Object(choice).Get("message")
+		for _, s := range o.Elements(o.Object(message).Get(toolCalls)) {
+			at := o.Object(s).Get("id")
+			id, ok := o.Text(at)
+			if !ok {
+				continue
+			}
+			tool := n.of(id)
+			renamed(e, at, tool)
+			if i == 0 {
+				out.Tools = append(out.Tools, tool)
+			}
+		}
+		if i == 0 && o.Of(message).Kind() == '{' {
+			out.Content = bytes.Clone(o.Of(message))
+		}
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package thinking
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// messagesAnswer collects an answer of the messages dialect.
+type messagesAnswer struct {
+	names  names
+	blocks []*block
+}
+
+// block is a content block as it grows. Texts are what stands between the quotes,
+// as it came.
+type block struct {
+	index     int64
+	start     jsontext.Value // as it was opened
+	text      []byte         // added to its text or thinking
+	input     []byte         // JSON in pieces of a string
+	signature jsontext.Value // that came last; nil for none
+	citations []jsontext.Value
+	tool      *ledger.ToolID // of a tool use
+	closed    bool
+	broken    bool // it got what cannot be put together
+}
+
+func (a *messagesAnswer) event(data string, e *wire.Edits) (kept int, finished bool) {
+	switch gjson.Get(data, "type").Str {
+	case wire.BlockStart:
+		return a.start(data, e), false
+	case wire.BlockDelta:
+		return a.grow(gjson.Get(data, "index").Int(), gjson.Get(data, "delta")), false
+	case wire.BlockStop:
+		if b := a.block(gjson.Get(data, "index").Int()); b != nil {
+			b.closed = true
+		}
+	case wire.MessageStop:
+		for _, b := range a.blocks {
+			b.closed = true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+func (a *messagesAnswer) start(data string, e *wire.Edits) int {
+	opened := gjson.Get(data, "content_block")
+	b := &block{index: gjson.Get(data, "index").Int(), start: jsontext.Value(opened.Raw), broken: !opened.IsObject()}
+	if id := opened.Get("id"); opened.Get("type").Str == wire.ToolUseBlock && id.Type == gjson.String {
+		tool := a.names.of(id.Str)
+		b.tool = &tool
+		renamed(e, spanOf(id), tool)
+	}
+	a.blocks = append(a.blocks, b)
+	return len(b.start)
+}
+
+// block is the newest one of that index: some gateways number all of them 0.
+func (a *messagesAnswer) block(index int64) *block {
+	for _, b := range slices.Backward(a.blocks) {
+		if b.index == index {
+			return b
+		}
+	}
+	return nil
+}
+
+func (a *messagesAnswer) grow(index int64, delta gjson.Result) int {
+	b := a.block(index)
+	if b == nil {
+		return 0
+	}
+	switch delta.Get("type").Str {
+	case wire.TextDelta:
+		b.text = append(b.text, inner(delta.Get("text").Raw)...)
+	case wire.ThinkingDelta:
+		b.text = append(b.text, inner(delta.Get("thinking").Raw)...)
+	case wire.InputDelta:
+		b.input = append(b.input, inner(delta.Get("partial_json").Raw)...)
+	case wire.SignatureDelta:
+		// It comes whole; the later one counts.
+		b.signature = jsontext.Value(delta.Get(signatureKey).Raw)
+	case "citations_delta":
+		b.citations = append(b.citations, jsontext.Value(delta.Get("citation").Raw))
+	default:
+		b.broken = true
+	}
+	return len(delta.Raw)
+}
+
+// json is the block put together.
+func (b *block) json() jsontext.Value {
+	o, at := whole(b.start)
+	members := o.Object(at)
+	var e wire.Edits
+	set := func(name string, value []byte) {
+		switch old := members.Get(name); {
+		case old.Found():
+			e.Replace(old, value)
+		default: // the type, at least, stands before it
+			e.Replace(wire.Span{Start: at.End - 1, End: at.End - 1}, slices.Concat([]byte(","), wire.Quote(name), []byte(":"), value))
+		}
+	}
+	if len(b.text) > 0 {
+		name := "text"
+		if kind, _ := o.Text(members.Get("type")); isThinking(kind) {
+			name = "thinking"
+		}
+		set(name, slices.Concat([]byte(`"`), []byte(inner(string(o.Of(members.Get(name))))), b.text, []byte(`"`)))
+	}
+	if b.signature != nil {
+		set(signatureKey, b.signature)
+	}
+	if len(b.input) > 0 {
+		set("input", wire.InputObject(gjson.Parse(`"`+string(b.input)+`"`).Str))
+	}
+	if len(b.citations) > 0 {
+		old := o.Elements(members.Get("citations"))
+		all := make([]jsontext.Value, 0, len(old)+len(b.citations))
+		for _, s := range old {
+			all = append(all, o.Of(s))
+		}
+		set("citations", array(append(all, b.citations...)))
+	}
+	return e.Apply(b.start)
+}
+
+func (a *messagesAnswer) put() Answer {
+	var blocks []jsontext.Value
+	var out Answer
+	for _, b := range a.blocks {
+		if !b.closed || b.broken {
+			out.Cut = true
+			break
+		}
+		blocks = append(blocks, b.json())
+		if b.tool != nil {
+			out.Tools = append(out.Tools, *b.tool)
+		}
+	}
+	if len(blocks) > 0 {
+		out.Content = array(blocks)
+	}
+	return out
+}
+
+// messagesBody reads an answer that came as JSON.
+func messagesBody(body []byte, e *wire.Edits, n names) (out Answer) {
+	spans, err := wire.Members(body, "content")
+	if err != nil {
+		return out
+	}
+	o := &wire.Outline{Body: body}
+	if o.Of(spans[0]).Kind() != '[' {
+		return out
+	}
+	for _, s := range o.Elements(spans[0]) {
+		members := o.Object(s)
+		kind, _ := o.Text(members.Get("type"))
+		if id, ok := o.Text(members.Get("id")); ok && kind == wire.ToolUseBlock {
+			tool := n.of(id)
+			renamed(e, members.Get("id"), tool)
+			out.Tools = append(out.Tools, tool)
+		}
+	}
+	out.Content = bytes.Clone(o.Of(spans[0]))
+	return out
+}

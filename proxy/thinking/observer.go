@@ -1,0 +1,172 @@
+package thinking
+
+import (
+	"crypto/rand"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// maxKept bounds what an Observer keeps of an answer, in bytes of its pieces. A
+// longer one passes like any other, but is not recorded.
+const maxKept = 8 << 20
+
+// Answer is what a model answered, as the ledger keeps it.
+type Answer struct {
+	// Content is the array of blocks or, in chat completions, the message object,
+	// with the vendor's tool ids.
+	Content jsontext.Value
+	Tools   []ledger.ToolID // of all tool uses, in their order
+	// Cut: the answer broke off, or a part of it could not be read. Content then has
+	// the blocks that are whole or, in chat completions, what had come.
+	Cut bool
+}
+
+// Observer watches one answer pass, in the backend's dialect, as a stream or as
+// JSON, and keeps what the model said. On the way it gives tool ids that the
+// vendor could give again new names; every other byte passes as it is. What it
+// cannot read passes too. It holds nothing but the answer, so that dropping it
+// frees all. It is not safe for concurrent use.
+type Observer struct {
+	dialect   wire.Dialect
+	recurring bool
+
+	answer   collector
+	whole    Answer // of an answer that came as JSON
+	kept     int
+	lost     bool // it was too long
+	finished bool // it said that it is over
+	complete bool
+}
+
+// collector is a streamed answer of one dialect as it grows.
+type collector interface {
+	// event takes the valid JSON of an event, notes what is to be changed in it, and
+	// says how many bytes it kept; finished: nothing more will be said.
+	event(data string, e *wire.Edits) (kept int, finished bool)
+	// put is what came, put together; without content, if there is nothing.
+	put() Answer
+}
+
+// NewObserver begins an answer. Recurring says that the vendor may give its tool
+// ids again, whatever they look like.
+func NewObserver(d wire.Dialect, recurring bool) *Observer {
+	o := &Observer{dialect: d, recurring: recurring}
+	o.begin()
+	return o
+}
+
+func (o *Observer) begin() {
+	o.kept = 0
+	if o.dialect == wire.Chat {
+		o.answer = &chatAnswer{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
+	} else {
+		o.answer = &messagesAnswer{names: names{o.recurring}}
+	}
+}
+
+// Event takes the data of one server-sent event and gives what the client is to
+// get: data itself, if nothing in it changes.
+func (o *Observer) Event(data []byte) []byte {
+	if string(data) == "[DONE]" {
+		o.End()
+		return data
+	}
+	// A copy: the caller will read the next event into the same memory.
+	event := string(data)
+	if len(data) == 0 || !gjson.Valid(event) {
+		return data
+	}
+	var e wire.Edits
+	kept, finished := o.answer.event(event, &e)
+	o.finished = o.finished || finished
+	if o.dialect == wire.Messages {
+		o.complete = o.finished
+	}
+	if o.kept += kept; o.kept > maxKept {
+		o.lost = true
+		o.begin()
+	}
+	return e.Apply(data)
+}
+
+// Body takes an answer that came as JSON and gives what the client is to get: body
+// itself, if nothing in it changes.
+func (o *Observer) Body(body []byte) []byte {
+	var e wire.Edits
+	if o.dialect == wire.Chat {
+		o.whole = chatBody(body, &e, names{o.recurring})
+	} else {
+		o.whole = messagesBody(body, &e, names{o.recurring})
+	}
+	o.complete, o.lost = len(o.whole.Content) > 0, len(o.whole.Content) > maxKept
+	return e.Apply(body)
+}
+
+// End says that the stream ended by itself and not by an error: a chat stream may
+// end without [DONE].
+func (o *Observer) End() { o.complete = o.complete || o.finished }
+
+// Complete reports whether all of the answer is there. It is true as soon as the
+// data of the terminating event was taken, so that the answer can be recorded
+// before the client sees that event.
+func (o *Observer) Complete() bool { return o.complete }
+
+// Answer is what has been seen so far; ok is false if there is nothing to record.
+func (o *Observer) Answer() (a Answer, ok bool) {
+	switch {
+	case o.lost:
+		return Answer{}, false
+	case len(o.whole.Content) > 0:
+		return o.whole, true
+	}
+	a = o.answer.put()
+	a.Cut = a.Cut || !o.complete
+	return a, len(a.Content) > 0
+}
+
+// names gives tool ids their names for the client.
+type names struct{ recurring bool }
+
+func (n names) of(vendor string) ledger.ToolID {
+	if n.recurring || ledger.CanRecur(vendor) {
+		return ledger.ToolID{Vendor: vendor, Client: "call_" + rand.Text()[:24]}
+	}
+	return ledger.ToolID{Vendor: vendor, Client: vendor}
+}
+
+// renamed puts the client's name of an id where the vendor's stands.
+func renamed(e *wire.Edits, at wire.Span, id ledger.ToolID) {
+	if id.Client != id.Vendor {
+		e.Replace(at, wire.Quote(id.Client))
+	}
+}
+
+// elements calls f with the elements of an array, members with the members of an
+// object; for any other value, with nothing.
+func elements(v gjson.Result, f func(element gjson.Result)) {
+	if v.IsArray() {
+		v.ForEach(func(_, element gjson.Result) bool { f(element); return true })
+	}
+}
+
+func members(v gjson.Result, f func(name string, value gjson.Result)) {
+	if v.IsObject() {
+		v.ForEach(func(key, value gjson.Result) bool { f(key.Str, value); return true })
+	}
+}
+
+// spanOf is where a result of gjson lies in the data that was searched.
+func spanOf(r gjson.Result) wire.Span { return wire.Span{Start: r.Index, End: r.Index + len(r.Raw)} }
+
+// inner is what stands between the quotes of a raw string, escapes and all: pieces
+// of a string can be joined so even where one ends inside of a surrogate pair.
+func inner(raw string) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	return raw[1 : len(raw)-1]
+}

@@ -1,0 +1,152 @@
+package thinking
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// BypassSignature is what Gemini takes in place of a thought signature that nobody
+// has.
+const BypassSignature = "skip_thought_signature_validator"
+
+// Placeholder is what a vendor takes in place of reasoning that nobody has. The
+// zero value: nothing.
+type Placeholder struct {
+	Block     bool   // messages: an empty thinking block, first in the content
+	Field     string // chat completions: the member of the message that is to be ""
+	Signature string // chat completions: the thought signature of a message's first call
+}
+
+// Refilled is a request with the reasoning that it lacked.
+type Refilled struct {
+	Body         []byte
+	Turns        int // stored turns that went back beyond what Filter or PutBack had put back
+	Placeholders int
+	// Changed: the body is not what Filter or PutBack gave. Else it is the same, and
+	// there is nothing to retry with, unless Off is set.
+	Changed bool
+	// Off: reasoning is still missing, so that thinking has to be switched off.
+	Off bool
+}
+
+// Refill answers ClassRestore, after Filter or PutBack. The known turns that
+// the chain did not lead to go back too, since the vendor asks for them; where
+// nothing is known the placeholder stands. Nothing is removed.
+func (r *Replay) Refill(p Placeholder) (Refilled, error) {
+	steps := slices.Clone(r.steps)
+	for i, s := range steps {
+		switch j := &r.judged[i]; {
+		case s != unchained:
+		case r.known(j):
+			steps[i] = back(j)
+		default:
+			steps[i] = step{leave, ledger.Unknown}
+		}
+	}
+	before, was := r.apply(r.steps)
+	body, report := r.apply(steps)
+	o := r.request.Outline
+	if len(o.Body) > 0 && &body[0] != &o.Body[0] {
+		var err error
+		if o, err = wire.ReadOutline(body); err != nil {
+			return Refilled{}, fmt.Errorf("read the refilled request: %w", err)
+		}
+	}
+	h := history{o, r.request.Dialect}
+	var e wire.Edits
+	out := Refilled{Turns: report.PutBack - was.PutBack}
+	for i := range o.Messages {
+		if m := &o.Messages[i]; m.Role == wire.RoleAssistant && h.hold(&e, m, p) {
+			out.Placeholders++
+		}
+	}
+	out.Body = e.Apply(body)
+	if out.Changed = !bytes.Equal(out.Body, before); !out.Changed {
+		out.Body = before
+	}
+	out.Off = out.Placeholders == 0 && (!out.Changed || h.lacking())
+	return out, nil
+}
+
+// hold puts a placeholder into a message that lacks reasoning.
+func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool {
+	switch {
+	case h.dialect == wire.Messages && p.Block:
+		return !h.thinks(m) && h.holdBlock(e, m)
+	case h.dialect == wire.Chat && p.Field != "":
+		at := m.Members.Get(p.Field)
+		switch {
+		case !at.Found():
+			insert(e, m.Span, p.Field, []byte(`""`))
+		case h.Of(at).Kind() == 'n':
+			e.Replace(at, []byte(`""`))
+		default:
+			return false
+		}
+		return true
+	case h.dialect == wire.Chat && p.Signature != "":
+		return h.holdSignature(e, m, p.Signature)
+	}
+	return false
+}
+
+var emptyThinking = []byte(`{"type":"thinking","thinking":"","signature":""}`)
+
+func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline) bool {
+	if text, ok := h.Text(m.Content); ok {
+		e.Replace(m.Content, slices.Concat([]byte("["), emptyThinking, []byte(","), textBlock(text), []byte("]")))
+		return true
+	}
+	if len(m.Blocks) == 0 {
+		return false
+	}
+	at := m.Blocks[0].Start
+	e.Replace(wire.Span{Start: at, End: at}, append(slices.Clone(emptyThinking), ','))
+	return true
+}
+
+// holdSignature signs the first call of a message; the others of a step need none.
+func (h history) holdSignature(e *wire.Edits, m *wire.MessageOutline, signature string) bool {
+	elements := h.Elements(m.Members.Get("tool_calls"))
+	if len(elements) == 0 {
+		return false
+	}
+	call := h.Object(elements[0])
+	if len(call) == 0 || h.signed(call) {
+		return false
+	}
+	google := slices.Concat([]byte(`{"thought_signature":`), wire.Quote(signature), []byte("}"))
+	extra := slices.Concat([]byte(`{"google":`), google, []byte("}"))
+	at := call.Get(extraContent)
+	switch members := h.Object(at); {
+	case !at.Found():
+		insert(e, elements[0], extraContent, extra)
+	case len(members) == 0:
+		e.Replace(at, extra)
+	case members.Get("google").Found():
+		e.Replace(members.Get("google"), google)
+	default:
+		insert(e, at, "google", google)
+	}
+	return true
+}
+
+// lacking reports whether the last assistant message of the current tool loop does
+// not begin with thinking.
+func (h history) lacking() bool {
+	for i := len(h.Messages) - 1; i >= h.loop(); i-- {
+		m := &h.Messages[i]
+		if m.Role != wire.RoleAssistant {
+			continue
+		}
+		if h.dialect == wire.Chat {
+			return !h.thinks(m)
+		}
+		return len(m.Blocks) == 0 || !isThinking(m.Blocks[0].Type)
+	}
+	return false
+}

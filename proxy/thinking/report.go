@@ -1,0 +1,73 @@
+package thinking
+
+import (
+	"fmt"
+	"strings"
+
+	"mneme/proxy/ledger"
+)
+
+// Report says what a filter did. It counts thinking blocks as the client showed
+// them, the reasoning fields of a chat message as one; PutBack counts messages.
+type Report struct {
+	Kept     int // sent as the client showed them
+	PutBack  int // messages in whose place a stored turn went
+	IntoText int
+
+	// Removed, by cause.
+	Refused   int // the backend rejected them before
+	Foreign   int // another vendor made them
+	Edited    int // the user changed what the model said there
+	Unproven  int // nobody knows them
+	Unchained int // what they were bound to is not as it was
+}
+
+// Removed is how many blocks were removed.
+func (r Report) Removed() int {
+	return r.Refused + r.Foreign + r.Edited + r.Unproven + r.Unchained
+}
+
+// Changed reports whether any thinking is not as the client showed it.
+func (r Report) Changed() bool { return r.PutBack+r.IntoText+r.Removed() > 0 }
+
+// String is the line of the decision log.
+func (r Report) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Kept, r.PutBack, r.IntoText, r.Removed())
+	for _, cause := range []struct {
+		name string
+		n    int
+	}{
+		{"refused", r.Refused}, {"foreign", r.Foreign}, {"edited", r.Edited}, {"unproven", r.Unproven}, {"unchained", r.Unchained},
+	} {
+		if cause.n > 0 {
+			fmt.Fprintf(&s, " %s=%d", cause.name, cause.n)
+		}
+	}
+	return s.String()
+}
+
+// count adds what a step did to a message with so many blocks.
+func (r *Report) count(s step, blocks int) {
+	switch s.do {
+	case leave:
+		r.Kept += blocks
+	case putBack:
+		r.PutBack++
+	case intoText:
+		r.IntoText += blocks
+	case remove:
+		switch s.why {
+		case ledger.Refused:
+			r.Refused += blocks
+		case ledger.Foreign:
+			r.Foreign += blocks
+		case ledger.Altered:
+			r.Edited += blocks
+		case ledger.Unknown:
+			r.Unproven += blocks
+		default:
+			r.Unchained += blocks
+		}
+	}
+}

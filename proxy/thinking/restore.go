@@ -1,0 +1,128 @@
+package thinking
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// perAnswer are the members of a chat answer that say nothing to the model.
+var perAnswer = []string{"role", "refusal", "annotations", "audio", "function_call"}
+
+// restore puts a stored turn in the place of the message that replays it. The
+// client's cache markers move to the matching blocks. Ids are the tool ids for
+// which the client's names are to stand.
+func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Turn, ids []ledger.ToolID) {
+	if h.dialect == wire.Messages {
+		h.setContent(e, m, h.content(m, turn.Content, ids))
+		return
+	}
+	stored, at := whole(turn.Content)
+	members := stored.Object(at)
+	for _, f := range members {
+		value := stored.Of(f.Value)
+		switch {
+		case value.Kind() == 'n' || string(value) == "[]" || slices.Contains(perAnswer, f.Name):
+			continue
+		case f.Name == "content":
+			value = h.content(m, value, nil)
+		case f.Name == "tool_calls":
+			value = withIDs(value, ids)
+		}
+		shown := m.Members.Get(f.Name)
+		switch {
+		case !shown.Found():
+			insert(e, m.Span, f.Name, value)
+		case !bytes.Equal(h.Of(shown), value):
+			e.Replace(shown, value)
+		}
+	}
+	var surplus []string
+	for _, name := range append([]string{extraContent}, reasoning...) {
+		if members.Index(name) < 0 && (name != extraContent || h.signed(m.Members)) {
+			surplus = append(surplus, name)
+		}
+	}
+	e.Without(m.Members, surplus...)
+}
+
+// content is a stored content with the client's names for ids and the cache
+// markers that the client put on the message's blocks.
+func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
+	o, at := whole(stored)
+	marks := h.marks(m)
+	if stored.Kind() != '[' {
+		if text, ok := o.Text(at); ok && len(marks) > 0 && marks[len(marks)-1] != nil {
+			return slices.Concat([]byte("["), marked(textBlock(text), marks[len(marks)-1]), []byte("]"))
+		}
+		return stored
+	}
+	var e wire.Edits
+	var visible []wire.Span
+	ids = slices.Clone(ids)
+	for _, s := range o.Elements(at) {
+		block := o.Object(s)
+		kind, _ := o.Text(block.Get("type"))
+		if !isThinking(kind) {
+			visible = append(visible, s)
+		}
+		if kind == wire.ToolUseBlock {
+			ids = called(&e, o, block.Get("id"), ids)
+		}
+	}
+	// From the end, where the markers are, if a client left empty texts out.
+	for i := range min(len(marks), len(visible)) {
+		if mark := marks[len(marks)-1-i]; mark != nil {
+			end := visible[len(visible)-1-i].End - 1
+			e.Replace(wire.Span{Start: end, End: end}, markMember(mark))
+		}
+	}
+	return e.Apply(stored)
+}
+
+// marks are the cache markers on the visible blocks of a message, nil for a block
+// without.
+func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
+	var marks []jsontext.Value
+	for _, b := range m.Blocks {
+		if !isThinking(b.Type) {
+			marks = append(marks, h.Of(b.Members.Get(cacheControl)))
+		}
+	}
+	return marks
+}
+
+func markMember(mark jsontext.Value) []byte {
+	return slices.Concat([]byte(`,"`+cacheControl+`":`), mark)
+}
+
+func marked(block []byte, mark jsontext.Value) []byte {
+	return slices.Concat(block[:len(block)-1], markMember(mark), []byte("}"))
+}
+
+// withIDs is stored tool calls with the client's names for ids.
+func withIDs(stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
+	o, at := whole(stored)
+	var e wire.Edits
+	ids = slices.Clone(ids)
+	for _, s := range o.Elements(at) {
+		ids = called(&e, o, o.Object(s).Get("id"), ids)
+	}
+	return e.Apply(stored)
+}
+
+// called gives a stored tool use the name that the client has for it, and returns
+// the names that are left: a vendor's id can come twice in one answer.
+func called(e *wire.Edits, o *wire.Outline, at wire.Span, ids []ledger.ToolID) []ledger.ToolID {
+	vendor, _ := o.Text(at)
+	i := slices.IndexFunc(ids, func(id ledger.ToolID) bool { return id.Vendor == vendor })
+	if i < 0 || !at.Found() {
+		return ids
+	}
+	e.Replace(at, wire.Quote(ids[i].Client))
+	return slices.Delete(ids, i, i+1)
+}

@@ -1,0 +1,139 @@
+package thinking
+
+import (
+	"slices"
+
+	"mneme/proxy/wire"
+)
+
+// HasThinking reports whether a request holds anything that Strip would remove.
+func HasThinking(o *wire.Outline, d wire.Dialect) bool {
+	h := history{o, d}
+	for i := range o.Messages {
+		if m := &o.Messages[i]; m.Role == wire.RoleAssistant && h.thinks(m) || slices.ContainsFunc(m.Blocks, strayed) {
+			return true
+		}
+	}
+	return false
+}
+
+// Strip removes all thinking from a request's messages, signatures that stand on
+// other blocks included, and gives the ledger's keys of what it removed. A message
+// that would be empty gets a text, so that roles alternate and results keep their
+// calls. It leaves the request's parameters alone, also where they do not fit any
+// more. With nothing to remove the body is the outline's own.
+func Strip(o *wire.Outline, d wire.Dialect) (body []byte, removed []string) {
+	h := history{o, d}
+	var e wire.Edits
+	for i := range o.Messages {
+		m := &o.Messages[i]
+		if m.Role == wire.RoleAssistant {
+			removed = append(removed, h.keys(m)...)
+			h.drop(&e, m)
+		}
+		for _, b := range m.Blocks {
+			if strayed(b) {
+				e.Without(b.Members, signatureKey)
+			}
+		}
+	}
+	return e.Apply(o.Body), removed
+}
+
+func strayed(b wire.BlockOutline) bool {
+	return !isThinking(b.Type) && b.Members.Index(signatureKey) >= 0
+}
+
+// drop removes the thinking of a message.
+func (h history) drop(e *wire.Edits, m *wire.MessageOutline) { h.rewrite(e, m, nil) }
+
+// rewrite removes the thinking of a message. Where says gives a text for a block,
+// that text stands in the block's place.
+func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.BlockOutline) []byte) {
+	if !h.thinks(m) {
+		return
+	}
+	spans := make([]wire.Span, len(m.Blocks))
+	stays := make([]bool, len(m.Blocks))
+	for i, b := range m.Blocks {
+		spans[i], stays[i] = b.Span, !isThinking(b.Type)
+		if !stays[i] && says != nil {
+			if text := says(b); text != nil {
+				stays[i] = true
+				e.Replace(b.Span, text)
+			}
+		}
+	}
+	bare := !slices.Contains(stays, true)
+	switch {
+	case h.dialect == wire.Chat:
+		h.dropFields(e, m)
+		if bare && (len(m.Blocks) > 0 || h.null(m.Content)) {
+			h.empty(e, m)
+			return
+		}
+	case bare:
+		e.Replace(wire.Span{Start: spans[0].Start, End: spans[len(spans)-1].End}, noTextBlock)
+		return
+	}
+	e.Keep(spans, func(i int) bool { return stays[i] })
+}
+
+// empty sees to a chat message that has no content left: beside calls it needs none.
+func (h history) empty(e *wire.Edits, m *wire.MessageOutline) {
+	switch {
+	case h.null(m.Members.Get("tool_calls")):
+		h.setContent(e, m, wire.Quote(noText))
+	case len(m.Blocks) > 0:
+		h.setContent(e, m, []byte("null"))
+	}
+}
+
+// dropFields removes the reasoning fields of a chat message and Gemini's
+// signatures.
+func (h history) dropFields(e *wire.Edits, m *wire.MessageOutline) {
+	names := slices.Clone(reasoning)
+	if h.dropSignature(e, m.Members) {
+		names = append(names, extraContent)
+	}
+	e.Without(m.Members, names...)
+	for _, call := range h.calls(m) {
+		if h.dropSignature(e, call) {
+			e.Without(call, extraContent)
+		}
+	}
+}
+
+// dropSignature removes Gemini's signature from extra_content; whole is true if
+// nothing else is in it, so that it has to go.
+func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) {
+	if !h.signed(members) {
+		return false
+	}
+	extra := h.Object(members.Get(extraContent))
+	google := h.Object(extra.Get("google"))
+	switch {
+	case len(google) > 1:
+		e.Without(google, "thought_signature")
+	case len(extra) > 1:
+		e.Without(extra, "google")
+	default:
+		return true
+	}
+	return false
+}
+
+// setContent gives a message another content.
+func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte) {
+	if m.Content.Found() {
+		e.Replace(m.Content, value)
+		return
+	}
+	insert(e, m.Span, "content", value)
+}
+
+// insert puts a member first into the object at s, which has others.
+func insert(e *wire.Edits, s wire.Span, name string, value []byte) {
+	at := wire.Span{Start: s.Start + 1, End: s.Start + 1}
+	e.Replace(at, slices.Concat(wire.Quote(name), []byte(":"), value, []byte(",")))
+}

@@ -1,0 +1,165 @@
+package upstream_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
+)
+
+// aboutThinking is a Judge that knows refusals by one word.
+func aboutThinking(_ int, body []byte) bool { return strings.Contains(string(body), "signature") }
+
+func TestJudgedAnswersAreReturnedAsTheyAre(t *testing.T) {
+	ours, other := `{"error":"signature"}`, `{"error":"slow down"}`
+	for name, c := range map[string]struct {
+		statuses []int // of one try after the other
+		body     string
+		want     int
+		tries    int32
+	}{
+		"429, about the request": {[]int{429, 200}, ours, 429, 1},
+		"500, about the request": {[]int{500, 200}, ours, 500, 1},
+		"with a long body":       {[]int{529, 200}, ours + strings.Repeat(" ", 1<<20) + "end", 529, 1},
+		"429, about the limit":   {[]int{429, 200}, other, 200, 2},
+		"500, about the backend": {[]int{500, 200}, other, 200, 2},
+		"to the end":             {[]int{500, 500, 503}, other, 503, 3},
+		"with a long other body": {[]int{500, 500, 503}, other + strings.Repeat(" ", 1<<20) + ours, 503, 3},
+		"without a body":         {[]int{500, 200}, "", 200, 2},
+		"400 is not judged":      {[]int{400}, other, 400, 1},
+		"501 is not judged":      {[]int{501}, other, 501, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int32
+			judge := func(status int, body []byte) bool {
+				assert.Contains(t, []int{429, 500, 503, 529}, status)
+				assert.LessOrEqual(t, len(body), 64<<10)
+				return aboutThinking(status, body)
+			}
+			client := vendor(t, upstream.Config{Limits: quick(), Judge: judge}, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(c.statuses[tries.Add(1)-1])
+				_, _ = io.WriteString(w, c.body)
+			})
+			resp, err := client.Send(t.Context(), wire.Call{})
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, resp.StatusCode)
+			require.Equal(t, c.body, string(body), "byte for byte")
+			require.Equal(t, c.tries, tries.Load())
+		})
+	}
+}
+
+func TestJudgedAnswersDoNotOpenTheCircuit(t *testing.T) {
+	client := vendor(t, upstream.Config{Limits: upstream.Limits{Failures: 1}, Judge: aboutThinking}, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+		_, _ = io.WriteString(w, "Invalid signature")
+	})
+	for range 5 {
+		resp, err := client.Send(t.Context(), wire.Call{})
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.False(t, client.Open())
+}
+
+func TestAnErrorBodyThatBreaksOffIsJudgedByWhatCame(t *testing.T) {
+	for body, want := range map[string]string{"Invalid signature": "Invalid signature", "overload": "overload"} {
+		client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: -1}, Judge: aboutThinking}, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(500)
+			_, _ = io.WriteString(w, body)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		resp, err := client.Send(t.Context(), wire.Call{})
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.ErrorIs(t, err, upstream.ErrBroken)
+		require.Equal(t, want, string(got))
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+// A circuit that opens ends the retries of the call that opened it, too; its
+// client gets what the backend said.
+func TestAnOpenCircuitEndsTheRetries(t *testing.T) {
+	var tries atomic.Int32
+	client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: 9, Failures: 3, Backoff: time.Nanosecond}}, func(w http.ResponseWriter, _ *http.Request) {
+		tries.Add(1)
+		w.WriteHeader(503)
+	})
+	resp, err := client.Send(t.Context(), wire.Call{})
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 503, resp.StatusCode)
+	require.EqualValues(t, 3, tries.Load())
+}
+
+func TestRetriesOfADyingBackendAreBounded(t *testing.T) {
+	for name, first := range map[string]transport{"503": says(503), "429": says(429), "no connection": refuses} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var tries atomic.Int32
+				client, err := upstream.New(upstream.Config{
+					BaseURL: "http://vendor", Limits: upstream.Limits{Failures: -1, Backoff: time.Nanosecond},
+					Transport: transport(func(r *http.Request) (*http.Response, error) {
+						tries.Add(1)
+						return first(r)
+					}),
+				})
+				require.NoError(t, err)
+				call := func() int32 {
+					tries.Store(0)
+					if resp, err := client.Send(t.Context(), wire.Call{}); err == nil {
+						require.NoError(t, resp.Body.Close())
+					}
+					return tries.Load()
+				}
+				require.EqualValues(t, 3, call(), "the first calls have all their retries")
+				total := int32(3)
+				for range 999 {
+					total += call()
+				}
+				require.InDelta(t, 1000+10+200, total, 2, "a few at once, then one for every five calls")
+				time.Sleep(10 * time.Second)
+				require.EqualValues(t, 3, call(), "a backend with few callers gets them back with time")
+			})
+		})
+	}
+}
+
+func TestManyRetriesWaitNoLongerThanTheyMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, tries := time.Now(), 0
+		client, err := upstream.New(upstream.Config{
+			BaseURL: "http://vendor", Limits: upstream.Limits{Retries: 100, Burst: 100, Failures: -1, Total: time.Hour},
+			Transport: transport(func(r *http.Request) (*http.Response, error) { tries++; return refuses(r) }),
+		})
+		require.NoError(t, err)
+		_, err = client.Send(t.Context(), wire.Call{})
+		require.ErrorIs(t, err, upstream.ErrUnreachable)
+		require.Equal(t, 101, tries)
+		require.Less(t, time.Since(began), 100*15*time.Second)
+	})
+}
+
+// A request that cannot be made is nobody's failure but its own.
+func TestACallThatCannotBeMade(t *testing.T) {
+	b := open(t, upstream.Limits{Failures: 1}, says(200))
+	_, err := b.Send(t.Context(), wire.Call{Path: "/x?\x7f"})
+	require.Error(t, err)
+	require.NotErrorIs(t, err, upstream.ErrUnreachable)
+	require.Zero(t, b.tries.Load())
+	require.False(t, b.Open())
+}

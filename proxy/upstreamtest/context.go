@@ -1,0 +1,95 @@
+package upstreamtest
+
+import (
+	"crypto/sha256"
+	"hash"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// said gives, for each message, the hash of everything before it: system, tools,
+// earlier messages. One more at the end is the hash of the whole. Thinking
+// and cache_control are left out, a string counts as one text block, neighbours of
+// one role as one message, and a message with nothing but thinking is none.
+func said(system, tools []members, turns []turn) []contextHash {
+	h := sha256.New()
+	for _, b := range slices.Concat(system, tools) {
+		writeBlock(h, b)
+	}
+	hashes := []contextHash{sum(h)}
+	role := ""
+	for _, t := range turns {
+		for _, b := range spoken(t.blocks) {
+			if t.role != role {
+				role = t.role
+				writeString(h, role)
+			}
+			writeBlock(h, b)
+		}
+		hashes = append(hashes, sum(h))
+	}
+	return hashes
+}
+
+// place is the hash of what an answer says before a block of it.
+func place(before []members) contextHash {
+	h := sha256.New()
+	for _, b := range spoken(before) {
+		writeBlock(h, b)
+	}
+	return sum(h)
+}
+
+// spoken are the blocks that are no thinking.
+func spoken(blocks []members) []members {
+	return slices.DeleteFunc(slices.Clone(blocks), thinks)
+}
+
+func sum(h hash.Hash) contextHash { return contextHash(h.Sum(nil)) }
+
+// writeBlock writes what a block says, so that two blocks are equal if and only
+// if they say the same: the order of a block's own members says nothing, the
+// order within a tool's input or schema does.
+func writeBlock(h hash.Hash, b members) {
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		v := b[name]
+		switch {
+		case name == "cache_control", v.Kind() == 'n', name == "is_error" && v.Kind() == 'f':
+			continue
+		case name == "content" && b.kind() == resultBlock:
+			writeString(h, name)
+			writeContent(h, b)
+			continue
+		}
+		writeString(h, name)
+		writeValue(h, v)
+	}
+	writeString(h, "")
+}
+
+// writeContent writes the content of a result.
+func writeContent(h hash.Hash, b members) {
+	blocks, ok := b.list("content")
+	if !ok {
+		blocks = []members{{"type": jsontext.Value(`"text"`), "text": b["content"]}}
+	}
+	for _, inner := range blocks {
+		writeBlock(h, inner)
+	}
+}
+
+func writeValue(h hash.Hash, v jsontext.Value) {
+	v = v.Clone()
+	// The body has been read whole, so this cannot fail.
+	_ = v.Format(jsontext.AllowDuplicateNames(true))
+	writeString(h, string(v))
+}
+
+// writeString ends s in a byte that JSON does not have, so that parts cannot run
+// into each other.
+func writeString(h hash.Hash, s string) {
+	h.Write([]byte(s))
+	h.Write([]byte{0})
+}

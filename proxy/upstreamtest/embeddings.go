@@ -1,0 +1,73 @@
+package upstreamtest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+)
+
+// EmbeddingSize is how many numbers an embedding has.
+const EmbeddingSize = 64
+
+// embed is a vector of length 1, near that of texts with the same words.
+func embed(text string) []float64 {
+	v := make([]float64, EmbeddingSize)
+	v[0] = 1 // so that no text has the zero vector
+	for word := range strings.FieldsSeq(strings.ToLower(text)) {
+		h := sha256.Sum256([]byte(word))
+		v[h[0]%EmbeddingSize]++
+		v[h[1]%EmbeddingSize]--
+	}
+	length := 0.0
+	for _, f := range v {
+		length += f * f
+	}
+	for i := range v {
+		v[i] /= math.Sqrt(length)
+	}
+	return v
+}
+
+// embeddings answers a request of that door.
+func (x *exchange) embeddings() ([]byte, error) {
+	if err := servesModel(x); err != nil {
+		return nil, err
+	}
+	var inputs []string
+	if s, ok := x.body.text("input"); ok {
+		inputs = []string{s}
+	} else if json.Unmarshal(x.body["input"], &inputs) != nil || len(inputs) == 0 {
+		return nil, errors.New("Invalid 'input': expected a string or an array of strings.")
+	}
+	format, _ := x.body.text("encoding_format")
+	var data [][]byte
+	size := 0
+	for i, s := range inputs {
+		size += len(s)
+		data = append(data, object(nil).text("object", "embedding").number("index", i).raw("embedding", writeVector(embed(s), format)).end())
+	}
+	usage := object(nil).number("prompt_tokens", size/4+1).number("total_tokens", size/4+1).end()
+	return object(nil).text("object", "list").raw("data", array(data)).text("model", x.Model).raw("usage", usage).end(), nil
+}
+
+// writeVector writes v as numbers or, if the format is base64, as 32-bit floats.
+func writeVector(v []float64, format string) []byte {
+	if format == "base64" {
+		var b []byte
+		for _, f := range v {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(f)))
+		}
+		return quoted(base64.StdEncoding.EncodeToString(b))
+	}
+	numbers := make([][]byte, len(v))
+	for i, f := range v {
+		numbers[i] = strconv.AppendFloat(nil, f, 'g', -1, 32)
+	}
+	return array(numbers)
+}

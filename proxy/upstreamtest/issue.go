@@ -1,0 +1,141 @@
+package upstreamtest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Lengths of Kimi's signatures, in characters.
+const (
+	kimiStreamed = 4340
+	kimiWhole    = 12946
+)
+
+// issue makes of an answer what leaves: ids, signatures, and no thinking where
+// the request has it off or the vendor has no such block. It remembers the answer.
+func (x *exchange) issue(a *Answer) []issued {
+	vendor := x.config.vendor()
+	a.Blocks = slices.DeleteFunc(slices.Clone(a.Blocks), func(b Block) bool {
+		return (b.Type == thinkingBlock || b.Type == redactedBlock) && !x.Thinking || b.Type == redactedBlock && vendor != Anthropic
+	})
+	out := make([]issued, len(a.Blocks))
+	calls := 0
+	for i, b := range a.Blocks {
+		out[i].Block = b
+		if b.Type != useBlock {
+			continue
+		}
+		if b.Input == "" {
+			out[i].Input = "{}"
+		}
+		if b.ID == "" {
+			out[i].ID = x.callID(b.Name, calls)
+		}
+		calls++
+	}
+	switch vendor {
+	case Anthropic:
+		x.seal(out)
+	case Kimi:
+		n := kimiWhole
+		if x.Stream {
+			n = kimiStreamed
+		}
+		for i := range out {
+			out[i].signature = randomBase64(n)
+		}
+	default:
+		for i := range out {
+			out[i].unsigned = true
+		}
+	}
+	return out
+}
+
+// callID is an id as the vendor makes them for the nth call of an answer.
+func (x *exchange) callID(name string, n int) string {
+	switch x.config.vendor() {
+	case Kimi:
+		if x.Door == DoorChat {
+			return fmt.Sprintf("functions.%s:%d", name, n)
+		}
+		return fmt.Sprintf("tool_%d", n)
+	case DeepSeek:
+		return fmt.Sprintf("call_%02d_%s", n, randomText(24))
+	case Chat:
+		if x.config.Chat.ToolIDs == MistralIDs {
+			return randomText(9)
+		}
+		return "call_" + randomText(24)
+	}
+	return "toolu_01" + randomText(22)
+}
+
+// omits says whether the answer's thinking comes without its text.
+func (x *exchange) omits() bool {
+	switch display, _ := x.at("thinking").text("display"); display {
+	case "omitted":
+		return true
+	case "summarized":
+		return false
+	}
+	return x.config.Thinking.Omit
+}
+
+// seal signs an answer's thinking and remembers the answer.
+func (x *exchange) seal(blocks []issued) {
+	record := &answered{id: newID(), model: x.Model}
+	last := len(x.turns)
+	run := -1
+	for i := x.loop; i < last; i++ {
+		if x.beginsRun(i) {
+			run++
+		}
+	}
+	if x.runStart(last) == last {
+		run++
+	}
+	var before blockID
+	for _, m := range x.marks {
+		if before = m.seal.id; m.run >= 0 {
+			record.turn = append(record.turn, placed{m.run, m.seal.id})
+		}
+	}
+	spoken := x.before(last, 0)
+	for i := range blocks {
+		b := &blocks[i]
+		switch b.Type {
+		case useBlock:
+			record.calls = append(record.calls, b.ID)
+		case thinkingBlock, redactedBlock:
+			v := seal{
+				id: newID(), answer: record.id, before: before, first: len(record.own) == 0, said: x.said[x.runStart(last)],
+				place: place(spoken), redacted: b.Type == redactedBlock, model: x.Model,
+			}
+			if x.omits() {
+				b.Text = ""
+			}
+			v.omitted = b.Text == ""
+			b.signature = x.server.signer.sign(v, b.Text)
+			before = v.id
+			record.own = append(record.own, v.id)
+			record.turn = append(record.turn, placed{run, v.id})
+		}
+		spoken = append(spoken, b.asSent())
+	}
+	x.server.memory.add(record)
+}
+
+// asSent is b as it comes back in a request.
+func (b issued) asSent() members {
+	m := members{"type": quoted(b.Type)}
+	switch b.Type {
+	case textBlock:
+		m["text"] = quoted(b.Text)
+	case useBlock:
+		m["id"], m["name"], m["input"] = quoted(b.ID), quoted(b.Name), jsontext.Value(b.Input)
+	}
+	return m
+}

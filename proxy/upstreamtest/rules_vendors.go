@@ -1,0 +1,126 @@
+package upstreamtest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"mneme/proxy/wire"
+)
+
+// kimiRules and deepSeekRules are those of the two vendors' messages dialect.
+var (
+	kimiRules     = []rule{kimiThinking, schemaHolds, toolsPair, contentsHold, kimiReasoning}
+	deepSeekRules = []rule{deepSeekThinking, schemaHolds, toolsPair, contentsHold, deepSeekReasoning}
+)
+
+// kimiThinking reads thinking; the model thinks unless told otherwise.
+func kimiThinking(x *exchange) error {
+	x.Thinking = true
+	if !x.body.has("thinking") {
+		return nil
+	}
+	thinking, ok := x.body.object("thinking")
+	if !ok {
+		kind := map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number", '[': "array"}[byte(x.body["thinking"].Kind())]
+		return fmt.Errorf("the thinking field in the request (expected type object) is illegal, and %s is not acceptable", kind)
+	}
+	x.kind = thinking.kind()
+	x.Thinking = x.kind != "disabled"
+	switch {
+	case x.kind == "enabled":
+	case x.config.Thinking.OnlyEnabled:
+		return errors.New("invalid thinking: only type=enabled is allowed for this model")
+	case x.kind != "disabled":
+		return errors.New("invalid thinking: only type=enabled or type=disabled is allowed for this model")
+	}
+	return nil
+}
+
+// kimiReasoning wants thinking, be it an empty string, in every message that
+// calls a tool.
+func kimiReasoning(x *exchange) error {
+	return x.eachAnswer(func(i int, calls, reasons bool) error {
+		if calls && !reasons && x.Thinking {
+			return fmt.Errorf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d", i)
+		}
+		return nil
+	})
+}
+
+// deepSeekThinking reads thinking; the model thinks unless told otherwise.
+func deepSeekThinking(x *exchange) error {
+	x.kind = x.at("thinking").kind()
+	x.Thinking = x.kind != "disabled"
+	switch {
+	case !x.body.has("thinking"):
+	case !slices.Contains([]string{"adaptive", "enabled", "disabled"}, x.kind):
+		return fmt.Errorf("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `%s`, expected one of `adaptive`, `enabled`, `disabled`", x.kind)
+	case !x.Thinking && x.effort() != "":
+		return errors.New("thinking options type cannot be disabled when reasoning_effort is set")
+	}
+	return nil
+}
+
+// deepSeekReasoning wants thinking, be it an empty string, in every answer of a
+// conversation in which a tool was called.
+func deepSeekReasoning(x *exchange) error {
+	called := false
+	_ = x.eachAnswer(func(_ int, calls, _ bool) error {
+		called = called || calls
+		return nil
+	})
+	field := "content[].thinking"
+	if x.Door == DoorChat {
+		field = "reasoning_content"
+	}
+	return x.eachAnswer(func(_ int, _, reasons bool) error {
+		if called && !reasons && x.Thinking {
+			return fmt.Errorf("The `%s` in the thinking mode must be passed back to the API.", field)
+		}
+		return nil
+	})
+}
+
+// eachAnswer calls do for every message of the assistant, in either dialect, until
+// it gives an error: i is the message's index, calls says that it calls tools,
+// reasons that it has a place for reasoning, filled or not.
+func (x *exchange) eachAnswer(do func(i int, calls, reasons bool) error) error {
+	for i, t := range x.turns {
+		if t.role != assistant {
+			continue
+		}
+		calls := slices.ContainsFunc(t.blocks, func(b members) bool { return b.kind() == useBlock })
+		if err := do(i, calls, slices.ContainsFunc(t.blocks, thinks)); err != nil {
+			return err
+		}
+	}
+	for i, m := range x.messages {
+		if role, _ := m.text("role"); role != assistant {
+			continue
+		}
+		_, reasons := m.text(reasoningField)
+		if err := do(i, m.has("tool_calls"), reasons); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// servesModel is the first rule of every vendor.
+func servesModel(x *exchange) error {
+	switch {
+	case x.Model == "" && x.Door.dialect() == wire.Chat:
+		return errors.New("you must provide a model parameter")
+	case x.Model == "":
+		return errors.New("model: Field required")
+	case x.config.serves(x.Model):
+		return nil
+	case x.config.vendor() == DeepSeek:
+		return refusal{status: http.StatusBadRequest, message: "Model Not Exist"}
+	case x.Door.dialect() == wire.Chat:
+		return refusal{status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", x.Model), code: "model_not_found"}
+	}
+	return refusal{status: http.StatusNotFound, message: "model: " + x.Model}
+}

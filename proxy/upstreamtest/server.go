@@ -1,0 +1,349 @@
+package upstreamtest
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mneme/proxy/wire"
+)
+
+// maxBody bounds the body of a request, maxKept those of all requests that are
+// remembered, in bytes.
+const (
+	maxBody = 32 << 20
+	maxKept = 64 << 20
+)
+
+// Server is a vendor. It is an http.Handler whose doors lie under /v1 and, for
+// clients whose base URL ends in /v1 or /anthropic, where those expect them. It
+// starts no goroutines; its methods may be called at any time.
+type Server struct {
+	config Config
+	signer signer
+	memory *memory
+
+	mu       sync.Mutex // guards the rest
+	answers  []Answer
+	faults   []Fault
+	requests []*Request // the newest; what they point to changes only under mu
+	size     int        // of their bodies, in bytes
+	count    int
+
+	observing sync.Mutex // held while Config.Observe runs
+}
+
+// New is a vendor of this kind.
+func New(c Config) *Server {
+	return &Server{config: c, signer: newSigner(c.name()), memory: newMemory(10 * c.remember())}
+}
+
+// Queue adds answers. Each is given once, in order, to requests that no rule
+// refuses.
+func (s *Server) Queue(answers ...Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, answers...)
+}
+
+// Fail adds faults. Each fails one request to a model, in order, before any rule
+// is looked at.
+func (s *Server) Fail(faults ...Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, faults...)
+}
+
+// Pending is how many queued answers and faults nobody has had yet.
+func (s *Server) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.answers) + len(s.faults)
+}
+
+// Requests are the newest requests at the doors of models, count_tokens
+// included, oldest first. Their headers and bodies must not be changed.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Request, len(s.requests))
+	for i, r := range s.requests {
+		out[i] = *r
+	}
+	return out
+}
+
+// Last is the newest of Requests, the zero Request if there is none.
+func (s *Server) Last() Request {
+	if all := s.Requests(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return Request{}
+}
+
+// Rejections are those of Requests that a rule refused.
+func (s *Server) Rejections() []Request {
+	return slices.DeleteFunc(s.Requests(), func(r Request) bool { return r.Rejection == "" })
+}
+
+// Count is how many requests came to the doors that Requests is about, those
+// that are forgotten included.
+func (s *Server) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// doors are the paths behind the prefixes that base URLs may have, with their method.
+var doors = map[string]Door{
+	"POST /messages":              DoorMessages,
+	"POST /messages/count_tokens": DoorCount,
+	"POST /chat/completions":      DoorChat,
+	"GET /models":                 DoorModels,
+	"POST /embeddings":            DoorEmbeddings,
+}
+
+// door finds what a request is for; ok is false if the vendor has no such door.
+func (s *Server) door(r *http.Request) (d Door, ok bool) {
+	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/anthropic"), "/v1")
+	d, ok = doors[r.Method+" "+path]
+	switch s.config.vendor() {
+	case Anthropic:
+		ok = ok && d != DoorChat && d != DoorEmbeddings
+	case Chat:
+		ok = ok && d.dialect() == wire.Chat
+	}
+	return d, ok
+}
+
+// ServeHTTP answers one request; see Server for the paths.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Request-Id", "req_01"+randomText(22))
+	d, ok := s.door(r)
+	if !ok {
+		dialect := wire.Chat
+		if strings.Contains(r.URL.Path, "/messages") || r.Header.Get("Anthropic-Version") != "" {
+			dialect = wire.Messages
+		}
+		s.refuse(w, dialect, refusal{status: http.StatusNotFound, message: "Not found: " + r.Method + " " + r.URL.Path})
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		s.refuse(w, d.dialect(), refusal{status: http.StatusRequestEntityTooLarge, message: "Request exceeds the maximum size"})
+		return
+	}
+	x := &exchange{
+		server: s, config: &s.config,
+		Request: &Request{Door: d, Path: r.URL.RequestURI(), Header: r.Header.Clone(), Body: body},
+	}
+	s.serve(w, r, x)
+}
+
+// serve answers a request that came to a door.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
+	settle := s.record(x.Request)
+	if err := s.admit(r, x.Door); err != nil {
+		settle(s.refuse(w, x.Door.dialect(), err))
+		return
+	}
+	if f := s.fault(x); f != nil {
+		settle(f.Status, "")
+		f.write(w, r, x.Door.dialect())
+		return
+	}
+	if x.Door == DoorModels {
+		settle(http.StatusOK, "")
+		s.writeJSON(w, s.models())
+		return
+	}
+	if err := x.judge(); err != nil {
+		settle(s.refuse(w, x.Door.dialect(), err))
+		return
+	}
+	switch x.Door {
+	case DoorCount:
+		settle(http.StatusOK, "")
+		s.writeJSON(w, object(nil).number("input_tokens", x.tokens()).end())
+	case DoorEmbeddings:
+		body, err := x.embeddings()
+		if err != nil {
+			settle(s.refuse(w, x.Door.dialect(), err))
+			return
+		}
+		settle(http.StatusOK, "")
+		s.writeJSON(w, body)
+	default:
+		a := s.next(x)
+		blocks := x.issue(&a)
+		settle(http.StatusOK, "")
+		x.write(w, r, a, blocks)
+	}
+}
+
+// record keeps what is known of a request and gives the function that keeps the
+// verdict on it.
+func (s *Server) record(r *Request) (settle func(status int, rejection string)) {
+	kept := *r
+	if r.Door.model() || r.Door == DoorCount {
+		s.mu.Lock()
+		s.count++
+		s.requests = append(s.requests, &kept)
+		s.size += len(kept.Body)
+		for len(s.requests) > s.config.remember() || s.size > maxKept && len(s.requests) > 1 {
+			s.size -= len(s.requests[0].Body)
+			s.requests = slices.Delete(s.requests, 0, 1)
+		}
+		s.mu.Unlock()
+	}
+	return func(status int, rejection string) {
+		r.Status, r.Rejection = status, rejection
+		s.mu.Lock()
+		kept = *r
+		s.mu.Unlock()
+		if s.config.Observe != nil {
+			s.observing.Lock()
+			defer s.observing.Unlock()
+			s.config.Observe(*r)
+		}
+	}
+}
+
+// admit checks the caller's key.
+func (s *Server) admit(r *http.Request, d Door) error {
+	key := cmp.Or(r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	switch {
+	case s.config.APIKey == "", key == s.config.APIKey:
+		return nil
+	case d.dialect() == wire.Messages:
+		return refusal{status: http.StatusUnauthorized, message: "invalid x-api-key"}
+	}
+	return refusal{status: http.StatusUnauthorized, message: "Incorrect API key provided.", code: "invalid_api_key"}
+}
+
+// fault is what the request fails with, nil if it does not.
+func (s *Server) fault(x *exchange) *Fault {
+	s.mu.Lock()
+	if len(s.faults) > 0 && x.Door.model() {
+		f := s.faults[0]
+		s.faults = s.faults[1:]
+		s.mu.Unlock()
+		return &f
+	}
+	s.mu.Unlock()
+	if s.config.Fault == nil {
+		return nil
+	}
+	return s.config.Fault(x.Request)
+}
+
+// next is the answer to a request that was accepted.
+func (s *Server) next(x *exchange) Answer {
+	s.mu.Lock()
+	if len(s.answers) > 0 {
+		a := s.answers[0]
+		s.answers = s.answers[1:]
+		s.mu.Unlock()
+		return a
+	}
+	s.mu.Unlock()
+	if s.config.Answer != nil {
+		if a := s.config.Answer(x.Request); a != nil {
+			return *a
+		}
+	}
+	return defaultAnswer(x.Request)
+}
+
+// judge reads the request and applies the vendor's rules to it.
+func (x *exchange) judge() error {
+	body, err := read(x.Body)
+	if err != nil {
+		return err
+	}
+	x.body = body
+	x.Model, _ = body.text("model")
+	x.Stream = string(body["stream"]) == "true"
+	if x.Door == DoorEmbeddings {
+		return nil
+	}
+	for _, line := range x.Header.Values("Anthropic-Beta") {
+		for value := range strings.SplitSeq(line, ",") {
+			if value = strings.TrimSpace(value); value != "" {
+				x.betas = append(x.betas, value)
+			}
+		}
+	}
+	x.readTools()
+	for _, rule := range slices.Concat([]rule{servesModel}, x.rules()) {
+		if err := rule(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exchange) rules() []rule {
+	if x.Door == DoorChat {
+		return chatRules[x.config.vendor()]
+	}
+	switch x.config.vendor() {
+	case Kimi:
+		return kimiRules
+	case DeepSeek:
+		return deepSeekRules
+	}
+	return anthropicRules
+}
+
+// refuse answers with an error and says what it was.
+func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error) (status int, rejection string) {
+	r, ok := err.(refusal)
+	if !ok {
+		r = refusal{status: http.StatusBadRequest, message: err.Error()}
+	}
+	if s.config.Thinking.Bedrock && r.status == http.StatusBadRequest {
+		r.message = inBedrocksWords(r.message)
+	}
+	status, body := r.status, r.bodyIn(d)
+	if s.config.Wrap != nil {
+		status, body = s.config.Wrap(status, body)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that left gets nothing
+	return status, r.message
+}
+
+// inBedrocksWords is what that platform makes of the model's own errors.
+func inBedrocksWords(message string) string {
+	if !strings.HasPrefix(message, "messages.") {
+		return message
+	}
+	message = strings.Replace(message, "Invalid `signature` in `thinking` block", "Invalid signature in thinking block", 1)
+	return "The model returned the following errors: " + message
+}
+
+func (s *Server) writeJSON(w http.ResponseWriter, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // a client that left gets nothing
+}
+
+// models lists what is served, in a shape that both dialects read.
+func (s *Server) models() []byte {
+	names := s.config.Models
+	if len(names) == 0 {
+		names = []string{s.config.name() + "-model"}
+	}
+	var list [][]byte
+	for _, name := range names {
+		list = append(list, object(nil).text("id", name).text("object", "model").text("type", "model").text("display_name", name).
+			text("owned_by", s.config.name()).number("created", 1750000000).text("created_at", "2025-06-15T14:40:00Z").end())
+	}
+	return object(nil).text("object", "list").raw("data", array(list)).raw("has_more", []byte("false")).end()
+}

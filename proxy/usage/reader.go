@@ -1,0 +1,129 @@
+package usage
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
+)
+
+// Reader takes the counts out of one answer of a backend. It is given the very
+// bytes that pass and keeps none of them.
+type Reader struct {
+	dialect wire.Dialect
+	tokens  Tokens
+	told    bool // the vendor counted something
+	final   bool // and the output to its end
+	text    tally
+}
+
+// NewReader makes a Reader for an answer in a dialect, the backend's.
+func NewReader(d wire.Dialect) *Reader { return &Reader{dialect: d} }
+
+// Names that cannot stand inside a JSON string: their quotes would be escaped.
+var (
+	usageName = []byte(`"usage"`)
+	deltaName = []byte(`"delta":`)
+)
+
+// Event takes the data of one server-sent event.
+func (r *Reader) Event(data []byte) {
+	if !r.final {
+		_, delta, _ := bytes.Cut(data, deltaName)
+		r.text.answer(r.dialect, delta)
+	}
+	if bytes.Contains(data, usageName) {
+		r.find(data)
+	}
+}
+
+// Body takes an answer that is not streamed.
+func (r *Reader) Body(body []byte) {
+	r.find(body)
+	if !r.final {
+		r.text.answer(r.dialect, body)
+	}
+}
+
+// find looks for counts where the dialects have them. All of them are cumulative.
+func (r *Reader) find(data []byte) {
+	u := gjson.GetBytes(data, "usage")
+	if r.dialect == wire.Messages {
+		if u.IsObject() {
+			r.messages(u)
+			r.final = true
+		} else if u = gjson.GetBytes(data, "message.usage"); u.IsObject() { // of message_start
+			r.messages(u)
+		}
+		return
+	}
+	if !u.IsObject() {
+		u = gjson.GetBytes(data, "choices.0.usage") // Moonshot's streams
+	}
+	if u.IsObject() {
+		r.chat(u)
+	}
+}
+
+// messages takes what u has: later events of a stream repeat only some counts.
+func (r *Reader) messages(u gjson.Result) {
+	for _, c := range []struct {
+		to   *int64
+		name string
+	}{
+		{&r.tokens.Input, "input_tokens"}, {&r.tokens.CacheRead, "cache_read_input_tokens"},
+		{&r.tokens.CacheCreation, "cache_creation_input_tokens"}, {&r.tokens.Output, "output_tokens"},
+	} {
+		if n := count(u, c.name); n > 0 {
+			*c.to, r.told = n, true
+		}
+	}
+}
+
+// chat takes counts whose prompt includes what came from the cache. Vendors have
+// three names for that.
+func (r *Reader) chat(u gjson.Result) {
+	cached := count(u, "prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens")
+	prompt, output := count(u, "prompt_tokens"), count(u, "completion_tokens")
+	if prompt == 0 && output == 0 {
+		return // a chunk that has counts, and none of them yet
+	}
+	r.tokens = Tokens{
+		Input: max(0, prompt-cached), CacheRead: min(cached, prompt), Output: output,
+		Reasoning: min(count(u, "completion_tokens_details.reasoning_tokens"), output),
+	}
+	r.told, r.final = true, true
+}
+
+// mostTokens bounds what is believed of a vendor's count, so that sums stay
+// sound.
+const mostTokens = 1e12
+
+// count is the first of the named counts that u has.
+func count(u gjson.Result, names ...string) int64 {
+	for _, name := range names {
+		if n := u.Get(name); n.Type == gjson.Number && n.Num > 0 && n.Num <= mostTokens {
+			return int64(n.Num)
+		}
+	}
+	return 0
+}
+
+// Tokens gives the counts when the answer is over, or broke off. What the vendor
+// left untold is estimated, from the request as it was sent and from the text
+// that came; estimated then says so. Without an answer there is nothing to count.
+func (r *Reader) Tokens(request []byte) (t Tokens, estimated bool) {
+	t = r.tokens
+	spoken := r.text.tokens()
+	if !r.told && spoken == 0 {
+		return Tokens{}, false
+	}
+	if t.Input+t.CacheRead+t.CacheCreation == 0 {
+		t.Input, estimated = EstimateInput(request), true
+	}
+	if (!r.final || t.Output == 0) && spoken > t.Output {
+		t.Output, estimated = spoken, true
+	}
+	return t, estimated
+}

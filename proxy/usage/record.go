@@ -1,0 +1,76 @@
+package usage
+
+import (
+	"strings"
+	"time"
+)
+
+// Tokens counts the tokens of one call or of many. What a vendor does not tell
+// is 0.
+type Tokens struct {
+	Input         int64 `json:"input"`          // neither read from nor written to the vendor's cache
+	CacheRead     int64 `json:"cache_read"`     // of the prompt, read from the vendor's cache
+	CacheCreation int64 `json:"cache_creation"` // of the prompt, written to it
+	Output        int64 `json:"output"`
+	Reasoning     int64 `json:"reasoning"` // part of Output
+}
+
+func (t *Tokens) add(u Tokens) {
+	t.Input += u.Input
+	t.CacheRead += u.CacheRead
+	t.CacheCreation += u.CacheCreation
+	t.Output += u.Output
+	t.Reasoning += u.Reasoning
+}
+
+// all counts every token once.
+func (t Tokens) all() int64 { return t.Input + t.CacheRead + t.CacheCreation + t.Output }
+
+// OutcomeOK is the outcome of a call that was answered to its end; any other word
+// is another end.
+const OutcomeOK = "ok"
+
+// Record is one call of a model.
+type Record struct {
+	At            time.Time // when the call ended; kept to the millisecond
+	RequestID     string    // of the gateway; two records with one id are one call
+	Tenant        string    // hex SHA-256 of the credential that the caller presented; empty if none
+	Route         string    // main, or teammate/<name>
+	Conversation  string
+	Chat          string // what reports by chat go by, see Chat; empty if the caller named no conversation
+	Backend       string // its name in the configuration
+	Model         string // as the client calls it
+	UpstreamModel string // as the backend calls it
+	Tokens        Tokens
+	Estimated     bool // the vendor left some of Tokens untold
+	Outcome       string
+}
+
+// maxName bounds a name in a record, in bytes: some of them are the client's.
+const maxName = 160
+
+// tidy brings a record into the form that every store keeps and gives back.
+func (r *Record) tidy() {
+	r.At = r.At.UTC().Truncate(time.Millisecond)
+	for _, s := range []*string{
+		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Backend, &r.Model, &r.UpstreamModel, &r.Outcome,
+	} {
+		*s = strings.ToValidUTF8((*s)[:min(len(*s), maxName)], "\uFFFD")
+	}
+	r.Model = strings.Clone(r.Model) // may be a part of a large body
+}
+
+// Chat is the conversation of the whole chat that a conversation is part of: the
+// agents name a subagent's <chat's>.<subagent>, or <chat's>.<subagent>.<call> for
+// one call alone.
+func Chat(conversation, teammate string) string {
+	part := "." + teammate
+	at := strings.LastIndex(conversation, part)
+	if teammate == "" || at <= 0 {
+		return conversation
+	}
+	if rest := conversation[at+len(part):]; rest != "" && rest[0] != '.' {
+		return conversation
+	}
+	return conversation[:at]
+}
