@@ -47,14 +47,15 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 // refill is the cure for reasoning that is missing: the ledger's, else a
 // placeholder, else no thinking.
 func (x *Exchange) refill() *cure {
-	filled, err := x.attempt.replay.Refill(placeholder(x.profile()))
+	profile := x.profile()
+	filled, err := x.attempt.replay.Refill(placeholder(profile))
 	if err != nil || !filled.Changed && !filled.Off {
 		return nil
 	}
 	return &cure{amend: func(o *wire.Outline) (*wire.Outline, error) {
 		o, err := o.WithBody(filled.Body)
 		if err == nil && filled.Off {
-			o, err = o.WithBody(thinkingOff(o, x.backend.dialect))
+			o, err = o.WithBody(sanitize.ThinkingOff(o, x.backend.dialect, profile))
 		}
 		return o, err
 	}}
@@ -69,24 +70,6 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 		return thinking.Placeholder{Signature: thinking.BypassSignature}
 	}
 	return thinking.Placeholder{Block: true, Field: p.Replay.Field}
-}
-
-// thinkingOff is a request that no longer asks for thinking. What is left of the
-// asking is the sanitizer's to clear away.
-func thinkingOff(o *wire.Outline, d wire.Dialect) []byte {
-	var e wire.Edits
-	disabled := []byte(`{"type":"disabled"}`)
-	switch at := o.Members.Get("thinking"); {
-	case at.Found():
-		e.Replace(at, disabled)
-	case d == wire.Messages:
-		first := o.Members[0].Key.Start
-		e.Replace(wire.Span{Start: first, End: first}, append([]byte(`"thinking":`), append(disabled, ',')...))
-	}
-	if d == wire.Chat {
-		e.Without(o.Members, "reasoning_effort", "reasoning")
-	}
-	return e.Apply(o.Body)
 }
 
 // observe has the answer watched on its way, so that it is recorded.

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/memory/embedded"
 	"mneme/memory/redistest"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
@@ -320,6 +322,33 @@ func TestTurnsOnACluster(t *testing.T) {
 	gone := turnScope
 	gone.Conversation = "c3"
 	require.False(t, knows(t, shared(t, cluster.Client()), gone, false, 3))
+}
+
+// The store of one process without a Redis, after a restart too.
+func TestTurnsInTheEmbeddedStore(t *testing.T) {
+	dir := t.TempDir()
+	for start := range 2 {
+		s, err := embedded.Open(t.Context(), embedded.Options{Dir: dir, Log: zerolog.Nop()})
+		require.NoError(t, err)
+		client := redis.NewClient(&redis.Options{Dialer: s.Dial, ContextTimeoutEnabled: true})
+		l := shared(t, client)
+		minted := turnScope
+		minted.Conversation = "minted"
+		for i := range 5 {
+			if start == 0 {
+				l.Record(t.Context(), turnOf(turnScope, i))
+			}
+			require.True(t, knows(t, l, turnScope, false, i))
+			require.True(t, knows(t, l, minted, true, i))
+		}
+		if start == 1 {
+			require.NoError(t, l.Forget(t.Context(), turnScope.Tenant, turnScope.Conversation))
+			require.False(t, knows(t, shared(t, client), turnScope, false, 1))
+		}
+		closeLedger(t, l)
+		require.NoError(t, client.Close())
+		require.NoError(t, s.Close())
+	}
 }
 
 func TestEntriesThatCannotBeReadArePassedOver(t *testing.T) {

@@ -92,25 +92,22 @@ func (r *request) dropThinkingWhenOff() {
 // dropTrailingThinking is about an assistant message at the end, which the model
 // is to go on with: it may not end with thinking, nor have any while that is off.
 func (r *request) dropTrailingThinking() {
-	for len(r.messages) > 0 {
-		m := r.messages[len(r.messages)-1]
+	off := r.off()
+	for _, m := range slices.Backward(r.messages) {
 		if m.role != wire.RoleAssistant || !slices.ContainsFunc(m.blocks, thinks) {
 			return
 		}
-		said := len(m.blocks)
-		for said > 0 && m.blocks[said-1].thinks() {
-			said--
-		}
 		last := map[*block]bool{}
-		for _, b := range m.blocks[said:] {
+		for _, b := range slices.Backward(m.blocks) {
+			if !b.thinks() {
+				break
+			}
 			last[b] = true
 		}
-		off := r.off()
 		r.remove(RuleTrailing, m, func(b *block) bool { return b.thinks() && (off || last[b]) })
 		if !m.gone {
 			return
 		}
-		r.sweep()
 	}
 }
 

@@ -42,7 +42,7 @@ func TestReasoningFields(t *testing.T) {
 		"Gemini's signatures go back":   {"gemini", "gemini-3-pro", conversation(hi, signed, result), stays, nil},
 		"what stands for them":          {"gemini", "gemini-3-pro", conversation(hi, bare, result), conversation(hi, stood, result), rules{sanitize.RulePlaceholder}},
 		"older ones do without":         {"gemini", "gemini-2.5-pro", conversation(hi, bare, result), stays, nil},
-		"they are nobody else's affair": {"mistral", "m", conversation(hi, signed, result), conversation(hi, `{"role":"assistant","tool_calls":[{"id":"xZJzvnvLm","type":"function","function":{"name":"n","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.RuleReasoning, sanitize.RuleToolID}},
+		"they are nobody else's affair": {"mistral", "m", conversation(hi, signed, result), conversation(hi, `{"role":"assistant","tool_calls":[{"id":"xZJzvnvLm","type":"function","function":{"name":"n","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.RuleToolID, sanitize.RuleReasoning}},
 	})
 }
 
@@ -57,6 +57,7 @@ func TestChatChains(t *testing.T) {
 		"one of two":              {"openai", "m", conversation(hi, two, toolB), conversation(hi, two, toolB, none), rules{sanitize.RuleUnanswered}},
 		"behind a prompt":         {"openai", "m", conversation(hi, calls, sys, tool), conversation(hi, calls, tool, sys), rules{sanitize.RulePlace}},
 		"too late":                {"openai", "m", conversation(hi, calls, hi, tool), conversation(hi, calls, none, hi, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
+		"too late, and silence":   {"openai", "m", conversation(hi, calls, `{"role":"assistant","content":""}`, tool), conversation(hi, calls, none, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan, sanitize.RuleEmpty}},
 		"twice":                   {"openai", "m", conversation(hi, two, tool, tool, toolB), conversation(hi, two, tool, toolB, story), rules{sanitize.RulePlace, sanitize.RuleOrphan}},
 		"for nobody, in parts":    {"openai", "m", conversation(hi, `{"role":"tool","name":"n","tool_call_id":"z","content":[{"type":"text","text":"4"}]}`), conversation(hi, `{"role":"user","content":[{"type":"text","text":"Result of a tool call that is not shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.RuleOrphan}},
 		"an empty list of calls":  {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[]}`), conversation(hi, reply), rules{sanitize.RuleEmpty}},

@@ -42,10 +42,10 @@ func (r *request) dropThinkingEdits() {
 // fitEffort makes the effort one that the model takes.
 func (r *request) fitEffort() {
 	config := objectOf(r.root.get("output_config"))
-	if !config.has("effort") {
+	asked := config.text("effort")
+	if asked == "" {
 		return
 	}
-	asked := config.text("effort")
 	fit := asked
 	if r.off() && (asked == "xhigh" || asked == "max") {
 		fit = "high"
@@ -60,10 +60,10 @@ func (r *request) fitEffort() {
 // fitChatEffort does the same in the chat dialect, where an effort may be the
 // only way to ask for thinking.
 func (r *request) fitChatEffort() {
-	if !r.root.has("reasoning_effort") || len(r.p.Thinking.Efforts) == 0 && !r.p.Thinking.NoEffortOff {
+	asked := r.root.text("reasoning_effort")
+	if asked == "" || len(r.p.Thinking.Efforts) == 0 && !r.p.Thinking.NoEffortOff {
 		return
 	}
-	asked := r.root.text("reasoning_effort")
 	if fit := r.level(asked); fit == "" {
 		r.set(RuleEffort, "reasoning_effort", nil)
 	} else if fit != asked {

@@ -18,6 +18,7 @@ func FuzzMessages(f *testing.F) {
 		conversation(says("assistant", use, use), says("user", `{"type":"tool_result","content":[{"type":"text","text":""}]}`)),
 		`,"thinking":true,"tool_choice":{"type":"any"},"max_tokens":1e3` + conversation(`{"role":"user"}`, `7`, `{}`),
 		`,"thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},"output_config":7` + conversation(hi),
+		conversation(`{"role":"assistant","content":"x","content":[` + unsigned + `]}`),
 		`,"messages":{"content":[]},"system":[{"text":""}],"tools":[]}`,
 	} {
 		f.Add(`{"model":"`+sonnet+`"`+list, uint8(0))

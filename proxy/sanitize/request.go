@@ -74,7 +74,13 @@ func read(in Input) *request {
 	for i := range o.Messages {
 		src := &o.Messages[i]
 		m := &messages[i]
-		*m = message{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role, listed: src.Blocks != nil, source: len(src.Blocks)}
+		r.messages[i] = m
+		*m = message{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role}
+		// Content may come twice, and the blocks be of the other one.
+		if m.listed = src.Blocks != nil && o.Of(src.Content).Kind() == '['; !m.listed {
+			continue
+		}
+		m.source = len(src.Blocks)
 		for j := range src.Blocks {
 			b := &src.Blocks[j]
 			blocks[j] = block{object: object{body: o.Body, at: b.Span, members: b.Members}, index: j, kind: b.Type}
@@ -83,7 +89,6 @@ func read(in Input) *request {
 		k := len(src.Blocks)
 		m.blocks = pointers[:k:k]
 		blocks, pointers = blocks[k:], pointers[k:]
-		r.messages[i] = m
 	}
 	return r
 }

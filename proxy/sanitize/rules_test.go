@@ -111,6 +111,7 @@ func TestBudget(t *testing.T) {
 		"one that knows no other way":    {"kimi", "kimi-k3", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`, `,"max_tokens":1500,"thinking":{"type":"enabled"}}`, rules{sanitize.RuleBudget}},
 		"one that is told to stop":       {"kimi", "kimi-k2.6", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`, `,"max_tokens":1500,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleBudget}},
 		"others do not need one":         {"deepseek", "deepseek-v4", `,"max_tokens":1500,"thinking":{"type":"enabled"}}`, stays, nil},
+		"max_tokens of any size":         {"anthropic", sonnet, `,"max_tokens":1e300,"thinking":{"type":"enabled","budget_tokens":31999},"output_config":{"effort":7}}`, stays, nil},
 		"off takes its edits and effort": {"anthropic", "claude-opus-4-6", `,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"max_tokens":100,"thinking":{"type":"enabled","budget_tokens":99},"output_config":{"effort":"max"}}`, `,"max_tokens":100,"output_config":{"effort":"high"}}`, rules{sanitize.RuleBudget, sanitize.RuleEdits, sanitize.RuleEffort}},
 	})
 

@@ -103,18 +103,22 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// Recorded requests of a coding agent keep everything but the thinking.
-func TestStripRecordedRequests(t *testing.T) {
+// Recorded requests of a coding agent pass as they are, and keep everything but the
+// thinking when they are stripped.
+func TestRecordedRequests(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
 	require.NoError(t, err)
 	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not stripped")
+		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
 	}
 	with := 0
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		o := outline(t, gjson.GetBytes(raw, "body").Raw)
+		k := newTalk(t, wire.Messages)
+		untouched, _ := Begin(t.Context(), k.ledger, ledger.Request{Scope: k.scope, Target: claude, Dialect: wire.Messages, Outline: o}, Policy{}).Filter()
+		require.Same(t, &o.Body[0], &untouched[0], "nothing is known, so nothing changes")
 		before := gjson.GetBytes(o.Body, `messages.#.content.#(type!="thinking")#|@flatten`).Raw
 		body, removed := Strip(o, wire.Messages)
 		if len(removed) > 0 {
