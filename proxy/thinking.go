@@ -67,9 +67,9 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 		return thinking.Placeholder{}
 	}
 	if p.Replay.Field == "extra_content" {
-		return thinking.Placeholder{Signature: thinking.BypassSignature}
+		return thinking.Placeholder{Signature: p.Replay.Placeholder}
 	}
-	return thinking.Placeholder{Block: true, Field: p.Replay.Field}
+	return thinking.Placeholder{Block: !p.Replay.Signed, Field: p.Replay.Field}
 }
 
 // observe has the answer watched on its way, so that it is recorded.

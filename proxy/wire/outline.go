@@ -275,8 +275,11 @@ func (r outliner) message() (MessageOutline, error) {
 		m.Span, err = r.value()
 		return m, err
 	}
+	first := true // content: of one that comes twice the first counts, as for Get
 	m.Members, err = r.object(func(member Member) (Span, error) {
-		if member.Name != "content" || r.d.PeekKind() != '[' || m.Blocks != nil {
+		content := member.Name == "content" && first
+		first = first && !content
+		if !content || r.d.PeekKind() != '[' {
 			at, err := r.value()
 			if member.Name == "role" && err == nil && m.Role == "" {
 				m.Role = stringOf(r.body[at.Start:at.End])

@@ -44,6 +44,15 @@ func TestOutline(t *testing.T) {
 	require.Equal(t, `"thinking"`, string(o.Of(o.Object(elements[1]).Get("type"))))
 }
 
+func TestOfTwoContentsTheFirstCounts(t *testing.T) {
+	o, err := ReadOutline([]byte(`{"model":"m","messages":[{"content":"a","content":[{"type":"text"}]},{"content":[1],"content":[2,3]}]}`))
+	require.NoError(t, err)
+	require.Equal(t, `"a"`, string(o.Of(o.Messages[0].Content)))
+	require.Nil(t, o.Messages[0].Blocks)
+	require.Equal(t, `[1]`, string(o.Of(o.Messages[1].Content)))
+	require.Len(t, o.Messages[1].Blocks, 1)
+}
+
 func TestOutlineRefuses(t *testing.T) {
 	for body, why := range map[string]string{
 		``: "empty", `[]`: "must be a JSON object", `{"model":"m"`: "not valid JSON", `{"model":"m"} x`: "follows",
