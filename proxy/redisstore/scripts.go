@@ -23,7 +23,7 @@ func runAll(ctx context.Context, client redis.UniversalClient, calls []call) ([]
 	for i, c := range calls {
 		out[i] = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	if err := finish(ctx, pipe, out); err == nil || !unknownScript(err) {
+	if err := failure(pipe.Exec(ctx)); err == nil || !unknownScript(err) {
 		return out, err
 	}
 	pipe = client.Pipeline()
@@ -32,27 +32,40 @@ func runAll(ctx context.Context, client redis.UniversalClient, calls []call) ([]
 			out[i] = c.script.Eval(ctx, pipe, c.keys, c.args...)
 		}
 	}
-	return out, finish(ctx, pipe, out)
+	return out, failure(pipe.Exec(ctx))
 }
 
-// finish sends what pipe holds and gives the first error among the commands, one
-// that is not for an unknown script before one that is.
-func finish(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) error {
-	_, err := pipe.Exec(ctx)
+// failure is the first error of a pipeline, one that is not for an unknown script
+// before one that is. A key that holds something else is none: to try again would
+// not help, and would keep all others from what they want.
+func failure(cmds []redis.Cmder, err error) error {
+	if err == nil {
+		return nil
+	}
+	var first error
 	for _, cmd := range cmds {
-		if e := cmd.Err(); e != nil && (err == nil || unknownScript(err)) {
-			err = e
+		if e := cmd.Err(); e != nil && !othersKey(e) && (first == nil || unknownScript(first)) {
+			first = e
 		}
 	}
-	return err
+	if first == nil && !othersKey(err) {
+		return err
+	}
+	return first
 }
+
+// othersKey says that somebody else keeps something under a key.
+func othersKey(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 func unknownScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// words are the strings of a script's answer.
+// words are the strings of a script's answer; none if its key is another's.
 func words(cmd *redis.Cmd) ([]string, error) {
+	if othersKey(cmd.Err()) {
+		return nil, nil
+	}
 	values, err := cmd.StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("answer of a script: %w", err)

@@ -129,6 +129,9 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
 		if err != nil {
 			return fmt.Errorf("save turns: %w", err)
 		}
+		if len(reply) == 0 {
+			continue
+		}
 		if reply[0] == "erased" {
 			gone = append(gone, entries[i])
 		}
@@ -151,7 +154,7 @@ func (t *Turns) unindex(ctx context.Context, entries []ledger.Entry) error {
 	if pipe.Len() == 0 {
 		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := failure(pipe.Exec(ctx)); err != nil {
 		return fmt.Errorf("remove keys of turns: %w", err)
 	}
 	return nil
@@ -190,7 +193,7 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 	if pipe.Len() == 0 {
 		return out, false, nil
 	}
-	if _, err = pipe.Exec(ctx); err != nil {
+	if err = failure(pipe.Exec(ctx)); err != nil {
 		return out, unknownScript(err), err
 	}
 	for i, cmd := range chunks {
@@ -225,7 +228,7 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 
 func readChunk(s ledger.Scope, cmd *redis.Cmd) (ledger.Chunk, error) {
 	reply, err := words(cmd)
-	if err != nil {
+	if err != nil || len(reply) == 0 {
 		return ledger.Chunk{}, err
 	}
 	if len(reply) < 2 {

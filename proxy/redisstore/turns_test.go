@@ -369,3 +369,26 @@ func TestEntriesThatCannotBeReadArePassedOver(t *testing.T) {
 	}
 	require.False(t, other.Degraded())
 }
+
+// One key that somebody else uses keeps nobody from the others.
+func TestAKeyThatHoldsSomethingElse(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	meta := "proxy:turns:{" + turnScope.Tenant + ":c:1}"
+	require.NoError(t, client.Set(t.Context(), meta+":main", "mine", 0).Err())
+	require.NoError(t, client.Set(t.Context(), meta, "mine", 0).Err())
+	l := shared(t, client)
+	other := turnScope
+	other.Conversation = "c2"
+	for i := range 3 {
+		l.Record(t.Context(), turnOf(turnScope, i))
+		require.True(t, knows(t, l, turnScope, false, i))
+		l.Record(t.Context(), turnOf(other, 10+i))
+	}
+	saved(t, l)
+	again := shared(t, client)
+	require.False(t, knows(t, again, turnScope, false, 1))
+	require.True(t, knows(t, again, other, false, 11))
+	require.False(t, again.Degraded())
+	require.Equal(t, "mine", client.Get(t.Context(), meta).Val())
+}
