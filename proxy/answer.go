@@ -48,7 +48,7 @@ func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
 		return a, nil
 	}
 	var err error
-	if a.whole, err = readAll(resp.Body); err != nil {
+	if a.whole, err = readAll(resp.Body, resp.ContentLength); err != nil {
 		a.close()
 		return nil, err
 	}
@@ -94,8 +94,13 @@ func isStream(h http.Header) bool {
 	return err == nil && kind == "text/event-stream"
 }
 
-func readAll(r io.Reader) ([]byte, error) {
+// readAll reads a body, of n bytes or, if n is negative, of any length.
+func readAll(r io.Reader, n int64) ([]byte, error) {
+	if n > maxAnswer {
+		return nil, errTooLong
+	}
 	var b bytes.Buffer
+	b.Grow(int(max(n, 0)) + bytes.MinRead) // so that the end is found without growing
 	_, err := b.ReadFrom(io.LimitReader(r, maxAnswer+1))
 	if err == nil && b.Len() > maxAnswer {
 		err = errTooLong

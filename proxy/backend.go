@@ -35,9 +35,9 @@ type backend struct {
 	bound *atomic.Bool
 }
 
-// profile is what the vendor takes of a request for x's model.
-func (x *Exchange) profile() sanitize.Profile {
-	return x.backend.config.Profile.Apply(sanitize.For(x.backend.vendor, x.model))
+// profile is what the vendor takes of a request for a model.
+func (b *backend) profile(model string) sanitize.Profile {
+	return b.config.Profile.Apply(sanitize.For(b.vendor, model))
 }
 
 // counter is the backend that counts tokens for b: itself, or an estimate where

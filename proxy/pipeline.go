@@ -61,7 +61,8 @@ type Exchange struct {
 	log      zerolog.Logger
 
 	backend *backend
-	model   string       // the backend's name for the request's
+	model   string // the backend's name for the request's
+	profile sanitize.Profile
 	scope   ledger.Scope // where its turns belong
 	minted  bool         // the conversation's id was made for this request
 
@@ -69,7 +70,7 @@ type Exchange struct {
 	attempt attempt
 	answer  *answer // of the last attempt; closed by the server
 
-	shown    chatwire.Asked // how the answer is to be shown, where it is translated
+	shown    chatwire.Asked     // how the answer is to be shown, where it is translated
 	observer *thinking.Observer // nil for answers that are not recorded
 
 	registered bool // the answer is in the ledger

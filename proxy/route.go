@@ -39,6 +39,7 @@ func (s *Server) routeEmbeddings(_ context.Context, x *Exchange) error {
 func (x *Exchange) routeTo(b *backend) {
 	x.backend = b
 	x.model = b.models.find(x.in.outline.Model)
+	x.profile = b.profile(x.model)
 	x.asked = x.in.outline
 }
 

@@ -189,7 +189,6 @@ func (s *Server) recovered(c *gin.Context, cause any) {
 	refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 }
 
-
 // refuseRoute answers where no door is.
 func refuseRoute(c *gin.Context, status int, message string) {
 	c.Data(status, "application/json", wire.Failure{Status: status, Message: message}.Body(guessDialect(c.Request)))

@@ -47,15 +47,14 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 // refill is the cure for reasoning that is missing: the ledger's, else a
 // placeholder, else no thinking.
 func (x *Exchange) refill() *cure {
-	profile := x.profile()
-	filled, err := x.attempt.replay.Refill(placeholder(profile))
+	filled, err := x.attempt.replay.Refill(placeholder(x.profile))
 	if err != nil || !filled.Changed && !filled.Off {
 		return nil
 	}
 	return &cure{amend: func(o *wire.Outline) (*wire.Outline, error) {
 		o, err := o.WithBody(filled.Body)
 		if err == nil && filled.Off {
-			o, err = o.WithBody(sanitize.ThinkingOff(o, x.backend.dialect, profile))
+			o, err = o.WithBody(sanitize.ThinkingOff(o, x.backend.dialect, x.profile))
 		}
 		return o, err
 	}}
@@ -74,7 +73,7 @@ func placeholder(p sanitize.Profile) thinking.Placeholder {
 
 // observe has the answer watched on its way, so that it is recorded.
 func observe(_ context.Context, x *Exchange) error {
-	x.observer = thinking.NewObserver(x.backend.dialect, x.profile().ToolIDs.Recurring)
+	x.observer = thinking.NewObserver(x.backend.dialect, x.profile.ToolIDs.Recurring)
 	return nil
 }
 
@@ -125,7 +124,7 @@ func (x *Exchange) register(ctx context.Context, ready bool) {
 // sanitize is the last hop: what it gives is what leaves.
 func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
-		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.profile(),
+		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.profile,
 		Betas:  x.betas(),
 		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name,
 	})

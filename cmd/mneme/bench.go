@@ -2,18 +2,21 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 
 	"mneme/cmd/mneme/internal/bench"
-	"mneme/cmd/mneme/internal/term"
 )
 
 type benchCmd struct {
-	Memory  benchMemoryCmd  `cmd:"" help:"Measure what remembering costs."`
+	Memory    benchMemoryCmd    `cmd:"" help:"Measure what remembering costs."`
+	Proxy     benchProxyCmd     `cmd:"" help:"Measure what the gateway costs, beside nginx."`
+	Retrieval benchRetrievalCmd `cmd:"" help:"Measure what searching costs."`
+
+	Vendor  benchVendorCmd  `cmd:"" hidden:"" help:"A vendor that answers at once; bench proxy starts it."`
+	Gateway benchGatewayCmd `cmd:"" hidden:"" help:"A gateway that profiles itself; bench proxy starts it."`
 	Writers benchWritersCmd `cmd:"" hidden:"" help:"One process of writers; bench memory starts it."`
 }
 
@@ -43,31 +46,17 @@ func (c benchMemoryCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	line := term.IsTerminal(con.stderr)
+	tell, done := con.progress()
 	report, err := bench.Memory(ctx, bench.Options{
 		URL: c.Redis, Force: c.Force, Runs: c.Runs,
-		Writer: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "writers") },
-		Progress: func(doing string) {
-			if line {
-				doing = "\r\x1b[K" + doing // over the one before
-			} else {
-				doing += "\n"
-			}
-			fmt.Fprint(con.stderr, doing)
-		},
+		Writer:   func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "writers") },
+		Progress: tell,
 	})
-	if line {
-		fmt.Fprint(con.stderr, "\r\x1b[K")
-	}
+	done()
 	if err != nil {
 		return err
 	}
-	if !c.JSON {
-		return report.WriteText(con.stdout)
-	}
-	e := json.NewEncoder(con.stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(report)
+	return con.print(report, c.JSON)
 }
 
 type benchWritersCmd struct{}

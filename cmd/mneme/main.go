@@ -28,6 +28,7 @@ type cli struct {
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
+	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 

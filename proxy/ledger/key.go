@@ -9,6 +9,8 @@ import (
 	"hash"
 	"slices"
 	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -24,16 +26,37 @@ func (s sum) String() string { return hex.EncodeToString(s[:]) }
 // that no two sequences of fields collect the same bytes.
 type digest []byte
 
+// digests are kept for the next content: most would grow to its size.
+var digests = sync.Pool{New: func() any { d := make(digest, 0, 4096); return &d }}
+
+// maxDigest bounds what is kept of one, in bytes.
+const maxDigest = 64 << 10
+
+// sum ends a digest, whose bytes are another's from then on.
 func (d digest) sum() sum {
 	whole := sha256.Sum256(d)
+	if cap(d) > 0 && cap(d) <= maxDigest {
+		d = d[:0]
+		digests.Put(&d)
+	}
 	return sum(whole[:16])
 }
 
+// begun is d with room.
+func (d digest) begun() digest {
+	if cap(d) == 0 {
+		d = *digests.Get().(*digest)
+	}
+	return d
+}
+
 func (d digest) add(field string) digest {
+	d = d.begun()
 	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
 }
 
 func (d digest) addBytes(field []byte) digest {
+	d = d.begun()
 	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
 }
 
@@ -167,6 +190,9 @@ func plain(v jsontext.Value) []byte {
 func canonical(v jsontext.Value) []byte { return rewritten(v) }
 
 func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
+	if v.Kind() == '"' && bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
+		return v // most are, and some are long
+	}
 	c := v.Clone()
 	if c.Canonicalize(append(opts, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))...) != nil {
 		return v

@@ -13,6 +13,8 @@ type request struct {
 	Input
 	p        *Profile
 	root     object
+	asked    []byte // "thinking" when mode read it last
+	settled  Mode   // that it found there
 	messages []*message
 	moved    bool // messages were added, removed or reordered
 	littered bool // some messages are gone

@@ -31,8 +31,11 @@ func (r *request) mode() Mode {
 	case 'f':
 		return Disabled
 	case '{':
-		o := objectOf(raw)
-		return Mode(o.text("type"))
+		if len(r.asked) != len(raw) || &r.asked[0] != &raw[0] {
+			o := objectOf(raw)
+			r.asked, r.settled = raw, Mode(o.text("type"))
+		}
+		return r.settled
 	}
 	return ""
 }

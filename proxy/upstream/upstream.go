@@ -158,9 +158,12 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		resp, err := c.once(ctx, call, deadline)
 		v, again := c.weigh(resp, err)
 		c.settle(probe, v, resp)
+		if !again || try >= c.limits.Retries || ctx.Err() != nil {
+			return resp, err
+		}
 		wait, ok := c.wait(try, resp)
 		switch {
-		case !again || !ok || try >= c.limits.Retries || ctx.Err() != nil || time.Until(deadline) < wait:
+		case !ok || time.Until(deadline) < wait:
 			return resp, err
 		case c.circuit.isOpen() || !c.retries.spend(): // last, since it takes something
 			return resp, err

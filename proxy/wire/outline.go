@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -70,7 +72,8 @@ type BlockOutline struct {
 // A member of the request that comes twice is refused if it is one that the
 // gateway acts on, since two readers could disagree on it.
 func ReadOutline(body []byte) (*Outline, error) {
-	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(body), lenient), body}
+	r := outline(body)
+	defer r.done()
 	if k := r.d.PeekKind(); k != '{' {
 		if _, err := r.d.ReadToken(); err != nil {
 			return nil, badJSON(err)
@@ -179,6 +182,9 @@ func (o *Outline) Text(s Span) (text string, ok bool) {
 	if v.Kind() != '"' {
 		return "", false
 	}
+	if isPlain(v) {
+		return string(v[1 : len(v)-1]), true
+	}
 	return text, json.Unmarshal(v, &text, lenient) == nil
 }
 
@@ -187,7 +193,8 @@ func (o *Outline) Elements(s Span) []Span {
 	if o.Of(s).Kind() != '[' {
 		return nil
 	}
-	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(o.Of(s)), lenient), o.Of(s)}
+	r := outline(o.Of(s))
+	defer r.done()
 	var spans []Span
 	// The body has been read whole, so nothing in it can fail here.
 	_, _ = r.array(func() error {
@@ -203,7 +210,8 @@ func (o *Outline) Object(s Span) Object {
 	if o.Of(s).Kind() != '{' {
 		return nil
 	}
-	r := outliner{jsontext.NewDecoder(bytes.NewBuffer(o.Of(s)), lenient), o.Of(s)}
+	r := outline(o.Of(s))
+	defer r.done()
 	members, _ := r.object(func(Member) (Span, error) { return r.value() })
 	for i := range members {
 		members[i].Key, members[i].Value = members[i].Key.shift(s.Start), members[i].Value.shift(s.Start)
@@ -213,13 +221,36 @@ func (o *Outline) Object(s Span) Object {
 
 func (s Span) shift(by int) Span { return Span{s.Start + by, s.End + by} }
 
+// isPlain says whether a raw string means the bytes between its quotes.
+func isPlain(v []byte) bool { return bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) }
+
 // outliner walks a body and notes where it is.
 type outliner struct {
 	d    *jsontext.Decoder
 	body []byte
+	in   *bytes.Buffer
 }
 
-func (r outliner) value() (Span, error) {
+// decoders are kept for the next body: making one costs more than reading a small
+// object does. Nothing that they give out is kept.
+var decoders = sync.Pool{New: func() any { return &outliner{d: new(jsontext.Decoder), in: new(bytes.Buffer)} }}
+
+func outline(body []byte) *outliner {
+	r := decoders.Get().(*outliner)
+	r.body = body
+	*r.in = *bytes.NewBuffer(body)
+	r.d.Reset(r.in, lenient)
+	return r
+}
+
+func (r *outliner) done() {
+	r.body = nil
+	*r.in = bytes.Buffer{}
+	r.d.Reset(r.in, lenient)
+	decoders.Put(r)
+}
+
+func (r *outliner) value() (Span, error) {
 	v, err := r.d.ReadValue()
 	if err != nil {
 		return Span{}, badJSON(err)
@@ -229,7 +260,7 @@ func (r outliner) value() (Span, error) {
 }
 
 // object reads an object; value reads each member's value and says where it is.
-func (r outliner) object(value func(Member) (Span, error)) (Object, error) {
+func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
 	if _, err := r.d.ReadToken(); err != nil {
 		return nil, badJSON(err)
 	}
@@ -252,7 +283,7 @@ func (r outliner) object(value func(Member) (Span, error)) (Object, error) {
 }
 
 // array reads an array; element reads each element.
-func (r outliner) array(element func() error) (Span, error) {
+func (r *outliner) array(element func() error) (Span, error) {
 	if _, err := r.d.ReadToken(); err != nil {
 		return Span{}, badJSON(err)
 	}
@@ -268,7 +299,7 @@ func (r outliner) array(element func() error) (Span, error) {
 	return Span{start, int(r.d.InputOffset())}, nil
 }
 
-func (r outliner) message() (MessageOutline, error) {
+func (r *outliner) message() (MessageOutline, error) {
 	var m MessageOutline
 	var err error
 	if r.d.PeekKind() != '{' {
@@ -298,7 +329,7 @@ func (r outliner) message() (MessageOutline, error) {
 	return m, err
 }
 
-func (r outliner) block() (BlockOutline, error) {
+func (r *outliner) block() (BlockOutline, error) {
 	var b BlockOutline
 	var err error
 	if r.d.PeekKind() != '{' {
@@ -317,7 +348,7 @@ func (r outliner) block() (BlockOutline, error) {
 }
 
 // ended is the place of the object that was just read.
-func (r outliner) ended(members Object) Span {
+func (r *outliner) ended(members Object) Span {
 	end := int(r.d.InputOffset())
 	before := end - 1
 	if len(members) > 0 {
@@ -354,6 +385,9 @@ func stringOf(v []byte) string {
 	}
 	if s, ok := names[string(v[1:len(v)-1])]; ok {
 		return s
+	}
+	if isPlain(v) {
+		return string(v[1 : len(v)-1])
 	}
 	var s string
 	_ = json.Unmarshal(v, &s, lenient)

@@ -1,4 +1,5 @@
-// Package bench measures what remembering costs, against a real Redis: the store
+// Package bench measures what mneme costs: its memory against a real Redis, its
+// gateway beside nginx, its retrieval on made-up documents. Of memory: the store
 // of this program, the original service's way and bare Redis commands, all within
 // one run and interleaved, so that their ratios hold on any machine.
 package bench
