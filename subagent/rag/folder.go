@@ -45,13 +45,14 @@ type Folder struct {
 	limits limits
 
 	gate  chan struct{}        // full while somebody reads the directory
-	known map[string]*document // by path; guarded by gate
+	known map[string]*document // by path; the map does not change; guarded by gate
+	index *index.Collection    // of the usable ones of known; guarded by gate
 }
 
 // NewFolder makes a Folder of dir, which need not exist yet. Files that cannot be
 // used are logged once per change.
 func NewFolder(dir string, log zerolog.Logger) *Folder {
-	return &Folder{dir: dir, log: log, limits: usual, gate: make(chan struct{}, 1)}
+	return &Folder{dir: dir, log: log, limits: usual, gate: make(chan struct{}, 1), index: index.NewCollection()}
 }
 
 // document is a file as it was read; it does not change afterwards.
@@ -61,14 +62,18 @@ type document struct {
 	settled  bool // a later change must show in size or modified
 	refused  string
 	passages []passage
-	segment  *index.Segment
 }
+
+// usable says whether the document can be searched.
+func (d *document) usable() bool { return d != nil && d.refused == "" }
 
 // content is the state of the directory at one time.
 type content struct {
 	missing   bool
-	documents []*document // the usable ones, in order of their paths
-	skipped   []string    // "path: reason"
+	documents map[string]*document // by path, refused ones too
+	usable    int                  // how many are not refused
+	index     *index.Snapshot      // of the usable ones
+	skipped   []string             // "path: reason"
 }
 
 // current brings the folder up to date with the directory.
@@ -81,8 +86,8 @@ func (f *Folder) current(ctx context.Context) (content, error) {
 	defer func() { <-f.gate }()
 	root, err := os.OpenRoot(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		f.known = nil
-		return content{missing: true}, nil
+		f.learn(nil)
+		return content{missing: true, index: f.index.Snapshot()}, nil
 	}
 	if err != nil {
 		return content{}, fmt.Errorf("the documents folder cannot be read: %w", reason(err))
@@ -98,14 +103,47 @@ func (f *Folder) current(ctx context.Context) (content, error) {
 	if err != nil {
 		// What was read stays known: a first search that runs out of time must not
 		// make the next one start over.
-		if f.known == nil {
-			f.known = map[string]*document{}
+		known := maps.Clone(r.seen)
+		for name, d := range f.known {
+			if known[name] == nil {
+				known[name] = d
+			}
 		}
-		maps.Copy(f.known, r.seen)
+		f.learn(known)
 		return content{}, fmt.Errorf("the documents folder cannot be read: %w", reason(err))
 	}
-	f.known = r.seen
+	f.learn(r.seen)
+	r.content.documents, r.content.index = r.seen, f.index.Snapshot()
 	return r.content, nil
+}
+
+// learn makes documents the known ones and brings the index up to date with them.
+func (f *Folder) learn(documents map[string]*document) {
+	var change index.Change
+	for name, d := range documents {
+		if d.usable() && d != f.known[name] {
+			change.Put = append(change.Put, d.indexed(name))
+		}
+	}
+	for name, d := range f.known {
+		if d.usable() && !documents[name].usable() {
+			change.Delete = append(change.Delete, name)
+		}
+	}
+	f.known = documents
+	if len(change.Put)+len(change.Delete) > 0 {
+		f.index.Apply(change)
+	}
+}
+
+// indexed is the document as the index takes it.
+func (d *document) indexed(name string) index.Document {
+	out := index.Document{ID: name}
+	for _, p := range d.passages {
+		out.Title = p.title
+		out.Passages = append(out.Passages, index.Passage{Section: p.section, Text: p.text})
+	}
+	return out
 }
 
 // reading is one walk over the directory.
@@ -175,7 +213,7 @@ func (r *reading) file(name string) {
 	}
 	r.seen[name] = d
 	r.bytes += d.size
-	r.content.documents = append(r.content.documents, d)
+	r.content.usable++
 }
 
 // leaveOut records what is not read, and logs it unless the last walk did.
@@ -228,11 +266,6 @@ func load(root *os.Root, name string, limit int64) (*document, error) {
 		d.refused = "not UTF-8 text"
 	default:
 		d.passages = split(cleanName(name), clean(string(raw)), path.Ext(strings.ToLower(name)) != ".txt")
-		texts := make([]string, len(d.passages))
-		for i, p := range d.passages {
-			texts[i] = p.indexed()
-		}
-		d.segment = index.Build(texts)
 	}
 	return d, nil
 }
@@ -271,13 +304,9 @@ func (f *Folder) search(ctx context.Context, query string) ([]found, content, er
 	if err != nil {
 		return nil, now, err
 	}
-	segments := make([]*index.Segment, len(now.documents))
-	for i, d := range now.documents {
-		segments[i] = d.segment
-	}
 	var results []found
-	for _, h := range index.Search(segments, query, maxPassages) {
-		results = append(results, found{now.documents[h.Segment].passages[h.Text], h.Score})
+	for _, h := range now.index.Search(index.Query{Text: query, Limit: maxPassages, Duplicates: true}).Hits {
+		results = append(results, found{now.documents[h.Document].passages[h.Passage], h.Score})
 	}
 	return results, now, nil
 }

@@ -296,7 +296,7 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	require.NoError(t, err)
 	second, err := f.current(context.Background())
 	require.NoError(t, err)
-	require.Same(t, first.documents[0], second.documents[0])
+	require.Same(t, first.documents["a.txt"], second.documents["a.txt"])
 }
 
 func TestNumbersAndCitations(t *testing.T) {

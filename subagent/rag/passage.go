@@ -21,14 +21,6 @@ type passage struct {
 	text    string
 }
 
-// indexed is what a search looks at: the text under its headings.
-func (p passage) indexed() string {
-	if p.section == "" {
-		return p.title + "\n" + p.text
-	}
-	return p.section + "\n" + p.text
-}
-
 // heading is an ATX heading of Markdown.
 var heading = regexp.MustCompile(`^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$`)
 

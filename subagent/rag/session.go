@@ -173,7 +173,7 @@ func (t search) Call(ctx context.Context, call memory.ToolCall) (string, error) 
 	case len(results) > 0:
 	case now.missing:
 		a.Status, a.Note = "empty", "the documents folder does not exist"
-	case len(now.documents) == 0:
+	case now.usable == 0:
 		a.Status, a.Note = "empty", "the documents folder holds no usable text files"
 	default:
 		a.Status, a.Note = "empty", "no passage contains a word of the query"

@@ -1,0 +1,108 @@
+package index
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+)
+
+// headingCount is how often each word of a title or section counts in a passage,
+// besides its times in the text. On the judged sets with titles twice is better than
+// once, and thrice a little better still.
+const headingCount = 3
+
+// builder makes a segment of documents.
+type builder struct {
+	analyzer *analyzer // used by nobody else meanwhile
+	seed     maphash.Seed
+
+	used  []int32 // numbers of the terms
+	lists []list  // of the terms by their places, the first being 1
+	words []int32 // places of the terms of the passage at hand
+	out   writer
+}
+
+func (b *builder) add(d Document) {
+	s := &b.out
+	s.docs = append(s.docs, entry{id: strings.Clone(d.ID), first: int32(len(s.lengths))})
+	var heading []int32
+	section := ""
+	for i, p := range d.Passages {
+		if i == 0 || p.Section != section {
+			section = p.Section
+			heading = b.heading(heading[:0], d.Title, section)
+		}
+		b.words = b.read(append(b.words[:0], heading...), p.Text)
+		b.count(int32(len(s.lengths)))
+		s.passage(uint32(len(b.words)), b.hash(d.Title, p), unit(p.Vector))
+	}
+}
+
+// heading are the terms of a title and a section, which often repeat each other.
+func (b *builder) heading(places []int32, title, section string) []int32 {
+	places = b.read(b.read(places, title), section)
+	slices.Sort(places)
+	once := slices.Compact(places)
+	places = once
+	for range headingCount - 1 {
+		places = append(places, once...)
+	}
+	return places
+}
+
+// read appends the places of a text's terms.
+func (b *builder) read(places []int32, text string) []int32 {
+	for word := range words(text) {
+		n := b.analyzer.number(word)
+		if n == stopword {
+			continue
+		}
+		place := &b.analyzer.places[n]
+		if *place == 0 {
+			b.used = append(b.used, n)
+			b.lists = append(b.lists, list{})
+			*place = int32(len(b.used))
+		}
+		places = append(places, *place)
+	}
+	return places
+}
+
+// count adds the terms at hand to their lists.
+func (b *builder) count(passage int32) {
+	slices.Sort(b.words)
+	for rest := b.words; len(rest) > 0; {
+		times := 1
+		for times < len(rest) && rest[times] == rest[0] {
+			times++
+		}
+		b.lists[rest[0]-1].add(passage, uint32(times))
+		rest = rest[times:]
+	}
+}
+
+// hash tells texts apart. A passage without words of its own is its headings.
+func (b *builder) hash(title string, p Passage) uint64 {
+	var h maphash.Hash
+	h.SetSeed(b.seed)
+	text := strings.Fields(p.Text)
+	if len(text) == 0 {
+		text = []string{title, "\n", p.Section}
+	}
+	for _, word := range text {
+		h.WriteString(word)
+		h.WriteByte(' ')
+	}
+	return h.Sum64()
+}
+
+// finish gives the segment of all that was added and leaves the analyzer as it was.
+func (b *builder) finish() *segment {
+	terms, places := b.analyzer.terms, b.analyzer.places
+	slices.SortFunc(b.used, func(m, n int32) int { return strings.Compare(terms[m], terms[n]) })
+	for _, n := range b.used {
+		b.out.write(terms[n], &b.lists[places[n]-1])
+		places[n] = 0
+	}
+	return b.out.finish()
+}

@@ -1,0 +1,159 @@
+package loader
+
+import (
+	"context"
+	"strings"
+	"unicode"
+
+	"mneme/subagent/rag/chunk"
+)
+
+// builder collects a document's text and structure in reading order. Every
+// reader of a format writes into one.
+type builder struct {
+	ctx      context.Context
+	limits   Limits
+	doc      chunk.Document
+	text     strings.Builder
+	headings []heading // the open ones, the highest first
+	inside   bool      // the last section is open
+}
+
+type heading struct {
+	level int
+	name  string
+}
+
+func newBuilder(ctx context.Context, limits Limits) *builder {
+	return &builder{ctx: ctx, limits: limits}
+}
+
+// check says whether to go on: the context is alive and n more bytes have room.
+func (b *builder) check(n int) error {
+	if b.ctx.Err() != nil {
+		return context.Cause(b.ctx)
+	}
+	if b.text.Len()+n > b.limits.Text {
+		return refuse(TooLarge, "the file holds more than %s of text", size(int64(b.limits.Text)))
+	}
+	return nil
+}
+
+// paragraph adds a block of text behind a blank line. Blank lines inside are the
+// caller's.
+func (b *builder) paragraph(text string) error {
+	_, err := b.block(text)
+	return err
+}
+
+// whole adds a code block or table, which stays in one passage where it fits.
+func (b *builder) whole(text string) error {
+	span, err := b.block(text)
+	if span.End > span.Start {
+		b.doc.Whole = append(b.doc.Whole, span)
+	}
+	return err
+}
+
+// block adds text behind a blank line and says where it lies. Lines keep their
+// indentation.
+func (b *builder) block(text string) (chunk.Span, error) {
+	text = clean(strings.Trim(text, "\n"))
+	text = strings.TrimRightFunc(text, unicode.IsSpace)
+	if err := b.check(len(text) + 2); err != nil || strings.TrimSpace(text) == "" {
+		return chunk.Span{}, err
+	}
+	if b.text.Len() > 0 {
+		b.text.WriteString("\n\n")
+	}
+	start := b.text.Len()
+	b.text.WriteString(text)
+	return chunk.Span{Start: start, End: b.text.Len()}, nil
+}
+
+// heading starts a section. The first heading of the highest level names the
+// document if nothing else does.
+func (b *builder) heading(level int, name string) error {
+	name = oneLine(name)
+	if name == "" {
+		return b.check(0)
+	}
+	if level == 1 && b.doc.Title == "" {
+		b.doc.Title = name
+	}
+	b.open(level, name)
+	span, err := b.block(name)
+	last := &b.doc.Sections[len(b.doc.Sections)-1]
+	last.Start, last.Body = span.Start, span.End
+	return err
+}
+
+// open starts a section whose name is no part of the text.
+func (b *builder) open(level int, name string) {
+	b.close()
+	for len(b.headings) > 0 && b.headings[len(b.headings)-1].level >= level {
+		b.headings = b.headings[:len(b.headings)-1]
+	}
+	b.headings = append(b.headings, heading{level, name})
+	path := make([]string, len(b.headings))
+	for i, h := range b.headings {
+		path[i] = h.name
+	}
+	at := b.text.Len()
+	b.doc.Sections = append(b.doc.Sections, chunk.Section{Span: chunk.Span{Start: at}, Path: path, Body: at})
+	b.inside = true
+}
+
+// close ends the open section where the text ends now; one without text is none.
+func (b *builder) close() {
+	if !b.inside {
+		return
+	}
+	b.inside = false
+	n := len(b.doc.Sections) - 1
+	if b.doc.Sections[n].End = b.text.Len(); b.doc.Sections[n].End <= b.doc.Sections[n].Start {
+		b.doc.Sections = b.doc.Sections[:n]
+	}
+}
+
+// meta notes what is known of the document beside its text. It is bounded: only
+// the first values of a document that has many are kept.
+func (b *builder) meta(name, value string) {
+	const most, longest = 50, 1000
+	name, value = oneLine(name), oneLine(value)
+	if name == "" || value == "" || len(name) > longest || len(value) > longest || len(b.doc.Metadata) >= most {
+		return
+	}
+	if b.doc.Metadata == nil {
+		b.doc.Metadata = map[string]string{}
+	}
+	b.doc.Metadata[name] = value
+}
+
+// document ends the work.
+func (b *builder) document() chunk.Document {
+	b.close()
+	b.doc.Text = b.text.String()
+	return b.doc
+}
+
+// clean gives text with line feeds and tabs as its only control characters, and
+// without the invisible characters that could hide or reorder what a reader
+// sees. The joiners stay: scripts and emoji are spelled with them.
+func clean(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\r\n", "\n")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\u200c' || r == '\u200d' || r >= ' ' && r < 0x7f:
+			return r
+		case r == '\r' || r == '\f' || r == '\u0085' || r == '\u2028' || r == '\u2029':
+			return '\n'
+		case unicode.In(r, unicode.Cc, unicode.Cf):
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// oneLine is cleaned text as one line of words.
+func oneLine(text string) string { return strings.Join(strings.Fields(clean(text)), " ") }

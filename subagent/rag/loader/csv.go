@@ -1,0 +1,147 @@
+package loader
+
+import (
+	"context"
+	"encoding/csv"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// readCSV reads rows as blocks of "column: value" lines. The separator is found
+// out; the first row names the columns if it looks like names.
+func readCSV(b *builder, f file) error {
+	text, err := decode(f.data, f.charset())
+	if err != nil {
+		return err
+	}
+	rest, comma := separator(text)
+	if comma == 0 {
+		comma = ','
+		if strings.ToLower(path.Ext(f.name)) == ".tsv" || strings.Contains(f.contentType, "tab-separated") {
+			comma = '\t'
+		}
+	}
+	r := csv.NewReader(watched{b.ctx, strings.NewReader(rest)})
+	r.Comma = comma
+	r.LazyQuotes = true
+	r.FieldsPerRecord = -1
+	r.ReuseRecord = true
+	var columns []string
+	for row := 0; ; row++ {
+		record, err := r.Read()
+		switch {
+		case b.ctx.Err() != nil:
+			return context.Cause(b.ctx)
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return damaged(labelCSV, err)
+		case row > b.limits.Rows:
+			return refuse(TooLarge, "the file has more than %d rows", b.limits.Rows)
+		case row == 0 && isHeader(record):
+			for _, name := range record {
+				columns = append(columns, oneLine(name))
+			}
+			continue
+		}
+		if err := b.paragraph(rowText(columns, record)); err != nil {
+			return err
+		}
+	}
+}
+
+// rowText writes a row's values that are not empty, each after its column.
+func rowText(columns, record []string) string {
+	var out strings.Builder
+	for i, value := range record {
+		value = strings.TrimSpace(value)
+		if value == "" {
+			continue
+		}
+		name := "column " + strconv.Itoa(i+1)
+		if i < len(columns) && columns[i] != "" {
+			name = columns[i]
+		}
+		out.WriteString(name + ": ")
+		for line := range strings.Lines(value) {
+			// A blank line would end the row for whoever reads the text.
+			if strings.TrimSpace(line) != "" {
+				out.WriteString(line)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// isHeader says whether a row names columns: short, different words, no numbers.
+func isHeader(record []string) bool {
+	seen := map[string]bool{}
+	named := 0
+	for _, name := range record {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if name == "" {
+			continue
+		}
+		if _, err := strconv.ParseFloat(strings.Replace(name, ",", ".", 1), 64); err == nil || seen[name] || len(name) > 200 {
+			return false
+		}
+		seen[name] = true
+		named++
+	}
+	return named*2 > len(record)
+}
+
+// separator finds the character between the fields: the one that the first lines
+// have the same number of, the most first. A line "sep=;" before the header says
+// it. It is 0 if there is none.
+func separator(text string) (rest string, comma rune) {
+	first, rest, _ := strings.Cut(text, "\n")
+	if said, ok := strings.CutPrefix(strings.TrimRight(first, " "), "sep="); ok && len(said) == 1 && strings.Contains(",;|\t", said) {
+		return rest, rune(said[0])
+	}
+	best := 0
+	for _, candidate := range []rune{',', ';', '\t', '|'} {
+		if score := separates(text, candidate); score > best {
+			best, comma = score, candidate
+		}
+	}
+	return text, comma
+}
+
+// separates scores a separator by the first lines: the number of fields, and
+// many times that if all lines have the same.
+func separates(text string, comma rune) int {
+	const lines, longest = 20, 64 << 10
+	if len(text) > longest {
+		text = text[:longest]
+	}
+	var counts []int
+	count, quoted := 0, false
+	for _, r := range text {
+		switch {
+		case r == '"':
+			quoted = !quoted
+		case quoted:
+		case r == comma:
+			count++
+		case r == '\n':
+			counts = append(counts, count)
+			count = 0
+		}
+		if len(counts) == lines {
+			break
+		}
+	}
+	if len(counts) == 0 || count > 0 && len(counts) < lines && len(text) < longest {
+		counts = append(counts, count)
+	}
+	for _, c := range counts[1:] {
+		if c != counts[0] {
+			return counts[0]
+		}
+	}
+	return counts[0] * 100
+}

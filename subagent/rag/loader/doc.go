@@ -1,0 +1,14 @@
+// Package loader turns files into documents: text, Markdown, HTML, PDF, Word,
+// CSV and JSON become one text with its sections, tables and code blocks, ready to
+// be cut into passages.
+//
+// The files come from strangers. Whatever they hold, Load returns: with a
+// document, or with a refusal that says why in one sentence and a code. Limits
+// bound the bytes, the time and the depth; a reader that fails on a broken file
+// takes nothing else down. What a reader cannot bound itself is bounded before it
+// is called: Markdown is parsed in pieces, HTML that is too deep is read without
+// its tree, and a PDF is rebuilt from the objects found in it.
+//
+// Extracted text is UTF-8 with line feeds, without control and invisible
+// characters; blank lines stand between its blocks.
+package loader

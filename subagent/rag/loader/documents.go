@@ -1,0 +1,181 @@
+package loader
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"mneme/subagent/rag/chunk"
+
+	"golang.org/x/text/transform"
+
+	utf16 "golang.org/x/text/encoding/unicode"
+)
+
+// Item is one document of a file.
+type Item struct {
+	// ID is unlike others in the file if its author took care: the object's own id,
+	// else its number from 1. It is "" if the file is one document.
+	ID       string
+	Document chunk.Document
+}
+
+// Documents reads the documents of a file one by one: the objects of a JSON array
+// or of JSON lines; any other file is one. It takes what Load takes.
+//
+// JSON lines are read as a stream, which may be longer than Limits.Bytes and take
+// longer than Limits.Time. A line or object that is refused is an *Error, with
+// its Line, and the next ones follow; after any other error there is nothing more.
+func Documents(ctx context.Context, name, contentType string, r io.Reader, limits Limits) iter.Seq2[Item, error] {
+	limits = limits.orDefault()
+	f := file{name: name, contentType: contentType}
+	if f.said() == jsonLines {
+		return func(yield func(Item, error) bool) { lines(ctx, f, r, limits, yield) }
+	}
+	return func(yield func(Item, error) bool) {
+		limited, cancel := limits.deadline(ctx)
+		defer cancel()
+		var err error
+		if f.data, err = readAll(limited, r, limits.Bytes); err != nil {
+			yield(Item{}, err)
+			return
+		}
+		if found, err := f.format(); err == nil && (found == jsonFile || found == jsonLines) {
+			objects(ctx, f, limits, yield)
+			return
+		}
+		d, err := load(limited, f, limits)
+		yield(Item{Document: d}, err)
+	}
+}
+
+// errEnough ends a reader whose consumer wants no more.
+var errEnough = errors.New("enough")
+
+// objects gives the documents of a JSON file. An object that is the whole file
+// is one document without an ID.
+func objects(ctx context.Context, f file, limits Limits, yield func(Item, error) bool) {
+	text, err := decode(f.data, f.charset())
+	if err == nil {
+		j := jsonReader{limits: limits, d: jsonDecoder(watched{ctx, bytes.NewReader([]byte(text))})}
+		err = guard(labelJSON, func() error {
+			return j.values(func(v jsonValue) error {
+				item, err := itemOf(ctx, f, v, limits)
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if refusal, refused := errors.AsType[*Error](err); refused {
+					refusal.Sentence = fmt.Sprintf("document %d: %s", v.number, refusal.Sentence)
+				}
+				if v.last && v.number == 1 {
+					item.ID = ""
+				}
+				if !yield(item, err) {
+					return errEnough
+				}
+				return nil
+			})
+		})
+		if err == nil && j.number == 0 {
+			err = refuse(Empty, "%s", jsonFile.empty())
+		}
+	}
+	if err != nil && err != errEnough {
+		yield(Item{}, err)
+	}
+}
+
+// itemOf is the document of one value.
+func itemOf(ctx context.Context, f file, v jsonValue, limits Limits) (Item, error) {
+	b := newBuilder(ctx, limits)
+	b.doc.Source = f.name
+	var item Item
+	err := guard(labelJSON, func() (err error) {
+		item, err = v.item(b, f.name)
+		return err
+	})
+	return item, err
+}
+
+// lines gives the documents of JSON lines.
+func lines(ctx context.Context, f file, r io.Reader, limits Limits, yield func(Item, error) bool) {
+	in := bufio.NewReaderSize(transform.NewReader(watched{ctx, r}, utf16.BOMOverride(transform.Nop)), 64<<10)
+	documents := 0
+	for number := 1; ; number++ {
+		line, err := readLine(in, limits.Bytes)
+		end := err == io.EOF
+		if ctx.Err() != nil {
+			yield(Item{}, context.Cause(ctx))
+			return
+		}
+		refusal, refused := errors.AsType[*Error](err)
+		if err != nil && !end && !refused {
+			yield(Item{}, fmt.Errorf("read the file: %w", err))
+			return
+		}
+		if refused || len(bytes.TrimSpace(line)) > 0 {
+			if documents++; documents > limits.Rows {
+				yield(Item{}, refuse(TooLarge, "the file holds more than %d documents", limits.Rows))
+				return
+			}
+			var item Item
+			if !refused {
+				item, err = lineItem(ctx, f, line, number, limits)
+				refusal, refused = errors.AsType[*Error](err)
+			}
+			if refused {
+				refusal.Line = number
+				refusal.Sentence = fmt.Sprintf("line %d: %s", number, refusal.Sentence)
+				err = refusal
+			}
+			if !yield(item, err) || err != nil && !refused {
+				return
+			}
+		}
+		if end {
+			if documents == 0 {
+				yield(Item{}, refuse(Empty, "the file is empty"))
+			}
+			return
+		}
+	}
+}
+
+// lineItem is the document of one line.
+func lineItem(ctx context.Context, f file, line []byte, number int, limits Limits) (Item, error) {
+	text, err := decode(line, f.charset())
+	if err != nil {
+		return Item{}, err
+	}
+	value := jsonValue{Value: []byte(text), nesting: limits.Nesting, number: number}
+	if !value.IsValid(jsonOptions) {
+		return Item{}, damaged(labelJSON, nil)
+	}
+	return itemOf(ctx, f, value, limits)
+}
+
+// readLine gives a line without its end. One of more than limit bytes is read to
+// its end and refused. The last line comes with io.EOF.
+func readLine(in *bufio.Reader, limit int64) ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		piece, err := in.ReadSlice('\n')
+		if long = long || int64(len(line)+len(piece)) > limit+1; long {
+			line = nil
+		} else {
+			line = append(line, piece...)
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if long && (err == nil || err == io.EOF) {
+			return nil, refuse(TooLarge, "it is longer than %s", size(limit))
+		}
+		return line, err
+	}
+}

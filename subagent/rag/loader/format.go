@@ -1,0 +1,201 @@
+package loader
+
+import (
+	"archive/zip"
+	"bytes"
+	"mime"
+	"path"
+	"slices"
+	"strings"
+)
+
+// format is a type of file and what reads it.
+type format struct {
+	label      string // "the file cannot be read as …"
+	extensions []string
+	types      []string // MIME
+	into       func(*builder, file) error
+}
+
+// Labels that readers use themselves.
+const (
+	labelPDF  = "PDF"
+	labelWord = "a Word document"
+	labelCSV  = "CSV"
+	labelJSON = "JSON"
+)
+
+// The formats. Their readers are in the files of their names.
+var (
+	plainText = &format{"text", []string{".txt", ".text", ".log"}, nil, readText}
+	markdown  = &format{"Markdown", []string{".md", ".markdown"}, []string{"text/markdown", "text/x-markdown"}, readMarkdown}
+	htmlPage  = &format{"HTML", []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"}, readHTML}
+	pdfFile   = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
+	wordFile  = &format{labelWord, []string{".docx", ".docm"},
+		[]string{"application/vnd.openxmlformats-officedocument.wordprocessingml.document"}, readWord}
+	csvFile   = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
+	jsonFile  = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
+	jsonLines = &format{"JSON lines", []string{".jsonl", ".ndjson"},
+		[]string{"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"}, readJSON}
+
+	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, csvFile, jsonFile, jsonLines}
+)
+
+// empty says that a file of this format holds no text.
+func (f *format) empty() string {
+	if f == pdfFile {
+		return "the PDF holds no text: it may be a scan, whose pages are pictures"
+	}
+	return "the file holds no text"
+}
+
+// Supported says whether files of this name are read: by their extension, or
+// having none, by their content.
+func Supported(name string) bool {
+	extension := strings.ToLower(path.Ext(name))
+	return extension == "" || named(extension) != nil
+}
+
+func named(extension string) *format {
+	for _, f := range formats {
+		if slices.Contains(f.extensions, extension) {
+			return f
+		}
+	}
+	return nil
+}
+
+// format finds out what the file is. The first bytes of a binary format decide
+// alone; then what the caller says, then the extension, then the look of the text.
+func (f file) format() (*format, error) {
+	if len(f.data) == 0 {
+		return nil, refuse(Empty, "the file is empty")
+	}
+	if found, err := magic(f.data); found != nil || err != nil {
+		return found, err
+	}
+	said := f.said()
+	if said == pdfFile || said == wordFile || said == plainText || said == nil {
+		// A web server's error page often has the name of what was asked for.
+		if looksLikeHTML(f.data) {
+			return htmlPage, nil
+		}
+	}
+	switch said {
+	case pdfFile, wordFile:
+		return nil, refuse(Damaged, "the file is damaged: it is named as %s and is none", article(said.label))
+	case nil:
+		if start := bytes.TrimLeft(f.data[:min(len(f.data), 1024)], "\ufeff \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') && looksLikeJSON(f.data) {
+			return jsonFile, nil
+		}
+		return plainText, nil
+	}
+	return said, nil
+}
+
+func article(label string) string {
+	if strings.HasPrefix(label, "a ") {
+		return label
+	}
+	return "a " + label
+}
+
+// said is the format by MIME type and name; nil if they say nothing.
+func (f file) said() *format {
+	kind, _, _ := mime.ParseMediaType(f.contentType)
+	for _, known := range formats {
+		if slices.Contains(known.types, kind) {
+			return known
+		}
+	}
+	found := named(strings.ToLower(path.Ext(f.name)))
+	if found == nil && kind == "text/plain" {
+		return plainText
+	}
+	return found
+}
+
+// charset is the encoding that the caller names, "" for none.
+func (f file) charset() string {
+	_, parameters, _ := mime.ParseMediaType(f.contentType)
+	return parameters["charset"]
+}
+
+// foreign are binary files that are not read, by their first bytes.
+var foreign = []struct{ start, label string }{
+	{"{\\rtf", "an RTF document"},
+	{"\x89PNG", "a picture"}, {"\xff\xd8\xff", "a picture"}, {"GIF8", "a picture"}, {"II*\x00", "a picture"}, {"MM\x00*", "a picture"},
+	{"\x1f\x8b", "a compressed file"}, {"BZh", "a compressed file"}, {"\xfd7zXZ", "a compressed file"}, {"(\xb5/\xfd", "a compressed file"},
+	{"7z\xbc\xaf", "an archive"}, {"Rar!", "an archive"},
+	{"\x7fELF", "a program"}, {"MZ\x90", "a program"}, {"\xca\xfe\xba\xbe", "a program"},
+	{"OggS", "a sound or film"}, {"ID3", "a sound or film"}, {"fLaC", "a sound or film"}, {"\x1aE\xdf\xa3", "a sound or film"},
+	{"SQLite format 3", "a database"}, {"%!PS", "a PostScript file"},
+}
+
+// magic is the format that the first bytes prove; nil if they prove none.
+func magic(data []byte) (*format, error) {
+	head := data[:min(len(data), 1024)]
+	switch {
+	case bytes.Contains(head, []byte("%PDF-")):
+		return pdfFile, nil
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
+		return packed(data)
+	case bytes.HasPrefix(head, []byte("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")):
+		// The container of old Office files, and of new ones behind a password.
+		if bytes.Contains(data, utf16LE("EncryptedPackage")) {
+			return nil, refuse(Encrypted, "the document is encrypted: save it without a password")
+		}
+		return nil, refuse(Unsupported, "the file is an old Office document (.doc, .xls, .ppt), which is not read here: save it as .docx or PDF")
+	}
+	for _, f := range foreign {
+		if bytes.HasPrefix(head, []byte(f.start)) {
+			return nil, refuse(Unsupported, "the file is %s, which is not read here", f.label)
+		}
+	}
+	return nil, nil
+}
+
+func utf16LE(ascii string) []byte {
+	var b []byte
+	for _, c := range []byte(ascii) {
+		b = append(b, c, 0)
+	}
+	return b
+}
+
+// packed is the format of a ZIP archive.
+func packed(data []byte) (*format, error) {
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, damaged("a ZIP archive or Word document", err)
+	}
+	label := "a ZIP archive"
+	for _, entry := range z.File {
+		switch {
+		case entry.Name == wordMain:
+			return wordFile, nil
+		case strings.HasPrefix(entry.Name, "word/"):
+			label = "a Word document without its text"
+		case strings.HasPrefix(entry.Name, "xl/"):
+			label = "an Excel workbook"
+		case strings.HasPrefix(entry.Name, "ppt/"):
+			label = "a PowerPoint presentation"
+		case entry.Name == "META-INF/container.xml":
+			label = "an e-book"
+		case entry.Name == "content.xml":
+			label = "an OpenDocument file"
+		}
+	}
+	return nil, refuse(Unsupported, "the file is %s, which is not read here", label)
+}
+
+// looksLikeHTML says whether a text starts as a web page does.
+func looksLikeHTML(data []byte) bool {
+	start := strings.ToLower(string(bytes.TrimLeft(data[:min(len(data), 1024)], "\ufeff \t\r\n")))
+	for _, tag := range []string{"<!doctype html", "<html", "<head>", "<body"} {
+		if strings.HasPrefix(start, tag) {
+			return true
+		}
+	}
+	return false
+}

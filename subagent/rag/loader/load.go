@@ -1,0 +1,119 @@
+package loader
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"mneme/subagent/rag/chunk"
+)
+
+// Load reads one document. Its type follows from contentType, a MIME type that
+// may be "", the extension of name and the content itself; name is also the
+// document's source, and its title if the document has none of its own. Of a file
+// that holds many documents, it makes one with a section for each.
+//
+// A refusal is an *Error. Other errors are those of r and of ctx.
+func Load(ctx context.Context, name, contentType string, r io.Reader, limits Limits) (chunk.Document, error) {
+	limits = limits.orDefault()
+	ctx, cancel := limits.deadline(ctx)
+	defer cancel()
+	data, err := readAll(ctx, r, limits.Bytes)
+	if err != nil {
+		return chunk.Document{}, err
+	}
+	return load(ctx, file{name: name, contentType: contentType, data: data}, limits)
+}
+
+// deadline is ctx with the time limit, whose end is a refusal.
+func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.Time < 0 {
+		return context.WithCancel(ctx)
+	}
+	late := refuse(Timeout, "reading the file takes longer than %s", l.Time.Round(time.Millisecond))
+	return context.WithTimeoutCause(ctx, l.Time, late)
+}
+
+// file is what is to be read.
+type file struct {
+	name        string
+	contentType string
+	data        []byte
+}
+
+// load reads a file that is in memory.
+func load(ctx context.Context, f file, limits Limits) (chunk.Document, error) {
+	b := newBuilder(ctx, limits)
+	b.doc.Source = f.name
+	read, err := f.format()
+	if err == nil {
+		err = guard(read.label, func() error { return read.into(b, f) })
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever a reader made of it
+	}
+	if err != nil {
+		return chunk.Document{}, err
+	}
+	d := b.document()
+	if strings.TrimSpace(d.Text) == "" {
+		return chunk.Document{}, refuse(Empty, "%s", read.empty())
+	}
+	if d.Title == "" {
+		d.Title = oneLine(chunk.TitleOf(f.name))
+	}
+	return d, nil
+}
+
+// guard runs a reader and turns its panic into a refusal.
+func guard(label string, read func() error) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case stop:
+			err = p.err
+		default:
+			err = damaged(label, fmt.Errorf("panic: %v", p))
+		}
+	}()
+	return read()
+}
+
+// stop is what our own code panics with to leave a library.
+type stop struct{ err error }
+
+// readAll reads at most limit bytes.
+func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
+	var buffer bytes.Buffer
+	n, err := io.Copy(&buffer, io.LimitReader(watched{ctx, r}, limit+1))
+	var refusal *Error
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.As(err, &refusal):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("read the file: %w", err)
+	case n > limit:
+		return nil, refuse(TooLarge, "the file is larger than %s", size(limit))
+	}
+	return buffer.Bytes(), nil
+}
+
+// watched is a reader that fails once its context has ended: with it, whoever
+// reads stops.
+type watched struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	return w.r.Read(p)
+}

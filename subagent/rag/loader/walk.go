@@ -1,0 +1,227 @@
+package loader
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// File is a file of a directory tree.
+type File struct {
+	// ID is its path below the directory, with slashes: the same on every machine
+	// and in every walk.
+	ID       string
+	Size     int64 // bytes
+	Modified time.Time
+
+	open func(id string) (fs.File, error)
+}
+
+// Walk goes through the files below a directory in the order of their paths,
+// folder by folder. A file that is not for reading comes with an *Error that
+// says why, and the walk goes on: hidden files and folders (which are not
+// entered), types that Load does not read, files larger than Limits.Bytes except
+// JSON lines, which Documents streams, links that leave the directory or run in
+// circles, and what the system does not let us read. Links to files inside are followed, links to folders are not.
+//
+// Any other error, of a directory that cannot be read at all or of ctx, ends the
+// walk.
+func Walk(ctx context.Context, dir string, limits Limits) iter.Seq2[File, error] {
+	return func(yield func(File, error) bool) {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			yield(File{}, fmt.Errorf("the directory %q cannot be read: %w", dir, reason(err)))
+			return
+		}
+		defer root.Close()
+		open := func(id string) (fs.File, error) { return os.OpenInRoot(dir, id) }
+		w := walker{ctx: ctx, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
+		w.walk()
+	}
+}
+
+// walker is one walk.
+type walker struct {
+	ctx   context.Context
+	fsys  fs.FS
+	open  func(id string) (fs.File, error)
+	limit int64
+	yield func(File, error) bool
+}
+
+func (w walker) walk() {
+	err := fs.WalkDir(w.fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		if w.ctx.Err() != nil {
+			return context.Cause(w.ctx)
+		}
+		if name == "." {
+			return err
+		}
+		f, err := w.visit(name, entry, err)
+		switch {
+		case err == nil && f.ID == "", err == errGone: // a folder that is entered, or nothing
+			return nil
+		case !w.yield(f, err):
+			return fs.SkipAll
+		case err != nil && entry != nil && entry.IsDir():
+			return fs.SkipDir
+		}
+		return nil
+	})
+	switch {
+	case w.ctx.Err() != nil && err != nil:
+		w.yield(File{}, context.Cause(w.ctx))
+	case err != nil:
+		w.yield(File{}, fmt.Errorf("the directory cannot be read: %w", reason(err)))
+	}
+}
+
+// errGone is that a file was deleted since its folder was listed.
+var errGone = errors.New("gone")
+
+// visit is the file of a name, and why it is left out. A folder that is entered
+// is no file.
+func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
+	f := File{ID: name, open: w.open}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, errGone
+	case err != nil:
+		return f, unreadable(err)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		f.ID = oneLine(name)
+		return f, refuse(Skipped, "its name has characters that no name should have: rename it")
+	case strings.HasPrefix(path.Base(name), "."):
+		return f, refuse(Skipped, "it is hidden")
+	case entry.IsDir():
+		return File{}, nil
+	case !Supported(name):
+		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
+	}
+	info, err := fs.Stat(w.fsys, name) // of what a link points to
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && entry.Type()&fs.ModeSymlink == 0:
+		return f, errGone
+	case err != nil && entry.Type()&fs.ModeSymlink != 0:
+		return f, &Error{Code: Skipped, Sentence: fmt.Sprintf("it is a link that is not followed: %v", reason(err)), Err: err}
+	case err != nil:
+		return f, unreadable(err)
+	case info.IsDir():
+		return f, refuse(Skipped, "it is a link to a folder")
+	case !info.Mode().IsRegular():
+		return f, refuse(Skipped, "it is no regular file")
+	case info.Size() > w.limit && named(strings.ToLower(path.Ext(name))) != jsonLines:
+		return f, refuse(TooLarge, "the file is larger than %s", size(w.limit))
+	}
+	f.Size, f.Modified = info.Size(), info.ModTime()
+	return f, nil
+}
+
+func unreadable(err error) *Error {
+	return &Error{Code: Unreadable, Sentence: fmt.Sprintf("it cannot be read: %v", reason(err)), Err: err}
+}
+
+// reason is an error of the file system without the paths of this machine, which
+// are nobody's business who reads the answer.
+func reason(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// Hash is the SHA-256 of the file's content in hex.
+func (f File) Hash(ctx context.Context) (string, error) {
+	r, err := f.Open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	return r.Sum()
+}
+
+// Open opens the file for reading, which ends with ctx. Its errors, and those of the Reading, are
+// refusals, except that a file that is gone is fs.ErrNotExist.
+func (f File) Open(ctx context.Context) (*Reading, error) {
+	opened, err := f.open(f.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	r := &Reading{ctx: ctx, file: f, opened: opened, hash: sha256.New()}
+	if err := r.unchanged(); err != nil {
+		opened.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Reading is an open file: an io.Reader that hashes what it gives. It is used by
+// one goroutine.
+type Reading struct {
+	ctx    context.Context
+	file   File
+	opened fs.File
+	hash   hash.Hash
+	bytes  int64
+}
+
+// Read gives the next bytes.
+func (r *Reading) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	n, err := r.opened.Read(p)
+	r.hash.Write(p[:n])
+	r.bytes += int64(n)
+	if err != nil && err != io.EOF {
+		err = unreadable(err)
+	}
+	return n, err
+}
+
+// Sum reads what is left and gives the SHA-256 of the whole content in hex. It
+// refuses a file that was written to since the walk saw it: what was read may be
+// half of two versions.
+func (r *Reading) Sum() (string, error) {
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return "", err
+	}
+	if err := r.unchanged(); err != nil {
+		return "", err
+	}
+	if r.bytes != r.file.Size {
+		return "", changed()
+	}
+	return hex.EncodeToString(r.hash.Sum(nil)), nil
+}
+
+// Close closes the file.
+func (r *Reading) Close() error { return r.opened.Close() }
+
+func (r *Reading) unchanged() error {
+	info, err := r.opened.Stat()
+	switch {
+	case err != nil:
+		return unreadable(err)
+	case info.Size() != r.file.Size, !info.ModTime().Equal(r.file.Modified):
+		return changed()
+	}
+	return nil
+}
+
+func changed() *Error { return refuse(Changed, "the file was changed while it was read") }
