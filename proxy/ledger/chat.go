@@ -93,9 +93,10 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 	if len(d) == 0 {
 		return r
 	}
-	r.key = bare + d.sum().String()
+	key := d.sum().String() // once: the digest is another's then
+	r.key = bare + key
 	if len(r.signatures)+len(r.data) > 0 {
-		r.key = sealed + d.sum().String()
+		r.key = sealed + key
 	}
 	return r
 }
