@@ -143,7 +143,8 @@ func (r *request) settleRoles() {
 	}
 	for _, m := range r.messages {
 		r.fitRole(m, begun)
-		opens := before == "" && r.Dialect == wire.Messages && m.role != wire.RoleUser || strict && m.role == wire.RoleAssistant && !begun
+		// A role that nobody knows is the vendor's to refuse, at the place where it stands.
+		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) || strict && m.role == wire.RoleAssistant && !begun
 		switch {
 		case opens:
 			add(written(wire.RoleUser, noContent))

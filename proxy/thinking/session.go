@@ -2,6 +2,7 @@ package thinking
 
 import (
 	"context"
+	"slices"
 
 	"mneme/proxy/ledger"
 )
@@ -51,10 +52,11 @@ func (s *Session) Filter() (body []byte, report Report) {
 func (s *Session) plan() []step {
 	h := history{s.request.Outline, s.request.Dialect}
 	steps := make([]step, len(s.judged))
-	w := walk{session: s, loop: h.loop()}
+	w := walk{session: s, loop: h.loop(), torn: -1}
 	if s.policy.Bound {
 		w.context = ledger.ContextKey(s.request.Outline)
 	}
+	w.tear()
 	for i := len(s.judged) - 1; i >= 0; i-- {
 		steps[i] = w.step(&s.judged[i])
 	}
@@ -64,7 +66,12 @@ func (s *Session) plan() []step {
 // walk goes along the chain from the newest message to the oldest.
 type walk struct {
 	session *Session
-	loop    int    // index of the first message of the current tool loop
+	loop    int // index of the first message of the current tool loop
+	// torn is the last message of the current tool loop whose thinking cannot go back;
+	// -1 for none. Vendors want the thinking of a loop whole, so all of it up to
+	// there goes, gone being its keys, and what was made in sight of it.
+	torn    int
+	gone    []string
 	context string // of the request, if it counts
 
 	begun  bool   // a block was kept: the chain begins at the newest of those
@@ -76,6 +83,9 @@ type walk struct {
 func (w *walk) step(j *ledger.Judged) step {
 	if w.session.refused(j) || j.Edited {
 		w.end()
+	}
+	if w.tears(j) {
+		return step{remove, ledger.Altered}
 	}
 	switch {
 	case w.session.refused(j):
@@ -92,6 +102,34 @@ func (w *walk) step(j *ledger.Judged) step {
 		return w.unknown(j)
 	}
 	return step{}
+}
+
+// tear finds the last message that tears the current tool loop, and all that goes
+// along with it.
+func (w *walk) tear() {
+	judged := w.session.judged
+	for i := range judged {
+		if j := &judged[i]; j.Message >= w.loop && (j.Edited || w.session.refused(j)) {
+			w.torn = j.Message
+		}
+	}
+	for i := range judged {
+		if j := &judged[i]; j.Message == w.torn || w.tears(j) {
+			w.gone = append(append(w.gone, j.Keys...), j.TurnKeys...)
+		}
+	}
+}
+
+// tears says whether a message of the current tool loop has to go along with the
+// one that tears it.
+func (w *walk) tears(j *ledger.Judged) bool {
+	switch {
+	case j.Message < w.loop || w.torn < 0 || j.Message == w.torn:
+		return false
+	case j.Message < w.torn:
+		return true
+	}
+	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.gone, j.Turn.Predecessor)
 }
 
 // end is called where the chain cannot go on. What is older than the newest kept
@@ -140,10 +178,16 @@ func (w *walk) unknown(j *ledger.Judged) step {
 	return step{leave, ledger.Unknown}
 }
 
-// last is the last key that is none of the empty ones.
+// hollow are the keys of thinking that says nothing. LastThinking passes over it,
+// too.
+var hollow = []string{
+	ledger.BlockKey([]byte(`{"type":"thinking","thinking":""}`)), ledger.BlockKey([]byte(`{"reasoning_content":""}`)),
+}
+
+// last is the last key of thinking that says something; empty for none.
 func last(keys []string) string {
 	for i := len(keys) - 1; i >= 0; i-- {
-		if keys[i] != "" {
+		if keys[i] != "" && !slices.Contains(hollow, keys[i]) {
 			return keys[i]
 		}
 	}

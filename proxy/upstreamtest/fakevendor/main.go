@@ -1,6 +1,10 @@
 // Command fakevendor serves a strict fake of a vendor of models on loopback, for
 // trials by hand: point a gateway or a client at the URL that it prints. Say "use
-// the tool" to it to be asked for a call of the first tool that was offered.
+// the tool" to it to be asked for a call of the first tool that was offered. With
+// -script the user's words say what it answers, one answer after the other:
+//
+//	SCRIPT [[{"think":"Look."},{"use":"Read","input":{"file_path":"/a"}},{"use":"Read","input":{"file_path":"/b"}}],
+//	        [{"redacted":true},{"say":"Both are there."}]]
 package main
 
 import (
@@ -58,7 +62,8 @@ var replays = map[string]upstreamtest.Replay{
 
 // parse reads the command line; what goes wrong has been told to stderr.
 func parse(args []string, stderr io.Writer) (o options, err error) {
-	var vendor, generation, ids, replay, models string
+	var vendor, generation, ids, replay, models, betas string
+	var script bool
 	var delay time.Duration
 	f := flag.NewFlagSet("fakevendor", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -77,6 +82,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
 	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
 	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
+	f.StringVar(&betas, "betas", "", "anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
+	f.BoolVar(&script, "script", false, "answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
+		`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}`)
 	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
 	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
 	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
@@ -104,6 +112,12 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	c.Chat.ToolIDs, c.Chat.Replay = toolIDs[ids], replays[replay]
 	if models != "" {
 		c.Models = strings.Split(models, ",")
+	}
+	if betas != "" {
+		c.Thinking.Betas = append(upstreamtest.KnownBetas(), strings.Split(betas, ",")...)
+	}
+	if script {
+		c.Answer = scripted
 	}
 	if delay > 0 {
 		c.Stream.Pause = wait(delay)
