@@ -100,6 +100,18 @@ func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
 	return "http://" + strings.TrimSpace(addr), cmd
 }
 
+// pause stops a process, and waits until it stands: a signal is not there at once.
+func pause(t *testing.T, process *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	eventually(t, "the process stands", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))
+		require.NoError(t, err)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(state, "T")
+	})
+}
+
 // on does something with another process as the one that is asked.
 func (w *world) on(url string, f func()) {
 	before := w.url
@@ -231,7 +243,7 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	pause(t, process)
 	s.let("1", scriptEvents-1)
 	eventually(t, "the run is finished by the other process", func() bool { return len(w.stored("chat_history:1")) == 2 })
 	s.let("1", scriptEvents)
@@ -264,7 +276,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"secret"})
 		paused.until("subagent_delegation")
 	})
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	pause(t, process)
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
@@ -409,7 +421,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 		s.let("1", 4)
 		tr.until("subagent_completion")
 	})
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	pause(t, process)
 	w.api.Config.Handler = http.NotFoundHandler()
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
@@ -438,7 +450,7 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
-	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
+	pause(t, process)
 	s.let("1", 3)
 	eventually(t, "another process has the run", func() bool { return len(w.stored("subagent:analytic:1")) == 2 })
 	w.redis.Kill()

@@ -131,6 +131,7 @@ func (s *Server) routes() http.Handler {
 	chat.DELETE("/history", s.answered(s.deleteHistory))
 	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
+	s.forwardDocuments(r)
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))

@@ -143,13 +143,15 @@ func (t *turn) unrenewed() time.Duration { return sinceStart() - time.Duration(t
 func (t *turn) keep() {
 	tick := time.NewTicker(t.ttl / 3)
 	defer tick.Stop()
-	for before := sinceStart(); ; before = sinceStart() {
+	asked := sinceStart()
+	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		asked := sinceStart()
+		before := asked // not when it was answered: the pause may lie between the two
+		asked = sinceStart()
 		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
 		held, err := t.store.Renew(ctx, t.chat, t.token, t.ttl)
 		cancel()

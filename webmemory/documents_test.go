@@ -1,0 +1,56 @@
+package webmemory_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver"
+	"mneme/memory/redistest"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	"mneme/webmemory"
+)
+
+// Documents pass this service unchanged, in both directions.
+func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
+	runs := apiserver.New(apiserver.Config{Documents: library}, answers("hi"), nil, logger())
+	t.Cleanup(func() { _ = runs.Close() })
+	w.api = httptest.NewServer(runs.Handler())
+	t.Cleanup(w.api.Close)
+	w.url = w.process(func(c *webmemory.Config) { c.SessionLogs = "" })
+
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.", "Content-Type", "text/plain").status)
+	got := w.do("GET", "/v1/collections/c/documents/a/b.txt", nil)
+	require.Contains(t, string(got.body), `"title":"T"`)
+	got = w.do("POST", "/v1/collections/c/documents", "nothing\n{\"id\":\"x\",\"text\":\"y\"}\n")
+	require.Equal(t, http.StatusMultiStatus, got.status)
+	require.Equal(t, "application/x-ndjson; charset=utf-8", got.header.Get("Content-Type"))
+	require.Equal(t, "unknown_collection", w.do("GET", "/v1/collections/none", nil).problem(t).Code)
+	require.Equal(t, "bad_request", w.do("GET", "/v1/chats/a%20b/documents", nil).problem(t).Code)
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/chats/7/documents/a.txt", "The anchor.", "Content-Type", "text/plain").status)
+	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/chats/7", nil).status)
+	require.JSONEq(t, `{"documents":[],"next_cursor":""}`, string(w.do("GET", "/v1/chats/7/documents", nil).body))
+
+	// A client that breaks off is no failure of the apiserver.
+	req := w.request("PUT", "/v1/collections/c/documents/cut.txt", nil)
+	req.Body, req.ContentLength = io.NopCloser(strings.NewReader("half")), 100
+	_, err := http.DefaultClient.Do(req)
+	require.Error(t, err)
+	require.Equal(t, http.StatusNotFound, w.do("GET", "/v1/collections/c/documents/cut.txt", nil).status)
+
+	w.api.CloseClientConnections()
+	w.api.Close()
+	got = w.do("GET", "/v1/collections", nil)
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Equal(t, "apiserver_unavailable", got.problem(t).Code)
+	require.NotEmpty(t, got.header.Get("Retry-After"))
+}
