@@ -28,8 +28,9 @@ type clientWriter struct {
 	status  int
 	spent   time.Duration // in writing, which is the client's time
 
-	mu     sync.Mutex // guards writes
-	pinger *time.Timer
+	mu       sync.Mutex // guards writes
+	deadline time.Time  // of the writes
+	pinger   *time.Timer
 }
 
 // quiet is how long a translated stream may say nothing: proxies on the way give
@@ -64,17 +65,14 @@ func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter
 	return &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// begin writes the status and the header; a stream's go out at once.
+// begin writes the status and the header.
 func (c *clientWriter) begin(status int) {
 	c.begun, c.status = true, status
 	if c.stream = strings.HasPrefix(c.Header().Get("Content-Type"), "text/event-stream"); c.stream {
 		c.Header().Set("Cache-Control", "no-cache")
 		c.Header().Set("X-Accel-Buffering", "no")
 	}
-	c.WriteHeader(status)
-	if c.stream {
-		_ = c.control.Flush() // a client that is gone shows at the first write
-	}
+	c.WriteHeader(status) // it goes out with the first piece
 }
 
 // write writes a piece, and pushes it out when flush says so.
@@ -90,8 +88,12 @@ func (c *clientWriter) write(b []byte, flush bool) error {
 func (c *clientWriter) put(b []byte, flush bool) error {
 	began := time.Now()
 	defer func() { c.spent += time.Since(began) }()
-	// Writers that know no deadlines, as in tests, cannot be stuck either.
-	_ = c.control.SetWriteDeadline(time.Now().Add(c.timeout))
+	// Setting it for every event of a stream would cost as much as the event.
+	if began.Sub(c.deadline) > -c.timeout*3/4 {
+		c.deadline = began.Add(c.timeout)
+		// Writers that know no deadlines, as in tests, cannot be stuck either.
+		_ = c.control.SetWriteDeadline(c.deadline)
+	}
 	if _, err := c.Write(b); err != nil {
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}

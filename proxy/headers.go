@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -27,18 +28,18 @@ func headers(_ context.Context, x *Exchange) error {
 		return nil
 	}
 	h := endToEnd(x.in.header)
-	for _, name := range []string{"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip"} {
-		h.Del(name)
-	}
+	drop(h, unasked)
 	for name := range h {
 		if strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Forwarded-") {
-			h.Del(name)
+			delete(h, name)
 		}
 	}
 	x.attempt.header = h
 	x.attempt.fitted.Header(h)
 	return nil
 }
+
+var unasked = []string{"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip"}
 
 // betas are the values of the header by which a client turns on what is new.
 // Another dialect's client has none.
@@ -71,18 +72,23 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 }
 
 // endToEnd copies a header without the hop-by-hop ones, named by the standard or
-// by Connection itself.
+// by Connection itself. The values are shared.
 func endToEnd(in http.Header) http.Header {
-	h := in.Clone()
-	for _, list := range in.Values("Connection") {
+	h := maps.Clone(in)
+	for _, list := range in["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
 			h.Del(strings.TrimSpace(name))
 		}
 	}
-	for _, name := range hopByHop {
-		h.Del(name)
-	}
+	drop(h, hopByHop)
 	return h
+}
+
+// drop removes headers by their canonical names.
+func drop(h http.Header, names []string) {
+	for _, name := range names {
+		delete(h, name)
+	}
 }
 
 // answerHeader writes the backend's header for the client: rate limits, request
@@ -90,13 +96,11 @@ func endToEnd(in http.Header) http.Header {
 // they came, nor cookies and rules for the vendor's own domain.
 func answerHeader(to, from http.Header) {
 	h := endToEnd(from)
-	for _, name := range []string{
-		"Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
-		requestIDHeader, conversationHeader,
-	} {
-		h.Del(name)
-	}
-	for name, values := range h {
-		to[name] = values
-	}
+	drop(h, unanswered)
+	maps.Copy(to, h)
+}
+
+var unanswered = []string{
+	"Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
+	requestIDHeader, conversationHeader,
 }

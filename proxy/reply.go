@@ -79,7 +79,7 @@ func (x *Exchange) passStream(ctx context.Context) error {
 // ends reports whether an event is one after which a stream may end.
 func ends(d wire.Dialect, data []byte) bool {
 	if d == wire.Messages {
-		kind := gjson.GetBytes(data, "type").Str
+		kind := wire.EventType(data)
 		return kind == wire.MessageStop || kind == wire.ErrorEvent
 	}
 	return string(data) == "[DONE]" || gjson.GetBytes(data, "choices.0.finish_reason").Str != "" ||

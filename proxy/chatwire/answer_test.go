@@ -301,6 +301,21 @@ func TestChatAnswerIsOneForAllWays(t *testing.T) {
 	})
 }
 
+// How a vendor writes its events makes no difference: most come in one form, which
+// is passed in a quicker way.
+func TestChatAnswerTakesAnyWriting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := shred(t, drawResponse(t))
+		model := rapid.SampledFrom([]string{"", `m", "content":"-`}).Draw(t, "model")
+		asked := chatwire.Asked{Model: model, Stream: true, IncludeUsage: true}
+		spaced := make([]string, len(events))
+		for i, e := range events {
+			spaced[i] = strings.Replace(e, `{"type":`, `{ "type": `, 1)
+		}
+		require.Equal(t, play(t, chatwire.NewChatAnswer(asked, created), spaced), play(t, chatwire.NewChatAnswer(asked, created), events))
+	})
+}
+
 // There and back: an answer that passes through the chat dialect is the same
 // again, and its stream and its JSON agree.
 func TestMessagesAnswerIsOneForAllWays(t *testing.T) {

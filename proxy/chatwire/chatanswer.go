@@ -1,6 +1,7 @@
 package chatwire
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -27,7 +28,10 @@ type ChatAnswer struct {
 	asked Asked
 	out   chatSink
 
-	head   chunk
+	head     chunk
+	text     frame // of the chunks that add to the content
+	thinking frame // and of those that add to the reasoning
+
 	usage  wire.Usage
 	blocks map[int]*callBlock
 	calls  int
@@ -55,6 +59,9 @@ func NewChatAnswer(a Asked, now time.Time) *ChatAnswer {
 func (a *ChatAnswer) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || a.done {
 		return dst, nil
+	}
+	if p, ok := wire.ReadTextPiece(data); ok && a.asked.Stream {
+		return a.pass(dst, p)
 	}
 	var e wire.Event
 	if err := wire.Unmarshal(data, &e); err != nil {
@@ -106,6 +113,7 @@ func (a *ChatAnswer) step(dst []byte, e wire.Event) ([]byte, error) {
 		if a.asked.Model == "" {
 			a.head.Model = e.Message.Model
 		}
+		a.text, a.thinking = frame{}, frame{}
 		a.usage.Update(e.Message.Usage)
 		return a.emit(dst, delta{Role: roleAssistant, Content: new(string)})
 	case wire.BlockStart:
@@ -169,6 +177,33 @@ func (a *ChatAnswer) emit(dst []byte, d delta) ([]byte, error) {
 	c := a.head
 	c.Choices = []choice{{Delta: d}}
 	return a.out.add(dst, c)
+}
+
+// frame is what stands around a piece of text in a chunk of a stream. It is made
+// from a chunk like any other, so that nobody can tell them apart.
+type frame struct{ before, behind []byte }
+
+const placeholder = "-"
+
+// pass gives a piece of text in a chunk, without reading or writing JSON.
+func (a *ChatAnswer) pass(dst []byte, p wire.TextPiece) ([]byte, error) {
+	if len(p.Text) == 0 {
+		return dst, nil
+	}
+	f, name, d := &a.text, "content", delta{Content: new(placeholder)}
+	if p.Thinking {
+		f, name, d = &a.thinking, "reasoning_content", delta{Reasoning: placeholder}
+	}
+	if f.before == nil {
+		chunk, err := a.emit(nil, d)
+		if err != nil {
+			return dst, err
+		}
+		member := `"` + name + `":"` // whose quotes no string can hold
+		at := bytes.Index(chunk, []byte(member+placeholder)) + len(member)
+		f.before, f.behind = chunk[:at], chunk[at+len(placeholder):]
+	}
+	return append(append(append(dst, f.before...), p.Text...), f.behind...), nil
 }
 
 func finishReason(stop string) string {

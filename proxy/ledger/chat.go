@@ -17,16 +17,16 @@ func (r *reader) chat(m *wire.MessageOutline) {
 		arguments := r.string(function, "arguments")
 		name := r.string(function, "name")
 		r.tool(r.string(members, "id"), name, wire.InputObject(arguments))
-		r.exact = r.exact.add("call").add(name).add(arguments)
+		r.exact.add("call").add(name).add(arguments)
 	}
 	found := readReasoning(r.o, m.Members)
-	r.exact = r.exact.add(found.key)
+	r.exact.add(found.key)
 	p := part{key: found.key, from: len(r.form.keys)}
 	for _, s := range found.signatures {
-		r.add(bySignature, s)
+		r.seal(bySignature, s)
 	}
 	for _, s := range found.data {
-		r.add(byData, s)
+		r.seal(byData, s)
 	}
 	for _, t := range found.texts {
 		r.thought(t)
@@ -45,37 +45,38 @@ func (r *reader) chatContent(m *wire.MessageOutline) {
 			text += r.string(b.Members, "text")
 			continue
 		}
-		s := addMembers(digest{}, r.o, b.Members, nothing).sum()
+		s := newDigest().members(r.o, b.Members, nothing).sum()
 		r.others = append(r.others, s)
-		r.exact = append(r.exact.add("part"), s[:]...)
+		r.exact.add("part").addSum(s)
 	}
 	if text != "" {
 		r.text = pieces{text}
 	}
-	r.exact = r.exact.add(text)
+	r.exact.add(text)
 }
 
 // reasoning is the invisible part of a chat message.
 type reasoning struct {
-	key                     string // BlockKey
-	signatures, data, texts []string
+	key              string // BlockKey
+	signatures, data [][]byte
+	texts            []string
 }
 
 // readReasoning finds reasoning in all the fields in which vendors and gateways
 // have it. One that is empty is none.
 func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 	var r reasoning
-	var d digest
+	d := newDigest()
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		if text, ok := o.Text(members.Get(name)); ok && text != "" {
-			d = d.add(name).add(text)
+			d.add(name).add(text)
 			r.text(text)
 		}
 	}
 	for _, name := range []string{"reasoning_details", "thinking_blocks"} {
 		all := ""
 		for _, element := range o.Elements(members.Get(name)) {
-			d = d.add(name).addBytes(plain(o.Of(element)))
+			d.add(name).addBytes(plain(o.Of(element)))
 			fields := o.Object(element)
 			for _, field := range []string{"text", "summary", "thinking"} {
 				text, _ := o.Text(fields.Get(field))
@@ -86,11 +87,12 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 		}
 		r.text(all)
 	}
-	d = r.extra(o, d, -1, members)
+	r.extra(o, d, -1, members)
 	for i, call := range o.Elements(members.Get("tool_calls")) {
-		d = r.extra(o, d, i, o.Object(call))
+		r.extra(o, d, i, o.Object(call))
 	}
-	if len(d) == 0 {
+	if len(d.collected) == 0 {
+		d.drop()
 		return r
 	}
 	key := d.sum().String() // once: the digest is another's then
@@ -108,20 +110,20 @@ func (r *reasoning) text(t string) {
 	}
 }
 
-func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, to *[]string) {
-	if text, ok := o.Text(fields.Get(name)); ok && text != "" {
+func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, to *[][]byte) {
+	if text, ok := o.Unquoted(fields.Get(name)); ok && len(text) > 0 {
 		*to = append(*to, text)
 	}
 }
 
 // extra reads the signature that Gemini puts beside a call or, with place -1, a
 // text.
-func (r *reasoning) extra(o *wire.Outline, d digest, place int, members wire.Object) digest {
+func (r *reasoning) extra(o *wire.Outline, d *digest, place int, members wire.Object) {
 	extra := members.Get("extra_content")
 	fields := o.Object(extra)
 	if len(fields) == 0 {
-		return d
+		return
 	}
 	r.seal(o, o.Object(fields.Get("google")), "thought_signature", &r.signatures)
-	return d.add("extra_content").add(strconv.Itoa(place)).addBytes(plain(o.Of(extra)))
+	d.add("extra_content").add(strconv.Itoa(place)).addBytes(plain(o.Of(extra)))
 }

@@ -16,6 +16,8 @@ type entry struct {
 	keys []key // under which it is found
 	ids  []ToolID
 	size int // bytes, roughly
+
+	alone []*entry // itself: an index's list, mostly
 }
 
 // overhead is roughly what an entry takes in memory beside its content and form.
@@ -32,7 +34,9 @@ func newEntry(t *Turn) (e *entry, seen []byte, seenForm *form, err error) {
 		return nil, nil, nil, err
 	}
 	e = &entry{turn: t, form: formOf(o, m, t.Dialect), id: recordID(t)}
+	e.alone = []*entry{e}
 	e.ids = toolIDs(e.form.tools, t.Tools)
+	e.keys = make([]key, 0, len(e.form.keys)+len(e.ids))
 	for _, k := range e.form.keys {
 		if !t.Cut || k.opaque() {
 			e.keys = append(e.keys, k)
@@ -62,30 +66,25 @@ func (e *entry) remote() Entry {
 	return r
 }
 
-// outlineOf reads a turn's content as the only message of a request.
+// outlineOf reads a turn's content as the only message of an outline.
 func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
-	before, after := `{"model":"-","messages":[{"content":`, `}]}`
+	read := wire.ReadContent
 	if t.Dialect == wire.Chat {
-		before, after = `{"model":"-","messages":[`, `]}`
+		read = wire.ReadMessage
 	}
-	o, err := wire.ReadOutline(slices.Concat([]byte(before), t.Content, []byte(after)))
+	o, err := read(t.Content)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errNoContent, err)
 	}
-	// A content with brackets of its own must not pass for more than it is.
-	if len(o.Messages) != 1 || len(o.Members) != 2 {
-		return nil, nil, errNoContent
-	}
-	m := &o.Messages[0]
-	if t.Dialect == wire.Messages && (len(m.Members) != 1 || m.Blocks == nil) || t.Dialect == wire.Chat && m.Members == nil {
-		return nil, nil, errNoContent
-	}
-	return o, m, nil
+	return o, &o.Messages[0], nil
 }
 
 // clientView is the content with the tool ids that the client got, and its form;
 // nil if the vendor's ids do not tell which is which.
 func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *form) {
+	if !slices.ContainsFunc(e.ids, func(id ToolID) bool { return id.Client != id.Vendor }) {
+		return e.turn.Content, e.form
+	}
 	names := map[string]string{}
 	renamed := map[key]key{}
 	for _, id := range e.ids {
@@ -96,9 +95,6 @@ func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *fo
 		if id.Client != id.Vendor {
 			renamed[toolKey(id.Vendor)] = toolKey(id.Client)
 		}
-	}
-	if len(renamed) == 0 {
-		return e.turn.Content, e.form
 	}
 	f := *e.form
 	f.tools, f.keys = slices.Clone(f.tools), slices.Clone(f.keys)
@@ -115,10 +111,7 @@ func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *fo
 		vendor, _ := o.Text(at)
 		edits.Replace(at, wire.Quote(names[vendor]))
 	}
-	at := contentSpan(m, e.turn.Dialect)
-	after := len(o.Body) - at.End
-	body := edits.Apply(o.Body)
-	return body[at.Start : len(body)-after], &f
+	return edits.Apply(o.Body), &f
 }
 
 // contentSpan is what of a message a form depends on.
@@ -147,7 +140,7 @@ func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Spa
 // toolIDs are both names of every tool use: by place if all are named, else by
 // the vendor's.
 func toolIDs(tools []tool, named []ToolID) []ToolID {
-	var ids []ToolID
+	ids := make([]ToolID, 0, len(tools))
 	for i, t := range tools {
 		id := ToolID{Vendor: t.id, Client: t.id}
 		if len(named) == len(tools) && named[i].Vendor == t.id {
@@ -199,13 +192,13 @@ func (e *entry) take(used []bool, fits func(j int) bool) int {
 }
 
 func recordID(t *Turn) sum {
-	d := digest{}.add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(t.Content)
-	d = d.add(t.Predecessor).add(t.Context).add(t.Asked)
+	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(t.Content)
+	d.add(t.Predecessor).add(t.Context).add(t.Asked)
 	for _, id := range t.Tools {
-		d = d.add(id.Vendor).add(id.Client)
+		d.add(id.Vendor).add(id.Client)
 	}
 	if t.Cut {
-		d = d.add("cut")
+		d.add("cut")
 	}
 	return d.sum()
 }

@@ -51,6 +51,9 @@ const (
 // sections, folded; ok is false if there is none.
 func (p pieces) withoutThink() (left pieces, thoughts []string, ok bool) {
 	rest := strings.Join(p, "")
+	if !strings.Contains(rest, thinkStart) {
+		return nil, nil, false
+	}
 	for {
 		before, after, found := strings.Cut(rest, thinkStart)
 		thought, behind, closed := strings.Cut(after, thinkEnd)

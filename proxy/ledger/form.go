@@ -73,7 +73,8 @@ func overlap(a, b []sum) bool {
 
 // formOf reads a message of a request.
 func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *form {
-	r := reader{o: o, form: &form{}}
+	r := reader{o: o, form: &form{parts: make([]part, 0, len(m.Blocks))}, exact: newDigest()}
+	r.form.keys = make([]key, 0, 3*len(m.Blocks)+1) // as many as blocks have, mostly
 	if d == wire.Chat {
 		r.chat(m)
 	} else {
@@ -90,7 +91,7 @@ type reader struct {
 	thoughts []string
 	others   []sum // of visible parts that are neither text nor tools
 	seen     map[tool]struct{}
-	exact    digest
+	exact    *digest
 }
 
 func (r *reader) messages(m *wire.MessageOutline) {
@@ -98,7 +99,7 @@ func (r *reader) messages(m *wire.MessageOutline) {
 		if text, ok := r.o.Text(m.Content); ok && text != "" {
 			r.text = append(r.text, text)
 			// As the one text block that it stands for.
-			r.exact = r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
+			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
 		}
 		return
 	}
@@ -109,26 +110,32 @@ func (r *reader) messages(m *wire.MessageOutline) {
 
 func (r *reader) block(b wire.BlockOutline) {
 	p := part{from: len(r.form.keys)}
-	r.exact = r.exact.add(b.Type)
-	r.exact = addMembers(r.exact, r.o, b.Members, func(name string, _ jsontext.Value) bool {
-		return name == "id" && b.Type == wire.ToolUseBlock
-	})
+	r.exact.add(b.Type)
+	if isThinking(b.Type) {
+		p.key = thinkingKey(r.o, b)
+		r.exact.add(p.key).addBytes(emptySignature(r.o, b))
+	} else {
+		r.exact.members(r.o, b.Members, func(name string, _ jsontext.Value) bool {
+			return name == "id" && b.Type == wire.ToolUseBlock
+		})
+	}
 	switch b.Type {
 	case wire.ThinkingBlock, wire.RedactedBlock:
-		p.key = thinkingKey(r.o, b)
-		r.add(bySignature, r.string(b.Members, "signature"))
-		r.add(byData, r.string(b.Members, "data"))
+		signature, _ := r.o.Unquoted(b.Members.Get("signature"))
+		r.seal(bySignature, signature)
+		data, _ := r.o.Unquoted(b.Members.Get("data"))
+		r.seal(byData, data)
 		r.thought(r.string(b.Members, "thinking"))
 	case wire.TextBlock:
 		r.text = append(r.text, r.string(b.Members, "text"))
 	case wire.ToolUseBlock:
 		r.tool(r.string(b.Members, "id"), r.string(b.Members, "name"), r.o.Of(b.Members.Get("input")))
 	default:
-		var d digest
+		d := newDigest()
 		if b.Members == nil {
-			d = d.addBytes(r.o.Of(b.Span))
+			d.addBytes(r.o.Of(b.Span))
 		}
-		r.others = append(r.others, addMembers(d, r.o, b.Members, nothing).sum())
+		r.others = append(r.others, d.members(r.o, b.Members, nothing).sum())
 	}
 	p.to = len(r.form.keys)
 	r.form.parts = append(r.form.parts, p)
@@ -139,23 +146,26 @@ func (r *reader) string(members wire.Object, name string) string {
 	return text
 }
 
-func (r *reader) add(k kind, text string) {
-	if text == "" {
-		return
+func (r *reader) add(k kind, s sum) { r.form.keys = append(r.form.keys, key{k, s}) }
+
+// seal notes a signature or encrypted data.
+func (r *reader) seal(k kind, text []byte) {
+	if len(text) > 0 {
+		r.add(k, newDigest().addBytes(text).sum())
 	}
-	r.form.keys = append(r.form.keys, keyOf(k, text))
 }
 
 func (r *reader) thought(text string) {
 	if text = fold(text); text != "" {
-		r.add(byThought, text)
-		r.thoughts = append(r.thoughts, text)
+		s := sumOf(text)
+		r.add(byThought, s)
+		r.thoughts, r.form.thoughts = append(r.thoughts, text), append(r.form.thoughts, s)
 	}
 }
 
 // tool notes a tool use; one that repeats another with the same id is the same.
 func (r *reader) tool(id, name string, input jsontext.Value) {
-	t := tool{id, digest{}.add(name).addBytes(canonical(input)).sum()}
+	t := tool{id, newDigest().add(name).addBytes(canonical(input)).sum()}
 	if _, again := r.seen[t]; again && id != "" {
 		return
 	}
@@ -177,20 +187,28 @@ func (r *reader) finish() *form {
 	for _, s := range r.text.readings() {
 		f.visible = append(f.visible, r.visible(s))
 	}
-	f.thoughts = inARow(r.thoughts)
+	if len(r.thoughts) > 1 { // all of them joined, as clients do
+		for _, between := range []string{"", "\n", "\n\n"} {
+			f.thoughts = append(f.thoughts, sumOf(fold(strings.Join(r.thoughts, between))))
+		}
+	}
 	if left, sections, ok := r.text.withoutThink(); ok {
 		for _, s := range left.readings() {
 			f.unthought = append(f.unthought, r.visible(s))
 		}
-		for _, s := range sections {
+		for _, text := range sections {
+			s := sumOf(text)
 			r.add(byThought, s)
-			f.sections = append(f.sections, sumOf(s))
+			f.sections = append(f.sections, s)
 		}
 	}
 	f.shown = len(f.keys)
 	if len(r.others)+len(f.tools) > 0 || strings.TrimSpace(strings.Join(r.text, "")) != "" {
-		for _, v := range slices.Concat(f.visible, f.unthought) {
-			f.keys = append(f.keys, key{byVisible, v})
+		for _, v := range f.visible {
+			r.add(byVisible, v)
+		}
+		for _, v := range f.unthought {
+			r.add(byVisible, v)
 		}
 	}
 	return f
@@ -200,29 +218,15 @@ func (r *reader) finish() *form {
 // text and tools stand is not visible: a client that has separate fields for
 // them cannot keep it.
 func (r *reader) visible(text string) sum {
-	var parts []sum
+	parts := make([]sum, 0, len(r.form.tools)+len(r.others))
 	for _, t := range r.form.tools {
 		parts = append(parts, t.sum)
 	}
 	parts = append(parts, r.others...)
 	slices.SortFunc(parts, func(a, b sum) int { return bytes.Compare(a[:], b[:]) })
-	d := digest{}.add(text)
+	d := newDigest().add(text)
 	for _, p := range parts {
-		d = append(d, p[:]...)
+		d.addSum(p)
 	}
 	return d.sum()
-}
-
-// inARow are hashes of texts, each, and all of them joined as clients do.
-func inARow(texts []string) []sum {
-	var sums []sum
-	for _, t := range texts {
-		sums = append(sums, sumOf(t))
-	}
-	if len(texts) > 1 {
-		for _, between := range []string{"", "\n", "\n\n"} {
-			sums = append(sums, sumOf(fold(strings.Join(texts, between))))
-		}
-	}
-	return sums
 }

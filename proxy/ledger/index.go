@@ -10,8 +10,11 @@ import (
 type index map[key][]*entry
 
 func (x index) add(k key, e *entry) {
-	if old := x[k]; !slices.Contains(old, e) {
-		x[k] = append(slices.Clone(old), e)
+	switch old := x[k]; {
+	case len(old) == 0:
+		x[k] = e.alone
+	case !slices.Contains(old, e):
+		x[k] = slices.Concat(old, e.alone)
 	}
 }
 

@@ -153,6 +153,7 @@ func (v *view) judge() []Judged {
 			blocks += len(turns[i].form.parts)
 		}
 	}
+	v.placeOnce(turns)
 	states := make([]State, 0, blocks)
 	keys := make([]string, 0, blocks)
 	for i := range v.messages {
@@ -179,6 +180,37 @@ func (v *view) judge() []Judged {
 		}
 	}
 	return out
+}
+
+// placeOnce sees that a turn stands at one place: where a key that no other turn
+// has names it, else where it is shown last.
+func (v *view) placeOnce(turns []*entry) {
+	places := make(map[*entry]int, len(turns))
+	for i, e := range turns {
+		if e == nil {
+			continue
+		}
+		before, twice := places[e]
+		switch {
+		case !twice:
+			places[e] = i
+		case v.messages[before].names(e) && !v.messages[i].names(e):
+			turns[i] = nil
+		default:
+			turns[before] = nil
+			places[e] = i
+		}
+	}
+}
+
+// names says whether a message has a key of e's that cannot be another's.
+func (m *message) names(e *entry) bool {
+	for i, k := range m.form.keys {
+		if k.unique() && slices.Contains(m.hits[i], e) {
+			return true
+		}
+	}
+	return false
 }
 
 // rejected says whether the target refused a block before.
@@ -214,6 +246,9 @@ func (v *view) state(m *message, at int, e *entry, edited bool) State {
 	}
 	if v.rejected(p.key) {
 		return Refused
+	}
+	if e == nil && m.strange() {
+		return Unknown // though another turn thought the same
 	}
 	maker, foreign := v.maker(m, p)
 	if e == nil && maker != nil && maker.turn.Cut {

@@ -24,49 +24,48 @@ func (s sum) String() string { return hex.EncodeToString(s[:]) }
 
 // digest collects what is to be hashed. Each field is preceded by its length, so
 // that no two sequences of fields collect the same bytes.
-type digest []byte
+type digest struct{ collected []byte }
 
 // digests are kept for the next content: most would grow to its size.
-var digests = sync.Pool{New: func() any { d := make(digest, 0, 4096); return &d }}
+var digests = sync.Pool{New: func() any { return &digest{make([]byte, 0, 4096)} }}
 
 // maxDigest bounds what is kept of one, in bytes.
 const maxDigest = 64 << 10
 
-// sum ends a digest, whose bytes are another's from then on.
-func (d digest) sum() sum {
-	whole := sha256.Sum256(d)
-	if cap(d) > 0 && cap(d) <= maxDigest {
-		d = d[:0]
-		digests.Put(&d)
-	}
+func newDigest() *digest { return digests.Get().(*digest) }
+
+// sum ends a digest, which is another's from then on.
+func (d *digest) sum() sum {
+	whole := sha256.Sum256(d.collected)
+	d.drop()
 	return sum(whole[:16])
 }
 
-// begun is d with room.
-func (d digest) begun() digest {
-	if cap(d) == 0 {
-		d = *digests.Get().(*digest)
+// drop ends a digest that nobody wants the sum of.
+func (d *digest) drop() {
+	if cap(d.collected) <= maxDigest {
+		d.collected = d.collected[:0]
+		digests.Put(d)
 	}
+}
+
+func (d *digest) add(field string) *digest {
+	d.collected = append(binary.AppendUvarint(d.collected, uint64(len(field))), field...)
 	return d
 }
 
-func (d digest) add(field string) digest {
-	d = d.begun()
-	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
+func (d *digest) addBytes(field []byte) *digest {
+	d.collected = append(binary.AppendUvarint(d.collected, uint64(len(field))), field...)
+	return d
 }
 
-func (d digest) addBytes(field []byte) digest {
-	d = d.begun()
-	return append(binary.AppendUvarint(d, uint64(len(field))), field...)
+// addSum adds a field of known length.
+func (d *digest) addSum(s sum) *digest {
+	d.collected = append(d.collected, s[:]...)
+	return d
 }
 
-func sumOf(fields ...string) sum {
-	var d digest
-	for _, f := range fields {
-		d = d.add(f)
-	}
-	return d.sum()
-}
+func sumOf(text string) sum { return newDigest().add(text).sum() }
 
 // kind is what a key is made of.
 type kind byte
@@ -99,13 +98,12 @@ func (k key) opaque() bool { return k.kind == bySignature || k.kind == byData }
 
 func (k key) String() string { return string(rune(k.kind)) + k.sum.String() }
 
-func keyOf(k kind, text string) key { return key{k, sumOf(text)} }
-
 func toolKey(id string) key {
+	k := key{byLongID, sumOf(id)}
 	if CanRecur(id) {
-		return keyOf(byShortID, id)
+		k.kind = byShortID
 	}
-	return keyOf(byLongID, id)
+	return k
 }
 
 // shortID is the length below which a tool id is no random one.
@@ -128,8 +126,8 @@ func CanRecur(id string) bool {
 // none. Cache_control, members that are null, an empty signature, the order of
 // members and the way in which strings are escaped do not count.
 func BlockKey(block jsontext.Value) string {
-	o, err := wire.ReadOutline(slices.Concat([]byte(`{"model":"-","messages":[{"content":[`), block, []byte(`]}]}`)))
-	if err != nil || len(o.Messages) != 1 || len(o.Messages[0].Blocks) != 1 {
+	o, err := wire.ReadContent(slices.Concat([]byte("["), block, []byte("]")))
+	if err != nil || len(o.Messages[0].Blocks) != 1 {
 		return ""
 	}
 	b := o.Messages[0].Blocks[0]
@@ -152,31 +150,42 @@ func isSealed(blockKey string) bool { return strings.HasPrefix(blockKey, sealed)
 func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {
 	prefix := bare
 	for _, name := range []string{"signature", "data"} {
-		if text, ok := o.Text(b.Members.Get(name)); ok && text != "" {
+		if v := o.Of(b.Members.Get(name)); v.Kind() == '"' && len(v) > len(`""`) {
 			prefix = sealed
 		}
 	}
-	d := addMembers(digest{}, o, b.Members, func(name string, v jsontext.Value) bool {
-		return name == "signature" && string(v) == `""`
+	d := newDigest().members(o, b.Members, func(name string, v jsontext.Value) bool {
+		return name == "signature" && string(v) == noSignature
 	})
 	return prefix + d.sum().String()
 }
 
-// addMembers adds an object's members in the order of their names, without those
+const noSignature = `""`
+
+// emptySignature is what thinkingKey leaves out of a block, nil if it has none.
+func emptySignature(o *wire.Outline, b wire.BlockOutline) []byte {
+	if v := o.Of(b.Members.Get("signature")); string(v) == noSignature {
+		return v
+	}
+	return nil
+}
+
+// members adds an object's members in the order of their names, without those
 // that say nothing and those that skip names.
-func addMembers(d digest, o *wire.Outline, members wire.Object, skip func(name string, v jsontext.Value) bool) digest {
-	members = slices.Clone(members)
+func (d *digest) members(o *wire.Outline, members wire.Object, skip func(name string, v jsontext.Value) bool) *digest {
+	var room [8]wire.Member // for as many as most objects have
+	members = append(room[:0], members...)
 	slices.SortStableFunc(members, func(a, b wire.Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range members {
 		v := o.Of(m.Value)
 		if m.Name != cacheControl && v.Kind() != 'n' && !skip(m.Name, v) {
-			d = d.add(m.Name).addBytes(plain(v))
+			d.add(m.Name).addBytes(plain(v))
 		}
 	}
 	return d
 }
 
-// nothing is what addMembers skips beside what says nothing.
+// nothing is what members skips beside what says nothing.
 func nothing(string, jsontext.Value) bool { return false }
 
 // plain is v with one way of writing it, numbers kept.

@@ -15,6 +15,9 @@ import (
 // it said: two turns may say "yes".
 func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 	m := &v.messages[at]
+	if m.strange() {
+		return nil, false
+	}
 	var named []*entry     // by a key that no other turn has
 	var several [][]*entry // those of a key that more have
 	for i := range m.form.keys[:m.form.shown] {
@@ -49,6 +52,24 @@ func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 		candidates = slices.DeleteFunc(candidates, func(e *entry) bool { return !slices.Contains(hits, e) })
 	}
 	return v.settle(at, candidates, before), false
+}
+
+// strange says whether a message has both what seals its thinking and tool ids
+// that cannot recur, and all of it is unknown: it is another turn, though its
+// thinking and its words may be those of one that is known.
+func (m *message) strange() bool {
+	sealed, named := false, false
+	for i, k := range m.form.keys[:m.form.shown] {
+		if !k.unique() {
+			continue
+		}
+		if len(m.hits[i]) > 0 {
+			return false
+		}
+		sealed = sealed || k.opaque()
+		named = named || !k.opaque()
+	}
+	return sealed && named
 }
 
 // shown are the whole turns among entries that the message shows.
@@ -124,14 +145,14 @@ func AskedKey(o *wire.Outline) string {
 }
 
 func askedKey(o *wire.Outline, from, to int) string {
-	var d digest
+	d := newDigest()
 	for _, m := range o.Messages[from:to] {
 		if isSystem(m.Role) {
 			continue
 		}
-		d = d.add(m.Role)
+		d.add(m.Role)
 		if text, ok := o.Text(m.Content); ok {
-			d = d.add(wire.TextBlock).add(fold(text))
+			d.add(wire.TextBlock).add(fold(text))
 		}
 		text := "" // of text blocks that stand together
 		for i, b := range m.Blocks {
@@ -141,32 +162,34 @@ func askedKey(o *wire.Outline, from, to int) string {
 				if i+1 < len(m.Blocks) && m.Blocks[i+1].Type == wire.TextBlock {
 					continue
 				}
-				d, text = d.add(wire.TextBlock).add(fold(text)), ""
+				d.add(wire.TextBlock).add(fold(text))
+				text = ""
 				continue
 			}
-			d = addAsked(d, o, b)
+			d.asked(o, b)
 		}
 	}
 	return d.sum().String()
 }
 
-// addAsked adds a block that is no text, say a tool's result.
-func addAsked(d digest, o *wire.Outline, b wire.BlockOutline) digest {
-	d = d.add(b.Type)
+// asked adds a block that is no text, say a tool's result.
+func (d *digest) asked(o *wire.Outline, b wire.BlockOutline) {
+	d.add(b.Type)
 	if b.Type != wire.ToolResultBlock {
-		return addMembers(d, o, b.Members, nothing)
+		d.members(o, b.Members, nothing)
+		return
 	}
 	content := b.Members.Get("content")
 	if text, ok := o.Text(content); ok {
-		return d.add(wire.TextBlock).add(fold(text))
+		d.add(wire.TextBlock).add(fold(text))
+		return
 	}
 	for _, element := range o.Elements(content) {
 		members := o.Object(element)
 		if text, ok := o.Text(members.Get("text")); ok {
-			d = d.add(wire.TextBlock).add(fold(text))
+			d.add(wire.TextBlock).add(fold(text))
 			continue
 		}
-		d = addMembers(d, o, members, nothing)
+		d.members(o, members, nothing)
 	}
-	return d
 }

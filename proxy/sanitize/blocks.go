@@ -28,7 +28,7 @@ func (r *request) dropThinking() {
 		}
 		bad := func(b *block) bool {
 			return b.thinks() && (b.hollow() || b.kind == wire.RedactedBlock && !replay.Redacted ||
-				b.kind == wire.ThinkingBlock && replay.Signed && b.text("signature") == "")
+				b.kind == wire.ThinkingBlock && replay.Signed && !isText(b.get("signature")))
 		}
 		if replay.Reasoning == Forbidden || m.role != wire.RoleAssistant || replay.Signed && slices.ContainsFunc(m.blocks, bad) {
 			bad = thinks

@@ -91,7 +91,7 @@ func (x *exchange) claim(behind []*message) {
 		only := m.listed
 		for _, b := range m.blocks {
 			if b.kind == wire.ToolResultBlock {
-				if j := x.open.pop(b.text("tool_use_id")); j >= 0 {
+				if j := x.open.pop(unquoted(b.get("tool_use_id"))); j >= 0 {
 					x.results[j], b.claimed = b, true
 					left--
 				}
@@ -107,6 +107,7 @@ func (x *exchange) claim(behind []*message) {
 // queues holds the calls that wait for a result, by their ids and in their order:
 // two calls of one id take the first and the second result.
 type queues struct {
+	ids   []string
 	first map[string]int
 	next  []int // of each call, the next one of its id; -1 for none
 }
@@ -116,7 +117,7 @@ func (q *queues) fill(ids []string) {
 		q.first = map[string]int{}
 	}
 	clear(q.first)
-	q.next = q.next[:0]
+	q.ids, q.next = ids, q.next[:0]
 	for range ids {
 		q.next = append(q.next, -1)
 	}
@@ -129,15 +130,15 @@ func (q *queues) fill(ids []string) {
 }
 
 // pop is the first call of an id that still waits, or -1.
-func (q *queues) pop(id string) int {
-	j, ok := q.first[id]
+func (q *queues) pop(id []byte) int {
+	j, ok := q.first[string(id)]
 	if !ok {
 		return -1
 	}
 	if q.next[j] < 0 {
-		delete(q.first, id)
+		delete(q.first, q.ids[j])
 	} else {
-		q.first[id] = q.next[j]
+		q.first[q.ids[j]] = q.next[j]
 	}
 	return j
 }

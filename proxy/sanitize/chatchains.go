@@ -100,7 +100,7 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 	for _, b := range behind {
 		j := -1
 		if b.role == roleTool {
-			j = open.pop(b.text("tool_call_id"))
+			j = open.pop(unquoted(b.get("tool_call_id")))
 		}
 		if j < 0 || m.calls[j].members == nil {
 			rest = append(rest, b)

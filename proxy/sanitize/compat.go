@@ -107,9 +107,12 @@ func (r *request) fitSampling() {
 	}
 	for _, name := range []string{"temperature", "top_p", "top_k"} {
 		raw := r.root.get(name)
+		if raw == nil {
+			continue
+		}
 		f, err := strconv.ParseFloat(string(raw), 64)
 		legal := err != nil || f == 1 && name != "top_k" || name == "top_p" && r.p.Sampling == SamplingPlain && f >= 0.95
-		if raw != nil && !legal {
+		if !legal {
 			r.set(RuleSampling, name, nil)
 		}
 	}

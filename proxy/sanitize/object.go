@@ -3,8 +3,10 @@ package sanitize
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"mneme/proxy/wire"
 )
@@ -153,18 +155,24 @@ func array(body []byte, at wire.Span, n int, items []item) []byte {
 }
 
 // textOf is the string that a raw value is; empty for any other value.
-func textOf(raw []byte) string {
-	if len(raw) < 2 || raw[0] != '"' {
-		return ""
+func textOf(raw []byte) string { return string(unquoted(raw)) }
+
+// unquoted is textOf without a copy, where the value has no escapes.
+func unquoted(raw []byte) []byte {
+	if !isText(raw) {
+		return nil
 	}
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
+		return raw[1 : len(raw)-1]
 	}
 	var s string
 	// Every value was read before, and broken Unicode is no failure.
 	_ = wire.Unmarshal(raw, &s)
-	return s
+	return []byte(s)
 }
+
+// isText says whether a raw value is a string that is not empty.
+func isText(raw []byte) bool { return len(raw) > 2 && raw[0] == '"' }
 
 // blank says whether a raw value is a string of nothing but white space. Long
 // texts are not decoded for it.
@@ -177,8 +185,18 @@ func blank(raw []byte) bool {
 		case c == ' ':
 		case c == '\\' && strings.IndexByte("nrtf", raw[i+1]) >= 0:
 			i++
-		case c == '\\' && raw[i+1] == 'u' || c >= 0x80:
-			return strings.TrimFunc(textOf(raw), unicode.IsSpace) == ""
+		case c == '\\' && raw[i+1] == 'u':
+			// No white space needs two of these.
+			if r, _ := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16); !unicode.IsSpace(rune(r)) {
+				return false
+			}
+			i += 5
+		case c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRune(raw[i:])
+			if !unicode.IsSpace(r) {
+				return false
+			}
+			i += size - 1
 		default:
 			return false
 		}

@@ -156,10 +156,10 @@ const (
 // For is the profile of a vendor's model, by the name that the vendor knows it
 // by. A vendor that is not in the table is "generic".
 func For(vendor, model string) Profile {
-	model = strings.ToLower(model)
+	m := nameOf(strings.ToLower(model))
 	p := base(vendor)
 	for _, row := range rows[p.Vendor] {
-		if name, ok := row.names(model); ok {
+		if name, ok := row.names(m); ok {
 			p.Model = name
 			row.set(&p)
 			break

@@ -70,11 +70,29 @@ var bedrockBetas = []string{
 	"token-efficient-tools-2025-02-19", "tool-examples-2025-10-29", "tool-search-tool-2025-10-19",
 }
 
-// row is what differs for some models of a vendor: names says whether a model, in
-// lower case, is one of them, and what it is called in the table.
+// row is what differs for some models of a vendor: names says whether a model is
+// one of them, and what it is called in the table.
 type row struct {
-	names func(model string) (name string, ok bool)
+	names func(modelName) (name string, ok bool)
 	set   func(*Profile)
+}
+
+// modelName is the name of a model, in lower case.
+type modelName struct {
+	full string
+
+	// Of a Claude model, "" and {0, 0} for any other.
+	generation string // family and version
+	family     string
+	version    version
+}
+
+func nameOf(model string) modelName {
+	m := modelName{full: model}
+	if family, v, ok := generation(model); ok {
+		m.generation, m.family, m.version = family+" "+v.String(), family, v
+	}
+	return m
 }
 
 // rows are tried in their order, the first that fits counts.
@@ -106,10 +124,10 @@ func asked(byDefault Switch, modes ...Mode) func(*Profile) {
 	return func(p *Profile) { p.Thinking.Modes, p.Thinking.Default = modes, byDefault }
 }
 
-func containing(parts ...string) func(string) (string, bool) {
-	return func(model string) (string, bool) {
+func containing(parts ...string) func(modelName) (string, bool) {
+	return func(model modelName) (string, bool) {
 		for _, part := range parts {
-			if strings.Contains(model, part) {
+			if strings.Contains(model.full, part) {
 				return parts[0], true
 			}
 		}
@@ -119,8 +137,8 @@ func containing(parts ...string) func(string) (string, bool) {
 
 var glmVersion = regexp.MustCompile(`glm-(\d+)(?:\.(\d+))?`)
 
-func glmSince47(model string) (string, bool) {
-	m := glmVersion.FindStringSubmatch(model)
+func glmSince47(model modelName) (string, bool) {
+	m := glmVersion.FindStringSubmatch(model.full)
 	if m == nil {
 		return "", false
 	}
@@ -160,18 +178,13 @@ func until45(p *Profile) {
 	p.Thinking.Interleaved, p.Replay.First = true, true
 }
 
-func claudes(names ...string) func(string) (string, bool) {
-	return func(model string) (string, bool) {
-		family, v, ok := generation(model)
-		name := family + " " + v.String()
-		return name, ok && slices.Contains(names, name)
-	}
+func claudes(names ...string) func(modelName) (string, bool) {
+	return func(m modelName) (string, bool) { return m.generation, slices.Contains(names, m.generation) }
 }
 
-func claudesUntil45(model string) (string, bool) {
-	family, v, ok := generation(model)
-	known := v != version{} && (family == "opus" || family == "sonnet" || family == "haiku")
-	return family + " " + v.String(), ok && known && !earlier(version{4, 5}, v)
+func claudesUntil45(m modelName) (string, bool) {
+	known := m.version != version{} && (m.family == "opus" || m.family == "sonnet" || m.family == "haiku")
+	return m.generation, known && !earlier(version{4, 5}, m.version)
 }
 
 // version is a generation; {0, 0} is a preview or none.

@@ -38,8 +38,12 @@ const (
 	blocks    = "thinking_blocks"
 )
 
-func (a *chatAnswer) event(data string, e *wire.Edits) (kept int, finished bool) {
-	elements(gjson.Get(data, "choices"), func(choice gjson.Result) {
+func (a *chatAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+	if !gjson.ValidBytes(data) {
+		return 0, false
+	}
+	// GetBytes copies what it finds.
+	elements(gjson.GetBytes(data, "choices"), func(choice gjson.Result) {
 		index, delta := choice.Get("index").Int(), choice.Get("delta")
 		if index == 0 {
 			a.grow(delta)

@@ -31,14 +31,21 @@ type block struct {
 	broken    bool // it got what cannot be put together
 }
 
-func (a *messagesAnswer) event(data string, e *wire.Edits) (kept int, finished bool) {
-	switch gjson.Get(data, "type").Str {
+func (a *messagesAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+	if d, ok := wire.ReadTextPiece(data); ok {
+		return a.growText(d), false
+	}
+	if !gjson.ValidBytes(data) {
+		return 0, false
+	}
+	switch wire.EventType(data) {
 	case wire.BlockStart:
-		return a.start(data, e), false
+		return a.start(string(data), e), false
 	case wire.BlockDelta:
-		return a.grow(gjson.Get(data, "index").Int(), gjson.Get(data, "delta")), false
+		event := string(data)
+		return a.grow(gjson.Get(event, "index").Int(), gjson.Get(event, "delta")), false
 	case wire.BlockStop:
-		if b := a.block(gjson.Get(data, "index").Int()); b != nil {
+		if b := a.block(gjson.GetBytes(data, "index").Int()); b != nil {
 			b.closed = true
 		}
 	case wire.MessageStop:
@@ -60,6 +67,16 @@ func (a *messagesAnswer) start(data string, e *wire.Edits) int {
 	}
 	a.blocks = append(a.blocks, b)
 	return len(b.start)
+}
+
+// growText is grow for what a stream has most of.
+func (a *messagesAnswer) growText(d wire.TextPiece) int {
+	b := a.block(int64(d.Index))
+	if b == nil {
+		return 0
+	}
+	b.text = append(b.text, d.Text...)
+	return len(d.Text)
 }
 
 // block is the newest one of that index: some gateways number all of them 0.
@@ -153,23 +170,25 @@ func (a *messagesAnswer) put() Answer {
 
 // messagesBody reads an answer that came as JSON.
 func messagesBody(body []byte, e *wire.Edits, n names) (out Answer) {
-	spans, err := wire.Members(body, "content")
+	o, err := wire.ReadMessage(body)
 	if err != nil {
 		return out
 	}
-	o := &wire.Outline{Body: body}
-	if o.Of(spans[0]).Kind() != '[' {
+	m := o.Messages[0]
+	if m.Blocks == nil || m.Members.Twice("content") {
 		return out
 	}
-	for _, s := range o.Elements(spans[0]) {
-		members := o.Object(s)
-		kind, _ := o.Text(members.Get("type"))
-		if id, ok := o.Text(members.Get("id")); ok && kind == wire.ToolUseBlock {
+	for _, b := range m.Blocks {
+		if b.Type != wire.ToolUseBlock {
+			continue
+		}
+		at := b.Members.Get("id")
+		if id, ok := o.Text(at); ok {
 			tool := n.of(id)
-			renamed(e, members.Get("id"), tool)
+			renamed(e, at, tool)
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Content = bytes.Clone(o.Of(spans[0]))
+	out.Content = bytes.Clone(o.Of(m.Content))
 	return out
 }

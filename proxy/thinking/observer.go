@@ -35,7 +35,8 @@ type Observer struct {
 	recurring bool
 
 	answer   collector
-	whole    Answer // of an answer that came as JSON
+	edits    wire.Edits // of the event that is being read
+	whole    Answer     // of an answer that came as JSON
 	kept     int
 	lost     bool // it was too long
 	finished bool // it said that it is over
@@ -44,9 +45,10 @@ type Observer struct {
 
 // collector is a streamed answer of one dialect as it grows.
 type collector interface {
-	// event takes the valid JSON of an event, notes what is to be changed in it, and
-	// says how many bytes it kept; finished: nothing more will be said.
-	event(data string, e *wire.Edits) (kept int, finished bool)
+	// event takes the data of an event, whose memory it may not keep, notes what is to
+	// be changed in it, and says how many bytes it kept; finished: nothing more will
+	// be said. It passes over what is no valid JSON.
+	event(data []byte, e *wire.Edits) (kept int, finished bool)
 	// put is what came, put together; without content, if there is nothing.
 	put() Answer
 }
@@ -75,13 +77,8 @@ func (o *Observer) Event(data []byte) []byte {
 		o.End()
 		return data
 	}
-	// A copy: the caller will read the next event into the same memory.
-	event := string(data)
-	if len(data) == 0 || !gjson.Valid(event) {
-		return data
-	}
-	var e wire.Edits
-	kept, finished := o.answer.event(event, &e)
+	o.edits = wire.Edits{}
+	kept, finished := o.answer.event(data, &o.edits)
 	o.finished = o.finished || finished
 	if o.dialect == wire.Messages {
 		o.complete = o.finished
@@ -90,7 +87,7 @@ func (o *Observer) Event(data []byte) []byte {
 		o.lost = true
 		o.begin()
 	}
-	return e.Apply(data)
+	return o.edits.Apply(data)
 }
 
 // Body takes an answer that came as JSON and gives what the client is to get: body

@@ -520,3 +520,21 @@ func FuzzObserver(f *testing.F) {
 		}
 	})
 }
+
+// How a vendor writes its events makes no difference: most come in one form, which
+// is read in a quicker way.
+func TestObserverTakesAnyWriting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, events := drawBlocks(t)
+		plain, spaced := NewObserver(wire.Messages, false), NewObserver(wire.Messages, false)
+		for _, e := range events {
+			plain.Event([]byte(e))
+			spaced.Event([]byte(strings.Replace(e, `{"type":`, `{ "type": `, 1)))
+		}
+		want, ok := spaced.Answer()
+		got, found := plain.Answer()
+		require.Equal(t, ok, found)
+		require.Equal(t, string(want.Content), string(got.Content))
+		require.Equal(t, want.Cut, got.Cut)
+	})
+}

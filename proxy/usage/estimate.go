@@ -74,9 +74,10 @@ var spoken = map[wire.Dialect][][]byte{
 	wire.Chat:     {[]byte(`"content":`), []byte(`"reasoning_content":`), []byte(`"reasoning":`), []byte(`"arguments":`)},
 }
 
-// answer counts what a model says in an event or in a whole answer.
-func (t *tally) answer(d wire.Dialect, data []byte) {
-	for _, name := range spoken[d] {
+// answer counts what a model says in an event or in a whole answer of a dialect:
+// what stands under its spoken names.
+func (t *tally) answer(spoken [][]byte, data []byte) {
+	for _, name := range spoken {
 		for rest := data; ; {
 			at := bytes.Index(rest, name)
 			if at < 0 {

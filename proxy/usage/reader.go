@@ -12,6 +12,7 @@ import (
 // bytes that pass and keeps none of them.
 type Reader struct {
 	dialect wire.Dialect
+	spoken  [][]byte
 	tokens  Tokens
 	told    bool // the vendor counted something
 	final   bool // and the output to its end
@@ -19,7 +20,7 @@ type Reader struct {
 }
 
 // NewReader makes a Reader for an answer in a dialect, the backend's.
-func NewReader(d wire.Dialect) *Reader { return &Reader{dialect: d} }
+func NewReader(d wire.Dialect) *Reader { return &Reader{dialect: d, spoken: spoken[d]} }
 
 // Names that cannot stand inside a JSON string: their quotes would be escaped.
 var (
@@ -31,7 +32,7 @@ var (
 func (r *Reader) Event(data []byte) {
 	if !r.final {
 		_, delta, _ := bytes.Cut(data, deltaName)
-		r.text.answer(r.dialect, delta)
+		r.text.answer(r.spoken, delta)
 	}
 	if bytes.Contains(data, usageName) {
 		r.find(data)
@@ -42,7 +43,7 @@ func (r *Reader) Event(data []byte) {
 func (r *Reader) Body(body []byte) {
 	r.find(body)
 	if !r.final {
-		r.text.answer(r.dialect, body)
+		r.text.answer(r.spoken, body)
 	}
 }
 
@@ -68,17 +69,25 @@ func (r *Reader) find(data []byte) {
 
 // messages takes what u has: later events of a stream repeat only some counts.
 func (r *Reader) messages(u gjson.Result) {
-	for _, c := range []struct {
-		to   *int64
-		name string
-	}{
-		{&r.tokens.Input, "input_tokens"}, {&r.tokens.CacheRead, "cache_read_input_tokens"},
-		{&r.tokens.CacheCreation, "cache_creation_input_tokens"}, {&r.tokens.Output, "output_tokens"},
-	} {
-		if n := count(u, c.name); n > 0 {
-			*c.to, r.told = n, true
+	u.ForEach(func(name, value gjson.Result) bool {
+		var to *int64
+		switch name.Str {
+		case "input_tokens":
+			to = &r.tokens.Input
+		case "output_tokens":
+			to = &r.tokens.Output
+		case "cache_read_input_tokens":
+			to = &r.tokens.CacheRead
+		case "cache_creation_input_tokens":
+			to = &r.tokens.CacheCreation
+		default:
+			return true
 		}
-	}
+		if n := number(value); n > 0 {
+			*to, r.told = n, true
+		}
+		return true
+	})
 }
 
 // chat takes counts whose prompt includes what came from the cache. Vendors have
@@ -103,11 +112,19 @@ const mostTokens = 1e12
 // count is the first of the named counts that u has.
 func count(u gjson.Result, names ...string) int64 {
 	for _, name := range names {
-		if n := u.Get(name); n.Type == gjson.Number && n.Num > 0 && n.Num <= mostTokens {
-			return int64(n.Num)
+		if n := number(u.Get(name)); n > 0 {
+			return n
 		}
 	}
 	return 0
+}
+
+// number is 0 for what is no count.
+func number(v gjson.Result) int64 {
+	if v.Type != gjson.Number || v.Num < 0 || v.Num > mostTokens {
+		return 0
+	}
+	return int64(v.Num)
 }
 
 // Tokens gives the counts when the answer is over, or broke off. What the vendor

@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 )
 
 // Types of stream events.
@@ -17,6 +19,26 @@ const (
 	MessageStop  = "message_stop"
 	ErrorEvent   = "error"
 )
+
+// eventTypes are looked for where vendors put the type: at the very beginning.
+var eventTypes = func() map[string]string {
+	m := map[string]string{"ping": "ping"}
+	for _, t := range []string{MessageStart, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop, ErrorEvent} {
+		m[t] = t
+	}
+	return m
+}()
+
+// EventType is the type of a stream's event, or of a whole answer, given its
+// data; empty if it has none.
+func EventType(data []byte) string {
+	if rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`)); ok {
+		if t, ok := eventTypes[string(rest[:max(0, bytes.IndexByte(rest, '"'))])]; ok {
+			return t
+		}
+	}
+	return gjson.GetBytes(data, "type").Str
+}
 
 // Types of a content_block_delta.
 const (

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,6 +48,12 @@ func (o Object) Index(name string) int {
 	return slices.IndexFunc(o, func(m Member) bool { return m.Name == name })
 }
 
+// Twice says whether more than one member has that name.
+func (o Object) Twice(name string) bool {
+	i := o.Index(name)
+	return i >= 0 && o[i+1:].Index(name) >= 0
+}
+
 // MessageOutline is a message.
 type MessageOutline struct {
 	Span
@@ -74,11 +79,8 @@ type BlockOutline struct {
 func ReadOutline(body []byte) (*Outline, error) {
 	r := outline(body)
 	defer r.done()
-	if k := r.d.PeekKind(); k != '{' {
-		if _, err := r.d.ReadToken(); err != nil {
-			return nil, badJSON(err)
-		}
-		return nil, fmt.Errorf("%w: it must be a JSON object", ErrBadJSON)
+	if err := r.expect('{', "object"); err != nil {
+		return nil, err
 	}
 	o := &Outline{Body: body}
 	var err error
@@ -96,13 +98,45 @@ func ReadOutline(body []byte) (*Outline, error) {
 			return err
 		})
 	})
+	if err == nil {
+		err = r.end("object")
+	}
 	if err != nil {
 		return nil, err
 	}
-	if rest := bytes.TrimLeft(body[r.d.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		return nil, fmt.Errorf("%w: something follows the JSON object at byte %d", ErrBadJSON, r.d.InputOffset())
-	}
 	return o, o.readHead()
+}
+
+// ReadMessage reads one message, or an answer of the messages dialect, which is
+// one: the outline has nothing else. A failure wraps ErrBadJSON.
+func ReadMessage(body []byte) (*Outline, error) {
+	r := outline(body)
+	defer r.done()
+	err := r.expect('{', "object")
+	if err != nil {
+		return nil, err
+	}
+	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
+	if o.Messages[0], err = r.message(); err == nil {
+		err = r.end("object")
+	}
+	return o, err
+}
+
+// ReadContent reads the content of one message, an array of blocks: the outline
+// has nothing else. A failure wraps ErrBadJSON.
+func ReadContent(body []byte) (*Outline, error) {
+	r := outline(body)
+	defer r.done()
+	err := r.expect('[', "array")
+	if err != nil {
+		return nil, err
+	}
+	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
+	if err = r.content(&o.Messages[0]); err == nil {
+		err = r.end("array")
+	}
+	return o, err
 }
 
 // acted are the members of a request that decide what the gateway does.
@@ -178,14 +212,23 @@ func (o *Outline) Of(s Span) jsontext.Value {
 
 // Text is the string at s; ok is false if it is none.
 func (o *Outline) Text(s Span) (text string, ok bool) {
+	b, ok := o.Unquoted(s)
+	return string(b), ok
+}
+
+// Unquoted is Text without a copy, where nothing is escaped: it must not be
+// written into.
+func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
 	v := o.Of(s)
 	if v.Kind() != '"' {
-		return "", false
+		return nil, false
 	}
 	if isPlain(v) {
-		return string(v[1 : len(v)-1]), true
+		return v[1 : len(v)-1], true
 	}
-	return text, json.Unmarshal(v, &text, lenient) == nil
+	// The error only reports that broken UTF-8 was replaced.
+	text, _ = jsontext.AppendUnquote(nil, v)
+	return text, true
 }
 
 // Elements finds the elements of the array at s, nil for any other value.
@@ -229,6 +272,7 @@ type outliner struct {
 	d    *jsontext.Decoder
 	body []byte
 	in   *bytes.Buffer
+	open []Member // so far, of the objects that are being read
 }
 
 // decoders are kept for the next body: making one costs more than reading a small
@@ -245,9 +289,30 @@ func outline(body []byte) *outliner {
 
 func (r *outliner) done() {
 	r.body = nil
+	clear(r.open)
+	r.open = r.open[:0]
 	*r.in = bytes.Buffer{}
 	r.d.Reset(r.in, lenient)
 	decoders.Put(r)
+}
+
+// expect checks how the body begins: what names the kind.
+func (r *outliner) expect(kind jsontext.Kind, what string) error {
+	if r.d.PeekKind() == kind {
+		return nil
+	}
+	if _, err := r.d.ReadToken(); err != nil {
+		return badJSON(err)
+	}
+	return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what)
+}
+
+// end checks that nothing follows the value that was read.
+func (r *outliner) end(what string) error {
+	if rest := bytes.TrimLeft(r.body[r.d.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, what, r.d.InputOffset())
+	}
+	return nil
 }
 
 func (r *outliner) value() (Span, error) {
@@ -261,25 +326,39 @@ func (r *outliner) value() (Span, error) {
 
 // object reads an object; value reads each member's value and says where it is.
 func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
-	if _, err := r.d.ReadToken(); err != nil {
-		return nil, badJSON(err)
+	from := len(r.open)
+	err := r.members(func(m Member) (err error) {
+		m.Value, err = value(m)
+		r.open = append(r.open, m)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	members := make(Object, 0, 6)
+	members := append(make(Object, 0, len(r.open)-from), r.open[from:]...)
+	clear(r.open[from:])
+	r.open = r.open[:from]
+	return members, nil
+}
+
+// members reads an object; value reads the value of each member.
+func (r *outliner) members(value func(Member) error) error {
+	if _, err := r.d.ReadToken(); err != nil {
+		return badJSON(err)
+	}
 	for r.d.PeekKind() != '}' {
 		key, err := r.value()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		m := Member{Name: nameOf(r.body[key.Start:key.End]), Key: key}
-		if m.Value, err = value(m); err != nil {
-			return nil, err
+		if err = value(Member{Name: nameOf(r.body[key.Start:key.End]), Key: key}); err != nil {
+			return err
 		}
-		members = append(members, m)
 	}
 	if _, err := r.d.ReadToken(); err != nil {
-		return nil, badJSON(err)
+		return badJSON(err)
 	}
-	return members, nil
+	return nil
 }
 
 // array reads an array; element reads each element.
@@ -317,16 +396,23 @@ func (r *outliner) message() (MessageOutline, error) {
 			}
 			return at, err
 		}
-		m.Blocks = []BlockOutline{}
-		return r.array(func() error {
-			b, err := r.block()
-			m.Blocks = append(m.Blocks, b)
-			return err
-		})
+		err := r.content(&m)
+		return m.Content, err
 	})
 	m.Span = r.ended(m.Members)
 	m.Content = m.Members.Get("content")
 	return m, err
+}
+
+// content reads a message's content, an array.
+func (r *outliner) content(m *MessageOutline) (err error) {
+	m.Blocks = []BlockOutline{}
+	m.Content, err = r.array(func() error {
+		b, err := r.block()
+		m.Blocks = append(m.Blocks, b)
+		return err
+	})
+	return err
 }
 
 func (r *outliner) block() (BlockOutline, error) {
@@ -364,7 +450,8 @@ var names = func() map[string]string {
 		"type", "text", "role", "content", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error",
 		"cache_control", "source", "tool_calls", "tool_call_id", "reasoning_content", "reasoning_details", "reasoning",
 		"function", "arguments", "index", "extra_content", "user", "assistant", "system", "tool", "tool_use", "tool_result",
-		"redacted_thinking", "image", "citations",
+		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices", "message",
+		"finish_reason", "stop_reason", "stop_sequence",
 	} {
 		m[n] = n
 	}
@@ -392,90 +479,4 @@ func stringOf(v []byte) string {
 	var s string
 	_ = json.Unmarshal(v, &s, lenient)
 	return s
-}
-
-// Edits are changes to a body, collected and then made at once. Every byte that
-// no edit covers stays.
-type Edits struct{ list []edit }
-
-type edit struct {
-	Span
-	with []byte
-}
-
-// None says whether nothing is to be changed.
-func (e *Edits) None() bool { return len(e.list) == 0 }
-
-// Replace puts other bytes in the place of s. An empty span inserts.
-func (e *Edits) Replace(s Span, with []byte) { e.list = append(e.list, edit{s, with}) }
-
-// Keep removes the elements of an array, or the members of an object, that keep
-// does not want, each with the comma that parted it from its neighbour. The
-// spans are all of them, in order.
-func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
-	kept := -1 // the last one
-	for i := 0; i < len(spans); i++ {
-		if keep(i) {
-			kept = i
-			continue
-		}
-		next := i + 1
-		for next < len(spans) && !keep(next) {
-			next++
-		}
-		switch {
-		case next < len(spans):
-			e.Replace(Span{spans[i].Start, spans[next].Start}, nil)
-		case kept >= 0:
-			e.Replace(Span{spans[kept].End, spans[next-1].End}, nil)
-		default:
-			e.Replace(Span{spans[i].Start, spans[next-1].End}, nil)
-		}
-		i = next - 1
-	}
-}
-
-// Spans are where an object's members lie, names included.
-func (o Object) Spans() []Span {
-	out := make([]Span, len(o))
-	for i, m := range o {
-		out[i] = Span{m.Key.Start, m.Value.End}
-	}
-	return out
-}
-
-// Without removes the named members of o.
-func (e *Edits) Without(o Object, names ...string) {
-	e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
-}
-
-// Apply makes the edits: body itself, if there are none, else a new one. An edit
-// that lies inside another is void; of two at one place the first counts, but
-// insertions at one place all stand, in their order.
-func (e *Edits) Apply(body []byte) []byte {
-	if e.None() {
-		return body
-	}
-	list := slices.Clone(e.list)
-	slices.SortStableFunc(list, func(a, b edit) int {
-		// The longer first, but an insertion stands before what is replaced there.
-		if a.Start == b.Start && (a.Start == a.End) != (b.Start == b.End) {
-			return cmp.Compare(a.End, b.End)
-		}
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
-	})
-	size := len(body)
-	for _, c := range list {
-		size += len(c.with)
-	}
-	out := make([]byte, 0, size)
-	at := 0
-	for _, c := range list {
-		if c.Start < at {
-			continue
-		}
-		out = append(append(out, body[at:c.Start]...), c.with...)
-		at = c.End
-	}
-	return append(out, body[at:]...)
 }

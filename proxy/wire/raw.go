@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -63,41 +62,29 @@ func (s Span) Found() bool { return s.End > 0 }
 // checks the whole of body on the way. A name that is missing has the zero Span;
 // one that comes twice is refused, since two readers could disagree on it.
 func Members(body []byte, names ...string) ([]Span, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body), lenient)
-	if d.PeekKind() != '{' {
-		if _, err := d.ReadToken(); err != nil {
-			return nil, badJSON(err)
-		}
-		return nil, fmt.Errorf("%w: it must be a JSON object", ErrBadJSON)
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, badJSON(err)
+	r := outline(body)
+	defer r.done()
+	if err := r.expect('{', "object"); err != nil {
+		return nil, err
 	}
 	spans := make([]Span, len(names))
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return nil, badJSON(err)
-		}
-		i := slices.Index(names, name.String())
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil, badJSON(err)
-		}
-		if i < 0 {
-			continue
+	err := r.members(func(m Member) error {
+		at, err := r.value()
+		i := slices.Index(names, m.Name)
+		if err != nil || i < 0 {
+			return err
 		}
 		if spans[i].Found() {
-			return nil, fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
+			return fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
 		}
-		end := int(d.InputOffset())
-		spans[i] = Span{end - len(value), end}
+		spans[i] = at
+		return nil
+	})
+	if err == nil {
+		err = r.end("object")
 	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, badJSON(err)
-	}
-	if len(bytes.TrimLeft(body[d.InputOffset():], " \t\r\n")) > 0 {
-		return nil, fmt.Errorf("%w: something follows the JSON object at byte %d", ErrBadJSON, d.InputOffset())
+	if err != nil {
+		return nil, err
 	}
 	return spans, nil
 }

@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+)
+
+// TextPiece is an event that adds text or thinking to a block.
+type TextPiece struct {
+	Index    int // of the block
+	Thinking bool
+	// Text is what stands between the quotes, in the event's memory. It is written as
+	// Quote would write it.
+	Text []byte
+}
+
+// What vendors write before and behind the index in such an event.
+var (
+	beforeIndex    = []byte(`{"type":"content_block_delta","index":`)
+	beforeText     = []byte(`,"delta":{"type":"text_delta","text":"`)
+	beforeThinking = []byte(`,"delta":{"type":"thinking_delta","thinking":"`)
+	behindText     = []byte(`"}}`)
+)
+
+// ReadTextPiece reads the event of which a stream of the messages dialect has
+// most, without memory of its own. Ok is false for any other event, and for one
+// that is not valid or is written in another way than vendors do: it has to be
+// read as JSON.
+func ReadTextPiece(data []byte) (d TextPiece, ok bool) {
+	rest, ok := bytes.CutPrefix(data, beforeIndex)
+	if !ok || len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
+		return d, false
+	}
+	d.Index = int(rest[0] - '0')
+	if d.Text, ok = bytes.CutPrefix(rest[1:], beforeText); !ok {
+		d.Thinking = true
+		if d.Text, ok = bytes.CutPrefix(rest[1:], beforeThinking); !ok {
+			return d, false
+		}
+	}
+	if d.Text, ok = bytes.CutSuffix(bytes.TrimRight(d.Text, " "), behindText); !ok {
+		return d, false
+	}
+	return d, isQuoted(d.Text)
+}
+
+// isQuoted says whether text could stand between the quotes that Quote writes.
+func isQuoted(text []byte) bool {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c < ' ', c == '"':
+			return false
+		case c == '\\':
+			if i++; i == len(text) || strings.IndexByte(`"\bfnrt`, text[i]) < 0 {
+				return false
+			}
+		}
+	}
+	return utf8.Valid(text)
+}
