@@ -1,0 +1,495 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/wire"
+)
+
+// agent is a client that leads a dialogue and runs tools.
+type agent interface {
+	// say is a turn of the user with all the model's tool rounds. It returns what the
+	// model said last.
+	say(text string) string
+}
+
+// manners is how a client makes its calls, in either dialect.
+type manners struct {
+	gateway *front
+	prefix  string // of the route: empty, /teammate, /teammate/<name>
+	model   string
+	stream  bool
+	header  http.Header
+	tools   bool // it offers the tool "look"
+
+	alternate []*front // the gateways that the next calls go to, in turn
+	calls     int
+}
+
+func newManners(g *front, model string) manners {
+	return manners{gateway: g, model: model, header: http.Header{"X-Api-Key": {"caller"}}, tools: true}
+}
+
+// send posts a body to a door.
+func (m *manners) send(door string, body []byte) answered {
+	w := m.gateway.world
+	w.Helper()
+	got := m.gateway.send(w.Context(), m.prefix+door, m.header, body)
+	m.calls++
+	if len(m.alternate) > 0 {
+		w.turns.settle(w, m.calls)
+		m.gateway, m.alternate = m.alternate[0], append(m.alternate[1:], m.alternate[0])
+	}
+	return got
+}
+
+// within names the conversation of all calls.
+func (m *manners) within(conversation string) { m.header.Set("X-AG-Conversation-Id", conversation) }
+
+const lookSchema = `{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}`
+
+// looked is what the tool gives for an input.
+func looked(input string) string { return "found " + input }
+
+// block is a content block of the messages dialect as SDKs have it: with the
+// members they know.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature *string         `json:"signature"`
+	Data      string          `json:"data"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   string          `json:"content"`
+	marked    bool            // for the cache
+	raw       json.RawMessage // if not nil, the block as it is
+}
+
+// MarshalJSON writes the members that a block of the type has.
+func (b block) MarshalJSON() ([]byte, error) {
+	if b.raw != nil {
+		return b.raw, nil
+	}
+	out := append([]byte(`{"type":`), wire.Quote(b.Type)...)
+	add := func(name, value string) {
+		out = append(out, `,"`+name+`":`+value...)
+	}
+	text := func(name, s string) { add(name, string(wire.Quote(s))) }
+	switch b.Type {
+	case "text":
+		text("text", b.Text)
+	case "thinking":
+		text("thinking", b.Thinking)
+		if b.Signature != nil {
+			text("signature", *b.Signature)
+		}
+	case "redacted_thinking":
+		text("data", b.Data)
+	case "tool_use":
+		text("id", b.ID)
+		text("name", b.Name)
+		add("input", string(b.Input))
+	case "tool_result":
+		text("tool_use_id", b.ToolUseID)
+		text("content", b.Content)
+	}
+	if b.marked {
+		add("cache_control", `{"type":"ephemeral"}`)
+	}
+	return append(out, '}'), nil
+}
+
+func (b block) thinks() bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
+
+func textOf(s string) block { return block{Type: "text", Text: s} }
+
+// message is one of the messages dialect. Plain sends a single text as a string.
+type message struct {
+	role    string
+	content []block
+	plain   bool
+}
+
+func (m message) MarshalJSON() ([]byte, error) {
+	content, err := marshal(m.content)
+	if m.plain && len(m.content) == 1 && m.content[0].Type == "text" {
+		content = wire.Quote(m.content[0].Text)
+	}
+	return slices.Concat([]byte(`{"role":`), wire.Quote(m.role), []byte(`,"content":`), content, []byte("}")), err
+}
+
+// marshal is what JavaScript writes: HTML is not escaped.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return []byte(strings.TrimSuffix(b.String(), "\n")), err
+}
+
+// messagesClient speaks the messages dialect.
+type messagesClient struct {
+	manners
+	thinking  string // JSON; empty for none
+	maxTokens int
+	system    string // JSON; empty for none
+	more      string // members of a request, each with a comma before it
+	history   []message
+	damage    func([]message) []message // of the history as it is sent; may change what it gets
+	sent      []byte                    // the newest request
+	requests  [][]byte                  // all of them
+}
+
+// messages is a client that asks Claude to think as models of today do.
+func (g *front) messages(model string) *messagesClient {
+	c := &messagesClient{manners: newManners(g, model), maxTokens: 20000}
+	c.header.Set("Anthropic-Version", "2023-06-01")
+	c.thinking = `{"type":"adaptive"}`
+	if strings.Contains(model, "4-5") {
+		c.manual(8000)
+	}
+	return c
+}
+
+// manual has a budget of thinking, also between calls.
+func (c *messagesClient) manual(budget int) {
+	c.thinking = fmt.Sprintf(`{"type":"enabled","budget_tokens":%d}`, budget)
+	c.header.Set("Anthropic-Beta", "interleaved-thinking-2025-05-14")
+}
+
+// body is the request as it would be sent now.
+func (c *messagesClient) body() []byte {
+	history := make([]message, len(c.history))
+	for i, m := range c.history {
+		history[i] = m
+		history[i].content = slices.Clone(m.content)
+	}
+	if c.damage != nil {
+		history = c.damage(history)
+	}
+	messages, err := marshal(history)
+	require.NoError(c.gateway.world, err)
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"model":%q,"max_tokens":%d`, c.model, c.maxTokens)
+	if c.system != "" {
+		fmt.Fprintf(&b, `,"system":%s`, c.system)
+	}
+	if c.thinking != "" {
+		fmt.Fprintf(&b, `,"thinking":%s`, c.thinking)
+	}
+	if c.tools {
+		b.WriteString(`,"tools":[{"name":"look","input_schema":` + lookSchema + `}]`)
+	}
+	if c.stream {
+		b.WriteString(`,"stream":true`)
+	}
+	return []byte(b.String() + c.more + `,"messages":` + string(messages) + "}")
+}
+
+// post sends the history as it is.
+func (c *messagesClient) post() answered {
+	c.gateway.world.Helper()
+	c.sent = c.body()
+	c.requests = append(c.requests, c.sent)
+	return c.send("/v1/messages", c.sent)
+}
+
+// count has the tokens of the history counted.
+func (c *messagesClient) count(history ...message) answered {
+	c.gateway.world.Helper()
+	counting := *c
+	counting.history, counting.stream = append(slices.Clone(c.history), history...), false
+	return counting.send("/v1/messages/count_tokens", counting.body())
+}
+
+func (c *messagesClient) user(content ...block) {
+	c.history = append(c.history, message{role: "user", content: content})
+}
+
+func (c *messagesClient) say(text string) string {
+	c.gateway.world.Helper()
+	c.user(textOf(text))
+	return c.proceed()
+}
+
+// proceed asks until the model calls no more tools.
+func (c *messagesClient) proceed() string {
+	c.gateway.world.Helper()
+	for range 20 {
+		got := c.step()
+		var results []block
+		for _, b := range got {
+			if b.Type == "tool_use" {
+				results = append(results, block{Type: "tool_result", ToolUseID: b.ID, Content: looked(string(b.Input))})
+			}
+		}
+		if len(results) == 0 {
+			return spoken(got)
+		}
+		c.user(results...)
+	}
+	require.Fail(c.gateway.world, "the model does not come to an end")
+	return ""
+}
+
+// step is one call; its answer becomes part of the history.
+func (c *messagesClient) step() []block {
+	c.gateway.world.Helper()
+	got := c.post()
+	require.Equal(c.gateway.world, 200, got.status, "%s\nwas answered with\n%s", c.sent, got.body)
+	blocks := readMessages(c.gateway.world, got)
+	c.history = append(c.history, message{role: "assistant", content: blocks})
+	return blocks
+}
+
+// spoken is the text of an answer.
+func spoken(blocks []block) (s string) {
+	for _, b := range blocks {
+		if b.Type == "text" {
+			s += b.Text
+		}
+	}
+	return s
+}
+
+// readMessages reads an answer of the messages dialect, whole or as a stream.
+func readMessages(t require.TestingT, got answered) []block {
+	if got.header.Get("Content-Type") != "text/event-stream" {
+		var answer struct {
+			Content []json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(got.body), &answer), got.body)
+		var blocks []block
+		for _, raw := range answer.Content {
+			blocks = append(blocks, readBlock(t, raw))
+		}
+		return blocks
+	}
+	blocks, complete := readMessagesStream(t, got.body)
+	require.True(t, complete, "the stream ended early: %s", got.body)
+	return blocks
+}
+
+func readBlock(t require.TestingT, raw json.RawMessage) (b block) {
+	require.NoError(t, json.Unmarshal(raw, &b))
+	if !slices.Contains([]string{"text", "thinking", "redacted_thinking", "tool_use"}, b.Type) {
+		b.raw = raw
+	}
+	return b
+}
+
+// readMessagesStream gives what there is of a stream; complete says that it is all.
+func readMessagesStream(t require.TestingT, stream string) (blocks []block, complete bool) {
+	for data := range events(t, stream) {
+		var e struct {
+			Type  string
+			Index int
+			Block json.RawMessage `json:"content_block"`
+			Delta struct {
+				Type, Text, Thinking, Signature string
+				PartialJSON                     string `json:"partial_json"`
+			}
+		}
+		require.NoError(t, json.Unmarshal(data, &e), "%s", data)
+		switch e.Type {
+		case "content_block_start":
+			require.Equal(t, len(blocks), e.Index, "blocks come one after another")
+			blocks = append(blocks, readBlock(t, e.Block))
+			blocks[e.Index].Input = nil
+		case "content_block_delta":
+			b := &blocks[e.Index]
+			b.Text += e.Delta.Text
+			b.Thinking += e.Delta.Thinking
+			b.Input = append(b.Input, e.Delta.PartialJSON...)
+			if e.Delta.Type == "signature_delta" {
+				b.Signature = &e.Delta.Signature
+			}
+		case "content_block_stop":
+			if b := &blocks[e.Index]; b.Type == "tool_use" && len(b.Input) == 0 {
+				b.Input = json.RawMessage("{}")
+			}
+		case "message_stop":
+			complete = true
+		}
+	}
+	return blocks, complete
+}
+
+// events are the data of a stream's events.
+func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		frames := wire.NewFrameReader(strings.NewReader(stream))
+		for {
+			f, err := frames.Next()
+			if len(f.Data) > 0 && !yield(slices.Clone(f.Data)) {
+				return
+			}
+			if err == io.EOF {
+				return
+			}
+			require.NoError(t, err)
+		}
+	}
+}
+
+// chatMessage is one of the chat dialect, as SDKs have it.
+type chatMessage struct {
+	Role       string     `json:"role"`
+	Content    *string    `json:"content"`
+	Reasoning  *string    `json:"reasoning_content,omitempty"`
+	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type chatCall struct {
+	Index    *int   `json:"index,omitempty"`
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// chatClient speaks chat completions. It knows nothing of thinking: reasoning that
+// it is shown is not sent back unless keeps says so.
+type chatClient struct {
+	manners
+	effort  string
+	keeps   bool
+	more    string // members of a request, each with a comma before it
+	history []chatMessage
+	damage  func([]chatMessage) []chatMessage
+	sent    []byte
+	seen    []string // reasoning that it was shown
+}
+
+func (g *front) chat(model string) *chatClient {
+	c := &chatClient{manners: newManners(g, model), effort: "medium"}
+	c.header = http.Header{"Authorization": {"Bearer caller"}}
+	return c
+}
+
+func (c *chatClient) body() []byte {
+	history := slices.Clone(c.history)
+	for i := range history {
+		history[i].ToolCalls = slices.Clone(history[i].ToolCalls)
+	}
+	if c.damage != nil {
+		history = c.damage(history)
+	}
+	messages, err := marshal(history)
+	require.NoError(c.gateway.world, err)
+	b := fmt.Sprintf(`{"model":%q,"messages":%s`, c.model, messages)
+	if c.effort != "" {
+		b += fmt.Sprintf(`,"reasoning_effort":%q`, c.effort)
+	}
+	if c.tools {
+		b += `,"tools":[{"type":"function","function":{"name":"look","parameters":` + lookSchema + `}}]`
+	}
+	if c.stream {
+		b += `,"stream":true`
+	}
+	return []byte(b + c.more + "}")
+}
+
+func (c *chatClient) post() answered {
+	c.gateway.world.Helper()
+	c.sent = c.body()
+	return c.send("/v1/chat/completions", c.sent)
+}
+
+func (c *chatClient) user(text string) {
+	c.history = append(c.history, chatMessage{Role: "user", Content: &text})
+}
+
+func (c *chatClient) say(text string) string {
+	c.gateway.world.Helper()
+	c.user(text)
+	for range 20 {
+		m := c.step()
+		if len(m.ToolCalls) == 0 {
+			require.NotNil(c.gateway.world, m.Content)
+			return *m.Content
+		}
+		for _, call := range m.ToolCalls {
+			result := looked(call.Function.Arguments)
+			c.history = append(c.history, chatMessage{Role: "tool", Content: &result, ToolCallID: call.ID})
+		}
+	}
+	require.Fail(c.gateway.world, "the model does not come to an end")
+	return ""
+}
+
+func (c *chatClient) step() chatMessage {
+	c.gateway.world.Helper()
+	got := c.post()
+	require.Equal(c.gateway.world, 200, got.status, "%s\nwas answered with\n%s", c.sent, got.body)
+	m := readChat(c.gateway.world, got)
+	if m.Reasoning != nil {
+		c.seen = append(c.seen, *m.Reasoning)
+	}
+	if !c.keeps {
+		m.Reasoning = nil
+	}
+	c.history = append(c.history, m)
+	return m
+}
+
+// readChat reads an answer of the chat dialect, whole or as a stream.
+func readChat(t require.TestingT, got answered) (m chatMessage) {
+	type choice struct {
+		Message, Delta chatMessage
+		FinishReason   *string `json:"finish_reason"`
+	}
+	var answer struct{ Choices []choice }
+	if got.header.Get("Content-Type") != "text/event-stream" {
+		require.NoError(t, json.Unmarshal([]byte(got.body), &answer), got.body)
+		require.NotEmpty(t, answer.Choices, got.body)
+		return answer.Choices[0].Message
+	}
+	finished := false
+	join := func(to **string, more *string) {
+		if more == nil {
+			return
+		}
+		if *to == nil {
+			*to = new(string)
+		}
+		**to += *more
+	}
+	for data := range events(t, got.body) {
+		if string(data) == "[DONE]" {
+			finished = true
+			continue
+		}
+		answer.Choices = nil
+		require.NoError(t, json.Unmarshal(data, &answer), "%s", data)
+		for _, c := range answer.Choices {
+			m.Role = "assistant"
+			join(&m.Content, c.Delta.Content)
+			join(&m.Reasoning, c.Delta.Reasoning)
+			for _, part := range c.Delta.ToolCalls {
+				require.NotNil(t, part.Index, "%s", data)
+				if part.ID != "" {
+					require.Len(t, m.ToolCalls, *part.Index)
+					m.ToolCalls = append(m.ToolCalls, chatCall{ID: part.ID, Type: part.Type})
+					m.ToolCalls[*part.Index].Function.Name = part.Function.Name
+				}
+				m.ToolCalls[*part.Index].Function.Arguments += part.Function.Arguments
+			}
+		}
+	}
+	require.True(t, finished, "the stream ended early: %s", got.body)
+	return m
+}

@@ -1,0 +1,90 @@
+package proxy_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/upstreamtest"
+)
+
+// Fault: N teammates beside a main agent bump the session, and main's blocks die; or
+// under load one agent's turns reach another's requests. 10,000 requests in all, an
+// eighth of that with the race detector or under -short.
+func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
+	t.Parallel()
+	const teammates, perTurn = 15, 2
+	requests := 10_000
+	if raced || testing.Short() {
+		requests /= 8
+	}
+	turns := requests / (teammates + 1) / perTurn
+	var mu sync.Mutex // guards lost and refused
+	lost, refused := 0, []string(nil)
+	watch := func(c *upstreamtest.Config) {
+		c.Remember = 1000 // of 10,000 requests not all can be looked at in the end
+		c.Observe = func(r upstreamtest.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost += r.Lost
+			if r.Rejection != "" {
+				refused = append(refused, r.Rejection)
+			}
+		}
+	}
+	w := newWorld(t, claude.with("claude", watch), prefixChecking.with("bound", watch), kimi.with("kimi", watch), deepSeekChat.with("deepseek-chat", watch))
+	w.config.Teammates = map[string]string{}
+	on := []string{"claude", "bound", "kimi", "deepseek-chat"}
+	for i := range teammates {
+		w.config.Teammates[fmt.Sprint("mate", i)] = on[i%len(on)]
+	}
+	g := w.gateway()
+
+	dialogue := func(c *messagesClient, name string) {
+		for i := range turns {
+			if len(c.history) > 16 { // a new conversation, before requests grow long
+				c.history = nil
+				c.within(fmt.Sprint(name, "-", i))
+			}
+			said := fmt.Sprintf("%s says %d: use the tool", name, i)
+			// The default answer of a vendor repeats the result, so that a turn of
+			// somebody else would show.
+			require.Contains(t, c.say(said), "The tool gave: found")
+		}
+	}
+	var done sync.WaitGroup
+	start := make(chan struct{})
+	for i := range teammates {
+		c := g.messages("claude-opus-4-8")
+		if on[i%len(on)] == "bound" {
+			c.model = "claude-opus-5-5"
+		}
+		c.prefix = fmt.Sprint("/teammate/mate", i)
+		c.within("c1") // as main: it is the route that keeps them apart
+		c.damage = damages["thinking dropped"]
+		c.stream = i%2 == 0
+		done.Go(func() { <-start; dialogue(c, fmt.Sprint("mate", i)) })
+	}
+	main := g.messages("claude-opus-4-8")
+	main.within("c1")
+	done.Go(func() { <-start; dialogue(main, "main") })
+	close(start)
+	done.Wait()
+
+	mu.Lock()
+	defer mu.Unlock()
+	require.Empty(t, refused)
+	require.Zero(t, lost, "blocks that were lost")
+	for line := range strings.Lines(g.metrics("thinking_filter_blocks_total")) {
+		require.Contains(t, line, `{backend="claude",fate="kept"}`, "only main filters, and it keeps all")
+	}
+	require.Zero(t, w.log.count("[thinking_filter]"), "there was nothing to be told")
+	require.Zero(t, w.log.count("[thinking_retry]"))
+	require.Empty(t, g.metrics("thinking_retries"))
+	require.NotContains(t, g.metrics("turns_put_back"), `pipeline="main"`)
+	require.Contains(t, g.metrics("turns_put_back"), `pipeline="teammate"`)
+	w.conforms(0)
+}

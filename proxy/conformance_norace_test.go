@@ -1,0 +1,6 @@
+//go:build !race
+
+package proxy_test
+
+// raced: the race detector makes everything ten times slower.
+const raced = false
