@@ -1,0 +1,133 @@
+// The gateway, the vendors behind it and its Redis.
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { join } from 'node:path'
+import { freePort, lines, run, start, stop, until } from './processes.mjs'
+
+/** The key that the vendor "keyed" wants. */
+export const vendorKey = 'right-key'
+
+// Betas that Claude Code sends and that the fake vendor does not know by itself.
+const betas = ['advanced-tool-use-2025-11-20', 'mid-conversation-tool-changes-2026-07-01', 'per-turn-control-2026-07-01']
+
+// The two Anthropics have one name, so their signatures are one vendor's. One of
+// them drops thinking of the other's model silently, the other refuses it; both
+// have been seen.
+const vendors = {
+  adaptive: ['-vendor', 'anthropic', '-prefix-check'],
+  manual: ['-vendor', 'anthropic', '-generation', 'manual', '-reject-other-models'],
+  kimi: ['-vendor', 'kimi'],
+  deepseek: ['-vendor', 'deepseek'],
+  generic: ['-vendor', 'chat'],
+  keyed: ['-vendor', 'anthropic', '-name', 'keyed', '-key', vendorKey],
+}
+
+const thinking = { budget_tokens: 4000 }
+const backends = (url) => ({
+  adaptive: { kind: 'anthropic', vendor: 'anthropic', base_url: url.adaptive, thinking, model_map: { master: 'claude-opus-4-8', 'gpt-5': 'claude-opus-4-8' } },
+  manual: { kind: 'anthropic', vendor: 'anthropic', base_url: url.manual, thinking, model_map: { '*': 'claude-sonnet-4-5' } },
+  kimi: { kind: 'anthropic', vendor: 'kimi', base_url: `${url.kimi}/anthropic`, thinking, model_map: { '*': 'kimi-k2.6' } },
+  deepseek: { kind: 'anthropic', vendor: 'deepseek', base_url: `${url.deepseek}/anthropic`, thinking, model_map: { '*': 'deepseek-v4' } },
+  'kimi-chat': { kind: 'openai', vendor: 'kimi', base_url: `${url.kimi}/v1`, model_map: { '*': 'kimi-k2.6' } },
+  'deepseek-chat': { kind: 'openai', vendor: 'deepseek', base_url: `${url.deepseek}/v1`, model_map: { '*': 'deepseek-v4' } },
+  generic: { kind: 'openai', vendor: 'generic', base_url: `${url.generic}/v1`, model_map: { '*': 'generic-model' } },
+  keyed: { kind: 'anthropic', vendor: 'anthropic', base_url: url.keyed, auth: 'passthrough' },
+  limited: { kind: 'openai', vendor: 'generic', base_url: `${url.limited}/v1` },
+})
+
+/** A vendor whose every answer is 429, which the fake vendor's program has no flag for. */
+function limitedVendor() {
+  const error = { message: 'Rate limit reached.', type: 'requests', param: null, code: 'rate_limit_exceeded' }
+  const server = createServer((request, response) => {
+    request.resume()
+    response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '60' }).end(JSON.stringify({ error }))
+  })
+  return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve({ server, url: `http://127.0.0.1:${server.address().port}` })))
+}
+
+export class Stack {
+  /** Starts everything: programs from bin, logs into dir. */
+  static async start({ bin, dir, redis = true }) {
+    const s = new Stack()
+    Object.assign(s, { bin, dir, vendors: {} })
+    mkdirSync(dir, { recursive: true })
+    const url = (s.vendorURLs = {})
+    for (const [name, rules] of Object.entries(vendors)) {
+      const p = start(join(dir, `vendor-${name}.log`), join(bin, 'fakevendor'), [...rules, '-script', '-betas', betas.join(',')])
+      s.vendors[name] = p
+      url[name] = await until(p, `the vendor ${name}`, () => lines(p)[0])
+    }
+    s.limited = await limitedVendor()
+    url.limited = s.limited.url
+    s.redis = redis ? await s.startRedis() : ''
+    s.port = await freePort()
+    s.url = `http://127.0.0.1:${s.port}`
+    const config = {
+      redis: s.redis ? { url: s.redis } : {},
+      data_dir: join(dir, 'data'),
+      log: { format: 'json' },
+      proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: backends(url) },
+    }
+    s.config = join(dir, 'mneme.yaml')
+    writeFileSync(s.config, JSON.stringify(config, null, 2)) // JSON is YAML
+    await s.startGateway()
+    return s
+  }
+
+  /** The URL of a new Redis, nothing if there is no redis-server. */
+  async startRedis() {
+    const port = await freePort()
+    const p = start(join(this.dir, 'redis.log'), 'redis-server', ['--port', `${port}`, '--bind', '127.0.0.1', '--save', '', '--dir', this.dir])
+    if (/ENOENT/.test(await Promise.race([p.ended, new Promise((resolve) => p.child.once('spawn', () => resolve('')))]))) return ''
+    await until(p, 'redis-server', () => lines(p).some((l) => l.includes('Ready to accept connections')))
+    return `redis://127.0.0.1:${port}`
+  }
+
+  async startGateway() {
+    const { MNEME_CONFIG: _, ...env } = process.env
+    this.gateway = start(join(this.dir, 'gateway.log'), join(this.bin, 'mneme'), ['proxy', '--config', this.config], { env })
+    await until(this.gateway, 'the gateway', () => fetch(`${this.url}/readyz`).then((r) => r.ok, () => false))
+  }
+
+  /** Ends the gateway and starts it anew on its port. */
+  async restart() {
+    await stop(this.gateway)
+    await this.startGateway()
+    if (!this.redis) await this.use(this.active) // it has forgotten that, too
+  }
+
+  /** Switches the active backend as an operator would. */
+  async use(backend) {
+    this.active = backend
+    const { code, stderr } = await run(join(this.bin, 'mneme'), ['proxy', 'use', backend, '--proxy', this.url])
+    if (code !== 0) throw new Error(`mneme proxy use ${backend}: ${stderr}`)
+  }
+
+  /** Notes where the logs stand; the function that it gives tells what came since. */
+  watch() {
+    const from = Object.entries({ ...this.vendors, gateway: this.gateway }).map(([name, p]) => [name, p, lines(p).length])
+    return () => {
+      const seen = { upstream: 0, refused: [], failed: [], retried: 0, thinking: 0, dropped: 0 }
+      for (const [name, p, start] of from) {
+        for (const line of lines(p).slice(start)) {
+          if (name !== 'gateway') {
+            seen.upstream++
+            if (/^200 .* thinking/.test(line)) seen.thinking++
+            if (/ (dropped|lost) /.test(line)) seen.dropped++
+            if (!line.startsWith('200 ')) seen.refused.push(`${name}: ${line}`)
+          } else if (line.startsWith('{')) {
+            const entry = JSON.parse(line)
+            if (entry.message === 'model call' && entry.status >= 400) seen.failed.push(entry.status)
+            if (entry.message?.includes('[thinking_retry]')) seen.retried++
+          }
+        }
+      }
+      return seen
+    }
+  }
+
+  /** Ends what is no process of its own; stopAll ends the rest. */
+  stop() {
+    this.limited.server.close()
+  }
+}
