@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
+	"mneme/subagent/rag"
 )
 
 // Config bounds a Server. Zero fields take the defaults named here.
@@ -23,6 +24,9 @@ type Config struct {
 	KeepRuns     int           // finished runs known at a time, oldest leave first; 10,000
 	KeepBytes    int           // of finished runs' events, oldest leave first; 512 MiB
 
+	Documents   *rag.Library // what can be loaded and searched; nil for nothing
+	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB
+
 	Log  api.Limits // of one run's events
 	Pace api.Pace   // of event streams
 }
@@ -36,5 +40,6 @@ func (c Config) withDefaults() Config {
 	c.KeepFinished = cmp.Or(c.KeepFinished, 15*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 10_000)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 512<<20)
+	c.MaxDocument = cmp.Or(c.MaxDocument, 50<<20)
 	return c
 }

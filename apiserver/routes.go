@@ -21,6 +21,7 @@ func (s *Server) routes() http.Handler {
 	g := gin.New()
 	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false // a redirect would be followed without the body
+	g.UseRawPath, g.UnescapePathValues = true, true
 	g.Use(gin.CustomRecoveryWithWriter(nil, s.panicked))
 	g.NoRoute(func(c *gin.Context) {
 		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusNotFound, Code: "not_found",
@@ -35,6 +36,7 @@ func (s *Server) routes() http.Handler {
 	g.POST("/v1/runs/:run/stop", s.answer(s.stopRun))
 	g.DELETE("/v1/runs/:run", s.answer(s.deleteRun))
 	g.DELETE("/v1/chats/:chat", s.answer(s.deleteChat))
+	s.documents.routes(g, s.answer)
 	g.GET("/v1/subagents", s.answer(s.getSubagents))
 	g.GET("/healthz", s.answer(s.getHealth))
 	g.GET("/readyz", s.answer(s.getReady))
@@ -200,6 +202,9 @@ func (s *Server) deleteChat(c *gin.Context) error {
 		return err
 	}
 	s.erase(runs...)
+	if err := s.documents.dropChat(c.Request.Context(), chat); err != nil {
+		return err
+	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
@@ -222,8 +227,11 @@ func (s *Server) getReady(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
-	if draining {
+	switch {
+	case draining:
 		return errDraining
+	case !s.documents.ready():
+		return errStarting
 	}
 	return s.getHealth(c)
 }

@@ -47,6 +47,7 @@ var homes = map[string][]string{
 	"github.com/r3labs/sse":             {"apiserver/api"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
+	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

@@ -26,6 +26,7 @@ type cli struct {
 	Proxy     proxyCmd     `cmd:"" help:"The gateway to the models."`
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
+	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`

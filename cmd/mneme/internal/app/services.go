@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
@@ -21,11 +19,6 @@ import (
 	proxystore "mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
-	"mneme/subagent"
-	"mneme/subagent/loop"
-	"mneme/subagent/openaimodel"
-	"mneme/subagent/rag"
-	"mneme/subagent/tools"
 	"mneme/webmemory"
 )
 
@@ -135,62 +128,18 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent, infos := a.agents(cfg, o)
+	library, err := a.library(cfg, log)
+	if err != nil {
+		return "", err
+	}
+	agent, infos := a.newAgents(cfg, library, log)
 	server := apiserver.New(apiserver.Config{
-		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout,
+		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 	}, agent, infos, log)
 	a.push("apiserver", server.Close)
 	a.serve("apiserver", l, server.Handler(), server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return url(l), nil
-}
-
-// agents makes the master and its subagents, all of whose model calls go to the
-// proxy: the master's by its main routes, a subagent's by /teammate/<name>.
-func (a *app) agents(cfg config.Config, o Options) (*master.Agent, []api.SubagentInfo) {
-	// One pool for all; without a timeout, since answers stream as long as a run may last.
-	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
-	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
-	model := func(path, name, effort string) loop.Model {
-		return openaimodel.New(openaimodel.Config{
-			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,
-		})
-	}
-	m := cfg.Agents.Master
-	agent := &master.Agent{
-		Model: model("", m.Model, m.ReasoningEffort), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now,
-		Log: o.Log.With().Str("service", "apiserver").Logger(),
-	}
-	documents := rag.NewFolder(cfg.Knowledge.Folder, o.Log)
-	var infos []api.SubagentInfo
-	for _, s := range cfg.Agents.Subagents {
-		agent.Subagents = append(agent.Subagents, &subagent.Subagent{
-			Name: memory.Agent(s.Name), Description: s.Description, System: s.System,
-			Model: model("/teammate/"+s.Name, s.Model, ""), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools, documents),
-		})
-		infos = append(infos, api.SubagentInfo{Name: memory.Agent(s.Name), Description: s.Description, Calls: s.Calls})
-	}
-	return agent, infos
-}
-
-// kit makes the tools of one subagent, anew for each run.
-func kit(names []string, documents *rag.Folder) func() subagent.Kit {
-	return func() subagent.Kit {
-		var k subagent.Kit
-		for _, name := range names {
-			switch name {
-			case config.ToolCalculator:
-				k.Tools = append(k.Tools, tools.Calculator())
-			case config.ToolDate:
-				k.Tools = append(k.Tools, tools.Date(time.Now))
-			case config.ToolDocuments:
-				session := documents.NewSession()
-				k.Tools = append(k.Tools, session.Tools()...)
-				k.Cite = session.Cite
-			}
-		}
-		return k
-	}
 }
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {

@@ -35,7 +35,8 @@ Try:
   curl -N http://%s/v1/chats/12345/messages -H 'Accept: text/event-stream' -d '{"message":"Tell the analytic subagent that my name is Aliya, then ask it what my name is"}'
   redis-cli%s GET subagent:analytic:12345
   go run ./cmd/mneme chat --chat 12345%s
-`, at.Webmemory, redisAt, chatURL(at.Webmemory))
+  go run ./cmd/mneme ingest docs --collection docs%s    (then ask: What happens when Redis is away?)
+`, at.Webmemory, redisAt, chatURL(at.Webmemory), chatURL(at.Webmemory))
 }
 
 func chatURL(addr string) string {

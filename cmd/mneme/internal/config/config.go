@@ -23,7 +23,6 @@ type Config struct {
 	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
 	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
 	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
-	Knowledge   Knowledge     `yaml:"knowledge" envPrefix:"KNOWLEDGE_"`
 
 	origin origin // where the values came from, for error messages
 }
@@ -149,7 +148,7 @@ type Subagent struct {
 	System      string   `yaml:"system" env:"SYSTEM"`
 	Model       string   `yaml:"model" env:"MODEL"`
 	Tools       []string `yaml:"tools" env:"TOOLS"`             // ToolCalculator, ToolDate, ToolDocuments
-	Collections []string `yaml:"collections" env:"COLLECTIONS"` // of documents that it may search
+	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
 }
@@ -160,11 +159,6 @@ const (
 	ToolDate       = "date"
 	ToolDocuments  = "documents"
 )
-
-// Knowledge is what ToolDocuments answers from.
-type Knowledge struct {
-	Folder string `yaml:"folder" env:"FOLDER"` // of text files; need not exist
-}
 
 // Secret is a value that no log and no dump of the configuration shows.
 type Secret string

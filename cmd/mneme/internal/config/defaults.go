@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"mneme/memory/event"
@@ -29,10 +30,12 @@ func Default() Config {
 			Listen:       "127.0.0.1:8082",
 			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200},
 		},
-		Agents:    Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
-		Knowledge: Knowledge{Folder: "./knowledge"},
+		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
 	}
 }
+
+// defaultCollection is what the built-in subagent knowledge answers from.
+const defaultCollection = "docs"
 
 // defaultMaxSteps is a subagent's max_steps where none is given.
 const defaultMaxSteps = 8
@@ -45,7 +48,7 @@ func builtinSubagents() []Subagent {
 		},
 		{
 			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
-			Tools: []string{ToolDocuments},
+			Tools: []string{ToolDocuments}, Collections: []string{defaultCollection},
 		},
 	}
 }
@@ -68,6 +71,12 @@ func (c *Config) completeSubagents() {
 			if s.Tools == nil {
 				s.Tools = b.Tools
 			}
+			if s.Collections == nil {
+				s.Collections = b.Collections
+			}
+		}
+		if len(s.Collections) > 0 && !slices.Contains(s.Tools, ToolDocuments) {
+			s.Tools = append(slices.Clone(s.Tools), ToolDocuments)
 		}
 		setDefault(&s.Model, s.Name)
 		setDefault(&s.Calls, event.Serial)

@@ -15,6 +15,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/rag/docstore"
 )
 
 // Validate says the first thing that is wrong with a complete configuration,
@@ -37,7 +38,6 @@ func (c Config) validateCommon() error {
 		positive("run_timeout", c.RunTimeout),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "auto", "console", "json"),
-		filled("knowledge.folder", c.Knowledge.Folder),
 	)
 }
 
@@ -254,6 +254,11 @@ func (s Subagent) validate(key string) error {
 		}
 		if slices.Contains(s.Tools[:i], tool) {
 			return bad(fmt.Sprintf("%s.tools[%d]", key, i), "%q is listed twice; keep one", tool)
+		}
+	}
+	for i, name := range s.Collections {
+		if _, err := docstore.Named(docstore.DefaultTenant, name); err != nil {
+			return bad(fmt.Sprintf("%s.collections[%d]", key, i), "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %q", name)
 		}
 	}
 	return cmp.Or(

@@ -1,0 +1,315 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/index"
+	"mneme/subagent/rag/loader"
+)
+
+// documentsPage is how many documents one answer lists if nothing is said.
+const documentsPage = 100
+
+// loadsAtOnce is how many files are read into documents at one time: one may take
+// several times its size while that is done.
+const loadsAtOnce = 4
+
+var (
+	errNoDocuments = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "documents_off",
+		Message: "This apiserver keeps no documents, as it has no Redis: set redis.url.",
+	}
+	errDocumentsAway = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "documents_unavailable", Retryable: true, RetryAfter: 2 * time.Second,
+		Message: "The documents cannot be reached right now; please try again.",
+	}
+	errStarting = &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: "starting", Retryable: true, RetryAfter: time.Second,
+		Message: "The documents are being read; please wait a moment.",
+	}
+	errNoCollection = &api.Problem{
+		Status: http.StatusNotFound, Code: "unknown_collection",
+		Message: "There is no collection of this name; PUT /v1/collections/{name} makes it, and so does mneme ingest.",
+	}
+	errNoDocument = &api.Problem{
+		Status: http.StatusNotFound, Code: "unknown_document", Message: "The collection has no document with this id.",
+	}
+	errCutBody = &api.Problem{
+		Status: http.StatusBadRequest, Code: "bad_request", Message: "The body ended before it was complete.",
+	}
+)
+
+// documents serves the collections of a library.
+type documents struct {
+	library *rag.Library // nil for none
+	limits  loader.Limits
+	loads   chan struct{} // full while loadsAtOnce files are read
+}
+
+func newDocuments(cfg Config) *documents {
+	limits := loader.Default()
+	limits.Bytes = cfg.MaxDocument
+	return &documents{library: cfg.Documents, limits: limits, loads: make(chan struct{}, loadsAtOnce)}
+}
+
+// ready says whether all collections can be searched at once.
+func (d *documents) ready() bool { return d.library == nil || d.library.Ready() }
+
+// routes are those of collections by name, and of the documents of a chat.
+func (d *documents) routes(g *gin.Engine, answer func(func(*gin.Context) error) gin.HandlerFunc) {
+	on := func(h func(*gin.Context, docstore.Collection) error) gin.HandlerFunc {
+		return answer(func(c *gin.Context) error {
+			if d.library == nil {
+				return errNoDocuments
+			}
+			of, err := collectionOf(c)
+			if err == nil {
+				err = h(c, of)
+			}
+			return problemOf(err)
+		})
+	}
+	g.GET("/v1/collections", answer(d.list))
+	g.PUT("/v1/collections/:collection", on(d.create))
+	g.GET("/v1/collections/:collection", on(d.describe))
+	g.DELETE("/v1/collections/:collection", on(d.drop))
+	g.POST("/v1/collections/:collection/search", on(d.search))
+	for _, at := range []string{"/v1/collections/:collection/documents", "/v1/chats/:chat/documents"} {
+		g.GET(at, on(d.page))
+		g.POST(at, on(d.putLines))
+		g.PUT(at+"/*id", on(d.put))
+		g.GET(at+"/*id", on(d.get))
+		g.DELETE(at+"/*id", on(d.delete))
+	}
+}
+
+// collectionOf is what the path names.
+func collectionOf(c *gin.Context) (docstore.Collection, error) {
+	if id, ok := c.Params.Get("chat"); ok {
+		chat, err := memory.ParseChat(id)
+		if err != nil {
+			return docstore.Collection{}, api.BadRequest(err)
+		}
+		return docstore.OfChat(docstore.DefaultTenant, chat)
+	}
+	return docstore.Named(docstore.DefaultTenant, c.Param("collection"))
+}
+
+// idOf is a document's id in the path; it may hold slashes.
+func idOf(c *gin.Context) (string, error) {
+	id := strings.TrimPrefix(c.Param("id"), "/")
+	return id, docstore.CheckID(id)
+}
+
+// problemOf makes the answer of an error of the library.
+func problemOf(err error) error {
+	var refused *docstore.Error
+	var unread *loader.Error
+	var over *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, docstore.ErrNoCollection):
+		return errNoCollection
+	case errors.Is(err, docstore.ErrNoDocument):
+		return errNoDocument
+	case errors.Is(err, docstore.ErrUnavailable):
+		return errDocumentsAway
+	case errors.As(err, &refused):
+		return problem(http.StatusBadRequest, string(refused.Code), refused.Sentence)
+	case errors.As(err, &unread):
+		return problem(http.StatusUnprocessableEntity, string(unread.Code), unread.Sentence)
+	case errors.Is(err, rag.ErrBadQuery):
+		return problem(http.StatusBadRequest, "bad_request", strings.TrimPrefix(err.Error(), rag.ErrBadQuery.Error()+": "))
+	case errors.As(err, &over):
+		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+strconv.FormatInt(over.Limit, 10)+" bytes")
+	case errors.Is(err, context.Canceled):
+		return errCutBody // nobody reads it
+	}
+	return err
+}
+
+// statusOf are the codes that have a status of their own.
+var statusOf = map[string]int{
+	string(docstore.TooLarge):  http.StatusRequestEntityTooLarge,
+	string(loader.Unsupported): http.StatusUnsupportedMediaType,
+}
+
+func problem(status int, code, sentence string) *api.Problem {
+	if special, ok := statusOf[code]; ok {
+		status = special
+	}
+	if sentence == "" {
+		sentence = "it was refused"
+	}
+	return &api.Problem{Status: status, Code: code, Message: strings.ToUpper(sentence[:1]) + sentence[1:] + "."}
+}
+
+type collectionList struct {
+	Collections []docstore.Info `json:"collections"`
+}
+
+// list is GET /v1/collections.
+func (d *documents) list(c *gin.Context) error {
+	if d.library == nil {
+		return errNoDocuments
+	}
+	infos, err := d.library.Collections(c.Request.Context(), docstore.DefaultTenant)
+	if err != nil {
+		return problemOf(err)
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, collectionList{append([]docstore.Info{}, infos...)})
+	return nil
+}
+
+// create is PUT /v1/collections/{c}.
+func (d *documents) create(c *gin.Context, of docstore.Collection) error {
+	created, err := d.library.Create(c.Request.Context(), of)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return d.inform(c, of, status)
+}
+
+// describe is GET /v1/collections/{c}.
+func (d *documents) describe(c *gin.Context, of docstore.Collection) error {
+	return d.inform(c, of, http.StatusOK)
+}
+
+func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
+	info, err := d.library.Info(c.Request.Context(), of)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, status, info)
+	return nil
+}
+
+// drop is DELETE /v1/collections/{c}.
+func (d *documents) drop(c *gin.Context, of docstore.Collection) error {
+	dropped, err := d.library.Drop(c.Request.Context(), of)
+	if err == nil && !dropped {
+		err = docstore.ErrNoCollection
+	}
+	if err == nil {
+		c.Status(http.StatusNoContent)
+	}
+	return err
+}
+
+// dropChat removes the documents of a chat, if there are any.
+func (d *documents) dropChat(ctx context.Context, chat memory.Chat) error {
+	if d.library == nil {
+		return nil
+	}
+	of, err := docstore.OfChat(docstore.DefaultTenant, chat)
+	if err == nil {
+		_, err = d.library.Drop(ctx, of)
+	}
+	return problemOf(err)
+}
+
+// search is POST /v1/collections/{c}/search.
+func (d *documents) search(c *gin.Context, of docstore.Collection) error {
+	var body api.SearchRequest
+	if err := api.DecodeBody(c.Writer, c.Request, 1<<20, &body); err != nil {
+		return err
+	}
+	r := rag.Request{Collections: []docstore.Collection{of}, Query: body.Query, K: rag.DefaultK}
+	if body.K != nil {
+		if r.K = *body.K; r.K < 1 || r.K > rag.MaxK {
+			return problem(http.StatusBadRequest, "bad_request", "k is a whole number from 1 to "+strconv.Itoa(rag.MaxK))
+		}
+	}
+	for _, m := range body.History {
+		if m.Role != index.RoleUser && m.Role != index.RoleAssistant {
+			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+strconv.Quote(m.Role))
+		}
+		r.History = append(r.History, index.Message{Role: m.Role, Text: m.Content})
+	}
+	found, err := d.library.Search(c.Request.Context(), r)
+	if err == nil {
+		api.WriteJSON(c.Writer, http.StatusOK, found)
+	}
+	return err
+}
+
+type documentPage struct {
+	Documents  []docstore.Head `json:"documents"`
+	NextCursor string          `json:"next_cursor"` // "" at the end
+}
+
+// page is GET …/documents. A chat without documents has none, and no collection.
+func (d *documents) page(c *gin.Context, of docstore.Collection) error {
+	limit := documentsPage
+	if text := c.Query("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > docstore.MaxPage {
+			return problem(http.StatusBadRequest, "bad_request", "limit is a whole number from 1 to "+strconv.Itoa(docstore.MaxPage))
+		}
+		limit = n
+	}
+	heads, next, err := d.library.List(c.Request.Context(), of, c.Query("cursor"), limit)
+	if err != nil && (of.Chat() == "" || !errors.Is(err, docstore.ErrNoCollection)) {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, documentPage{append([]docstore.Head{}, heads...), next})
+	return nil
+}
+
+// get is GET …/documents/{id}.
+func (d *documents) get(c *gin.Context, of docstore.Collection) error {
+	id, err := idOf(c)
+	if err != nil {
+		return err
+	}
+	document, err := d.library.Get(c.Request.Context(), of, id)
+	if err == nil {
+		api.WriteJSON(c.Writer, http.StatusOK, document)
+	} else if of.Chat() != "" && errors.Is(err, docstore.ErrNoCollection) {
+		err = docstore.ErrNoDocument
+	}
+	return err
+}
+
+// delete is DELETE …/documents/{id}.
+func (d *documents) delete(c *gin.Context, of docstore.Collection) error {
+	id, err := idOf(c)
+	if err != nil {
+		return err
+	}
+	removed, err := d.library.Delete(c.Request.Context(), of, id)
+	switch {
+	case err == nil && removed == 0, of.Chat() != "" && errors.Is(err, docstore.ErrNoCollection):
+		return docstore.ErrNoDocument
+	case err == nil:
+		c.Status(http.StatusNoContent)
+	}
+	return err
+}
+
+// queryTitle is ?title= and ?source=, for bodies that have no place for them.
+func queryTitle(query url.Values, title, source *string) {
+	if t := query.Get("title"); t != "" {
+		*title = t
+	}
+	if s := query.Get("source"); s != "" {
+		*source = s
+	}
+}

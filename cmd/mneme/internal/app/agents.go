@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent"
+	"mneme/subagent/loop"
+	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/tools"
+)
+
+// agents are the master and its subagents. What a run may search depends on its
+// chat, so the subagents that read documents are made anew for each run.
+type agents struct {
+	master  master.Agent
+	readers map[memory.Agent][]string // the collections of those with config.ToolDocuments
+	library *rag.Library              // nil for no documents
+	log     zerolog.Logger
+}
+
+// newAgents makes the agents, all of whose model calls go to the proxy: the
+// master's by its main routes, a subagent's by /teammate/<name>.
+func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo) {
+	// One pool for all; without a timeout, since answers stream as long as a run may last.
+	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
+	model := func(path, name, effort string) loop.Model {
+		return openaimodel.New(openaimodel.Config{
+			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,
+		})
+	}
+	m := cfg.Agents.Master
+	all := &agents{
+		master: master.Agent{
+			Model: model("", m.Model, m.ReasoningEffort), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+		},
+		readers: map[memory.Agent][]string{}, library: library, log: log,
+	}
+	var infos []api.SubagentInfo
+	for _, s := range cfg.Agents.Subagents {
+		name, system := memory.Agent(s.Name), s.System
+		if slices.Contains(s.Tools, config.ToolDocuments) {
+			all.readers[name] = s.Collections
+			system += "\n\n" + rag.SystemRule
+		}
+		all.master.Subagents = append(all.master.Subagents, &subagent.Subagent{
+			Name: name, Description: s.Description, System: system,
+			Model: model("/teammate/"+s.Name, s.Model, ""), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
+		})
+		infos = append(infos, api.SubagentInfo{Name: name, Description: s.Description, Calls: s.Calls})
+	}
+	return all, infos
+}
+
+// kit makes the tools that need no documents.
+func kit(names []string) func() subagent.Kit {
+	return func() subagent.Kit {
+		var k subagent.Kit
+		for _, name := range names {
+			switch name {
+			case config.ToolCalculator:
+				k.Tools = append(k.Tools, tools.Calculator())
+			case config.ToolDate:
+				k.Tools = append(k.Tools, tools.Date(time.Now))
+			}
+		}
+		return k
+	}
+}
+
+// Run runs the master with subagents that search what the run's chat may.
+func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
+	m := a.master
+	m.Subagents = slices.Clone(m.Subagents)
+	for i, s := range m.Subagents {
+		if collections, reads := a.readers[s.Name]; reads {
+			m.Subagents[i] = a.reader(s, collections, r.Chat)
+		}
+	}
+	m.Run(ctx, r, publish)
+}
+
+// reader is a subagent with the documents of some collections and of a chat.
+func (a *agents) reader(s *subagent.Subagent, collections []string, chat memory.Chat) *subagent.Subagent {
+	reader := *s
+	if a.library == nil {
+		reader.Kit = func() subagent.Kit {
+			k := s.Kit()
+			k.Tools = append(k.Tools, noDocuments{})
+			return k
+		}
+		return &reader
+	}
+	turn, err := a.library.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: collections, Chat: chat})
+	if err != nil { // of a name, all of which were checked before
+		a.log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
+		return s
+	}
+	d := newDesk(turn, s.Model, a.log.With().Str("subagent", string(s.Name)).Str("chat", string(chat)).Logger())
+	reader.Model = d
+	reader.Kit = func() subagent.Kit {
+		k := s.Kit()
+		k.Tools = append(k.Tools, d.tool())
+		k.Cite = turn.Cite
+		return k
+	}
+	return &reader
+}

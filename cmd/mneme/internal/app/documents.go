@@ -1,0 +1,44 @@
+package app
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/config"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+)
+
+// maxLog is how many changes of a collection the embedded store keeps, which has
+// them in this process's memory: here nobody else reads them.
+const maxLog = 1000
+
+// library opens the documents, which are in the store of the histories, and begins
+// to read them. An apiserver alone and without a Redis has none: an embedded store is
+// another process's.
+func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, error) {
+	if cfg.Redis.Embedded() && !a.together {
+		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
+		return nil, nil
+	}
+	client, err := a.openRedis(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	changes := int64(0) // the store's default
+	if cfg.Redis.Embedded() {
+		changes = maxLog
+	}
+	library := rag.NewLibrary(docstore.New(client, changes), rag.Options{Log: log})
+	ctx, cancel := context.WithCancel(a.ctx)
+	var loading sync.WaitGroup
+	loading.Go(func() { // ends with what is pushed here
+		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
+			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
+		}
+	})
+	a.push("documents", func() error { cancel(); loading.Wait(); return nil })
+	return library, nil
+}

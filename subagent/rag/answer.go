@@ -1,0 +1,256 @@
+package rag
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// AnswerStatus says how far the documents answer a task.
+type AnswerStatus string
+
+// The statuses of an answer.
+const (
+	Answered       AnswerStatus = "answered"
+	Partial        AnswerStatus = "partial"        // Missing says what the documents do not answer
+	NotFound       AnswerStatus = "not_found"      // it rests on no passage
+	Underspecified AnswerStatus = "underspecified" // it asks back
+)
+
+// Answer is a subagent's final answer as it was checked.
+type Answer struct {
+	Status AnswerStatus `json:"status"`
+	Answer string       `json:"answer"` // never empty; every marker [n] in it has its citation
+	// Citations are the passages that Answer cites, ascending by number.
+	Citations []Citation `json:"citations"`
+	Missing   []string   `json:"missing"`
+	Flags     []Flag     `json:"flags,omitempty"`
+	// InjectionSignals counts what in the passages looked like an attempt to give
+	// orders.
+	InjectionSignals int `json:"injection_signals,omitempty"`
+}
+
+// Citation is a passage that an answer cites. Start and End are the quote's place
+// in the document's text, in bytes.
+type Citation struct {
+	N            int    `json:"n"`
+	PassageID    string `json:"passage_id"`
+	DocID        string `json:"doc_id"`
+	Title        string `json:"title,omitempty"`
+	Source       string `json:"source,omitempty"`
+	Quote        string `json:"quote"` // at most 200 characters
+	Start        int    `json:"start"`
+	End          int    `json:"end"`
+	Collection   string `json:"collection"`
+	IndexVersion int64  `json:"index_version"`
+	Hash         string `json:"hash"` // of the passage, for Library.Resolve
+}
+
+// FlagKind is what was found wrong with an answer.
+type FlagKind string
+
+// What is found wrong with answers.
+const (
+	UnknownMarker FlagKind = "unknown_marker" // dropped: no passage has the number
+	ManyMarkers   FlagKind = "many_markers"   // dropped: the sentence has three others
+	Unverified    FlagKind = "unverified"     // a number or date that no cited passage has
+	BadQuote      FlagKind = "bad_quote"      // replaced: it is not in the passage, or too long
+	RemovedLink   FlagKind = "removed_link"   // an address that is no passage's source, or an image
+	Uncited       FlagKind = "uncited"        // it says answered, but cites nothing
+)
+
+// Flag is one thing that was found wrong, and the piece of the answer that it was
+// found in.
+type Flag struct {
+	Kind FlagKind `json:"kind"`
+	Text string   `json:"text"`
+}
+
+// draft is an answer as the model gave it.
+type draft struct {
+	text    string
+	status  AnswerStatus // "" if it says none
+	missing []string
+	quotes  map[int]string
+}
+
+var (
+	statusLine  = regexp.MustCompile(`(?i)^[\s*_>#-]*status[\s*_]*[:=][\s*_"']*(answered|partial|not[_ ]found|underspecified)[\s*_"'.]*$`)
+	missingLine = regexp.MustCompile(`(?i)^[\s*_>#-]*missing[\s*_]*[:=][\s*_]*(.*?)\s*$`)
+	fence       = regexp.MustCompile("(?s)^```(?:json)?\\s*(\\{.*\\})\\s*```$")
+)
+
+// readDraft reads what a model answered: a text that ends with lines for status and
+// missing, or the JSON of an Answer.
+func readDraft(response string) draft {
+	response = strings.TrimSpace(response)
+	if d, ok := readJSON(response); ok {
+		return d
+	}
+	d := draft{text: response}
+	for {
+		rest, line := "", d.text
+		if at := strings.LastIndexByte(d.text, '\n'); at >= 0 {
+			rest, line = d.text[:at], d.text[at+1:]
+		}
+		if m := statusLine.FindStringSubmatch(line); m != nil && d.status == "" {
+			d.status = AnswerStatus(strings.ReplaceAll(strings.ToLower(m[1]), " ", "_"))
+		} else if m := missingLine.FindStringSubmatch(line); m != nil {
+			d.missing = append(list(m[1]), d.missing...)
+		} else {
+			return d
+		}
+		d.text = strings.TrimSpace(rest)
+	}
+}
+
+func readJSON(response string) (draft, bool) {
+	if m := fence.FindStringSubmatch(response); m != nil {
+		response = m[1]
+	}
+	var a struct {
+		Status    AnswerStatus `json:"status"`
+		Answer    *string      `json:"answer"`
+		Citations []struct {
+			N     int    `json:"n"`
+			Quote string `json:"quote"`
+		} `json:"citations"`
+		Missing []string `json:"missing"`
+	}
+	if !strings.HasPrefix(response, "{") || json.Unmarshal([]byte(response), &a) != nil || a.Answer == nil {
+		return draft{}, false
+	}
+	d := draft{text: strings.TrimSpace(*a.Answer), missing: a.Missing, quotes: map[int]string{}}
+	switch a.Status {
+	case Answered, Partial, NotFound, Underspecified:
+		d.status = a.Status
+	}
+	for _, c := range a.Citations {
+		d.quotes[c.N] = c.Quote
+	}
+	return d, true
+}
+
+// list are the parts of a line that names several things.
+func list(line string) []string {
+	var parts []string
+	for p := range strings.SplitSeq(line, ";") {
+		p = strings.TrimSpace(p)
+		if low := strings.ToLower(strings.Trim(p, ".-–— ")); low != "" && low != "none" && low != "nothing" && low != "нет" {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+var (
+	image   = regexp.MustCompile(`!\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])|(?i)<\s*(?:img|iframe|script|object|embed|video|audio|svg|link)\b[^>]*>?`)
+	address = regexp.MustCompile(`(?i)(?:\b(?:https?|ftps?|file|data|javascript|vbscript):|\bwww\.|\]\(\s*<?//)[^\s<>()\[\]"'` + "`" + `]+`)
+)
+
+// removeLinks takes images and addresses out of an answer, except addresses that
+// allowed says are a passage's source: a passage could have a model send what it
+// knows to somebody by a link.
+func removeLinks(text string, allowed func(address string) bool) (string, []Flag) {
+	var flags []Flag
+	text = image.ReplaceAllStringFunc(text, func(found string) string {
+		flags = append(flags, Flag{RemovedLink, found})
+		return ""
+	})
+	text = address.ReplaceAllStringFunc(text, func(found string) string {
+		bare := strings.TrimRight(found, ".,;:!?")
+		if allowed(bare) {
+			return found
+		}
+		flags = append(flags, Flag{RemovedLink, found})
+		return "(link removed)" + found[len(bare):]
+	})
+	return text, flags
+}
+
+// notFound is the answer when there is nothing to answer from.
+func notFound(task string) string {
+	for _, r := range task {
+		if unicode.Is(unicode.Cyrillic, r) {
+			return "В документах нет ответа на этот вопрос."
+		}
+	}
+	return "The documents do not answer this."
+}
+
+// check makes an Answer of what a model responded with. given are the passages
+// that it had, number n at n-1.
+func check(response string, given []Passage) Answer {
+	d := readDraft(response)
+	a := Answer{Status: d.status, Citations: []Citation{}, Missing: d.missing}
+	if a.Missing == nil {
+		a.Missing = []string{}
+	}
+	d.text, a.Flags = removeLinks(d.text, func(address string) bool {
+		for _, p := range given {
+			if p.Source == address {
+				return true
+			}
+		}
+		return false
+	})
+	c := checkMarkers(d.text, func(n int) bool { return n <= len(given) })
+	a.Flags = append(a.Flags, c.flags...)
+	a.Answer = strings.TrimSpace(c.text)
+	seen := figures{map[string]bool{}, map[int]bool{}}
+	for n, p := range given {
+		said, used := c.used[n+1]
+		if !used {
+			continue
+		}
+		citation, good := p.cite(n+1, d.quotes[n+1], said)
+		if !good {
+			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[n+1]})
+		}
+		a.Citations = append(a.Citations, citation)
+		seen.read(p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text)
+	}
+	for _, figure := range seen.unverified(a.Answer) {
+		a.Flags = append(a.Flags, Flag{Unverified, figure})
+	}
+	a.conclude()
+	return a
+}
+
+// conclude gives a status that fits the answer: one that cites nothing rests on
+// nothing.
+func (a *Answer) conclude() {
+	cites := len(a.Citations) > 0
+	switch {
+	case a.Status == Underspecified, a.Status == NotFound:
+	case !cites && strings.HasSuffix(strings.TrimRight(a.Answer, " \n*_\"»”"), "?"):
+		a.Status = Underspecified
+	case !cites:
+		if a.Status != "" && a.Answer != "" {
+			a.Flags = append(a.Flags, Flag{Uncited, string(a.Status)})
+		}
+		a.Status = NotFound
+	case a.Status == "" && len(a.Missing) > 0:
+		a.Status = Partial
+	case a.Status == "":
+		a.Status = Answered
+	}
+	if a.Answer == "" {
+		a.Answer = notFound(strings.Join(a.Missing, " "))
+	}
+}
+
+// cite is the citation of a passage with the quote that the model gave, if it is
+// one, or else with the piece that fits best what was said.
+func (p Passage) cite(n int, quote, said string) (c Citation, good bool) {
+	start, end, found := findQuote(p.Text, quote)
+	good = quote == "" || found && len([]rune(p.Text[start:end])) <= maxCitation
+	if quote == "" || !good {
+		start, end = bestQuote(p.Text, said+" "+quote)
+	}
+	return Citation{
+		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Quote: p.Text[start:end],
+		Start: p.Start + start, End: p.Start + end, Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
+	}, good
+}

@@ -1,0 +1,205 @@
+package rag
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// three are passages that an answer may cite as [1] to [3].
+var three = []Passage{
+	{ID: "guide#0", DocID: "guide", Title: "Guide", Source: "https://docs.example/guide", Collection: "docs", Hash: "a", Start: 100,
+		Text: "Everyone has 28 days of leave. It starts on 2024-03-12.\n\nThe fee is 1,500.50 euros."},
+	{ID: "lunch#2", DocID: "lunch", Title: "Lunch", Source: "lunch.md", Collection: "docs", Hash: "b", Text: "Lunch is at 12:30 for 5 euros."},
+	{ID: "ru#0", DocID: "ru", Title: "Отпуск", Source: "ru.md", Collection: "docs", Hash: "c", Text: "Отпуск начинается 5 мая 2023 года. Всего 10 000 рублей."},
+}
+
+func kinds(a Answer) []string {
+	list := []string{}
+	for _, f := range a.Flags {
+		list = append(list, string(f.Kind)+" "+f.Text)
+	}
+	return list
+}
+
+func numbersOf(a Answer) []int {
+	list := []int{}
+	for _, c := range a.Citations {
+		list = append(list, c.N)
+	}
+	return list
+}
+
+func TestMarkersAreChecked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		response, answer string
+		cites            []int
+		flags            []string
+	}{
+		"good":                  {"There are 28 days [1].", "There are 28 days [1].", []int{1}, []string{}},
+		"several":               {"It is so [1][3].", "It is so [1][3].", []int{1, 3}, []string{}},
+		"unknown":               {"It is so [4].", "It is so.", []int{}, []string{"unknown_marker 4"}},
+		"zero":                  {"It is so [0].", "It is so.", []int{}, []string{"unknown_marker 0"}},
+		"leading zero":          {"It is so [01].", "It is so.", []int{}, []string{"unknown_marker 01"}},
+		"huge":                  {"It is so [99999999999999999999].", "It is so.", []int{}, []string{"unknown_marker 99999999999999999999"}},
+		"good and unknown":      {"It is so [1][7] indeed.", "It is so [1] indeed.", []int{1}, []string{"unknown_marker 7"}},
+		"list":                  {"It is so [1, 2, 9].", "It is so [1][2].", []int{1, 2}, []string{"unknown_marker 9"}},
+		"lenticular":            {"It is so 【1】 and 【8†source】.", "It is so [1] and.", []int{1}, []string{"unknown_marker 8"}},
+		"fullwidth":             {"It is so ［２］.", "It is so [2].", []int{2}, []string{}},
+		"superscript":           {"It is so [¹].", "It is so.", []int{}, []string{"unknown_marker ¹"}},
+		"never renumbered":      {"So [3]. Then [1].", "So [3]. Then [1].", []int{1, 3}, []string{}},
+		"the same many times":   {"So [1] and [1] and [1] and [1].", "So [1] and [1] and [1] and [1].", []int{1}, []string{}},
+		"in code":               {"Call `a[9]` or\n```\nb[7]\n```\nas said [2].", "Call `a[9]` or\n```\nb[7]\n```\nas said [2].", []int{2}, []string{}},
+		"not a number":          {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
+		"behind the sentence":   {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
+		"image and link":        {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]", "See  and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)", "removed_link https://evil.example/a."}},
+		"link that is a source": {"See https://docs.example/guide. [1]", "See https://docs.example/guide. [1]", []int{1}, []string{}},
+		"markdown link":         {"See [here](https://evil.example) [1].", "See [here]((link removed)) [1].", []int{1}, []string{"removed_link https://evil.example"}},
+		"data address":          {"See data:text/html,x and www.evil.example [1].", "See (link removed) and (link removed) [1].", []int{1}, []string{"removed_link data:text/html,x", "removed_link www.evil.example"}},
+		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := check(tt.response, three)
+			require.Equal(t, tt.answer, a.Answer)
+			require.Equal(t, tt.cites, numbersOf(a))
+			require.Equal(t, tt.flags, kinds(a))
+		})
+	}
+}
+
+func TestASentenceCitesAtMostThree(t *testing.T) {
+	given := append(append([]Passage{}, three...), three...)
+	a := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", given)
+	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
+	require.Equal(t, []string{"many_markers 4"}, kinds(a))
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbersOf(a))
+	a = check("So it is. [1] [2] [3] [4] And more [5].", given)
+	require.Equal(t, []string{"many_markers 4"}, kinds(a))
+}
+
+// Whatever a model writes, what is left of its markers stands for passages that it
+// was given.
+func TestNoBadMarkerIsLeft(t *testing.T) {
+	pieces := []string{"[", "]", "1", "2", "3", "4", "0", "9", ",", " ", ".", "word ", "【", "】", "［", "］", "１", "¹", "†source", "`", "\n", "[1]", "[17]", "[2][2]"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 20).Draw(t, "pieces"), "")
+		c := checkMarkers(text, func(n int) bool { return n <= len(three) })
+		left := codeSpan.ReplaceAllString(c.text, "code")
+		for _, m := range markers.FindAllStringSubmatch(left, -1) {
+			if !map[string]bool{"1": true, "2": true, "3": true}[m[1]] {
+				t.Fatalf("%q became %q", text, c.text)
+			}
+		}
+	})
+}
+
+func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
+	for answer, unverified := range map[string][]string{
+		"There are 28 days [1].":                               {},
+		"There are 29 days [1].":                               {"29"},
+		"There are 28 days [2].":                               {"28"},
+		"The fee is 1500.50 euros [1].":                        {},
+		"The fee is 1 500,5 euros [1].":                        {},
+		"The fee is 1,500 euros [1].":                          {"1,500"},
+		"The fee is 15 euros [1].":                             {"15"},
+		"It starts on 12 March 2024 [1].":                      {},
+		"It starts on March 12, 2024 [1].":                     {},
+		"It starts on 12.03.2024 [1].":                         {},
+		"It starts on 12 April 2024 [1].":                      {"12 Apr"},
+		"It starts on 13 March 2024 [1].":                      {"13"},
+		"It starts on 2024-03-13 [1].":                         {"2024-03-13"},
+		"Lunch is at 12:30 [2].":                               {},
+		"Lunch is at 12:45 [2].":                               {"12:45"},
+		"Отпуск с 5 мая 2023 года, 10000 рублей [3].":          {},
+		"Отпуск с 5 июня 2023 года, 10 000 рублей [3].":        {"5 июн"},
+		"1. There are 28 days [1].\n2. Lunch is at 12:30 [2].": {},
+		"Between 28 and 2024 [1].":                             {},
+		"It costs 5 [2] and 028 [1].":                          {},
+	} {
+		var got []string
+		a := check(answer, three)
+		for _, f := range a.Flags {
+			require.Equal(t, Unverified, f.Kind, answer)
+			got = append(got, f.Text)
+		}
+		require.ElementsMatch(t, unverified, got, answer)
+	}
+}
+
+func TestQuotesStandInTheirPassage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		quote, want string
+		good        bool
+	}{
+		"as it stands":      {"28 days of leave", "28 days of leave", true},
+		"other white space": {"2024-03-12. The  fee", "2024-03-12.\n\nThe fee", true},
+		"made up":           {"30 days of leave", "Everyone has 28 days of leave.", false},
+		"empty":             {"", "Everyone has 28 days of leave.", true},
+		"of another case":   {"everyone HAS", "Everyone has 28 days of leave.", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), three)
+			require.Equal(t, Answered, a.Status)
+			c := a.Citations[0]
+			require.Equal(t, tt.want, c.Quote)
+			require.Equal(t, three[0].Text, strings.Replace(three[0].Text, c.Quote, three[0].Text[c.Start-100:c.End-100], 1))
+			require.Equal(t, !tt.good, len(a.Flags) == 1)
+		})
+	}
+	long := Passage{ID: "l#0", DocID: "l", Text: strings.Repeat("many words of it ", 50)}
+	a := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), []Passage{long})
+	require.LessOrEqual(t, len([]rune(a.Citations[0].Quote)), maxCitation)
+	require.Equal(t, BadQuote, a.Flags[0].Kind)
+}
+
+// A quote is always a piece of its text, and not longer than allowed.
+func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.StringN(0, 300, -1), rapid.SampledFrom([]string{"a b. c", " \n\n ", "слово "}))).Draw(t, "text"), "")
+		text = strings.ToValidUTF8(text, "")
+		start, end := bestQuote(text, rapid.String().Draw(t, "said"))
+		if start < 0 || end > len(text) || start > end || len([]rune(text[start:end])) > maxCitation {
+			t.Fatalf("%d to %d of %q", start, end, text)
+		}
+		if from, to, found := findQuote(text, text[start:end]); start < end && (!found || strings.Join(strings.Fields(text[from:to]), " ") != strings.Join(strings.Fields(text[start:end]), " ")) {
+			t.Fatalf("%q is not found in %q", text[start:end], text)
+		}
+	})
+}
+
+func TestStatuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		response, answer string
+		status           AnswerStatus
+		missing          []string
+	}{
+		"plain with citation":      {"There are 28 days [1].", "There are 28 days [1].", Answered, []string{}},
+		"plain without":            {"There are some days.", "There are some days.", NotFound, []string{}},
+		"plain question":           {"Which year do you mean?", "Which year do you mean?", Underspecified, []string{}},
+		"said":                     {"There are 28 days [1].\n\nstatus: partial\nmissing: the fee; the date", "There are 28 days [1].", Partial, []string{"the fee", "the date"}},
+		"said the other way":       {"There are 28 days [1].\nMissing: the fee\n**Status: Partial**", "There are 28 days [1].", Partial, []string{"the fee"}},
+		"nothing missing":          {"There are 28 days [1].\nstatus: answered\nmissing: none", "There are 28 days [1].", Answered, []string{}},
+		"not found":                {"It is not said.\nStatus: not found", "It is not said.", NotFound, []string{}},
+		"underspecified":           {"Tell me the year.\nstatus: underspecified", "Tell me the year.", Underspecified, []string{}},
+		"claims without citations": {"There are 28 days.\nstatus: answered", "There are 28 days.", NotFound, []string{}},
+		"cites what is not there":  {"There are 28 days [9].\nstatus: answered", "There are 28 days.", NotFound, []string{}},
+		"missing alone":            {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", Partial, []string{"the fee"}},
+		"JSON":                     {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].", Partial, []string{"the fee"}},
+		"JSON in a fence":          {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].", Answered, []string{}},
+		"JSON, unknown status":     {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", Answered, []string{}},
+		"JSON, empty answer":       {`{"status":"not_found","answer":""}`, "The documents do not answer this.", NotFound, []string{}},
+		"empty":                    {"", "The documents do not answer this.", NotFound, []string{}},
+		"status only":              {"status: not_found", "The documents do not answer this.", NotFound, []string{}},
+		"status in the text":       {"Its status: answered by mail [1].", "Its status: answered by mail [1].", Answered, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := check(tt.response, three)
+			require.Equal(t, tt.answer, a.Answer)
+			require.Equal(t, tt.status, a.Status)
+			require.Equal(t, tt.missing, a.Missing)
+		})
+	}
+}

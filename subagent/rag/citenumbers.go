@@ -1,0 +1,146 @@
+package rag
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// figures are the numbers and dates of texts, in a form in which different
+// spellings are equal.
+type figures struct {
+	numbers map[string]bool
+	months  map[int]bool
+}
+
+var (
+	// numeral is a number: with its thousands apart, or with points and commas.
+	numeral = regexp.MustCompile(`\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*`)
+	// numericDate is a date of numbers or a time, whose parts count by themselves.
+	numericDate = regexp.MustCompile(`\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b|\b\d{1,2}:\d{2}(?::\d{2})?\b`)
+	// namedDate is a date with the name of a month, and a day or a year.
+	namedDate = regexp.MustCompile(`(?i)\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + monthWords + `)|(` + monthWords + `)\pL*\.?\s+\d{1,4}`)
+	// enumerator is the number of an item of a list, which says nothing.
+	enumerator = regexp.MustCompile(`(?m)^[ \t>*-]*\d{1,3}[.)][ \t]`)
+	digits     = regexp.MustCompile(`\d+`)
+)
+
+const monthWords = `jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|январ|феврал|март|апрел|ма[йяе]|июн|июл|август|сентябр|октябр|ноябр|декабр`
+
+var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "мар"}, {"apr", "апр"}, {"may", "ма"}, {"jun", "июн"},
+	{"jul", "июл"}, {"aug", "авг"}, {"sep", "сен"}, {"oct", "окт"}, {"nov", "ноя"}, {"dec", "дек"}}
+
+func month(word string) int {
+	word = strings.ToLower(word)
+	for i, starts := range monthStarts {
+		if strings.HasPrefix(word, starts[0]) || strings.HasPrefix(word, starts[1]) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// read adds the numbers and dates of a text.
+func (f figures) read(text string) {
+	text = norm.NFKC.String(text)
+	for _, n := range numeral.FindAllString(text, -1) {
+		for _, v := range values(n) {
+			f.numbers[v] = true
+		}
+	}
+	for _, date := range numericDate.FindAllString(text, -1) {
+		for i, part := range digits.FindAllString(date, -1) {
+			f.numbers[trimZeros(part)] = true
+			if n, _ := strconv.Atoi(part); n <= 12 && i < 2 && !strings.Contains(date, ":") {
+				f.months[n] = true
+			}
+		}
+	}
+	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
+		f.months[month(m[1]+m[2])] = true
+	}
+}
+
+// unverified are the numbers and dates of an answer that are not among the
+// figures, as they are written.
+func (f figures) unverified(text string) []string {
+	text = norm.NFKC.String(enumerator.ReplaceAllString(markers.ReplaceAllString(text, ""), " "))
+	var missing []string
+	text = numericDate.ReplaceAllStringFunc(text, func(date string) string {
+		for _, part := range digits.FindAllString(date, -1) {
+			if !f.numbers[trimZeros(part)] {
+				missing = append(missing, date)
+				break
+			}
+		}
+		return " "
+	})
+	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
+		if !f.months[month(m[1]+m[2])] {
+			missing = append(missing, m[0])
+		}
+	}
+	for _, n := range numeral.FindAllString(text, -1) {
+		if !f.has(n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
+func (f figures) has(numeral string) bool {
+	for _, v := range values(numeral) {
+		if f.numbers[v] {
+			return true
+		}
+	}
+	// What looks like thousands apart may be numbers beside each other.
+	parts := strings.Fields(numeral)
+	for _, p := range parts {
+		if len(parts) == 1 || !f.numbers[trimZeros(p)] {
+			return false
+		}
+	}
+	return true
+}
+
+// values are what a numeral may stand for: 1,500 is 1500 in one country and 1.5 in
+// another.
+func values(numeral string) []string {
+	plain := strings.NewReplacer(" ", "", "'", "", "’", "").Replace(numeral)
+	separators := strings.Count(plain, ".") + strings.Count(plain, ",")
+	if separators == 0 {
+		return append([]string{trimZeros(plain)}, spaceParts(numeral)...)
+	}
+	var list []string
+	last := strings.LastIndexAny(plain, ".,")
+	whole := strings.NewReplacer(".", "", ",", "").Replace(plain[:last])
+	fraction := plain[last+1:]
+	if separators == 1 || plain[last] != plain[strings.IndexAny(plain, ".,")] {
+		list = append(list, strings.TrimSuffix(trimZeros(whole)+"."+strings.TrimRight(fraction, "0"), "."))
+	}
+	if len(fraction) == 3 {
+		list = append(list, trimZeros(whole+fraction))
+	}
+	return append(list, plain)
+}
+
+// spaceParts are the numbers of a numeral with spaces.
+func spaceParts(numeral string) []string {
+	var list []string
+	if parts := strings.Fields(numeral); len(parts) > 1 {
+		for _, p := range parts {
+			list = append(list, trimZeros(p))
+		}
+	}
+	return list
+}
+
+func trimZeros(digits string) string {
+	if short := strings.TrimLeft(digits, "0"); short != "" {
+		return short
+	}
+	return "0"
+}

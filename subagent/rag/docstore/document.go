@@ -1,0 +1,183 @@
+package docstore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Document is a document as it is stored. Text is UTF-8; all places are byte
+// offsets into it.
+type Document struct {
+	// Version is the version that the collection got when the document was put.
+	Version  int64             `json:"version"`
+	ID       string            `json:"id"`
+	Title    string            `json:"title"`
+	Source   string            `json:"source,omitempty"` // where it came from: a path, an address
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Origin names the directory that the document is kept in step with, "" for one
+	// that was put by itself; Raw is the SHA-256 of the file it was read from.
+	Origin   string    `json:"origin,omitempty"`
+	Raw      string    `json:"raw,omitempty"`
+	Hash     string    `json:"hash"` // of all the above but the version, and of what follows
+	Passages []Passage `json:"passages"`
+	Text     string    `json:"text"`
+}
+
+// Passage is a piece of a document's text that is found by itself: the bytes from
+// Start up to, without, End. Passages may overlap.
+type Passage struct {
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
+	Section string `json:"section,omitempty"` // the headings above it, "A > B"
+}
+
+// Head is what is known of a document without reading it.
+type Head struct {
+	Version  int64             `json:"version"`
+	ID       string            `json:"id"`
+	Title    string            `json:"title"`
+	Source   string            `json:"source,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Origin   string            `json:"origin,omitempty"`
+	Raw      string            `json:"raw,omitempty"`
+	Hash     string            `json:"hash"`
+	Passages int               `json:"passages"`
+	Bytes    int               `json:"bytes"` // of the stored document
+}
+
+// Limits of what is stored, in bytes unless said otherwise.
+const (
+	MaxText     = 50 << 20
+	MaxID       = 256 // characters
+	MaxTitle    = 1 << 10
+	MaxSource   = 4 << 10
+	MaxMetadata = 16 << 10 // keys and values together
+
+	// maxStored bounds the JSON of a document. What every store of ours takes in one
+	// command is a little above.
+	maxStored = 120 << 20
+)
+
+// Code is the reason of a refusal, for programs.
+type Code string
+
+// The reasons why a document or a name is refused.
+const (
+	BadCollection Code = "bad_collection"
+	BadID         Code = "bad_id"
+	BadText       Code = "bad_text"
+	TooLarge      Code = "too_large"
+	BadTitle      Code = "bad_title"
+	BadSource     Code = "bad_source"
+	BadMetadata   Code = "bad_metadata"
+)
+
+// Error refuses a document or a name. Its text is a sentence for the one who sent
+// it.
+type Error struct {
+	Code     Code
+	Sentence string
+}
+
+func (e *Error) Error() string { return e.Sentence }
+
+func refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Sentence: fmt.Sprintf(format, args...)}
+}
+
+// CheckID says what is wrong with a document's id; an *Error, or nil.
+func CheckID(id string) error {
+	switch n := utf8.RuneCountInString(id); {
+	case n == 0:
+		return refuse(BadID, "a document needs an id")
+	case n > MaxID:
+		return refuse(BadID, "a document's id has at most %d characters, this one has %d", MaxID, n)
+	case !utf8.ValidString(id) || !printable(id):
+		return refuse(BadID, "a document's id consists of printable characters, %.80q does not", id)
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// check says what is wrong with a document.
+func (d Document) check() error {
+	if err := CheckID(d.ID); err != nil {
+		return err
+	}
+	switch {
+	case len(d.Text) > MaxText:
+		return refuse(TooLarge, "a document's text is at most %d MB, this one has %d bytes", MaxText>>20, len(d.Text))
+	case !utf8.ValidString(d.Text):
+		return refuse(BadText, "the document's text is not UTF-8")
+	case strings.TrimSpace(d.Text) == "":
+		return refuse(BadText, "the document has no text")
+	case len(d.Title) > MaxTitle || !utf8.ValidString(d.Title):
+		return refuse(BadTitle, "a document's title is UTF-8 of at most %d bytes", MaxTitle)
+	case len(d.Source) > MaxSource || !utf8.ValidString(d.Source):
+		return refuse(BadSource, "a document's source is UTF-8 of at most %d bytes", MaxSource)
+	}
+	size := 0
+	for key, value := range d.Metadata {
+		size += len(key) + len(value)
+		if !utf8.ValidString(key + value) {
+			return refuse(BadMetadata, "the document's metadata is not UTF-8")
+		}
+	}
+	if size > MaxMetadata {
+		return refuse(BadMetadata, "a document's metadata has at most %d bytes, this one's has %d", MaxMetadata, size)
+	}
+	for _, p := range d.Passages {
+		if p.Start < 0 || p.End < p.Start || p.End > len(d.Text) {
+			return fmt.Errorf("document %q: the passage from %d to %d is not in its text", d.ID, p.Start, p.End)
+		}
+	}
+	return nil
+}
+
+// stored is a document as the script takes it: JSON without the version in front.
+type stored struct {
+	hash       string
+	body, head []byte
+	size       int
+}
+
+const versionField = `{"version":0`
+
+// encode checks a document and lays it out. Version and Hash are not read.
+func (d Document) encode() (stored, error) {
+	if err := d.check(); err != nil {
+		return stored{}, err
+	}
+	d.Version, d.Hash = 0, ""
+	if d.Passages == nil {
+		d.Passages = []Passage{}
+	}
+	sum := sha256.Sum256(encode(d))
+	d.Hash = hex.EncodeToString(sum[:])
+	body := encode(d)
+	if len(body) > maxStored {
+		return stored{}, refuse(TooLarge, "the stored document would have %d bytes, the limit is %d", len(body), maxStored)
+	}
+	head := encode(Head{ID: d.ID, Title: d.Title, Source: d.Source, Metadata: d.Metadata, Origin: d.Origin, Raw: d.Raw,
+		Hash: d.Hash, Passages: len(d.Passages), Bytes: len(body)})
+	return stored{d.Hash, body[len(versionField):], head[len(versionField):], len(body)}, nil
+}
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(fmt.Sprintf("docstore: %T does not encode: %v", v, err)) // only strings, numbers and lists of them
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}

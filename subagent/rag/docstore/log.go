@@ -1,0 +1,93 @@
+package docstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Mark is a place in a collection's log. The zero Mark is none.
+type Mark struct {
+	Version int64
+	text    string // random, "" if unknown
+}
+
+// Step is a change that was made.
+type Step struct {
+	Mark   Mark
+	Before Mark // the change right before, of whomever; zero if nothing was changed
+}
+
+// made takes the versions from a script's reply.
+func (s *Step) made(r reply) {
+	s.Mark.Version = number(r.at(1))
+	s.Before = Mark{s.Mark.Version - 1, r.at(2)}
+}
+
+// Op is what a change did.
+type Op string
+
+// The changes of a collection.
+const (
+	OpCreate Op = "create"
+	OpPut    Op = "put"
+	OpDelete Op = "delete"
+)
+
+// Change is one entry of a log.
+type Change struct {
+	Mark Mark
+	Op   Op
+	ID   string // of the document
+}
+
+// Last is the present end of a collection's log.
+func (s *Store) Last(ctx context.Context, c Collection) (Mark, error) {
+	entries, err := s.redis.XRevRangeN(ctx, c.logKey(), "+", "-", 1).Result()
+	if err != nil {
+		return Mark{}, fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
+	}
+	if len(entries) == 0 {
+		return Mark{}, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
+	}
+	return change(entries[0]).Mark, nil
+}
+
+// Tail gives at most count changes behind a mark, oldest first, in one round trip;
+// none if the mark is the end. ErrGap if the log does not have the mark.
+func (s *Store) Tail(ctx context.Context, c Collection, from Mark, count int) ([]Change, error) {
+	var tail, last *redis.XMessageSliceCmd
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		// From the mark on, so that it is seen whether it is still there.
+		tail = p.XRangeN(ctx, c.logKey(), strconv.FormatInt(from.Version, 10)+"-0", "+", int64(count)+1)
+		last = p.XRevRangeN(ctx, c.logKey(), "+", "-", 1)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
+	}
+	if len(last.Val()) == 0 {
+		return nil, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
+	}
+	entries := tail.Val()
+	if len(entries) == 0 || change(entries[0]).Mark != from {
+		return nil, fmt.Errorf("collection %s: %w to version %d", c, ErrGap, from.Version)
+	}
+	changes := make([]Change, 0, len(entries)-1)
+	for _, e := range entries[1:] {
+		changes = append(changes, change(e))
+	}
+	return changes, nil
+}
+
+func change(entry redis.XMessage) Change {
+	field := func(name string) string {
+		text, _ := entry.Values[name].(string)
+		return text
+	}
+	version, _, _ := strings.Cut(entry.ID, "-")
+	return Change{Mark: Mark{number(version), field("mark")}, Op: Op(field("op")), ID: field("id")}
+}

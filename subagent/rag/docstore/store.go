@@ -1,0 +1,303 @@
+// Package docstore keeps documents in plain Redis (6.2 or newer, Valkey too, no
+// modules), readable with redis-cli:
+//
+//	documents:{<tenant>}                       set: the names of its collections, without those of chats
+//	documents:{<tenant>:<collection>}          hash: id → document, JSON
+//	documents:{<tenant>:<collection>}:heads    hash: id → the document without its text, JSON
+//	documents:{<tenant>:<collection>}:ids      sorted set: the ids, in their order
+//	documents:{<tenant>:<collection>}:meta     hash: version and mark of the last change, bytes, created (Unix ms)
+//	documents:{<tenant>:<collection>}:log      stream: a change each, its version in the id; op, id, mark
+//	documents:{<tenant>:<collection>}:vectors  hash: "<space> <hash of a passage's text>" → 32-bit floats, little-endian
+//
+// so that redis-cli HGET documents:{default:docs} guide.md | jq prints a
+// document. Every change of a collection is one script over its keys, which are in
+// one Cluster slot: nobody sees half of one.
+//
+// # The log
+//
+// A change raises the collection's version by one and leaves an entry in the log,
+// a deletion too. An index somewhere else is kept in step by reading the entries
+// behind the last one it knows. That one carries a random mark: if the store does
+// not have it as the index does, because the log was cut, the collection was made
+// anew or the store lost its end, then what follows proves nothing, and the
+// index must be built anew (ErrGap).
+package docstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Errors of a Store; test with errors.Is. A refused document or name is an *Error.
+var (
+	// ErrUnavailable: the store could not be reached or did not answer; it says
+	// nothing about what is stored.
+	ErrUnavailable = errors.New("the document store cannot be reached")
+	// ErrNoCollection: there is no such collection.
+	ErrNoCollection = errors.New("there is no such collection")
+	// ErrNoDocument: the collection has no such document.
+	ErrNoDocument = errors.New("there is no such document")
+	// ErrGap: the log does not go on from where the caller is.
+	ErrGap = errors.New("the change log does not reach back")
+)
+
+// defaultLog is how many changes a log keeps, about.
+const defaultLog = 10_000
+
+// Store keeps documents. Safe for concurrent use.
+type Store struct {
+	redis redis.UniversalClient
+	log   int64
+}
+
+// New is a Store over client, which the caller closes. Logs keep about this many
+// changes; 0 is 10,000.
+func New(client redis.UniversalClient, log int64) *Store {
+	if log <= 0 {
+		log = defaultLog
+	}
+	return &Store{redis: client, log: log}
+}
+
+// Status says what became of a document that was put.
+type Status string
+
+// What becomes of a document.
+const (
+	StatusNew       Status = "new"
+	StatusChanged   Status = "changed"
+	StatusUnchanged Status = "unchanged" // the stored one has the same content; nothing was written
+)
+
+// Written is what became of one document.
+type Written struct {
+	Status Status
+	Change Step
+	Err    error
+}
+
+// Put puts documents, each in place of the one with its id, in their order and one
+// round trip. Each is visible as a whole or not at all; one that fails leaves the
+// others alone. Version and Hash of the documents are not read.
+func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []Written {
+	results := make([]Written, len(documents))
+	args := make([][]any, len(documents))
+	for i, d := range documents {
+		var e stored
+		if e, results[i].Err = d.encode(); results[i].Err == nil {
+			mark := rand.Text()
+			results[i].Change.Mark.text = mark
+			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log}
+		}
+	}
+	for i, cmd := range s.runAll(ctx, putScript, c, args) {
+		if cmd == nil {
+			continue
+		}
+		r, err := read(cmd)
+		if err != nil {
+			results[i] = Written{Err: fmt.Errorf("putting document %q: %w", documents[i].ID, err)}
+			continue
+		}
+		results[i].Status = Status(r.at(0))
+		if results[i].Status == StatusUnchanged {
+			results[i].Change = Step{Mark: Mark{Version: number(r.at(1))}}
+			continue
+		}
+		results[i].Change.made(r)
+	}
+	return results
+}
+
+// Delete deletes documents in one round trip. A zero Step stands for a document
+// that was not there.
+func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Step, error) {
+	steps := make([]Step, len(ids))
+	args := make([][]any, len(ids))
+	for i, id := range ids {
+		steps[i].Mark.text = rand.Text()
+		args[i] = []any{id, steps[i].Mark.text, s.log}
+	}
+	for i, cmd := range s.runAll(ctx, deleteScript, c, args) {
+		r, err := read(cmd)
+		if err != nil {
+			return nil, fmt.Errorf("deleting document %q: %w", ids[i], err)
+		}
+		if r.at(0) == "absent" {
+			steps[i] = Step{}
+			continue
+		}
+		steps[i].made(r)
+	}
+	return steps, nil
+}
+
+// Get reads one document.
+func (s *Store) Get(ctx context.Context, c Collection, id string) (Document, error) {
+	found, err := s.GetAll(ctx, c, id)
+	if err != nil {
+		return Document{}, err
+	}
+	if d, ok := found[id]; ok {
+		return d, nil
+	}
+	if _, err := s.Info(ctx, c); err != nil {
+		return Document{}, err
+	}
+	return Document{}, fmt.Errorf("%w: %q", ErrNoDocument, id)
+}
+
+// GetAll reads documents by id in one round trip; those that are not there are
+// left out, whether there is the collection or not.
+func (s *Store) GetAll(ctx context.Context, c Collection, ids ...string) (map[string]Document, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	values, err := s.redis.HMGet(ctx, c.documentsKey(), ids...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading documents of %s: %w", c, unavailable(err))
+	}
+	found := map[string]Document{}
+	for i, v := range values {
+		text, ok := v.(string)
+		if !ok {
+			continue
+		}
+		var d Document
+		if err := json.Unmarshal([]byte(text), &d); err != nil {
+			return nil, fmt.Errorf("document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
+		}
+		found[ids[i]] = d
+	}
+	return found, nil
+}
+
+// MaxPage is how many documents one List gives at most.
+const MaxPage = 1000
+
+// List gives the heads of count documents in the order of their ids, from behind
+// cursor on ("" is the start); the next cursor is "" at the end.
+func (s *Store) List(ctx context.Context, c Collection, cursor string, count int) (heads []Head, next string, err error) {
+	count = max(1, min(count, MaxPage))
+	r, err := read(listScript.Run(ctx, s.redis, c.keys(), cursor, count))
+	if err != nil {
+		return nil, "", fmt.Errorf("listing the documents of %s: %w", c, err)
+	}
+	heads = make([]Head, 0, len(r)-1)
+	for _, text := range r[1:] {
+		var h Head
+		if err := json.Unmarshal([]byte(text), &h); err != nil {
+			return nil, "", fmt.Errorf("the list of documents of %s is damaged in the store: %w", c, err)
+		}
+		heads = append(heads, h)
+	}
+	if len(heads) == count {
+		next = heads[count-1].ID
+	}
+	return heads, next, nil
+}
+
+// Info is what is known of a collection as a whole.
+type Info struct {
+	Name      string    `json:"name"`
+	Version   int64     `json:"version"` // raised by every change
+	Documents int64     `json:"documents"`
+	Bytes     int64     `json:"bytes"` // of the stored documents
+	Created   time.Time `json:"created"`
+}
+
+// Create makes a collection; false if there is one already.
+func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
+	r, err := read(createScript.Run(ctx, s.redis, c.keys(), rand.Text(), time.Now().UnixMilli()))
+	if err == nil && c.chat == "" {
+		// Behind the collection itself, and in Drop before: of two at the same time
+		// none leaves a collection that is not listed.
+		err = unavailable(s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err())
+	}
+	if err != nil {
+		return false, fmt.Errorf("creating collection %s: %w", c, err)
+	}
+	return r.at(0) == "created", nil
+}
+
+// Drop removes a collection with its documents; false if there was none.
+func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
+	var err error
+	if c.chat == "" {
+		err = unavailable(s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err())
+	}
+	if err == nil {
+		_, err = read(dropScript.Run(ctx, s.redis, c.keys()))
+	}
+	if errors.Is(err, ErrNoCollection) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("dropping collection %s: %w", c, err)
+	}
+	return true, nil
+}
+
+// Info describes a collection.
+func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
+	infos, err := s.infos(ctx, []Collection{c})
+	if err == nil && len(infos) == 0 {
+		err = ErrNoCollection
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("collection %s: %w", c, err)
+	}
+	return infos[0], nil
+}
+
+// Collections describes a tenant's collections in no certain order, without those
+// of chats.
+func (s *Store) Collections(ctx context.Context, tenant string) ([]Info, error) {
+	names, err := s.redis.SMembers(ctx, namesKey(tenant)).Result()
+	var infos []Info
+	if err == nil {
+		var all []Collection
+		for _, name := range names {
+			if c, err := Named(tenant, name); err == nil {
+				all = append(all, c)
+			}
+		}
+		infos, err = s.infos(ctx, all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the collections: %w", unavailable(err))
+	}
+	return infos, nil
+}
+
+// infos describes those of the collections that there are.
+func (s *Store) infos(ctx context.Context, collections []Collection) ([]Info, error) {
+	metas := make([]*redis.MapStringStringCmd, len(collections))
+	counts := make([]*redis.IntCmd, len(collections))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, c := range collections {
+			metas[i] = p.HGetAll(ctx, c.metaKey())
+			counts[i] = p.HLen(ctx, c.documentsKey())
+		}
+		return nil
+	})
+	var infos []Info
+	for i, c := range collections {
+		if err := errors.Join(metas[i].Err(), counts[i].Err()); err != nil {
+			return nil, unavailable(err)
+		}
+		meta := metas[i].Val()
+		if len(meta) == 0 {
+			continue
+		}
+		infos = append(infos, Info{Name: c.name, Version: number(meta["version"]), Documents: counts[i].Val(),
+			Bytes: number(meta["bytes"]), Created: time.UnixMilli(number(meta["created"]))})
+	}
+	return infos, nil
+}

@@ -1,0 +1,91 @@
+package docstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Vectors reads the vectors of passages in a space, by the hash of their text;
+// those that are not there are left out.
+func (s *Store) Vectors(ctx context.Context, c Collection, space string, hashes ...string) (map[string][]float32, error) {
+	if len(hashes) == 0 {
+		return nil, nil
+	}
+	fields := make([]string, len(hashes))
+	for i, h := range hashes {
+		fields[i] = vectorField(space, h)
+	}
+	values, err := s.redis.HMGet(ctx, c.vectorsKey(), fields...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading vectors of %s: %w", c, unavailable(err))
+	}
+	found := map[string][]float32{}
+	for i, v := range values {
+		if text, ok := v.(string); ok && len(text) > 0 && len(text)%4 == 0 {
+			vector := make([]float32, len(text)/4)
+			for k := range vector {
+				vector[k] = math.Float32frombits(binary.LittleEndian.Uint32([]byte(text[4*k : 4*k+4])))
+			}
+			found[hashes[i]] = vector
+		}
+	}
+	return found, nil
+}
+
+// PutVectors keeps the vectors of passages in a space, by the hash of their text.
+func (s *Store) PutVectors(ctx context.Context, c Collection, space string, vectors map[string][]float32) error {
+	if len(vectors) == 0 {
+		return nil
+	}
+	fields := make([]any, 0, 2*len(vectors))
+	for hash, vector := range vectors {
+		text := make([]byte, 0, 4*len(vector))
+		for _, x := range vector {
+			text = binary.LittleEndian.AppendUint32(text, math.Float32bits(x))
+		}
+		fields = append(fields, vectorField(space, hash), text)
+	}
+	r, err := read(vectorsScript.Run(ctx, s.redis, c.keys(), fields...))
+	if err == nil && r.at(0) != "ok" {
+		err = fmt.Errorf("%w: unexpected reply %q", ErrUnavailable, r.at(0))
+	}
+	if err != nil {
+		return fmt.Errorf("keeping vectors of %s: %w", c, err)
+	}
+	return nil
+}
+
+// KeepVectors removes the vectors of other spaces, and those of passages that live
+// does not know.
+func (s *Store) KeepVectors(ctx context.Context, c Collection, space string, live func(hash string) bool) error {
+	fields, err := s.redis.HKeys(ctx, c.vectorsKey()).Result()
+	if err != nil {
+		return fmt.Errorf("listing the vectors of %s: %w", c, unavailable(err))
+	}
+	var dead []string
+	for _, f := range fields {
+		at := strings.LastIndexByte(f, ' ')
+		if f[:max(at, 0)] != space || !live(f[at+1:]) {
+			dead = append(dead, f)
+		}
+	}
+	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for len(dead) > 0 {
+			n := min(len(dead), MaxPage)
+			p.HDel(ctx, c.vectorsKey(), dead[:n]...)
+			dead = dead[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing vectors of %s: %w", c, unavailable(err))
+	}
+	return nil
+}
+
+func vectorField(space, hash string) string { return space + " " + hash }

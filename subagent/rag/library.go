@@ -1,0 +1,222 @@
+package rag
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/subagent/rag/chunk"
+	"mneme/subagent/rag/docstore"
+)
+
+// Errors of a Library; test with errors.Is. Those of docstore come through too:
+// ErrNoCollection, ErrNoDocument, ErrUnavailable and the refusals *docstore.Error.
+var (
+	// ErrNoScope: a search must name its collections; there is no search in all.
+	ErrNoScope = errors.New("a search must name at least one collection")
+	// ErrBadQuery is wrapped by what is wrong with a query.
+	ErrBadQuery = errors.New("bad query")
+)
+
+// Options are how a Library works; zero fields are defaults.
+type Options struct {
+	// Chunks are the sizes of passages of documents that are put from now on.
+	Chunks chunk.Options
+	// Patience is how long a search waits for the store before it answers from what
+	// is known here; 2 s.
+	Patience time.Duration
+	// Chats is how many chats' documents are kept searchable at a time; 256. Those of
+	// others are read again when they are searched.
+	Chats int
+	// Embedder makes searches hybrid, by words and by vectors; nil for words alone.
+	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1; 0 for 0.5.
+	Embedder     Embedder
+	VectorWeight float64
+	Log          zerolog.Logger
+}
+
+func (o Options) orDefault() Options {
+	if o.Chunks == (chunk.Options{}) {
+		o.Chunks = chunk.Default()
+	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
+	}
+	if o.Chats <= 0 {
+		o.Chats = 256
+	}
+	if o.VectorWeight <= 0 {
+		o.VectorWeight = 0.5
+	}
+	return o
+}
+
+// Library keeps the collections of a Store searchable in this process. Before a
+// search it reads what has changed in the store since the last one, so that every
+// process sees a document as soon as it is put and never after it is deleted. Safe
+// for concurrent use; it runs nothing of its own.
+type Library struct {
+	store *docstore.Store
+	o     Options
+	ready atomic.Bool
+
+	mu       sync.Mutex
+	replicas map[docstore.Collection]*replica // guarded by mu
+	clock    int64                            // counts uses of replicas; guarded by mu
+}
+
+// NewLibrary is a Library over a store. Collections are read when they are first
+// searched, or by Load.
+func NewLibrary(store *docstore.Store, o Options) *Library {
+	return &Library{store: store, o: o.orDefault(), replicas: map[docstore.Collection]*replica{}}
+}
+
+// LoadProgress says how far Load is.
+type LoadProgress struct {
+	Collection string
+	Documents  int64 // of it that are read
+	Total      int64 // in it when it was begun
+}
+
+// loadPause is the time between attempts to reach the store in Load.
+const loadPause = time.Second
+
+// Load reads all collections of a tenant, those of chats excepted, and then makes
+// the Library Ready. It tries until the store can be reached or ctx ends; a
+// collection that cannot be read is logged and left to its first search. progress,
+// which may be nil, is called from this goroutine.
+func (l *Library) Load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
+	for {
+		err := l.load(ctx, tenant, progress)
+		if err == nil {
+			l.ready.Store(true)
+			return nil
+		}
+		if !errors.Is(err, docstore.ErrUnavailable) {
+			return err
+		}
+		l.o.Log.Warn().Err(err).Msg("the documents cannot be read yet")
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("loading the documents: %w", context.Cause(ctx))
+		case <-time.After(loadPause):
+		}
+	}
+}
+
+func (l *Library) load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
+	infos, err := l.store.Collections(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		c, err := docstore.Named(tenant, info.Name)
+		if err != nil {
+			return err
+		}
+		report := func(read int64) {
+			if progress != nil {
+				progress(LoadProgress{info.Name, read, max(read, info.Documents)})
+			}
+		}
+		report(0)
+		_, err = l.replica(c).catchUp(ctx, report)
+		switch {
+		case errors.Is(err, docstore.ErrUnavailable), ctx.Err() != nil:
+			return err
+		case err != nil && !errors.Is(err, docstore.ErrNoCollection): // dropped meanwhile
+			l.o.Log.Error().Err(err).Str("collection", info.Name).Msg("a collection cannot be searched")
+		}
+	}
+	return nil
+}
+
+// Ready says whether Load has come to its end.
+func (l *Library) Ready() bool { return l.ready.Load() }
+
+// replica is this process's copy of a collection.
+func (l *Library) replica(c docstore.Collection) *replica {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clock++
+	r := l.replicas[c]
+	if r == nil {
+		r = &replica{collection: c, store: l.store, gate: make(chan struct{}, 1), vectors: l.o.Embedder != nil}
+		l.replicas[c] = r
+		if c.Chat() != "" {
+			l.evict()
+		}
+	}
+	r.used = l.clock
+	return r
+}
+
+// evict forgets the chats that were not searched for longest, if there are too
+// many. Whoever uses one still does so undisturbed.
+func (l *Library) evict() {
+	var chats []*replica
+	for c, r := range l.replicas {
+		if c.Chat() != "" {
+			chats = append(chats, r)
+		}
+	}
+	if len(chats) <= l.o.Chats {
+		return
+	}
+	slices.SortFunc(chats, func(a, b *replica) int { return int(a.used - b.used) })
+	// Some at once, so that the next ones cost nothing. The newest is in use.
+	for _, r := range chats[:min(len(chats)-1, len(chats)-l.o.Chats+l.o.Chats/8)] {
+		delete(l.replicas, r.collection)
+	}
+}
+
+func (l *Library) forget(c docstore.Collection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.replicas, c)
+}
+
+// Create makes a collection; false if there is one already.
+func (l *Library) Create(ctx context.Context, c docstore.Collection) (bool, error) {
+	return l.store.Create(ctx, c)
+}
+
+// Drop removes a collection with its documents; false if there was none. With a
+// chat, drop the collection docstore.OfChat gives.
+func (l *Library) Drop(ctx context.Context, c docstore.Collection) (bool, error) {
+	dropped, err := l.store.Drop(ctx, c)
+	if err == nil {
+		l.forget(c)
+	}
+	return dropped, err
+}
+
+// Info describes a collection.
+func (l *Library) Info(ctx context.Context, c docstore.Collection) (docstore.Info, error) {
+	return l.store.Info(ctx, c)
+}
+
+// Collections describes a tenant's collections by name, without those of chats.
+func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.Info, error) {
+	infos, err := l.store.Collections(ctx, tenant)
+	slices.SortFunc(infos, func(a, b docstore.Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos, err
+}
+
+// List gives the heads of count documents in the order of their ids, from behind
+// cursor on ("" is the start); the next cursor is "" at the end.
+func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
+	return l.store.List(ctx, c, cursor, count)
+}
+
+// Get reads a document.
+func (l *Library) Get(ctx context.Context, c docstore.Collection, id string) (docstore.Document, error) {
+	return l.store.Get(ctx, c, id)
+}

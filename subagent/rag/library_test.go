@@ -1,0 +1,442 @@
+package rag_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/redistest"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/chunk"
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/index"
+	"mneme/subagent/rag/loader"
+)
+
+var ctx = context.Background()
+
+func library(client redis.UniversalClient) *rag.Library {
+	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 300 * time.Millisecond})
+}
+
+func collection(t testing.TB, l *rag.Library, name string) docstore.Collection {
+	t.Helper()
+	c, err := docstore.Named(docstore.DefaultTenant, name)
+	require.NoError(t, err)
+	_, err = l.Create(ctx, c)
+	require.NoError(t, err)
+	return c
+}
+
+func input(id, text string) rag.Input {
+	return rag.Input{ID: id, Document: chunk.Document{Title: "About " + id, Source: id, Text: text}}
+}
+
+func put(t testing.TB, l *rag.Library, c docstore.Collection, id, text string) rag.Outcome {
+	t.Helper()
+	o, err := l.Put(ctx, c, input(id, text))
+	require.NoError(t, err)
+	return o
+}
+
+func search(t testing.TB, l *rag.Library, query string, collections ...docstore.Collection) rag.Result {
+	t.Helper()
+	r, err := l.Search(ctx, rag.Request{Collections: collections, Query: query})
+	require.NoError(t, err)
+	return r
+}
+
+func documents(r rag.Result) []string {
+	list := []string{}
+	for _, p := range r.Passages {
+		list = append(list, p.DocID)
+	}
+	return list
+}
+
+func TestALibraryFindsWhatWasPut(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	require.Equal(t, rag.Result{Status: index.StatusEmpty, Query: "leave", FromHistory: []string{}, Collection: "docs",
+		IndexVersion: 1, Passages: []rag.Passage{}}, search(t, l, "leave", c))
+	o := put(t, l, c, "guide.md", "Everyone has 28 days of leave.")
+	require.Equal(t, rag.Outcome{ID: "guide.md", Status: rag.OutcomeNew, Version: 2, Passages: 1}, o)
+	put(t, l, c, "lunch.md", "Lunch is at noon.")
+	r := search(t, l, "How much leave is there?", c)
+	require.Equal(t, index.StatusOK, r.Status)
+	require.Equal(t, int64(3), r.IndexVersion)
+	require.False(t, r.Degraded)
+	require.Len(t, r.Passages, 1)
+	p := r.Passages[0]
+	require.Equal(t, "guide.md#0", p.ID)
+	require.Equal(t, 1, p.N)
+	require.Equal(t, 1, p.BM25Rank)
+	require.Equal(t, "Everyone has 28 days of leave.", p.Text)
+	require.Equal(t, [2]int{0, len(p.Text)}, [2]int{p.Start, p.End})
+	require.Equal(t, rag.OutcomeUnchanged, put(t, l, c, "guide.md", "Everyone has 28 days of leave.").Status)
+	require.Equal(t, rag.OutcomeChanged, put(t, l, c, "guide.md", "Everyone has 30 days of holiday.").Status)
+	require.Empty(t, documents(search(t, l, "leave", c)))
+	require.Equal(t, []string{"guide.md"}, documents(search(t, l, "holiday", c)))
+	removed, err := l.Delete(ctx, c, "guide.md", "absent")
+	require.NoError(t, err)
+	require.Equal(t, 1, removed)
+	require.Empty(t, documents(search(t, l, "holiday", c)))
+}
+
+func TestASearchNamesItsCollections(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	a, b := collection(t, l, "a"), collection(t, l, "b")
+	put(t, l, a, "1", "apples in a")
+	put(t, l, b, "1", "apples in b")
+	chat, err := docstore.OfChat(docstore.DefaultTenant, "42")
+	require.NoError(t, err)
+	_, err = l.Create(ctx, chat)
+	require.NoError(t, err)
+	put(t, l, chat, "1", "apples in the chat")
+	for _, c := range []docstore.Collection{a, b, chat} {
+		r := search(t, l, "apples", c)
+		require.Len(t, r.Passages, 1)
+		require.Equal(t, c.String(), r.Passages[0].Collection)
+	}
+	r := search(t, l, "apples", a, chat, a)
+	require.Equal(t, "a,chat:42", r.Collection)
+	require.Len(t, r.Passages, 2)
+	put(t, l, chat, "1", "apples in a")
+	require.Len(t, search(t, l, "apples", a, chat).Passages, 1, "equal texts are one")
+
+	_, err = l.Search(ctx, rag.Request{Query: "apples"})
+	require.ErrorIs(t, err, rag.ErrNoScope)
+	unknown, err := docstore.Named(docstore.DefaultTenant, "unknown")
+	require.NoError(t, err)
+	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{a, unknown}})
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	_, err = l.Put(ctx, unknown, input("1", "x"))
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	foreign, err := docstore.Named("other", "a")
+	require.NoError(t, err)
+	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{foreign}})
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	for _, bad := range []rag.Request{
+		{Query: " "}, {Query: strings.Repeat("x", rag.MaxSearchText+1)}, {Query: "a\xff"}, {Query: "x", K: 101}, {Query: "x", K: -1},
+	} {
+		bad.Collections = []docstore.Collection{a}
+		_, err = l.Search(ctx, bad)
+		require.ErrorIs(t, err, rag.ErrBadQuery)
+	}
+	dropped, err := l.Drop(ctx, chat)
+	require.NoError(t, err)
+	require.True(t, dropped)
+	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{chat}})
+	require.ErrorIs(t, err, docstore.ErrNoCollection)
+	infos, err := l.Collections(ctx, docstore.DefaultTenant)
+	require.NoError(t, err)
+	require.Len(t, infos, 2)
+}
+
+func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "tarsk", "Tarsk is the capital of Veldoria.")
+	put(t, l, c, "router", "Hold the rear button to reset the router.")
+	history := []index.Message{{Role: index.RoleUser, Text: "Tell me about Veldoria"}, {Role: index.RoleAssistant, Text: "It is a country."}}
+	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "And what is its centre called?", History: history})
+	require.NoError(t, err)
+	require.Equal(t, []string{"tarsk"}, documents(r))
+	require.Contains(t, r.FromHistory, "veldoria")
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "How do I reset the router?", History: history})
+	require.NoError(t, err)
+	require.Equal(t, "router", r.Passages[0].DocID)
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []index.Message{{Role: index.RoleUser, Text: "quux"}}})
+	require.NoError(t, err)
+	require.Equal(t, index.StatusEmpty, r.Status)
+}
+
+// Two processes over one store: what one changes the other finds at once.
+func TestReplicasSeeEachOthersChangesBeforeTheyAnswer(t *testing.T) {
+	server := redistest.Start(t)
+	one, two := library(server.Client()), library(server.Client())
+	c := collection(t, one, "docs")
+	for i := range 50 {
+		word := fmt.Sprintf("word%d", i)
+		put(t, one, c, "doc", "about "+word)
+		require.Equal(t, []string{"doc"}, documents(search(t, two, word, c)))
+		put(t, two, c, "other", "also "+word)
+		require.ElementsMatch(t, []string{"doc", "other"}, documents(search(t, one, word, c)))
+		_, err := two.Delete(ctx, c, "doc")
+		require.NoError(t, err)
+		require.Equal(t, []string{"other"}, documents(search(t, one, word, c)))
+		require.Equal(t, search(t, one, word, c).IndexVersion, search(t, two, word, c).IndexVersion)
+	}
+}
+
+func TestACutLogAndANewCollectionAreReadFromTheStart(t *testing.T) {
+	client := redistest.Start(t).Client()
+	writer := rag.NewLibrary(docstore.New(client, 1), rag.Options{Log: zerolog.Nop()})
+	reader := rag.NewLibrary(docstore.New(client, 1), rag.Options{Log: zerolog.Nop()})
+	c := collection(t, writer, "docs")
+	put(t, writer, c, "gone", "apples")
+	require.Len(t, search(t, reader, "apples", c).Passages, 1)
+	for i := range 400 { // Redis cuts its log in blocks of a hundred
+		put(t, writer, c, "doc", fmt.Sprintf("pears %d", i))
+	}
+	_, err := writer.Delete(ctx, c, "gone")
+	require.NoError(t, err)
+	require.Empty(t, documents(search(t, reader, "apples", c)))
+	require.Equal(t, []string{"doc"}, documents(search(t, reader, "399", c)))
+
+	_, err = writer.Drop(ctx, c)
+	require.NoError(t, err)
+	_, err = writer.Create(ctx, c)
+	require.NoError(t, err)
+	put(t, writer, c, "fresh", "plums")
+	require.Empty(t, documents(search(t, reader, "pears", c)))
+	require.Equal(t, []string{"fresh"}, documents(search(t, reader, "plums", c)))
+}
+
+func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	l, cold := library(server.Client()), library(server.Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "a", "apples")
+	require.Len(t, search(t, l, "apples", c).Passages, 1)
+	put(t, l, c, "b", "apples and pears")
+	_, err := l.Delete(ctx, c, "b")
+	require.NoError(t, err)
+	server.Kill()
+	r := search(t, l, "apples", c)
+	require.True(t, r.Degraded)
+	require.Equal(t, []string{"a"}, documents(r), "what was put and deleted here is known without the store")
+	_, err = l.Put(ctx, c, input("c", "x"))
+	require.ErrorIs(t, err, docstore.ErrUnavailable)
+	_, err = l.Delete(ctx, c, "a")
+	require.ErrorIs(t, err, docstore.ErrUnavailable)
+	_, err = cold.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
+	require.ErrorIs(t, err, docstore.ErrUnavailable)
+	require.NoError(t, server.Run())
+	require.Equal(t, []string{"a"}, documents(search(t, cold, "apples", c)))
+
+	server.Signal(syscall.SIGSTOP) // it takes connections and answers nothing
+	r = search(t, l, "apples", c)
+	require.True(t, r.Degraded)
+	server.Signal(syscall.SIGCONT)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = l.Search(ended, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestLoadReadsAllAndSaysSo(t *testing.T) {
+	server := redistest.Start(t)
+	first := library(server.Client())
+	a, b := collection(t, first, "a"), collection(t, first, "b")
+	var many []rag.Input
+	for i := range 450 {
+		many = append(many, input(fmt.Sprintf("d%03d", i), fmt.Sprintf("apples number%d", i)))
+	}
+	_, err := first.PutAll(ctx, a, many...)
+	require.NoError(t, err)
+	put(t, first, b, "x", "pears")
+
+	l := library(server.Client())
+	require.False(t, l.Ready())
+	last := map[string]rag.LoadProgress{}
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, func(p rag.LoadProgress) {
+		require.GreaterOrEqual(t, p.Documents, last[p.Collection].Documents)
+		last[p.Collection] = p
+	}))
+	require.True(t, l.Ready())
+	require.Equal(t, rag.LoadProgress{Collection: "a", Documents: 450, Total: 450}, last["a"])
+	require.Equal(t, rag.LoadProgress{Collection: "b", Documents: 1, Total: 1}, last["b"])
+	server.Kill()
+	require.Equal(t, []string{"d123"}, documents(search(t, l, "number123", a)), "nothing more is needed from the store")
+
+	away := library(server.Client())
+	bounded, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, away.Load(bounded, docstore.DefaultTenant, nil))
+	require.False(t, away.Ready())
+}
+
+// While one document is replaced again and again, a search sees one version of it,
+// whole.
+func TestASearchSeesOneVersion(t *testing.T) {
+	server := redistest.Start(t)
+	writer, reader := library(server.Client()), library(server.Client())
+	c := collection(t, writer, "docs")
+	text := func(i int) string { return fmt.Sprintf("apples of version%d", i) }
+	put(t, writer, c, "doc", text(0))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, l := range []*rag.Library{writer, reader, reader} {
+		wg.Go(func() {
+			for {
+				r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
+				if err != nil || len(r.Passages) != 1 || !strings.HasPrefix(r.Passages[0].Text, "apples of version") {
+					t.Errorf("found %v, %v", r.Passages, err)
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		_, err := writer.Put(ctx, c, input("doc", text(i)))
+		require.NoError(t, err)
+	}
+	close(done)
+	wg.Wait()
+	require.Equal(t, text(199), search(t, reader, "apples", c).Passages[0].Text)
+}
+
+func TestRefusedDocumentsLeaveTheOthersAndWhatWasThere(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "old", "apples")
+	big := input("big", strings.Repeat("x", docstore.MaxText+1))
+	bad := input("old", "text")
+	bad.Document.Title = strings.Repeat("x", docstore.MaxTitle+1)
+	unread := rag.Input{ID: "unread", Err: &loader.Error{Code: loader.Encrypted, Sentence: "it needs a password"}}
+	var got []rag.Outcome
+	inputs := func(yield func(rag.Input, error) bool) {
+		for _, in := range []rag.Input{input("new", "apples too"), big, bad, unread, input("", "x"), input("last", "pears")} {
+			if !yield(in, nil) {
+				return
+			}
+		}
+	}
+	require.NoError(t, l.Ingest(ctx, c, inputs, func(o rag.Outcome) { got = append(got, o) }))
+	statuses := map[string]rag.OutcomeStatus{}
+	codes := map[string]string{}
+	for _, o := range got {
+		statuses[o.ID], codes[o.ID] = o.Status, o.Code
+		require.Equal(t, o.Failed(), o.Reason != "")
+	}
+	require.Equal(t, map[string]rag.OutcomeStatus{"new": rag.OutcomeNew, "big": rag.OutcomeRefused, "old": rag.OutcomeStale,
+		"unread": rag.OutcomeRefused, "": rag.OutcomeRefused, "last": rag.OutcomeNew}, statuses)
+	require.Equal(t, map[string]string{"new": "", "big": "too_large", "old": "bad_title", "unread": "encrypted", "": "bad_id", "last": ""}, codes)
+	require.ElementsMatch(t, []string{"old", "new"}, documents(search(t, l, "apples", c)))
+}
+
+// files puts files below dir.
+func files(t *testing.T, dir string, texts map[string]string) {
+	t.Helper()
+	for name, text := range texts {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+}
+
+func walk(dir string) iter.Seq2[loader.File, error] { return loader.Walk(ctx, dir, loader.Limits{}) }
+
+func TestSyncFollowsADirectory(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "uploaded", "apples by hand")
+	dir := t.TempDir()
+	files(t, dir, map[string]string{
+		"a.md": "# Fruit\n\napples", "sub/b.txt": "pears", "faq.jsonl": "{\"id\":\"1\",\"text\":\"plums\"}\n{\"id\":\"2\",\"text\":\"cherries\"}\n",
+		"broken.pdf": "no pdf", ".hidden.txt": "secret",
+	})
+	sync := func() map[string]rag.OutcomeStatus {
+		t.Helper()
+		got := map[string]rag.OutcomeStatus{}
+		require.NoError(t, rag.Sync(ctx, l.Target(c), "here", walk(dir), loader.Limits{}, func(o rag.Outcome) { got[o.ID] = o.Status }))
+		return got
+	}
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "new", "sub/b.txt": "new", "faq.jsonl/1": "new", "faq.jsonl/2": "new",
+		"broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
+	require.ElementsMatch(t, []string{"uploaded", "a.md"}, documents(search(t, l, "apples", c)))
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "unchanged", "sub/b.txt": "unchanged", "faq.jsonl/1": "unchanged",
+		"faq.jsonl/2": "unchanged", "broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
+
+	require.NoError(t, os.Remove(filepath.Join(dir, "sub/b.txt")))
+	files(t, dir, map[string]string{"a.md": "# Fruit\n\nbananas", "faq.jsonl": "{\"id\":\"2\",\"text\":\"cherries\"}\n"})
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "changed", "sub/b.txt": "removed", "faq.jsonl/1": "removed",
+		"faq.jsonl/2": "changed", "broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
+	require.Empty(t, documents(search(t, l, "pears plums", c)))
+	require.Equal(t, []string{"uploaded"}, documents(search(t, l, "apples", c)))
+
+	// A file that can no longer be read leaves what it was.
+	files(t, dir, map[string]string{"a.md": "\x00\x01\x02binary\x00\xff\xfe\x00"})
+	require.Equal(t, rag.OutcomeStale, sync()["a.md"])
+	require.Equal(t, []string{"a.md"}, documents(search(t, l, "bananas", c)))
+
+	// A walk that fails removes nothing.
+	require.Error(t, rag.Sync(ctx, l.Target(c), "here", walk(filepath.Join(dir, "absent")), loader.Limits{}, nil))
+	require.Equal(t, []string{"a.md"}, documents(search(t, l, "bananas", c)))
+	require.Error(t, rag.Sync(ctx, l.Target(c), "", walk(dir), loader.Limits{}, nil))
+}
+
+func TestOldCitationsAreResolved(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "doc#1", "Apples are red.")
+	p := search(t, l, "apples", c).Passages[0]
+	old := rag.Cited{Collection: c, PassageID: p.ID, Hash: p.Hash}
+	r, err := l.Resolve(ctx, old)
+	require.NoError(t, err)
+	require.Equal(t, rag.CitationCurrent, r.State)
+	require.Equal(t, "Apples are red.", r.Passage.Text)
+	put(t, l, c, "doc#1", "Apples are green.")
+	r, err = l.Resolve(ctx, old)
+	require.NoError(t, err)
+	require.Equal(t, rag.Resolved{State: rag.CitationChanged}, r)
+	_, err = l.Delete(ctx, c, "doc#1")
+	require.NoError(t, err)
+	r, err = l.Resolve(ctx, old)
+	require.NoError(t, err)
+	require.Equal(t, rag.Resolved{State: rag.CitationDeleted}, r)
+	_, err = l.Drop(ctx, c)
+	require.NoError(t, err)
+	r, err = l.Resolve(ctx, old)
+	require.NoError(t, err)
+	require.Equal(t, rag.CitationDeleted, r.State)
+	c = collection(t, l, "docs")
+	for _, id := range []string{"", "doc", "#1", "doc#", "doc#x", "doc#-1"} {
+		_, err = l.Resolve(ctx, rag.Cited{Collection: c, PassageID: id})
+		require.ErrorIs(t, err, rag.ErrBadQuery, id)
+	}
+}
+
+func TestOnlySomeChatsAreKept(t *testing.T) {
+	server := redistest.Start(t)
+	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})
+	var chats []docstore.Collection
+	for i := range 10 {
+		c, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat(fmt.Sprint(i)))
+		require.NoError(t, err)
+		_, err = l.Create(ctx, c)
+		require.NoError(t, err)
+		put(t, l, c, "doc", fmt.Sprintf("apples of %d", i))
+		chats = append(chats, c)
+	}
+	for i, c := range chats {
+		require.Equal(t, fmt.Sprintf("apples of %d", i), search(t, l, "apples", c).Passages[0].Text)
+	}
+	server.Kill()
+	answered := 0
+	for _, c := range chats {
+		if r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"}); err == nil && r.Degraded {
+			answered++
+		}
+	}
+	require.Positive(t, answered)
+	require.LessOrEqual(t, answered, 3)
+}

@@ -1,0 +1,370 @@
+package rag
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/index"
+)
+
+// Limits of a search.
+const (
+	DefaultK      = 10      // passages of a search by itself
+	MaxK          = 100     // the most that one search gives
+	MaxSearchText = 4 << 10 // bytes of a query
+	maxHistory    = 64      // turns of a conversation that are looked at
+)
+
+// Request is what to look for, and where.
+type Request struct {
+	// Collections must name at least one; each must be there.
+	Collections []docstore.Collection
+	// Query is the last turn of the conversation, History what was said before it,
+	// oldest first.
+	Query   string
+	History []index.Message
+	K       int // how many passages at most, 1 to MaxK; 0 for DefaultK
+}
+
+// Result is what a search found.
+type Result struct {
+	Status index.Status `json:"status"` // ok, weak or empty
+	Query  string       `json:"query"`
+	// FromHistory are the words that the query had from the conversation only.
+	FromHistory []string `json:"query_terms_from_history"`
+	Collection  string   `json:"collection"` // of several the names, with commas
+	// IndexVersion is the collection's version, of several their sum: it grows with
+	// every change.
+	IndexVersion int64 `json:"index_version"`
+	// Degraded: the store, or a part of the search, could not be asked; this is from
+	// what was known before.
+	Degraded bool      `json:"degraded"`
+	Passages []Passage `json:"passages"` // best first
+	// InjectionSignals counts what in the passages looks like an attempt to give
+	// orders; only where they are for a model.
+	InjectionSignals int    `json:"injection_signals,omitempty"`
+	Rule             string `json:"rule,omitempty"` // behind passages for a model
+}
+
+// Passage is a passage that was found. Start and End are its place in the
+// document's text, in bytes.
+type Passage struct {
+	ID       string  `json:"id"` // document#ordinal
+	N        int     `json:"n"`  // what it is cited by
+	DocID    string  `json:"doc_id"`
+	Title    string  `json:"title"`
+	Source   string  `json:"source"`
+	Section  string  `json:"section"`
+	Start    int     `json:"start"`
+	End      int     `json:"end"`
+	Score    float64 `json:"score"`
+	BM25Rank int     `json:"bm25_rank,omitempty"` // in its collection, from 1; 0 if no word of the query is in it
+	VecRank  int     `json:"vec_rank,omitempty"`  // the same by vectors
+	Text     string  `json:"text"`
+
+	Collection   string `json:"collection"`
+	IndexVersion int64  `json:"-"`
+	Hash         string `json:"hash"` // of the text, to find it again
+
+	strength float64 // its part of the query, comparable between collections
+}
+
+// Search gives the passages of the collections that match best. A result that is
+// weak or empty is tried once more with the query alone, if there was a
+// conversation, and the better one counts. Each collection is ranked by its own
+// statistics; among several, what has more of the query goes first.
+func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
+	if len(r.Collections) == 0 {
+		return Result{}, ErrNoScope
+	}
+	if err := r.check(); err != nil {
+		return Result{}, err
+	}
+	legs, err := l.legs(ctx, r.Collections, false)
+	if err != nil {
+		return Result{}, err
+	}
+	return l.over(ctx, legs, r), nil
+}
+
+// over searches these collections.
+func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
+	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight}
+	q.vector, q.degraded = l.queryVector(ctx, r.Query)
+	best := q.find(legs)
+	if best.Status != index.StatusOK && len(r.History) > 0 {
+		q.history = nil
+		if alone := q.find(legs); better(alone, best) {
+			best = alone
+		}
+	}
+	names := make([]string, len(legs))
+	for i, g := range legs {
+		names[i] = g.collection.String()
+		best.Degraded = best.Degraded || g.degraded || q.vector != nil && g.known.waiting()
+	}
+	best.Degraded = best.Degraded || q.degraded
+	best.Collection, best.Query = strings.Join(names, ","), r.Query
+	return best
+}
+
+func (r Request) check() error {
+	switch {
+	case strings.TrimSpace(r.Query) == "":
+		return fmt.Errorf("%w: the query is empty", ErrBadQuery)
+	case len(r.Query) > MaxSearchText:
+		return fmt.Errorf("%w: the query has %d bytes, the limit is %d", ErrBadQuery, len(r.Query), MaxSearchText)
+	case !utf8.ValidString(r.Query):
+		return fmt.Errorf("%w: the query is not UTF-8", ErrBadQuery)
+	case r.K < 0 || r.K > MaxK:
+		return fmt.Errorf("%w: k is 1 to %d, not %d", ErrBadQuery, MaxK, r.K)
+	}
+	return nil
+}
+
+// leg is one of the collections of a search.
+type leg struct {
+	collection docstore.Collection
+	known      *known
+	degraded   bool
+}
+
+// legs brings the collections up to date, at the same time. One that is not there
+// is an error, or, if it is optional, left out.
+func (l *Library) legs(ctx context.Context, collections []docstore.Collection, optional bool) ([]leg, error) {
+	var legs []leg
+	for _, c := range collections {
+		if !slices.ContainsFunc(legs, func(g leg) bool { return g.collection == c }) {
+			legs = append(legs, leg{collection: c})
+		}
+	}
+	errs := make([]error, len(legs))
+	var asked sync.WaitGroup
+	for i := range legs {
+		asked.Go(func() {
+			g := &legs[i]
+			g.known, g.degraded, errs[i] = l.current(ctx, g.collection)
+		})
+	}
+	asked.Wait()
+	var there []leg
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			there = append(there, legs[i])
+		case !optional || !errors.Is(err, docstore.ErrNoCollection):
+			return nil, err
+		}
+	}
+	return there, nil
+}
+
+// current is a collection up to date.
+func (l *Library) current(ctx context.Context, c docstore.Collection) (*known, bool, error) {
+	k, degraded, err := l.replica(c).current(ctx, l.o.Patience)
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case errors.Is(err, docstore.ErrNoCollection):
+		l.forget(c)
+	}
+	return k, degraded, err
+}
+
+// rank orders statuses, the better above.
+var rank = map[index.Status]int{index.StatusEmpty: 0, index.StatusWeak: 1, index.StatusOK: 2}
+
+// better says whether a result is more likely to answer than another.
+func better(a, b Result) bool {
+	return cmp.Or(cmp.Compare(rank[a.Status], rank[b.Status]), cmp.Compare(a.strength(), b.strength())) > 0
+}
+
+func (r Result) strength() float64 {
+	if len(r.Passages) == 0 {
+		return 0
+	}
+	return r.Passages[0].strength
+}
+
+// query is one form of what is looked for.
+type query struct {
+	text     string
+	history  []index.Message
+	k        int
+	vector   []float32 // nil to go by words alone
+	weight   float64   // of the vectors
+	degraded bool      // there should be a vector
+}
+
+// find searches each leg and puts the best of all in one order.
+func (q query) find(legs []leg) Result {
+	f := Result{Status: index.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
+	for _, g := range legs {
+		result, passages := g.find(q)
+		f.IndexVersion += int64(result.Version)
+		f.Passages = append(f.Passages, passages...)
+		if rank[result.Status] > rank[f.Status] {
+			f.Status = result.Status
+		}
+		for _, word := range result.FromHistory {
+			if !slices.Contains(f.FromHistory, word) {
+				f.FromHistory = append(f.FromHistory, word)
+			}
+		}
+	}
+	slices.SortStableFunc(f.Passages, func(a, b Passage) int { return cmp.Compare(b.strength, a.strength) })
+	texts := map[string]bool{}
+	f.Passages = slices.DeleteFunc(f.Passages, func(p Passage) bool {
+		again := texts[p.Hash]
+		texts[p.Hash] = true
+		return again
+	})
+	f.Passages = f.Passages[:min(q.k, len(f.Passages))]
+	for i := range f.Passages {
+		f.Passages[i].N = i + 1
+	}
+	return f
+}
+
+// find searches one leg. A document that is replaced between the search and the
+// look at its text makes it search again, on the newer index.
+func (g leg) find(q query) (index.Result, []Passage) {
+	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Limit: q.k}
+	for {
+		snapshot := g.known.index.Snapshot()
+		var result index.Result
+		var hits []index.Fused
+		if q.vector == nil {
+			result = snapshot.Search(words)
+			for i, h := range result.Hits {
+				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
+			}
+		} else {
+			words.Limit = vectorHits
+			result = snapshot.Search(words)
+			hits = index.FuseScores(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
+				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, nil), Weight: q.weight})
+			if result.Status == index.StatusEmpty && len(hits) > 0 {
+				result.Status = index.StatusWeak // nearest is not near
+			}
+		}
+		if passages, whole := g.passages(result, hits); whole {
+			return result, passages
+		}
+	}
+}
+
+func (g leg) passages(result index.Result, hits []index.Fused) (passages []Passage, whole bool) {
+	for _, hit := range hits {
+		h := g.known.get(hit.Document)
+		if h == nil {
+			return nil, false
+		}
+		p := h.passage(hit.Passage)
+		p.Score, p.BM25Rank = math.Round(hit.Score*1000)/1000, hit.Ranks[0]
+		p.strength = hit.Score
+		if len(hit.Ranks) > 1 {
+			p.VecRank = hit.Ranks[1]
+		} else {
+			p.strength *= result.Strength / result.Hits[0].Score
+		}
+		p.Collection, p.IndexVersion = g.collection.String(), int64(result.Version)
+		passages = append(passages, p)
+	}
+	return passages, true
+}
+
+// passage is a document's passage by its ordinal.
+func (h *held) passage(ordinal int) Passage {
+	at := h.Passages[ordinal]
+	text := h.Text[at.Start:at.End]
+	return Passage{
+		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section,
+		Start: at.Start, End: at.End, Text: text, Hash: hashOf(text),
+	}
+}
+
+// hashOf is the first half of a text's SHA-256 in hex, as chunk.Passage has it.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:len(sum)/2])
+}
+
+// CitationState says what became of a passage that was cited once.
+type CitationState string
+
+// The states of an old citation.
+const (
+	CitationCurrent CitationState = "current"
+	CitationChanged CitationState = "changed" // the document is there, the passage is not
+	CitationDeleted CitationState = "deleted" // the document is not there any more
+)
+
+// Cited is a passage that was cited: its collection, id and the hash of its text.
+type Cited struct {
+	Collection docstore.Collection
+	PassageID  string
+	Hash       string
+}
+
+// Resolved is what became of it. Passage is set if it is Current, also when it is
+// now at another place of its document.
+type Resolved struct {
+	State    CitationState `json:"state"`
+	Degraded bool          `json:"degraded,omitempty"`
+	Passage  *Passage      `json:"passage,omitempty"`
+}
+
+// Resolve finds a passage that was cited once. A collection that is gone is no
+// error: its documents are deleted.
+func (l *Library) Resolve(ctx context.Context, c Cited) (Resolved, error) {
+	k, degraded, err := l.current(ctx, c.Collection)
+	if errors.Is(err, docstore.ErrNoCollection) {
+		return Resolved{State: CitationDeleted}, nil
+	}
+	if err != nil {
+		return Resolved{}, fmt.Errorf("looking for passage %q: %w", c.PassageID, err)
+	}
+	document, ordinal, ok := splitPassageID(c.PassageID)
+	if !ok {
+		return Resolved{}, fmt.Errorf("%w: %.80q is no passage's id", ErrBadQuery, c.PassageID)
+	}
+	h := k.document(document)
+	if h == nil {
+		return Resolved{State: CitationDeleted, Degraded: degraded}, nil
+	}
+	order := []int{ordinal}
+	for i := range h.Passages {
+		order = append(order, i)
+	}
+	for _, i := range order {
+		if i >= len(h.Passages) {
+			continue
+		}
+		if p := h.passage(i); p.Hash == c.Hash {
+			p.Collection, p.IndexVersion = c.Collection.String(), k.mark.Load().Version
+			return Resolved{State: CitationCurrent, Degraded: degraded, Passage: &p}, nil
+		}
+	}
+	return Resolved{State: CitationChanged, Degraded: degraded}, nil
+}
+
+func splitPassageID(id string) (document string, ordinal int, ok bool) {
+	at := strings.LastIndexByte(id, '#')
+	if at < 1 {
+		return "", 0, false
+	}
+	ordinal, err := strconv.Atoi(id[at+1:])
+	return id[:at], ordinal, err == nil && ordinal >= 0
+}
