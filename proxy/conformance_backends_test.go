@@ -318,7 +318,7 @@ func TestConformanceARefusalIsSharedThroughRedis(t *testing.T) {
 // a restart finds all there is.
 func TestConformanceRedisGoesAway(t *testing.T) {
 	w := newWorld(t, kimi)
-	redis := redistest.Start(t, "--appendonly", "yes")
+	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	w.config.Shared.Turns = redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{})
 	v := w.vendors["kimi"]
 	wander(v)

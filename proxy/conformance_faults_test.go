@@ -154,6 +154,21 @@ func contentLeftEmpty(t *testing.T) {
 			c.say("And?")
 			w.conforms(1)
 		})
+		// A client that strips by itself leaves contents without anything.
+		t.Run(b.name+", by the client", func(t *testing.T) {
+			w := newWorld(t, b)
+			c := w.gateway().messages("claude-opus-4-8")
+			c.within("c1")
+			c.history = []message{
+				{role: "user", content: []block{textOf("Hi")}},
+				{role: "assistant", content: []block{}},
+				{role: "user", content: []block{textOf("Go on")}},
+				{role: "assistant", content: []block{textOf("")}, plain: true},
+				{role: "user", content: []block{textOf(""), textOf("And?")}},
+			}
+			c.proceed()
+			w.conforms(0)
+		})
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/upstreamtest"
+	"mneme/proxy/wire"
 )
 
 // Fault: a session whose history the user edits, or goes back in, dies of thinking
@@ -317,6 +319,55 @@ func TestConformanceAnAbortedAnswer(t *testing.T) {
 			w.conforms(0)
 		})
 	}
+}
+
+// Fault: a turn is recorded when the connection ends. The client has had the last
+// event by then, and its next request is here already.
+func TestConformanceTheNextRequestComesBeforeTheEndOfTheLast(t *testing.T) {
+	release := make(chan struct{})
+	late := kimi
+	late.after = func(r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}
+	w := newWorld(t, late)
+	v := w.vendors["kimi"]
+	g := w.gateway()
+	c := g.messages("kimi-k2-thinking")
+	c.within("c1")
+	c.damage = damages["thinking dropped"]
+	v.Queue(upstreamtest.Reply(upstreamtest.Think("just now"), upstreamtest.Use("look", "{}")))
+	c.stream = true
+	c.user(textOf("Go"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/messages", strings.NewReader(string(c.body())))
+	require.NoError(t, err)
+	r.Header = c.header
+	resp, err := w.http.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var seen strings.Builder
+	frames := wire.NewFrameReader(resp.Body)
+	for !strings.Contains(seen.String(), wire.MessageStop) {
+		f, err := frames.Next()
+		require.NoError(t, err)
+		seen.Write(f.Raw)
+	}
+	blocks, _ := readMessagesStream(t, seen.String())
+	c.history = append(c.history, message{role: "assistant", content: blocks})
+	c.user(block{Type: "tool_result", ToolUseID: blocks[1].ID, Content: "result"})
+
+	asked := make(chan answered, 1)
+	go func() {
+		defer close(asked)
+		asked <- c.post()
+	}()
+	require.Eventually(t, func() bool { return v.Count() == 2 }, time.Minute, time.Millisecond)
+	require.Contains(t, string(v.Last().Body), "just now")
+	close(release)
+	<-asked
+	w.conforms(0)
 }
 
 // Fault: what a vendor refused of a teammate's history is refused again on each of

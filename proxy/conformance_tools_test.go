@@ -16,7 +16,7 @@ import (
 
 // chatVendor is a vendor of chat completions with these rules.
 func chatVendor(name, vendor string, rules upstreamtest.ChatRules) backendCase {
-	return backendCase{name, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules}, proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
+	return backendCase{name: name, vendor: upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
 }
 
 func budgeted(c *proxy.BackendConfig) { c.Thinking.BudgetTokens = 8000 }

@@ -34,6 +34,7 @@ type backendCase struct {
 	name   string
 	vendor upstreamtest.Config
 	config proxy.BackendConfig // without its BaseURL
+	after  func(*http.Request) // if not nil, called behind an answer's last byte, before its end
 }
 
 // with is b under another name, with other rules of its vendor.
@@ -50,11 +51,11 @@ func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 }
 
 var (
-	claude       = backendCase{"claude", upstreamtest.Config{}, proxy.BackendConfig{Kind: proxy.KindAnthropic}}
-	kimi         = backendCase{"kimi", upstreamtest.Config{Vendor: upstreamtest.Kimi}, proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "kimi"}}
-	kimiChat     = backendCase{"kimi-chat", upstreamtest.Config{Vendor: upstreamtest.Kimi}, proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "kimi"}}
-	deepSeek     = backendCase{"deepseek", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "deepseek"}}
-	deepSeekChat = backendCase{"deepseek-chat", upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "deepseek"}}
+	claude       = backendCase{name: "claude", vendor: upstreamtest.Config{}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic}}
+	kimi         = backendCase{name: "kimi", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "kimi"}}
+	kimiChat     = backendCase{name: "kimi-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "kimi"}}
+	deepSeek     = backendCase{name: "deepseek", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "deepseek"}}
+	deepSeekChat = backendCase{name: "deepseek-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "deepseek"}}
 
 	// prefixChecking binds thinking to everything that stands before it.
 	prefixChecking = claude.with("bound", func(c *upstreamtest.Config) { c.Thinking.PrefixCheck = true })
@@ -91,7 +92,12 @@ func newWorld(t tester, backends ...backendCase) *world {
 	w.config.Limits.Upstream.Backoff = time.Nanosecond
 	for _, b := range backends {
 		v := upstreamtest.New(b.vendor)
-		server := httptest.NewServer(v)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			v.ServeHTTP(w, r)
+			if b.after != nil {
+				b.after(r)
+			}
+		}))
 		t.Cleanup(server.Close)
 		w.vendors[b.name] = v
 		b.config.BaseURL = server.URL
@@ -209,10 +215,10 @@ func (w *world) total(f func(upstreamtest.Request) int) (n int) {
 	return n
 }
 
-// conforms is the end of every case. Of the requests of all its conversations
-// vendors refused at most so many: one proves what has to be left out, another
-// may not be needed. Refused were they for thinking alone, no client heard of it,
-// and of the latest turns no thinking was missing.
+// conforms is the end of every case. Vendors refused at most so many requests, of
+// all the case's conversations: one proves what has to be left out, and nobody
+// should need another. All of them were refused for thinking alone, no client heard
+// of it, and no thinking of a latest turn was missing.
 func (w *world) conforms(refusals int) {
 	w.Helper()
 	w.refusedAtMost(refusals)
