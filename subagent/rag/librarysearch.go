@@ -102,6 +102,10 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
+	waiting := false // asked before the search: vectors may come while it runs
+	for _, g := range legs {
+		waiting = waiting || q.vector != nil && g.known.waiting()
+	}
 	best := q.find(legs)
 	if best.Status != index.StatusOK && len(r.History) > 0 {
 		q.history = nil
@@ -112,9 +116,9 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	names := make([]string, len(legs))
 	for i, g := range legs {
 		names[i] = g.collection.String()
-		best.Degraded = best.Degraded || g.degraded || q.vector != nil && g.known.waiting()
+		best.Degraded = best.Degraded || g.degraded
 	}
-	best.Degraded = best.Degraded || q.degraded
+	best.Degraded = best.Degraded || q.degraded || waiting
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
 	return best
 }
