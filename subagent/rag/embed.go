@@ -208,9 +208,8 @@ func (k *known) hashes() func(hash string) bool {
 // caller has the gate.
 func (k *known) enrich(documents []*held, vectors map[string][]float32) {
 	change := index.Change{Version: k.index.Snapshot().Version()}
-	k.mu.Lock()
+	k.mu.RLock()
 	for _, h := range documents {
-		delete(k.bare, h.name)
 		if k.byName[h.name] != h {
 			continue
 		}
@@ -220,8 +219,16 @@ func (k *known) enrich(documents []*held, vectors map[string][]float32) {
 		}
 		change.Put = append(change.Put, d)
 	}
-	k.mu.Unlock()
+	k.mu.RUnlock()
 	k.index.Apply(change)
+	// Only now, or a search could miss vectors and not say so.
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range documents {
+		if k.bare[h.name] == h {
+			delete(k.bare, h.name)
+		}
+	}
 }
 
 // waiting says whether documents wait for vectors.
