@@ -104,34 +104,39 @@ func TestAHybridSearchFindsWhatSharesNoWord(t *testing.T) {
 func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	first := &hashing{space: "hash/256", size: 256}
-	l := hybrid(t, server, first)
-	c := collection(t, l, "docs")
-	put(t, l, c, "a", "cars need oil")
-	put(t, l, c, "b", "bread needs flour")
-	require.Equal(t, index.StatusOK, embedded(t, l, "cars", c).Status)
-	n, err := client.HLen(ctx, "documents:{default:docs}:vectors").Result()
+	t.Run("kept", func(t *testing.T) {
+		first := &hashing{space: "hash/256", size: 256}
+		l := hybrid(t, server, first)
+		c := collection(t, l, "docs")
+		put(t, l, c, "a", "cars need oil")
+		put(t, l, c, "b", "bread needs flour")
+		require.Equal(t, index.StatusOK, embedded(t, l, "cars", c).Status)
+		n, err := client.HLen(ctx, "documents:{default:docs}:vectors").Result()
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+
+		// A process that starts reads them.
+		second := &hashing{space: "hash/256", size: 256}
+		require.Len(t, embedded(t, hybrid(t, server, second), "automobiles", c).Passages, 2)
+		_, made := second.seen.Load("cars need oil")
+		require.False(t, made)
+		_, made = first.seen.Load("cars need oil")
+		require.True(t, made)
+	})
+
+	// Another space is another matter: the old vectors go once all are made anew. The
+	// processes of the old one have ended; each would keep its own.
+	l := hybrid(t, server, &hashing{space: "hash/64", size: 64})
+	c, err := docstore.Named(docstore.DefaultTenant, "docs")
 	require.NoError(t, err)
-	require.EqualValues(t, 2, n)
-
-	// A process that starts reads them.
-	second := &hashing{space: "hash/256", size: 256}
-	require.Len(t, embedded(t, hybrid(t, server, second), "automobiles", c).Passages, 2)
-	_, made := second.seen.Load("cars need oil")
-	require.False(t, made)
-	_, made = first.seen.Load("cars need oil")
-	require.True(t, made)
-
-	// Another space is another matter: the old vectors go once all are made anew.
-	other := &hashing{space: "hash/64", size: 64}
-	require.Len(t, embedded(t, hybrid(t, server, other), "automobiles", c).Passages, 2)
+	require.Len(t, embedded(t, l, "automobiles", c).Passages, 2)
 	require.Eventually(t, func() bool {
 		fields, err := client.HKeys(ctx, "documents:{default:docs}:vectors").Result()
 		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/64 ") && strings.HasPrefix(fields[1], "hash/64 ")
 	}, 20*time.Second, 10*time.Millisecond)
 	_, err = l.Drop(ctx, c)
 	require.NoError(t, err)
-	n, err = client.Exists(ctx, "documents:{default:docs}:vectors").Result()
+	n, err := client.Exists(ctx, "documents:{default:docs}:vectors").Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

@@ -109,6 +109,15 @@ func (k *known) apply(u update) {
 	for _, h := range gone {
 		change.Delete = append(change.Delete, h.name)
 	}
+	if k.bare != nil { // first, or a search could miss vectors and not say so
+		k.mu.Lock()
+		for _, h := range fresh {
+			if len(h.Passages) > 0 {
+				k.bare[h.name] = h
+			}
+		}
+		k.mu.Unlock()
+	}
 	if len(change.Put)+len(change.Delete) > 0 || change.Version != k.index.Snapshot().Version() {
 		k.index.Apply(change)
 	}
@@ -117,13 +126,12 @@ func (k *known) apply(u update) {
 	for _, h := range gone {
 		delete(k.byName, h.name)
 		delete(k.byID, h.ID)
-		delete(k.bare, h.name)
+		if k.bare[h.name] == h {
+			delete(k.bare, h.name)
+		}
 	}
 	for _, h := range fresh {
 		k.byID[h.ID] = h
-		if k.bare != nil && len(h.Passages) > 0 {
-			k.bare[h.name] = h
-		}
 	}
 	k.mark.Store(&u.mark)
 }
