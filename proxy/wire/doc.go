@@ -14,7 +14,7 @@
 // another, never interleaved, and their index counts from 0.
 //
 // The structs here serve translation only. A request whose door and backend
-// speak the same dialect is never decoded into them: ReadHead finds the few
+// speak the same dialect is never decoded into them: ReadOutline finds the few
 // spans that matter and Splice replaces them, so that unknown fields, number
 // formats and the order of keys reach the vendor as the client sent them.
 package wire

@@ -95,38 +95,6 @@ func Splice(body []byte, s Span, value []byte) []byte {
 	return slices.Concat(body[:s.Start], value, body[s.End:])
 }
 
-// Head is what the gateway reads of a request before anything else.
-type Head struct {
-	Model  string
-	Stream bool
-	model  Span
-}
-
-// ReadHead checks that body is one JSON object with a model. A failure wraps
-// ErrBadJSON.
-func ReadHead(body []byte) (Head, error) {
-	spans, err := Members(body, "model", "stream")
-	if err != nil {
-		return Head{}, err
-	}
-	h := Head{model: spans[0]}
-	if !h.model.Found() {
-		return Head{}, fmt.Errorf("%w: \"model\" is missing", ErrBadJSON)
-	}
-	if json.Unmarshal(body[h.model.Start:h.model.End], &h.Model, lenient) != nil || h.Model == "" {
-		return Head{}, fmt.Errorf("%w: \"model\" must be a non-empty string", ErrBadJSON)
-	}
-	if s := spans[1]; s.Found() && json.Unmarshal(body[s.Start:s.End], &h.Stream, lenient) != nil {
-		return Head{}, fmt.Errorf("%w: \"stream\" must be true or false", ErrBadJSON)
-	}
-	return h, nil
-}
-
-// WithModel gives body, from which h was read, with another model's name.
-func (h Head) WithModel(body []byte, model string) []byte {
-	return Splice(body, h.model, Quote(model))
-}
-
 // Quote is s as a JSON string.
 func Quote(s string) []byte {
 	// The error only reports that broken UTF-8 was replaced.

@@ -22,22 +22,22 @@ func TestWithModelChangesNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := strings.Clone(body)
-			h, err := wire.ReadHead([]byte(body))
+			h, err := wire.ReadOutline([]byte(body))
 			require.NoError(t, err)
 			require.Equal(t, "a", h.Model)
 			i := strings.LastIndex(body, `"a"`)
 			want := body[:i] + `"b \"q\" я"` + body[i+3:]
-			require.Equal(t, want, string(h.WithModel([]byte(body), `b "q" я`)))
+			require.Equal(t, want, string(h.WithModel(`b "q" я`).Body))
 			require.Equal(t, before, body)
 		})
 	}
 }
 
-func TestReadHead(t *testing.T) {
-	h, err := wire.ReadHead([]byte(`{"model":"m","stream":true}`))
+func TestReadOutline(t *testing.T) {
+	h, err := wire.ReadOutline([]byte(`{"model":"m","stream":true}`))
 	require.NoError(t, err)
 	require.True(t, h.Stream)
-	h, err = wire.ReadHead([]byte(`{"model":"m","stream":null}`))
+	h, err = wire.ReadOutline([]byte(`{"model":"m","stream":null}`))
 	require.NoError(t, err)
 	require.False(t, h.Stream)
 
@@ -55,24 +55,23 @@ func TestReadHead(t *testing.T) {
 		`{"model":"a","messages":[}`:     "not valid JSON",
 		"{\"model\":\"a\",\"s\":\"\n\"}": "not valid JSON",
 	} {
-		_, err := wire.ReadHead([]byte(body))
+		_, err := wire.ReadOutline([]byte(body))
 		require.ErrorIs(t, err, wire.ErrBadJSON, body)
 		require.ErrorContains(t, err, says, body)
 	}
 }
 
-func FuzzReadHead(f *testing.F) {
+func FuzzReadOutline(f *testing.F) {
 	for _, s := range []string{`{"model":"a","stream":true}`, `{"a":{"model":1},"model":"\ud800"}`, `{`, `{"model":"a"}{`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		h, err := wire.ReadHead(body)
+		h, err := wire.ReadOutline(body)
 		if err != nil {
 			require.ErrorIs(t, err, wire.ErrBadJSON)
 			return
 		}
-		out := h.WithModel(body, "other")
-		again, err := wire.ReadHead(out)
+		again, err := wire.ReadOutline(h.WithModel("other").Body)
 		require.NoError(t, err)
 		require.Equal(t, "other", again.Model)
 		require.Equal(t, h.Stream, again.Stream)
