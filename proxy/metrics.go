@@ -14,7 +14,7 @@ import (
 
 // Outcomes of a request, as metrics and the log call them.
 const (
-	outcomeOK       = "ok"
+	outcomeOK       = usage.OutcomeOK
 	outcomeRefused  = "refused"  // a 4xx, ours or the backend's
 	outcomeFailed   = "failed"   // the backend failed or could not be reached
 	outcomeCut      = "cut"      // the answer broke off after it had begun

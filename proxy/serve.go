@@ -74,9 +74,6 @@ func (s *Server) count(x *Exchange, outcome string) {
 		return
 	}
 	tokens, estimated := x.tokens.Tokens(x.attempt.doc.Body)
-	if outcome == outcomeOK {
-		outcome = usage.OutcomeOK
-	}
 	r := usage.Record{
 		At: time.Now(), RequestID: x.client.Header().Get(requestIDHeader),
 		Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation,
