@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -18,11 +19,11 @@ const conversationHeader = "X-Ag-Conversation-Id"
 
 var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// conversation finds where the turns of a request belong. A request that names no
+// name finds where the turns of a request belong. A request that names no
 // conversation gets a new one, whose id cannot be guessed.
-func conversation(route string) Stage {
+func name(route string) Stage {
 	return func(ctx context.Context, x *Exchange) error {
-		if err := readConversation(route)(ctx, x); err != nil {
+		if err := readName(route)(ctx, x); err != nil {
 			return err
 		}
 		if x.minted {
@@ -33,8 +34,8 @@ func conversation(route string) Stage {
 	}
 }
 
-// readConversation is conversation for requests that leave no trace.
-func readConversation(route string) Stage {
+// readName is name for requests that leave no trace.
+func readName(route string) Stage {
 	return func(_ context.Context, x *Exchange) error {
 		id, err := x.takeConversation()
 		if err != nil {
@@ -47,6 +48,22 @@ func readConversation(route string) Stage {
 		x.minted = id == ""
 		return nil
 	}
+}
+
+// reconcile has a request say what its conversation was, if the client has named
+// it. A request that does not belongs to nothing yet: its turn is kept, its history
+// is not.
+func (s *Server) reconcile(ctx context.Context, x *Exchange) (err error) {
+	if x.minted || s.config.Stateless {
+		return nil
+	}
+	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.asked)
+	if err != nil {
+		return err
+	}
+	x.asked = x.continued.Outline
+	s.metrics.continued(x)
+	return nil
 }
 
 // takeConversation reads the id from one of the three places where clients can
