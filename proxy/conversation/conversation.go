@@ -68,7 +68,7 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	if best == nil {
 		c.Outcome = NotKnown
 		if len(nodes) > 0 {
-			c.Outcome, c.Branch = Missed, true
+			c.Outcome, c.Branch, c.Moved = Missed, true, true
 		}
 		return c, nil
 	}

@@ -85,10 +85,12 @@ type match struct {
 	last   int    // index of the newest turn that the request shows of it
 	pairs  []pair // the newest first, without gaps
 	size   int    // how many messages of the request are in it
+	lacks  int    // how many rounds of tools, or calls, of the branch the request does not show
 	whole  bool   // nothing that the request shows before last contradicts the branch
 }
 
-// find gives the longest match of a request's turns, of equal ones the newest.
+// find gives the longest match of a request's turns, of equal ones the one that
+// lacks the least, then the newest.
 // The newest answer that any branch has is tried first, and what is older only
 // when that does not lead to the front. Nodes are the newest first.
 func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
@@ -110,7 +112,7 @@ func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
 			if len(m.pairs) == 0 || !m.pairs[0].before {
 				continue // two may say the same in answer to different things
 			}
-			if best == nil || m.size > best.size {
+			if best == nil || m.size > best.size || m.size == best.size && m.lacks < best.lacks {
 				best = m
 			}
 		}
@@ -137,6 +139,12 @@ func (m *match) walk(shown []turn, d wire.Dialect) {
 		s := &shown[at.shown]
 		m.size++
 		at = m.opens(shown, at, d)
+		if at.before {
+			m.lacks += at.was - at.opens
+		}
+		if !turns[at.was].answer.Shows(s.answer) {
+			m.lacks++
+		}
 		m.pairs = append(m.pairs, at)
 		if !at.before {
 			return
