@@ -6,8 +6,6 @@ package master
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +42,7 @@ type Request struct {
 	Chat         memory.Chat
 	Message      string
 	AgentVersion string // Version, or the name of the subagent talked to
-	Conversation string // the gateway's id for this chat; empty for none
+	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
 	Context      []memory.Message
 	Subagents    map[memory.Agent][]memory.Message
 }
@@ -137,17 +135,9 @@ func (r *run) direct(ctx context.Context) (event.Assistant, error) {
 // delegate runs a subagent on a task. The error is that the run cannot go on.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Answer, error) {
 	call := fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1))
-	conversation := r.req.Conversation
-	if conversation != "" {
-		conversation += "." + string(s.Name)
-		if s.Calls == event.Isolated {
-			sum := sha256.Sum256([]byte(call)) // the gateway bounds the length of ids
-			conversation += "." + hex.EncodeToString(sum[:8])
-		}
-	}
 	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{
 		Text:         task,
-		Conversation: conversation,
+		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
 		},

@@ -290,13 +290,15 @@ func TestDirectTalk(t *testing.T) {
 	require.Equal(t, "before: [stored]", last[*event.Assistant](l).Content)
 }
 
-func TestConversationIDs(t *testing.T) {
+// The gateway knows agents by their routes; erasing the chat's conversation erases
+// what any of them said in it.
+func TestAllAgentsOfAChatShareItsConversation(t *testing.T) {
 	var mu sync.Mutex
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	note := func(m model) model {
 		return func(ctx context.Context, r loop.Request) (string, []memory.ToolCall, error) {
 			mu.Lock()
-			seen[r.Conversation] = true
+			seen[r.Conversation]++
 			mu.Unlock()
 			return m(ctx, r)
 		}
@@ -304,13 +306,7 @@ func TestConversationIDs(t *testing.T) {
 	isolated := sub("b", note(recalls))
 	isolated.Calls = event.Isolated
 	run(t, agent(note(once(append(delegate("a", "x"), delegate("b", "y")...)...)), sub("a", note(recalls)), isolated), ask("master"))
-	require.Len(t, seen, 3)
-	require.True(t, seen["conv"])
-	require.True(t, seen["conv.a"])
-	for id := range seen {
-		require.True(t, id == "conv" || id == "conv.a" || strings.HasPrefix(id, "conv.b."), id)
-		require.LessOrEqual(t, len(id), len("conv.b.")+16, "ids are bounded")
-	}
+	require.Equal(t, map[string]int{"conv": 4}, seen)
 }
 
 func TestARunThatCannotBeToldEnds(t *testing.T) {

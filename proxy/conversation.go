@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gin-gonic/gin"
+
 	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
@@ -16,6 +18,8 @@ import (
 
 // conversationHeader names the conversation, in requests and in answers.
 const conversationHeader = "X-Ag-Conversation-Id"
+
+const badConversationID = "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
 
 var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
@@ -96,10 +100,27 @@ func (x *Exchange) takeConversation() (id string, err error) {
 		id = header
 	}
 	if id != "" && !conversationID.MatchString(id) {
-		return "", wire.Failure{Status: 400, Message: "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"}
+		return "", wire.Failure{Status: 400, Message: badConversationID}
 	}
 	x.asked, err = o.WithBody(e.Apply(o.Body))
 	return id, err
+}
+
+// eraseConversation forgets a conversation of the caller's on all its routes. One
+// that nobody knows is erased, too.
+func (s *Server) eraseConversation(c *gin.Context) {
+	id := c.Param("id")
+	if !conversationID.MatchString(id) {
+		refuseRoute(c, http.StatusBadRequest, badConversationID)
+		return
+	}
+	if err := s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id); err != nil {
+		s.log.Error().Err(err).Str("conversation", id).Msg("a conversation could not be erased")
+		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
+		return
+	}
+	s.log.Info().Str("conversation", id).Msg("conversation erased")
+	c.Status(http.StatusNoContent)
 }
 
 // tenant tells callers apart by the credential that they present.

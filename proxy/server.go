@@ -131,6 +131,7 @@ func (s *Server) routes() *gin.Engine {
 	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
 	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
 
+	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.GET("/admin/backend", s.showBackend)
 	e.PUT("/admin/backend", s.switchBackend)
 	e.GET("/admin/usage", s.showUsage)
