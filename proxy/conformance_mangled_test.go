@@ -84,8 +84,13 @@ var mangles = map[string]mangle{
 	"inputs encoded anew":  always(damages["inputs encoded anew"]),
 	"ids altered":          always(idsAltered),
 	"calls doubled":        always(answers(func(content []block) []block { return doubled(content, "tool_use") })),
-	"results doubled":      {replay: results(func(content []block) []block { return doubled(content, "tool_result") })},
-	"results missing":      {replay: results(func(content []block) []block { return content[:1] })},
+	"results doubled": always(func(history []message) []message {
+		for i := range history {
+			history[i].content = doubled(history[i].content, "tool_result")
+		}
+		return history
+	}),
+	"results missing": {replay: results(func(content []block) []block { return content[:1] })},
 	"rounds forgotten": {replay: func(_ *rand.Rand, history []message, _ int) []message {
 		at := starts(history)
 		current := at[len(at)-1]
