@@ -146,7 +146,7 @@ func (c *contest) enter(ctx context.Context) (nginx string, err error) {
 		}
 		nginx = strings.TrimSpace(strings.TrimPrefix(string(text), "nginx version: "))
 	}
-	for _, way := range []string{wayNginx, wayMneme} {
+	for _, way := range []string{wayNginx, wayMneme, wayForgets} {
 		if way == wayNginx && c.program == "" {
 			continue
 		}
@@ -163,7 +163,7 @@ func (c *contest) start(ctx context.Context, way string) (*gateway, error) {
 	if way == wayNginx {
 		return c.launch.nginx(ctx, c.program)
 	}
-	return c.launch.mneme(ctx, c.options.Gateway)
+	return c.launch.mneme(ctx, way, c.options.Gateway)
 }
 
 func (c *contest) stop() {
@@ -269,7 +269,7 @@ func (c *contest) profile(ctx context.Context, rows []*proxyRow) (files []string
 		c.options.Progress("profiling " + r.name)
 		cpu := filepath.Join(c.options.Profiles, r.name+".cpu.pprof")
 		allocs := filepath.Join(c.options.Profiles, r.name+".allocs.pprof")
-		g, err := c.launch.mneme(ctx, func(ctx context.Context, config string) *exec.Cmd {
+		g, err := c.launch.mneme(ctx, wayMneme, func(ctx context.Context, config string) *exec.Cmd {
 			return c.options.Profiled(ctx, config, cpu, allocs)
 		})
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 	"sync/atomic"
 )
 
-// scriptHeader asks the vendor for the message of the history with this index.
+// scriptHeader asks the vendor for a message: its index in the history, or the
+// number of turns of a long conversation, a slash and its index there.
 const scriptHeader = "X-Bench-Message"
 
 // Vendor is the body of the process that plays the vendor: it answers calls of
@@ -51,7 +52,7 @@ type vendor struct {
 	whole   template
 	stream  template
 	events  []int             // where each of the stream's events ends
-	script  map[string][]byte // answers, by the index of the message in the history
+	script  map[string][]byte // answers, by what scriptHeader says
 }
 
 func newVendor() *vendor {
@@ -62,6 +63,11 @@ func newVendor() *vendor {
 	v.stream, v.events = newTemplate(stream), events
 	for i, u := range history().Messages {
 		v.script[strconv.Itoa(i)] = scripted(u)
+	}
+	for _, turns := range longTurns {
+		for i, u := range long(turns).Messages {
+			v.script[strconv.Itoa(turns)+"/"+strconv.Itoa(i)] = scripted(u)
+		}
 	}
 	return v
 }
