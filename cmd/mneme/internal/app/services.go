@@ -11,7 +11,6 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
@@ -134,7 +133,10 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent, infos := a.newAgents(cfg, library, log)
+	agent, infos, err := a.newAgents(cfg, library, log)
+	if err != nil {
+		return "", err
+	}
 	server := apiserver.New(apiserver.Config{
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 		EraseConversation: func(ctx context.Context, id string) error {
@@ -165,9 +167,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
-	}
-	for _, s := range cfg.Agents.Subagents {
-		w.Agents = append(w.Agents, memory.Agent(s.Name))
+		Agents: cfg.AgentNames(),
 	}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
