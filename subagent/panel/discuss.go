@@ -38,8 +38,7 @@ type review struct {
 	err    error // why there is no text
 }
 
-// synthesis is what the moderator made of answers and reviews. From a moderator
-// that does not keep to the form it is its words as they are, as the Conclusion.
+// synthesis is what the moderator made of answers and reviews.
 type synthesis struct {
 	Conclusion    string   `json:"conclusion"`
 	KeyPoints     []string `json:"key_points"`
@@ -136,7 +135,7 @@ func (r *round) reviews(ctx context.Context, answers []answer) []review {
 		}
 		reviews = append(reviews, v)
 		sessions = append(sessions, &session{
-			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) of %s", v.member, v.letter, strings.Join(v.of, ", ")),
+			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) on %s", v.member, v.letter, strings.Join(v.of, ", ")),
 			system: reviewSystem, prompt: material(others), accept: spoken,
 		})
 	}
@@ -173,8 +172,5 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 		},
 	}
 	err := r.hold(ctx, s)
-	if isMalformed(err) && strings.TrimSpace(s.last) != "" {
-		return synthesis{Conclusion: clip(strings.TrimSpace(s.last), maxPassed)}, nil
-	}
 	return made, err
 }

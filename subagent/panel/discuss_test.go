@@ -79,9 +79,9 @@ func TestEventsTellWhoAnsweredAndWhoReviewsWhom(t *testing.T) {
 		"answer running one (A)", "answer done one (A): answer by one",
 		"answer running two (B)", "answer done two (B): answer by two",
 		"answer running three (C)", "answer done three (C): answer by three",
-		"review running one (A) of B, C", "review done one (A) of B, C: review by one",
-		"review running two (B) of A, C", "review done two (B) of A, C: review by two",
-		"review running three (C) of A, B", "review done three (C) of A, B: review by three",
+		"review running one (A) on B, C", "review done one (A) on B, C: review by one",
+		"review running two (B) on A, C", "review done two (B) on A, C: review by two",
+		"review running three (C) on A, B", "review done three (C) on A, B: review by three",
 		"synthesis running chair (moderator)", "synthesis done chair (moderator): Take REST.",
 	}, b.told())
 	require.Equal(t, "REST or gRPC?", one[*event.Delegation](b).Task)
@@ -141,7 +141,7 @@ func TestTheModeratorsForm(t *testing.T) {
 		"in a fence":                   {[]string{"```json\n" + synthesis + "\n```"}, "Take REST.\n\nKey points:"},
 		"right at the second try":      {[]string{"Well…", synthesis}, "Take REST.\n\nKey points:"},
 		"lists may be empty":           {[]string{`{"conclusion":"Yes."}`}, "Yes.\n\nAnswered:"},
-		"never right: its words":       {[]string{"REST, I think.", "REST, clearly."}, "REST, clearly.\n\nAnswered:"},
+		"never right":                  {[]string{"REST, I think.", "REST, clearly."}, "There is no conclusion: the moderator chair failed. What it said has not the form that was asked for, twice. These are the answers as they were given.\n\nA (one):\nanswer by one\n"},
 		"an unknown member":            {[]string{`{"conclusion":"a","mood":"good"}`, synthesis}, "Take REST."},
 		"words around the object":      {[]string{"Here: " + synthesis, synthesis}, "Take REST."},
 		"a conclusion without words":   {[]string{`{"conclusion":" "}`, synthesis}, "Take REST."},

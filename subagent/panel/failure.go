@@ -1,7 +1,6 @@
 package panel
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,10 +57,4 @@ func spoken(text string) (string, error) {
 		return "", malformed("answer in words; there are no tools here")
 	}
 	return text, nil
-}
-
-// isMalformed says whether a member failed only by the form of what it said.
-func isMalformed(err error) bool {
-	var m malformed
-	return errors.As(err, &m)
 }

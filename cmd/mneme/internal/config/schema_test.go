@@ -18,7 +18,7 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 	for _, part := range []struct {
 		value  any
 		prefix string
-	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}} {
+	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}, {&Member{}, "panel.members.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string
@@ -101,9 +101,9 @@ func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 			files = append(files, text)
 		}
 	}
-	require.Len(t, files, 4)
+	require.Len(t, files, 5)
 	for _, text := range files {
-		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k")
+		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k")
 		require.NoError(t, err, text)
 		require.NoError(t, c.RequireKeys(), text)
 	}
