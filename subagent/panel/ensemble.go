@@ -207,5 +207,5 @@ func (t *planTool) accept(string) (string, error) {
 	if p == nil {
 		return "", malformed("hand in your plan by calling " + planToolName + " with objective, reasoning and tasks")
 	}
-	return fmt.Sprintf("%s (%d tasks)", p.Objective, len(p.Tasks)), nil
+	return fmt.Sprintf("%s (tasks: %d)", p.Objective, len(p.Tasks)), nil
 }

@@ -91,8 +91,8 @@ func TestEventsTellWhoPlansAndWhoVotes(t *testing.T) {
 	b := sit(t, nil, nil)
 	a := b.ensemble("Move the API")
 	require.ElementsMatch(t, []string{
-		"create_plan running one", "create_plan done one: plan by one (2 tasks)",
-		"create_plan running two", "create_plan done two: plan by two (2 tasks)",
+		"create_plan running one", "create_plan done one: plan by one (tasks: 2)",
+		"create_plan running two", "create_plan done two: plan by two (tasks: 2)",
 		"vote running one on the plan of two", "vote done one on the plan of two: 7 of 10. fits",
 		"vote running two on the plan of one", "vote done two on the plan of one: 7 of 10. fits",
 	}, b.told())

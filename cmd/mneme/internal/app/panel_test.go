@@ -83,6 +83,11 @@ type sitting struct {
 }
 
 func convene(t *testing.T, environ ...string) *sitting {
+	return conveneWith(t, debater("gRPC", map[string]int{"REST": 8, "GraphQL": 3}),
+		debater("REST", map[string]int{"gRPC": 6, "GraphQL": 2}), debater("GraphQL", map[string]int{"gRPC": 7, "REST": 9}), environ...)
+}
+
+func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *upstreamtest.Answer, environ ...string) *sitting {
 	vendor := func(c upstreamtest.Config) (*upstreamtest.Server, string) {
 		s := upstreamtest.New(c)
 		h := httptest.NewServer(s)
@@ -91,9 +96,9 @@ func convene(t *testing.T, environ ...string) *sitting {
 	}
 	s := &sitting{}
 	var urls [3]string
-	s.claude, urls[0] = vendor(upstreamtest.Config{Answer: debater("gRPC", map[string]int{"REST": 8, "GraphQL": 3})})
-	s.kimi, urls[1] = vendor(upstreamtest.Config{Vendor: upstreamtest.Kimi, Answer: debater("REST", map[string]int{"gRPC": 6, "GraphQL": 2})})
-	s.gpt, urls[2] = vendor(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: debater("GraphQL", map[string]int{"gRPC": 7, "REST": 9})})
+	s.claude, urls[0] = vendor(upstreamtest.Config{Answer: claude})
+	s.kimi, urls[1] = vendor(upstreamtest.Config{Vendor: upstreamtest.Kimi, Answer: kimi})
+	s.gpt, urls[2] = vendor(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: gpt})
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", fmt.Appendf(nil, panelFile, urls[0], urls[1], urls[2]+"/v1"), 0o600))
 	s.up = start(t, environ...)
@@ -164,7 +169,7 @@ func TestAnEnsembleOfThreeVendorsInTheChat(t *testing.T) {
 	shown, err := s.types("/ensemble Give the API a second door\n")
 	require.NoError(t, err)
 	for _, line := range []string{
-		"  ensemble · create_plan ✓ opus: Use gRPC (2 tasks)\n", "  ensemble · vote ✓ gpt on the plan of kimi: 9 of 10. Seen from GraphQL.\n",
+		"  ensemble · create_plan ✓ opus: Use gRPC (tasks: 2)\n", "  ensemble · vote ✓ gpt on the plan of kimi: 9 of 10. Seen from GraphQL.\n",
 		"Chosen: the plan of kimi (average 8.50, 2 votes).\n\nObjective: Use REST\nReasoning: It fits.\n1. Try REST\n2. Decide\n",
 		"Plan of opus: average 6.50, 2 votes.\n", "Plan of gpt: average 2.50, 2 votes.\n",
 	} {
@@ -175,6 +180,31 @@ func TestAnEnsembleOfThreeVendorsInTheChat(t *testing.T) {
 		require.Empty(t, v.Rejections())
 	}
 	require.Contains(t, s.history("ensemble")[1].Content, "- opus: 8 of 10. Seen from gRPC.")
+}
+
+// A second try is a valid request at every vendor, thinking and tool ids included.
+func TestASecondTryAtEveryVendor(t *testing.T) {
+	clumsy := func(r *upstreamtest.Request) *upstreamtest.Answer {
+		a := upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say(`{"score":5,"reasoning":"Good enough."}`))
+		again := bytes.Contains(r.Body, []byte("This cannot be used"))
+		switch {
+		case len(r.Tools) == 1 && again:
+			a = upstreamtest.Reply(upstreamtest.Think("Tasks."), upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":["t"]}`))
+		case len(r.Tools) == 1:
+			a = upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Here it is."), upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":[]}`))
+		case !again:
+			a = upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Five, I would say."))
+		}
+		return &a
+	}
+	s := conveneWith(t, clumsy, clumsy, clumsy)
+	shown, err := s.types("/ensemble Give the API a second door\n")
+	require.NoError(t, err)
+	require.Equal(t, 6, strings.Count(shown, "\n- "), shown)
+	for _, v := range []*upstreamtest.Server{s.claude, s.kimi, s.gpt} {
+		require.Equal(t, 6, v.Count(), "a plan and two votes, each twice")
+		require.Empty(t, v.Rejections())
+	}
 }
 
 func TestTheMastersModelCallsThePanel(t *testing.T) {
