@@ -66,21 +66,17 @@ type (
 // discuss is the work of the subagent DiscussName.
 func (p *Panel) discuss(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 	return p.run(ctx, task, emit, func(ctx context.Context, r *round) (string, error) {
-		d := discussion{question: r.question, moderator: p.moderator.Name}
-		d.answers = r.answers(ctx)
+		d := discussion{question: r.question, answers: r.answers(ctx), moderator: p.moderator.Name}
 		given := d.given()
-		if ctx.Err() == nil && len(given) == 0 {
+		if len(given) == 0 {
 			errs := make([]error, len(d.answers))
 			for i, a := range d.answers {
 				errs[i] = a.err
 			}
 			return "", allFailed("answered", p.members, errs)
 		}
-		if ctx.Err() == nil && len(given) > 1 {
+		if len(given) > 1 {
 			d.reviews = r.reviews(ctx, d.answers)
-		}
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
 		}
 		d.synthesis, d.err = r.synthesis(ctx, d)
 		return d.String(), nil

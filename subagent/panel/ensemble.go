@@ -52,17 +52,13 @@ const maxTasks = 50
 // ensemble is the work of the subagent EnsembleName.
 func (p *Panel) ensemble(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 	return p.run(ctx, task, emit, func(ctx context.Context, r *round) (string, error) {
-		c := contest{goal: r.question}
-		c.plans = r.plans(ctx)
+		c := contest{goal: r.question, plans: r.plans(ctx)}
 		written, errs := 0, make([]error, len(c.plans))
 		for i, pl := range c.plans {
 			errs[i] = pl.err
 			if pl.err == nil {
 				written++
 			}
-		}
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
 		}
 		if written == 0 {
 			return "", allFailed("wrote a plan", p.members, errs)

@@ -128,7 +128,7 @@ func TestVotesThatCannotBeRead(t *testing.T) {
 			b := sit(t, but("one", "vote", always(say(said))), nil)
 			a := b.ensemble("Move the API")
 			require.Contains(t, a.Response, "Plan of two: no votes.")
-			require.Contains(t, a.Response, "- one abstained: What it said has not the form that was asked for, twice.")
+			require.Contains(t, a.Response, "- one abstained: Twice it did not keep to the form that was asked for.")
 			require.Contains(t, a.Response, "Chosen: the plan of one (average 7.00, 1 vote).")
 			votes := b.members[0].requests("vote")
 			require.Len(t, votes, 2)
@@ -189,7 +189,7 @@ func TestPlansAreHandedInByTheTool(t *testing.T) {
 			b := sit(t, but("one", "plan", always(wrong)), nil, nil)
 			a := b.ensemble("Move the API")
 			require.Equal(t, event.Completed, a.Status)
-			require.Contains(t, a.Response, "No plan of one, which therefore did not vote: What it said has not the form that was asked for, twice.")
+			require.Contains(t, a.Response, "No plan of one, which therefore did not vote: Twice it did not keep to the form that was asked for.")
 			require.Len(t, b.members[0].asked, 2)
 			require.Len(t, b.members[1].requests("vote"), 1)
 
@@ -220,7 +220,7 @@ func TestNoPlanAtAllIsAnError(t *testing.T) {
 	b := sit(t, always(fail("boom")), always(say("I have no plan.")))
 	a := b.ensemble("Move the API")
 	require.Equal(t, event.Failed, a.Status)
-	require.Equal(t, "None of the 2 models wrote a plan. one: The model did not answer. two: What it said has not the form that was asked for, twice.",
+	require.Equal(t, "None of the 2 models wrote a plan. one: The model did not answer. two: Twice it did not keep to the form that was asked for.",
 		one[*event.Error](b).Message)
 }
 

@@ -32,7 +32,7 @@ func (m malformed) Error() string { return string(m) }
 
 // Describe says it without what the member itself was told to do.
 func (malformed) Describe() (code, message string, retryable bool) {
-	return "malformed_answer", "What it said has not the form that was asked for, twice.", true
+	return "malformed_answer", "Twice it did not keep to the form that was asked for.", true
 }
 
 // reason says in a sentence why a member failed.

@@ -18,9 +18,8 @@ import (
 
 // Bounds of what is passed on, in bytes.
 const (
-	maxPassed  = 32 << 10 // of an answer or a plan, to other members and into the result
+	maxPassed  = 32 << 10 // of an answer, a review or a plan, to other members, into events and the result
 	maxReason  = 2 << 10  // of the reasoning of a vote
-	maxShown   = 2 << 10  // of what a member said, in an event
 	maxEarlier = 8 << 10  // of an earlier question or conclusion
 )
 
@@ -52,7 +51,9 @@ type round struct {
 	usage loop.Usage                // guarded by mu; of all sessions
 }
 
-// run does one task with work, which gives the response.
+// run does one task with work, which gives the response. work need not look at
+// its ctx: once that has ended, every session ends at once, and nothing that came
+// of it is used.
 func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Payload) error,
 	work func(context.Context, *round) (string, error),
 ) (loop.Result, error) {
@@ -161,12 +162,12 @@ func (r *round) hold(ctx context.Context, s *session) error {
 		r.tell(s.step, "failed", s.what+": "+reason(err))
 		return err
 	}
-	r.tell(s.step, "done", s.what+": "+clip(shown, maxShown))
+	r.tell(s.step, "done", s.what+": "+clip(shown, maxPassed))
 	return nil
 }
 
 // talk asks until what the member says is accepted, at most maxTries times.
-func (r *round) talk(ctx context.Context, s *session) (shown string, err error) {
+func (r *round) talk(ctx context.Context, s *session) (string, error) {
 	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1}
 	if r.conversation != "" {
 		l.Conversation = r.conversation + "." + strings.ToLower(rand.Text()[:16])
