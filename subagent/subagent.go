@@ -69,7 +69,7 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	}
 	work := s.Work
 	if work == nil {
-		work = s.loop(kit)
+		work = s.oneModel(kit)
 	}
 	result, err := work(ctx, task, emit)
 	answer := conclude(ctx, result, err)
@@ -86,8 +86,8 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	})
 }
 
-// loop is the work of a subagent that is one model.
-func (s *Subagent) loop(kit Kit) Work {
+// oneModel is the work of a subagent that is a model with its tools.
+func (s *Subagent) oneModel(kit Kit) Work {
 	return func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error) {
 		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
 		if s.Calls != event.Isolated {

@@ -98,16 +98,12 @@ func (d discussion) given() []answer {
 func (r *round) answers(ctx context.Context) []answer {
 	answers := make([]answer, len(r.panel.members))
 	each(len(answers), func(i int) {
-		m := r.panel.members[i]
-		a := answer{letter: letter(i), member: m.Name}
-		s := &session{
+		m, a := r.panel.members[i], &answers[i]
+		a.letter, a.member = letter(i), m.Name
+		a.err = r.hold(ctx, &session{
 			member: m, step: stepAnswer, what: fmt.Sprintf("%s (%s)", a.member, a.letter),
-			system: answerSystem, prompt: r.question, accept: spoken,
-		}
-		if a.err = r.hold(ctx, s); a.err == nil {
-			a.text = clip(strings.TrimSpace(s.last), maxPassed)
-		}
-		answers[i] = a
+			system: answerSystem, prompt: r.question, accept: words(&a.text),
+		})
 	})
 	return answers
 }
@@ -132,13 +128,12 @@ func (r *round) reviews(ctx context.Context, answers []answer) []review {
 		reviews = append(reviews, v)
 		sessions = append(sessions, &session{
 			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) on %s", v.member, v.letter, strings.Join(v.of, ", ")),
-			system: reviewSystem, prompt: material(others), accept: spoken,
+			system: reviewSystem, prompt: material(others),
 		})
 	}
 	each(len(reviews), func(i int) {
-		if reviews[i].err = r.hold(ctx, sessions[i]); reviews[i].err == nil {
-			reviews[i].text = clip(strings.TrimSpace(sessions[i].last), maxPassed)
-		}
+		sessions[i].accept = words(&reviews[i].text)
+		reviews[i].err = r.hold(ctx, sessions[i])
 	})
 	return reviews
 }
@@ -155,7 +150,7 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 		}
 	}
 	var made synthesis
-	s := &session{
+	err := r.hold(ctx, &session{
 		member: r.panel.moderator, step: stepSynthesis, what: d.moderator + " (moderator)",
 		system: synthesisSystem, prompt: material(all),
 		accept: func(text string) (string, error) {
@@ -166,7 +161,6 @@ func (r *round) synthesis(ctx context.Context, d discussion) (synthesis, error) 
 			made = read
 			return read.Conclusion, nil
 		},
-	}
-	err := r.hold(ctx, s)
+	})
 	return made, err
 }

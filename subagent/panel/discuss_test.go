@@ -335,6 +335,21 @@ func TestTheLimitHoldsOverAllTasks(t *testing.T) {
 	})
 }
 
+func TestEightMembersHaveSixtyFourSessionsEightAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := func(ctx context.Context, r request) reply {
+			time.Sleep(time.Second)
+			return able("x")(ctx, r)
+		}
+		b := sit(t, busy, busy, busy, busy, busy, busy, busy, busy)
+		start := time.Now()
+		a := b.ensemble("Move the API")
+		require.Equal(t, 8*time.Second, time.Since(start), "one second of plans, seven of votes")
+		require.EqualValues(t, 64*10, a.Usage.InputTokens)
+		require.Equal(t, 56, strings.Count(a.Response, "\n- "))
+	})
+}
+
 // A follow-up refers to the conclusions before it; they are not without end.
 func TestMembersSeeThePanelsEarlierConclusions(t *testing.T) {
 	b := sit(t, nil, nil)
@@ -363,6 +378,12 @@ func TestLongAnswersAreCutForTheOthers(t *testing.T) {
 	for _, line := range b.told() {
 		require.Less(t, len(line), 33<<10)
 	}
+}
+
+func TestAResultIsBounded(t *testing.T) {
+	b := sit(t, nil, nil)
+	b.moderator.answer = always(say(`{"conclusion":"` + strings.Repeat("x", 2<<20) + `"}`))
+	require.LessOrEqual(t, len(b.discuss("REST or gRPC?").Response), 512<<10)
 }
 
 func TestWrongQuestions(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -79,10 +78,9 @@ func (r *round) plans(ctx context.Context) []plan {
 			member: m, step: planToolName, what: m.Name,
 			system: planSystem, prompt: r.question, tools: []loop.Tool{tool}, accept: tool.accept,
 		}
-		err := r.hold(ctx, s)
-		plans[i] = plan{member: m.Name, err: err}
-		if err == nil {
-			plans[i].plannedWork = *tool.written()
+		plans[i] = plan{member: m.Name, err: r.hold(ctx, s)}
+		if plans[i].err == nil {
+			plans[i].plannedWork = *tool.plan
 		}
 	})
 	return plans
@@ -135,10 +133,8 @@ func (v *vote) read(text string) (string, error) {
 const planToolName = "create_plan"
 
 // planTool is what a member writes its plan with. It takes the first good one.
-type planTool struct {
-	mu   sync.Mutex
-	plan *plannedWork // guarded by mu
-}
+// Its calls come one after the other, as those of any tool that is not Parallel.
+type planTool struct{ plan *plannedWork }
 
 // planSchema is what the tool takes.
 const planSchema = `{"type":"object","properties":{` +
@@ -161,8 +157,6 @@ func (t *planTool) Call(_ context.Context, call memory.ToolCall) (string, error)
 	if err := p.check(); err != nil {
 		return "", err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.plan == nil {
 		t.plan = &p
 	}
@@ -191,17 +185,10 @@ func (p *plannedWork) check() error {
 	return nil
 }
 
-func (t *planTool) written() *plannedWork {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.plan
-}
-
 // accept says whether a plan was handed in.
 func (t *planTool) accept(string) (string, error) {
-	p := t.written()
-	if p == nil {
+	if t.plan == nil {
 		return "", malformed("hand in your plan by calling " + planToolName + " with objective, reasoning and tasks")
 	}
-	return fmt.Sprintf("%s (tasks: %d)", p.Objective, len(p.Tasks)), nil
+	return fmt.Sprintf("%s (tasks: %d)", t.plan.Objective, len(t.plan.Tasks)), nil
 }

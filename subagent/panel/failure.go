@@ -50,11 +50,3 @@ func allFailed(did string, members []Member, errs []error) failure {
 	f.message = fmt.Sprintf("None of the %d models %s. %s", len(members), did, strings.Join(why, " "))
 	return f
 }
-
-// spoken accepts any words.
-func spoken(text string) (string, error) {
-	if strings.TrimSpace(text) == "" {
-		return "", malformed("answer in words; there are no tools here")
-	}
-	return text, nil
-}

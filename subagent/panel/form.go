@@ -9,6 +9,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// words accepts any, and keeps them.
+func words(into *string) func(text string) (string, error) {
+	return func(text string) (string, error) {
+		text = clip(strings.TrimSpace(text), maxPassed)
+		if text == "" {
+			return "", malformed("answer in words; there are no tools here")
+		}
+		*into = text
+		return text, nil
+	}
+}
+
 // fenced is an object in a fence of Markdown, which many models put around JSON
 // whatever they are told.
 var fenced = regexp.MustCompile("(?s)^```(?:json)?\\s*(\\{.*\\})\\s*```$")

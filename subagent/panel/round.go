@@ -18,9 +18,10 @@ import (
 
 // Bounds of what is passed on, in bytes.
 const (
-	maxPassed  = 32 << 10 // of an answer, a review or a plan, to other members, into events and the result
-	maxReason  = 2 << 10  // of the reasoning of a vote
-	maxEarlier = 8 << 10  // of an earlier question or conclusion
+	maxPassed  = 32 << 10  // of an answer, a review or a plan, to other members, into events and the result
+	maxReason  = 2 << 10   // of the reasoning of a vote
+	maxEarlier = 8 << 10   // of an earlier question or conclusion
+	maxResult  = 512 << 10 // of the whole result; more than all plans and votes of a full panel
 )
 
 // earlierRounds is how many questions back the members see.
@@ -72,7 +73,7 @@ func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Pay
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return loop.Result{Text: text, Usage: r.usage}, err
+	return loop.Result{Text: clip(text, maxResult), Usage: r.usage}, err
 }
 
 func checkQuestion(q string) error {
@@ -135,7 +136,6 @@ type session struct {
 	// accept takes what the member said, and gives what events are to show of it.
 	// Its error is told to the member, which then has a second try.
 	accept func(text string) (shown string, err error)
-	last   string // what the member said last, accepted or not
 }
 
 // hold does a session once there is room for it, and tells how it went. The error
@@ -174,12 +174,12 @@ func (r *round) talk(ctx context.Context, s *session) (string, error) {
 	}
 	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
 	for try := 1; ; try++ {
-		result, err := l.Run(ctx, said.messages, said)
+		messages, _ := memory.Repair(said.messages)
+		result, err := l.Run(ctx, messages, said)
 		r.spend(result.Usage)
 		if err != nil {
 			return "", err
 		}
-		s.last = result.Text
 		shown, err := s.accept(result.Text)
 		if err == nil {
 			return shown, nil
