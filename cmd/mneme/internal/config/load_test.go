@@ -290,6 +290,10 @@ func TestWrongFiles(t *testing.T) {
 			"panel: {timeout: 0s}\n",
 			`mneme.yaml:1: panel.timeout: must be more than 0, is 0s`,
 		},
+		"panel with more time than a run": {
+			"panel:\n  members: [{name: a}, {name: b}]\n  timeout: 10m\n",
+			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole run; lower it, or raise run_timeout`,
+		},
 		"time of a panel without a unit": {
 			"panel:\n  timeout: 90\n",
 			`mneme.yaml:2: panel.timeout: a duration such as 90s, 10m or 24h is needed, not "90"`,

@@ -30,6 +30,7 @@ func (c Config) Validate() error {
 		c.Proxy.validate(c.teammates()),
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
+		c.validatePanelTime(),
 		c.validateOrigins(),
 	))
 }
@@ -316,6 +317,14 @@ func (p Panel) validate(subagents []Subagent) error {
 		return bad("panel.moderator.model", "is missing; only the name of a member may stand alone, and %q is none", p.Moderator.Name)
 	}
 	return p.Moderator.validate("panel.moderator", subagents)
+}
+
+// validatePanelTime keeps one slow member from ending a whole run.
+func (c Config) validatePanelTime() error {
+	if c.Panel.On() && c.Panel.Timeout >= c.RunTimeout {
+		return bad("panel.timeout", "%v is not less than run_timeout (%v), so one slow model would end the whole run; lower it, or raise run_timeout", c.Panel.Timeout, c.RunTimeout)
+	}
+	return nil
 }
 
 func (m Member) validate(key string, subagents []Subagent) error {
