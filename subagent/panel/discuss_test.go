@@ -276,20 +276,21 @@ func TestAStopEndsThoseThatWait(t *testing.T) {
 	})
 }
 
-// What cannot be told ends the task with its calls, and the error comes back.
+// What cannot be told ends the task with its calls, and the error comes back, be
+// it that the next event could be told again.
 func TestAnEventThatCannotBeToldEndsTheTask(t *testing.T) {
 	broken := errors.New("nobody listens")
 	for at := range 16 {
 		b := sit(t, nil, nil, nil)
 		n := 0
 		b.refuse = func(event.Payload) error {
-			if n++; n > at {
+			if n++; n == at+1 {
 				return broken
 			}
 			return nil
 		}
-		_, err := b.run(t.Context(), panel.DiscussName, "REST or gRPC?")
-		require.ErrorIs(t, err, broken, at)
+		a, err := b.run(t.Context(), panel.DiscussName, "REST or gRPC?")
+		require.ErrorIs(t, errors.Join(err, a.Err), broken, at)
 	}
 }
 

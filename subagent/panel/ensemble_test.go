@@ -192,6 +192,15 @@ func TestPlansAreHandedInByTheTool(t *testing.T) {
 			require.Contains(t, a.Response, "No plan of one, which therefore did not vote: Twice it did not keep to the form that was asked for.")
 			require.Len(t, b.members[0].asked, 2)
 			require.Len(t, b.members[1].requests("vote"), 1)
+			var roles []string
+			for _, m := range b.members[0].asked[1].Messages {
+				roles = append(roles, m.Role)
+			}
+			if wrong.calls == nil {
+				require.Equal(t, []string{"user", "assistant", "user"}, roles)
+			} else {
+				require.Equal(t, []string{"user", "assistant", "tool"}, roles, "every call has its result, which says what is wrong")
+			}
 
 			b = sit(t, but("one", "plan", func(_ context.Context, r request) reply {
 				if r.try == 1 {

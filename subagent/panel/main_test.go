@@ -87,12 +87,11 @@ type model struct {
 func read(r loop.Request) request {
 	q := request{Request: r, step: "answer", try: 1}
 	for i, m := range r.Messages {
-		if m.Role != memory.RoleUser {
-			continue
-		}
-		if strings.HasPrefix(m.Content, "This cannot be used") {
+		switch {
+		case m.Role == memory.RoleAssistant:
+		case strings.HasPrefix(m.Content, "This cannot be used"), strings.HasPrefix(m.Content, "(error: "):
 			q.try++
-		} else {
+		default:
 			q.material = material{}
 			_ = json.Unmarshal([]byte(r.Messages[i].Content), &q.material)
 		}

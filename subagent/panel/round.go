@@ -187,10 +187,10 @@ func (r *round) talk(ctx context.Context, s *session) (string, error) {
 		if try == maxTries {
 			return "", err
 		}
-		if !result.Exhausted { // else its calls and their results stand there
+		if !result.Exhausted { // else it reads what is wrong in the results of its calls
 			said.add(memory.RoleAssistant, result.Text)
+			said.add(memory.RoleUser, fmt.Sprintf("This cannot be used: %s. Please try once more.", err))
 		}
-		said.add(memory.RoleUser, fmt.Sprintf("This cannot be used: %s. Please try once more.", err))
 	}
 }
 
