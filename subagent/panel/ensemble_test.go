@@ -61,7 +61,7 @@ Reasoning: because
 - two: 5 of 10. fits`, a.Response)
 	require.Equal(t, event.Usage{InputTokens: 90, OutputTokens: 9}, a.Usage)
 
-	conversations := map[string]bool{}
+	sessions := 0
 	for i, m := range b.members {
 		require.Len(t, m.requests("plan"), 1)
 		require.Equal(t, "create_plan", m.asked[0].Tools[0].Name)
@@ -79,11 +79,12 @@ Reasoning: because
 		others := append(append([]string{}, names[:i]...), names[i+1:3]...)
 		require.ElementsMatch(t, others, judged, "never its own plan")
 		for _, q := range m.asked {
-			require.True(t, strings.HasPrefix(q.Conversation, "c1.ensemble."))
-			conversations[q.Conversation] = true
+			require.Equal(t, "c1.ensemble", q.Conversation, "it is erased with the chat's")
+			require.Len(t, q.Messages, 1, "nobody sees what it said a step before")
+			sessions++
 		}
 	}
-	require.Len(t, conversations, 9)
+	require.Equal(t, 9, sessions)
 	require.Empty(t, b.moderator.asked)
 }
 

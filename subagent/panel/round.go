@@ -2,7 +2,6 @@ package panel
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -168,10 +167,7 @@ func (r *round) hold(ctx context.Context, s *session) error {
 
 // talk asks until what the member says is accepted, at most maxTries times.
 func (r *round) talk(ctx context.Context, s *session) (string, error) {
-	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1}
-	if r.conversation != "" {
-		l.Conversation = r.conversation + "." + strings.ToLower(rand.Text()[:16])
-	}
+	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation}
 	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
 	for try := 1; ; try++ {
 		messages, _ := memory.Repair(said.messages)
