@@ -20,7 +20,8 @@ type ProxyOptions struct {
 	Requests    int      // small ones in one batch, 5,000; other batches are shorter in proportion
 	Rounds      int      // interleaved repetitions, 7
 	Connections int      // at one time, for small requests and memory, 64
-	Only        []string // rows, see ProxyRows; empty for all
+	Turns       []int    // lengths of the conversations that are measured by kilobyte; 10, 100 and 1,000
+	Only        []string // rows, see Rows; empty for all
 	Profiles    string   // directory for profiles of the gateway; empty for none
 
 	// Vendor makes the command of a process that calls Vendor on its standard input
@@ -45,6 +46,9 @@ func (o ProxyOptions) withDefaults() ProxyOptions {
 	if o.Connections == 0 {
 		o.Connections = 64
 	}
+	if len(o.Turns) == 0 {
+		o.Turns = []int{10, 100, 1000}
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -57,8 +61,8 @@ func (o ProxyOptions) withDefaults() ProxyOptions {
 func Proxy(ctx context.Context, o ProxyOptions) (*ProxyReport, error) {
 	o = o.withDefaults()
 	for _, name := range o.Only {
-		if !slices.Contains(ProxyRows(), name) {
-			return nil, fmt.Errorf("there is no row %q; there are %s", name, strings.Join(ProxyRows(), ", "))
+		if !slices.Contains(o.Rows(), name) {
+			return nil, fmt.Errorf("there is no row %q; there are %s", name, strings.Join(o.Rows(), ", "))
 		}
 	}
 	if runtime.GOOS != "linux" {

@@ -40,10 +40,10 @@ type proxyMetric struct {
 	atLeast    float64 // reach; 0 for none
 }
 
-// ProxyRows are the names of what Proxy measures.
-func ProxyRows() []string {
+// Rows are the names of what is measured.
+func (o ProxyOptions) Rows() []string {
 	var names []string
-	for _, r := range proxyRows(ProxyOptions{}) {
+	for _, r := range proxyRows(o.withDefaults()) {
 		names = append(names, r.name)
 	}
 	return names
@@ -71,7 +71,7 @@ func proxyRows(o ProxyOptions) []*proxyRow {
 			{what: fmt.Sprintf("resident memory after %s small JSON requests", count(o.Requests/2)), unit: "MB", of: megabytes, atMost: reachResident},
 		}},
 	}
-	for _, turns := range longTurns {
+	for _, turns := range o.Turns {
 		size := float64(len(encode(long(turns)))) / 1000
 		p := proxyMetric{
 			what: fmt.Sprintf("CPU per kB of a conversation of %d turns, %.0f kB", turns, size), unit: "µs",

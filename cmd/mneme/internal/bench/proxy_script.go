@@ -142,9 +142,6 @@ func history() messagesBody {
 	return c
 }
 
-// longTurns are the lengths of the conversations that are measured by kilobyte.
-var longTurns = []int{10, 100, 1000}
-
 // long is a conversation of so many turns of a question and an answer that the
 // model has thought about, and one more question, which holds the call's number.
 func long(turns int) messagesBody {
