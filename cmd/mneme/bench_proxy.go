@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"runtime/pprof"
 
 	"mneme/cmd/mneme/internal/app"
@@ -37,6 +38,9 @@ Examples:
 }
 
 func (c benchProxyCmd) Run(ctx context.Context, con *console) error {
+	if slices.ContainsFunc(c.Turns, func(n int) bool { return n < 1 }) {
+		return errors.New("--turns must be 1 or more")
+	}
 	if c.Requests < 1 || c.Rounds < 1 || c.Connections < 1 {
 		return errors.New("--requests, --rounds and --connections must be 1 or more")
 	}
