@@ -351,6 +351,13 @@ func TestAdoption(t *testing.T) {
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.False(t, c.Moved)
 	require.Equal(t, join(user("One"), said("1"), user("Two"), said("2"), user("Three")), sent(c))
+
+	k.scope.Conversation = "c2"
+	h2 := k.ask([]string{user("Look"), blocks("assistant", call("1")), blocks("user", result("1", "found"))}, text("Found."))
+	c = k.replay(user("Look"), said("Found."), user("More"))
+	require.Equal(t, join(append(h2[:3:3], said("Found."), user("More"))...), sent(c), "rounds that were taken over come back, too")
+	k.scope.Conversation = "c1"
+
 	k.now = k.now.Add(25 * time.Hour)
 	require.Equal(t, conversation.NotKnown, k.replay(append(h, user("Three"))...).Outcome)
 }

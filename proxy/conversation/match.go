@@ -195,8 +195,7 @@ func (m *match) opens(shown []turn, at pair, d wire.Dialect) pair {
 // round reports whether an answer and what follows it are a round of tools that can
 // be put back.
 func round(called, then *turn, d wire.Dialect) bool {
-	return called.node != nil && called.answer.Calls() > 0 && called.node.Turn().Dialect == d &&
-		ledger.Results(then.before) && then.source.Turn().Dialect == d
+	return called.answer.Calls() > 0 && called.source.Turn().Dialect == d && then.source.Turn().Dialect == d && ledger.Results(then.before)
 }
 
 // fits reports whether a client shows the messages that were, and without how many

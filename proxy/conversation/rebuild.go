@@ -77,15 +77,27 @@ func (b *builder) before(s *turn, p pair) {
 // round inserts, before the message at an index, an answer that calls tools and
 // their results.
 func (b *builder) round(at, i int) {
-	message := visible(b.turns[i].node)
+	message := b.turns[i].message()
 	if message == nil {
 		return
 	}
-	b.Known[at+b.moved] = b.turns[i].node
+	if n := b.turns[i].node; n != nil {
+		b.Known[at+b.moved] = n
+	}
 	b.put(at, 0, message, 1)
 	if next := &b.turns[i+1]; len(next.before) > 0 {
 		b.put(at, 0, b.stored(next, 0, nil), len(next.before))
 	}
+}
+
+// message is the one with the turn's answer: without its thinking if it was given
+// here, else as a client has shown it; nil if it cannot be told.
+func (t *turn) message() []byte {
+	if t.node != nil {
+		return visible(t.node)
+	}
+	s := t.spans[len(t.before)]
+	return bytes.Clone(t.source.Turn().Place.Input[s.Start:s.End])
 }
 
 // calls puts back the calls of an answer that the client shows without them. What
