@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -85,10 +86,15 @@ func (c *Continued) Place() *ledger.Place {
 	if c.parent != nil {
 		p.Parent = c.parent.ID()
 	}
+	p.Input = c.input()
+	return p
+}
+
+// input are the messages that no turn of the branch has.
+func (c *Continued) input() []byte {
 	o := c.Outline
 	if c.from == len(o.Messages) {
-		p.Input = []byte("[]")
-		return p
+		return []byte("[]")
 	}
 	var e wire.Edits
 	given := make(map[string]string, len(c.names))
@@ -104,10 +110,12 @@ func (c *Continued) Place() *ledger.Place {
 		rename(&e, o, c.dialect, m, given)
 	}
 	first, last := o.Messages[c.from].Start, o.Messages[len(o.Messages)-1].End
+	if e.None() {
+		return slices.Concat([]byte("["), o.Body[first:last], []byte("]"))
+	}
 	e.Replace(wire.Span{End: first}, []byte("["))
 	e.Replace(wire.Span{Start: last, End: len(o.Body)}, []byte("]"))
-	p.Input = e.Apply(o.Body)
-	return p
+	return bytes.Clone(e.Apply(o.Body)) // it is kept, and what is applied has room for the whole body
 }
 
 // leading is how many messages of the system stand in front. They are the
