@@ -84,6 +84,24 @@ func TestConformanceRoundsThatAChatClientForgot(t *testing.T) {
 	}
 }
 
+// Fault: models of an older generation think between tools only if a header asks
+// for it, which a client of the other dialect has no way to send.
+func TestConformanceChatClientsGetThinkingBetweenTools(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		w := newWorld(t, claude.told(budgeted))
+		v := w.vendors["claude"]
+		c := w.gateway().chat("claude-sonnet-4-5")
+		c.stream = stream
+		toolTurn(v, "one")
+		c.say("First")
+		require.Equal(t, []string{"one thinks before", "one thinks after"}, c.seen)
+		require.Contains(t, strings.Join(v.Last().Header.Values("Anthropic-Beta"), ","), "interleaved-thinking-2025-05-14")
+		toolTurn(v, "two")
+		c.say("Second")
+		w.conforms(0)
+	}
+}
+
 // Fault: nobody sees from outside what becomes of conversations.
 func TestConformanceConversationsShow(t *testing.T) {
 	w := newWorld(t, claude)

@@ -140,7 +140,7 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
 		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.profile,
 		Betas:  x.betas(),
-		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name,
+		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name, Translated: x.translated(),
 	})
 	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {

@@ -28,7 +28,7 @@ func New(c Config) *Ledger {
 	c = c.withDefaults()
 	l := &Ledger{config: c, forms: newForms[*Form](), said: newForms[*Said](), store: newStore(c)}
 	if c.Remote != nil {
-		l.writer = startWriter(c, l.erase)
+		l.writer = startWriter(c, l.erase, l.saveAll)
 	}
 	return l
 }
@@ -149,6 +149,17 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 		return fmt.Errorf("erase conversation %s: %w", conversation, err)
 	}
 	return nil
+}
+
+// saveAll has the remote save all turns that this process knows.
+func (l *Ledger) saveAll() {
+	l.mu.Lock()
+	var all []*entry
+	for _, b := range l.store.books {
+		all = append(all, b.turns...)
+	}
+	l.mu.Unlock()
+	l.writer.again(all)
 }
 
 // stamp is the time, in µs, later than any that it gave before: an erasure must

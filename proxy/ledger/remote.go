@@ -61,6 +61,9 @@ type Loaded struct {
 	Chunks        []Chunk  // as many as Query.Scopes, in their order
 	Conversations []string // that the keys lead to; of a key that leads to many, none
 	Erasures      []Erasure
+	// Born differs when the remote lost everything and began anew. It is answered
+	// where erasures are asked for.
+	Born string
 }
 
 // Chunk is a piece of a scope, oldest first. With another Born than was asked

@@ -30,6 +30,8 @@ const (
 type writer struct {
 	Config
 	erased  func([]Erasure)
+	lost    func()  // the remote has lost everything
+	born    string  // the remote's, when it was last asked; the goroutine's
 	reading trouble // a query failed
 	saving  trouble // what waits was refused
 
@@ -52,10 +54,10 @@ type item struct {
 }
 
 // startWriter starts the goroutine that close ends.
-func startWriter(c Config, erased func([]Erasure)) *writer {
+func startWriter(c Config, erased func([]Erasure), lost func()) *writer {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &writer{
-		Config: c, erased: erased,
+		Config: c, erased: erased, lost: lost,
 		wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
 	go w.run(ctx)
@@ -86,6 +88,9 @@ func (w *writer) enqueue(e Entry) *item {
 	i := &item{Entry: e, size: 256, saved: make(chan struct{})}
 	if e.Turn != nil {
 		i.size += len(e.Turn.Content)
+		if e.Turn.Place != nil {
+			i.size += len(e.Turn.Place.Input)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +206,8 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 	return true
 }
 
-// watch asks for erasures, and so whether the remote is there.
+// watch asks for erasures, and so whether the remote is there, and still the one
+// that has what was saved.
 func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	now := w.Now()
 	timed, cancel := context.WithTimeout(ctx, saveTimeout)
@@ -215,6 +221,11 @@ func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 		w.saving.note(nil, w.Log, "save turns") // what failed was erased since
 	}
 	w.erased(loaded.Erasures)
+	if w.born != "" && loaded.Born != w.born {
+		w.Log.Warn().Msg("the ledger's Redis has lost what it had; this process saves again what it knows")
+		w.lost()
+	}
+	w.born = loaded.Born
 	return now.Add(-skew)
 }
 

@@ -12,6 +12,7 @@
 //	proxy:turns:{<tenant>:<conversation>}             hash: route:<route> of each; erased, in Unix µs
 //	proxy:turn:<tenant>:<route>:<key>                 set: conversations that have a turn with the key
 //	proxy:turns:erased                                sorted set: <tenant>:<conversation>, in Unix µs
+//	proxy:turns:born                                  text: another one than before says that all of it was lost
 //
 // An entry is a turn or a refusal:
 //

@@ -54,6 +54,7 @@ const (
 	manyConversations = 3
 
 	erasedKey = "proxy:turns:erased"
+	bornKey   = "proxy:turns:born"
 )
 
 // Turns is a ledger.Remote. It is safe for concurrent use.
@@ -187,7 +188,10 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 		found = append(found, pipe.SMembers(ctx, turnKey(q.Tenant, q.Route, k)))
 	}
 	var erased *redis.ZSliceCmd
+	var born *redis.StringCmd
 	if !q.ErasedSince.IsZero() {
+		pipe.SetNX(ctx, bornKey, strconv.FormatUint(rand.Uint64(), 36), 0)
+		born = pipe.Get(ctx, bornKey)
 		erased = pipe.ZRangeByScoreWithScores(ctx, erasedKey, &redis.ZRangeBy{Min: strconv.FormatInt(q.ErasedSince.UnixMicro(), 10), Max: "+inf"})
 	}
 	if pipe.Len() == 0 {
@@ -217,6 +221,7 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 		}
 	}
 	if erased != nil {
+		out.Born = born.Val()
 		for _, z := range erased.Val() {
 			name, _ := z.Member.(string)
 			tenant, conversation, _ := strings.Cut(name, ":")

@@ -81,6 +81,36 @@ func saved(t testing.TB, l *ledger.Ledger) {
 	require.Eventually(t, func() bool { return l.Stats().Waiting == 0 && !l.Degraded() }, 30*time.Second, 2*time.Millisecond)
 }
 
+// Redis comes back empty while a gateway goes on from memory: nobody asks for what
+// it knows, so it has to notice by itself.
+func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	l := shared(t, client)
+	placed := turnOf(turnScope, 0)
+	placed.Place = &ledger.Place{Input: []byte(`[{"role":"user","content":"hi"}]`)}
+	l.Record(t.Context(), placed)
+	for i := 1; i < 20; i++ {
+		l.Record(t.Context(), turnOf(turnScope, i))
+	}
+	saved(t, l)
+	// It has looked at Redis when it has heard of an erasure there.
+	heard := turnScope
+	heard.Conversation = "heard"
+	l.Record(t.Context(), turnOf(heard, 99))
+	require.NoError(t, shared(t, client).Forget(t.Context(), heard.Tenant, heard.Conversation))
+	require.Eventually(t, func() bool { return !knows(t, l, heard, false, 99) }, 30*time.Second, time.Millisecond)
+	require.NoError(t, client.FlushAll(t.Context()).Err())
+	last := "proxy:turns:{" + turnScope.Tenant + ":" + turnScope.Conversation + "}:" + turnScope.Route
+	require.Eventually(t, func() bool { return client.HGet(t.Context(), last, "last").Val() == "20" }, 30*time.Second, time.Millisecond)
+	other := shared(t, client)
+	for i := range 20 {
+		require.True(t, knows(t, other, turnScope, false, i))
+	}
+	nodes, _ := other.Conversation(turnScope, nil)
+	require.Len(t, nodes, 1)
+}
+
 func TestTurnsSurviveARestart(t *testing.T) {
 	server := redistest.Start(t)
 	l := shared(t, server.Client())

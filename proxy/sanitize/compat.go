@@ -208,7 +208,7 @@ func (r *request) settleBetas() {
 			r.needBeta(contextBeta)
 		}
 	}
-	if r.betweenTools && r.mode() == Enabled && r.tools() {
+	if (r.betweenTools || r.Translated && r.p.Thinking.Interleaved) && r.mode() == Enabled && r.tools() {
 		r.needBeta(interleavedBeta)
 	}
 	for _, v := range r.Betas {

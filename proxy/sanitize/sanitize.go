@@ -22,6 +22,9 @@ type Input struct {
 	// Count: the request only counts tokens. It has no max_tokens and its budget is
 	// not held against it.
 	Count bool
+	// Translated: the client spoke another dialect, in which nobody can ask for
+	// thinking between tools. It gets it where the model has it.
+	Translated bool
 }
 
 // Output is the request as it leaves.
