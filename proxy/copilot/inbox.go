@@ -1,0 +1,148 @@
+package copilot
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/copilot/jsonrpc"
+)
+
+// inbox is a Router as the reader of its connection sees it. Nothing here waits.
+type inbox Router
+
+// Texts that the model or the CLI gets to read.
+const (
+	noSession    = "this session is not served here any more"
+	notOurTool   = "this tool is not served here"
+	notPermitted = "only the tools that were given with the session may be used"
+)
+
+// Notify hands an event to its session.
+func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
+	if method != methodEvent {
+		b.counters.filtered.Add(1)
+		return
+	}
+	// The two members that decide come first in what the CLI sends, so most of a
+	// long event is never looked at.
+	head := gjson.GetManyBytes(params, "sessionId", "event.type")
+	id, what := head[0].String(), kind(head[1].String())
+	r, closed := (*Router)(b).route(id)
+	switch {
+	case r != nil:
+		r.touch()
+	case !closed:
+		b.counters.orphans.Add(1)
+	}
+	if !what.wanted() || r == nil && !what.asks() {
+		b.counters.filtered.Add(1)
+		return
+	}
+	var p eventParams
+	if err := jsonrpc.Decode(params, &p); err != nil {
+		b.counters.malformed.Add(1)
+		b.config.Log.Warn().Err(err).Str("session", id).Str("event", string(what)).Msg("an event of the CLI could not be read")
+		return
+	}
+	if p.Event.AgentID != "" && !what.asks() {
+		b.counters.filtered.Add(1)
+		return
+	}
+	e := event{kind: what, data: p.Event.Data}
+	switch what {
+	case eventPermission:
+		b.decide(c, id, r, e.data)
+	case eventToolCall:
+		if !b.ask(c, r, e) {
+			c.Post(methodToolResult, toolResultParams{SessionID: id, RequestID: e.data.RequestID, Error: refusal(r, e)})
+		}
+	case eventDelta:
+		e.text = []byte(e.data.DeltaContent)
+		e.data.DeltaContent = ""
+		b.push(c, r, e)
+	default:
+		b.push(c, r, e)
+	}
+}
+
+// decide answers a request for permission: only the session's own tools are let
+// through. It is answered here and not by the session's reader, which may be
+// behind or gone, and the CLI would wait for it.
+func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
+	decision := permissionDecision{Kind: "approve-once"}
+	if r == nil || d.Permission.Kind != "custom-tool" || !r.tools[d.Permission.ToolName] {
+		b.counters.denied.Add(1)
+		b.config.Log.Info().Str("session", id).Str("kind", d.Permission.Kind).Str("tool", d.Permission.ToolName).Msg("refused the use of a tool")
+		decision = permissionDecision{Kind: "reject", Feedback: notPermitted}
+	}
+	c.Post(methodPermission, permissionParams{SessionID: id, RequestID: d.RequestID, Result: decision})
+}
+
+// ask hands a tool call to its session, if there is one that has this tool.
+func (b *inbox) ask(c *jsonrpc.Conn, r *route, e event) bool {
+	return r != nil && r.tools[e.data.ToolName] && b.push(c, r, e)
+}
+
+// refusal says why a call was not handed over.
+func refusal(r *route, e event) string {
+	if r != nil && !r.tools[e.data.ToolName] {
+		return notOurTool
+	}
+	return noSession
+}
+
+// push queues an event; false means that the session takes no more. A session that
+// overflows is ended on the CLI's side, too.
+func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
+	what, depth := r.push(e)
+	switch what {
+	case joined:
+		b.counters.coalesced.Add(1)
+	case overflow:
+		b.counters.slow.Add(1)
+		b.config.Log.Warn().Str("session", r.id).Msg("gave up a session whose events nobody reads")
+		(*Router)(b).deregister(r)
+		c.Post(methodAbort, sessionParams{SessionID: r.id})
+		c.Post(methodDestroy, sessionParams{SessionID: r.id})
+	}
+	b.counters.deep(depth)
+	return what == queued || what == joined
+}
+
+// Request takes tool.call, the way of protocol 2 to ask for a tool. What else the
+// CLI may ask for was not opted into and is refused as unknown: unanswered, it
+// would hang the turn.
+func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params jsontext.Value) bool {
+	if method != methodToolCall {
+		return false
+	}
+	var p toolCallParams
+	if err := jsonrpc.Decode(params, &p); err != nil {
+		b.counters.malformed.Add(1)
+		c.Reply(id, nil, &jsonrpc.Error{Code: codeInvalidParams, Message: err.Error()})
+		return true
+	}
+	r, closed := (*Router)(b).route(p.SessionID)
+	if r == nil && !closed {
+		b.counters.orphans.Add(1)
+	}
+	e := event{kind: eventToolCall, rpc: id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName, Arguments: p.Arguments}}
+	if r != nil {
+		r.touch()
+	}
+	if !b.ask(c, r, e) {
+		c.Reply(id, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: refusal(r, e)})
+	}
+	return true
+}
+
+// Late ends a session that was created for somebody who had stopped waiting.
+func (b *inbox) Late(c *jsonrpc.Conn, method string, result jsontext.Value) {
+	if method != methodCreate && method != methodResume {
+		return
+	}
+	id := gjson.GetBytes(result, "sessionId").String()
+	if r, _ := (*Router)(b).route(id); r == nil && id != "" {
+		c.Post(methodDestroy, sessionParams{SessionID: id})
+	}
+}

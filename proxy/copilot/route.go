@@ -1,0 +1,160 @@
+package copilot
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// route is the way from the reader of the connection to one session.
+type route struct {
+	id    string
+	tools map[string]bool // names of ours, which the model may use
+
+	mu     sync.Mutex
+	queue  queue
+	heard  time.Time // of the last event of any kind
+	err    error     // why no more events come; set once
+	closed chan struct{}
+	wake   chan struct{} // has room for one token, which says that something changed
+}
+
+func newRoute(id string, tools []Tool, c RouterConfig) *route {
+	r := &route{
+		id: id, tools: map[string]bool{}, closed: make(chan struct{}), wake: make(chan struct{}, 1),
+		queue: queue{maxEvents: c.MaxEvents, maxBytes: c.MaxBytes},
+	}
+	for _, t := range tools {
+		r.tools[t.Name] = true
+	}
+	return r
+}
+
+// touch notes that the CLI is busy with the session.
+func (r *route) touch() {
+	r.mu.Lock()
+	r.heard = time.Now()
+	r.mu.Unlock()
+}
+
+// pushed is what became of an event.
+type pushed int
+
+const (
+	queued   pushed = iota
+	joined          // its text went to the event before it
+	refused         // the session takes no more
+	overflow        // it was one too many: this push has ended the session
+)
+
+// push hands an event to the session; depth is how many wait then. It never waits.
+func (r *route) push(e event) (what pushed, depth int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return refused, 0
+	}
+	wasJoined, ok := r.queue.push(e)
+	if !ok {
+		r.endLocked(ErrSlowConsumer)
+		r.queue.drop()
+		return overflow, 0
+	}
+	r.signal()
+	if wasJoined {
+		what = joined
+	}
+	return what, r.queue.len()
+}
+
+func (r *route) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end says why no more events come; what is queued can still be read. Only the
+// first reason counts.
+func (r *route) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLocked(err)
+}
+
+func (r *route) endLocked(err error) {
+	if r.err == nil {
+		r.err = err
+		close(r.closed)
+	}
+}
+
+// ended is why no more events come, nil as long as they may.
+func (r *route) ended() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// drop ends the route and forgets what is queued.
+func (r *route) drop(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLocked(err)
+	r.queue.drop()
+}
+
+// stale empties the queue before a turn: what lies there belongs to none. It
+// reports whether the session has been shut down.
+func (r *route) stale() (shutdown bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		e, ok := r.queue.pop()
+		if !ok {
+			return shutdown
+		}
+		shutdown = shutdown || e.kind == eventShutdown
+	}
+}
+
+// next waits for an event, for the end of ctx or of the route, or until nothing
+// was heard of the session for so long: ErrInactive. A route has one reader.
+func (r *route) next(ctx context.Context, silence time.Duration) (event, error) {
+	began := time.Now()
+	for {
+		r.mu.Lock()
+		e, ok := r.queue.pop()
+		err, heard := r.err, r.heard
+		r.mu.Unlock()
+		if ok {
+			return e, nil
+		}
+		if err != nil {
+			return event{}, err
+		}
+		if heard.Before(began) {
+			heard = began
+		}
+		timer := time.NewTimer(time.Until(heard.Add(silence)))
+		select {
+		case <-r.wake:
+		case <-r.closed:
+		case <-ctx.Done():
+			timer.Stop()
+			return event{}, context.Cause(ctx)
+		case <-timer.C:
+			if r.quiet(silence, began) {
+				return event{}, ErrInactive
+			}
+		}
+		timer.Stop()
+	}
+}
+
+// quiet reports whether nothing was heard for so long.
+func (r *route) quiet(silence time.Duration, began time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.queue.len() == 0 && time.Since(r.heard) >= silence && time.Since(began) >= silence
+}

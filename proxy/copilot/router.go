@@ -1,0 +1,217 @@
+package copilot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"mneme/proxy/copilot/jsonrpc"
+)
+
+// remembered is how many closed sessions are known, whose late events are no news.
+const remembered = 256
+
+// codeInvalidParams is of the JSON-RPC 2.0 specification.
+const codeInvalidParams = -32602
+
+// Router is one connection to a CLI and the sessions on it. Its methods may be
+// called from any goroutine. When the connection ends the Router is of no more
+// use: a Supervisor makes the next one.
+type Router struct {
+	config   RouterConfig
+	conn     *jsonrpc.Conn
+	counters counters
+	greeting greeting
+	watched  chan struct{} // closed when watch has returned
+
+	mu     sync.Mutex
+	ended  error // set when the connection has ended: no more routes
+	routes map[string]*route
+	closed [remembered]string // a ring
+	next   int                // in closed
+}
+
+// Dial connects to a CLI that listens at addr. ctx bounds this call only.
+func Dial(ctx context.Context, addr string, config RouterConfig) (*Router, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return NewRouter(ctx, conn, config)
+}
+
+// NewRouter greets the CLI at the other end of a connection, which belongs to the
+// Router from now on, also on failure. ctx bounds this call only; Close ends the
+// Router. Refusals are ErrUnauthorized and a *VersionError.
+func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router, error) {
+	config = config.withDefaults()
+	r := &Router{config: config, routes: map[string]*route{}, watched: make(chan struct{})}
+	r.conn = jsonrpc.New(conn, (*inbox)(r), jsonrpc.Config{MaxFrame: config.MaxFrame, WriteTimeout: config.WriteTimeout, Log: config.Log})
+	if err := r.greet(ctx); err != nil {
+		_ = r.conn.Close()
+		return nil, fmt.Errorf("connecting to the Copilot CLI: %w", err)
+	}
+	go r.watch()
+	return r, nil
+}
+
+// greet authenticates and checks the version. A CLI without connect has ping.
+func (r *Router) greet(ctx context.Context) error {
+	err := r.conn.Call(ctx, methodConnect, connectParams{Token: r.config.Token}, &r.greeting)
+	var rpc *RPCError
+	if errors.As(err, &rpc) {
+		switch rpc.Code {
+		case codeAuthRequired, codeAuthFailed:
+			return fmt.Errorf("%w: %w", ErrUnauthorized, err)
+		case jsonrpc.CodeMethodNotFound:
+			err = r.conn.Call(ctx, methodPing, pingParams{}, &r.greeting)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if v := r.greeting.ProtocolVersion; v < minProtocol || v > maxProtocol {
+		return &VersionError{Protocol: v, CLI: r.greeting.Version}
+	}
+	return nil
+}
+
+// watch pings until the connection ends, then ends the sessions.
+func (r *Router) watch() {
+	defer close(r.watched)
+	tick := time.NewTicker(r.config.Ping)
+	defer tick.Stop()
+	for misses := 0; ; {
+		select {
+		case <-r.conn.Done():
+			r.endRoutes(r.conn.Err())
+			return
+		case <-tick.C:
+		}
+		if r.alive() {
+			misses = 0
+		} else if misses++; misses == 2 {
+			r.conn.Fail(errors.New("the CLI answered no ping and sent nothing else"))
+		}
+	}
+}
+
+// alive pings the CLI for one interval. Whatever comes is a sign of life: a ping
+// waits its turn behind what the CLI has to say already.
+func (r *Router) alive() bool {
+	before := r.conn.Stats().FramesIn
+	ctx, cancel := context.WithTimeout(context.Background(), r.config.Ping)
+	defer cancel()
+	err := r.conn.Call(ctx, methodPing, pingParams{Message: "keepalive"}, nil)
+	return err == nil || r.conn.Stats().FramesIn > before
+}
+
+func (r *Router) endRoutes(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = err
+	for _, route := range r.routes {
+		route.end(err)
+	}
+	clear(r.routes)
+}
+
+// Version is the version of the CLI, empty if it does not say.
+func (r *Router) Version() string { return r.greeting.Version }
+
+// Done is closed when the connection has ended and every session knows it.
+func (r *Router) Done() <-chan struct{} { return r.watched }
+
+// Err is why the connection ended: ErrRouterStopped, or ErrTransportClosed with
+// its cause. It is nil before that.
+func (r *Router) Err() error { return r.conn.Err() }
+
+// Close ends the connection; its sessions end with ErrRouterStopped. The CLI
+// destroys them, but keeps what was said, so that they can be resumed.
+func (r *Router) Close() error {
+	err := r.conn.Close()
+	<-r.watched
+	return err
+}
+
+// Create makes a session under a new id. When ctx ends first, a session that the
+// CLI makes nevertheless is destroyed.
+func (r *Router) Create(ctx context.Context, config SessionConfig) (*Session, error) {
+	return r.open(ctx, methodCreate, newSessionID(), config)
+}
+
+// Resume takes up a session whose connection has ended, with what was said in it.
+// It fails with ErrSessionUnknown if the CLI has never known or has deleted it.
+func (r *Router) Resume(ctx context.Context, id string, config SessionConfig) (*Session, error) {
+	return r.open(ctx, methodResume, id, config)
+}
+
+// Delete has the CLI forget a session and what was said in it. Close a live one
+// first.
+func (r *Router) Delete(ctx context.Context, id string) error {
+	return unknownSession(r.conn.Call(ctx, methodDelete, sessionParams{SessionID: id}, nil))
+}
+
+// open registers the session before the CLI hears of it, so that no event of its
+// beginning is lost.
+func (r *Router) open(ctx context.Context, method, id string, config SessionConfig) (*Session, error) {
+	route := newRoute(id, config.Tools, r.config)
+	if err := r.register(route); err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	var made sessionParams
+	err := r.conn.Call(ctx, method, newCreateParams(id, config), &made)
+	if err == nil && made.SessionID != id {
+		// Whose session that is nobody knows; it is not ours to use.
+		r.conn.Post(methodDestroy, sessionParams{SessionID: id})
+		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
+	}
+	if err != nil {
+		r.deregister(route)
+		return nil, unknownSession(err)
+	}
+	return newSession(r, route), nil
+}
+
+func (r *Router) register(route *route) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != nil {
+		return r.ended
+	}
+	if r.routes[route.id] != nil {
+		return fmt.Errorf("%w: %s", ErrSessionLive, route.id)
+	}
+	r.routes[route.id] = route
+	return nil
+}
+
+// deregister takes a route out and remembers that it was there.
+func (r *Router) deregister(route *route) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.routes[route.id] == route {
+		delete(r.routes, route.id)
+		r.closed[r.next] = route.id
+		r.next = (r.next + 1) % remembered
+	}
+}
+
+// route finds a session; closed says that it was closed a while ago.
+func (r *Router) route(id string) (route *route, closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if route = r.routes[id]; route != nil {
+		return route, false
+	}
+	for _, c := range r.closed {
+		if c == id && id != "" {
+			return nil, true
+		}
+	}
+	return nil, false
+}

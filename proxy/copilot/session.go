@@ -1,0 +1,352 @@
+package copilot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"mneme/proxy/copilot/jsonrpc"
+)
+
+// Session is a conversation with the CLI. It has one turn at a time:
+//
+//	Send, Stream, { RespondTool for every call, Stream }, Send, …
+//
+// Stream and what it calls run in the goroutine of the caller. Abort, Close and
+// RespondTool may be called from others meanwhile.
+type Session struct {
+	router *Router
+	route  *route
+
+	// consumer holds a token while somebody reads events, who then also owns turn
+	// and broken.
+	consumer chan struct{}
+	turn     *turn // nil between turns
+	broken   error // why there will be no further turn
+
+	mu    sync.Mutex
+	calls []ToolCall // parked on, not answered
+
+	closing  sync.Once
+	closeErr error
+}
+
+// Outcome is a piece of a turn, up to its end or to tool calls.
+type Outcome struct {
+	Text  string     // what onText was given
+	Calls []ToolCall // not empty: the turn is parked until they are answered
+	Usage Usage      // of the model calls in this piece
+}
+
+func newSession(r *Router, route *route) *Session {
+	return &Session{router: r, route: route, consumer: make(chan struct{}, 1)}
+}
+
+// ID is what Resume takes.
+func (s *Session) ID() string { return s.route.id }
+
+// Err is why the session can have no further turn, nil as long as it can.
+func (s *Session) Err() error { return s.route.ended() }
+
+func (s *Session) tryLock() bool {
+	select {
+	case s.consumer <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Session) unlock() { <-s.consumer }
+
+// Send begins a turn. ErrBusy refuses it while there is one.
+//
+// A prompt that the CLI has cannot be called back: when ctx ends meanwhile, the
+// turn is aborted before Send returns, which takes up to twice RouterConfig.Grace.
+func (s *Session) Send(ctx context.Context, p Prompt) error {
+	if !s.tryLock() {
+		return ErrBusy
+	}
+	defer s.unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.turn != nil {
+		return ErrBusy
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if s.route.stale() {
+		return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+	}
+	// An abort that the CLI reads before it has taken the prompt is lost, so its
+	// answer is waited for a little longer than the caller wants to.
+	call, cancel := outlive(ctx, s.router.config.Grace)
+	defer cancel()
+	s.turn = newTurn()
+	err := s.router.conn.Call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
+	var rpc *RPCError
+	switch {
+	case errors.As(err, &rpc):
+		s.turn = nil
+		if err = unknownSession(err); errors.Is(err, ErrSessionUnknown) {
+			return s.breakWith(err)
+		}
+		return err
+	case errors.Is(err, jsonrpc.ErrUnsent):
+		s.turn = nil
+		return err
+	case err != nil && ctx.Err() == nil:
+		s.turn = nil
+		return s.breakWith(err)
+	case ctx.Err() != nil:
+		return errors.Join(context.Cause(ctx), s.settle(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// outlive is a context that ends so long after ctx.
+func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(by)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(context.Cause(ctx))
+		case <-longer.Done():
+		}
+	})
+	return longer, func() { stop(); cancel(context.Canceled) }
+}
+
+// usable is nil if there can be a turn.
+func (s *Session) usable() error {
+	if s.broken != nil {
+		return s.broken
+	}
+	return s.route.ended()
+}
+
+// breakWith ends the session for this reason: there is no turn any more, and no
+// further one.
+func (s *Session) breakWith(err error) error {
+	s.turn = nil
+	s.park(nil)
+	s.broken = err
+	s.route.drop(err)
+	return err
+}
+
+// Stream reads the turn until it is parked on tool calls or over, and gives every
+// piece of text to onText, which may be nil. Text is given once, whether the CLI
+// sent it in pieces, whole, or both. What came before an error was given, too.
+//
+// While calls are unanswered it returns them at once. Errors: a *SessionError or
+// ErrAborted when the turn ended so, after which the session can be used again;
+// ErrSlowConsumer, ErrSessionClosed, ErrTransportClosed or ErrRouterStopped, after
+// which it cannot. When ctx ends, or the CLI is silent for too long (ErrInactive),
+// the turn is aborted before Stream returns, which takes up to RouterConfig.Grace;
+// the session can be used again if Err is nil then.
+func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, error) {
+	if !s.tryLock() {
+		return Outcome{}, ErrBusy
+	}
+	defer s.unlock()
+	if s.turn == nil {
+		if err := s.usable(); err != nil {
+			return Outcome{}, err
+		}
+		return Outcome{}, ErrNoTurn
+	}
+	if calls := s.Parked(); len(calls) > 0 && s.route.ended() == nil {
+		return Outcome{Calls: calls}, nil
+	}
+	s.turn.calls = nil
+	for {
+		e, err := s.route.next(ctx, s.patience())
+		if err != nil {
+			return s.interrupted(ctx, err)
+		}
+		text, now := s.turn.take(e)
+		if text != "" && onText != nil {
+			onText(text)
+		}
+		switch now {
+		case going:
+			continue
+		case parked:
+			s.park(s.turn.calls)
+			return s.turn.outcome(), nil
+		case gone:
+			out := s.turn.outcome()
+			return out, s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+		}
+		out, end := s.turn.outcome(), s.turn.end()
+		s.turn = nil
+		return out, end
+	}
+}
+
+// patience is how long the CLI may be silent. Behind the error of a turn its idle
+// comes soon or never.
+func (s *Session) patience() time.Duration {
+	if s.turn.failed != nil {
+		return s.router.config.Grace
+	}
+	return s.router.config.Inactivity
+}
+
+// interrupted ends a turn that ends otherwise than by an event.
+func (s *Session) interrupted(ctx context.Context, cause error) (Outcome, error) {
+	out, failed := s.turn.outcome(), s.turn.failed
+	switch {
+	case s.route.ended() != nil && ctx.Err() == nil:
+		return out, s.breakWith(cause)
+	case failed != nil && errors.Is(cause, ErrInactive):
+		// It did fail; only its idle is missing, and might end the next turn.
+		_ = s.breakWith(fmt.Errorf("%w: it did not become idle after: %w", ErrSessionClosed, failed))
+		return out, failed
+	}
+	_ = s.settle(context.WithoutCancel(ctx)) // its failure shows in Err
+	return out, cause
+}
+
+// settle aborts the turn and reads it to its end, so that no event of it is left
+// for the next one. If that takes longer than ctx or RouterConfig.Grace allow, the
+// session is broken.
+func (s *Session) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.router.config.Grace)
+	defer cancel()
+	s.park(nil)
+	for {
+		err := s.abort(ctx)
+		for err == nil {
+			var e event
+			if e, err = s.route.next(ctx, s.router.config.Grace/4); err != nil {
+				break
+			}
+			switch _, now := s.turn.take(e); now {
+			case idle:
+				s.turn = nil
+				return nil
+			case gone:
+				return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+			}
+		}
+		if ended := s.route.ended(); ended != nil {
+			return s.breakWith(ended)
+		}
+		// The CLI loses an abort that comes before the turn has begun: once more.
+		if !errors.Is(err, ErrInactive) || ctx.Err() != nil {
+			return s.breakWith(fmt.Errorf("%w: an aborted turn did not end: %w", ErrSessionClosed, err))
+		}
+	}
+}
+
+func (s *Session) abort(ctx context.Context) error {
+	return s.router.conn.Call(ctx, methodAbort, sessionParams{SessionID: s.ID()}, nil)
+}
+
+// Abort ends the turn, if there is one, and with it the CLI's model call; no other
+// session notices. A Stream that is under way returns ErrAborted. The session can
+// be used again when Abort returns nil.
+func (s *Session) Abort(ctx context.Context) error {
+	for !s.tryLock() {
+		if err := s.abort(ctx); err != nil {
+			return err
+		}
+		if s.lockWithin(ctx, s.router.config.Grace/4) {
+			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	defer s.unlock()
+	if s.turn == nil {
+		return s.usable()
+	}
+	return s.settle(ctx)
+}
+
+func (s *Session) lockWithin(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case s.consumer <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (s *Session) park(calls []ToolCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = slices.Clone(calls)
+}
+
+// Parked are the calls that the turn is parked on and that have no result yet.
+func (s *Session) Parked() []ToolCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+// RespondTool gives the CLI the result of a call that the turn is parked on. When
+// all have one, Stream goes on. ErrNotPending means that the CLI does not wait for
+// it, or not any more.
+func (s *Session) RespondTool(ctx context.Context, callID string, result ToolResult) error {
+	if err := s.route.ended(); err != nil {
+		return err
+	}
+	calls := s.Parked()
+	i := slices.IndexFunc(calls, func(c ToolCall) bool { return c.ID == callID })
+	if i < 0 {
+		return fmt.Errorf("%w: %s", ErrNotPending, callID)
+	}
+	call := calls[i]
+	taken := success{}
+	if call.rpc != nil {
+		taken.Success = s.router.conn.Reply(call.rpc, struct {
+			Result toolResult `json:"result"`
+		}{result.wire()}, nil)
+	} else {
+		wire := result.wire()
+		err := s.router.conn.Call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID, Result: &wire}, &taken)
+		if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.calls = slices.DeleteFunc(s.calls, func(c ToolCall) bool { return c.ID == callID })
+	s.mu.Unlock()
+	if !taken.Success {
+		return fmt.Errorf("%w: %s", ErrNotPending, callID)
+	}
+	return nil
+}
+
+// Close ends the session here and on the CLI, which keeps what was said for
+// Resume. A Stream that is under way ends with ErrSessionClosed. It may be called
+// again and takes up to RouterConfig.Grace; an error says that the CLI may still
+// hold the session until the connection ends.
+func (s *Session) Close() error {
+	s.closing.Do(func() {
+		s.route.drop(ErrSessionClosed)
+		s.router.deregister(s.route)
+		ctx, cancel := context.WithTimeout(context.Background(), s.router.config.Grace)
+		defer cancel()
+		err := s.router.conn.Call(ctx, methodDestroy, sessionParams{SessionID: s.ID()}, nil)
+		if err != nil && s.router.Err() == nil {
+			s.closeErr = fmt.Errorf("closing a session: %w", err)
+		}
+	})
+	return s.closeErr
+}

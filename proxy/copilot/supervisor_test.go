@@ -1,0 +1,162 @@
+package copilot_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy/copilot"
+	"mneme/proxy/copilot/copilottest"
+)
+
+func supervise(t *testing.T, c copilot.SupervisorConfig) *copilot.Supervisor {
+	t.Helper()
+	c.MinBackoff = time.Millisecond
+	s, err := copilot.Supervise(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// role is this program playing a CLI.
+func role(name, addr string) *copilot.Command {
+	return &copilot.Command{Path: os.Args[0], Env: []string{roleVar + "=" + name, addrVar + "=" + addr}}
+}
+
+func TestRedialAndResume(t *testing.T) {
+	server := copilottest.Start(t)
+	server.Script(endless)
+	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()})
+	config := copilot.SessionConfig{Model: "m", Tools: []copilot.Tool{lookup}, Provider: &copilot.Provider{Type: "openai", BaseURL: "http://h/v1"}}
+	s, err := sup.Create(t.Context(), config)
+	require.NoError(t, err)
+	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "first"}))
+	st := streaming(t.Context(), s)
+	<-st.first
+	server.Drop()
+	_, err = st.wait()
+	require.ErrorIs(t, err, copilot.ErrTransportClosed, "half an answer is not begun again behind the caller's back")
+
+	server.Script(copilottest.Echo)
+	again, err := sup.Resume(t.Context(), s.ID(), config)
+	require.NoError(t, err)
+	require.Equal(t, s.ID(), again.ID())
+	answers(t, again, "second", "echo: second")
+	require.Equal(t, []string{"first", "second", "echo: second"}, server.Said(s.ID()))
+	resumed := server.Seen("session.resume")[0]
+	require.JSONEq(t, string(server.Seen("session.create")[0].Params), string(resumed.Params), "provider and tools are given again")
+	require.NoError(t, s.Close())
+	require.Contains(t, server.Live(), s.ID(), "the end of the old session is not that of the new one")
+	require.EqualValues(t, 1, sup.Stats().Redials)
+	require.EqualValues(t, 1, sup.Stats().Routes)
+}
+
+func TestResumeOfAnUnknownSession(t *testing.T) {
+	server := copilottest.Start(t)
+	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()})
+	_, err := sup.Resume(t.Context(), "never-made", copilot.SessionConfig{})
+	require.ErrorIs(t, err, copilot.ErrSessionUnknown)
+	var rpc *copilot.RPCError
+	require.ErrorAs(t, err, &rpc)
+	require.Equal(t, -32603, rpc.Code)
+	require.Zero(t, sup.Stats().Routes)
+}
+
+func TestNobodyListens(t *testing.T) {
+	server := copilottest.Start(t)
+	server.Stop()
+	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := sup.Create(ctx, copilot.SessionConfig{})
+	require.ErrorIs(t, err, copilot.ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "refused")
+	require.NoError(t, sup.Close())
+	require.NoError(t, sup.Close())
+	_, err = sup.Create(t.Context(), copilot.SessionConfig{})
+	require.ErrorIs(t, err, copilot.ErrRouterStopped)
+}
+
+// What waiting does not mend is told at once.
+func TestLastingFailuresAreToldAtOnce(t *testing.T) {
+	server := copilottest.Start(t)
+	server.Token = "secret"
+	_, err := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()}).Router(t.Context())
+	require.ErrorIs(t, err, copilot.ErrUnauthorized)
+	_, err = supervise(t, copilot.SupervisorConfig{Command: &copilot.Command{Path: filepath.Join(t.TempDir(), "no-such-cli")}}).Router(t.Context())
+	require.ErrorIs(t, err, copilot.ErrStart)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	old := copilottest.Start(t)
+	old.Protocol = 99
+	_, err = supervise(t, copilot.SupervisorConfig{Addr: old.Addr()}).Router(t.Context())
+	var version *copilot.VersionError
+	require.ErrorAs(t, err, &version)
+}
+
+func TestAddressOrCommand(t *testing.T) {
+	for _, c := range []copilot.SupervisorConfig{{}, {Addr: "127.0.0.1:1", Command: &copilot.Command{Path: "x"}}} {
+		_, err := copilot.Supervise(c)
+		require.ErrorContains(t, err, "either the address of a running CLI or a command")
+	}
+}
+
+func TestACLIOfOurOwn(t *testing.T) {
+	server := copilottest.Start(t)
+	sup := supervise(t, copilot.SupervisorConfig{Command: role("listens", server.Addr())})
+	for turn := range 2 {
+		s, err := sup.Create(t.Context(), copilot.SessionConfig{})
+		require.NoError(t, err)
+		answers(t, s, "x", "echo: x")
+		if turn == 0 { // the process notices and ends its side, too
+			old, err := sup.Router(t.Context())
+			require.NoError(t, err)
+			server.Drop()
+			<-old.Done()
+		}
+	}
+	require.EqualValues(t, 1, sup.Stats().Redials)
+	connects := server.Seen("connect")
+	require.Len(t, connects, 2)
+	require.NotEqual(t, string(connects[0].Params), string(connects[1].Params), "each process has a token of its own")
+	require.Contains(t, string(connects[0].Params), `"token":`)
+}
+
+func TestACLIThatEndsBeforeItsPort(t *testing.T) {
+	for name, says := range map[string]string{"fails": "Offline mode requires a local model provider", "leaves": "exit status 0"} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sup := supervise(t, copilot.SupervisorConfig{Command: role(name, "")})
+			failure := failureOf(ctx, t, sup)
+			require.ErrorIs(t, failure, copilot.ErrStart)
+			require.ErrorContains(t, failure, says)
+		})
+	}
+}
+
+func TestACLIThatNeverSaysItsPort(t *testing.T) {
+	sup := supervise(t, copilot.SupervisorConfig{Command: role("silent", ""), Connect: 50 * time.Millisecond})
+	failure := failureOf(t.Context(), t, sup)
+	require.ErrorIs(t, failure, copilot.ErrStart)
+	require.ErrorIs(t, failure, context.DeadlineExceeded)
+}
+
+// failureOf is the failure of an attempt, waited for in short steps.
+func failureOf(ctx context.Context, t *testing.T, sup *copilot.Supervisor) error {
+	t.Helper()
+	var failure error
+	eventually(t, func() bool {
+		step, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, failure = sup.Router(step)
+		require.ErrorIs(t, failure, copilot.ErrUnavailable)
+		return errors.Is(failure, copilot.ErrStart)
+	}, "an attempt has failed")
+	return failure
+}
