@@ -1,6 +1,7 @@
 package copilot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -324,13 +325,21 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 			return err
 		}
 	}
-	s.mu.Lock()
-	s.calls = slices.DeleteFunc(s.calls, func(c ToolCall) bool { return c.ID == callID })
-	s.mu.Unlock()
+	s.answered(call)
 	if !taken.Success {
 		return fmt.Errorf("%w: %s", ErrNotPending, callID)
 	}
 	return nil
+}
+
+// answered takes a call off the parked ones. Models may give one id to two calls.
+func (s *Session) answered(call ToolCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.calls, func(c ToolCall) bool { return c.requestID == call.requestID && bytes.Equal(c.rpc, call.rpc) })
+	if i >= 0 {
+		s.calls = slices.Delete(s.calls, i, i+1)
+	}
 }
 
 // Close ends the session here and on the CLI, which keeps what was said for

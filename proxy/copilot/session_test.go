@@ -105,6 +105,29 @@ func TestToolRoundTrip(t *testing.T) {
 	require.Zero(t, router.Stats().Denied)
 }
 
+// Some models give the same id to every call.
+func TestCallsOfOneId(t *testing.T) {
+	server, router := start(t, copilot.RouterConfig{})
+	server.Script(func(t *copilottest.Turn) {
+		a := t.Use("lookup", `{"q":1}`)
+		t.Message(t.NewID("message"), "", a, a)
+		if results, ok := t.Run(a, a); ok {
+			t.Say(results[0].Text, results[1].Text)
+		}
+	})
+	s := begin(t, router)
+	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	out, err := s.Stream(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, out.Calls, 2)
+	for _, text := range []string{"first ", "second"} {
+		require.NoError(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: text}))
+	}
+	out, err = s.Stream(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "first second", out.Text)
+}
+
 func TestToolAnswersThatNobodyWaitsFor(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(twoTools)

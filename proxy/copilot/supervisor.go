@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os/exec"
 	"runtime"
 	"sync"
 	"time"
@@ -134,6 +132,7 @@ func (s *Supervisor) set(r *Router, failure error) {
 // retire keeps the counters of a Router that has ended.
 func (s *Supervisor) retire(r *Router) {
 	stats := r.Stats()
+	stats.Routes, stats.RPC.Pending = 0, 0 // a call that fails right now is no call of the past
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.past = s.past.Add(stats)
@@ -141,8 +140,8 @@ func (s *Supervisor) retire(r *Router) {
 
 // Router is the Router of the connection. Without one it waits until ctx ends, and
 // then fails with ErrUnavailable and the failure of the last attempt. A failure
-// that another attempt will hardly mend, such as a CLI that refuses the token or
-// speaks another version, it returns at once. After Close it is ErrRouterStopped.
+// that another attempt will hardly mend it returns at once: ErrStart,
+// ErrUnauthorized, a *VersionError. After Close it is ErrRouterStopped.
 func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	for {
 		s.mu.Lock()
@@ -165,11 +164,11 @@ func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	}
 }
 
-// lasting reports whether a failure needs a person.
+// lasting reports whether a failure needs a person. Attempts go on nevertheless.
 func lasting(err error) bool {
 	var version *VersionError
-	return errors.Is(err, ErrRouterStopped) && !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnauthorized) ||
-		errors.As(err, &version) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+	return errors.Is(err, ErrRouterStopped) && !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrStart) ||
+		errors.Is(err, ErrUnauthorized) || errors.As(err, &version)
 }
 
 // Create makes a session on the present connection, waiting for one as Router does.

@@ -2,7 +2,6 @@ package copilot_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -130,33 +129,15 @@ func TestACLIOfOurOwn(t *testing.T) {
 func TestACLIThatEndsBeforeItsPort(t *testing.T) {
 	for name, says := range map[string]string{"fails": "Offline mode requires a local model provider", "leaves": "exit status 0"} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			sup := supervise(t, copilot.SupervisorConfig{Command: role(name, "")})
-			failure := failureOf(ctx, t, sup)
-			require.ErrorIs(t, failure, copilot.ErrStart)
-			require.ErrorContains(t, failure, says)
+			_, err := supervise(t, copilot.SupervisorConfig{Command: role(name, "")}).Router(t.Context())
+			require.ErrorIs(t, err, copilot.ErrStart)
+			require.ErrorContains(t, err, says)
 		})
 	}
 }
 
 func TestACLIThatNeverSaysItsPort(t *testing.T) {
-	sup := supervise(t, copilot.SupervisorConfig{Command: role("silent", ""), Connect: 50 * time.Millisecond})
-	failure := failureOf(t.Context(), t, sup)
-	require.ErrorIs(t, failure, copilot.ErrStart)
-	require.ErrorIs(t, failure, context.DeadlineExceeded)
-}
-
-// failureOf is the failure of an attempt, waited for in short steps.
-func failureOf(ctx context.Context, t *testing.T, sup *copilot.Supervisor) error {
-	t.Helper()
-	var failure error
-	eventually(t, func() bool {
-		step, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		defer cancel()
-		_, failure = sup.Router(step)
-		require.ErrorIs(t, failure, copilot.ErrUnavailable)
-		return errors.Is(failure, copilot.ErrStart)
-	}, "an attempt has failed")
-	return failure
+	_, err := supervise(t, copilot.SupervisorConfig{Command: role("silent", ""), Connect: 50 * time.Millisecond}).Router(t.Context())
+	require.ErrorIs(t, err, copilot.ErrStart)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
