@@ -167,7 +167,7 @@ func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, err
 	if calls := s.Parked(); len(calls) > 0 && s.route.ended() == nil {
 		return Outcome{Calls: calls}, nil
 	}
-	s.turn.calls = nil
+	s.turn.resume()
 	for {
 		e, err := s.route.next(ctx, s.patience())
 		if err != nil {

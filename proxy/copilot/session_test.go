@@ -105,6 +105,26 @@ func TestToolRoundTrip(t *testing.T) {
 	require.Zero(t, router.Stats().Denied)
 }
 
+// The CLI asks for calls in the order in which they got permission.
+func TestCallsComeAsTheModelMadeThem(t *testing.T) {
+	server, router := start(t, copilot.RouterConfig{})
+	server.Script(func(t *copilottest.Turn) {
+		a, b, c := t.Use("lookup", `1`), t.Use("lookup", `2`), t.Use("lookup", `3`)
+		t.Message(t.NewID("message"), "", a, b, c)
+		t.Run(c, a, b)
+	})
+	s := begin(t, router)
+	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	out, err := s.Stream(t.Context(), nil)
+	require.NoError(t, err)
+	var order string
+	for _, c := range out.Calls {
+		order += string(c.Arguments)
+	}
+	require.Equal(t, "123", order)
+	require.NoError(t, s.Close())
+}
+
 // Some models give the same id to every call.
 func TestCallsOfOneId(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})

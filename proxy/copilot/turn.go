@@ -27,7 +27,8 @@ type turn struct {
 	// open are calls that the model made and the CLI has neither asked us for nor
 	// ended on its own, as it ends calls of tools that do not exist.
 	open  []string
-	calls []ToolCall // that we were asked for and have not answered
+	order []string   // of all calls since the turn was last parked, as the model made them
+	calls []ToolCall // that we were asked for; the CLI asks in any order
 	part  strings.Builder
 	usage Usage
 
@@ -65,6 +66,9 @@ func (t *turn) take(e event) (text string, now step) {
 	}
 	t.part.WriteString(text)
 	if len(t.calls) > 0 && len(t.open) == 0 {
+		slices.SortStableFunc(t.calls, func(a, b ToolCall) int {
+			return slices.Index(t.order, a.ID) - slices.Index(t.order, b.ID)
+		})
 		return text, parked
 	}
 	return text, going
@@ -88,6 +92,7 @@ func (t *turn) delta(id, text string) string {
 func (t *turn) message(d eventData) string {
 	for _, r := range d.ToolRequests {
 		t.open = append(t.open, r.ToolCallID)
+		t.order = append(t.order, r.ToolCallID)
 	}
 	said, known := t.said[d.MessageID]
 	t.said[d.MessageID] = nil
@@ -111,6 +116,9 @@ func (t *turn) ended(call string) {
 		t.open = slices.Delete(t.open, i, i+1)
 	}
 }
+
+// resume goes on after all calls were answered.
+func (t *turn) resume() { t.calls, t.order = nil, nil }
 
 // outcome is what came since the last one.
 func (t *turn) outcome() Outcome {
