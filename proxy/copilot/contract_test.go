@@ -51,6 +51,7 @@ func startCLI(t *testing.T) *realCLI {
 	c.provider = &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: web.URL + "/v1", APIKey: "k"}
 	c.Supervisor, err = copilot.Supervise(copilot.SupervisorConfig{
 		Connect: time.Minute,
+		Router:  copilot.RouterConfig{Ping: 2 * time.Second},
 		// The shell notes the process's id and becomes the CLI.
 		Command: &copilot.Command{Path: "/bin/sh", Args: []string{"-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"), "PID_FILE=" + c.pidFile,
@@ -126,7 +127,8 @@ func TestTheRealCLI(t *testing.T) {
 	t.Run("aborted while parked", func(t *testing.T) { c.abortsParked(t) })
 	t.Run("36 sessions", func(t *testing.T) { c.crowd(t) })
 	t.Run("deleted", func(t *testing.T) { c.deletes(t) })
-	t.Run("killed and resumed", func(t *testing.T) { c.killed(t) })
+	t.Run("killed and resumed", func(t *testing.T) { c.signalled(t, syscall.SIGKILL) })
+	t.Run("stopped and resumed", func(t *testing.T) { c.signalled(t, syscall.SIGSTOP) })
 	stats := c.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Routes)
@@ -301,7 +303,10 @@ func (c *realCLI) deletes(t *testing.T) {
 	require.ErrorIs(t, err, copilot.ErrSessionUnknown)
 }
 
-func (c *realCLI) killed(t *testing.T) {
+// The CLI dies, or lives and does nothing, in the middle of an answer. Another one
+// is started, and the conversation goes on there.
+func (c *realCLI) signalled(t *testing.T, signal syscall.Signal) {
+	before := c.Stats().Redials
 	s := c.session(t, "lookup")
 	answers(t, s, "TAG remembered", taggedText("remembered"))
 	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "SLOW killed"}))
@@ -311,7 +316,7 @@ func (c *realCLI) killed(t *testing.T) {
 	require.NoError(t, err)
 	leader, err := strconv.Atoi(strings.TrimSpace(string(pid)))
 	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(-leader, syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(-leader, signal))
 	out, err := st.wait()
 	require.ErrorIs(t, err, copilot.ErrTransportClosed)
 	require.Contains(t, out.Text, "slowly")
@@ -328,7 +333,7 @@ func (c *realCLI) killed(t *testing.T) {
 	_, err = again.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
-	require.EqualValues(t, 1, c.Stats().Redials)
+	require.Equal(t, before+1, c.Stats().Redials)
 }
 
 // A path that names no CLI is a failure, not a reason to skip.

@@ -352,6 +352,35 @@ func TestIdleThatNeverComes(t *testing.T) {
 	})
 }
 
+// The CLI loses an abort that comes too early, and the turn goes on at full speed.
+func TestALostAbortIsRepeated(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *copilottest.Server, router *copilot.Router) {
+		server.Script(func(t *copilottest.Turn) {
+			for t.Context().Err() == nil {
+				t.Delta("a", "x")
+				time.Sleep(time.Millisecond)
+			}
+		})
+		server.Handle("session.abort", func(c *copilottest.Conn, m copilottest.Message) {
+			if len(server.Seen("session.abort")) == 1 {
+				c.Reply(m, map[string]bool{"success": true})
+				return
+			}
+			server.Default(c, m)
+		})
+		s := begin(t, router)
+		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Stream(ctx, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, s.Err())
+		require.Len(t, server.Seen("session.abort"), 2)
+		server.Script(copilottest.Echo)
+		answers(t, s, "again", "echo: again")
+	})
+}
+
 func TestUnknownRequestOfTheCLI(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(func(t *copilottest.Turn) {

@@ -82,7 +82,7 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 		return context.Cause(ctx)
 	}
 	if s.route.stale() {
-		return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+		return s.shutDown()
 	}
 	// An abort that the CLI reads before it has taken the prompt is lost, so its
 	// answer is waited for a little longer than the caller wants to.
@@ -143,6 +143,10 @@ func (s *Session) breakWith(err error) error {
 	return err
 }
 
+func (s *Session) shutDown() error {
+	return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+}
+
 // Stream reads the turn until it is parked on tool calls or over, and gives every
 // piece of text to onText, which may be nil. Text is given once, whether the CLI
 // sent it in pieces, whole, or both. What came before an error was given, too.
@@ -185,7 +189,7 @@ func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, err
 			return s.turn.outcome(), nil
 		case gone:
 			out := s.turn.outcome()
-			return out, s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
+			return out, s.shutDown()
 		}
 		out, end := s.turn.outcome(), s.turn.end()
 		s.turn = nil
@@ -226,25 +230,37 @@ func (s *Session) settle(ctx context.Context) error {
 	s.park(nil)
 	for {
 		err := s.abort(ctx)
-		for err == nil {
-			var e event
-			if e, err = s.route.next(ctx, s.router.config.Grace/4); err != nil {
-				break
-			}
-			switch _, now := s.turn.take(e); now {
-			case idle:
-				s.turn = nil
-				return nil
-			case gone:
-				return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
-			}
+		if err == nil {
+			err = s.drain(ctx)
 		}
-		if ended := s.route.ended(); ended != nil {
-			return s.breakWith(ended)
+		switch {
+		case err == nil:
+			return s.broken
+		case s.route.ended() != nil:
+			return s.breakWith(s.route.ended())
+		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+			return s.breakWith(fmt.Errorf("%w: an aborted turn did not end: %w", ErrSessionClosed, err))
 		}
 		// The CLI loses an abort that comes before the turn has begun: once more.
-		if !errors.Is(err, ErrInactive) || ctx.Err() != nil {
-			return s.breakWith(fmt.Errorf("%w: an aborted turn did not end: %w", ErrSessionClosed, err))
+	}
+}
+
+// drain reads an aborted turn to its end for a part of RouterConfig.Grace.
+func (s *Session) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.router.config.Grace/4)
+	defer cancel()
+	for {
+		e, err := s.route.next(ctx, s.router.config.Grace)
+		if err != nil {
+			return err
+		}
+		switch _, now := s.turn.take(e); now {
+		case idle:
+			s.turn = nil
+			return nil
+		case gone:
+			_ = s.shutDown()
+			return nil
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 )
 
@@ -198,13 +197,4 @@ func (s *session) wait() (id string, answer chan Result) {
 	answer = make(chan Result, 1)
 	s.pending[id] = answer
 	return id, answer
-}
-
-// Tools are the names of the tools that a call of session.create allows.
-func (m Message) Tools() []string {
-	var p struct {
-		AvailableTools []string `json:"availableTools"`
-	}
-	_ = json.Unmarshal(m.Params, &p)
-	return slices.Clone(p.AvailableTools)
 }
