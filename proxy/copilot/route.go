@@ -123,6 +123,9 @@ func (r *route) stale() (shutdown bool) {
 func (r *route) next(ctx context.Context, silence time.Duration) (event, error) {
 	began := time.Now()
 	for {
+		if ctx.Err() != nil { // counts before what is queued, which may never end
+			return event{}, context.Cause(ctx)
+		}
 		r.mu.Lock()
 		e, ok := r.queue.pop()
 		err, heard := r.err, r.heard

@@ -288,6 +288,25 @@ func TestCancelEndsTheTurnOnTheCLI(t *testing.T) {
 	answers(t, s, "again", "echo: again")
 }
 
+// Nothing is told any more after the end of the context, however much is there.
+func TestCancelComesBeforeWhatIsQueued(t *testing.T) {
+	server, router := start(t, copilot.RouterConfig{})
+	server.Script(func(t *copilottest.Turn) {
+		for range 100 {
+			t.Say("piece")
+		}
+	})
+	s := begin(t, router)
+	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	eventually(t, func() bool { return router.Stats().QueueDepth > 300 }, "all of it is there")
+	ctx, cancel := context.WithCancel(t.Context())
+	pieces := 0
+	_, err := s.Stream(ctx, func(string) { pieces++; cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, pieces)
+	require.NoError(t, s.Err())
+}
+
 // The CLI loses an abort that overtakes the prompt, so the prompt's answer is
 // waited for.
 func TestCancelWhileThePromptIsOnItsWay(t *testing.T) {

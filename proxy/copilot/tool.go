@@ -36,9 +36,9 @@ func (r ToolResult) wire() toolResult {
 	return toolResult{Text: r.Text, Type: "success"}
 }
 
-// Usage counts the tokens of model calls.
+// Usage counts the tokens of model calls, as the CLI reports them.
 type Usage struct {
-	Input      int // all, cached ones included, as the CLI counts
+	Input      int
 	Output     int
 	CacheRead  int
 	CacheWrite int
