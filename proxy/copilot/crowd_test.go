@@ -83,10 +83,14 @@ func converse(ctx context.Context, r *copilot.Router, tag string, turns int) err
 	return s.Close()
 }
 
+// patient lets the CLI take its time: in these tests it has hardly a core, and what
+// it says to one session waits behind what it says to all others.
+var patient = copilot.RouterConfig{Grace: time.Minute, Inactivity: time.Hour}
+
 func TestManySessionsOnOneConnection(t *testing.T) {
 	for _, n := range []int{7, 36, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			server, router := start(t, copilot.RouterConfig{})
+			server, router := start(t, patient)
 			server.Script(tagged)
 			failures := make([]error, n)
 			var all sync.WaitGroup
@@ -122,7 +126,7 @@ func flood(t *copilottest.Turn) {
 }
 
 func TestOneSessionThatDoesNotRead(t *testing.T) {
-	server, router := start(t, copilot.RouterConfig{})
+	server, router := start(t, patient)
 	server.Script(flood)
 	slow := begin(t, router)
 	require.NoError(t, slow.Send(t.Context(), copilot.Prompt{Text: "flood"}))

@@ -221,7 +221,7 @@ func TestTheRouterIsClosed(t *testing.T) {
 }
 
 func TestAStormOfCreates(t *testing.T) {
-	server, router := start(t, copilot.RouterConfig{})
+	server, router := start(t, patient)
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
@@ -239,7 +239,7 @@ func TestAStormOfCreates(t *testing.T) {
 }
 
 func TestAStormOfCreatesAndAKill(t *testing.T) {
-	server, router := start(t, copilot.RouterConfig{})
+	server, router := start(t, patient)
 	var once sync.Once
 	server.Handle("session.create", func(c *copilottest.Conn, m copilottest.Message) {
 		if len(server.Seen("session.create")) > 100 {
