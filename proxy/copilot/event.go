@@ -84,10 +84,9 @@ type tokens struct {
 	CacheWrite float64 `json:"cacheWriteTokens"`
 }
 
-// eventParams are those of session.event.
+// eventParams are those of session.event, but for the session's id.
 type eventParams struct {
-	SessionID string `json:"sessionId"`
-	Event     struct {
+	Event struct {
 		AgentID string    `json:"agentId"` // of an agent under the session's own
 		Data    eventData `json:"data"`
 	} `json:"event"`

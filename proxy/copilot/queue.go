@@ -28,9 +28,21 @@ func (q *queue) push(e event) (joined, ok bool) {
 	if n >= q.maxEvents {
 		return false, false
 	}
+	q.compact()
 	q.events = append(q.events, e)
 	q.bytes += e.size()
 	return false, true
+}
+
+// compact moves the events to the front instead of letting the slice grow, once
+// half of it is empty: a reader that is always a little behind never empties it.
+func (q *queue) compact() {
+	if len(q.events) < cap(q.events) || q.first < len(q.events)/2 {
+		return
+	}
+	n := copy(q.events, q.events[q.first:])
+	clear(q.events[n:])
+	q.events, q.first = q.events[:n], 0
 }
 
 // pop takes the oldest event.
