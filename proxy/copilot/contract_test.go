@@ -147,7 +147,6 @@ func (c *realCLI) streams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, taggedText("one"), out.Text)
 	require.Equal(t, out.Text, strings.Join(pieces, ""))
-	require.Greater(t, len(pieces), 1)
 	require.NotZero(t, out.Usage.Output)
 	answers(t, s, "TAG two", taggedText("two"))
 	require.Contains(t, string(c.model.Last().Body), "TAG one")
@@ -236,7 +235,7 @@ func (c *realCLI) cancels(t *testing.T) {
 	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "SLOW middle"}))
 	ctx, cancel := context.WithCancel(t.Context())
 	st := streaming(ctx, s)
-	<-st.first
+	<-st.first // the model has not ended, so this is a piece
 	cancel()
 	out, err := st.wait()
 	require.ErrorIs(t, err, context.Canceled)
