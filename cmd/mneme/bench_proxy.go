@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"runtime/pprof"
+	"slices"
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/bench"
