@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"net/http"
 	"sync"
 
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -18,7 +20,7 @@ const maxLog = 1000
 // library opens the documents, which are in the store of the histories, and begins
 // to read them. An apiserver alone and without a Redis has none: an embedded store is
 // another process's.
-func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, error) {
+func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logger) (*rag.Library, error) {
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -31,14 +33,21 @@ func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, erro
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	library := rag.NewLibrary(docstore.New(client, changes), rag.Options{Log: log})
+	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), Log: log}
+	if e := cfg.Retrieval.Embeddings; e.Model != "" {
+		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
+		})
+	}
+	library := rag.NewLibrary(docstore.New(client, changes), o)
 	ctx, cancel := context.WithCancel(a.ctx)
-	var loading sync.WaitGroup
-	loading.Go(func() { // ends with what is pushed here
+	var working sync.WaitGroup // ends with what is pushed here
+	working.Go(func() { library.RunEmbedding(ctx) })
+	working.Go(func() {
 		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 		}
 	})
-	a.push("documents", func() error { cancel(); loading.Wait(); return nil })
+	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
 }
