@@ -32,7 +32,10 @@ type agents struct {
 
 // newAgents makes the agents, all of whose model calls go to the proxy: the
 // master's by its main routes, a subagent's by /teammate/<name>.
-func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo) {
+func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo) {
+	// One pool for all; without a timeout, since answers stream as long as a run may last.
+	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
+	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
 	model := func(path, name, effort string) loop.Model {
 		return openaimodel.New(openaimodel.Config{
 			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -129,14 +128,11 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// One pool for all; without a timeout, since answers stream as long as a run may last.
-	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
-	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
-	library, err := a.library(cfg, gateway, log)
+	library, err := a.library(cfg, log)
 	if err != nil {
 		return "", err
 	}
-	agent, infos := newAgents(cfg, gateway, library, log)
+	agent, infos := a.newAgents(cfg, library, log)
 	server := apiserver.New(apiserver.Config{
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 	}, agent, infos, log)
