@@ -303,7 +303,7 @@ func (h *held) passage(ordinal int) Passage {
 	}
 }
 
-// hashOf is the first half of a text's SHA-256 in hex, as chunk.Passage has it.
+// hashOf is the first half of a text's SHA-256 in hex.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:len(sum)/2])
