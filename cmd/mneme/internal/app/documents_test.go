@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory/event"
@@ -230,6 +231,27 @@ func TestUploadsThroughThePublicDoor(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status, body)
 	status, body = u.request("PATCH", "/v1/collections/docs", "", "")
 	require.Equal(t, http.StatusMethodNotAllowed, status, body)
+}
+
+// The result of a document passes webmemory while the next one is not sent yet.
+func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u.load(nil)
+	read, write := io.Pipe()
+	resp, err := http.Post(u.url("/v1/collections/docs/documents?stream=true"), "application/x-ndjson", read)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	results := json.NewDecoder(resp.Body)
+	for i := range 5 {
+		fmt.Fprintf(write, `{"id":"d%d","text":"Buoy %d."}`+"\n", i, i)
+		var o rag.Outcome
+		require.NoError(t, results.Decode(&o))
+		require.Equal(t, fmt.Sprintf("d%d", i), o.ID)
+	}
+	require.NoError(t, write.Close())
+	var end api.LinesEnd
+	require.NoError(t, results.Decode(&end))
+	require.Equal(t, api.LinesEnd{Done: true, Documents: 5}, end)
 }
 
 // The second thing that a newcomer tries: mneme's own documentation.
