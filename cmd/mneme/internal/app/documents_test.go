@@ -83,8 +83,7 @@ func TestAConversationAboutDocuments(t *testing.T) {
 				{"Ask the knowledge subagent: how much does a ferry ticket cost?", "ferry.md", "14 crowns"},
 				{"Ask the knowledge subagent: and a museum ticket?", "museum.md", "9 crowns"},
 				{"Ask the knowledge subagent: when does the museum open?", "museum.md", "ten o'clock"},
-				// The offline model takes a sentence that it said before; the passage is the right one.
-				{"Ask the knowledge subagent: when is it closed?", "museum.md", "museum"},
+				{"Ask the knowledge subagent: when is it closed?", "museum.md", "Mondays"},
 				{"Ask the knowledge subagent: when does the last ferry leave the island?", "ferry.md", "21:40"},
 				{"Спроси у подагента knowledge, когда открывается разводной мост?", "мост.md", "в два часа ночи"},
 			} {
