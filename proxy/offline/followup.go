@@ -47,16 +47,22 @@ func (q query) complete(text string, before []queryTerm) query {
 	return q
 }
 
-// piece is a sentence of a passage, or a heading in it.
+// piece is a sentence of a passage, a heading in it or a line of code.
 type piece struct {
 	text    string
 	heading bool
 }
 
+// aside says whether a piece says little by itself: a heading, or what looks like code.
+func (p piece) aside() bool {
+	return p.heading || strings.ContainsAny(p.text[:1], "{[<$#\"") && strings.ContainsAny(p.text[len(p.text)-1:], "{[(,;\\}])>")
+}
+
 // maxHeading bounds a heading, in words.
 const maxHeading = 10
 
-// piecesOf cuts the text of a passage. A heading is a short line between blank ones that ends like no sentence.
+// piecesOf cuts the text of a passage. A heading is a short line between blank ones that ends like no sentence, or the
+// first row of a table, whose rows are a piece each.
 func piecesOf(text string) []piece {
 	var out []piece
 	lines := strings.Split(text, "\n")
@@ -70,6 +76,11 @@ func piecesOf(text string) []piece {
 	for i, line := range lines {
 		switch trimmed := strings.TrimSpace(line); {
 		case isTag(trimmed): // around the passage, not of it
+		case isRow(trimmed):
+			flush()
+			if row := readRow(trimmed); row != "" {
+				out = append(out, piece{row, i == 0 || !isRow(strings.TrimSpace(lines[i-1]))})
+			}
 		case isHeading(trimmed) && isBlank(lines, i-1) && i+1 < len(lines) && isBlank(lines, i+1):
 			flush()
 			out = append(out, piece{trimmed, true})
@@ -88,12 +99,27 @@ func pointsBack(s string) bool {
 
 func isTag(line string) bool { return strings.HasPrefix(line, "<") && strings.HasSuffix(line, ">") }
 
+func isRow(line string) bool {
+	return len(line) > 1 && strings.HasPrefix(line, "|") && strings.HasSuffix(line, "|")
+}
+
+// readRow gives the cells of a row that say something.
+func readRow(line string) string {
+	var cells []string
+	for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
+		if cell = strings.TrimSpace(cell); strings.IndexFunc(cell, isWordRune) >= 0 {
+			cells = append(cells, cell)
+		}
+	}
+	return strings.Join(cells, " – ")
+}
+
 func isBlank(lines []string, i int) bool {
 	return i < 0 || i >= len(lines) || strings.TrimSpace(lines[i]) == "" || isTag(strings.TrimSpace(lines[i]))
 }
 
 func isHeading(line string) bool {
-	if line == "" || strings.ContainsAny(line, "|") || strings.ContainsRune("-*•–—", []rune(line)[0]) {
+	if line == "" || strings.ContainsRune("-*•–—", []rune(line)[0]) {
 		return false
 	}
 	last := []rune(line)[len([]rune(line))-1]

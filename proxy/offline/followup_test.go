@@ -87,6 +87,13 @@ func TestHeadingsAreNoAnswers(t *testing.T) {
 	require.Contains(t, asked(t, found, "How much does the tower room cost?"), "140 crowns")
 	require.Contains(t, asked(t, found, "How much does the tower room cost?", "And the garden room?"), "80 crowns")
 	require.NotContains(t, asked(t, found, "How much does the tower room cost?", "And the garden room?"), "140")
+	// Nor does the first row of a table.
+	found = []passage{{N: 1, Title: "Harbour", Text: "Limits of boats:\n\n| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nOn limits nobody argues."}}
+	require.Equal(t, "draught – 3 [1] (Harbour)", asked(t, found, "What is the limit of draught?"))
+	require.Equal(t, "length – 40 [1] (Harbour)", asked(t, found, "What is the limit of draught?", "And of length?"))
+	// Nor is code, if a sentence says it.
+	found = []passage{{N: 1, Title: "Status", Text: "{\"code\": 3, \"stale\": true,\n\nWhat is stale was loaded before."}}
+	require.Equal(t, "What is stale was loaded before. [1] (Status)", asked(t, found, "What does stale mean?"))
 	// A list is none of headings.
 	found = []passage{{N: 1, Title: "Packing", Text: "For the sea:\n\n- a woollen jacket\n\n- rubber boots"}}
 	require.Contains(t, asked(t, found, "Are rubber boots packed?"), "rubber boots")

@@ -220,7 +220,7 @@ const passageThreshold = 0.55
 
 // cite quotes the one or two sentences that answer q best, with their passages' numbers and sources. What a sentence
 // does not say itself but its title, its heading or the sentences before it under that do counts half, or more if it refers to
-// them. A heading says little by itself.
+// them. Headings and code say little by themselves.
 func cite(q query, found []passage) (string, float64) {
 	type quote struct {
 		text  string
@@ -249,7 +249,7 @@ func cite(q query, found []passage) (string, float64) {
 			switch {
 			case !q.admits(context):
 				score = 0
-			case s.heading:
+			case s.aside():
 				score /= 2
 			}
 			all = append(all, quote{s.text, p, context, score})

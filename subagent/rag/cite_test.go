@@ -212,3 +212,11 @@ func TestStatuses(t *testing.T) {
 		})
 	}
 }
+
+// Of a table a row is quoted, and not what happens to stand around it.
+func TestAQuoteOfATableIsARow(t *testing.T) {
+	table := Passage{ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows."}
+	a := check("The draught is 3 metres at most [1].", numbered(table))
+	require.Len(t, a.Citations, 1)
+	require.Equal(t, "| draught | 3 |", a.Citations[0].Quote)
+}
