@@ -290,8 +290,9 @@ func (q *Question) Remember(tool, content string) string {
 		Query        string       `json:"query"`
 		Collection   string       `json:"collection"`
 		IndexVersion int64        `json:"index_version"`
+		Degraded     bool         `json:"degraded"`
 		Passages     []remembered `json:"passages"`
-	}{r.Status, r.Query, r.Collection, r.IndexVersion, list})
+	}{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, list})
 	if err != nil {
 		return content
 	}
