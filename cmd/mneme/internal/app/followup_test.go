@@ -99,6 +99,21 @@ var conversations = map[string]struct {
 			{"Where are parcels weighed?", "parcels.txt", "at the counter", "cents"},
 		},
 	},
+	"clinic, with no subagent named": {
+		map[string]string{
+			"clinic.md": "# Clinic\n\n## Opening hours\n\nThe clinic is open from 8:00 to 17:00 on weekdays. On Saturdays it is open from 9:00 to 12:00.\n\n" +
+				"## Prices\n\n| service | price |\n| --- | --- |\n| first visit | 40 euros |\n| second visit | 25 euros |\n| blood test | 18 euros |",
+			"doctors.md": "# Doctors\n\nDr. Haldane treats children. Her room is on the second floor. Dr. Okoye treats eyes. His room is on the third floor.",
+		},
+		[]turn{
+			{"When is the clinic open on weekdays?", "clinic.md", "17:00", "12:00"},
+			{"And on Saturdays?", "clinic.md", "12:00", "17:00"},
+			{"How much is the first visit?", "clinic.md", "40 euros", "25"},
+			{"And the second one?", "clinic.md", "25 euros", "40"},
+			{"Who treats eyes?", "doctors.md", "Okoye", "Haldane"},
+			{"Where is his room?", "doctors.md", "third floor", "second"},
+		},
+	},
 	"bakery": {
 		map[string]string{
 			"bread.md": "# Bread\n\nRye bread weighs 900 grams. Rye bread keeps fresh for six days. Wheat bread weighs 500 grams. Wheat bread keeps fresh for two days.",
@@ -114,7 +129,7 @@ var conversations = map[string]struct {
 	},
 }
 
-// Five turns through the public door, with the offline model: each is answered
+// Five turns and more through the public door, with the offline model: each is answered
 // from the right sentence of the right passage.
 func TestFollowUpsAreAnsweredFromTheRightSentence(t *testing.T) {
 	for name, c := range conversations {
