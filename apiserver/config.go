@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"time"
 
@@ -23,6 +24,10 @@ type Config struct {
 	KeepFinished time.Duration // how long a finished run is known; 15 min
 	KeepRuns     int           // finished runs known at a time, oldest leave first; 10,000
 	KeepBytes    int           // of finished runs' events, oldest leave first; 512 MiB
+
+	// EraseConversation has the gateway forget a conversation; nil if there is
+	// nothing to forget.
+	EraseConversation func(ctx context.Context, id string) error
 
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -36,6 +37,7 @@ func (s *Server) routes() http.Handler {
 	g.POST("/v1/runs/:run/stop", s.answer(s.stopRun))
 	g.DELETE("/v1/runs/:run", s.answer(s.deleteRun))
 	g.DELETE("/v1/chats/:chat", s.answer(s.deleteChat))
+	g.DELETE("/v1/conversations/:id", s.answer(s.deleteConversation))
 	s.documents.routes(g, s.answer)
 	g.GET("/v1/subagents", s.answer(s.getSubagents))
 	g.GET("/healthz", s.answer(s.getHealth))
@@ -204,6 +206,27 @@ func (s *Server) deleteChat(c *gin.Context) error {
 	s.erase(runs...)
 	if err := s.documents.dropChat(c.Request.Context(), chat); err != nil {
 		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+var errGatewayAway = &api.Problem{
+	Status: http.StatusServiceUnavailable, Code: "gateway_unavailable", Retryable: true, RetryAfter: 2 * time.Second,
+	Message: "The gateway cannot be reached right now, so nothing was erased; please try again.",
+}
+
+// deleteConversation passes the end of a conversation on to the gateway.
+func (s *Server) deleteConversation(c *gin.Context) error {
+	id := c.Param("id")
+	if err := api.ValidConversation(id); err != nil {
+		return err
+	}
+	if erase := s.cfg.EraseConversation; erase != nil {
+		if err := erase(c.Request.Context(), id); err != nil {
+			s.log.Warn().Err(err).Msg("a conversation was not erased")
+			return errGatewayAway
+		}
 	}
 	c.Status(http.StatusNoContent)
 	return nil

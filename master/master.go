@@ -6,8 +6,6 @@ package master
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -34,8 +33,11 @@ type Agent struct {
 	System    string
 	MaxSteps  int // model calls of the master in one run
 	Subagents []*subagent.Subagent
-	Now       func() time.Time
-	Log       zerolog.Logger
+	// Commands are the subagents that a user reaches by a message "/name task",
+	// past the master's model.
+	Commands []memory.Agent
+	Now      func() time.Time
+	Log      zerolog.Logger
 }
 
 // Request is one run.
@@ -44,7 +46,7 @@ type Request struct {
 	Chat         memory.Chat
 	Message      string
 	AgentVersion string // Version, or the name of the subagent talked to
-	Conversation string // the gateway's id for this chat; empty for none
+	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
 	Context      []memory.Message
 	Subagents    map[memory.Agent][]memory.Message
 }
@@ -99,7 +101,13 @@ func (r *run) do(ctx context.Context) error {
 // subagent that the user talks to.
 func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	if r.req.AgentVersion != Version {
-		return r.direct(ctx)
+		return r.direct(ctx, memory.Agent(r.req.AgentVersion), r.req.Message)
+	}
+	if to, task, ok := r.agent.command(r.req.Message); ok {
+		if task == "" {
+			return event.Assistant{}, emptyCommand(to)
+		}
+		return r.direct(ctx, to, task)
 	}
 	tools := make([]loop.Tool, len(r.agent.Subagents))
 	cited := &citations{}
@@ -119,35 +127,42 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	return event.Assistant{Content: result.Text, Citations: cited.in(result.Text)}, err
 }
 
-// direct is a talk with one subagent: a delegation whose task is the message.
-func (r *run) direct(ctx context.Context) (event.Assistant, error) {
+// command reads a message that calls one of Commands.
+func (a *Agent) command(message string) (to memory.Agent, task string, ok bool) {
+	message = strings.TrimSpace(message)
+	name, rest := message, ""
+	if end := strings.IndexFunc(message, unicode.IsSpace); end >= 0 {
+		name, rest = message[:end], strings.TrimSpace(message[end:])
+	}
+	for _, to := range a.Commands {
+		if name == "/"+string(to) {
+			return to, rest, true
+		}
+	}
+	return "", "", false
+}
+
+// direct is a talk with one subagent: a delegation whose task the user wrote.
+func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.Assistant, error) {
 	for _, s := range r.agent.Subagents {
-		if string(s.Name) != r.req.AgentVersion {
+		if s.Name != to {
 			continue
 		}
-		a, err := r.delegate(ctx, s, r.req.Message)
+		a, err := r.delegate(ctx, s, task)
 		if err == nil {
 			err = a.Err
 		}
 		return event.Assistant{Content: a.Response, Citations: a.Citations}, err
 	}
-	return event.Assistant{}, unknownAgent(r.req.AgentVersion)
+	return event.Assistant{}, unknownAgent(to)
 }
 
 // delegate runs a subagent on a task. The error is that the run cannot go on.
 func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Answer, error) {
 	call := fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1))
-	conversation := r.req.Conversation
-	if conversation != "" {
-		conversation += "." + string(s.Name)
-		if s.Calls == event.Isolated {
-			sum := sha256.Sum256([]byte(call)) // the gateway bounds the length of ids
-			conversation += "." + hex.EncodeToString(sum[:8])
-		}
-	}
 	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{
 		Text:         task,
-		Conversation: conversation,
+		Conversation: r.req.Conversation,
 		History: func() []memory.Message {
 			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
 		},
@@ -236,6 +251,14 @@ func (u unknownAgent) Error() string { return fmt.Sprintf("there is no subagent 
 
 func (u unknownAgent) Describe() (code, message string, retryable bool) {
 	return "unknown_agent", u.Error() + ".", false
+}
+
+type emptyCommand string
+
+func (e emptyCommand) Error() string { return fmt.Sprintf("/%s says nothing to work on", string(e)) }
+
+func (e emptyCommand) Describe() (code, message string, retryable bool) {
+	return "empty_command", fmt.Sprintf("Write the question behind the command: /%s …", string(e)), false
 }
 
 // errMaxSteps: the master's model asked for tools until its steps were used up.

@@ -40,6 +40,8 @@ type Config struct {
 	EmbeddingsBackend string // empty: no embeddings
 	Limits            Limits
 	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
+	MaxTurns          int           // how many are kept of a conversation; 200
+	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
 }
 

@@ -9,6 +9,9 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/gin-gonic/gin"
+
+	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -16,13 +19,15 @@ import (
 // conversationHeader names the conversation, in requests and in answers.
 const conversationHeader = "X-Ag-Conversation-Id"
 
+const badConversationID = "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
+
 var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// conversation finds where the turns of a request belong. A request that names no
+// name finds where the turns of a request belong. A request that names no
 // conversation gets a new one, whose id cannot be guessed.
-func conversation(route string) Stage {
+func name(route string) Stage {
 	return func(ctx context.Context, x *Exchange) error {
-		if err := readConversation(route)(ctx, x); err != nil {
+		if err := readName(route)(ctx, x); err != nil {
 			return err
 		}
 		if x.minted {
@@ -33,8 +38,8 @@ func conversation(route string) Stage {
 	}
 }
 
-// readConversation is conversation for requests that leave no trace.
-func readConversation(route string) Stage {
+// readName is name for requests that leave no trace.
+func readName(route string) Stage {
 	return func(_ context.Context, x *Exchange) error {
 		id, err := x.takeConversation()
 		if err != nil {
@@ -47,6 +52,22 @@ func readConversation(route string) Stage {
 		x.minted = id == ""
 		return nil
 	}
+}
+
+// reconcile has a request say what its conversation was, if the client has named
+// it. A request that does not belongs to nothing yet: its turn is kept, its history
+// is not.
+func (s *Server) reconcile(ctx context.Context, x *Exchange) (err error) {
+	if x.minted || s.config.Stateless {
+		return nil
+	}
+	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.asked)
+	if err != nil {
+		return err
+	}
+	x.asked = x.continued.Outline
+	s.metrics.continued(x)
+	return nil
 }
 
 // takeConversation reads the id from one of the three places where clients can
@@ -79,10 +100,27 @@ func (x *Exchange) takeConversation() (id string, err error) {
 		id = header
 	}
 	if id != "" && !conversationID.MatchString(id) {
-		return "", wire.Failure{Status: 400, Message: "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"}
+		return "", wire.Failure{Status: 400, Message: badConversationID}
 	}
 	x.asked, err = o.WithBody(e.Apply(o.Body))
 	return id, err
+}
+
+// eraseConversation forgets a conversation of the caller's on all its routes. One
+// that nobody knows is erased, too.
+func (s *Server) eraseConversation(c *gin.Context) {
+	id := c.Param("id")
+	if !conversationID.MatchString(id) {
+		refuseRoute(c, http.StatusBadRequest, badConversationID)
+		return
+	}
+	if err := s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id); err != nil {
+		s.log.Error().Err(err).Str("conversation", id).Msg("a conversation could not be erased")
+		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
+		return
+	}
+	s.log.Info().Str("conversation", id).Msg("conversation erased")
+	c.Status(http.StatusNoContent)
 }
 
 // tenant tells callers apart by the credential that they present.

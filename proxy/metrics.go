@@ -35,6 +35,10 @@ type metrics struct {
 	tokens   *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	overhead *prometheus.HistogramVec
+
+	conversations *prometheus.CounterVec
+	branches      *prometheus.CounterVec
+	rebuilt       *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -60,6 +64,10 @@ func newMetrics() *metrics {
 			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1},
 		}, []string{"door", "pipeline"}),
 	}
+	m.conversations = counter("conversation_requests_total", "Requests that name a conversation, by what they are to it.", "pipeline", "outcome")
+	m.branches = counter("conversation_branches_total", "Answers that began a branch of their conversation.", "pipeline")
+	m.rebuilt = counter("conversation_messages_rebuilt_total", "Messages that a client's replay lacked or had changed, put back as they were.", "pipeline")
+	m.registry.MustRegister(m.conversations, m.branches, m.rebuilt)
 	m.registry.MustRegister(m.requests, m.upstream, m.refusals, m.retries, m.filter, m.restored, m.changes, m.tokens, m.duration, m.overhead)
 	return m
 }
@@ -119,6 +127,18 @@ func (m *metrics) filtered(x *Exchange, r thinking.Report) {
 func (m *metrics) putBack(x *Exchange, r thinking.Report) {
 	if r.PutBack > 0 {
 		m.restored.WithLabelValues(x.pipeline, x.backend.name).Add(float64(r.PutBack))
+	}
+}
+
+// continued counts what became of a request in its conversation.
+func (m *metrics) continued(x *Exchange) {
+	c := x.continued
+	m.conversations.WithLabelValues(x.pipeline, string(c.Outcome)).Inc()
+	if c.Branch {
+		m.branches.WithLabelValues(x.pipeline).Inc()
+	}
+	if c.Rebuilt > 0 {
+		m.rebuilt.WithLabelValues(x.pipeline).Add(float64(c.Rebuilt))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -39,14 +40,14 @@ func (p pipeline) run(ctx context.Context, x *Exchange) error {
 // it gets to see. A teammate's is configuration: its turns are recorded and put
 // back, and that is all. Counting tokens leaves no trace.
 func (s *Server) build() {
-	s.main = pipeline{s.routeActive, conversation(scopeMain), translate,
+	s.main = pipeline{s.routeActive, name(scopeMain), translate, s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
-	s.teammate = pipeline{s.routeTeammate, conversation(scopeTeammate), translate,
+	s.teammate = pipeline{s.routeTeammate, name(scopeTeammate), translate, s.reconcile,
 		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, reply}
 
-	s.mainCount = pipeline{s.routeActive, counter, readConversation(scopeMain),
+	s.mainCount = pipeline{s.routeActive, counter, readName(scopeMain), s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), reply}
-	s.teammateCount = pipeline{s.routeTeammate, counter, readConversation(scopeTeammate),
+	s.teammateCount = pipeline{s.routeTeammate, counter, readName(scopeTeammate), s.reconcile,
 		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), reply}
 
 	s.embeddings = pipeline{s.routeEmbeddings, headers, send, reply}
@@ -66,9 +67,10 @@ type Exchange struct {
 	scope   ledger.Scope // where its turns belong
 	minted  bool         // the conversation's id was made for this request
 
-	asked   *wire.Outline // the request in the backend's dialect, with which an attempt begins
-	attempt attempt
-	answer  *answer // of the last attempt; closed by the server
+	asked     *wire.Outline           // the request in the backend's dialect, with which an attempt begins
+	continued *conversation.Continued // what its conversation makes of it; nil for a request without one
+	attempt   attempt
+	answer    *answer // of the last attempt; closed by the server
 
 	shown    chatwire.Asked     // how the answer is to be shown, where it is translated
 	observer *thinking.Observer // nil for answers that are not recorded

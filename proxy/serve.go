@@ -81,7 +81,7 @@ func (s *Server) count(x *Exchange, outcome string) {
 		Tokens: tokens, Estimated: estimated, Outcome: outcome,
 	}
 	if !x.minted {
-		r.Chat = usage.Chat(r.Conversation, x.teammate)
+		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)
 }

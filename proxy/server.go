@@ -69,7 +69,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)
 	}
-	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, Log: log})
+	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Log: log})
 	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: log})
 	s.teammateDefault = s.backends[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
@@ -131,6 +131,7 @@ func (s *Server) routes() *gin.Engine {
 	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
 	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
 
+	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.GET("/admin/backend", s.showBackend)
 	e.PUT("/admin/backend", s.switchBackend)
 	e.GET("/admin/usage", s.showUsage)

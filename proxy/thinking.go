@@ -13,7 +13,7 @@ import (
 // in one step who is asked and what is proven, and filters by that.
 func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	session := thinking.Begin(ctx, s.ledger, x.request(), thinking.Policy{
-		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
+		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(), Moved: x.moved(),
 	})
 	body, report := session.Filter()
 	s.metrics.filtered(x, report)
@@ -26,16 +26,26 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 // putBack gives a teammate's requests the turns as its backend gave them.
 func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 	replay := thinking.Look(ctx, s.ledger, x.request())
-	body, report := replay.PutBack()
+	body, report := replay.PutBack(x.moved())
 	s.metrics.putBack(x, report)
 	return x.resume(replay, body)
 }
 
 func (x *Exchange) request() ledger.Request {
-	return ledger.Request{
+	r := ledger.Request{
 		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.attempt.doc,
 		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.backend.vendor, Model: x.model},
 	}
+	if x.continued != nil {
+		r.Known = x.continued.Known
+	}
+	return r
+}
+
+// moved reports whether thinking that is older than the current turn may be bound
+// to something that no longer stands before it.
+func (x *Exchange) moved() bool {
+	return x.continued != nil && x.continued.Moved && x.profile.Replay.Signed
 }
 
 func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
@@ -117,7 +127,11 @@ func (x *Exchange) register(ctx context.Context, ready bool) {
 	}
 	if a, ok := x.observer.Answer(); ok {
 		x.registered = true
-		x.attempt.replay.Register(ctx, x.attempt.doc, a)
+		var place *ledger.Place
+		if x.continued != nil && !a.Cut {
+			place = x.continued.Place()
+		}
+		x.attempt.replay.Register(ctx, x.attempt.doc, a, place)
 	}
 }
 

@@ -43,7 +43,14 @@ type Subagent struct {
 	MaxSteps    int        // model calls for one task
 	Calls       string     // event.Serial or event.Isolated
 	Kit         func() Kit // called once per run; nil for no tools
+	Work        Work       // what it does instead of running its Model; nil for that
 }
+
+// Work does a task in another way than with one model and its tools. It may emit
+// what shows its progress, from one goroutine at a time; an error of emit is to
+// be returned. The result is filled as far as it came also when an error is
+// returned.
+type Work func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error)
 
 // Task is one delegation.
 type Task struct {
@@ -70,12 +77,11 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls}); err != nil {
 		return Answer{}, err
 	}
-	messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
-	if s.Calls != event.Isolated {
-		messages, _ = memory.Repair(task.History())
+	work := s.Work
+	if work == nil {
+		work = s.oneModel(kit)
 	}
-	l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
-	result, err := l.Run(ctx, messages, teller(emit))
+	result, err := work(ctx, task, emit)
 	answer := conclude(ctx, result, err)
 	var concluded *event.Answer
 	if kit.Answer != nil && answer.Status == event.Completed {
@@ -90,6 +96,18 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	return answer, emit(&event.Completion{
 		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,
 	})
+}
+
+// oneModel is the work of a subagent that is a model with its tools.
+func (s *Subagent) oneModel(kit Kit) Work {
+	return func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error) {
+		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
+		if s.Calls != event.Isolated {
+			messages, _ = memory.Repair(task.History())
+		}
+		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
+		return l.Run(ctx, messages, teller(emit))
+	}
 }
 
 func conclude(ctx context.Context, r loop.Result, err error) Answer {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -80,13 +81,14 @@ func waits(release <-chan struct{}) agent {
 // world is webmemory over a real redis-server and a real apiserver with a
 // scripted agent.
 type world struct {
-	t     *testing.T
-	redis *redistest.Server
-	look  *redis.Client
-	api   *httptest.Server
-	runs  *apiserver.Server
-	url   string
-	logs  string
+	gateway gateway
+	t       *testing.T
+	redis   *redistest.Server
+	look    *redis.Client
+	api     *httptest.Server
+	runs    *apiserver.Server
+	url     string
+	logs    string
 
 	spools       string
 	spoolOptions spool.Options
@@ -107,11 +109,35 @@ func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*web
 	w := &world{t: t, redis: redistest.Start(t, redisArgs...), shutdown: map[string]func(){}, logs: t.TempDir(), spools: t.TempDir()}
 	w.look = w.redis.Client()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second}, a, infos, logger())
+	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
 	w.url = w.process(change...)
 	return w
+}
+
+// gateway is where conversations with models are erased.
+type gateway struct {
+	mu     sync.Mutex
+	away   bool     // guarded by mu
+	erased []string // guarded by mu
+}
+
+func (g *gateway) erase(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.away {
+		return errors.New("away")
+	}
+	g.erased = append(g.erased, id)
+	return nil
+}
+
+func (g *gateway) set(away bool) (erased []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.away = away
+	return g.erased
 }
 
 func init() { redis.SetLogger(quiet{}) }

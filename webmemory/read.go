@@ -254,8 +254,14 @@ func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 	return at.Stop(ctx, open.Run)
 }
 
+// eraseUnder erases under the chat's turn. The gateway's conversation goes first,
+// whole: it may hold what any of the histories does, and once the chat is gone
+// nobody knows its id.
 func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key) bool) (erased, error) {
 	out := erased{Erased: []string{}}
+	if err := s.runs.EraseConversation(ctx, t.Conversation); err != nil {
+		return out, asking(err)
+	}
 	stored, err := s.store.Histories(ctx, t.chat)
 	if err != nil {
 		return out, err

@@ -435,6 +435,36 @@ func TestErasure(t *testing.T) {
 	require.Equal(t, []string{"user: anew", "assistant: a"}, w.stored("chat_history:1"))
 }
 
+// What was said to models goes with any history of the chat, and goes first: once
+// the chat is gone nobody knows the conversation's id.
+func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
+	w := newWorld(t, answers("ok"))
+	for _, chat := range []string{"1", "2"} {
+		w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"})
+	}
+	of := func(chat string) string {
+		return w.look.HGet(t.Context(), "{chat_history:"+chat+"}:meta", "conversation").Val()
+	}
+	one, two := of("1"), of("2")
+	require.NotEmpty(t, one)
+	require.NotEqual(t, one, two)
+
+	w.gateway.set(true)
+	for _, path := range []string{"/v1/chats/1", "/v1/chats/1/history", "/v1/chats/1/subagents/analytic/history"} {
+		got := w.do("DELETE", path, nil)
+		require.Equal(t, 503, got.status, path)
+		require.Contains(t, string(got.body), "gateway_unavailable")
+	}
+	require.Len(t, w.stored("chat_history:1"), 2)
+	require.Len(t, w.stored("subagent:analytic:1"), 2)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status, "the chat goes on")
+
+	w.gateway.set(false)
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).status)
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
+	require.Equal(t, []string{one, one}, w.gateway.set(false), "the other chat's is left alone")
+}
+
 func TestErasureStopsWhatRuns(t *testing.T) {
 	w := newWorld(t, waits(nil))
 	tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})

@@ -107,6 +107,12 @@ func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
 	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(string(chat)), nil, nil)
 }
 
+// EraseConversation has the gateway forget what was said to models in a chat; the
+// id is that of RunRequest.ConversationID.
+func (c *Client) EraseConversation(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/conversations/"+url.PathEscape(id), nil, nil)
+}
+
 // Subagents lists the subagents there are.
 func (c *Client) Subagents(ctx context.Context) ([]SubagentInfo, error) {
 	var list SubagentList

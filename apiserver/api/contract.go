@@ -39,15 +39,22 @@ func (r RunRequest) Validate() error {
 			return BadRequest(fmt.Errorf("bad subagent_contexts: %w", err))
 		}
 	}
-	if !conversationID.MatchString(r.ConversationID) {
-		return badRequest("conversation_id must be at most 40 characters of A-Z a-z 0-9 . _ : -")
+	if r.ConversationID == "" {
+		return nil
+	}
+	return ValidConversation(r.ConversationID)
+}
+
+var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// ValidConversation says what is wrong with the id of a conversation; the gateway
+// takes no other.
+func ValidConversation(id string) error {
+	if !conversationID.MatchString(id) {
+		return badRequest("conversation_id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -")
 	}
 	return nil
 }
-
-// conversationID is what the gateway takes, which is 128 characters, less room for
-// the names of subagents and of single delegations.
-var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,40}$`)
 
 // ValidRunID says whether a run may have this id.
 func ValidRunID(id string) bool {

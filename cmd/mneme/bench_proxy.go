@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"runtime/pprof"
 
 	"mneme/cmd/mneme/internal/app"
@@ -20,7 +21,8 @@ type benchProxyCmd struct {
 	Requests    int      `default:"5000" help:"Small requests in one batch; batches of other requests are shorter in proportion (${default})."`
 	Rounds      int      `default:"7" help:"How often everything is measured (${default})."`
 	Connections int      `default:"64" help:"At one time (${default})."`
-	Only        []string `placeholder:"ROW" help:"Measure only these: json, stream, translated, history, memory."`
+	Only        []string `placeholder:"ROW" help:"Measure only these: json, stream, translated, history, memory, N-turns for each N of --turns."`
+	Turns       []int    `default:"10,100,1000" help:"Lengths of the conversations that are measured by kilobyte."`
 	Profile     string   `placeholder:"DIR" help:"Then run each load once more and write CPU and allocation profiles of the gateway there."`
 	JSON        bool     `help:"Print JSON."`
 }
@@ -36,6 +38,9 @@ Examples:
 }
 
 func (c benchProxyCmd) Run(ctx context.Context, con *console) error {
+	if slices.ContainsFunc(c.Turns, func(n int) bool { return n < 1 }) {
+		return errors.New("--turns must be 1 or more")
+	}
 	if c.Requests < 1 || c.Rounds < 1 || c.Connections < 1 {
 		return errors.New("--requests, --rounds and --connections must be 1 or more")
 	}
@@ -47,7 +52,7 @@ func (c benchProxyCmd) Run(ctx context.Context, con *console) error {
 	defer release()
 	tell, done := con.progress()
 	report, err := bench.Proxy(ctx, bench.ProxyOptions{
-		Requests: c.Requests, Rounds: c.Rounds, Connections: c.Connections, Only: c.Only, Profiles: c.Profile,
+		Requests: c.Requests, Rounds: c.Rounds, Connections: c.Connections, Turns: c.Turns, Only: c.Only, Profiles: c.Profile,
 		Vendor: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "vendor") },
 		Gateway: func(ctx context.Context, config string) *exec.Cmd {
 			return exec.CommandContext(ctx, self, "proxy", "--config", config)

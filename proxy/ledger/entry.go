@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,13 +12,14 @@ import (
 // entry is a turn and what it is found by. It is not changed once it is made.
 type entry struct {
 	turn *Turn
-	form *form
+	form *Form
 	id   sum   // of all of the turn but its time: identical turns are one
 	keys []key // under which it is found
 	ids  []ToolID
 	size int // bytes, roughly
 
 	alone []*entry // itself: an index's list, mostly
+	node  *Node    // nil for a turn without a place
 }
 
 // overhead is roughly what an entry takes in memory beside its content and form.
@@ -28,7 +30,7 @@ var errNoContent = errors.New("the content is not an answer of its dialect")
 // newEntry reads a turn, which it keeps. It also gives the turn's content as the
 // client saw it, with the form of that, so that the first replay is known by
 // its bytes.
-func newEntry(t *Turn) (e *entry, seen []byte, seenForm *form, err error) {
+func newEntry(t *Turn) (e *entry, seen []byte, seenForm *Form, err error) {
 	o, m, err := outlineOf(t)
 	if err != nil {
 		return nil, nil, nil, err
@@ -51,7 +53,21 @@ func newEntry(t *Turn) (e *entry, seen []byte, seenForm *form, err error) {
 	e.keys = slices.Compact(e.keys)
 	e.size = overhead + len(t.Content) + e.form.size() + 24*len(e.keys) + 32*len(e.ids)
 	seen, seenForm = e.clientView(o, m)
-	return e, seen, seenForm, nil
+	return e, seen, seenForm, e.place(t.Place, seenForm)
+}
+
+// place puts the entry into its place.
+func (e *entry) place(p *Place, seen *Form) error {
+	if p == nil {
+		return nil
+	}
+	o, err := wire.ReadMessages(p.Input)
+	if err != nil {
+		return fmt.Errorf("the input of a turn: %w", err)
+	}
+	e.node = &Node{entry: e, id: e.id.String(), answer: cmp.Or(seen, e.form)}
+	e.size += len(p.Input) + placeSize*(1+len(o.Messages))
+	return nil
 }
 
 // remote is what a Remote keeps of e, with the keys by which a request without
@@ -81,7 +97,7 @@ func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
 
 // clientView is the content with the tool ids that the client got, and its form;
 // nil if the vendor's ids do not tell which is which.
-func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *form) {
+func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Form) {
 	if !slices.ContainsFunc(e.ids, func(id ToolID) bool { return id.Client != id.Vendor }) {
 		return e.turn.Content, e.form
 	}
@@ -163,16 +179,9 @@ func (e *entry) translate(tools []tool) []ToolID {
 	if same {
 		return nil
 	}
-	used := make([]bool, len(e.ids))
-	to := make([]int, len(tools))
-	for i, t := range tools {
-		to[i] = e.take(used, func(j int) bool { return t.id != "" && (t.id == e.ids[j].Client || t.id == e.ids[j].Vendor) })
-	}
+	to := pair(tools, e.form.tools, func(t tool, j int) bool { return t.id == e.ids[j].Client || t.id == e.ids[j].Vendor })
 	var ids []ToolID
 	for i, t := range tools {
-		if to[i] < 0 {
-			to[i] = e.take(used, func(j int) bool { return t.sum == e.form.tools[j].sum })
-		}
 		if to[i] >= 0 && t.id != "" && e.ids[to[i]].Vendor != t.id {
 			ids = append(ids, ToolID{Vendor: e.ids[to[i]].Vendor, Client: t.id})
 		}
@@ -180,8 +189,24 @@ func (e *entry) translate(tools []tool) []ToolID {
 	return ids
 }
 
+// pair finds for each tool use that is shown the one that it was: by name, else by
+// place among those of equal name and input; -1 for none.
+func pair(shown, were []tool, named func(t tool, j int) bool) []int {
+	used := make([]bool, len(were))
+	to := make([]int, len(shown))
+	for i, t := range shown {
+		to[i] = take(used, func(j int) bool { return t.id != "" && named(t, j) })
+	}
+	for i, t := range shown {
+		if to[i] < 0 {
+			to[i] = take(used, func(j int) bool { return t.sum == were[j].sum })
+		}
+	}
+	return to
+}
+
 // take is the first tool use that is not taken yet and fits, or -1.
-func (e *entry) take(used []bool, fits func(j int) bool) int {
+func take(used []bool, fits func(j int) bool) int {
 	for j := range used {
 		if !used[j] && fits(j) {
 			used[j] = true
@@ -199,6 +224,9 @@ func recordID(t *Turn) sum {
 	}
 	if t.Cut {
 		d.add("cut")
+	}
+	if t.Place != nil {
+		d.add(t.Place.Parent).addBytes(t.Place.Input)
 	}
 	return d.sum()
 }

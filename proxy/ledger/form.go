@@ -10,15 +10,16 @@ import (
 	"mneme/proxy/wire"
 )
 
-// form is what the ledger has to know of an assistant message, or of a turn. It
+// Form is what the ledger has to know of an assistant message, or of a turn. It
 // depends on the content alone and is not changed once it is made.
-type form struct {
+type Form struct {
 	parts []part // one for each block; one in chat completions
 	// exact is a hash of the whole content apart from cache_control and tool ids.
 	exact sum
 	// visible are hashes of the visible part in its readings: text, then the tools
 	// and other blocks, in any order. They do not depend on the dialect.
 	visible []sum
+	spoken  []sum // the same without the tools, if there are any
 	tools   []tool
 	// thoughts are hashes of the thinking texts, each and all of them in a row.
 	thoughts []sum
@@ -42,11 +43,11 @@ type tool struct {
 	sum sum // of name and input
 }
 
-func (f *form) keysOf(p part) []key { return f.keys[p.from:p.to] }
+func (f *Form) keysOf(p part) []key { return f.keys[p.from:p.to] }
 
 // size is roughly what a form takes in memory.
-func (f *form) size() int {
-	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.thoughts)+len(f.unthought)+len(f.sections))
+func (f *Form) size() int {
+	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.spoken)+len(f.thoughts)+len(f.unthought)+len(f.sections))
 	for _, t := range f.tools {
 		n += 32 + len(t.id)
 	}
@@ -54,12 +55,12 @@ func (f *form) size() int {
 }
 
 // thinks says whether any part is thinking.
-func (f *form) thinks() bool {
+func (f *Form) thinks() bool {
 	return slices.ContainsFunc(f.parts, func(p part) bool { return p.key != "" })
 }
 
 // shows says whether the message with the form m shows the turn with the form f.
-func (f *form) shows(m *form) bool {
+func (f *Form) shows(m *Form) bool {
 	if overlap(f.visible, m.visible) {
 		return true
 	}
@@ -72,8 +73,8 @@ func overlap(a, b []sum) bool {
 }
 
 // formOf reads a message of a request.
-func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *form {
-	r := reader{o: o, form: &form{parts: make([]part, 0, len(m.Blocks))}, exact: newDigest()}
+func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
+	r := reader{o: o, form: &Form{parts: make([]part, 0, len(m.Blocks))}, exact: newDigest()}
 	r.form.keys = make([]key, 0, 3*len(m.Blocks)+1) // as many as blocks have, mostly
 	if d == wire.Chat {
 		r.chat(m)
@@ -86,7 +87,7 @@ func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *form {
 // reader makes a form.
 type reader struct {
 	o        *wire.Outline
-	form     *form
+	form     *Form
 	text     pieces
 	thoughts []string
 	others   []sum // of visible parts that are neither text nor tools
@@ -176,7 +177,7 @@ func (r *reader) tool(id, name string, input jsontext.Value) {
 	r.form.tools = append(r.form.tools, t)
 }
 
-func (r *reader) finish() *form {
+func (r *reader) finish() *Form {
 	f := r.form
 	f.exact = r.exact.sum()
 	for _, t := range f.tools {
@@ -185,7 +186,10 @@ func (r *reader) finish() *form {
 		}
 	}
 	for _, s := range r.text.readings() {
-		f.visible = append(f.visible, r.visible(s))
+		f.visible = append(f.visible, r.visible(s, f.tools))
+		if len(f.tools) > 0 {
+			f.spoken = append(f.spoken, r.visible(s, nil))
+		}
 	}
 	if len(r.thoughts) > 1 { // all of them joined, as clients do
 		for _, between := range []string{"", "\n", "\n\n"} {
@@ -194,7 +198,7 @@ func (r *reader) finish() *form {
 	}
 	if left, sections, ok := r.text.withoutThink(); ok {
 		for _, s := range left.readings() {
-			f.unthought = append(f.unthought, r.visible(s))
+			f.unthought = append(f.unthought, r.visible(s, f.tools))
 		}
 		for _, text := range sections {
 			s := sumOf(text)
@@ -217,9 +221,9 @@ func (r *reader) finish() *form {
 // visible hashes the visible part with one reading of its text. In which order
 // text and tools stand is not visible: a client that has separate fields for
 // them cannot keep it.
-func (r *reader) visible(text string) sum {
-	parts := make([]sum, 0, len(r.form.tools)+len(r.others))
-	for _, t := range r.form.tools {
+func (r *reader) visible(text string, tools []tool) sum {
+	parts := make([]sum, 0, len(tools)+len(r.others))
+	for _, t := range tools {
 		parts = append(parts, t.sum)
 	}
 	parts = append(parts, r.others...)

@@ -10,7 +10,7 @@ import (
 // message is an assistant message of a request that is judged.
 type message struct {
 	index int // in the outline
-	form  *form
+	form  *Form
 	// hits has for each of the form's keys who is found by it.
 	hits [][]*entry
 }
@@ -53,12 +53,7 @@ func (l *Ledger) read(r Request) []message {
 		if m.Role != wire.RoleAssistant {
 			continue
 		}
-		print := l.forms.print(r.Outline.Of(contentSpan(m, r.Dialect)), r.Dialect)
-		f := l.forms.get(print)
-		if f == nil {
-			f = formOf(r.Outline, m, r.Dialect)
-			l.forms.put(print, f)
-		}
+		f := l.form(r.Outline, m, r.Dialect)
 		messages = append(messages, message{index: i, form: f})
 		keys += len(f.keys)
 	}
@@ -147,7 +142,11 @@ func (v *view) judge() []Judged {
 	blocks := 0
 	for i := range v.messages {
 		m := &v.messages[i]
-		turns[i], out[i].Edited = v.turnOf(i, turns)
+		if n := v.Known[m.index]; n != nil {
+			turns[i] = n.entry
+		} else {
+			turns[i], out[i].Edited = v.turnOf(i, turns)
+		}
 		blocks += len(m.form.parts)
 		if turns[i] != nil && turns[i].form.thinks() {
 			blocks += len(turns[i].form.parts)
@@ -273,7 +272,7 @@ func (v *view) state(m *message, at int, e *entry, edited bool) State {
 }
 
 // stands says whether a block is in the turn e what it is in the message.
-func (v *view) stands(f *form, p part, at int, e *entry) bool {
+func (v *view) stands(f *Form, p part, at int, e *entry) bool {
 	if e.turn.Dialect != v.Dialect {
 		// Blocks of two dialects can only be compared by their text.
 		return p.from < p.to && !slices.ContainsFunc(f.keysOf(p), func(k key) bool {

@@ -56,7 +56,10 @@ type Turn struct {
 	// Asked is the AskedKey of that request, as it was translated and before it was
 	// sanitized. Without it turns that show the same text are never told apart.
 	Asked string
-	Cut   bool // the answer broke off: it is found by signature only
+	Cut   bool // the answer broke off: it is found by signature only, and has no place
+	// Place is nil for a turn that stands in no conversation's tree. It must not be
+	// written into once the turn is recorded.
+	Place *Place
 	// At is when the request was begun: an erasure of the conversation that came
 	// later erases the turn too, whenever it is recorded. Zero: now.
 	At time.Time
@@ -117,4 +120,7 @@ type Request struct {
 	Target  Origin
 	Dialect wire.Dialect
 	Outline *wire.Outline
+	// Known are the turns that messages show, by the index of the message, where
+	// that is certain from what stands around them.
+	Known map[int]*Node
 }

@@ -7,12 +7,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"mneme/proxy/wire"
 )
 
 // Ledger holds answered turns. It is safe for concurrent use.
 type Ledger struct {
 	config Config
-	forms  *forms
+	forms  *forms[*Form]
+	said   *forms[*Said]
 	writer *writer // nil without a remote
 
 	mu    sync.Mutex
@@ -23,7 +26,7 @@ type Ledger struct {
 // New is an empty ledger. With a remote it runs one goroutine, which Close ends.
 func New(c Config) *Ledger {
 	c = c.withDefaults()
-	l := &Ledger{config: c, forms: newForms(), store: newStore(c)}
+	l := &Ledger{config: c, forms: newForms[*Form](), said: newForms[*Said](), store: newStore(c)}
 	if c.Remote != nil {
 		l.writer = startWriter(c, l.erase)
 	}
@@ -79,6 +82,9 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 	t.At = t.At.Truncate(time.Microsecond)
 	t.Content = bytes.Clone(t.Content)
 	t.Tools = append([]ToolID(nil), t.Tools...)
+	if t.Place != nil && t.Cut {
+		t.Place = nil
+	}
 	e, seen, form, err := newEntry(&t)
 	if err != nil {
 		l.config.Log.Warn().Err(err).Str("backend", t.Origin.Backend).Msg("an answer is not kept in the ledger")
@@ -94,7 +100,7 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 		return
 	}
 	if seen != nil {
-		l.forms.put(l.forms.print(seen, t.Dialect), form)
+		l.forms.put(l.forms.print(seen, t.Dialect == wire.Chat), form)
 	}
 	if l.writer != nil {
 		l.writer.put(ctx, e.remote())

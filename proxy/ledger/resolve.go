@@ -122,7 +122,7 @@ func (v *view) settle(at int, candidates []*entry, before []*entry) *entry {
 }
 
 // lastThinking is the key of the last thinking block, empty if there is none.
-func (f *form) lastThinking() string {
+func (f *Form) lastThinking() string {
 	for _, p := range slices.Backward(f.parts) {
 		if p.key != "" {
 			return p.key

@@ -38,7 +38,8 @@ type book struct {
 	scope   Scope
 	turns   []*entry // oldest first
 	index   index
-	refused *refusals // nil for none
+	nodes   map[string]*Node // the tree, by ID
+	refused *refusals        // nil for none
 	bytes   int
 	used    time.Time
 	place   *list.Element // in recent
@@ -81,7 +82,7 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	if b := s.find(scope, now); b != nil {
 		return b
 	}
-	b := &book{scope: scope, index: index{}, used: now, bytes: bookSize}
+	b := &book{scope: scope, index: index{}, nodes: map[string]*Node{}, used: now, bytes: bookSize}
 	b.place = s.recent.PushFront(b)
 	s.books[scope] = b
 	s.bytes += b.bytes
@@ -160,6 +161,10 @@ func (s *store) add(e *entry, now time.Time) bool {
 		}
 		all.add(k, e)
 	}
+	if e.node != nil {
+		b.nodes[e.node.id] = e.node
+		s.plant(b, e.node)
+	}
 	s.trim(b, now)
 	return true
 }
@@ -193,6 +198,12 @@ func (s *store) remove(b *book, e *entry) {
 	b.bytes -= e.size
 	s.bytes -= e.size
 	s.turns--
+	if e.node != nil {
+		delete(b.nodes, e.node.id)
+		if parent := b.node(e.turn.Place.Parent); parent != nil {
+			parent.children--
+		}
+	}
 	b.index.remove(key{byRecord, e.id}, e)
 	for _, k := range e.keys {
 		b.index.remove(k, e)

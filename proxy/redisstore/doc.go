@@ -20,7 +20,9 @@
 //	 "keys":["s…"],"content":[…]}
 //	{"v":1,"at":1760000000000000,"backend":"kimi","model":"…","refused":["s…"]}
 //
-// content is the vendor's, byte for byte. The conversation of refusals for
+// content is the vendor's, byte for byte. A turn of a conversation that its client
+// has named also has "place":{"parent":"…","depth":2,"front":0} and "input":[…], the
+// messages that it answers. The conversation of refusals for
 // requests without one is *. All of it has a TTL. A script touches keys of
 // one hash tag only, so that all of it works on a Cluster.
 package redisstore

@@ -26,9 +26,17 @@ type entryJSON struct {
 	Context     string     `json:"context,omitzero"`
 	Asked       string     `json:"asked,omitzero"`
 	Cut         bool       `json:"cut,omitzero"`
+	Place       *placeJSON `json:"place,omitzero"`
 	Keys        []string   `json:"keys,omitempty"`
 
 	Refused []string `json:"refused,omitempty"`
+}
+
+// placeJSON is a turn's place in its conversation's tree, without its input.
+type placeJSON struct {
+	Parent string `json:"parent,omitzero"`
+	Depth  int    `json:"depth,omitzero"`
+	Front  int    `json:"front,omitzero"`
 }
 
 type toolJSON struct {
@@ -36,10 +44,14 @@ type toolJSON struct {
 	Client string `json:"client"`
 }
 
-const contentMember = "content"
+// Members that are not in entryJSON.
+const (
+	contentMember = "content"
+	inputMember   = "input" // of a turn with a place: the messages that it answers
+)
 
-// encodeEntry puts the content behind the rest as it is: an encoder would write
-// it in its own way.
+// encodeEntry puts content and input behind the rest as they are: an encoder would
+// write them in its own way.
 func encodeEntry(e ledger.Entry) ([]byte, error) {
 	j := entryJSON{V: entryVersion, At: e.At.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.By.Backend, Model: e.By.Model}
 	if t := e.Turn; t != nil {
@@ -49,11 +61,17 @@ func encodeEntry(e ledger.Entry) ([]byte, error) {
 			j.Tools = append(j.Tools, toolJSON(id))
 		}
 	}
+	var input []byte
+	if e.Turn != nil && e.Turn.Place != nil {
+		p := e.Turn.Place
+		j.Place = &placeJSON{p.Parent, p.Depth, p.Front}
+		input = slices.Concat([]byte(`,"`+inputMember+`":`), p.Input)
+	}
 	b, err := wire.Marshal(j)
 	if err != nil || e.Turn == nil {
 		return b, err
 	}
-	return slices.Concat(b[:len(b)-1], []byte(`,"`+contentMember+`":`), e.Turn.Content, []byte("}")), nil
+	return slices.Concat(b[:len(b)-1], input, []byte(`,"`+contentMember+`":`), e.Turn.Content, []byte("}")), nil
 }
 
 // decodeEntries reads what is stored; what cannot be read is passed over, since
@@ -69,7 +87,7 @@ func decodeEntries(s ledger.Scope, stored []string) []ledger.Entry {
 }
 
 func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
-	spans, err := wire.Members(b, contentMember)
+	spans, err := wire.Members(b, contentMember, inputMember)
 	if err != nil {
 		return ledger.Entry{}, err
 	}
@@ -89,6 +107,9 @@ func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
 	e.Turn = &ledger.Turn{
 		Scope: s, Origin: origin, Dialect: j.Dialect, Content: b[spans[0].Start:spans[0].End],
 		Predecessor: j.Predecessor, Context: j.Context, Asked: j.Asked, Cut: j.Cut, At: e.At,
+	}
+	if p := j.Place; p != nil && spans[1].Found() {
+		e.Turn.Place = &ledger.Place{Parent: p.Parent, Depth: p.Depth, Front: p.Front, Input: b[spans[1].Start:spans[1].End]}
 	}
 	for _, id := range j.Tools {
 		e.Turn.Tools = append(e.Turn.Tools, ledger.ToolID(id))

@@ -198,7 +198,8 @@ func missingResult(id string) *block {
 	return &block{object: objectOf(raw), index: -1, kind: wire.ToolResultBlock, claimed: true}
 }
 
-// freeOrphans makes text of the results that no call claimed.
+// freeOrphans makes text of the results that no call claimed, unless one beside it
+// that a call did claim says the same: then it came twice, and goes.
 func (r *request) freeOrphans() {
 	loose := func(b *block) bool { return b.kind == wire.ToolResultBlock && !b.claimed }
 	for _, m := range r.messages {
@@ -209,6 +210,10 @@ func (r *request) freeOrphans() {
 		for _, b := range m.blocks {
 			if !loose(b) {
 				out = append(out, b)
+				continue
+			}
+			if slices.ContainsFunc(m.blocks, func(c *block) bool { return c.claimed && bytes.Equal(c.get("content"), b.get("content")) }) {
+				r.note(RuleDoubled, m, b)
 				continue
 			}
 			r.note(RuleOrphan, m, b)

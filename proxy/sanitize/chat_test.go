@@ -58,7 +58,7 @@ func TestChatChains(t *testing.T) {
 		"behind a prompt":         {"openai", "m", conversation(hi, calls, sys, tool), conversation(hi, calls, tool, sys), rules{sanitize.RulePlace}},
 		"too late":                {"openai", "m", conversation(hi, calls, hi, tool), conversation(hi, calls, none, hi, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
 		"too late, and silence":   {"openai", "m", conversation(hi, calls, `{"role":"assistant","content":""}`, tool), conversation(hi, calls, none, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan, sanitize.RuleEmpty}},
-		"twice":                   {"openai", "m", conversation(hi, two, tool, tool, toolB), conversation(hi, two, tool, toolB, story), rules{sanitize.RulePlace, sanitize.RuleOrphan}},
+		"twice":                   {"openai", "m", conversation(hi, two, tool, tool, toolB), conversation(hi, two, tool, toolB), rules{sanitize.RulePlace, sanitize.RuleDoubled}},
 		"for nobody, in parts":    {"openai", "m", conversation(hi, `{"role":"tool","name":"n","tool_call_id":"z","content":[{"type":"text","text":"4"}]}`), conversation(hi, `{"role":"user","content":[{"type":"text","text":"Result of a tool call that is not shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.RuleOrphan}},
 		"an empty list of calls":  {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[]}`), conversation(hi, reply), rules{sanitize.RuleEmpty}},
 		"an empty result":         {"openai", "m", conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":""}`), conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":"(no output)"}`), rules{sanitize.RuleEmpty}},

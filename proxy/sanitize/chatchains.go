@@ -1,6 +1,7 @@
 package sanitize
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
@@ -131,11 +132,18 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 			results[j].set("tool_call_id", wire.Quote(fresh))
 		}
 	}
-	for _, b := range rest {
-		if b.role == roleTool {
-			r.tell(b)
+	rest = slices.DeleteFunc(rest, func(b *message) bool {
+		if b.role != roleTool {
+			return false
 		}
-	}
+		if slices.ContainsFunc(found, func(f *message) bool { return bytes.Equal(f.get("content"), b.get("content")) }) {
+			r.note(RuleDoubled, b, nil)
+			r.moved = true
+			return true
+		}
+		r.tell(b)
+		return false
+	})
 	return slices.Concat(found, missing, rest)
 }
 

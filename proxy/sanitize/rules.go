@@ -18,6 +18,7 @@ const (
 	RuleUnanswered Rule = "result_missing"  // a call got a result that says so
 	RulePlace      Rule = "result_moved"    // a result was not where its call wants it
 	RuleOrphan     Rule = "result_orphaned" // a result without a call became text
+	RuleDoubled    Rule = "result_doubled"  // a result that came twice was removed
 
 	RuleEmpty   Rule = "empty"
 	RuleRole    Rule = "role"

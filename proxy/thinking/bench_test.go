@@ -27,7 +27,7 @@ func long(b *testing.B) (*ledger.Ledger, ledger.Request) {
 		o.Body([]byte(strings.Replace(stored, `"role":"assistant",`, "", 1)))
 		a, ok := o.Answer()
 		require.True(b, ok)
-		Begin(context.Background(), l, r, Policy{}).Register(context.Background(), r.Outline, a)
+		Begin(context.Background(), l, r, Policy{}).Register(context.Background(), r.Outline, a, nil)
 		messages = append(messages, stored, results(fmt.Sprintf("toolu_%020d", i)))
 	}
 	r.Outline = outline(b, asks(messages...))

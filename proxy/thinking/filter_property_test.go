@@ -112,7 +112,7 @@ func TestFilterProperties(t *testing.T) {
 			observer.Body([]byte(in))
 			a, ok := observer.Answer()
 			require.True(t, ok)
-			s.Register(context.Background(), sent, a)
+			s.Register(context.Background(), sent, a, nil)
 			c.shown = append(c.shown, shown)
 		}
 	})

@@ -36,13 +36,16 @@ func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
 
 // PutBack puts whole stored turns back where the client shows them otherwise than
 // they were, with the vendor's tool ids, and removes what the backend refused
-// before. Everything else stays as it is.
-func (r *Replay) PutBack() (body []byte, report Report) {
+// before. Moved: thinking that is older than the current turn may be bound to what
+// no longer stands before it, and is not put back. Everything else stays as it is.
+func (r *Replay) PutBack(moved bool) (body []byte, report Report) {
 	steps := make([]step, len(r.judged))
+	loop := history{r.request.Outline, r.request.Dialect}.loop()
 	for i := range r.judged {
 		switch j := &r.judged[i]; {
 		case r.refused(j):
 			steps[i] = step{remove, ledger.Refused}
+		case moved && j.Message < loop:
 		case !r.foreign(j) && !j.Edited && r.known(j):
 			steps[i] = back(j)
 		}
@@ -52,14 +55,15 @@ func (r *Replay) PutBack() (body []byte, report Report) {
 }
 
 // Register records the answer to this request. The outline is that of the request
-// as it was sent.
-func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer) {
+// as it was sent, the place that of the answer in its conversation, nil for none.
+func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, place *ledger.Place) {
 	r.ledger.Record(ctx, ledger.Turn{
 		Scope: r.request.Scope, Origin: r.request.Target, Dialect: r.request.Dialect,
 		Content: a.Content, Tools: a.Tools, Cut: a.Cut, At: r.began,
 		Predecessor: LastThinking(sent, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
 		Asked:       ledger.AskedKey(r.request.Outline),
+		Place:       place,
 	})
 }
 

@@ -57,7 +57,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 	marks := h.marks(m)
 	if stored.Kind() != '[' {
 		if text, ok := o.Text(at); ok && len(marks) > 0 && marks[len(marks)-1] != nil {
-			return slices.Concat([]byte("["), marked(textBlock(text), marks[len(marks)-1]), []byte("]"))
+			return wire.MarkedText(text, marks[len(marks)-1])
 		}
 		return stored
 	}
@@ -77,8 +77,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 	// From the end, where the markers are, if a client left empty texts out.
 	for i := range min(len(marks), len(visible)) {
 		if mark := marks[len(marks)-1-i]; mark != nil {
-			end := visible[len(visible)-1-i].End - 1
-			e.Replace(wire.Span{Start: end, End: end}, markMember(mark))
+			e.Mark(visible[len(visible)-1-i], mark)
 		}
 	}
 	return e.Apply(stored)
@@ -87,21 +86,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 // marks are the cache markers on the visible blocks of a message, nil for a block
 // without.
 func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
-	var marks []jsontext.Value
-	for _, b := range m.Blocks {
-		if !isThinking(b.Type) {
-			marks = append(marks, h.Of(b.Members.Get(cacheControl)))
-		}
-	}
-	return marks
-}
-
-func markMember(mark jsontext.Value) []byte {
-	return slices.Concat([]byte(`,"`+cacheControl+`":`), mark)
-}
-
-func marked(block []byte, mark jsontext.Value) []byte {
-	return slices.Concat(block[:len(block)-1], markMember(mark), []byte("}"))
+	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool { return isThinking(b.Type) }))
 }
 
 // withIDs is stored tool calls with the client's names for ids.

@@ -24,6 +24,10 @@ type Policy struct {
 	// conversation, see SaysBound. Turns that were made under another system text
 	// or other tools cannot be kept then.
 	Bound bool
+	// Moved: what stands before the current turn is not what stood there when the
+	// last answer was given. Thinking that is older than the turn is left out then,
+	// a leading run, and that of the turn itself too, if the backend is Bound.
+	Moved bool
 }
 
 // Session is the Replay of a request in the main pipeline, whose backend can
@@ -56,6 +60,12 @@ func (s *Session) plan() []step {
 	if s.policy.Bound {
 		w.context = ledger.ContextKey(s.request.Outline)
 	}
+	if s.policy.Moved {
+		w.moved = w.loop
+		if s.policy.Bound {
+			w.moved = len(h.Messages)
+		}
+	}
 	w.tear()
 	for i := len(s.judged) - 1; i >= 0; i-- {
 		steps[i] = w.step(&s.judged[i])
@@ -73,6 +83,7 @@ type walk struct {
 	torn    int
 	gone    []string
 	context string // of the request, if it counts
+	moved   int    // thinking of messages before it has moved
 
 	begun  bool   // a block was kept: the chain begins at the newest of those
 	linked bool   // wanted is set
@@ -86,6 +97,9 @@ func (w *walk) step(j *ledger.Judged) step {
 	}
 	if w.tears(j) {
 		return step{remove, ledger.Altered}
+	}
+	if j.Message < w.moved && !w.session.refused(j) && !w.session.foreign(j) && !j.Edited {
+		return w.left(j)
 	}
 	switch {
 	case w.session.refused(j):
@@ -130,6 +144,15 @@ func (w *walk) tears(j *ledger.Judged) bool {
 		return true
 	}
 	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.gone, j.Turn.Predecessor)
+}
+
+// left is the step for a message whose thinking may be bound to what is gone.
+func (w *walk) left(j *ledger.Judged) step {
+	w.end()
+	if last(j.TurnKeys) == "" && last(j.Keys) == "" {
+		return step{}
+	}
+	return unchained
 }
 
 // end is called where the chain cannot go on. What is older than the newest kept

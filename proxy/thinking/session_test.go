@@ -77,7 +77,7 @@ func (k *talk) answers(by ledger.Origin, answer string, messages ...string) []le
 	o.Body([]byte(answer))
 	a, ok := o.Answer()
 	require.True(k, ok)
-	s.Register(k.Context(), outline(k, string(body)), a)
+	s.Register(k.Context(), outline(k, string(body)), a, nil)
 	return a.Tools
 }
 
@@ -338,7 +338,7 @@ func TestRegisterFromAStream(t *testing.T) {
 			added(0, "signature_delta", "signature", "signature"+n), closed(0), opened(1, `{"type":"text","text":""}`), added(1, "text_delta", "text", "say "+n), closed(1), messageStop)
 		a, ok := o.Answer()
 		require.True(t, ok)
-		s.Register(t.Context(), s.request.Outline, a)
+		s.Register(t.Context(), s.request.Outline, a, nil)
 	}
 	for _, n := range []string{"1", "2"} {
 		out, r := k.sends(claude, user(n), turn(n), user("x"))
@@ -373,8 +373,8 @@ func TestTeammatesDoNotDisturbTheMainAgent(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			r := Look(t.Context(), k.ledger, mate.request(glm, history...))
-			r.PutBack()
-			r.Register(t.Context(), r.request.Outline, Answer{Content: []byte(gjson.Get(turn("1"), "content").Raw)})
+			r.PutBack(false)
+			r.Register(t.Context(), r.request.Outline, Answer{Content: []byte(gjson.Get(turn("1"), "content").Raw)}, nil)
 			r.Refused(t.Context(), r.judged[0].Keys)
 		})
 		wait.Go(func() {
@@ -399,7 +399,7 @@ func TestRegisterACutAnswer(t *testing.T) {
 	observe(o, messageStart, opened(0, thought("1")), closed(0), opened(1, `{"type":"text","text":""}`), added(1, "text_delta", "text", "say"))
 	a, ok := o.Answer()
 	require.True(t, ok)
-	s.Register(t.Context(), s.request.Outline, a)
+	s.Register(t.Context(), s.request.Outline, a, nil)
 	shown := []string{user("a"), assistant(thought("1"), `{"type":"text","text":"say"}`), user("b")}
 	out, _ := k.sends(claude, shown...)
 	require.Equal(t, shown, out)
@@ -501,7 +501,7 @@ func TestPutBack(t *testing.T) {
 	unknown := turn("unknown")
 	look := func(messages ...string) (*Replay, []string) {
 		r := Look(t.Context(), k.ledger, k.request(glm, messages...))
-		body, _ := r.PutBack()
+		body, _ := r.PutBack(false)
 		return r, assistants(t, body)
 	}
 	_, out := look(user("a"), assistant(uses("mine", "x")), results("mine"), unknown, user("b"))
@@ -510,7 +510,7 @@ func TestPutBack(t *testing.T) {
 	k.answers(claude, turn("2"), user("b"))
 	r, out := look(user("b"), turn("2"), user("c"))
 	require.Equal(t, []string{turn("2")}, out, "no foreign filter")
-	body, report := r.PutBack()
+	body, report := r.PutBack(false)
 	require.Same(t, &r.request.Outline.Body[0], &body[0])
 	require.False(t, report.Changed())
 

@@ -59,18 +59,3 @@ func (r *Record) tidy() {
 	}
 	r.Model = strings.Clone(r.Model) // may be a part of a large body
 }
-
-// Chat is the conversation of the whole chat that a conversation is part of: the
-// agents name a subagent's <chat's>.<subagent>, or <chat's>.<subagent>.<call> for
-// one call alone.
-func Chat(conversation, teammate string) string {
-	part := "." + teammate
-	at := strings.LastIndex(conversation, part)
-	if teammate == "" || at <= 0 {
-		return conversation
-	}
-	if rest := conversation[at+len(part):]; rest != "" && rest[0] != '.' {
-		return conversation
-	}
-	return conversation[:at]
-}

@@ -130,14 +130,3 @@ func TestReportsRefuseWhatTheyAreNot(t *testing.T) {
 		require.ErrorIs(t, err, usage.ErrQuery)
 	}
 }
-
-func TestChat(t *testing.T) {
-	for _, c := range []struct{ conversation, teammate, want string }{
-		{"abc", "", "abc"}, {"abc", "analytic", "abc"}, {"", "analytic", ""},
-		{"abc.analytic", "analytic", "abc"}, {"abc.analytic.run-1", "analytic", "abc"},
-		{"abc.analytic", "", "abc.analytic"}, {"abc.analytics", "analytic", "abc.analytics"},
-		{"a.analytic.b.analytic.call", "analytic", "a.analytic.b"}, {".analytic", "analytic", ".analytic"},
-	} {
-		require.Equal(t, c.want, usage.Chat(c.conversation, c.teammate), c)
-	}
-}

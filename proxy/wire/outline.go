@@ -139,6 +139,27 @@ func ReadContent(body []byte) (*Outline, error) {
 	return o, err
 }
 
+// ReadMessages reads an array of messages: the outline has nothing else. A failure
+// wraps ErrBadJSON.
+func ReadMessages(body []byte) (*Outline, error) {
+	r := outline(body)
+	defer r.done()
+	err := r.expect('[', "array")
+	if err != nil {
+		return nil, err
+	}
+	o := &Outline{Body: body}
+	_, err = r.array(func() error {
+		message, err := r.message()
+		o.Messages = append(o.Messages, message)
+		return err
+	})
+	if err == nil {
+		err = r.end("array")
+	}
+	return o, err
+}
+
 // acted are the members of a request that decide what the gateway does.
 var acted = []string{"model", "stream", "messages", "system", "tools", "tool_choice", "thinking", "max_tokens"}
 

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
+	"mneme/subagent/panel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/tools"
@@ -33,7 +35,7 @@ type agents struct {
 
 // newAgents makes the agents, all of whose model calls go to the proxy: the
 // master's by its main routes, a subagent's by /teammate/<name>.
-func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo) {
+func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo, error) {
 	// One pool for all; without a timeout, since answers stream as long as a run may last.
 	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
@@ -49,7 +51,6 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 		},
 		readers: map[memory.Agent][]string{}, library: library, log: log,
 	}
-	var infos []api.SubagentInfo
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
 		if slices.Contains(s.Tools, config.ToolDocuments) {
@@ -60,9 +61,39 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 			Name: name, Description: s.Description, System: system,
 			Model: model("/teammate/"+s.Name, s.Model, ""), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
 		})
-		infos = append(infos, api.SubagentInfo{Name: name, Description: s.Description, Calls: s.Calls})
 	}
-	return all, infos
+	if cfg.Panel.On() {
+		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model { return model("/teammate/"+m.Name, m.Model, "") })
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, s := range p.Subagents() {
+			all.master.Subagents = append(all.master.Subagents, s)
+			if cfg.Panel.Commands {
+				all.master.Commands = append(all.master.Commands, s.Name)
+			}
+		}
+	}
+	var infos []api.SubagentInfo
+	for _, s := range all.master.Subagents {
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls})
+	}
+	return all, infos, nil
+}
+
+// newPanel makes the models that discuss and plan together.
+func newPanel(p config.Panel, model func(config.Member) loop.Model) (*panel.Panel, error) {
+	c := panel.Config{
+		Moderator: panel.Member{Name: p.Moderator.Name, Model: model(p.Moderator)}, Limit: p.Limit, Timeout: p.Timeout,
+	}
+	for _, m := range p.Members {
+		c.Members = append(c.Members, panel.Member{Name: m.Name, Model: model(m)})
+	}
+	made, err := panel.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("panel: %w", err)
+	}
+	return made, nil
 }
 
 // kit makes the tools that need no documents.

@@ -11,7 +11,6 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
@@ -19,6 +18,7 @@ import (
 	proxystore "mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
+	"mneme/subagent/openaimodel"
 	"mneme/webmemory"
 )
 
@@ -78,7 +78,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	p := proxy.Config{
 		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
-		TurnsTTL: cfg.Proxy.StateMachine.TTL, Shared: shared,
+		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
+		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
@@ -116,7 +117,7 @@ func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error
 		records = 10_000 // it holds them in this process's memory
 	}
 	return proxy.Shared{
-		Turns:  proxystore.NewTurns(client, proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL}),
+		Turns:  proxystore.NewTurns(client, proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}),
 		Usage:  proxystore.NewUsage(client, records),
 		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, log),
 	}, nil
@@ -132,9 +133,15 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	agent, infos := a.newAgents(cfg, library, log)
+	agent, infos, err := a.newAgents(cfg, library, log)
+	if err != nil {
+		return "", err
+	}
 	server := apiserver.New(apiserver.Config{
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
+		EraseConversation: func(ctx context.Context, id string) error {
+			return openaimodel.EraseConversation(ctx, nil, cfg.Apiserver.Proxy, id)
+		},
 	}, agent, infos, log)
 	a.push("apiserver", server.Close)
 	a.serve("apiserver", l, server.Handler(), server.Drain)
@@ -160,9 +167,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
-	}
-	for _, s := range cfg.Agents.Subagents {
-		w.Agents = append(w.Agents, memory.Agent(s.Name))
+		Agents: cfg.AgentNames(),
 	}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")

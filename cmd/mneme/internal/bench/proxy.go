@@ -20,7 +20,8 @@ type ProxyOptions struct {
 	Requests    int      // small ones in one batch, 5,000; other batches are shorter in proportion
 	Rounds      int      // interleaved repetitions, 7
 	Connections int      // at one time, for small requests and memory, 64
-	Only        []string // rows, see ProxyRows; empty for all
+	Turns       []int    // lengths of the conversations that are measured by kilobyte; 10, 100 and 1,000
+	Only        []string // rows, see Rows; empty for all
 	Profiles    string   // directory for profiles of the gateway; empty for none
 
 	// Vendor makes the command of a process that calls Vendor on its standard input
@@ -45,6 +46,9 @@ func (o ProxyOptions) withDefaults() ProxyOptions {
 	if o.Connections == 0 {
 		o.Connections = 64
 	}
+	if len(o.Turns) == 0 {
+		o.Turns = []int{10, 100, 1000}
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -57,8 +61,8 @@ func (o ProxyOptions) withDefaults() ProxyOptions {
 func Proxy(ctx context.Context, o ProxyOptions) (*ProxyReport, error) {
 	o = o.withDefaults()
 	for _, name := range o.Only {
-		if !slices.Contains(ProxyRows(), name) {
-			return nil, fmt.Errorf("there is no row %q; there are %s", name, strings.Join(ProxyRows(), ", "))
+		if !slices.Contains(o.Rows(), name) {
+			return nil, fmt.Errorf("there is no row %q; there are %s", name, strings.Join(o.Rows(), ", "))
 		}
 	}
 	if runtime.GOOS != "linux" {
@@ -146,7 +150,7 @@ func (c *contest) enter(ctx context.Context) (nginx string, err error) {
 		}
 		nginx = strings.TrimSpace(strings.TrimPrefix(string(text), "nginx version: "))
 	}
-	for _, way := range []string{wayNginx, wayMneme} {
+	for _, way := range []string{wayNginx, wayMneme, wayForgets} {
 		if way == wayNginx && c.program == "" {
 			continue
 		}
@@ -163,7 +167,7 @@ func (c *contest) start(ctx context.Context, way string) (*gateway, error) {
 	if way == wayNginx {
 		return c.launch.nginx(ctx, c.program)
 	}
-	return c.launch.mneme(ctx, c.options.Gateway)
+	return c.launch.mneme(ctx, way, c.options.Gateway)
 }
 
 func (c *contest) stop() {
@@ -269,7 +273,7 @@ func (c *contest) profile(ctx context.Context, rows []*proxyRow) (files []string
 		c.options.Progress("profiling " + r.name)
 		cpu := filepath.Join(c.options.Profiles, r.name+".cpu.pprof")
 		allocs := filepath.Join(c.options.Profiles, r.name+".allocs.pprof")
-		g, err := c.launch.mneme(ctx, func(ctx context.Context, config string) *exec.Cmd {
+		g, err := c.launch.mneme(ctx, wayMneme, func(ctx context.Context, config string) *exec.Cmd {
 			return c.options.Profiled(ctx, config, cpu, allocs)
 		})
 		if err != nil {

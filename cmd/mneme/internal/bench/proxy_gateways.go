@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,8 @@ const (
 	wayDirect = "direct"
 	wayNginx  = "nginx"
 	wayMneme  = "mneme"
+	// wayForgets is mneme with its state machine off: without conversations.
+	wayForgets = "stateless"
 )
 
 // nginxMissing stands where nginx would have been measured.
@@ -150,6 +153,7 @@ http {
       proxy_http_version 1.1;
       proxy_set_header Connection "";
       proxy_buffering off;
+      client_max_body_size 64m;
     }
   }
 }
@@ -157,10 +161,10 @@ http {
 
 // mneme starts this program's gateway; command makes its process from the name
 // of a configuration file.
-func (l launcher) mneme(ctx context.Context, command func(ctx context.Context, config string) *exec.Cmd) (*gateway, error) {
-	return l.launch(ctx, wayMneme, func(dir, addr string) (*exec.Cmd, error) {
+func (l launcher) mneme(ctx context.Context, way string, command func(ctx context.Context, config string) *exec.Cmd) (*gateway, error) {
+	return l.launch(ctx, way, func(dir, addr string) (*exec.Cmd, error) {
 		file := filepath.Join(dir, "mneme.yaml")
-		text := strings.NewReplacer("ADDR", addr, "VENDOR", l.vendor, "DIR", dir, "KEY", vendorKey).Replace(mnemeConfig)
+		text := strings.NewReplacer("ADDR", addr, "VENDOR", l.vendor, "DIR", dir, "KEY", vendorKey, "CONVERSATIONS", strconv.FormatBool(way == wayMneme)).Replace(mnemeConfig)
 		cmd := command(ctx, file)
 		// What is set for the services of this machine must not change what is measured.
 		cmd.Env = append(slices.DeleteFunc(cmd.Environ(), func(variable string) bool {
@@ -175,6 +179,7 @@ const mnemeConfig = `data_dir: DIR/data
 redis: {embedded_listen: ""}
 proxy:
   listen: ADDR
+  state_machine: {enabled: CONVERSATIONS}
   backends:
     vendor: {kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", api_key_env: KEY, thinking: {budget_tokens: 2048}}
 `

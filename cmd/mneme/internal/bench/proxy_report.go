@@ -67,7 +67,7 @@ func (r *ProxyReport) WriteText(out io.Writer) error {
 func (m Metric) write(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s  [%s]\n", m.What, m.Row)
 	for _, w := range m.Ways {
-		fmt.Fprintf(b, "  %-7s", w.Way)
+		fmt.Fprintf(b, "  %-9s", w.Way)
 		if w.Spread == nil {
 			fmt.Fprintf(b, " %s\n", w.Missing)
 			continue

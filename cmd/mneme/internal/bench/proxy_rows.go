@@ -10,6 +10,8 @@ const (
 	reachTranslated = 250  // µs of CPU
 	reachHistory    = 700  // µs of CPU
 	reachResident   = 40   // MB
+	// What a history costs, by size: the reach for one of 115 kB.
+	reachKilobyte = reachHistory / 115. // µs of CPU
 )
 
 // fewConnections are enough to keep a gateway busy with calls that are longer.
@@ -38,10 +40,10 @@ type proxyMetric struct {
 	atLeast    float64 // reach; 0 for none
 }
 
-// ProxyRows are the names of what Proxy measures.
-func ProxyRows() []string {
+// Rows are the names of what is measured.
+func (o ProxyOptions) Rows() []string {
 	var names []string
-	for _, r := range proxyRows(ProxyOptions{}) {
+	for _, r := range proxyRows(o.withDefaults()) {
 		names = append(names, r.name)
 	}
 	return names
@@ -50,7 +52,7 @@ func ProxyRows() []string {
 func proxyRows(o ProxyOptions) []*proxyRow {
 	few := max(1, min(o.Connections, fewConnections))
 	all, gateways := []string{wayDirect, wayNginx, wayMneme}, []string{wayNginx, wayMneme}
-	return []*proxyRow{
+	rows := []*proxyRow{
 		{name: "json", ways: all, requests: o.Requests, connections: o.Connections, calls: smallCalls, metrics: []proxyMetric{
 			{what: "CPU per small JSON request, messages → messages", unit: "µs", of: cpuOf, atMost: reachSmall},
 			{what: "requests/s ÷ direct, small JSON requests", unit: "×", direct: true, of: overDirect, atLeast: reachOverDirect},
@@ -69,6 +71,21 @@ func proxyRows(o ProxyOptions) []*proxyRow {
 			{what: fmt.Sprintf("resident memory after %s small JSON requests", count(o.Requests/2)), unit: "MB", of: megabytes, atMost: reachResident},
 		}},
 	}
+	for _, turns := range o.Turns {
+		size := float64(len(encode(long(turns)))) / 1000
+		p := proxyMetric{
+			what: fmt.Sprintf("CPU per kB of a conversation of %d turns, %.0f kB", turns, size), unit: "µs",
+			of: func(u, _ usage) float64 { return u.micros / size },
+		}
+		if turns >= 100 { // below it is the call that costs, and not what it says
+			p.atMost = reachKilobyte
+		}
+		rows = append(rows, &proxyRow{
+			name: fmt.Sprintf("%d-turns", turns), ways: []string{wayNginx, wayForgets, wayMneme}, connections: min(few, 2), metrics: []proxyMetric{p},
+			requests: max(1, o.Requests/(10+turns/20)), calls: longCalls(turns), before: longSoFar(turns),
+		})
+	}
+	return rows
 }
 
 func cpuOf(u, _ usage) float64           { return u.micros }

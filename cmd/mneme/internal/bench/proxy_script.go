@@ -142,6 +142,22 @@ func history() messagesBody {
 	return c
 }
 
+// long is a conversation of so many turns of a question and an answer that the
+// model has thought about, and one more question, which holds the call's number.
+func long(turns int) messagesBody {
+	rng := rand.New(rand.NewPCG(1000, uint64(turns)))
+	c := newBody()
+	for range turns {
+		t := thought(rng)
+		t.Thinking = t.Thinking[:200]
+		c.Messages = append(c.Messages,
+			utterance{"user", []part{{Type: "text", Text: prose(rng, 100)}}},
+			utterance{"assistant", []part{t, {Type: "text", Text: prose(rng, 250)}}})
+	}
+	c.Messages = append(c.Messages, utterance{"user", []part{{Type: "text", Text: "Order " + callMark + "?"}}})
+	return c
+}
+
 // prose is a text of about so many bytes.
 func prose(rng *rand.Rand, size int) string {
 	var text strings.Builder

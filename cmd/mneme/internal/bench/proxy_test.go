@@ -66,7 +66,7 @@ func tiny() (o bench.ProxyOptions, started *[]*exec.Cmd) {
 		return cmd
 	}
 	return bench.ProxyOptions{
-		Requests: 20, Rounds: 2, Connections: 3,
+		Requests: 20, Rounds: 2, Connections: 3, Turns: []int{10},
 		Vendor: func(ctx context.Context) *exec.Cmd { return part(ctx, "vendor") },
 		Gateway: func(ctx context.Context, config string) *exec.Cmd {
 			return part(ctx, "gateway", config)
@@ -124,7 +124,7 @@ func TestEveryWayToTheVendorIsMeasured(t *testing.T) {
 			require.LessOrEqual(t, w.Spread.Median, w.Spread.Max, m.What)
 		}
 	}
-	require.Equal(t, bench.ProxyRows(), slices.Compact(rows))
+	require.Equal(t, o.Rows(), slices.Compact(rows))
 	require.Equal(t, 6, reaches)
 
 	encoded, err := json.Marshal(report)
@@ -142,7 +142,7 @@ func TestWithoutNginxTheRestGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))
-	require.Contains(t, text.String(), "  nginx   nginx not installed: apt-get install nginx-light\n")
+	require.Contains(t, text.String(), "  nginx     nginx not installed: apt-get install nginx-light\n")
 	require.Len(t, report.Metrics, 4)
 	for _, m := range report.Metrics {
 		ways := map[string]bool{}
@@ -211,5 +211,5 @@ func TestPartsThatFailAreAnError(t *testing.T) {
 	o, _ = tiny()
 	o.Only = []string{"jsno"}
 	_, err = bench.Proxy(t.Context(), o)
-	require.EqualError(t, err, `there is no row "jsno"; there are json, stream, translated, history, memory`)
+	require.EqualError(t, err, `there is no row "jsno"; there are json, stream, translated, history, memory, 10-turns`)
 }

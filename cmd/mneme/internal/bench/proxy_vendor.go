@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// scriptHeader asks the vendor for the message of the history with this index.
+// scriptHeader asks the vendor for a message: its index in the history, or the
+// number of turns of a long conversation, a slash and its index there.
 const scriptHeader = "X-Bench-Message"
 
 // Vendor is the body of the process that plays the vendor: it answers calls of
@@ -52,10 +54,13 @@ type vendor struct {
 	stream  template
 	events  []int             // where each of the stream's events ends
 	script  map[string][]byte // answers, by the index of the message in the history
+
+	mu   sync.Mutex
+	long map[int][]utterance // conversations by their turns; guarded by mu
 }
 
 func newVendor() *vendor {
-	v := &vendor{script: map[string][]byte{}}
+	v := &vendor{script: map[string][]byte{}, long: map[int][]utterance{}}
 	v.buffers.New = func() any { return new(bytes.Buffer) }
 	v.whole = newTemplate(encode(newAnswer("end_turn", usual()...)))
 	stream, events := usualStream()
@@ -89,7 +94,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.answerStream(w, buffer, n)
 		return
 	}
-	body := v.script[r.Header.Get(scriptHeader)]
+	body := v.scripted(r.Header.Get(scriptHeader))
 	if body == nil {
 		buffer.Reset()
 		body = v.whole.numbered(buffer.AvailableBuffer(), n)
@@ -97,6 +102,22 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body) // a caller that is gone needs no answer
+}
+
+// scripted is the answer that scriptHeader asks for, nil for none.
+func (v *vendor) scripted(name string) []byte {
+	turns, index, ofLong := strings.Cut(name, "/")
+	if !ofLong {
+		return v.script[name]
+	}
+	n, _ := strconv.Atoi(turns)
+	i, _ := strconv.Atoi(index)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.long[n] == nil {
+		v.long[n] = long(n).Messages
+	}
+	return scripted(v.long[n][i])
 }
 
 // answerStream sends each event on its own and at once.

@@ -13,11 +13,14 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/panel"
 )
 
 const (
@@ -160,15 +163,52 @@ func (t *talk) take(ctx context.Context, text string) error {
 	return t.watch(ctx, t.client.Say(ctx, t.Chat, text, rand.Text()))
 }
 
-const help = `/memory  what is remembered in this chat
-/quit    leave (as Ctrl-D does)
-/help    this list
+// panelTakes says what stands behind the command of a panel; empty for no such
+// command. It asks the panel past the master, whether or not what users type may
+// do so elsewhere.
+func panelTakes(command string) string {
+	switch memory.Agent(command) {
+	case panel.DiscussName:
+		return "QUESTION"
+	case panel.EnsembleName:
+		return "GOAL"
+	}
+	return ""
+}
+
+// ask has a panel work on a question.
+func (t *talk) ask(ctx context.Context, command, question string) error {
+	if question == "" {
+		return fmt.Errorf("/%s needs what it is to work on: /%s %s", command, command, panelTakes(command))
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	err := t.watch(ctx, t.client.Ask(ctx, t.Chat, memory.Agent(command), question, rand.Text()))
+	var refused *api.Problem
+	if errors.As(err, &refused) && refused.Code == "unknown_agent" {
+		return fmt.Errorf("there are no models for /%s: list them under panel.members in mneme.yaml (docs/panel.md)", command)
+	}
+	return err
+}
+
+const help = `/discuss QUESTION  several models answer, review one another, and conclude
+/ensemble GOAL     several models each write a plan and vote; the best one is shown
+/memory            what is remembered in this chat
+/quit              leave (as Ctrl-D does)
+/help              this list
 Ctrl-C stops a running answer; twice, or at the prompt, it leaves.
 A message that begins with a slash is written with two: //like this
 `
 
-func (t *talk) command(ctx context.Context, name string) error {
-	switch name {
+func (t *talk) command(ctx context.Context, line string) error {
+	name, rest := line, ""
+	if end := strings.IndexFunc(line, unicode.IsSpace); end >= 0 {
+		name, rest = line[:end], strings.TrimSpace(line[end:])
+	}
+	if panelTakes(name) != "" {
+		return t.ask(ctx, name, rest)
+	}
+	switch line {
 	case "help":
 		_, err := fmt.Fprint(t.Out, help)
 		return err
@@ -185,7 +225,7 @@ func (t *talk) command(ctx context.Context, name string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no command /%s; /help lists them", term.OneLine(name, 40))
+	return fmt.Errorf("there is no command /%s; /help lists them", term.OneLine(line, 40))
 }
 
 // greet shows where the user is, the last messages, and a run under way.

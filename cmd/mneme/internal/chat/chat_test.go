@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -115,6 +116,41 @@ func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
 	require.Contains(t, out, "chat_history:12345  3 messages, ")
 	require.Contains(t, out, "! there is no command /nonsense; /help lists them")
 	require.Contains(t, out, "Ctrl-C stops a running answer")
+}
+
+func TestAPanelIsAskedPastTheMaster(t *testing.T) {
+	s := webtest.New(t, func(r *webtest.Run) {
+		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message})
+		r.EmitFrom(r.Agent, "c1",
+			&event.Delegation{Task: r.Message, Calls: event.Serial},
+			&event.ToolProgress{Tool: "answer", Status: "running", Detail: "gpt (A)"},
+			&event.ToolProgress{Tool: "answer", Status: "done", Detail: "gpt (A): tea"},
+			&event.ToolProgress{Tool: "review", Status: "failed", Detail: "gpt (A) on B: too slow"},
+			&event.Completion{Response: "Tea.", Status: event.Completed})
+		r.Emit(&event.Assistant{Content: "Tea."}, &event.RunFinished{Outcome: event.Completed})
+	})
+	out, err := run(t, s, "/discuss tea or coffee?\n/ensemble  make tea\n", nil)
+	require.NoError(t, err)
+	require.Equal(t, strings.ReplaceAll(`→ NAME: tea or coffee?
+  NAME · answer gpt (A)
+  NAME · answer ✓ gpt (A): tea
+  NAME · review failed: gpt (A) on B: too slow
+← NAME: Tea.
+Tea.
+`, "NAME", "discuss")+strings.ReplaceAll(`→ NAME: make tea
+  NAME · answer gpt (A)
+  NAME · answer ✓ gpt (A): tea
+  NAME · review failed: gpt (A) on B: too slow
+← NAME: Tea.
+Tea.
+`, "NAME", "ensemble"), out)
+
+	_, err = run(t, s, "/discuss \n", nil)
+	require.EqualError(t, err, "/discuss needs what it is to work on: /discuss QUESTION")
+	s.Refuse = func(*http.Request) (int, string, string) { return 400, "unknown_agent", "There is no agent_version" }
+	_, err = run(t, s, "/ensemble make tea\n", nil)
+	require.EqualError(t, err, "there are no models for /ensemble: list them under panel.members in mneme.yaml (docs/panel.md)")
+	require.Equal(t, 2, s.Posts())
 }
 
 func TestAnErrorEndsAPipedTalk(t *testing.T) {

@@ -75,7 +75,7 @@ func (v *view) delegation(e event.Event) {
 	case *event.Delegation:
 		v.note(fmt.Sprintf("→ %s: %s", name, term.OneLine(p.Task, maxLineShown)))
 	case *event.ToolProgress:
-		if p.Status != "done" { // what it gave shows in the answer
+		if p.Status != "done" || p.Detail != "" { // what a tool gave shows in the answer
 			v.note(strings.TrimRight(fmt.Sprintf("  %s · %s %s", name, v.tool(p), term.OneLine(p.Detail, maxLineShown)), " "))
 		}
 	case *event.Completion:
@@ -84,10 +84,14 @@ func (v *view) delegation(e event.Event) {
 }
 
 func (v *view) tool(p *event.ToolProgress) string {
-	if p.Status == "failed" {
-		return term.OneLine(p.Tool, 64) + " failed:"
+	tool := term.OneLine(p.Tool, 64)
+	switch p.Status {
+	case "failed":
+		return tool + " failed:"
+	case "done":
+		return tool + " ✓"
 	}
-	return term.OneLine(p.Tool, 64)
+	return tool
 }
 
 // answer completes what was streamed. Text from steps before the last may stand

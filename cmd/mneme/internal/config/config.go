@@ -9,7 +9,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"mneme/memory"
 	"mneme/proxy/sanitize"
+	"mneme/subagent/panel"
 )
 
 // Config is the whole configuration, complete and checked as Load returns it.
@@ -24,6 +26,7 @@ type Config struct {
 	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
 	Retrieval   Retrieval     `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
 	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
+	Panel       Panel         `yaml:"panel" envPrefix:"PANEL_"`
 
 	origin origin // where the values came from, for error messages
 }
@@ -166,6 +169,36 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+}
+
+// Panel are the models of discussions and ensembles. Without members there is none.
+type Panel struct {
+	Members   []Member      `yaml:"members" env:"-"`
+	Moderator Member        `yaml:"moderator" envPrefix:"MODERATOR_"` // of discussions; empty: the first member
+	Limit     int           `yaml:"limit" env:"LIMIT"`                // calls at once in one apiserver
+	Timeout   time.Duration `yaml:"timeout" env:"TIMEOUT"`            // of one model's answer, review, plan or vote
+	Commands  bool          `yaml:"commands" env:"COMMANDS"`          // a user's "/discuss …" and "/ensemble …" call it
+}
+
+// On says whether there is a panel.
+func (p Panel) On() bool { return len(p.Members) > 0 }
+
+// Member is one model of the panel.
+type Member struct {
+	Name  string `yaml:"name" env:"NAME"` // it is reached at /teammate/<name>
+	Model string `yaml:"model" env:"MODEL"`
+}
+
+// AgentNames are the names of all subagents, the panel's two last.
+func (c Config) AgentNames() []memory.Agent {
+	var names []memory.Agent
+	for _, s := range c.Agents.Subagents {
+		names = append(names, memory.Agent(s.Name))
+	}
+	if c.Panel.On() {
+		names = append(names, panel.DiscussName, panel.EnsembleName)
+	}
+	return names
 }
 
 // Tools that a subagent may be given.

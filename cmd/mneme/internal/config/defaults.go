@@ -6,6 +6,7 @@ import (
 
 	"mneme/memory/event"
 	"mneme/subagent/openaimodel"
+	"mneme/subagent/panel"
 	"mneme/subagent/rag"
 )
 
@@ -37,6 +38,7 @@ func Default() Config {
 			Fusion:     string(rag.WeightedSum),
 		},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
+		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}
 }
 
@@ -88,6 +90,23 @@ func (c *Config) completeSubagents() {
 		setDefault(&s.Calls, event.Serial)
 		if s.MaxSteps == 0 {
 			s.MaxSteps = defaultMaxSteps
+		}
+	}
+}
+
+// completePanel gives members the model of their name, and makes the first one
+// the moderator if none is named.
+func (c *Config) completePanel() {
+	p := &c.Panel
+	for i := range p.Members {
+		setDefault(&p.Members[i].Model, p.Members[i].Name)
+	}
+	if p.On() && p.Moderator.Name == "" && p.Moderator.Model == "" {
+		p.Moderator = p.Members[0]
+	}
+	for _, m := range p.Members {
+		if m.Name == p.Moderator.Name {
+			setDefault(&p.Moderator.Model, m.Model)
 		}
 	}
 }

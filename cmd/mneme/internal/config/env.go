@@ -69,6 +69,9 @@ func (c *Config) setVar(said, name, value string) error {
 	if rest, ok := strings.CutPrefix(name, subagentVars); ok {
 		return c.setSubagentVar(said, rest, value)
 	}
+	if rest, ok := strings.CutPrefix(name, memberVars); ok {
+		return c.setMemberVar(said, rest, value)
+	}
 	var known []string
 	for _, k := range allKeys() {
 		known = append(known, k.env())
@@ -79,6 +82,7 @@ func (c *Config) setVar(said, name, value string) error {
 const (
 	backendVars  = "MNEME_PROXY_BACKENDS_"
 	subagentVars = "MNEME_AGENTS_SUBAGENTS_"
+	memberVars   = "MNEME_PANEL_MEMBERS_"
 )
 
 // setBackendVar sets one field of a backend, which it adds if there is none of
@@ -124,6 +128,22 @@ func (c *Config) setSubagentVar(said, rest, value string) error {
 		}
 	}
 	return &Error{Where: said, Problem: fmt.Sprintf("there is no subagent %q; add it in the file, variables only change those that exist", strings.ToLower(id))}
+}
+
+// setMemberVar sets one field of a member of the panel that exists: "CLAUDE_MODEL".
+func (c *Config) setMemberVar(said, rest, value string) error {
+	id, field, ok := splitVar(rest, reflect.TypeFor[Member]())
+	if !ok {
+		return &Error{Where: said, Problem: "no field of a member has this name; " + fieldList(reflect.TypeFor[Member]())}
+	}
+	for i := range c.Panel.Members {
+		m := &c.Panel.Members[i]
+		if envName(m.Name) == envRoot+id {
+			c.origin.vars[fmt.Sprintf("panel.members[%d].%s", i, field)] = said
+			return parseVar(m, memberVars+id+"_", said, memberVars+rest, value)
+		}
+	}
+	return &Error{Where: said, Problem: fmt.Sprintf("the panel has no member %q; add it in the file, variables only change those that exist", strings.ToLower(id))}
 }
 
 // splitVar separates the name that the user gave from the field's.

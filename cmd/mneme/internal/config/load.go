@@ -38,6 +38,7 @@ func Load(path string, environ []string) (Config, error) {
 		return Config{}, err
 	}
 	c.completeSubagents()
+	c.completePanel()
 	c.completeProxy()
 	c.readSecrets(vars)
 	if err := c.Validate(); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -248,6 +250,74 @@ func TestWrongFiles(t *testing.T) {
 			"agents:\n  subagents:\n    - {name: analytic, calls: both}\n",
 			`mneme.yaml:3: agents.subagents[0].calls: "both" is none of: serial, isolated`,
 		},
+		"unknown key of a member": {
+			"panel:\n  members:\n    - {name: a}\n    - {name: b, modle: x}\n",
+			`mneme.yaml:4: panel.members[1].modle: unknown key; did you mean model?`,
+		},
+		"panel of one": {
+			"panel:\n  members: [{name: a}]\n",
+			`mneme.yaml:2: panel.members: a panel has 2 to 8 members, not 1; three are usual`,
+		},
+		"panel of nine": {
+			"panel:\n  members: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\n",
+			`mneme.yaml:2: panel.members: a panel has 2 to 8 members, not 9; three are usual`,
+		},
+		"member twice": {
+			"panel:\n  members:\n    - {name: a, model: x}\n    - {name: a, model: y}\n",
+			`mneme.yaml:4: panel.members[1].name: the panel has a member "a" already; every name stands once, two may have the same model`,
+		},
+		"member without a name": {
+			"panel:\n  members:\n    - {name: a}\n    - {model: x}\n",
+			`mneme.yaml:4: panel.members[1].name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+		},
+		"member with a bad name": {
+			"panel:\n  members: [{name: GPT 5}, {name: b}]\n",
+			`mneme.yaml:2: panel.members[0].name: a member's name is 1 to 64 characters of a-z 0-9 _ -, not "GPT 5"`,
+		},
+		"member with a subagent's name": {
+			"panel:\n  members: [{name: analytic}, {name: b}]\n",
+			`mneme.yaml:2: panel.members[0].name: "analytic" is a subagent, and they would share a place in proxy.teammates; choose another`,
+		},
+		"subagent with the panel's name": {
+			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{name: a}, {name: b}]\n",
+			`mneme.yaml:2: agents.subagents[0].name: "discuss" is the panel's; choose another name, or remove panel.members`,
+		},
+		"moderator who is nobody": {
+			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c}\n",
+			`mneme.yaml:3: panel.moderator.model: is missing; only the name of a member may stand alone, and "c" is none`,
+		},
+		"moderator without a name": {
+			"panel:\n  members: [{name: a}, {name: b}]\n  moderator: {model: c}\n",
+			`mneme.yaml:3: panel.moderator.name: is missing; it is 1 to 64 characters of a-z 0-9 _ -`,
+		},
+		"moderator without a panel": {
+			"panel:\n  moderator: {name: a, model: x}\n",
+			`mneme.yaml:2: panel.moderator: there is nothing to moderate; list the models under panel.members`,
+		},
+		"commands without a panel": {
+			"panel: {commands: true}\n",
+			`mneme.yaml:1: panel.commands: there is nothing to command; list the models under panel.members`,
+		},
+		"panel without room for a call": {
+			"panel: {limit: 0}\n",
+			`mneme.yaml:1: panel.limit: must be more than 0, is 0`,
+		},
+		"panel without time": {
+			"panel: {timeout: 0s}\n",
+			`mneme.yaml:1: panel.timeout: must be more than 0, is 0s`,
+		},
+		"panel with more time than a run": {
+			"panel:\n  members: [{name: a}, {name: b}]\n  timeout: 10m\n",
+			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole run; lower it, or raise run_timeout`,
+		},
+		"time of a panel without a unit": {
+			"panel:\n  timeout: 90\n",
+			`mneme.yaml:2: panel.timeout: a duration such as 90s, 10m or 24h is needed, not "90"`,
+		},
+		"teammate who is no member": {
+			"proxy:\n  teammates: {gpt: offline}\npanel:\n  members: [{name: a}, {name: b}]\n  moderator: {name: c, model: x}\n",
+			`mneme.yaml:2: proxy.teammates.gpt: there is no subagent "gpt"; there are: analytic, knowledge, a, b, c`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, test.text)
@@ -302,6 +372,30 @@ func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
 	c, err = load(t, "agents:\n  subagents: []\n")
 	require.NoError(t, err)
 	require.Empty(t, c.Agents.Subagents)
+}
+
+func TestMembersOfAPanelAreCompleted(t *testing.T) {
+	const file = "panel:\n  members: [{name: a, model: large}, {name: b}]\n"
+	c, err := load(t, file)
+	require.NoError(t, err)
+	require.Equal(t, []Member{{"a", "large"}, {"b", "b"}}, c.Panel.Members)
+	require.Equal(t, Member{"a", "large"}, c.Panel.Moderator)
+	require.Equal(t, []memory.Agent{"analytic", "knowledge", "discuss", "ensemble"}, c.AgentNames())
+
+	c, err = load(t, file+"  moderator: {name: b}\n  commands: true\n", "MNEME_PANEL_MEMBERS_B_MODEL=small", "MNEME_PANEL_LIMIT=2")
+	require.NoError(t, err)
+	require.Equal(t, Member{"b", "small"}, c.Panel.Moderator)
+	require.Equal(t, 2, c.Panel.Limit)
+	require.True(t, c.Panel.Commands)
+
+	c, err = load(t, file, "MNEME_PANEL_MODERATOR_NAME=judge", "MNEME_PANEL_MODERATOR_MODEL=x", "MNEME_PROXY_TEAMMATES=a=offline,judge=offline")
+	require.NoError(t, err)
+	require.Equal(t, Member{"judge", "x"}, c.Panel.Moderator)
+
+	c, err = load(t, "")
+	require.NoError(t, err)
+	require.False(t, c.Panel.On())
+	require.Equal(t, []memory.Agent{"analytic", "knowledge"}, c.AgentNames())
 }
 
 func TestEnvironmentLiesOverTheFile(t *testing.T) {
@@ -365,6 +459,9 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, offline`,
+		"MNEME_PANEL_MEMBERS_GPT_MODEL=x":             `the panel has no member "gpt"; add it in the file, variables only change those that exist`,
+		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x":            "no field of a member has this name; it must end in one of NAME, MODEL",
+		"MNEME_PANEL_COMMANDS=often":                  `true or false is needed, not "often"`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,
 	} {
 		t.Run(variable, func(t *testing.T) {

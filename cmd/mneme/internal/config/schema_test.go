@@ -18,7 +18,7 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 	for _, part := range []struct {
 		value  any
 		prefix string
-	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}} {
+	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}, {&Member{}, "panel.members.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string
@@ -91,19 +91,23 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 }
 
 func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/configuration.md")
-	require.NoError(t, err)
+	pages := ""
+	for _, name := range []string{"configuration.md", "panel.md"} {
+		page, err := os.ReadFile("../../../../docs/" + name)
+		require.NoError(t, err)
+		pages += string(page)
+	}
 	deployed, err := os.ReadFile("../../../../deploy/mneme.yaml")
 	require.NoError(t, err)
 	files := []string{string(deployed), uncommented(string(deployed))}
-	for i, block := range strings.Split(string(page), "```") {
+	for i, block := range strings.Split(pages, "```") {
 		if text, ok := strings.CutPrefix(block, "yaml\n"); ok && i%2 == 1 {
 			files = append(files, text)
 		}
 	}
-	require.Len(t, files, 4)
+	require.Len(t, files, 6)
 	for _, text := range files {
-		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k")
+		c, err := load(t, text, "KIMI_API_KEY=k", "GLM_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k")
 		require.NoError(t, err, text)
 		require.NoError(t, c.RequireKeys(), text)
 	}

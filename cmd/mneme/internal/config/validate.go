@@ -16,6 +16,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/panel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -28,9 +29,11 @@ func (c Config) Validate() error {
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
-		c.Proxy.validate(c.Agents.Subagents),
+		c.Proxy.validate(c.teammates()),
 		c.Retrieval.validate(),
 		c.Agents.validate(),
+		c.Panel.validate(c.Agents.Subagents),
+		c.validatePanelTime(),
 		c.validateOrigins(),
 	))
 }
@@ -121,7 +124,22 @@ func (a Apiserver) validate() error {
 	return nil
 }
 
-func (p Proxy) validate(subagents []Subagent) error {
+// teammates are the names that have a route of their own at the gateway.
+func (c Config) teammates() []string {
+	var names []string
+	for _, s := range c.Agents.Subagents {
+		names = append(names, s.Name)
+	}
+	for _, m := range c.Panel.Members {
+		names = append(names, m.Name)
+	}
+	if m := c.Panel.Moderator.Name; m != "" && !slices.Contains(names, m) {
+		names = append(names, m)
+	}
+	return names
+}
+
+func (p Proxy) validate(teammates []string) error {
 	if err := cmp.Or(
 		address("proxy.listen", p.Listen),
 		positive("proxy.state_machine.ttl", p.StateMachine.TTL),
@@ -137,14 +155,10 @@ func (p Proxy) validate(subagents []Subagent) error {
 	if p.Active == "" {
 		return bad("proxy.active", "several backends are configured; name the one for the main pipeline: %s", p.names())
 	}
-	var names []string
-	for _, s := range subagents {
-		names = append(names, s.Name)
-	}
-	for subagent, backend := range sorted(p.Teammates) {
-		key := join("proxy.teammates", subagent)
-		if !slices.Contains(names, subagent) {
-			return bad(key, "there is no subagent %q; there are: %s", subagent, strings.Join(names, ", "))
+	for name, backend := range sorted(p.Teammates) {
+		key := join("proxy.teammates", name)
+		if !slices.Contains(teammates, name) {
+			return bad(key, "there is no subagent %q; there are: %s", name, strings.Join(teammates, ", "))
 		}
 		if err := p.has(key, backend); err != nil {
 			return err
@@ -286,6 +300,65 @@ func (s Subagent) validate(key string) error {
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
 	)
+}
+
+func (p Panel) validate(subagents []Subagent) error {
+	if err := cmp.Or(positive("panel.limit", p.Limit), positive("panel.timeout", p.Timeout)); err != nil {
+		return err
+	}
+	if !p.On() {
+		if p.Commands {
+			return bad("panel.commands", "there is nothing to command; list the models under panel.members")
+		}
+		if p.Moderator != (Member{}) {
+			return bad("panel.moderator", "there is nothing to moderate; list the models under panel.members")
+		}
+		return nil
+	}
+	for i, s := range subagents {
+		if s.Name == string(panel.DiscussName) || s.Name == string(panel.EnsembleName) {
+			return bad(fmt.Sprintf("agents.subagents[%d].name", i), "%q is the panel's; choose another name, or remove panel.members", s.Name)
+		}
+	}
+	seen := map[string]bool{}
+	for i, m := range p.Members {
+		key := fmt.Sprintf("panel.members[%d]", i)
+		if err := m.validate(key, subagents); err != nil {
+			return err
+		}
+		if seen[m.Name] {
+			return bad(key+".name", "the panel has a member %q already; every name stands once, two may have the same model", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	if n := len(p.Members); n < panel.MinMembers || n > panel.MaxMembers {
+		return bad("panel.members", "a panel has %d to %d members, not %d; three are usual", panel.MinMembers, panel.MaxMembers, n)
+	}
+	if p.Moderator.Model == "" {
+		return bad("panel.moderator.model", "is missing; only the name of a member may stand alone, and %q is none", p.Moderator.Name)
+	}
+	return p.Moderator.validate("panel.moderator", subagents)
+}
+
+// validatePanelTime keeps one slow member from ending a whole run.
+func (c Config) validatePanelTime() error {
+	if c.Panel.On() && c.Panel.Timeout >= c.RunTimeout {
+		return bad("panel.timeout", "%v is not less than run_timeout (%v), so one slow model would end the whole run; lower it, or raise run_timeout", c.Panel.Timeout, c.RunTimeout)
+	}
+	return nil
+}
+
+func (m Member) validate(key string, subagents []Subagent) error {
+	if m.Name == "" {
+		return bad(key+".name", "is missing; it is 1 to 64 characters of a-z 0-9 _ -")
+	}
+	if _, err := memory.ParseAgent(m.Name); err != nil {
+		return bad(key+".name", "a member's name is 1 to 64 characters of a-z 0-9 _ -, not %q", m.Name)
+	}
+	if slices.ContainsFunc(subagents, func(s Subagent) bool { return s.Name == m.Name }) {
+		return bad(key+".name", "%q is a subagent, and they would share a place in proxy.teammates; choose another", m.Name)
+	}
+	return nil
 }
 
 func address(key, value string) error {

@@ -36,6 +36,11 @@ func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string)
 	return (&stream{client: c, chat: chat, message: message, key: key}).walk(ctx)
 }
 
+// Ask is Say to one subagent, past the master.
+func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, message, key string) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, agent: agent, message: message, key: key}).walk(ctx)
+}
+
 // Follow walks the events of a run that is already there, from its first.
 func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, run: run}).walk(ctx)
@@ -45,7 +50,8 @@ func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.
 type stream struct {
 	client       *Client
 	chat         memory.Chat
-	message, key string // what Say posts until the run has a name
+	agent        memory.Agent // whom it is for; empty for the master
+	message, key string       // what is posted until the run has a name
 
 	run     string // known from the first event on
 	last    int64  // seq of the last event received
@@ -155,8 +161,9 @@ func (s *stream) open(ctx context.Context) (*http.Response, error) {
 		return s.client.send(ctx, http.MethodGet, runPath(s.chat, s.run)+"/events", header, nil)
 	}
 	body, err := json.Marshal(struct {
-		Message string `json:"message"`
-	}{s.message})
+		Message string       `json:"message"`
+		Agent   memory.Agent `json:"agent_version,omitempty"`
+	}{s.message, s.agent})
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type Server struct {
 // Run is one run of the Server.
 type Run struct {
 	ID, Message string
+	Agent       memory.Agent // whom the post was for; empty for the master
 	Chat        memory.Chat
 	Stopped     chan struct{} // closed when a stop was asked for
 
@@ -96,13 +97,17 @@ func (s *Server) Remember(key memory.Key, m memory.Message) {
 
 // Start begins a run as a post does.
 func (s *Server) Start(chat memory.Chat, id, message string) *Run {
+	return s.start(chat, "", id, message)
+}
+
+func (s *Server) start(chat memory.Chat, agent memory.Agent, id, message string) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if run := s.runs[id]; run != nil {
 		return run
 	}
 	run := &Run{
-		ID: id, Message: message, Chat: chat, Stopped: make(chan struct{}), server: s,
+		ID: id, Message: message, Agent: agent, Chat: chat, Stopped: make(chan struct{}), server: s,
 		fold: event.NewHistories(chat, s.histories), more: make(chan struct{}),
 	}
 	s.runs[id] = run
@@ -131,13 +136,14 @@ func (r *Run) EmitFrom(agent memory.Agent, call string, payloads ...event.Payloa
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	var body struct {
-		Message string `json:"message"`
+		Message string       `json:"message"`
+		Agent   memory.Agent `json:"agent_version"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	run := s.Start(memory.Chat(r.PathValue("chat")), "run-"+r.Header.Get("Idempotency-Key"), body.Message)
+	run := s.start(memory.Chat(r.PathValue("chat")), body.Agent, "run-"+r.Header.Get("Idempotency-Key"), body.Message)
 	s.send(w, r, run, 0)
 }
 

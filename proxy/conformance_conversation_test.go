@@ -1,0 +1,214 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory/redistest"
+	"mneme/proxy/ledger"
+	"mneme/proxy/upstreamtest"
+)
+
+// Fault: an editor thinks, calls a tool, and replays a history in which lines end
+// otherwise, texts are trimmed, blocks are merged, unknown members and signatures are
+// gone and the call has another name. The conversation dies of its signature, or goes
+// on without its thinking.
+func TestConformanceAnEditorsDeformedReplay(t *testing.T) {
+	for _, backend := range thinkers {
+		t.Run(backend.name, func(t *testing.T) {
+			w := newWorld(t, backend.of)
+			v := w.vendors[backend.of.name]
+			c := w.gateway().messages(backend.model)
+			c.within("editor")
+			c.damage = func(history []message) []message {
+				history = damages["thinking merged"](history)
+				history = damages["signatures dropped"](history)
+				history = idsAltered(damages["inputs encoded anew"](history))
+				newest := len(history) - 1
+				return texts(func(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n")) })(nil, history, newest)
+			}
+			v.Queue(
+				upstreamtest.Reply(upstreamtest.Think(" I need the file.\n"), upstreamtest.Say("Let me look:\n\n- file\n"), upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
+				upstreamtest.Reply(upstreamtest.Think("It has the answer."), upstreamtest.Say("Done.\n")),
+				upstreamtest.Reply(upstreamtest.Think("Again."), upstreamtest.Use("look", `{}`)),
+				upstreamtest.Reply(upstreamtest.Say("Done again.")),
+			)
+			require.Equal(t, "Done.\n", c.say("Look into\nthe file  "))
+			require.Equal(t, "Done again.", c.say("And once more"))
+			for _, thought := range []string{" I need the file.\\n", "It has the answer.", "Again."} {
+				require.Contains(t, string(v.Last().Body), thought)
+			}
+			w.conforms(0)
+		})
+	}
+}
+
+// Fault: a chat client that keeps what was said in the end only makes the model
+// forget what it did, and with it what it thought.
+func TestConformanceRoundsThatAChatClientForgot(t *testing.T) {
+	for _, b := range []backendCase{claude, prefixChecking, kimi, kimiChat, deepSeek, deepSeekChat} {
+		t.Run(b.name, func(t *testing.T) {
+			w := newWorld(t, b.told(budgeted))
+			v := w.vendors[b.name]
+			c := w.gateway().chat("claude-opus-4-8")
+			c.within("c1")
+			c.damage = func(history []chatMessage) (out []chatMessage) {
+				current := 0
+				for i, m := range history {
+					if m.Role == "user" {
+						current = i
+					}
+				}
+				for i, m := range history {
+					if i >= current || m.Role != "tool" && len(m.ToolCalls) == 0 {
+						out = append(out, m)
+					}
+				}
+				return out
+			}
+			toolTurn(v, "one")
+			c.say("First")
+			toolTurn(v, "two")
+			c.say("Second")
+			body := string(v.Last().Body)
+			for _, there := range []string{"one thinks before", `\"one\"`, "one thinks after", "two thinks before"} {
+				require.Contains(t, strings.ReplaceAll(body, `{"q":"one"}`, `\"one\"`), there)
+			}
+			w.conforms(0)
+		})
+	}
+}
+
+// Fault: nobody sees from outside what becomes of conversations.
+func TestConformanceConversationsShow(t *testing.T) {
+	w := newWorld(t, claude)
+	v := w.vendors["claude"]
+	g := w.gateway()
+	c := g.messages("claude-opus-4-8")
+	c.within("c1")
+	c.say("One")
+	c.damage = texts2trimmed
+	v.Queue(upstreamtest.Reply(upstreamtest.Say("2")))
+	c.say(" Two ")
+	c.say("Three")
+	c.history = c.history[:2]
+	c.say("Two, otherwise")
+	c.history[0].content = []block{textOf("Edited")}
+	c.say("Three")
+	const of = `conversation_requests_total{outcome="%",pipeline="main"} `
+	shown := g.metrics("conversation_")
+	for _, line := range []string{
+		strings.Replace(of, "%", "began", 1) + "1", strings.Replace(of, "%", "hit", 1) + "3", strings.Replace(of, "%", "forked", 1) + "1",
+		`conversation_branches_total{pipeline="main"} 2`, `conversation_messages_rebuilt_total{pipeline="main"} 1`,
+	} {
+		require.Contains(t, shown, line+"\n")
+	}
+	w.conforms(0)
+}
+
+// texts2trimmed trims every text but the newest.
+func texts2trimmed(history []message) []message {
+	return texts(strings.TrimSpace)(nil, history, len(history)-1)
+}
+
+// erase deletes a conversation as a caller.
+func (g *front) erase(id, key string) answered {
+	g.world.Helper()
+	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodDelete, g.url+"/v1/conversations/"+id, nil)
+	require.NoError(g.world, err)
+	r.Header.Set("X-Api-Key", key)
+	return g.world.do(r)
+}
+
+// Fault: what was erased comes back from another replica, a teammate's route or
+// after a restart; or somebody erases what is not theirs.
+func TestConformanceAnErasedConversation(t *testing.T) {
+	w := newWorld(t, claude)
+	redis := redistest.Start(t)
+	w.shares(redis)
+	v := w.vendors["claude"]
+	g := w.gateway()
+	tell := func(g *front, prefix, key string) *messagesClient {
+		c := g.messages("claude-opus-4-8")
+		c.prefix = prefix
+		c.header.Set("X-Api-Key", key)
+		c.within("c1")
+		return c
+	}
+	mine, mate, other := tell(g, "", "caller"), tell(g, "/teammate/analytic", "caller"), tell(g, "", "somebody else")
+	for _, c := range []*messagesClient{mine, mate, other} {
+		toolTurn(v, "a secret of "+c.header.Get("X-Api-Key"))
+		c.say("First")
+	}
+	require.Equal(t, 400, g.erase("no%20id", "caller").status)
+	require.Equal(t, 204, g.erase("c1", "caller").status)
+	require.Equal(t, 204, g.erase("c1", "caller").status, "it is gone")
+	require.Equal(t, 204, g.erase("never-seen", "caller").status)
+	for _, key := range redis.Client().Keys(t.Context(), "proxy:turn*").Val() {
+		if redis.Client().Type(t.Context(), key).Val() == "hash" {
+			for _, value := range redis.Client().HVals(t.Context(), key).Val() {
+				require.NotContains(t, value, "a secret of caller", key)
+			}
+		}
+	}
+	g.stop()
+	g = w.gateway()
+	for _, c := range []*messagesClient{mine, mate, other} {
+		c.gateway = g
+		c.damage = damages["thinking dropped"]
+		c.say("Second")
+		require.Equal(t, c == other, strings.Contains(string(v.Last().Body), "thinks"), c.prefix)
+	}
+	w.refusedAtMost(0)
+}
+
+// awayTurns is a store of turns that cannot be reached to erase.
+type awayTurns struct{ ledger.Remote }
+
+func (awayTurns) Erase(context.Context, ledger.Erasure) error { return errors.New("away") }
+
+// Fault: an erasure that Redis did not hear of is called done.
+func TestConformanceAnErasureThatFails(t *testing.T) {
+	w := newWorld(t, claude)
+	w.shares(redistest.Start(t))
+	w.config.Shared.Turns = awayTurns{w.turns}
+	got := w.gateway().erase("c1", "caller")
+	require.Equal(t, 503, got.status)
+	require.Contains(t, got.body, "try again")
+	w.conforms(0)
+}
+
+// Fault: with the state machine off something of it is left: histories are stored, or
+// messages are put in.
+func TestConformanceWithoutConversations(t *testing.T) {
+	w := newWorld(t, claude)
+	redis := redistest.Start(t)
+	w.shares(redis)
+	w.config.Stateless = true
+	v := w.vendors["claude"]
+	g := w.gateway()
+	c := g.messages("claude-opus-4-8")
+	c.within("c1")
+	c.damage = damages["thinking dropped"]
+	toolTurn(v, "one")
+	c.say("What I say is not stored")
+	c.damage = roundsForgotten
+	c.say("Second")
+	require.NotContains(t, string(v.Last().Body), "one thinks before")
+	require.Contains(t, string(v.Last().Body), "one thinks after", "turns are kept all the same")
+	require.Empty(t, g.metrics("conversation_"))
+	g.stop()
+	for _, key := range redis.Client().Keys(t.Context(), "proxy:turn*").Val() {
+		if redis.Client().Type(t.Context(), key).Val() == "hash" {
+			for _, value := range redis.Client().HVals(t.Context(), key).Val() {
+				require.NotContains(t, value, "What I say", key)
+			}
+		}
+	}
+	w.conforms(0)
+}

@@ -1,0 +1,212 @@
+package conversation
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// rebuild gives the request the messages of its branch.
+func (c *Continued) rebuild(shown []turn, m *match) error {
+	b := builder{Continued: c, request: c.Outline, turns: m.branch.turns}
+	c.Known = make(map[int]*ledger.Node, len(m.pairs))
+	for _, p := range slices.Backward(m.pairs) {
+		b.pair(shown, p)
+	}
+	c.Outcome = Forked
+	if m.whole {
+		c.Outcome, c.parent, c.depth = Hit, m.branch.node, m.branch.end()
+		c.from = shown[m.last+1].first + b.moved
+		c.names = b.turns[len(b.turns)-1].answer.Names(shown[m.last].answer)
+		c.front = c.parent.Turn().Place.Front
+		if oldest := m.pairs[len(m.pairs)-1]; oldest.shown == 0 {
+			c.front = b.turns[oldest.opens].first + oldest.cut
+		}
+	}
+	c.Moved = !m.whole || c.front != c.parent.Turn().Place.Front
+	var err error
+	c.Outline, err = b.request.WithBody(b.edits.Apply(b.request.Body))
+	return err
+}
+
+// builder makes the edits that put a branch into a request.
+type builder struct {
+	*Continued
+	request *wire.Outline
+	turns   []turn // of the branch
+	edits   wire.Edits
+	moved   int               // by how many messages what follows has moved
+	names   map[string]string // the client's, for the results that follow
+}
+
+// pair puts back what stands before an answer, and notes whose answer it is.
+func (b *builder) pair(shown []turn, p pair) {
+	s := &shown[p.shown]
+	at := s.first + len(s.before) // of the answer
+	if p.before {
+		b.before(s, p)
+		for i := p.opens; i < p.was; i++ {
+			b.round(at, i)
+		}
+	}
+	was := &b.turns[p.was]
+	if was.node != nil {
+		b.Known[at+b.moved] = was.node
+		if !was.answer.Shows(s.answer) {
+			b.calls(at, was.node)
+		}
+	}
+	b.names = was.answer.Names(s.answer)
+}
+
+// before gives the messages before an answer the bytes that they had, unless they
+// say the same already, or were said in another dialect.
+func (b *builder) before(s *turn, p pair) {
+	was := &b.turns[p.opens]
+	stored := was.before[p.cut:]
+	if ledger.Equal(s.before, stored) || was.source.Turn().Dialect != b.dialect {
+		return
+	}
+	b.put(s.first, len(s.before), b.stored(was, p.cut, b.names), len(stored))
+}
+
+// round inserts, before the message at an index, an answer that calls tools and
+// their results.
+func (b *builder) round(at, i int) {
+	message := b.turns[i].message()
+	if message == nil {
+		return
+	}
+	if n := b.turns[i].node; n != nil {
+		b.Known[at+b.moved] = n
+	}
+	b.put(at, 0, message, 1)
+	if next := &b.turns[i+1]; len(next.before) > 0 {
+		b.put(at, 0, b.stored(next, 0, nil), len(next.before))
+	}
+}
+
+// message is the one with the turn's answer: without its thinking if it was given
+// here, else as a client has shown it; nil if it cannot be told.
+func (t *turn) message() []byte {
+	if t.node != nil {
+		return visible(t.node)
+	}
+	s := t.spans[len(t.before)]
+	return bytes.Clone(t.source.Turn().Place.Input[s.Start:s.End])
+}
+
+// calls puts back the calls of an answer that the client shows without them. What
+// else it lacks is put back where thinking is.
+func (b *builder) calls(at int, n *ledger.Node) {
+	if message := visible(n); message != nil {
+		b.put(at, 1, message, 1)
+	}
+}
+
+// put puts messages in the place of some of the request's, or before one.
+func (b *builder) put(at, instead int, messages []byte, count int) {
+	b.Rebuilt += count
+	b.moved += count - instead
+	o := b.request
+	if instead == 0 {
+		b.edits.Replace(wire.Span{Start: o.Messages[at].Start, End: o.Messages[at].Start}, append(messages, ','))
+		return
+	}
+	replaced := o.Messages[at : at+instead]
+	b.edits.Replace(wire.Span{Start: replaced[0].Start, End: replaced[instead-1].End}, mark(o, replaced, messages))
+}
+
+// stored are the messages before an answer as they were, without the first ones,
+// parted by commas, with the client's names for the tool uses that they answer.
+func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
+	var messages [][]byte
+	for _, s := range t.spans[cut:len(t.before)] {
+		messages = append(messages, t.source.Turn().Place.Input[s.Start:s.End])
+	}
+	joined := bytes.Join(messages, []byte(","))
+	if len(names) == 0 {
+		return joined
+	}
+	o, err := wire.ReadMessages(slices.Concat([]byte("["), joined, []byte("]")))
+	if err != nil {
+		return joined // they were read before
+	}
+	var e wire.Edits
+	for i := range o.Messages {
+		rename(&e, o, b.dialect, &o.Messages[i], names)
+	}
+	changed := e.Apply(o.Body)
+	return changed[1 : len(changed)-1]
+}
+
+// mark gives messages, which are parted by commas, the cache markers of those in
+// whose place they stand. Blocks are matched from the end, where markers are.
+func mark(o *wire.Outline, replaced []wire.MessageOutline, messages []byte) []byte {
+	var marks []jsontext.Value
+	for _, m := range replaced {
+		marks = append(marks, o.Marks(m.Blocks)...)
+	}
+	if !slices.ContainsFunc(marks, func(m jsontext.Value) bool { return m != nil }) {
+		return messages
+	}
+	stored, err := wire.ReadMessages(slices.Concat([]byte("["), messages, []byte("]")))
+	if err != nil {
+		return messages // they were read before
+	}
+	var e wire.Edits
+	next := len(marks)
+	for _, m := range slices.Backward(stored.Messages) {
+		if text, ok := stored.Text(m.Content); ok && next > 0 {
+			if next--; marks[next] != nil {
+				e.Replace(m.Content, wire.MarkedText(text, marks[next]))
+			}
+		}
+		for _, b := range slices.Backward(m.Blocks) {
+			if next == 0 {
+				break
+			}
+			if next--; marks[next] != nil && len(b.Members) > 0 {
+				e.Mark(b.Span, marks[next])
+			}
+		}
+	}
+	changed := e.Apply(stored.Body)
+	return changed[1 : len(changed)-1]
+}
+
+// visible is the message that shows an answer, without its thinking; nil if that
+// cannot be told.
+func visible(n *ledger.Node) []byte {
+	seen := n.Seen()
+	if seen == nil {
+		return nil
+	}
+	if n.Turn().Dialect == wire.Chat {
+		o := &wire.Outline{Body: seen}
+		members := o.Object(wire.Span{End: len(seen)})
+		out := []byte(`{"role":"assistant"`)
+		for _, name := range []string{"content", "tool_calls"} {
+			if at := members.Get(name); at.Found() {
+				out = slices.Concat(out, []byte(`,"`+name+`":`), o.Of(at))
+			}
+		}
+		return append(out, '}')
+	}
+	o, err := wire.ReadContent(seen)
+	if err != nil {
+		return nil
+	}
+	blocks := o.Messages[0].Blocks
+	spans := make([]wire.Span, len(blocks))
+	for i, b := range blocks {
+		spans[i] = b.Span
+	}
+	var e wire.Edits
+	e.Keep(spans, func(i int) bool { return blocks[i].Type != wire.ThinkingBlock && blocks[i].Type != wire.RedactedBlock })
+	return slices.Concat([]byte(`{"role":"assistant","content":`), e.Apply(seen), []byte("}"))
+}

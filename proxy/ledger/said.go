@@ -1,0 +1,145 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/wire"
+)
+
+// Said is what counts of a message that is no answer of a model, when two are
+// compared. It depends on the message's bytes alone and is not changed once it
+// is made.
+type Said struct {
+	exact   sum       // of the whole, apart from cache_control and tool ids
+	texts   []reading // what it says, in its order: texts, images and the like
+	results []sum     // of tools
+}
+
+// reading is a text in the two ways in which clients join blocks: as they are,
+// and each trimmed before.
+type reading [2]sum
+
+func (s *Said) size() int { return 128 + 32*len(s.texts) + 16*len(s.results) }
+
+// Equal reports whether nothing but cache markers and the names of tool uses
+// tells messages apart.
+func Equal(a, b []*Said) bool {
+	return slices.EqualFunc(a, b, func(a, b *Said) bool { return a.exact == b.exact })
+}
+
+// Shows reports whether messages that a client shows between two answers say what
+// was said there: the same texts in the same order, and no result of a tool that
+// was not given. Results may be missing, and come twice.
+func Shows(shown, was []*Said) bool {
+	var texts [2][]reading
+	var results [2][]sum
+	for i, messages := range [2][]*Said{shown, was} {
+		for _, m := range messages {
+			texts[i] = append(texts[i], m.texts...)
+			results[i] = append(results[i], m.results...)
+		}
+	}
+	return slices.EqualFunc(texts[0], texts[1], reading.like) &&
+		!slices.ContainsFunc(results[0], func(s sum) bool { return !slices.Contains(results[1], s) })
+}
+
+// Results reports whether messages bring results of tools and say nothing else.
+func Results(messages []*Said) bool {
+	some := false
+	for _, m := range messages {
+		if len(m.texts) > 0 {
+			return false
+		}
+		some = some || len(m.results) > 0
+	}
+	return some
+}
+
+func (r reading) like(other reading) bool {
+	return slices.Contains(other[:], r[0]) || slices.Contains(other[:], r[1])
+}
+
+// saidOf reads a message that is no answer.
+func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
+	s := &Said{}
+	exact := newDigest().members(o, m.Members, func(name string, _ jsontext.Value) bool {
+		return name == "content" || name == toolCallID
+	})
+	tool := d == wire.Chat && m.Role == roleTool
+	switch text, ok := o.Text(m.Content); {
+	case tool:
+		s.result(o, m.Content)
+		exact.addBytes(plain(o.Of(m.Content)))
+	case ok:
+		s.text(m.Role, pieces{text})
+		exact.add(wire.TextBlock).add("text").addBytes(plain(o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
+	}
+	if !tool {
+		s.blocks(o, m, exact)
+	}
+	s.exact = exact.sum()
+	return s
+}
+
+const (
+	roleTool   = "tool" // of a tool's result, in chat completions
+	toolCallID = "tool_call_id"
+	toolUseID  = "tool_use_id"
+)
+
+func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
+	var text pieces // of text blocks that stand together
+	for _, b := range m.Blocks {
+		exact.add(b.Type).members(o, b.Members, func(name string, _ jsontext.Value) bool { return name == toolUseID })
+		if b.Type == wire.TextBlock {
+			more, _ := o.Text(b.Members.Get("text"))
+			text = append(text, more)
+			continue
+		}
+		s.text(m.Role, text)
+		text = nil
+		if b.Type == wire.ToolResultBlock {
+			s.result(o, b.Members.Get("content"))
+			continue
+		}
+		d := newDigest().add(m.Role).add(b.Type)
+		if b.Members == nil {
+			d.addBytes(plain(o.Of(b.Span)))
+		}
+		other := d.members(o, b.Members, nothing).sum()
+		s.texts = append(s.texts, reading{other, other})
+	}
+	s.text(m.Role, text)
+}
+
+func (s *Said) text(role string, text pieces) {
+	if strings.TrimSpace(strings.Join(text, "")) == "" {
+		return
+	}
+	readings := text.readings()
+	var r reading
+	for i := range r {
+		r[i] = newDigest().add(role).add(readings[min(i, len(readings)-1)]).sum()
+	}
+	s.texts = append(s.texts, r)
+}
+
+// result adds what a tool gave, as a string or as blocks.
+func (s *Said) result(o *wire.Outline, content wire.Span) {
+	d := newDigest()
+	if text, ok := o.Text(content); ok {
+		d.add(wire.TextBlock).add(fold(text))
+	}
+	for _, element := range o.Elements(content) {
+		members := o.Object(element)
+		if text, ok := o.Text(members.Get("text")); ok {
+			d.add(wire.TextBlock).add(fold(text))
+			continue
+		}
+		d.members(o, members, nothing)
+	}
+	s.results = append(s.results, d.sum())
+}

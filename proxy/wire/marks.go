@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// CacheControl is the member by which a client marks a block as the end of what a
+// vendor shall cache. Clients move it with each request, so it is no part of what
+// was said.
+const CacheControl = "cache_control"
+
+// Marks are the cache markers of blocks, nil for a block without.
+func (o *Outline) Marks(blocks []BlockOutline) []jsontext.Value {
+	marks := make([]jsontext.Value, len(blocks))
+	for i, b := range blocks {
+		marks[i] = o.Of(b.Members.Get(CacheControl))
+	}
+	return marks
+}
+
+// Mark puts a cache marker last into the object at s, which has other members.
+func (e *Edits) Mark(s Span, mark jsontext.Value) {
+	e.Replace(Span{s.End - 1, s.End - 1}, slices.Concat([]byte(`,"`+CacheControl+`":`), mark))
+}
+
+// MarkedText is a text as a content of one block with a cache marker.
+func MarkedText(text string, mark jsontext.Value) []byte {
+	return slices.Concat([]byte(`[{"type":"text","text":`), Quote(text), []byte(`,"`+CacheControl+`":`), mark, []byte("}]"))
+}
+
+// Unmark removes the cache markers of a message, those inside of tool results
+// included.
+func (e *Edits) Unmark(o *Outline, m *MessageOutline) {
+	if !bytes.Contains(o.Body[m.Start:m.End], []byte(CacheControl)) {
+		return
+	}
+	e.Without(m.Members, CacheControl)
+	for _, b := range m.Blocks {
+		e.Without(b.Members, CacheControl)
+		if b.Type != ToolResultBlock {
+			continue
+		}
+		for _, s := range o.Elements(b.Members.Get("content")) {
+			e.Without(o.Object(s), CacheControl)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package panel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent"
+	"mneme/subagent/loop"
+)
+
+// Bounds of what is passed on, in bytes.
+const (
+	maxPassed  = 32 << 10  // of an answer, a review or a plan, to other members, into events and the result
+	maxReason  = 2 << 10   // of the reasoning of a vote
+	maxEarlier = 8 << 10   // of an earlier question or conclusion
+	maxResult  = 512 << 10 // of the whole result; more than all plans and votes of a full panel
+)
+
+// earlierRounds is how many questions back the members see.
+const earlierRounds = 3
+
+// maxTries is how often a member is asked for one thing before it has failed.
+const maxTries = 2
+
+// Steps, as the events name them in their tool.
+const (
+	stepAnswer    = "answer"
+	stepReview    = "review"
+	stepSynthesis = "synthesis"
+	stepVote      = "vote"
+	// A plan's step has the name of the tool that it is written with, planTool.
+)
+
+// round is one task under way.
+type round struct {
+	panel        *Panel
+	conversation string
+	question     string
+	earlier      []memory.Message
+	cancel       context.CancelCauseFunc // ends all sessions when an event cannot be told
+
+	mu    sync.Mutex
+	emit  func(event.Payload) error // guarded by mu: called by one at a time
+	usage loop.Usage                // guarded by mu; of all sessions
+}
+
+// run does one task with work, which gives the response. work need not look at
+// its ctx: once that has ended, every session ends at once, and nothing that came
+// of it is used.
+func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Payload) error,
+	work func(context.Context, *round) (string, error),
+) (loop.Result, error) {
+	if err := checkQuestion(task.Text); err != nil {
+		return loop.Result{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &round{
+		panel: p, conversation: task.Conversation, question: strings.TrimSpace(task.Text),
+		earlier: earlier(task), emit: emit, cancel: cancel,
+	}
+	text, err := work(ctx, r)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return loop.Result{Text: clip(text, maxResult), Usage: r.usage}, err
+}
+
+func checkQuestion(q string) error {
+	switch {
+	case strings.TrimSpace(q) == "":
+		return failure{code: "question_empty", message: "The question is empty: say what the panel is to work on."}
+	case len(q) > MaxQuestion:
+		return failure{code: "question_too_long", message: fmt.Sprintf("A panel takes a question of at most %d bytes, this one has %d: shorten it.", MaxQuestion, len(q))}
+	}
+	return nil
+}
+
+// earlier are the last questions of this panel in the chat, with what came of them.
+func earlier(task subagent.Task) []memory.Message {
+	if task.History == nil {
+		return nil
+	}
+	all, _ := memory.Repair(task.History())
+	all = all[:max(0, len(all)-1)] // the last one is the task
+	all = slices.Clone(all[max(0, len(all)-2*earlierRounds):])
+	for i := range all {
+		all[i].Content = clip(all[i].Content, maxEarlier)
+	}
+	if len(all) > 0 && all[0].Role != memory.RoleUser {
+		all = all[1:]
+	}
+	return all
+}
+
+// each calls do for 0 … n-1 at the same time and waits for all. A panic of one
+// is the caller's, who may recover.
+func each(n int, do func(i int)) {
+	var running sync.WaitGroup
+	panics := make(chan any, n)
+	for i := range n {
+		running.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- p
+				}
+			}()
+			do(i)
+		})
+	}
+	running.Wait()
+	close(panics)
+	for p := range panics {
+		panic(p)
+	}
+}
+
+// session is one fresh conversation with one member.
+type session struct {
+	member Member
+	step   string // how events name it
+	what   string // who does what, in events: "claude (A)"
+	system string
+	prompt string
+	tools  []loop.Tool
+	// accept takes what the member said, and gives what events are to show of it.
+	// Its error is told to the member, which then has a second try.
+	accept func(text string) (shown string, err error)
+}
+
+// hold does a session once there is room for it, and tells how it went. The error
+// is why the member has failed, or that ctx ended.
+func (r *round) hold(ctx context.Context, s *session) error {
+	select {
+	case r.panel.slots <- struct{}{}:
+		defer func() { <-r.panel.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if ctx.Err() != nil { // select takes either when both are ready
+		return context.Cause(ctx)
+	}
+	r.tell(s.step, "running", s.what)
+	timed, cancel := context.WithTimeoutCause(ctx, r.panel.timeout, slow(r.panel.timeout))
+	defer cancel()
+	shown, err := r.talk(timed, s)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		zerolog.Ctx(ctx).Warn().Err(err).Str("step", s.step).Str("member", s.member.Name).Msg("a member of the panel failed")
+		r.tell(s.step, "failed", s.what+": "+reason(err))
+		return err
+	}
+	r.tell(s.step, "done", s.what+": "+clip(shown, maxPassed))
+	return nil
+}
+
+// talk asks until what the member says is accepted, at most maxTries times.
+func (r *round) talk(ctx context.Context, s *session) (string, error) {
+	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation}
+	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
+	for try := 1; ; try++ {
+		messages, _ := memory.Repair(said.messages)
+		result, err := l.Run(ctx, messages, said)
+		r.spend(result.Usage)
+		if err != nil {
+			return "", err
+		}
+		shown, err := s.accept(result.Text)
+		if err == nil {
+			return shown, nil
+		}
+		if try == maxTries {
+			return "", err
+		}
+		if !result.Exhausted { // else it reads what is wrong in the results of its calls
+			said.add(memory.RoleAssistant, result.Text)
+			said.add(memory.RoleUser, fmt.Sprintf("This cannot be used: %s. Please try once more.", err))
+		}
+	}
+}
+
+// transcript is a loop.Observer that keeps what was said.
+type transcript struct{ messages []memory.Message }
+
+func (t *transcript) add(role, content string) {
+	t.messages = append(t.messages, memory.Message{Role: role, Content: content})
+}
+
+func (t *transcript) Text(string) error { return nil }
+
+func (t *transcript) Calls(content string, calls []memory.ToolCall) error {
+	t.messages = append(t.messages, memory.Message{Role: memory.RoleAssistant, Content: content, ToolCalls: calls})
+	return nil
+}
+
+func (t *transcript) Start(memory.ToolCall) error { return nil }
+
+func (t *transcript) Result(call memory.ToolCall, content string, _ bool) error {
+	t.messages = append(t.messages, memory.Message{Role: memory.RoleTool, ToolCallID: call.ID, Name: call.Function.Name, Content: content})
+	return nil
+}
+
+// tell shows progress. What cannot be told ends the task.
+func (r *round) tell(step, status, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.emit(&event.ToolProgress{Tool: step, Status: status, Detail: detail}); err != nil {
+		r.cancel(err)
+	}
+}
+
+func (r *round) spend(u loop.Usage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage.InputTokens += u.InputTokens
+	r.usage.OutputTokens += u.OutputTokens
+}
+
+// clip cuts s to at most limit bytes, at a character, and marks the cut.
+func clip(s string, limit int) string {
+	const mark = "…"
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+}
