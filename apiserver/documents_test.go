@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver"
+	"mneme/apiserver/api"
 	"mneme/memory/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -193,6 +194,84 @@ func TestLinesHaveAResultEach(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "changed")
 	require.Equal(t, []string{"b#0"}, s.found(t, "c", "harbour bay"))
+}
+
+// posting is a body that a test writes line by line, and the results that come back
+// meanwhile.
+type posting struct {
+	t       *testing.T
+	body    *io.PipeWriter
+	results *json.Decoder
+}
+
+func (s service) posting(t *testing.T, path string) *posting {
+	t.Helper()
+	read, write := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", s.url+path, read)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req) // the head comes before any line is sent
+	require.NoError(t, err)
+	require.Equal(t, http.StatusMultiStatus, resp.StatusCode)
+	t.Cleanup(func() { cancel(); write.Close(); resp.Body.Close() })
+	return &posting{t, write, json.NewDecoder(resp.Body)}
+}
+
+func (p *posting) write(line string) {
+	p.t.Helper()
+	_, err := io.WriteString(p.body, line+"\n")
+	require.NoError(p.t, err)
+}
+
+func (p *posting) result() (o rag.Outcome) {
+	p.t.Helper()
+	require.NoError(p.t, p.results.Decode(&o))
+	return o
+}
+
+func (p *posting) end() (end api.LinesEnd) {
+	p.t.Helper()
+	require.NoError(p.t, p.body.Close())
+	require.NoError(p.t, p.results.Decode(&end))
+	return end
+}
+
+// A result comes as soon as its document can be found, while the next one is not
+// even written.
+func TestResultsAreStreamedWhileTheBodyIsOnItsWay(t *testing.T) {
+	s, _ := withDocuments(t, apiserver.Config{})
+	s.call(t, "PUT", "/v1/collections/c", "")
+	p := s.posting(t, "/v1/collections/c/documents?stream=true")
+	for i := range 20 {
+		id := fmt.Sprintf("d%d", i)
+		p.write(fmt.Sprintf(`{"id":%q,"text":"Here is token%d."}`, id, i))
+		o := p.result()
+		require.Equal(t, id, o.ID)
+		require.Equal(t, rag.OutcomeNew, o.Status)
+		require.Equal(t, []string{id + "#0"}, s.found(t, "c", fmt.Sprintf("token%d", i)))
+	}
+	p.write("no JSON")
+	require.Equal(t, rag.OutcomeRefused, p.result().Status)
+	require.Equal(t, api.LinesEnd{Done: true, Documents: 21, Failed: 1}, p.end())
+
+	status, body := s.call(t, "POST", "/v1/collections/none/documents?stream=true", `{"id":"a","text":"x"}`)
+	require.Equal(t, http.StatusNotFound, status, "what concerns all is still a status, as long as nothing was sent: %s", body)
+}
+
+// What goes wrong for all in the middle is the last line.
+func TestAStreamOfResultsThatCannotGoOnSaysSo(t *testing.T) {
+	s, _ := withDocuments(t, apiserver.Config{})
+	s.call(t, "PUT", "/v1/collections/c", "")
+	p := s.posting(t, "/v1/collections/c/documents?stream=true")
+	p.write(`{"id":"a","text":"x"}`)
+	require.Equal(t, rag.OutcomeNew, p.result().Status)
+	s.call(t, "DELETE", "/v1/collections/c", "")
+	p.write(`{"id":"b","text":"x"}`)
+	var end api.LinesEnd
+	require.NoError(t, p.results.Decode(&end))
+	require.False(t, end.Done)
+	require.Equal(t, 1, end.Documents)
+	require.Equal(t, "unknown_collection", end.Error.Code)
 }
 
 // What one process puts or deletes, the other finds or does not find at once.

@@ -127,7 +127,8 @@ func (d *documents) input(ctx context.Context, body api.Document) rag.Input {
 }
 
 // putLines is POST …/documents: a document in each line, a result for each. It is
-// answered when all are there, with 207 if some were refused.
+// answered when all are there, with 207 if some were refused; with ?stream=true
+// see streamLines.
 func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	ctx := c.Request.Context()
 	if err := d.makeChat(ctx, of); err != nil {
@@ -135,6 +136,10 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	}
 	if _, err := d.library.Info(ctx, of); err != nil { // before all of a body is read for nothing
 		return err
+	}
+	if c.Query("stream") == "true" {
+		d.streamLines(c, of)
+		return nil
 	}
 	var results bytes.Buffer
 	status := http.StatusOK
@@ -153,6 +158,49 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	c.Status(status)
 	_, _ = results.WriteTo(c.Writer) // the client is gone; there is nobody to tell
 	return nil
+}
+
+// streamLines puts one document after the other and sends the result of each as
+// soon as it is there, while the body may still be on its way. As the status goes
+// out before all is known, it is always 207, and a last line says how it ended.
+func (d *documents) streamLines(c *gin.Context, of docstore.Collection) {
+	ctx := c.Request.Context()
+	control := http.NewResponseController(c.Writer)
+	_ = control.EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
+	c.Header("Content-Type", "application/x-ndjson; charset=utf-8")
+	c.Header("X-Accel-Buffering", "no")
+	c.Status(http.StatusMultiStatus)
+	e := json.NewEncoder(c.Writer)
+	e.SetEscapeHTML(false)
+	send := func(v any) error {
+		if err := e.Encode(v); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	_ = control.Flush()
+	var end api.LinesEnd
+	for in, err := range d.lines(ctx, c.Request.Body) {
+		var outcomes []rag.Outcome
+		if err == nil {
+			outcomes, err = d.library.PutAll(ctx, of, in)
+		}
+		if err != nil {
+			if !errors.As(problemOf(err), &end.Error) {
+				end.Error = errInternal
+			}
+			break
+		}
+		end.Documents++
+		if outcomes[0].Failed() {
+			end.Failed++
+		}
+		if send(outcomes[0]) != nil {
+			return // the client is gone; what was put stays
+		}
+	}
+	end.Done = end.Error == nil
+	_ = send(end)
 }
 
 // lines are the documents of a body. A line that is none is refused by itself.

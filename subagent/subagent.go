@@ -19,9 +19,19 @@ var ErrStopped = errors.New("stopped by the user")
 // Kit is what a subagent works with during one run of a chat.
 type Kit struct {
 	Tools []loop.Tool
-	// Cite names the passages that the markers in a response stand for; nil for
-	// a kit without passages.
-	Cite func(response string) []event.Citation
+	// Model is put around the subagent's own; nil for that one as it is.
+	Model func(loop.Model) loop.Model
+	// Answer says what a response concludes and cites; nil for a kit without
+	// documents.
+	Answer func(response string) *event.Answer
+}
+
+// model is the subagent's with what the kit puts around it.
+func (k Kit) model(m loop.Model) loop.Model {
+	if k.Model == nil {
+		return m
+	}
+	return k.Model(m)
 }
 
 // Subagent is one configured subagent.
@@ -73,8 +83,10 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	}
 	result, err := work(ctx, task, emit)
 	answer := conclude(ctx, result, err)
-	if kit.Cite != nil && answer.Status == event.Completed {
-		answer.Citations = kit.Cite(answer.Response)
+	var concluded *event.Answer
+	if kit.Answer != nil && answer.Status == event.Completed {
+		concluded = kit.Answer(answer.Response)
+		answer.Citations = concluded.Citations
 	}
 	if answer.Status == event.Failed {
 		if err := emit(Describe(answer.Err)); err != nil {
@@ -82,7 +94,7 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 		}
 	}
 	return answer, emit(&event.Completion{
-		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Usage: answer.Usage,
+		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,
 	})
 }
 
@@ -93,7 +105,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
 		}
-		l := loop.Loop{Model: s.Model, System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
+		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
 		return l.Run(ctx, messages, teller(emit))
 	}
 }

@@ -35,6 +35,9 @@ func (s *Server) forward(c *gin.Context) error {
 	if draining {
 		return errShutdown
 	}
+	if c.Query("stream") == "true" { // results are read while the body is on its way
+		_ = http.NewResponseController(c.Writer).EnableFullDuplex()
+	}
 	var failed error
 	to, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
 		if failed = err; r.Context().Err() != nil {

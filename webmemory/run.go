@@ -292,9 +292,17 @@ type result struct {
 	RunID     string           `json:"run_id"`
 	Content   string           `json:"content"`
 	Citations []event.Citation `json:"citations"`
+	Answers   []answer         `json:"answers,omitempty"`
 	Usage     event.Usage      `json:"usage"`
 	Outcome   string           `json:"outcome"`
 	Partial   bool             `json:"partial,omitempty"`
+}
+
+// answer is what a subagent that reads documents concluded in a run.
+type answer struct {
+	Subagent memory.Agent `json:"subagent"`
+	CallID   string       `json:"call_id"`
+	*event.Answer
 }
 
 // collect waits for a run's end.
@@ -309,6 +317,10 @@ func (r *run) collect(ctx context.Context) (result, error) {
 		case *event.Assistant:
 			out.Content, out.Partial = p.Content, p.Partial
 			out.Citations = append(out.Citations, p.Citations...)
+		case *event.Completion:
+			if p.Answer != nil {
+				out.Answers = append(out.Answers, answer{e.Subagent, e.CallID, p.Answer})
+			}
 		case *event.Error:
 			if e.Subagent == "" {
 				failure = p

@@ -25,6 +25,14 @@ type Document struct {
 	Whole    []Span    `json:"whole,omitempty"`
 }
 
+// LinesEnd is the last line of the results of documents that are put as a stream.
+type LinesEnd struct {
+	Done      bool     `json:"done"`      // all lines of the body have their result
+	Documents int      `json:"documents"` // results before this line
+	Failed    int      `json:"failed"`    // those that were refused
+	Error     *Problem `json:"error,omitempty"`
+}
+
 // Span is a piece of a document's text: the bytes from Start up to, without, End.
 type Span struct {
 	Start int `json:"start"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -61,7 +62,9 @@ func (proxyServeCmd) Help() string {
 }
 
 func (c upCmd) Run(ctx context.Context, con *console) error {
-	return c.serve(ctx, con, app.Up, config.Config.RequireKeys)
+	return c.serve(ctx, con, app.Up, func(cfg config.Config) error {
+		return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings())
+	})
 }
 
 func (c webmemoryCmd) Run(ctx context.Context, con *console) error {

@@ -71,7 +71,39 @@ type Citation struct {
 	DocID     string `json:"doc_id,omitempty"`
 	Title     string `json:"title,omitempty"`
 	Source    string `json:"source,omitempty"`
-	Quote     string `json:"quote,omitempty"`
+	Quote     string `json:"quote,omitempty"` // a piece of the passage, to the letter
+	// Start and End are the quote's place in the document's text, in bytes; both are
+	// left out if the place is not known.
+	Start int `json:"start,omitempty"`
+	End   int `json:"end,omitempty"`
+}
+
+// Answer is what a subagent that reads documents concluded, as it was checked.
+type Answer struct {
+	Status string `json:"status"` // one of the statuses below
+	Answer string `json:"answer"` // every marker [n] in it has its citation
+	// Citations are ascending by number.
+	Citations []Citation `json:"citations"`
+	Missing   []string   `json:"missing"` // what was asked for and is not in the documents
+	Flags     []Flag     `json:"flags,omitempty"`
+	// InjectionSignals counts what in the passages looked like an attempt to give
+	// orders to the model.
+	InjectionSignals int `json:"injection_signals,omitempty"`
+}
+
+// Statuses of an Answer.
+const (
+	Answered       = "answered"
+	Partial        = "partial"        // Missing says what the documents do not answer
+	NotFound       = "not_found"      // it rests on no passage
+	Underspecified = "underspecified" // it asks back
+)
+
+// Flag is one thing that was found wrong with an answer, and the piece of it that
+// it was found in.
+type Flag struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
 }
 
 // RunStarted opens a run with the user's message.
@@ -126,6 +158,7 @@ type Completion struct {
 	Response  string     `json:"response"` // never empty
 	Status    string     `json:"status"`   // Completed, Failed, Stopped or MaxSteps
 	Citations []Citation `json:"citations,omitempty"`
+	Answer    *Answer    `json:"answer,omitempty"` // of a subagent that reads documents
 	Usage     Usage      `json:"usage"`
 }
 

@@ -33,6 +33,12 @@ func TestEventsOnTheWire(t *testing.T) {
 		{event.Event{Head: own, Payload: &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12"}}, `{"role":"subagent_tool_result",` + ownJSON + `,"tool_call_id":"1","name":"f","content":"12"}`},
 		{event.Event{Head: own, Payload: &event.Completion{Response: "r", Status: event.Completed, Citations: []event.Citation{{N: 1, DocID: "d"}}, Usage: event.Usage{InputTokens: 3}}},
 			`{"role":"subagent_completion",` + ownJSON + `,"response":"r","status":"completed","citations":[{"n":1,"doc_id":"d"}],"usage":{"input_tokens":3,"output_tokens":0}}`},
+		{event.Event{Head: own, Payload: &event.Completion{Response: "r [1]", Status: event.Completed, Answer: &event.Answer{
+			Status: event.Partial, Answer: "r [1]", Citations: []event.Citation{{N: 1, DocID: "d", Quote: "q", Start: 7, End: 8}}, Missing: []string{"m"},
+			Flags: []event.Flag{{Kind: "unverified", Text: "3"}}, InjectionSignals: 2,
+		}}}, `{"role":"subagent_completion",` + ownJSON + `,"response":"r [1]","status":"completed","answer":{"status":"partial","answer":"r [1]",` +
+			`"citations":[{"n":1,"doc_id":"d","quote":"q","start":7,"end":8}],"missing":["m"],"flags":[{"kind":"unverified","text":"3"}],"injection_signals":2},` +
+			`"usage":{"input_tokens":0,"output_tokens":0}}`},
 		{event.Event{Head: head, Payload: &event.Assistant{Content: "c", Partial: true}}, `{"role":"assistant",` + headJSON + `,"content":"c","partial":true}`},
 		{event.Event{Head: own, Payload: &event.Error{Code: "x", Message: "m", Retryable: true}}, `{"role":"error",` + ownJSON + `,"code":"x","message":"m","retryable":true}`},
 		{event.Event{Head: head, Payload: &event.RunFinished{Outcome: event.Stopped}}, `{"role":"run_finished",` + headJSON + `,"outcome":"stopped","usage":{"input_tokens":0,"output_tokens":0}}`},
@@ -59,7 +65,21 @@ var (
 	})
 	citations = rapid.Custom(func(t *rapid.T) event.Citation {
 		return event.Citation{N: rapid.IntRange(1, 99).Draw(t, "n"), PassageID: rapid.String().Draw(t, "passage"), DocID: rapid.String().Draw(t, "doc"),
-			Title: rapid.String().Draw(t, "title"), Source: rapid.String().Draw(t, "source"), Quote: rapid.String().Draw(t, "quote")}
+			Title: rapid.String().Draw(t, "title"), Source: rapid.String().Draw(t, "source"), Quote: rapid.String().Draw(t, "quote"),
+			Start: rapid.IntMin(0).Draw(t, "start"), End: rapid.IntMin(0).Draw(t, "end")}
+	})
+	answers = rapid.Custom(func(t *rapid.T) *event.Answer {
+		if rapid.Bool().Draw(t, "none") {
+			return nil
+		}
+		return &event.Answer{
+			Status: rapid.String().Draw(t, "status"), Answer: rapid.String().Draw(t, "answer"),
+			Citations: rapid.SliceOfN(citations, 0, 3).Draw(t, "citations"), Missing: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "missing"),
+			Flags: some(t, flags, "flags"), InjectionSignals: rapid.IntMin(0).Draw(t, "signals"),
+		}
+	})
+	flags = rapid.Custom(func(t *rapid.T) event.Flag {
+		return event.Flag{Kind: rapid.String().Draw(t, "kind"), Text: rapid.String().Draw(t, "text")}
 	})
 )
 
@@ -93,7 +113,8 @@ func payloads(t *rapid.T) event.Payload {
 	case 6:
 		return &event.ToolResult{ToolCallID: text("id"), Name: text("name"), Content: text("content")}
 	case 7:
-		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"), Citations: some(t, citations, "citations"), Usage: usages.Draw(t, "usage")}
+		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"), Citations: some(t, citations, "citations"),
+			Answer: answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage")}
 	case 8:
 		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"), Partial: rapid.Bool().Draw(t, "partial")}
 	case 9:

@@ -82,7 +82,7 @@ func isProperName(terms []term) bool {
 // about fills in what the pronoun of q stands for, by the text said before it.
 func (q *query) about(question, before string) {
 	named := slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.required })
-	if !q.third || named || before == "" || genderOf(termsOf(before)).clashes(genderOf(termsOf(question))) {
+	if !q.third || named || before == "" || namesBefore(question) || genderOf(termsOf(before)).clashes(genderOf(termsOf(question))) {
 		return
 	}
 	for _, t := range spokenOf(before) {
@@ -91,6 +91,18 @@ func (q *query) about(question, before string) {
 			q.third = false
 		}
 	}
+}
+
+// namesBefore says whether what the pronoun of a question stands for is in the clause before it: "What about a boat,
+// how much does it cost?"
+func namesBefore(question string) bool {
+	for _, t := range tokenize(question) {
+		if thirdWords[t.low] || t.low == "it" {
+			comma := strings.LastIndexAny(question[:t.start], ",;:")
+			return comma > 0 && slices.ContainsFunc(termsOf(question[:comma]), term.content)
+		}
+	}
+	return false
 }
 
 // carryNoun puts the noun of the step before in the place of "it" or «она» in a question, so that the question can be

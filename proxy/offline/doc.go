@@ -24,6 +24,8 @@
 //
 // Sentences are compared by stems, by a few bilingual synonym sets for common personal relations, by whose attribute
 // is spoken of (my name is not my sister's name), and by age: of two statements on one subject the newer one wins.
+// A question that leaves out what is asked ("And the tower room?") takes it from the one before it when documents are
+// searched; what it names must stand in the answer's sentence, or above it under the same heading.
 // The word tables in lexicon.go are small on purpose and hold grammar words and synonyms, never an answer.
 //
 // # What it cannot do

@@ -187,7 +187,7 @@ const (
 
 // Words that qualify a question without naming its subject.
 var weakWords = words(`use using go get current new full exact real own main usual whole latest текущий новый полный точный настоящий главный
-	money cash stuff деньги денег деньгами`)
+	money cash stuff mean means деньги денег деньгами значит означает`)
 
 // pastOf gives the present of verbs whose past no stemmer reaches, as "past present" pairs.
 var pastOf = func() map[string]string {

@@ -17,8 +17,9 @@ type responder struct {
 	tools  toolkit
 	usable []tool // those of the tools that may be called in this answer
 	facts  []fact
-	before string // what the user said before the step
-	used   int    // tool calls of the turn already accounted for
+	before string      // what the user said before the step
+	asked  []queryTerm // what the question before the step asks for, with what it has from those before it
+	used   int         // tool calls of the turn already accounted for
 }
 
 // respond answers the last request of t: statements are acknowledged, questions answered by a tool or from memory.
@@ -35,6 +36,7 @@ func respond(t turn, req *request, usable []tool) reply {
 	r := &responder{turn: t, tools: newToolkit(req.Tools), usable: usable}
 	for i, text := range t.earlier {
 		r.learn(text, i*maxFacts)
+		r.query(text)
 		r.before = text
 	}
 	var out []string
@@ -125,8 +127,7 @@ func hasLetters(s string) bool {
 
 // recall answers a question from what the user said, or from passages where they fit better.
 func (r *responder) recall(st step, l lang, found []passage, searched bool) string {
-	q := newQuery(st.text)
-	q.about(st.text, r.before)
+	q, whole := r.query(st.text)
 	if q.second && !q.self && isAboutListener(q) {
 		return introduce(st.text)
 	}
@@ -136,7 +137,7 @@ func (r *responder) recall(st step, l lang, found []passage, searched bool) stri
 		}
 	}
 	i, score := bestFact(q, r.facts)
-	cited, fit := cite(q, found)
+	cited, fit := cite(whole, found)
 	if score >= q.need() && score >= fit {
 		return giveBack(r.facts[i].text, l)
 	}
@@ -149,6 +150,18 @@ func (r *responder) recall(st step, l lang, found []passage, searched bool) stri
 	}
 	return l.pick("I don't know: nothing that I was told here answers this.",
 		"Я не знаю: ничто из сказанного мне здесь на это не отвечает.")
+}
+
+// query reads a question in the light of what was said before it. whole has what an elliptical one leaves out, too;
+// it is for documents, of which one is asked after the other.
+func (r *responder) query(text string) (q, whole query) {
+	q = newQuery(text)
+	q.about(text, r.before)
+	whole = q.complete(text, r.asked)
+	if kindOf(text) == question {
+		r.asked = whole.terms
+	}
+	return q, whole
 }
 
 // need is the score that answers q. A question by yes or no about a personal attribute is answered by the attribute,
@@ -184,10 +197,11 @@ func (r *responder) list(q query, l lang) string {
 
 // passage is one result of a search.
 type passage struct {
-	N      int    `json:"n"`
-	Title  string `json:"title"`
-	Source string `json:"source"`
-	Text   string `json:"text"`
+	N       int    `json:"n"`
+	Title   string `json:"title"`
+	Section string `json:"section"`
+	Source  string `json:"source"`
+	Text    string `json:"text"`
 }
 
 // readPassages reads the result of a search tool: {"passages": […]}, or plain text.
@@ -205,7 +219,8 @@ func readPassages(result string) []passage {
 const passageThreshold = 0.55
 
 // cite quotes the one or two sentences that answer q best, with their passages' numbers and sources. What a sentence
-// does not say itself but its title or the sentences before it do counts half.
+// does not say itself but its title, its heading or the sentences before it under that do counts half, or more if it refers to
+// them. Headings and code say little by themselves.
 func cite(q query, found []passage) (string, float64) {
 	type quote struct {
 		text  string
@@ -215,18 +230,29 @@ func cite(q query, found []passage) (string, float64) {
 	}
 	var all []quote
 	for _, p := range found {
-		context := keysOf(termsOf(p.Title))
-		for _, s := range sentences(p.Text) {
-			keys := keysOf(termsOf(s))
+		above := union(keysOf(termsOf(p.Title)), keysOf(termsOf(p.Section)))
+		context := above
+		for _, s := range piecesOf(p.Text) {
+			keys := keysOf(termsOf(s.text))
+			if s.heading {
+				context = above
+			}
 			score := q.coverage(keys)
 			if score > 0 {
-				score += 0.5 * (q.coverage(union(keys, context)) - score)
+				share := 0.5
+				if pointsBack(s.text) {
+					share = 0.9 // "It sleeps two guests." is about what was named before
+				}
+				score += share * (q.coverage(union(keys, context)) - score)
 			}
 			context = union(context, keys)
-			if !q.admits(context) {
+			switch {
+			case !q.admits(context):
 				score = 0
+			case s.aside():
+				score /= 2
 			}
-			all = append(all, quote{s, p, context, score})
+			all = append(all, quote{s.text, p, context, score})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b quote) int { return cmp.Compare(b.score, a.score) })
@@ -235,7 +261,7 @@ func cite(q query, found []passage) (string, float64) {
 	}
 	text := all[0].from.mark(all[0].text)
 	for _, c := range all[1:] {
-		adds := slices.ContainsFunc(q.terms, func(t queryTerm) bool { return c.keys[t.key] && !all[0].keys[t.key] })
+		adds := slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.weight >= 1 && c.keys[t.key] && !all[0].keys[t.key] })
 		if adds && c.score >= 0.5*all[0].score {
 			text += " " + c.from.mark(c.text)
 			break

@@ -278,7 +278,7 @@ func topicsOf(st step) map[string]float64 {
 	case st.kind == statement:
 		about[topicPersonal]++
 	case len(about) == 0:
-		about[topicDocs]++
+		about[topicDocs] = 1.5 // a single word such as "weekdays" does not outweigh it
 	}
 	return about
 }

@@ -63,7 +63,7 @@ func explain(ctx context.Context, err error, call *exchange) error {
 		if e.Status == 0 { // it came inside the stream, where only its own code tells
 			e.Code = streamCode(api)
 		}
-	case call.answered && isSyntax(err):
+	case call.answered && unreadable(err):
 		e.Code, e.Message = CodeUnavailable, "the gateway's answer cannot be understood"
 	case call.answered:
 		e.Code, e.Message = CodeAnswerCut, "the model's answer was cut off: the connection to the gateway broke"

@@ -1,5 +1,5 @@
 // Package openaimodel is a loop.Model that speaks chat completions with the
-// gateway, by go-openai.
+// gateway, by go-openai, and an Embedder that asks it for embeddings.
 //
 // What that client loses is made up for here: headers travel through its
 // HTTPDoer, a stream that ends without a finish_reason is an error, and contents
@@ -42,13 +42,17 @@ type Model struct {
 
 // New makes a Model. It connects to nothing; a nil HTTP is http.DefaultClient.
 func New(c Config) *Model {
-	if c.HTTP == nil {
-		c.HTTP = http.DefaultClient
+	return &Model{newClient(c.BaseURL, c.HTTP), c}
+}
+
+func newClient(baseURL string, h *http.Client) *openai.Client {
+	if h == nil {
+		h = http.DefaultClient
 	}
-	oc := openai.DefaultConfig("")
-	oc.BaseURL = strings.TrimRight(c.BaseURL, "/") + "/v1"
-	oc.HTTPClient = doer{c.HTTP}
-	return &Model{openai.NewClientWithConfig(oc), c}
+	c := openai.DefaultConfig("")
+	c.BaseURL = strings.TrimRight(baseURL, "/") + "/v1"
+	c.HTTPClient = doer{h}
+	return openai.NewClientWithConfig(c)
 }
 
 // Generate streams one answer: text as it comes, then the tool calls, then what

@@ -2,9 +2,13 @@ package rag
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
+
+	"mneme/memory/event"
 )
 
 // AnswerStatus says how far the documents answer a task.
@@ -12,10 +16,10 @@ type AnswerStatus string
 
 // The statuses of an answer.
 const (
-	Answered       AnswerStatus = "answered"
-	Partial        AnswerStatus = "partial"        // Missing says what the documents do not answer
-	NotFound       AnswerStatus = "not_found"      // it rests on no passage
-	Underspecified AnswerStatus = "underspecified" // it asks back
+	Answered       AnswerStatus = event.Answered
+	Partial        AnswerStatus = event.Partial        // Missing says what the documents do not answer
+	NotFound       AnswerStatus = event.NotFound       // it rests on no passage
+	Underspecified AnswerStatus = event.Underspecified // it asks back
 )
 
 // Answer is a subagent's final answer as it was checked.
@@ -29,6 +33,22 @@ type Answer struct {
 	// InjectionSignals counts what in the passages looked like an attempt to give
 	// orders.
 	InjectionSignals int `json:"injection_signals,omitempty"`
+}
+
+// event is the answer as the events of a run have it.
+func (a Answer) event() *event.Answer {
+	e := &event.Answer{
+		Status: string(a.Status), Answer: a.Answer, Citations: []event.Citation{}, Missing: a.Missing, InjectionSignals: a.InjectionSignals,
+	}
+	for _, c := range a.Citations {
+		e.Citations = append(e.Citations, event.Citation{
+			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Quote: c.Quote, Start: c.Start, End: c.End,
+		})
+	}
+	for _, f := range a.Flags {
+		e.Flags = append(e.Flags, event.Flag{Kind: string(f.Kind), Text: f.Text})
+	}
+	return e
 }
 
 // Citation is a passage that an answer cites. Start and End are the quote's place
@@ -180,8 +200,8 @@ func notFound(task string) string {
 }
 
 // check makes an Answer of what a model responded with. given are the passages
-// that it had, number n at n-1.
-func check(response string, given []Passage) Answer {
+// that it had, by number.
+func check(response string, given map[int]Passage) Answer {
 	d := readDraft(response)
 	a := Answer{Status: d.status, Citations: []Citation{}, Missing: d.missing}
 	if a.Missing == nil {
@@ -195,18 +215,15 @@ func check(response string, given []Passage) Answer {
 		}
 		return false
 	})
-	c := checkMarkers(d.text, func(n int) bool { return n <= len(given) })
+	c := checkMarkers(d.text, func(n int) bool { _, had := given[n]; return had })
 	a.Flags = append(a.Flags, c.flags...)
 	a.Answer = strings.TrimSpace(c.text)
 	seen := figures{map[string]bool{}, map[int]bool{}}
-	for n, p := range given {
-		said, used := c.used[n+1]
-		if !used {
-			continue
-		}
-		citation, good := p.cite(n+1, d.quotes[n+1], said)
+	for _, n := range slices.Sorted(maps.Keys(c.used)) {
+		p := given[n]
+		citation, good := p.cite(n, d.quotes[n], c.used[n])
 		if !good {
-			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[n+1]})
+			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[n]})
 		}
 		a.Citations = append(a.Citations, citation)
 		seen.read(p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text)

@@ -152,8 +152,9 @@ func foldSpace(text string) (plain string, places []int) {
 	return b.String(), places
 }
 
-// pieceEnd is where a sentence or a paragraph ends, with the space behind it.
-var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n`)
+// pieceEnd is where a sentence, a paragraph or the row of a table ends, with the
+// space behind it.
+var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
 // bestQuote is the place of the piece of a text that shares most words with what
 // was said.

@@ -25,6 +25,15 @@ func kinds(a Answer) []string {
 	return list
 }
 
+// numbered are passages by number, from 1.
+func numbered(passages ...Passage) map[int]Passage {
+	given := map[int]Passage{}
+	for i, p := range passages {
+		given[i+1] = p
+	}
+	return given
+}
+
 func numbersOf(a Answer) []int {
 	list := []int{}
 	for _, c := range a.Citations {
@@ -62,7 +71,7 @@ func TestMarkersAreChecked(t *testing.T) {
 		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(tt.response, three)
+			a := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.cites, numbersOf(a))
 			require.Equal(t, tt.flags, kinds(a))
@@ -72,11 +81,11 @@ func TestMarkersAreChecked(t *testing.T) {
 
 func TestASentenceCitesAtMostThree(t *testing.T) {
 	given := append(append([]Passage{}, three...), three...)
-	a := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", given)
+	a := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
 	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbersOf(a))
-	a = check("So it is. [1] [2] [3] [4] And more [5].", given)
+	a = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 }
 
@@ -120,7 +129,7 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 		"It costs 5 [2] and 028 [1].":                          {},
 	} {
 		var got []string
-		a := check(answer, three)
+		a := check(answer, numbered(three...))
 		for _, f := range a.Flags {
 			require.Equal(t, Unverified, f.Kind, answer)
 			got = append(got, f.Text)
@@ -141,7 +150,7 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		"of another case":   {"everyone HAS", "Everyone has 28 days of leave.", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), three)
+			a := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), numbered(three...))
 			require.Equal(t, Answered, a.Status)
 			c := a.Citations[0]
 			require.Equal(t, tt.want, c.Quote)
@@ -150,7 +159,7 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		})
 	}
 	long := Passage{ID: "l#0", DocID: "l", Text: strings.Repeat("many words of it ", 50)}
-	a := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), []Passage{long})
+	a := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), numbered(long))
 	require.LessOrEqual(t, len([]rune(a.Citations[0].Quote)), maxCitation)
 	require.Equal(t, BadQuote, a.Flags[0].Kind)
 }
@@ -196,10 +205,18 @@ func TestStatuses(t *testing.T) {
 		"status in the text":       {"Its status: answered by mail [1].", "Its status: answered by mail [1].", Answered, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(tt.response, three)
+			a := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.status, a.Status)
 			require.Equal(t, tt.missing, a.Missing)
 		})
 	}
+}
+
+// Of a table a row is quoted, and not what happens to stand around it.
+func TestAQuoteOfATableIsARow(t *testing.T) {
+	table := Passage{ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows."}
+	a := check("The draught is 3 metres at most [1].", numbered(table))
+	require.Len(t, a.Citations, 1)
+	require.Equal(t, "| draught | 3 |", a.Citations[0].Quote)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"mneme/subagent/rag/docstore"
@@ -15,8 +16,9 @@ import (
 type Embedder interface {
 	// Embed gives a vector for each text, in their order.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
-	// Space names the model and its dimensions: vectors of different spaces do not
-	// compare, and those that are kept are made anew when it changes. It has no spaces.
+	// Space names the model: vectors of different spaces do not compare, and those
+	// that are kept are made anew when it, or their size, changes. It has no white
+	// space.
 	Space() string
 }
 
@@ -26,9 +28,19 @@ const vectorHits = 100
 // embedBatch is how many passages are embedded in one call.
 const embedBatch = 64
 
-// embedPause is the time between attempts after a failure, and between looks for
-// passages without a vector when nothing said that there are some.
-const embedPause = time.Second
+// embedPause is the time between looks for passages without a vector when nothing
+// said that there are some. After failures it doubles up to maxEmbedPause.
+const (
+	embedPause    = time.Second
+	maxEmbedPause = 30 * time.Second
+)
+
+// embedTimeout bounds one call of the Embedder. mutePause is how long searches do
+// not call one that did not answer in time.
+const (
+	embedTimeout = time.Minute
+	mutePause    = 10 * time.Second
+)
 
 // RunEmbedding gives vectors to the passages that have none, from the store or from
 // the Embedder, until ctx ends. Without an Embedder it returns at once. Searches go
@@ -37,21 +49,27 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 	if l.o.Embedder == nil {
 		return
 	}
-	for ctx.Err() == nil {
-		more := false
+	for pause := embedPause; ctx.Err() == nil; {
+		more, failed := false, false
 		for _, r := range l.loaded() {
 			again, err := l.embedSome(ctx, r)
 			if err != nil && ctx.Err() == nil {
 				l.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg("passages wait for their vectors")
 			}
-			more = more || again && err == nil
+			more, failed = more || again && err == nil, failed || err != nil
+		}
+		if !failed {
+			pause = embedPause
 		}
 		if more {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(embedPause):
+		case <-time.After(pause):
+		}
+		if failed {
+			pause = min(2*pause, maxEmbedPause)
 		}
 	}
 }
@@ -70,20 +88,30 @@ func (l *Library) loaded() []*replica {
 }
 
 // embedSome gives vectors to some documents of a collection; more says whether
-// others are waiting.
+// others are waiting. One goroutine runs it.
 func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err error) {
 	k := r.known.Load()
 	if k == nil {
 		return false, nil
+	}
+	s := l.space.Load()
+	if s == nil {
+		if !k.waiting(nil) {
+			return false, nil
+		}
+		return true, l.learn(ctx)
+	}
+	if k.enter(s) {
+		r.tidied.Store(nil)
 	}
 	batch, more := k.withoutVectors(embedBatch)
 	if len(batch) == 0 {
 		if r.tidied.Swap(k) == k {
 			return false, nil
 		}
-		return false, l.store.KeepVectors(ctx, r.collection, l.o.Embedder.Space(), k.hashes())
+		return false, l.store.KeepVectors(ctx, r.collection, s.name, k.hashes())
 	}
-	vectors, err := l.vectors(ctx, r.collection, batch)
+	vectors, err := l.vectors(ctx, r.collection, s, batch)
 	if errors.Is(err, docstore.ErrNoCollection) {
 		return false, nil
 	}
@@ -98,8 +126,9 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 	return more, nil
 }
 
-// vectors are those of the passages of some documents, by the hash of their text.
-func (l *Library) vectors(ctx context.Context, c docstore.Collection, documents []*held) (map[string][]float32, error) {
+// vectors are those of the passages of some documents in a space, by the hash of
+// their text.
+func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held) (map[string][]float32, error) {
 	texts := map[string]string{}
 	var hashes []string
 	for _, h := range documents {
@@ -111,16 +140,15 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, documents 
 			}
 		}
 	}
-	space := l.o.Embedder.Space()
 	vectors := map[string][]float32{}
 	for page := range pages(hashes, embedBatch) {
-		found, err := l.store.Vectors(ctx, c, space, page...)
+		found, err := l.store.Vectors(ctx, c, s.name, page...)
 		if err != nil {
 			return nil, err
 		}
 		var missing, wanted []string
 		for _, hash := range page {
-			if found[hash] == nil {
+			if len(found[hash]) != s.size {
 				missing, wanted = append(missing, hash), append(wanted, texts[hash])
 			}
 			vectors[hash] = found[hash]
@@ -128,22 +156,71 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, documents 
 		if len(missing) == 0 {
 			continue
 		}
-		made, err := l.embed(ctx, wanted)
+		made, err := l.embedApart(ctx, wanted)
 		if err != nil {
 			return nil, err
 		}
 		fresh := map[string][]float32{}
 		for i, hash := range missing {
-			fresh[hash], vectors[hash] = made[i], made[i]
+			if vectors[hash] = made[i]; made[i] != nil {
+				fresh[hash] = made[i]
+			}
 		}
-		if err := l.store.PutVectors(ctx, c, space, fresh); err != nil {
+		if err := l.store.PutVectors(ctx, c, s.name, fresh); err != nil {
 			return nil, err
 		}
 	}
 	return vectors, nil
 }
 
+// embedApart embeds texts of which the endpoint may refuse some, for their length
+// for example. Those get no vector; the words find them still.
+func (l *Library) embedApart(ctx context.Context, texts []string) ([][]float32, error) {
+	vectors, err := l.embed(ctx, texts)
+	var known interface{ Retryable() bool }
+	if err == nil || !errors.As(err, &known) || known.Retryable() {
+		return vectors, err
+	}
+	if half := len(texts) / 2; half > 0 {
+		if vectors, err = l.embedApart(ctx, texts[:half]); err != nil {
+			return nil, err
+		}
+		rest, err := l.embedApart(ctx, texts[half:])
+		return append(vectors, rest...), err
+	}
+	if _, other := l.embed(ctx, []string{probe}); other != nil {
+		return nil, err // it refuses everything
+	}
+	l.o.Log.Warn().Err(err).Int("bytes", len(texts[0])).Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+	return [][]float32{nil}, nil
+}
+
+// space is where the Embedder's vectors are.
+type space struct {
+	name string // of the Embedder's space, with size
+	size int    // numbers in every vector
+}
+
+// probe is a text that nobody refuses.
+const probe = "text"
+
+// learn finds out what space the Embedder's vectors are in now.
+func (l *Library) learn(ctx context.Context) error {
+	vectors, err := l.embed(ctx, []string{probe})
+	if err != nil {
+		return err
+	}
+	size := len(vectors[0])
+	l.space.Store(&space{l.o.Embedder.Space() + "/" + strconv.Itoa(size), size})
+	return nil
+}
+
+// embed gives vectors of one size, which is that of the space if it is known. If it
+// is another the model was changed behind its name: nothing that is kept compares
+// with it, and all is to be made anew.
 func (l *Library) embed(ctx context.Context, texts []string) ([][]float32, error) {
+	ctx, cancel := context.WithTimeout(ctx, embedTimeout)
+	defer cancel()
 	vectors, err := l.o.Embedder.Embed(ctx, texts)
 	if err == nil && len(vectors) != len(texts) {
 		err = fmt.Errorf("%d vectors came for %d texts", len(vectors), len(texts))
@@ -153,6 +230,10 @@ func (l *Library) embed(ctx context.Context, texts []string) ([][]float32, error
 			err = errors.New("the vectors are not of one length")
 		}
 	}
+	if s := l.space.Load(); err == nil && s != nil && len(vectors) > 0 && len(vectors[0]) != s.size {
+		l.space.CompareAndSwap(s, nil)
+		err = fmt.Errorf("the vectors have %d dimensions now, %d before: all are made anew", len(vectors[0]), s.size)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("embedding %d texts: %w", len(texts), err)
 	}
@@ -160,15 +241,22 @@ func (l *Library) embed(ctx context.Context, texts []string) ([][]float32, error
 }
 
 // queryVector is the query's, nil without an Embedder; degraded if it cannot be
-// had.
+// had. An endpoint that did not answer in time is left alone for a while, so that
+// not every search waits for it.
 func (l *Library) queryVector(ctx context.Context, query string) (vector []float32, degraded bool) {
 	if l.o.Embedder == nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.o.Patience)
+	if time.Now().UnixNano() < l.mute.Load() {
+		return nil, true
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.o.Patience)
 	defer cancel()
-	vectors, err := l.embed(ctx, []string{query})
+	vectors, err := l.embed(bounded, []string{query})
 	if err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			l.mute.Store(time.Now().Add(mutePause).UnixNano())
+		}
 		l.o.Log.Warn().Err(err).Msg("a search goes by words alone")
 		return nil, true
 	}
@@ -231,9 +319,27 @@ func (k *known) enrich(documents []*held, vectors map[string][]float32) {
 	}
 }
 
-// waiting says whether documents wait for vectors.
-func (k *known) waiting() bool {
+// waiting says whether documents wait for vectors of a space, which is nil if it is
+// not known.
+func (k *known) waiting(s *space) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return len(k.bare) > 0
+	return len(k.bare) > 0 || k.space != nil && k.space != s
+}
+
+// enter says that vectors are of a space from now on. If they were of another one
+// before, which is reported, all documents wait for theirs again.
+func (k *known) enter(s *space) (moved bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	moved = k.space != nil && k.space != s
+	k.space = s
+	if moved {
+		for _, h := range k.byName {
+			if len(h.Passages) > 0 {
+				k.bare[h.name] = h
+			}
+		}
+	}
+	return moved
 }

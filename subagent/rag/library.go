@@ -37,10 +37,21 @@ type Options struct {
 	Chats int
 	// Embedder makes searches hybrid, by words and by vectors; nil for words alone.
 	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1; 0 for 0.5.
+	// Fusion is how the two rankings are joined; "" for WeightedSum.
 	Embedder     Embedder
 	VectorWeight float64
+	Fusion       Fusion
 	Log          zerolog.Logger
 }
+
+// Fusion is a way to join rankings.
+type Fusion string
+
+// The ways to join rankings.
+const (
+	WeightedSum     Fusion = "wsum" // of scores, see index.FuseScores
+	ReciprocalRanks Fusion = "rrf"  // see index.FuseRanks
+)
 
 func (o Options) orDefault() Options {
 	if o.Chunks == (chunk.Options{}) {
@@ -66,6 +77,8 @@ type Library struct {
 	store *docstore.Store
 	o     Options
 	ready atomic.Bool
+	space atomic.Pointer[space] // of the Embedder's vectors; nil as long as it is not known
+	mute  atomic.Int64          // until when searches do not call the Embedder, Unix nanoseconds
 
 	mu       sync.Mutex
 	replicas map[docstore.Collection]*replica // guarded by mu

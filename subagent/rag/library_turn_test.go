@@ -108,9 +108,9 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 	require.Contains(t, again.Passages[0].Text, "<passage nonce=")
 	require.NotEmpty(t, again.Rule)
 
-	cited := turn.Cite("So [2], so [1].")
+	cited := turn.Check("So [2], so [1].").Citations
 	require.Equal(t, []string{"leave.md#0", "lunch.md#0"}, []string{cited[0].PassageID, cited[1].PassageID})
-	require.Empty(t, newTurn(t, l, "", "docs").Cite("So [1]."), "another turn starts anew")
+	require.Empty(t, newTurn(t, l, "", "docs").Check("So [1].").Citations, "another turn starts anew")
 }
 
 func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {

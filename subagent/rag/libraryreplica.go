@@ -36,6 +36,7 @@ type known struct {
 	byName map[string]*held // guarded by mu
 	byID   map[string]*held // guarded by mu
 	bare   map[string]*held // by name, those that wait for vectors; nil if none are wanted; guarded by mu
+	space  *space           // of the vectors in the index; nil before there are some; guarded by mu
 }
 
 // held is a document of an index. It does not change.

@@ -100,11 +100,14 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 
 // over searches these collections.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
-	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight}
+	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight, fuse: index.FuseScores}
+	if l.o.Fusion == ReciprocalRanks {
+		q.fuse = index.FuseRanks
+	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
 	waiting := false // asked before the search: vectors may come while it runs
 	for _, g := range legs {
-		waiting = waiting || q.vector != nil && g.known.waiting()
+		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
 	}
 	best := q.find(legs)
 	if best.Status != index.StatusOK && len(r.History) > 0 {
@@ -208,7 +211,8 @@ type query struct {
 	k        int
 	vector   []float32 // nil to go by words alone
 	weight   float64   // of the vectors
-	degraded bool      // there should be a vector
+	fuse     func(limit int, rankings ...index.Ranking) []index.Fused
+	degraded bool // there should be a vector
 }
 
 // find searches each leg and puts the best of all in one order.
@@ -257,7 +261,7 @@ func (g leg) find(q query) (index.Result, []Passage) {
 		} else {
 			words.Limit = vectorHits
 			result = snapshot.Search(words)
-			hits = index.FuseScores(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
+			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
 				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, nil), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
@@ -299,7 +303,7 @@ func (h *held) passage(ordinal int) Passage {
 	}
 }
 
-// hashOf is the first half of a text's SHA-256 in hex, as chunk.Passage has it.
+// hashOf is the first half of a text's SHA-256 in hex.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:len(sum)/2])

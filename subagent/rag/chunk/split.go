@@ -1,9 +1,6 @@
 package chunk
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strconv"
 	"unicode"
 	"unicode/utf8"
 )
@@ -58,11 +55,7 @@ type Passage struct {
 	Ordinal int    // from 0
 	Section string // the headings above it, "A > B"; those that all of it has in common
 	Text    string
-	Hash    string // of Text: the first half of its SHA-256 in hex
 }
-
-// ID names the passage of a document with this id: id#ordinal.
-func (p Passage) ID(document string) string { return document + "#" + strconv.Itoa(p.Ordinal) }
 
 // Split cuts a document into passages in the order of the text. Every character
 // that is no white space is in one of them. The same document and options always
@@ -230,13 +223,11 @@ func (s *splitter) add(start, end int, section string) {
 	if start == end {
 		return
 	}
-	sum := sha256.Sum256([]byte(text[start:end]))
 	s.passages = append(s.passages, Passage{
 		Span:    Span{start, end},
 		Ordinal: len(s.passages),
 		Section: section,
 		Text:    text[start:end],
-		Hash:    hex.EncodeToString(sum[:len(sum)/2]),
 	})
 }
 

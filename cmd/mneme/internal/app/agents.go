@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -115,37 +116,45 @@ func kit(names []string) func() subagent.Kit {
 func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
 	m := a.master
 	m.Subagents = slices.Clone(m.Subagents)
+	numbers := &rag.Numbers{}
 	for i, s := range m.Subagents {
 		if collections, reads := a.readers[s.Name]; reads {
-			m.Subagents[i] = a.reader(s, collections, r.Chat)
+			m.Subagents[i] = a.reader(s, rag.TurnOptions{
+				Tenant: docstore.DefaultTenant, Collections: collections, Chat: r.Chat, Numbers: numbers,
+			})
 		}
 	}
 	m.Run(ctx, r, publish)
 }
 
-// reader is a subagent with the documents of some collections and of a chat.
-func (a *agents) reader(s *subagent.Subagent, collections []string, chat memory.Chat) *subagent.Subagent {
-	reader := *s
-	if a.library == nil {
-		reader.Kit = func() subagent.Kit {
-			k := s.Kit()
-			k.Tools = append(k.Tools, noDocuments{})
-			return k
+// reader is a subagent that can search, beside what it can do anyway.
+func (a *agents) reader(s *subagent.Subagent, o rag.TurnOptions) *subagent.Subagent {
+	documents := subagent.Kit{Tools: []loop.Tool{noDocuments{}}}
+	if a.library != nil {
+		turn, err := a.library.NewTurn(o)
+		if err != nil { // of a name, all of which were checked before
+			a.log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
+			return s
 		}
-		return &reader
+		documents = turn.Kit(a.log.With().Str("subagent", string(s.Name)).Str("chat", string(o.Chat)).Logger())
 	}
-	turn, err := a.library.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: collections, Chat: chat})
-	if err != nil { // of a name, all of which were checked before
-		a.log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
-		return s
-	}
-	d := newDesk(turn, s.Model, a.log.With().Str("subagent", string(s.Name)).Str("chat", string(chat)).Logger())
-	reader.Model = d
+	reader := *s
 	reader.Kit = func() subagent.Kit {
-		k := s.Kit()
-		k.Tools = append(k.Tools, d.tool())
-		k.Cite = turn.Cite
+		k := documents
+		k.Tools = append(s.Kit().Tools, documents.Tools...)
 		return k
 	}
 	return &reader
+}
+
+// noDocuments stands for the search where there is nothing to search, so that a
+// model says that and does not answer from nothing.
+type noDocuments struct{}
+
+// Spec presents the search that there would be.
+func (noDocuments) Spec() loop.Spec { return rag.SearchSpec() }
+
+// Call says that there are none.
+func (noDocuments) Call(context.Context, memory.ToolCall) (string, error) {
+	return "", errors.New("there are no documents: this apiserver has no redis.url")
 }

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -82,6 +81,20 @@ func (u *up) say(chat, message string) string {
 	return answer.Content
 }
 
+// transcript are the events of a stream.
+func transcript(t *testing.T, stream string) []event.Event {
+	t.Helper()
+	var events []event.Event
+	for line := range strings.Lines(stream) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			e, err := event.Decode([]byte(data))
+			require.NoError(t, err)
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
 // stream posts a message and reads the transcript to its end.
 func (u *up) stream(chat, message string) []event.Event {
 	u.t.Helper()
@@ -91,14 +104,9 @@ func (u *up) stream(chat, message string) []event.Event {
 	require.NoError(u.t, err)
 	defer resp.Body.Close()
 	require.Equal(u.t, "text/event-stream", resp.Header.Get("Content-Type"))
-	var events []event.Event
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			e, err := event.Decode([]byte(data))
-			require.NoError(u.t, err)
-			events = append(events, e)
-		}
-	}
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(u.t, err)
+	events := transcript(u.t, string(raw))
 	require.NotEmpty(u.t, events)
 	require.True(u.t, events[len(events)-1].Terminal(), "the transcript ends with run_finished")
 	return events

@@ -2,11 +2,14 @@ package app
 
 import (
 	"context"
+	"net/http"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -31,14 +34,23 @@ func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, erro
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	library := rag.NewLibrary(docstore.New(client, changes), rag.Options{Log: log})
+	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), Log: log}
+	if e := cfg.Retrieval.Embeddings; e.Model != "" {
+		gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
+		a.push("embeddings client", func() error { gateway.CloseIdleConnections(); return nil })
+		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
+		})
+	}
+	library := rag.NewLibrary(docstore.New(client, changes), o)
 	ctx, cancel := context.WithCancel(a.ctx)
-	var loading sync.WaitGroup
-	loading.Go(func() { // ends with what is pushed here
+	var working sync.WaitGroup // ends with what is pushed here
+	working.Go(func() { library.RunEmbedding(ctx) })
+	working.Go(func() {
 		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 		}
 	})
-	a.push("documents", func() error { cancel(); loading.Wait(); return nil })
+	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
 }

@@ -24,6 +24,7 @@ type Config struct {
 	Webmemory   Webmemory     `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
 	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
 	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
+	Retrieval   Retrieval     `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
 	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
 	Panel       Panel         `yaml:"panel" envPrefix:"PANEL_"`
 
@@ -128,6 +129,20 @@ type StateMachine struct {
 	Enabled  bool          `yaml:"enabled" env:"ENABLED"`
 	TTL      time.Duration `yaml:"ttl" env:"TTL"` // since the last request
 	MaxTurns int           `yaml:"max_turns" env:"MAX_TURNS"`
+}
+
+// Retrieval is how documents are searched.
+type Retrieval struct {
+	Embeddings Embeddings `yaml:"embeddings" envPrefix:"EMBEDDINGS_"`
+	Fusion     string     `yaml:"fusion" env:"FUSION"` // wsum or rrf, see rag.Fusion
+}
+
+// Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend
+// gives them.
+type Embeddings struct {
+	Model      string `yaml:"model" env:"MODEL"`           // as the backend names it; empty: search by words alone
+	Dimensions int    `yaml:"dimensions" env:"DIMENSIONS"` // 0: the model's own
+	BatchSize  int    `yaml:"batch_size" env:"BATCH_SIZE"` // texts in one request
 }
 
 // Agents are the master and its subagents.

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"mneme/memory/event"
+	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
+	"mneme/subagent/rag"
 )
 
 // Default is the configuration of `mneme up` with no file. Load completes what
@@ -30,6 +32,10 @@ func Default() Config {
 		Proxy: Proxy{
 			Listen:       "127.0.0.1:8082",
 			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200},
+		},
+		Retrieval: Retrieval{
+			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
+			Fusion:     string(rag.WeightedSum),
 		},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},

@@ -67,6 +67,17 @@ func (c Config) RequireKeys() error {
 	return nil
 }
 
+// RequireEmbeddings says that retrieval.embeddings has no backend to ask. A process
+// that runs both apiserver and proxy calls it before it starts; an apiserver alone
+// need not know the proxy's backends.
+func (c Config) RequireEmbeddings() error {
+	if c.Retrieval.Embeddings.Model == "" || c.Proxy.EmbeddingsBackend != "" {
+		return nil
+	}
+	return c.origin.locate(bad("retrieval.embeddings.model",
+		"no backend gives embeddings; set proxy.embeddings_backend to a backend of kind %s", KindOpenAI))
+}
+
 // join is the path of a name under a path, quoted as the YAML library does it.
 func join(path, name string) string {
 	if strings.ContainsAny(name, "$*.[]") {

@@ -66,6 +66,22 @@ func TestWrongFiles(t *testing.T) {
 	for name, test := range map[string]struct {
 		text, want string
 	}{
+		"fusion that there is not": {
+			"retrieval: {fusion: max}\n",
+			`mneme.yaml:1: retrieval.fusion: "max" is none of: wsum, rrf`,
+		},
+		"dimensions of no model": {
+			"retrieval:\n  embeddings: {dimensions: 96}\n",
+			`mneme.yaml:2: retrieval.embeddings.dimensions: there is no model that they could be of; set retrieval.embeddings.model`,
+		},
+		"batches of nothing": {
+			"retrieval:\n  embeddings: {model: m, batch_size: 0}\n",
+			`mneme.yaml:2: retrieval.embeddings.batch_size: must be more than 0, is 0`,
+		},
+		"embeddings of a backend that has none": {
+			"proxy:\n  backends: {off: {kind: offline}}\n  embeddings_backend: off\n",
+			`mneme.yaml:3: proxy.embeddings_backend: backend "off" is of kind offline; embeddings need one of kind openai`,
+		},
 		"unknown key": {
 			"webmemory:\n  listn: x\n",
 			`mneme.yaml:2: webmemory.listn: unknown key; did you mean listen?`,
@@ -468,4 +484,14 @@ func FuzzLoad(f *testing.F) {
 			require.NotContains(t, err.Error(), "\n")
 		}
 	})
+}
+
+func TestEmbeddingsNeedABackend(t *testing.T) {
+	c, err := load(t, "retrieval:\n  embeddings: {model: m}\n")
+	require.NoError(t, err, "an apiserver alone need not know the proxy's backends")
+	require.EqualError(t, c.RequireEmbeddings(),
+		"mneme.yaml:2: retrieval.embeddings.model: no backend gives embeddings; set proxy.embeddings_backend to a backend of kind openai")
+	c, err = load(t, "proxy:\n  active: a\n  backends: {a: {kind: openai, base_url: \"http://x/v1\"}}\n  embeddings_backend: a\nretrieval:\n  embeddings: {model: m}\n")
+	require.NoError(t, err)
+	require.NoError(t, c.RequireEmbeddings())
 }

@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/panel"
+	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
 
@@ -28,6 +30,7 @@ func (c Config) Validate() error {
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
 		c.Proxy.validate(c.teammates()),
+		c.Retrieval.validate(),
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
 		c.validatePanelTime(),
@@ -165,6 +168,9 @@ func (p Proxy) validate(teammates []string) error {
 		if err := p.has("proxy.embeddings_backend", p.EmbeddingsBackend); err != nil {
 			return err
 		}
+		if kind := p.Backends[p.EmbeddingsBackend].Kind; kind != KindOpenAI {
+			return bad("proxy.embeddings_backend", "backend %q is of kind %s; embeddings need one of kind %s", p.EmbeddingsBackend, kind, KindOpenAI)
+		}
 	}
 	return cmp.Or(p.has("proxy.active", p.Active), p.has("proxy.teammate_backend", p.TeammateBackend))
 }
@@ -217,6 +223,21 @@ func (b Backend) validate(key string) error {
 		return bad(key+".base_url", "for kind anthropic it goes without the /v1 at its end")
 	}
 	return baseURL(key+".base_url", b.BaseURL)
+}
+
+func (r Retrieval) validate() error {
+	e := r.Embeddings
+	switch {
+	case strings.ContainsFunc(e.Model, unicode.IsSpace):
+		return bad("retrieval.embeddings.model", "a model's name without spaces is needed, not %q", e.Model)
+	case e.Model == "" && e.Dimensions != 0:
+		return bad("retrieval.embeddings.dimensions", "there is no model that they could be of; set retrieval.embeddings.model")
+	}
+	return cmp.Or(
+		notNegative("retrieval.embeddings.dimensions", e.Dimensions),
+		positive("retrieval.embeddings.batch_size", e.BatchSize),
+		oneOf("retrieval.fusion", r.Fusion, string(rag.WeightedSum), string(rag.ReciprocalRanks)),
+	)
 }
 
 func example(kind string) string {

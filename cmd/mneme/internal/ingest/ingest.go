@@ -36,7 +36,7 @@ type Options struct {
 type Progress interface {
 	Files(total int)          // how many there are
 	File(name string)         // the next one is read
-	Outcome(what rag.Outcome) // what became of a document
+	Outcome(what rag.Outcome) // what became of a document that was sent, refused or removed
 }
 
 // Run loads the files. The Report says what was done, also beside an error.
@@ -63,7 +63,7 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 		return err
 	}
 	o.Progress.Files(count(ctx, directories) + len(files))
-	to := &target{client: client, collection: o.Collection, keep: o.Keep}
+	to := &target{client: client, collection: o.Collection, keep: o.Keep, progress: o.Progress}
 	for _, dir := range directories {
 		origin := cmp.Or(o.Origin, dir)
 		walk := announced(loader.Walk(ctx, dir, loader.Limits{}), o.Progress)
@@ -73,7 +73,9 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 				return
 			}
 			r.add(out, true)
-			o.Progress.Outcome(out)
+			if out.Status == rag.OutcomeRemoved {
+				o.Progress.Outcome(out) // the target tells of what is put, and of the rest there is nothing to tell
+			}
 		})
 		if err != nil {
 			return err
@@ -147,21 +149,18 @@ func putFiles(ctx context.Context, to *target, files []string, p Progress, r *Re
 	if err != nil {
 		return err
 	}
-	tell := func(outcomes ...rag.Outcome) {
-		for _, out := range outcomes {
-			r.add(out, false)
-			p.Outcome(out)
-		}
-	}
 	var batch []rag.Input
 	size := 0
 	flush := func() error {
 		outcomes, err := to.PutAll(ctx, batch...)
-		if err == nil {
-			tell(outcomes...)
+		if err != nil {
+			return err
+		}
+		for _, out := range outcomes {
+			r.add(out, false)
 		}
 		batch, size = nil, 0
-		return err
+		return nil
 	}
 	for _, path := range files {
 		p.File(path)
@@ -170,7 +169,7 @@ func putFiles(ctx context.Context, to *target, files []string, p Progress, r *Re
 				return err
 			}
 			if h, ok := known[in.ID]; ok && in.Err == nil && h.Raw == in.Raw && h.Origin == "" {
-				tell(rag.Outcome{ID: in.ID, Status: rag.OutcomeUnchanged})
+				r.add(rag.Outcome{ID: in.ID, Status: rag.OutcomeUnchanged}, false)
 				continue
 			}
 			batch = append(batch, in)

@@ -57,7 +57,9 @@ func (b *bar) File(name string) {
 	_ = b.bar.Add(1)
 }
 
-func (*bar) Outcome(rag.Outcome) {}
+func (b *bar) Outcome(o rag.Outcome) {
+	b.bar.Describe(fmt.Sprintf("%-40s", term.OneLine(string(o.Status)+" "+o.ID, 39)))
+}
 
 func (b *bar) end() {
 	if b.bar != nil {

