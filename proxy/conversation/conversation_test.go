@@ -198,9 +198,12 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, conversation.Hit, c.Outcome, "the edited one is a branch now")
 	require.False(t, c.Moved)
 
-	c = k.replay(user("One"), blocks("assistant", text("no")), user("Two"))
-	require.Equal(t, conversation.Missed, c.Outcome)
-	require.True(t, c.Moved)
+	for _, missed := range [][]string{{user("One"), said("no"), user("Two")}, {user("Nobody asked this"), said("1"), user("Two")}} {
+		c = k.replay(missed...)
+		require.Equal(t, conversation.Missed, c.Outcome)
+		require.True(t, c.Moved)
+		require.Empty(t, c.Known, "two may say the same in answer to different things")
+	}
 }
 
 // A client that sums up what is long ago keeps the newest turns as they were.

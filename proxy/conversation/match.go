@@ -157,8 +157,7 @@ func (m *match) walk(shown []turn, d wire.Dialect) {
 		case at.opens == 0:
 			// The older turns may be gone from here. If there are as many of them as the
 			// client shows, nothing tells against these.
-			place := m.branch.turns[0].first
-			m.whole = place > 0 && s.first-shown[0].first == place-m.branch.node.Turn().Place.Front
+			m.whole = s.first-shown[0].first == turns[0].first-m.branch.node.Turn().Place.Front
 			return
 		}
 		if !shows(&turns[at.opens-1], &shown[at.shown-1]) {

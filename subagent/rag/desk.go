@@ -37,7 +37,7 @@ type desk struct {
 	log  zerolog.Logger
 
 	mu    sync.Mutex
-	asked map[string]*Question // by delegation, see delegation; guarded by mu
+	asked map[string]*Question // by the task of the delegation; guarded by mu
 	calls map[string]*Question // by the id of the tool call; guarded by mu
 	found map[string]string    // what is remembered of a search → all that it found; guarded by mu
 	said  map[string]Answer    // by the text that was shown of it; guarded by mu
@@ -49,16 +49,16 @@ type deskModel struct {
 	model loop.Model
 }
 
-// delegation tells the delegations of a run apart that are under way at the same
-// time: isolated ones have a conversation each, and two with equal tasks are one
-// question. start is where its own messages begin, behind the task.
-func delegation(r loop.Request) (key string, start int) {
+// delegation is the task that a request belongs to, and where its own messages
+// begin. Delegations of a run that are under way at the same time are told apart by
+// their tasks; two with equal ones are one question.
+func delegation(r loop.Request) (task string, start int) {
 	for i, m := range slices.Backward(r.Messages) {
 		if m.Role == memory.RoleUser {
-			return r.Conversation + "\x00" + m.Content, i + 1
+			return m.Content, i + 1
 		}
 	}
-	return r.Conversation, 0
+	return "", 0
 }
 
 // Generate asks the model, and checks its answer.
@@ -99,13 +99,13 @@ func (d deskModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.
 // open finds the question that a request belongs to, and gives the messages with
 // what was found in place of what is remembered of it.
 func (d *desk) open(r loop.Request) (*Question, []memory.Message) {
-	key, start := delegation(r)
+	task, start := delegation(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q := d.asked[key]
+	q := d.asked[task]
 	if q == nil || start == len(r.Messages) { // a new one, be it with the words of one before
 		q = d.turn.Ask(r.Messages[:start])
-		d.asked[key] = q
+		d.asked[task] = q
 	}
 	messages := slices.Clone(r.Messages)
 	for i := start; i < len(messages); i++ {
