@@ -185,6 +185,26 @@ func TestConformanceAnErasedConversation(t *testing.T) {
 	w.refusedAtMost(0)
 }
 
+// Fault: a replica that knows an older part of a conversation takes that for all.
+func TestConformanceAReplicaCatchesUpWithAConversation(t *testing.T) {
+	w := newWorld(t, prefixChecking)
+	w.shares(redistest.Start(t))
+	v := w.vendors["bound"]
+	left, right := w.gateway(), w.gateway()
+	c := left.messages("claude-opus-5-5")
+	c.within("c1")
+	c.alternate = []*front{left, right, right, left, left, left} // each turn has two calls
+	c.damage = func(history []message) []message { return mangles["rounds forgotten"].replay(nil, history, 0) }
+	for i, turn := range []string{"one", "two", "three", "four"} {
+		toolTurn(v, turn)
+		c.say(turn)
+		for _, before := range []string{"one", "two", "three"}[:i] {
+			require.Contains(t, string(v.Last().Body), before+" thinks before", "in turn %s", turn)
+		}
+	}
+	w.conforms(0)
+}
+
 // awayTurns is a store of turns that cannot be reached to erase.
 type awayTurns struct{ ledger.Remote }
 

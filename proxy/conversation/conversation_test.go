@@ -136,6 +136,28 @@ func TestWhatAReplayLacksOrChangedIsPutBack(t *testing.T) {
 	}
 }
 
+// Clients trim each block of a text, or join blocks.
+func TestTextsInBlocks(t *testing.T) {
+	k := newChat(t, ledger.Config{})
+	asked := blocks("user", text("One "), text("two"))
+	k.ask([]string{asked}, text("1"))
+	for _, shown := range []string{user("One two"), blocks("user", text("One"), text("two")), blocks("user", text(" One "), text("two\r\n"))} {
+		require.Equal(t, join(asked, said("1"), user("Next")), sent(k.replay(shown, said("1"), user("Next"))))
+	}
+}
+
+// What the user said beside a result is no part of a round: without it the client
+// shows something else.
+func TestWhatWasSaidBesideAResultIsNotPutIn(t *testing.T) {
+	k := newChat(t, ledger.Config{})
+	h := k.ask([]string{user("Go")}, thought("t1"), call("1"))
+	k.ask(append(h, blocks("user", result("1", "found"), text("Stop that!"))), text("Done."))
+	shown := []string{user("Go"), said("Done."), user("Next")}
+	c := k.replay(shown...)
+	require.Equal(t, conversation.Missed, c.Outcome)
+	require.Equal(t, join(shown...), sent(c))
+}
+
 // A client says "yes" five times, and so does the model. Which answer is which is
 // told by its place, and the thinking of each is its own.
 func TestYesFiveTimes(t *testing.T) {
