@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -183,6 +184,30 @@ func TestConformanceAnErasedConversation(t *testing.T) {
 		require.Equal(t, c == other, strings.Contains(string(v.Last().Body), "thinks"), c.prefix)
 	}
 	w.refusedAtMost(0)
+}
+
+// Fault: answers that say the same to questions that say the same are taken for one
+// another, or for nothing.
+func TestConformanceYesFiveTimes(t *testing.T) {
+	for _, backend := range thinkers {
+		w := newWorld(t, backend.of)
+		v := w.vendors[backend.of.name]
+		c := w.gateway().messages(backend.model)
+		c.within("c1")
+		c.damage = damages["thinking dropped"]
+		for i := range 5 {
+			v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprint("thought ", i)), upstreamtest.Say("yes")))
+			c.say("yes")
+		}
+		c.say("And now?")
+		body, at := string(v.Last().Body), 0
+		for i := range 5 {
+			next := strings.Index(body, fmt.Sprint("thought ", i))
+			require.Greater(t, next, at, "%s: thought %d in %s", backend.name, i, body)
+			at = next
+		}
+		w.conforms(0)
+	}
 }
 
 // Fault: a replica that knows an older part of a conversation takes that for all.
