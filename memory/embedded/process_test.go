@@ -68,7 +68,7 @@ func appendUntilKilled(dir string) error {
 	if err != nil {
 		return err
 	}
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance})
 	for {
 		n, err := spliceScript.Run(ctx, c, []string{"log", "meta"}, `"`+strings.Repeat("x", 100)+`"`).Int()
 		if err != nil {
@@ -133,7 +133,7 @@ func fillTheDisk(dir string) error {
 		return err
 	}
 	defer s.Close()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaxRetries: -1})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
 	defer c.Close()
 	const most = 20_000
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {

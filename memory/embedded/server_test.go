@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -47,9 +48,12 @@ func open(t testing.TB, opts Options) *Server {
 	return s
 }
 
+// noMaintenance keeps a client from looking its server's name up, which is none.
+var noMaintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+
 func insider(t testing.TB, s *Server) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -64,7 +65,8 @@ func inside(t *testing.T) redis.UniversalClient {
 	server, err := embedded.Open(ctx, embedded.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { server.Close() })
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: server.Dial})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: server.Dial,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
