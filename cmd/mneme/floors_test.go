@@ -28,6 +28,7 @@ var floors = map[string][]string{
 	"proxy/upstreamtest": {"proxy/wire", "proxy/upstreamtest"},
 	"proxy/ledger":       {"proxy/wire"},
 	"proxy/thinking":     {"proxy/wire", "proxy/ledger"},
+	"proxy/conversation": {"proxy/wire", "proxy/ledger"},
 	"proxy/sanitize":     {"proxy/wire"},
 	"proxy/usage":        {"proxy/wire"},
 	"proxy/redisstore":   {"proxy/wire", "proxy/ledger", "proxy/usage"},

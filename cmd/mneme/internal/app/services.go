@@ -113,11 +113,12 @@ func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error
 	}
 	known := func(name string) bool { _, ok := cfg.Proxy.Backends[name]; return ok }
 	records := int64(0) // the store's default
+	turns := proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}
 	if cfg.Redis.Embedded() {
-		records = 10_000 // it holds them in this process's memory
+		records, turns.Bytes = 10_000, 2<<20 // it holds them in this process's memory
 	}
 	return proxy.Shared{
-		Turns:  proxystore.NewTurns(client, proxystore.TurnLimits{TTL: cfg.Proxy.StateMachine.TTL, Entries: cfg.Proxy.StateMachine.MaxTurns * 5 / 4}),
+		Turns:  proxystore.NewTurns(client, turns),
 		Usage:  proxystore.NewUsage(client, records),
 		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, log),
 	}, nil
