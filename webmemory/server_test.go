@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -463,6 +466,36 @@ func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1/subagents/analytic/history", nil).status)
 	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
 	require.Equal(t, []string{one, one}, w.gateway.set(false), "the other chat's is left alone")
+}
+
+// The apiserver was asked and did not say, and before that can be taken back Redis
+// is gone: nobody knows whether the message will be answered, and a bot that repeated
+// it blindly would have it answered twice.
+func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
+	w := newWorld(t, answers("ok"))
+	healthy := w.api
+	w.api = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/v1/runs" {
+			w.redis.Kill()
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		rw.WriteHeader(http.StatusNotFound)
+	}))
+	w.api.Config.ErrorLog = log.New(io.Discard, "", 0)
+	w.api.Start()
+	t.Cleanup(w.api.Close)
+	w.url = w.process()
+	got := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k1")
+	require.Equal(t, http.StatusBadGateway, got.status, string(got.body))
+	require.Contains(t, string(got.body), "outcome_unknown")
+
+	require.NoError(t, w.redis.Run())
+	w.api = healthy
+	w.url = w.process()
+	require.Eventually(t, func() bool {
+		return w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k2").status == 200
+	}, time.Minute, 10*time.Millisecond, "the chat goes on")
+	require.Equal(t, []string{"user: hi", "assistant: ok"}, w.stored("chat_history:1"))
 }
 
 func TestErasureStopsWhatRuns(t *testing.T) {
