@@ -473,10 +473,11 @@ func TestErasureReachesTheGatewayOrErasesNothing(t *testing.T) {
 // it blindly would have it answered twice.
 func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 	w := newWorld(t, answers("ok"))
-	healthy := w.api
+	healthy, killed := w.api, make(chan struct{})
 	w.api = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/runs" {
 			w.redis.Kill()
+			close(killed)
 			panic(http.ErrAbortHandler) // the connection breaks
 		}
 		rw.WriteHeader(http.StatusNotFound)
@@ -489,6 +490,7 @@ func TestAPostWhoseOutcomeNobodyKnows(t *testing.T) {
 	require.Equal(t, http.StatusBadGateway, got.status, string(got.body))
 	require.Contains(t, string(got.body), "outcome_unknown")
 
+	<-killed
 	require.NoError(t, w.redis.Run())
 	w.api = healthy
 	w.url = w.process()
