@@ -33,7 +33,9 @@ func (s *Server) attempts(stages ...Stage) Stage {
 			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 		if ok {
 			refusal.close()
-			x.attempt.replay.Refused(ctx, cure.removed)
+			if x.attempt.replay.Refused(ctx, cure.removed) {
+				x.backend.ownModel.Store(true)
+			}
 			return nil
 		}
 		if x.answer != nil {

@@ -33,6 +33,8 @@ type backend struct {
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.
 	bound *atomic.Bool
+	// ownModel: it has once refused thinking of another model of its vendor.
+	ownModel *atomic.Bool
 }
 
 // profile is what the vendor takes of a request for a model.

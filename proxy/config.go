@@ -214,7 +214,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits) (*backend, erro
 		}
 	}
 	out := &backend{
-		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), bound: new(atomic.Bool),
+		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
 		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
 	}
 	switch b.Kind {

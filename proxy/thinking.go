@@ -13,7 +13,8 @@ import (
 // in one step who is asked and what is proven, and filters by that.
 func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	session := thinking.Begin(ctx, s.ledger, x.request(), thinking.Policy{
-		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(), Moved: x.moved(),
+		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
+		OwnModel: x.backend.ownModel.Load(), Moved: x.moved(),
 	})
 	body, report := session.Filter()
 	s.metrics.filtered(x, report)

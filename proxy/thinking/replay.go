@@ -68,11 +68,28 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 }
 
 // Refused remembers that the backend rejected these blocks: the request passed
-// without them. The keys are Strip's.
-func (r *Replay) Refused(ctx context.Context, keys []string) {
+// without them. The keys are Strip's. Others: blocks of another model of the same
+// vendor were among them. Then what the asked model gave itself is not what was
+// wrong, and is not remembered.
+func (r *Replay) Refused(ctx context.Context, keys []string) (others bool) {
+	var own []string
+	for i := range r.judged {
+		j := &r.judged[i]
+		switch {
+		case j.Turn == nil || r.foreign(j):
+		case r.otherModel(j):
+			others = others || slices.ContainsFunc(j.TurnKeys, func(k string) bool { return k != "" && slices.Contains(keys, k) })
+		default:
+			own = append(own, j.TurnKeys...)
+		}
+	}
+	if others {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return slices.Contains(own, k) })
+	}
 	if len(keys) > 0 {
 		r.ledger.Refuse(ctx, r.request.Scope, r.request.Target, keys)
 	}
+	return others
 }
 
 // action is what becomes of a message's thinking.
@@ -121,6 +138,12 @@ func (r *Replay) foreign(j *ledger.Judged) bool {
 		return j.Turn.Origin.Vendor != r.request.Target.Vendor
 	}
 	return holds(j, ledger.Foreign)
+}
+
+// otherModel reports whether another model than the one that is asked gave a
+// message's turn.
+func (r *Replay) otherModel(j *ledger.Judged) bool {
+	return j.Turn != nil && j.Turn.Origin.Model != r.request.Target.Model
 }
 
 func holds(j *ledger.Judged, state ledger.State) bool { return slices.Contains(j.States, state) }

@@ -24,6 +24,9 @@ type Policy struct {
 	// conversation, see SaysBound. Turns that were made under another system text
 	// or other tools cannot be kept then.
 	Bound bool
+	// OwnModel: the backend has refused thinking of another model of its vendor. It
+	// is as foreign as another vendor's then.
+	OwnModel bool
 	// Moved: what stands before the current turn is not what stood there when the
 	// last answer was given. Thinking that is older than the turn is left out then,
 	// a leading run, and that of the turn itself too, if the backend is Bound.
@@ -71,6 +74,11 @@ func (s *Session) plan() []step {
 		steps[i] = w.step(&s.judged[i])
 	}
 	return steps
+}
+
+// foreign reports whether thinking is of no use to the model that is asked.
+func (s *Session) foreign(j *ledger.Judged) bool {
+	return s.Replay.foreign(j) || s.policy.OwnModel && s.otherModel(j)
 }
 
 // walk goes along the chain from the newest message to the oldest.
