@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -185,6 +188,57 @@ func TestConformanceAnErasedConversation(t *testing.T) {
 	}
 	w.refusedAtMost(0)
 }
+
+// Fault: a coding agent runs its main dialogue, requests for titles and parallel
+// subagents under one id, and they overwrite each other's history, wait for each other,
+// or one gets to see what another thought.
+func TestConformanceManyDialoguesUnderOneID(t *testing.T) {
+	for _, backend := range thinkers {
+		t.Run(backend.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, backend.of)
+			g := w.gateway()
+			const turns = 6
+			agent := func(name string) *messagesClient {
+				c := g.messages(backend.model)
+				c.within("session-1")
+				c.system = `"You are ` + name + `."`
+				c.damage = damages["thinking dropped"]
+				return c
+			}
+			var all sync.WaitGroup
+			for i := range 5 {
+				name := fmt.Sprintf("[agent %d]", i)
+				all.Go(func() {
+					c := agent(name)
+					for turn := range turns {
+						c.say(fmt.Sprintf("%s, turn %d: use the tool", name, turn))
+						title := agent("[titles]")
+						title.tools, title.thinking = false, ""
+						title.say(fmt.Sprintf("A title for: %s, turn %d", name, turn))
+					}
+				})
+			}
+			all.Wait()
+			v := w.vendors[backend.of.name]
+			newest := map[string]string{}
+			for _, r := range v.Requests() {
+				names := slices.Compact(slices.Sorted(slices.Values(agentNames.FindAllString(string(r.Body), -1))))
+				require.Len(t, names, 1, "%s", r.Body)
+				if !strings.Contains(string(r.Body), "A title for") && len(r.Body) > len(newest[names[0]]) {
+					newest[names[0]] = string(r.Body)
+				}
+			}
+			require.Len(t, newest, 5)
+			for name, body := range newest {
+				require.GreaterOrEqual(t, strings.Count(body, `"type":"thinking"`), 2*turns-1, "all that %s has thought", name)
+			}
+			w.conforms(0)
+		})
+	}
+}
+
+var agentNames = regexp.MustCompile(`\[agent [0-9]\]`)
 
 // Fault: answers that say the same to questions that say the same are taken for one
 // another, or for nothing.
