@@ -75,11 +75,7 @@ func (e *Edits) Apply(body []byte) []byte {
 		}
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
-	size := len(body)
-	for _, c := range list {
-		size += len(c.with)
-	}
-	out := make([]byte, 0, size)
+	out := make([]byte, 0, len(body)+grown(list))
 	at := 0
 	for _, c := range list {
 		if c.Start < at {
@@ -89,4 +85,17 @@ func (e *Edits) Apply(body []byte) []byte {
 		at = c.End
 	}
 	return append(out, body[at:]...)
+}
+
+// grown is by how many bytes edits make a body longer, in their order.
+func grown(list []edit) int {
+	by, at := 0, 0
+	for _, c := range list {
+		if c.Start < at {
+			continue
+		}
+		by += len(c.with) - (c.End - c.Start)
+		at = c.End
+	}
+	return by
 }
