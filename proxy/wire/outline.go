@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,30 +78,11 @@ type BlockOutline struct {
 // A member of the request that comes twice is refused if it is one that the
 // gateway acts on, since two readers could disagree on it.
 func ReadOutline(body []byte) (*Outline, error) {
-	r := outline(body)
-	defer r.done()
-	if err := r.expect('{', "object"); err != nil {
-		return nil, err
-	}
 	o := &Outline{Body: body}
-	var err error
-	o.Members, err = r.object(func(m Member) (Span, error) {
-		if slices.Contains(acted, m.Name) && o.Members.Index(m.Name) >= 0 {
-			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
-		}
-		o.Members = append(o.Members, m)
-		if m.Name != "messages" || r.d.PeekKind() != '[' {
-			return r.value()
-		}
-		return r.array(func() error {
-			message, err := r.message()
-			o.Messages = append(o.Messages, message)
-			return err
-		})
+	err := read(body, '{', func(r *outliner) (err error) {
+		o.Members, o.Messages, err = r.request()
+		return err
 	})
-	if err == nil {
-		err = r.end("object")
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,54 +92,25 @@ func ReadOutline(body []byte) (*Outline, error) {
 // ReadMessage reads one message, or an answer of the messages dialect, which is
 // one: the outline has nothing else. A failure wraps ErrBadJSON.
 func ReadMessage(body []byte) (*Outline, error) {
-	r := outline(body)
-	defer r.done()
-	err := r.expect('{', "object")
-	if err != nil {
-		return nil, err
-	}
 	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
-	if o.Messages[0], err = r.message(); err == nil {
-		err = r.end("object")
-	}
-	return o, err
+	return o, read(body, '{', func(r *outliner) error { return r.message(&o.Messages[0]) })
 }
 
 // ReadContent reads the content of one message, an array of blocks: the outline
 // has nothing else. A failure wraps ErrBadJSON.
 func ReadContent(body []byte) (*Outline, error) {
-	r := outline(body)
-	defer r.done()
-	err := r.expect('[', "array")
-	if err != nil {
-		return nil, err
-	}
 	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
-	if err = r.content(&o.Messages[0]); err == nil {
-		err = r.end("array")
-	}
-	return o, err
+	return o, read(body, '[', func(r *outliner) error { return r.content(&o.Messages[0]) })
 }
 
 // ReadMessages reads an array of messages: the outline has nothing else. A failure
 // wraps ErrBadJSON.
 func ReadMessages(body []byte) (*Outline, error) {
-	r := outline(body)
-	defer r.done()
-	err := r.expect('[', "array")
-	if err != nil {
-		return nil, err
-	}
 	o := &Outline{Body: body}
-	_, err = r.array(func() error {
-		message, err := r.message()
-		o.Messages = append(o.Messages, message)
+	return o, read(body, '[', func(r *outliner) (err error) {
+		o.Messages, err = r.list()
 		return err
 	})
-	if err == nil {
-		err = r.end("array")
-	}
-	return o, err
 }
 
 // acted are the members of a request that decide what the gateway does.
@@ -257,16 +210,23 @@ func (o *Outline) Elements(s Span) []Span {
 	if o.Of(s).Kind() != '[' {
 		return nil
 	}
-	r := outline(o.Of(s))
+	r := outline(o.Body)
 	defer r.done()
+	r.at = s.Start
+	r.peek() // a value of ours may have spaces in front
 	var spans []Span
 	// The body has been read whole, so nothing in it can fail here.
-	_, _ = r.array(func() error {
+	_ = r.enter()
+	for {
+		if more, err := r.next(len(spans) == 0, ']'); err != nil || !more {
+			return spans
+		}
 		at, err := r.value()
-		spans = append(spans, at.shift(s.Start))
-		return err
-	})
-	return spans
+		if err != nil {
+			return spans
+		}
+		spans = append(spans, at)
+	}
 }
 
 // Object finds the members of the object at s, nil for any other value.
@@ -274,194 +234,220 @@ func (o *Outline) Object(s Span) Object {
 	if o.Of(s).Kind() != '{' {
 		return nil
 	}
-	r := outline(o.Of(s))
+	r := outline(o.Body)
 	defer r.done()
-	members, _ := r.object(func(Member) (Span, error) { return r.value() })
-	for i := range members {
-		members[i].Key, members[i].Value = members[i].Key.shift(s.Start), members[i].Value.shift(s.Start)
-	}
+	r.at = s.Start
+	r.peek()
+	members, _ := r.object(nil)
 	return members
 }
-
-func (s Span) shift(by int) Span { return Span{s.Start + by, s.End + by} }
 
 // isPlain says whether a raw string means the bytes between its quotes.
 func isPlain(v []byte) bool { return bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) }
 
-// outliner walks a body and notes where it is.
+// outliner walks a body and notes where its parts are.
 type outliner struct {
-	d    *jsontext.Decoder
-	body []byte
-	in   *bytes.Buffer
-	open []Member // so far, of the objects that are being read
+	scanner
+	// What is being read, as far as it came.
+	members  []Member
+	messages []MessageOutline
+	blocks   []BlockOutline
 }
 
-// decoders are kept for the next body: making one costs more than reading a small
-// object does. Nothing that they give out is kept.
-var decoders = sync.Pool{New: func() any { return &outliner{d: new(jsontext.Decoder), in: new(bytes.Buffer)} }}
+// outliners are kept for the next body. Nothing that they give out is kept.
+var outliners = sync.Pool{New: func() any { return new(outliner) }}
 
 func outline(body []byte) *outliner {
-	r := decoders.Get().(*outliner)
-	r.body = body
-	*r.in = *bytes.NewBuffer(body)
-	r.d.Reset(r.in, lenient)
+	r := outliners.Get().(*outliner)
+	r.scanner = scanner{body: body}
 	return r
 }
 
 func (r *outliner) done() {
-	r.body = nil
-	clear(r.open)
-	r.open = r.open[:0]
-	*r.in = bytes.Buffer{}
-	r.d.Reset(r.in, lenient)
-	decoders.Put(r)
+	r.scanner = scanner{}
+	clear(r.members)
+	clear(r.messages)
+	clear(r.blocks)
+	r.members, r.messages, r.blocks = r.members[:0], r.messages[:0], r.blocks[:0]
+	outliners.Put(r)
 }
 
-// expect checks how the body begins: what names the kind.
-func (r *outliner) expect(kind jsontext.Kind, what string) error {
-	if r.d.PeekKind() == kind {
-		return nil
-	}
-	if _, err := r.d.ReadToken(); err != nil {
-		return badJSON(err)
-	}
-	return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what)
-}
+// what names the kinds of bodies.
+var what = map[byte]string{'{': "object", '[': "array"}
 
-// end checks that nothing follows the value that was read.
-func (r *outliner) end(what string) error {
-	if rest := bytes.TrimLeft(r.body[r.d.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, what, r.d.InputOffset())
+// read reads a body that is one object or one array, of which parts finds the
+// parts.
+func read(body []byte, kind byte, parts func(*outliner) error) error {
+	r := outline(body)
+	defer r.done()
+	if r.peek() != kind {
+		if err := syntaxError(body); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what[kind])
+	}
+	err := parts(r)
+	if err == errSyntax {
+		return cmp.Or(syntaxError(body), ErrBadJSON)
+	}
+	if err != nil {
+		return err
+	}
+	if r.peek(); r.at < len(body) {
+		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, what[kind], r.at)
 	}
 	return nil
 }
 
-func (r *outliner) value() (Span, error) {
-	v, err := r.d.ReadValue()
-	if err != nil {
-		return Span{}, badJSON(err)
-	}
-	end := int(r.d.InputOffset())
-	return Span{end - len(v), end}, nil
+// taken gives what was collected from an index on, and forgets it.
+func taken[T any](collected *[]T, from int) []T {
+	out := append(make([]T, 0, len(*collected)-from), (*collected)[from:]...)
+	clear((*collected)[from:])
+	*collected = (*collected)[:from]
+	return out
 }
 
-// object reads an object; value reads each member's value and says where it is.
+// object reads the object that begins here; value, if not nil, reads each member's
+// value and says where it is.
 func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
-	from := len(r.open)
-	err := r.members(func(m Member) (err error) {
-		m.Value, err = value(m)
-		r.open = append(r.open, m)
-		return err
-	})
-	if err != nil {
+	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	members := append(make(Object, 0, len(r.open)-from), r.open[from:]...)
-	clear(r.open[from:])
-	r.open = r.open[:from]
-	return members, nil
-}
-
-// members reads an object; value reads the value of each member.
-func (r *outliner) members(value func(Member) error) error {
-	if _, err := r.d.ReadToken(); err != nil {
-		return badJSON(err)
-	}
-	for r.d.PeekKind() != '}' {
-		key, err := r.value()
+	from := len(r.members)
+	for {
+		more, err := r.next(len(r.members) == from, '}')
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err = value(Member{Name: nameOf(r.body[key.Start:key.End]), Key: key}); err != nil {
-			return err
+		if !more {
+			return taken(&r.members, from), nil
 		}
+		m, err := r.member()
+		if err != nil {
+			return nil, err
+		}
+		if value == nil {
+			m.Value, err = r.value()
+		} else {
+			m.Value, err = value(m)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.members = append(r.members, m)
 	}
-	if _, err := r.d.ReadToken(); err != nil {
-		return badJSON(err)
-	}
-	return nil
 }
 
-// array reads an array; element reads each element.
-func (r *outliner) array(element func() error) (Span, error) {
-	if _, err := r.d.ReadToken(); err != nil {
-		return Span{}, badJSON(err)
+// member reads the name of a member.
+func (r *outliner) member() (m Member, err error) {
+	if m.Key, err = r.name(); err == nil {
+		m.Name = nameOf(r.body[m.Key.Start:m.Key.End])
 	}
-	start := int(r.d.InputOffset()) - 1
-	for r.d.PeekKind() != ']' {
-		if err := element(); err != nil {
-			return Span{}, err
-		}
-	}
-	if _, err := r.d.ReadToken(); err != nil {
-		return Span{}, badJSON(err)
-	}
-	return Span{start, int(r.d.InputOffset())}, nil
+	return m, err
 }
 
-func (r *outliner) message() (MessageOutline, error) {
-	var m MessageOutline
-	var err error
-	if r.d.PeekKind() != '{' {
+// request reads the members of a request and its messages.
+func (r *outliner) request() (members Object, messages []MessageOutline, err error) {
+	members, err = r.object(func(m Member) (Span, error) {
+		if slices.Contains(acted, m.Name) && Object(r.members).Index(m.Name) >= 0 {
+			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
+		}
+		if m.Name != "messages" || r.peek() != '[' {
+			return r.value()
+		}
+		at := Span{Start: r.at}
+		messages, err = r.list()
+		at.End = r.at
+		return at, err
+	})
+	return members, messages, err
+}
+
+// list reads an array of messages.
+func (r *outliner) list() ([]MessageOutline, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	for {
+		more, err := r.next(len(r.messages) == 0, ']')
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return taken(&r.messages, 0), nil
+		}
+		var m MessageOutline
+		if err := r.message(&m); err != nil {
+			return nil, err
+		}
+		r.messages = append(r.messages, m)
+	}
+}
+
+// message reads what should be a message.
+func (r *outliner) message(m *MessageOutline) (err error) {
+	if r.peek() != '{' {
 		m.Span, err = r.value()
-		return m, err
+		return err
 	}
+	m.Start = r.at
 	first := true // content: of one that comes twice the first counts, as for Get
 	m.Members, err = r.object(func(member Member) (Span, error) {
 		content := member.Name == "content" && first
 		first = first && !content
-		if !content || r.d.PeekKind() != '[' {
-			at, err := r.value()
-			if member.Name == "role" && err == nil && m.Role == "" {
-				m.Role = stringOf(r.body[at.Start:at.End])
-			}
-			return at, err
+		if content && r.peek() == '[' {
+			err := r.content(m)
+			return m.Content, err
 		}
-		err := r.content(&m)
-		return m.Content, err
-	})
-	m.Span = r.ended(m.Members)
-	m.Content = m.Members.Get("content")
-	return m, err
-}
-
-// content reads a message's content, an array.
-func (r *outliner) content(m *MessageOutline) (err error) {
-	m.Blocks = []BlockOutline{}
-	m.Content, err = r.array(func() error {
-		b, err := r.block()
-		m.Blocks = append(m.Blocks, b)
-		return err
-	})
-	return err
-}
-
-func (r *outliner) block() (BlockOutline, error) {
-	var b BlockOutline
-	var err error
-	if r.d.PeekKind() != '{' {
-		b.Span, err = r.value()
-		return b, err
-	}
-	b.Members, err = r.object(func(member Member) (Span, error) {
 		at, err := r.value()
-		if member.Name == "type" && err == nil && b.Type == "" {
-			b.Type = stringOf(r.body[at.Start:at.End])
+		if member.Name == "role" && err == nil && m.Role == "" {
+			m.Role = stringOf(r.body[at.Start:at.End])
 		}
 		return at, err
 	})
-	b.Span = r.ended(b.Members)
-	return b, err
+	m.End = r.at
+	m.Content = m.Members.Get("content")
+	return err
 }
 
-// ended is the place of the object that was just read.
-func (r *outliner) ended(members Object) Span {
-	end := int(r.d.InputOffset())
-	before := end - 1
-	if len(members) > 0 {
-		before = members[0].Key.Start
+// content reads a message's content, an array.
+func (r *outliner) content(m *MessageOutline) error {
+	m.Content.Start = r.at
+	if err := r.enter(); err != nil {
+		return err
 	}
-	return Span{bytes.LastIndexByte(r.body[:before], '{'), end}
+	from := len(r.blocks)
+	for {
+		more, err := r.next(len(r.blocks) == from, ']')
+		if err != nil {
+			return err
+		}
+		if !more {
+			m.Content.End, m.Blocks = r.at, taken(&r.blocks, from)
+			return nil
+		}
+		b, err := r.block()
+		if err != nil {
+			return err
+		}
+		r.blocks = append(r.blocks, b)
+	}
+}
+
+func (r *outliner) block() (b BlockOutline, err error) {
+	if r.peek() != '{' {
+		b.Span, err = r.value()
+		return b, err
+	}
+	b.Start = r.at
+	b.Members, err = r.object(nil)
+	b.End = r.at
+	for _, m := range b.Members {
+		if m.Name == "type" && b.Type == "" {
+			b.Type = stringOf(r.body[m.Value.Start:m.Value.End])
+		}
+	}
+	return b, err
 }
 
 // names are those of which there are many in a request; they cost no memory.

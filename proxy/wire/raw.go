@@ -62,27 +62,22 @@ func (s Span) Found() bool { return s.End > 0 }
 // checks the whole of body on the way. A name that is missing has the zero Span;
 // one that comes twice is refused, since two readers could disagree on it.
 func Members(body []byte, names ...string) ([]Span, error) {
-	r := outline(body)
-	defer r.done()
-	if err := r.expect('{', "object"); err != nil {
-		return nil, err
-	}
 	spans := make([]Span, len(names))
-	err := r.members(func(m Member) error {
-		at, err := r.value()
-		i := slices.Index(names, m.Name)
-		if err != nil || i < 0 {
-			return err
-		}
-		if spans[i].Found() {
-			return fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
-		}
-		spans[i] = at
-		return nil
+	err := read(body, '{', func(r *outliner) error {
+		_, err := r.object(func(m Member) (Span, error) {
+			at, err := r.value()
+			i := slices.Index(names, m.Name)
+			if err != nil || i < 0 {
+				return at, err
+			}
+			if spans[i].Found() {
+				return at, fmt.Errorf("%w: %q comes twice", ErrBadJSON, names[i])
+			}
+			spans[i] = at
+			return at, nil
+		})
+		return err
 	})
-	if err == nil {
-		err = r.end("object")
-	}
 	if err != nil {
 		return nil, err
 	}
