@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -83,7 +82,15 @@ func (a *answer) next() (wire.Frame, error) {
 	return f, err
 }
 
-func (a *answer) close() { _ = a.body.Close() }
+// close ends the answer, with all that was not kept of it. It may be called twice.
+func (a *answer) close() {
+	_ = a.body.Close()
+	if a.frames != nil {
+		a.first, a.taken, a.err = wire.Frame{}, true, io.EOF
+		a.frames.Release()
+		a.frames = nil
+	}
+}
 
 func isStream(h http.Header) bool {
 	kind := h.Get("Content-Type")
@@ -94,16 +101,20 @@ func isStream(h http.Header) bool {
 	return err == nil && kind == "text/event-stream"
 }
 
-// readAll reads a body, of n bytes or, if n is negative, of any length.
+// readAll reads a body, of n bytes or, if n is not positive, of a length that
+// nobody has told.
 func readAll(r io.Reader, n int64) ([]byte, error) {
-	if n > maxAnswer {
+	switch {
+	case n > maxAnswer:
 		return nil, errTooLong
+	case n > 0:
+		b := make([]byte, n)
+		_, err := io.ReadFull(r, b)
+		return b, err
 	}
-	var b bytes.Buffer
-	b.Grow(int(max(n, 0)) + bytes.MinRead) // so that the end is found without growing
-	_, err := b.ReadFrom(io.LimitReader(r, maxAnswer+1))
-	if err == nil && b.Len() > maxAnswer {
+	b, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err == nil && len(b) > maxAnswer {
 		err = errTooLong
 	}
-	return b.Bytes(), err
+	return b, err
 }

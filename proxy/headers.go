@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"strings"
 
@@ -10,9 +9,13 @@ import (
 )
 
 // hopByHop are headers of one connection, not of the message.
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
 }
 
 // ours begin the names of headers between clients and this gateway.
@@ -27,19 +30,21 @@ func headers(_ context.Context, x *Exchange) error {
 		x.attempt.fitted.Header(x.attempt.header)
 		return nil
 	}
-	h := endToEnd(x.in.header)
-	drop(h, unasked)
-	for name := range h {
-		if strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Forwarded-") {
-			delete(h, name)
-		}
-	}
+	h := make(http.Header, len(x.in.header))
+	endToEnd(h, x.in.header, unasked)
 	x.attempt.header = h
 	x.attempt.fitted.Header(h)
 	return nil
 }
 
-var unasked = []string{"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip"}
+// unasked are the headers that concern this gateway and not the backend.
+func unasked(name string) bool {
+	switch name {
+	case "Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip":
+		return true
+	}
+	return strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Forwarded-")
+}
 
 // betas are the values of the header by which a client turns on what is new.
 // Another dialect's client has none.
@@ -72,35 +77,37 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 }
 
 // endToEnd copies a header without the hop-by-hop ones, named by the standard or
-// by Connection itself. The values are shared.
-func endToEnd(in http.Header) http.Header {
-	h := maps.Clone(in)
-	for _, list := range in["Connection"] {
-		for name := range strings.SplitSeq(list, ",") {
-			h.Del(strings.TrimSpace(name))
+// by Connection itself, and without those to drop. The values are shared.
+func endToEnd(to, from http.Header, drop func(name string) bool) {
+	for name, values := range from {
+		if !hopByHop(name) && !drop(name) && !lists(from["Connection"], name) {
+			to[name] = values
 		}
 	}
-	drop(h, hopByHop)
-	return h
 }
 
-// drop removes headers by their canonical names.
-func drop(h http.Header, names []string) {
-	for _, name := range names {
-		delete(h, name)
+// lists says whether a name is in one of the lists that are the values of a header.
+func lists(values []string, name string) bool {
+	for _, list := range values {
+		for listed := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(listed), name) {
+				return true
+			}
+		}
 	}
+	return false
 }
 
 // answerHeader writes the backend's header for the client: rate limits, request
 // ids and the like, but neither what described the connection or the bytes as
 // they came, nor cookies and rules for the vendor's own domain.
-func answerHeader(to, from http.Header) {
-	h := endToEnd(from)
-	drop(h, unanswered)
-	maps.Copy(to, h)
-}
+func answerHeader(to, from http.Header) { endToEnd(to, from, unanswered) }
 
-var unanswered = []string{
-	"Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
-	requestIDHeader, conversationHeader,
+func unanswered(name string) bool {
+	switch name {
+	case "Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
+		requestIDHeader, conversationHeader:
+		return true
+	}
+	return false
 }

@@ -83,7 +83,11 @@ func (g growing) json() jsontext.Value {
 
 // array is the JSON array of these values.
 func array(values []jsontext.Value) jsontext.Value {
-	out := []byte("[")
+	size := 1 + max(len(values), 1)
+	for _, v := range values {
+		size += len(v)
+	}
+	out := append(make([]byte, 0, size), '[')
 	for i, v := range values {
 		if i > 0 {
 			out = append(out, ',')

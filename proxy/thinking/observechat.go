@@ -1,7 +1,6 @@
 package thinking
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -199,7 +198,7 @@ func chatBody(body []byte, e *wire.Edits, n names) (out Answer) {
 			}
 		}
 		if i == 0 && o.Of(message).Kind() == '{' {
-			out.Content = bytes.Clone(o.Of(message))
+			out.Content = o.Of(message)
 		}
 	}
 	return out

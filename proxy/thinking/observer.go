@@ -17,7 +17,8 @@ const maxKept = 8 << 20
 // Answer is what a model answered, as the ledger keeps it.
 type Answer struct {
 	// Content is the array of blocks or, in chat completions, the message object,
-	// with the vendor's tool ids.
+	// with the vendor's tool ids. Of an answer that came as JSON it is a part, in the
+	// memory of that.
 	Content jsontext.Value
 	Tools   []ledger.ToolID // of all tool uses, in their order
 	// Cut: the answer broke off, or a part of it could not be read. Content then has

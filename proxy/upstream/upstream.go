@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -149,13 +150,14 @@ func (c *Client) Close() {
 // the backend's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
+	header := c.header(call)
 	c.retries.earn()
 	for try := 0; ; try++ {
 		probe, err := c.circuit.enter()
 		if err != nil {
 			return nil, err
 		}
-		resp, err := c.once(ctx, call, deadline)
+		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
 		c.settle(probe, v, resp)
 		if !again || try >= c.limits.Retries || ctx.Err() != nil {
@@ -202,14 +204,14 @@ func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
 func (c *Client) Open() bool { return c.circuit.isOpen() }
 
 // once sends the call one time.
-func (c *Client) once(ctx context.Context, call wire.Call, deadline time.Time) (*http.Response, error) {
+func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response, error) {
 	b := c.watch(ctx, deadline)
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.base+call.Path, bytes.NewReader(call.Body))
 	if err != nil {
 		_ = b.Close()
 		return nil, fmt.Errorf("making the request: %w", err)
 	}
-	req.Header = c.header(call)
+	req.Header = header
 	resp, err := c.trip.RoundTrip(req)
 	b.silence.Stop()
 	if err != nil {
@@ -226,12 +228,11 @@ func (c *Client) once(ctx context.Context, call wire.Call, deadline time.Time) (
 	return resp, nil
 }
 
-// header is what leaves: the call's own, and exactly one credential or none.
+// header is what leaves: the call's own, and exactly one credential or none. No
+// transport writes into it. Its values are the call's.
 func (c *Client) header(call wire.Call) http.Header {
-	h := call.Header.Clone()
-	if h == nil {
-		h = http.Header{}
-	}
+	h := make(http.Header, len(call.Header)+3)
+	maps.Copy(h, call.Header)
 	if c.auth != AuthPassthrough {
 		for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
 			h.Del(name)

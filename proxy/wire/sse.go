@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 )
 
 // maxFrame bounds one server-sent event, in bytes.
@@ -26,9 +27,27 @@ type FrameReader struct {
 	buf []byte
 }
 
-// NewFrameReader reads events from r.
+// frameReaders are kept for the next stream: one is larger than all that most
+// streams say.
+var frameReaders = sync.Pool{New: func() any { return &FrameReader{r: bufio.NewReaderSize(nil, 16<<10)} }}
+
+// maxKeptFrame bounds what is kept for events, in bytes.
+const maxKeptFrame = 64 << 10
+
+// NewFrameReader reads events from r. It is to be released.
 func NewFrameReader(r io.Reader) *FrameReader {
-	return &FrameReader{r: bufio.NewReaderSize(r, 16<<10)}
+	f := frameReaders.Get().(*FrameReader)
+	f.r.Reset(r)
+	return f
+}
+
+// Release ends the reading: the reader, and the bytes of the last event, are
+// another stream's from then on.
+func (f *FrameReader) Release() {
+	f.r.Reset(nil)
+	if cap(f.raw) <= maxKeptFrame && cap(f.buf) <= maxKeptFrame {
+		frameReaders.Put(f)
+	}
 }
 
 // Buffered reports whether more of the stream is here already, so that writing
