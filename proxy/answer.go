@@ -3,8 +3,8 @@ package proxy
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"mneme/proxy/thinking"
@@ -93,12 +93,8 @@ func (a *answer) close() {
 }
 
 func isStream(h http.Header) bool {
-	kind := h.Get("Content-Type")
-	if kind == "text/event-stream" {
-		return true
-	}
-	kind, _, err := mime.ParseMediaType(kind)
-	return err == nil && kind == "text/event-stream"
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
 }
 
 // readAll reads a body, of n bytes or, if n is not positive, of a length that

@@ -29,7 +29,7 @@ func (s *Server) attempts(stages ...Stage) Stage {
 		err := p.run(ctx, x)
 		ok := err == nil && !x.answer.refused()
 		s.metrics.retried(x, class, ok)
-		x.log.Warn().Stringer("class", class).Bytes("error", clip(refusal.error())).Bool("ok", ok).
+		x.log().Warn().Stringer("class", class).Bytes("error", clip(refusal.error())).Bool("ok", ok).
 			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 		if ok {
 			refusal.close()

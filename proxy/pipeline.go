@@ -59,7 +59,8 @@ type Exchange struct {
 	pipeline string // main or teammate, for logs and metrics
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
-	log      zerolog.Logger
+	id       string // of the request, for logs and records
+	logger   zerolog.Logger
 
 	backend *backend
 	model   string // the backend's name for the request's
@@ -79,6 +80,13 @@ type Exchange struct {
 	tokens     *usage.Reader
 	client     *clientWriter
 	elsewhere  time.Duration // that was the backend's
+}
+
+// log is for lines about this request. Most requests have only one, at their end,
+// which is written without it.
+func (x *Exchange) log() *zerolog.Logger {
+	l := x.logger.With().Str("request_id", x.id).Logger()
+	return &l
 }
 
 // received is a request as it came. Stages never write into it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/rs/zerolog"
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
@@ -32,8 +33,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	began := time.Now()
 	x := &Exchange{
 		door: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
-		client: newClientWriter(w, s.limits.Client),
-		log:    s.log.With().Str("request_id", w.Header().Get(requestIDHeader)).Logger(),
+		client: newClientWriter(w, s.limits.Client), id: w.Header().Get(requestIDHeader), logger: s.log,
 	}
 	defer x.close()
 	err := s.receive(r, x)
@@ -49,9 +49,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	s.metrics.observe(x, outcome, took)
 	s.count(x, outcome)
 
-	line := x.log.Info()
+	level := zerolog.InfoLevel
 	if err != nil {
-		line = x.log.Warn().Err(err)
+		level = zerolog.WarnLevel
+	}
+	line := s.log.WithLevel(level).Str("request_id", x.id)
+	if err != nil {
+		line = line.Err(err)
 	}
 	if x.backend != nil {
 		line = line.Str("backend", x.backend.name).Str("upstream_model", x.model).Str("conversation", x.scope.Conversation)
@@ -75,7 +79,7 @@ func (s *Server) count(x *Exchange, outcome string) {
 	}
 	tokens, estimated := x.tokens.Tokens(x.attempt.doc.Body)
 	r := usage.Record{
-		At: time.Now(), RequestID: x.client.Header().Get(requestIDHeader),
+		At: time.Now(), RequestID: x.id,
 		Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation,
 		Backend: x.backend.name, Model: x.in.model(), UpstreamModel: x.model,
 		Tokens: tokens, Estimated: estimated, Outcome: outcome,

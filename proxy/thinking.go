@@ -19,7 +19,7 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	body, report := session.Filter()
 	s.metrics.filtered(x, report)
 	if report.Changed() {
-		x.log.Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(report.String())
+		x.log().Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(report.String())
 	}
 	return x.resume(session.Replay, body)
 }
@@ -92,6 +92,14 @@ func observe(_ context.Context, x *Exchange) error {
 // client gets. When it is the one that ends the answer, the turn is recorded
 // first: the client's next request may be here before this one is over.
 func (x *Exchange) hear(ctx context.Context, data []byte) []byte {
+	if x.backend.dialect == wire.Messages && x.observer != nil {
+		// What a stream has most of is read once for all who want to know it.
+		if piece, ok := wire.ReadTextPiece(data); ok {
+			x.tokens.Text(piece.Text)
+			x.observer.Text(piece)
+			return data
+		}
+	}
 	x.tokens.Event(data)
 	if x.observer == nil {
 		return data
@@ -145,7 +153,7 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	})
 	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {
-		x.log.Debug().Interface("changes", changes).Msg("[sanitize]")
+		x.log().Debug().Interface("changes", changes).Msg("[sanitize]")
 	}
 	x.attempt.doc, err = x.attempt.doc.WithBody(x.attempt.fitted.Body)
 	return err

@@ -29,7 +29,7 @@ func (r *reader) chat(m *wire.MessageOutline) {
 		r.seal(byData, s)
 	}
 	for _, t := range found.texts {
-		r.thought(t)
+		r.thought([]byte(t))
 	}
 	p.to = len(r.form.keys)
 	r.form.parts = []part{p}
@@ -50,7 +50,7 @@ func (r *reader) chatContent(m *wire.MessageOutline) {
 		r.exact.add("part").addSum(s)
 	}
 	if text != "" {
-		r.text = pieces{text}
+		r.texts = pieces{[]byte(text)}
 	}
 	r.exact.add(text)
 }

@@ -1,70 +1,80 @@
 package ledger
 
-import (
-	"strings"
-)
+import "bytes"
 
 // fold takes out of a text what clients change without meaning to: the way lines
-// end, spaces at the ends of lines, and what surrounds the whole.
-func fold(s string) string {
-	if strings.Contains(s, "\r") {
-		s = strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
+// end, spaces at the ends of lines, and what surrounds the whole. It does not write
+// into the text, and mostly gives a part of it.
+func fold(text []byte) []byte {
+	if bytes.IndexByte(text, '\r') >= 0 {
+		text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), newline), []byte("\r"), newline)
 	}
-	if strings.Contains(s, " \n") || strings.Contains(s, "\t\n") {
-		lines := strings.Split(s, "\n")
+	if bytes.Contains(text, []byte(" \n")) || bytes.Contains(text, []byte("\t\n")) {
+		lines := bytes.Split(text, newline)
 		for i, line := range lines {
-			lines[i] = strings.TrimRight(line, " \t")
+			lines[i] = bytes.TrimRight(line, " \t")
 		}
-		s = strings.Join(lines, "\n")
+		text = bytes.Join(lines, newline)
 	}
-	return strings.TrimSpace(s)
+	return bytes.TrimSpace(text)
 }
 
-// pieces are texts that follow one another. Clients join them in more than one
-// way, so that they have more than one reading.
-type pieces []string
+var newline = []byte("\n")
+
+// pieces are texts that follow one another, in the memory of what they were read
+// from. Clients join them in more than one way, so that they have more than one
+// reading.
+type pieces [][]byte
+
+// joined are all of them as they are. It must not be written into.
+func (p pieces) joined() []byte {
+	if len(p) == 1 {
+		return p[0]
+	}
+	return bytes.Join(p, nil)
+}
 
 // readings are the joined texts, folded: as they are, and each trimmed before.
 // Mostly these are one.
-func (p pieces) readings() []string {
+func (p pieces) readings() [][]byte {
+	joined := fold(p.joined())
 	if len(p) == 1 {
-		return []string{fold(p[0])}
+		return [][]byte{joined}
 	}
-	joined := fold(strings.Join(p, ""))
-	trimmed := make([]string, len(p))
+	trimmed := make(pieces, len(p))
 	for i, s := range p {
 		trimmed[i] = fold(s)
 	}
-	if other := strings.Join(trimmed, ""); other != joined {
-		return []string{joined, other}
+	if other := trimmed.joined(); !bytes.Equal(other, joined) {
+		return [][]byte{joined, other}
 	}
-	return []string{joined}
+	return [][]byte{joined}
 }
 
-const (
-	thinkStart = "<think>"
-	thinkEnd   = "</think>"
+var (
+	thinkStart = []byte("<think>")
+	thinkEnd   = []byte("</think>")
 )
 
 // withoutThink takes <think> sections out of texts: what clients make of
 // reasoning that they have no other place for. It gives what is left and the
 // sections, folded; ok is false if there is none.
-func (p pieces) withoutThink() (left pieces, thoughts []string, ok bool) {
-	rest := strings.Join(p, "")
-	if !strings.Contains(rest, thinkStart) {
+func (p pieces) withoutThink() (left pieces, thoughts [][]byte, ok bool) {
+	rest := p.joined()
+	if !bytes.Contains(rest, thinkStart) {
 		return nil, nil, false
 	}
 	for {
-		before, after, found := strings.Cut(rest, thinkStart)
-		thought, behind, closed := strings.Cut(after, thinkEnd)
+		before, after, found := bytes.Cut(rest, thinkStart)
+		thought, behind, closed := bytes.Cut(after, thinkEnd)
 		if !found || !closed {
 			return append(left, rest), thoughts, ok
 		}
 		ok = true
-		if before != "" {
+		if len(before) > 0 {
 			left = append(left, before)
 		}
-		if t := fold(thought); t != "" {
+		if t := fold(thought); len(t) > 0 {
 			thoughts = append(thoughts, t)
 		}
 		rest = behind

@@ -3,7 +3,6 @@ package ledger
 import (
 	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -88,8 +87,8 @@ func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 type reader struct {
 	o        *wire.Outline
 	form     *Form
-	text     pieces
-	thoughts []string
+	texts    pieces
+	thoughts pieces
 	others   []sum // of visible parts that are neither text nor tools
 	seen     map[tool]struct{}
 	exact    *digest
@@ -97,8 +96,8 @@ type reader struct {
 
 func (r *reader) messages(m *wire.MessageOutline) {
 	if m.Blocks == nil {
-		if text, ok := r.o.Text(m.Content); ok && text != "" {
-			r.text = append(r.text, text)
+		if text, ok := r.o.Unquoted(m.Content); ok && len(text) > 0 {
+			r.texts = append(r.texts, text)
 			// As the one text block that it stands for.
 			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
 		}
@@ -126,9 +125,9 @@ func (r *reader) block(b wire.BlockOutline) {
 		r.seal(bySignature, signature)
 		data, _ := r.o.Unquoted(b.Members.Get("data"))
 		r.seal(byData, data)
-		r.thought(r.string(b.Members, "thinking"))
+		r.thought(r.text(b.Members, "thinking"))
 	case wire.TextBlock:
-		r.text = append(r.text, r.string(b.Members, "text"))
+		r.texts = append(r.texts, r.text(b.Members, "text"))
 	case wire.ToolUseBlock:
 		r.tool(r.string(b.Members, "id"), r.string(b.Members, "name"), r.o.Of(b.Members.Get("input")))
 	default:
@@ -142,9 +141,15 @@ func (r *reader) block(b wire.BlockOutline) {
 	r.form.parts = append(r.form.parts, p)
 }
 
-func (r *reader) string(members wire.Object, name string) string {
-	text, _ := r.o.Text(members.Get(name))
+// text is a member that is a string, in the content's memory if nothing in it is
+// escaped; string is a copy of it.
+func (r *reader) text(members wire.Object, name string) []byte {
+	text, _ := r.o.Unquoted(members.Get(name))
 	return text
+}
+
+func (r *reader) string(members wire.Object, name string) string {
+	return string(r.text(members, name))
 }
 
 func (r *reader) add(k kind, s sum) { r.form.keys = append(r.form.keys, key{k, s}) }
@@ -156,8 +161,8 @@ func (r *reader) seal(k kind, text []byte) {
 	}
 }
 
-func (r *reader) thought(text string) {
-	if text = fold(text); text != "" {
+func (r *reader) thought(text []byte) {
+	if text = fold(text); len(text) > 0 {
 		s := sumOf(text)
 		r.add(byThought, s)
 		r.thoughts, r.form.thoughts = append(r.thoughts, text), append(r.form.thoughts, s)
@@ -185,18 +190,18 @@ func (r *reader) finish() *Form {
 			f.keys = append(f.keys, toolKey(t.id))
 		}
 	}
-	for _, s := range r.text.readings() {
+	for _, s := range r.texts.readings() {
 		f.visible = append(f.visible, r.visible(s, f.tools))
 		if len(f.tools) > 0 {
 			f.spoken = append(f.spoken, r.visible(s, nil))
 		}
 	}
 	if len(r.thoughts) > 1 { // all of them joined, as clients do
-		for _, between := range []string{"", "\n", "\n\n"} {
-			f.thoughts = append(f.thoughts, sumOf(fold(strings.Join(r.thoughts, between))))
+		for _, between := range [][]byte{nil, newline, []byte("\n\n")} {
+			f.thoughts = append(f.thoughts, sumOf(fold(bytes.Join(r.thoughts, between))))
 		}
 	}
-	if left, sections, ok := r.text.withoutThink(); ok {
+	if left, sections, ok := r.texts.withoutThink(); ok {
 		for _, s := range left.readings() {
 			f.unthought = append(f.unthought, r.visible(s, f.tools))
 		}
@@ -207,7 +212,7 @@ func (r *reader) finish() *Form {
 		}
 	}
 	f.shown = len(f.keys)
-	if len(r.others)+len(f.tools) > 0 || strings.TrimSpace(strings.Join(r.text, "")) != "" {
+	if len(r.others)+len(f.tools) > 0 || len(bytes.TrimSpace(r.texts.joined())) > 0 {
 		for _, v := range f.visible {
 			r.add(byVisible, v)
 		}
@@ -221,14 +226,14 @@ func (r *reader) finish() *Form {
 // visible hashes the visible part with one reading of its text. In which order
 // text and tools stand is not visible: a client that has separate fields for
 // them cannot keep it.
-func (r *reader) visible(text string, tools []tool) sum {
+func (r *reader) visible(text []byte, tools []tool) sum {
 	parts := make([]sum, 0, len(tools)+len(r.others))
 	for _, t := range tools {
 		parts = append(parts, t.sum)
 	}
 	parts = append(parts, r.others...)
 	slices.SortFunc(parts, func(a, b sum) int { return bytes.Compare(a[:], b[:]) })
-	d := newDigest().add(text)
+	d := newDigest().addBytes(text)
 	for _, p := range parts {
 		d.addSum(p)
 	}

@@ -213,11 +213,3 @@ func TestContentThatIsNone(t *testing.T) {
 	}
 	require.LessOrEqual(t, l.Stats().Turns, 1, "[1] alone is a block of an unknown kind")
 }
-
-func TestTheCallerMayReuseItsBuffer(t *testing.T) {
-	l := memoryOnly(t, ledger.Config{})
-	turn := answer(alice, opus, storedTurn)
-	l.Record(t.Context(), turn)
-	clear(turn.Content)
-	require.Equal(t, storedTurn, string(replayOne(t, l, alice, opus, storedTurn).Turn.Content))
-}

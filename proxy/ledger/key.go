@@ -65,7 +65,7 @@ func (d *digest) addSum(s sum) *digest {
 	return d
 }
 
-func sumOf(text string) sum { return newDigest().add(text).sum() }
+func sumOf(text []byte) sum { return newDigest().addBytes(text).sum() }
 
 // kind is what a key is made of.
 type kind byte
@@ -99,7 +99,7 @@ func (k key) opaque() bool { return k.kind == bySignature || k.kind == byData }
 func (k key) String() string { return string(rune(k.kind)) + k.sum.String() }
 
 func toolKey(id string) key {
-	k := key{byLongID, sumOf(id)}
+	k := key{byLongID, newDigest().add(id).sum()}
 	if CanRecur(id) {
 		k.kind = byShortID
 	}

@@ -44,7 +44,8 @@ type Turn struct {
 	Origin  Origin
 	Dialect wire.Dialect // of the backend
 	// Content is, in the messages dialect, the array of blocks and, in chat
-	// completions, the message object, as the vendor sent it, with its tool ids.
+	// completions, the message object, as the vendor sent it, with its tool ids. It
+	// must not be written into once the turn is recorded.
 	Content jsontext.Value
 	// Tools are the ids of the tool uses that the client knows by another name; in
 	// the order of the tool uses, if it is all of them.

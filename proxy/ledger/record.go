@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -80,7 +79,6 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 		t.At = l.stamp()
 	}
 	t.At = t.At.Truncate(time.Microsecond)
-	t.Content = bytes.Clone(t.Content)
 	t.Tools = append([]ToolID(nil), t.Tools...)
 	if t.Place != nil && t.Cut {
 		t.Place = nil

@@ -151,19 +151,19 @@ func askedKey(o *wire.Outline, from, to int) string {
 			continue
 		}
 		d.add(m.Role)
-		if text, ok := o.Text(m.Content); ok {
-			d.add(wire.TextBlock).add(fold(text))
+		if text, ok := o.Unquoted(m.Content); ok {
+			d.add(wire.TextBlock).addBytes(fold(text))
 		}
-		text := "" // of text blocks that stand together
+		var text pieces // of text blocks that stand together
 		for i, b := range m.Blocks {
 			if b.Type == wire.TextBlock {
-				more, _ := o.Text(b.Members.Get("text"))
-				text += more
+				more, _ := o.Unquoted(b.Members.Get("text"))
+				text = append(text, more)
 				if i+1 < len(m.Blocks) && m.Blocks[i+1].Type == wire.TextBlock {
 					continue
 				}
-				d.add(wire.TextBlock).add(fold(text))
-				text = ""
+				d.add(wire.TextBlock).addBytes(fold(text.joined()))
+				text = text[:0]
 				continue
 			}
 			d.asked(o, b)
@@ -180,14 +180,14 @@ func (d *digest) asked(o *wire.Outline, b wire.BlockOutline) {
 		return
 	}
 	content := b.Members.Get("content")
-	if text, ok := o.Text(content); ok {
-		d.add(wire.TextBlock).add(fold(text))
+	if text, ok := o.Unquoted(content); ok {
+		d.add(wire.TextBlock).addBytes(fold(text))
 		return
 	}
 	for _, element := range o.Elements(content) {
 		members := o.Object(element)
-		if text, ok := o.Text(members.Get("text")); ok {
-			d.add(wire.TextBlock).add(fold(text))
+		if text, ok := o.Unquoted(members.Get("text")); ok {
+			d.add(wire.TextBlock).addBytes(fold(text))
 			continue
 		}
 		d.members(o, members, nothing)

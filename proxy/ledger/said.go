@@ -1,8 +1,8 @@
 package ledger
 
 import (
+	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -69,7 +69,7 @@ func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 		return name == "content" || name == toolCallID
 	})
 	tool := d == wire.Chat && m.Role == roleTool
-	switch text, ok := o.Text(m.Content); {
+	switch text, ok := o.Unquoted(m.Content); {
 	case tool:
 		s.result(o, m.Content)
 		exact.addBytes(plain(o.Of(m.Content)))
@@ -95,7 +95,7 @@ func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 	for _, b := range m.Blocks {
 		exact.add(b.Type).members(o, b.Members, func(name string, _ jsontext.Value) bool { return name == toolUseID })
 		if b.Type == wire.TextBlock {
-			more, _ := o.Text(b.Members.Get("text"))
+			more, _ := o.Unquoted(b.Members.Get("text"))
 			text = append(text, more)
 			continue
 		}
@@ -116,13 +116,13 @@ func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
 }
 
 func (s *Said) text(role string, text pieces) {
-	if strings.TrimSpace(strings.Join(text, "")) == "" {
+	if len(bytes.TrimSpace(text.joined())) == 0 {
 		return
 	}
 	readings := text.readings()
 	var r reading
 	for i := range r {
-		r[i] = newDigest().add(role).add(readings[min(i, len(readings)-1)]).sum()
+		r[i] = newDigest().add(role).addBytes(readings[min(i, len(readings)-1)]).sum()
 	}
 	s.texts = append(s.texts, r)
 }
@@ -130,13 +130,13 @@ func (s *Said) text(role string, text pieces) {
 // result adds what a tool gave, as a string or as blocks.
 func (s *Said) result(o *wire.Outline, content wire.Span) {
 	d := newDigest()
-	if text, ok := o.Text(content); ok {
-		d.add(wire.TextBlock).add(fold(text))
+	if text, ok := o.Unquoted(content); ok {
+		d.add(wire.TextBlock).addBytes(fold(text))
 	}
 	for _, element := range o.Elements(content) {
 		members := o.Object(element)
-		if text, ok := o.Text(members.Get("text")); ok {
-			d.add(wire.TextBlock).add(fold(text))
+		if text, ok := o.Unquoted(members.Get("text")); ok {
+			d.add(wire.TextBlock).addBytes(fold(text))
 			continue
 		}
 		d.members(o, members, nothing)

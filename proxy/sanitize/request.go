@@ -66,7 +66,8 @@ func read(in Input) *request {
 	for o.Body[end-1] != '}' {
 		end--
 	}
-	r := &request{Input: in, p: &in.Profile, root: object{body: o.Body, at: wire.Span{Start: start, End: end}, members: o.Members}}
+	r := &request{Input: in, root: object{body: o.Body, at: wire.Span{Start: start, End: end}, members: o.Members}}
+	r.p = &r.Profile
 	n := 0
 	for i := range o.Messages {
 		n += len(o.Messages[i].Blocks)

@@ -71,7 +71,11 @@ func (m grown) json() jsontext.Value {
 }
 
 func (g growing) json() jsontext.Value {
-	out := []byte("{")
+	size := len("{}")
+	for _, m := range g {
+		size += len(m.name) + len(m.value) + len(m.text) + len(`"":"",`)
+	}
+	out := append(make([]byte, 0, size), '{')
 	for i, m := range g {
 		if i > 0 {
 			out = append(out, ',')

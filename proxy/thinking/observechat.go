@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -198,7 +199,7 @@ func chatBody(body []byte, e *wire.Edits, n names) (out Answer) {
 			}
 		}
 		if i == 0 && o.Of(message).Kind() == '{' {
-			out.Content = o.Of(message)
+			out.Content = bytes.Clone(o.Of(message))
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -188,6 +189,6 @@ func messagesBody(body []byte, e *wire.Edits, n names) (out Answer) {
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Content = o.Of(m.Content)
+	out.Content = bytes.Clone(o.Of(m.Content))
 	return out
 }

@@ -17,8 +17,7 @@ const maxKept = 8 << 20
 // Answer is what a model answered, as the ledger keeps it.
 type Answer struct {
 	// Content is the array of blocks or, in chat completions, the message object,
-	// with the vendor's tool ids. Of an answer that came as JSON it is a part, in the
-	// memory of that.
+	// with the vendor's tool ids. Its memory is its own.
 	Content jsontext.Value
 	Tools   []ledger.ToolID // of all tool uses, in their order
 	// Cut: the answer broke off, or a part of it could not be read. Content then has
@@ -84,11 +83,24 @@ func (o *Observer) Event(data []byte) []byte {
 	if o.dialect == wire.Messages {
 		o.complete = o.finished
 	}
-	if o.kept += kept; o.kept > maxKept {
+	o.keep(kept)
+	return o.edits.Apply(data)
+}
+
+// keep counts bytes that are kept.
+func (o *Observer) keep(n int) {
+	if o.kept += n; o.kept > maxKept {
 		o.lost = true
 		o.begin()
 	}
-	return o.edits.Apply(data)
+}
+
+// Text is Event for the data of which wire.ReadTextPiece has made a piece; nothing
+// in it changes. The dialect must be messages.
+func (o *Observer) Text(p wire.TextPiece) {
+	if a, ok := o.answer.(*messagesAnswer); ok {
+		o.keep(a.growText(p))
+	}
 }
 
 // Body takes an answer that came as JSON and gives what the client is to get: body

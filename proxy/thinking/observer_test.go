@@ -288,7 +288,7 @@ func TestObserverPassesWhatItCannotRead(t *testing.T) {
 }
 
 // The caller reads the next event into the same memory.
-func TestObserverKeepsCopiesOfEvents(t *testing.T) {
+func TestObserverKeepsCopies(t *testing.T) {
 	buffer := make([]byte, 0, 1<<10)
 	event := func(o *Observer, data string) {
 		buffer = append(buffer[:0], data...)
@@ -310,6 +310,13 @@ func TestObserverKeepsCopiesOfEvents(t *testing.T) {
 	}
 	a, _ = o.Answer()
 	require.Equal(t, `{"odd":[1],"content":"a","tool_calls":[{"id":"0123456789abcdefx"}]}`, string(a.Content))
+
+	body := []byte(`{"content":[` + signed + `]}`)
+	o = NewObserver(wire.Messages, false)
+	o.Body(body)
+	copy(body, bytes.Repeat([]byte{'#'}, len(body)))
+	a, _ = o.Answer()
+	require.Equal(t, `[`+signed+`]`, string(a.Content))
 }
 
 func TestObserverIsBounded(t *testing.T) {

@@ -39,6 +39,14 @@ func (r *Reader) Event(data []byte) {
 	}
 }
 
+// Text is Event for the data of which wire.ReadTextPiece has made a piece with that
+// text.
+func (r *Reader) Text(text []byte) {
+	if !r.final {
+		r.text.literal(text)
+	}
+}
+
 // Body takes an answer that is not streamed.
 func (r *Reader) Body(body []byte) {
 	r.find(body)

@@ -47,15 +47,13 @@ func ReadTextPiece(data []byte) (d TextPiece, ok bool) {
 
 // isQuoted says whether text could stand between the quotes that Quote writes.
 func isQuoted(text []byte) bool {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c < ' ', c == '"':
+	for rest := text; ; rest = rest[2:] {
+		rest = rest[plainLen(rest):]
+		if len(rest) == 0 {
+			return utf8.Valid(text)
+		}
+		if len(rest) == 1 || rest[0] != '\\' || strings.IndexByte(`"\bfnrt`, rest[1]) < 0 {
 			return false
-		case c == '\\':
-			if i++; i == len(text) || strings.IndexByte(`"\bfnrt`, text[i]) < 0 {
-				return false
-			}
 		}
 	}
-	return utf8.Valid(text)
 }
