@@ -213,6 +213,9 @@ func TestConformanceManyDialoguesUnderOneID(t *testing.T) {
 					c := agent(name)
 					for turn := range turns {
 						c.say(fmt.Sprintf("%s, turn %d: use the tool", name, turn))
+						if turn%3 != 0 { // with the agents, 15 branches: none is forgotten
+							continue
+						}
 						title := agent("[titles]")
 						title.tools, title.thinking = false, ""
 						title.say(fmt.Sprintf("A title for: %s, turn %d", name, turn))
