@@ -530,7 +530,8 @@ func TestConformanceMangledReplays(t *testing.T) {
 	t.Logf("seed %d", seed)
 	redis := redistest.Start(t)
 	names := slices.Sorted(maps.Keys(mangles))
-	each := max(1, conversations/len(names)/len(thinkers))
+	kinds := len(names) * len(thinkers)
+	each := (conversations + kinds - 1) / kinds
 	var mu sync.Mutex // guards total
 	total := map[string][4]int{}
 	t.Run("by", func(t *testing.T) {
