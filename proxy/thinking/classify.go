@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"bytes"
 	"net/http"
 	"regexp"
 	"slices"
@@ -41,6 +42,9 @@ func Classify(status int, body []byte) Class {
 // ClassifyEvent reads what came with status 200: the data of a stream's first
 // event, or a JSON body. It is ClassOther for anything that is no error.
 func ClassifyEvent(data []byte) Class {
+	if !bytes.Contains(data, []byte("error")) {
+		return ClassOther // most answers, which are long
+	}
 	failure := gjson.GetBytes(data, "error")
 	if gjson.GetBytes(data, "type").Str != "error" && (!failure.Exists() || failure.Type == gjson.Null) {
 		return ClassOther
