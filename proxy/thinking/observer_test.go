@@ -319,6 +319,25 @@ func TestObserverKeepsCopies(t *testing.T) {
 	require.Equal(t, `[`+signed+`]`, string(a.Content))
 }
 
+func TestATextPieceIsAnEvent(t *testing.T) {
+	read, given := NewObserver(wire.Messages, false), NewObserver(wire.Messages, false)
+	for _, e := range []string{
+		opened(0, signed), added(0, "thinking_delta", "thinking", "more"), closed(0), opened(1, said1),
+		added(1, "text_delta", "text", "a b"), added(7, "text_delta", "text", "of no block"), closed(1), messageStop,
+	} {
+		read.Event([]byte(e))
+		if p, ok := wire.ReadTextPiece([]byte(e)); ok {
+			given.Text(p)
+		} else {
+			given.Event([]byte(e))
+		}
+	}
+	want, _ := read.Answer()
+	got, ok := given.Answer()
+	require.True(t, ok)
+	require.Equal(t, want, got)
+}
+
 func TestObserverIsBounded(t *testing.T) {
 	for _, d := range []wire.Dialect{wire.Messages, wire.Chat} {
 		o := NewObserver(d, true)

@@ -131,3 +131,19 @@ func BenchmarkEvent(b *testing.B) {
 		r.Event(event)
 	}
 }
+
+func TestATextPieceCountsAsItsEvent(t *testing.T) {
+	for _, name := range []string{`text_delta","text`, `thinking_delta","thinking`} {
+		event := []byte(`{"type":"content_block_delta","index":0,"delta":{"type":"` + name + `":"Hello, wörld, \"usage\": \n"}}`)
+		piece, ok := wire.ReadTextPiece(event)
+		require.True(t, ok)
+		read, given := usage.NewReader(wire.Messages), usage.NewReader(wire.Messages)
+		read.Event(event)
+		given.Text(piece.Text)
+		want, _ := read.Tokens([]byte(`{}`))
+		got, estimated := given.Tokens([]byte(`{}`))
+		require.True(t, estimated)
+		require.NotZero(t, got.Output)
+		require.Equal(t, want, got)
+	}
+}

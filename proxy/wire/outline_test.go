@@ -112,6 +112,18 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, "01abx6789end", string(e.Apply(body)))
 }
 
+// What is cut out of a request may be kept for long.
+func TestACutHasNoRoomForWhatItWasCutFrom(t *testing.T) {
+	body := []byte(strings.Repeat("x", 1<<16))
+	var e Edits
+	e.Replace(Span{0, 100}, []byte("["))
+	e.Replace(Span{50, 60}, []byte("void"))
+	e.Replace(Span{110, len(body)}, []byte("]"))
+	cut := e.Apply(body)
+	require.Equal(t, "[xxxxxxxxxx]", string(cut))
+	require.Equal(t, len(cut), cap(cut))
+}
+
 func FuzzOutline(f *testing.F) {
 	f.Add([]byte(outlined))
 	f.Fuzz(func(t *testing.T, body []byte) {
