@@ -170,7 +170,12 @@ func (s *Server) openCLI(name string, c CLIConfig, token string) (*cli, error) {
 		return nil, fmt.Errorf("proxy.backends.%s: %w", name, err)
 	}
 	// A key that nobody else has keeps the CLI's own calls a tenant of their own.
-	model := chat.New(supervisor, chat.Config{BaseURL: base, APIKey: rand.Text(), Owners: s.config.Shared.Owners, TTL: s.config.TurnsTTL, Log: log})
+	key := rand.Text()
+	inner := tenant(http.Header{"X-Api-Key": {key}})
+	model := chat.New(supervisor, chat.Config{
+		BaseURL: base, APIKey: key, Owners: s.config.Shared.Owners, TTL: s.config.TurnsTTL, Log: log,
+		Forget: func(ctx context.Context, session string) error { return s.ledger.Forget(ctx, inner, session) },
+	})
 	return &cli{supervisor, model}, nil
 }
 

@@ -45,8 +45,10 @@ type Config struct {
 	APIKey  string
 	Owners  Owners        // nil: this process alone
 	TTL     time.Duration // how long a conversation can be resumed after its last turn; 24 h
-	Limits  Limits
-	Log     zerolog.Logger
+	// Forget erases what BaseURL keeps of a session's model calls; nil: nothing is kept.
+	Forget func(ctx context.Context, session string) error
+	Limits Limits
+	Log    zerolog.Logger
 }
 
 // Limits bound the sessions that nobody uses at the moment.

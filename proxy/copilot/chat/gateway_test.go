@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory/redistest"
@@ -479,4 +480,42 @@ func TestTheModelCallsOfTheCLI(t *testing.T) {
 	require.Equal(t, 200, resp.StatusCode, "%s", body)
 	require.Equal(t, created(t, cli)[0].ID, resp.Header.Get("X-AG-Conversation-Id"))
 	require.Len(t, created(t, cli), 1, "the offline model has answered")
+}
+
+func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
+	backend := func(c proxy.CLIConfig) proxy.BackendConfig { return proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: c} }
+	_, err := proxy.New(proxy.Config{
+		Active: "a", Teammates: map[string]string{"copilot": "off"},
+		Backends: map[string]proxy.BackendConfig{
+			"a":    backend(proxy.CLIConfig{Addr: "127.0.0.1:1", ProviderBackend: "off"}),
+			"b":    backend(proxy.CLIConfig{Addr: "nowhere", ProviderBackend: "a"}),
+			"c":    backend(proxy.CLIConfig{}),
+			"d":    backend(proxy.CLIConfig{Addr: "127.0.0.1:1", Command: []string{"x"}, ProviderBackend: "gone"}),
+			"e":    {Kind: proxy.KindCopilot, BaseURL: "http://x", Auth: "none", Vendor: "kimi", APIKey: "k", CLI: proxy.CLIConfig{Command: []string{"x"}, ProviderBackend: "pass"}},
+			"f":    backend(proxy.CLIConfig{Command: []string{""}, ProviderBackend: "open"}),
+			"off":  {Kind: proxy.KindOffline, CLI: proxy.CLIConfig{Addr: "127.0.0.1:1"}},
+			"open": {Kind: proxy.KindOpenAI, BaseURL: "https://x/v1"},
+			"pass": {Kind: proxy.KindOpenAI, BaseURL: "https://x/v1", Auth: "passthrough"},
+		},
+	}, zerolog.Nop())
+	for _, want := range []string{
+		`proxy.teammates.copilot: the name is taken`,
+		`proxy.advertise must be the URL under which the Copilot CLI reaches this gateway`,
+		`proxy.backends.b.addr must be host:port`,
+		`proxy.backends.b.provider_backend names "a", which is of kind copilot too`,
+		`proxy.backends.c.addr is missing`,
+		`proxy.backends.c.provider_backend is empty`,
+		`proxy.backends.d.command is set beside addr`,
+		`proxy.backends.d.provider_backend names "gone"`,
+		`proxy.backends.e.base_url must be left out`,
+		`proxy.backends.e.auth must be left out`,
+		`proxy.backends.e.vendor must be left out`,
+		`proxy.backends.e.api_key_env must be left out beside command`,
+		`proxy.backends.e.provider_backend names "pass", whose auth is passthrough`,
+		`proxy.backends.f.command names no program`,
+		`proxy.backends.f.provider_backend names "open" and that of "a" names "off"`,
+		`proxy.backends.off.addr, command and provider_backend are for kind copilot only`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
 }

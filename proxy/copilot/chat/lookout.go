@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 )
@@ -78,6 +79,11 @@ func (m *Model) expire() {
 		}
 	}
 	m.bound() // what has just become dormant counts there
+	for s, e := range m.ended {
+		if time.Since(e.at) >= m.config.TTL {
+			delete(m.ended, s)
+		}
+	}
 }
 
 // Times that the owners' store may take.
@@ -110,18 +116,9 @@ func (t *talk) place() Scope {
 }
 
 // yield frees the sessions of conversations that another process has claimed, or
-// that were erased.
+// that were erased: of those nobody is the owner.
 func (m *Model) yield() {
-	m.mu.Lock()
-	var places []Scope
-	for _, talks := range m.talks {
-		for _, t := range talks {
-			if t.state != busy {
-				places = append(places, t.place())
-			}
-		}
-	}
-	m.mu.Unlock()
+	places := m.places()
 	if len(places) == 0 {
 		return
 	}
@@ -132,9 +129,14 @@ func (m *Model) yield() {
 		m.config.Log.Debug().Err(err).Msg("who owns the sessions of conversations was not told")
 		return
 	}
-	taken := map[Scope]bool{}
+	taken, erased := map[Scope]bool{}, map[Scope]bool{}
 	for i, holder := range holders {
 		taken[places[i]] = holder != m.self
+		erased[places[i]] = holder == ""
+	}
+	ids := m.drop(func(s Scope) bool { return erased[s] })
+	if err := m.forget(ctx, ids...); err != nil {
+		m.config.Log.Error().Err(err).Msg("the model calls of an erased conversation could not be forgotten")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,4 +147,22 @@ func (m *Model) yield() {
 			}
 		}
 	}
+}
+
+// places are where the owners of all sessions are written that can be freed.
+func (m *Model) places() []Scope {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[Scope]bool{}
+	for s := range m.ended {
+		seen[s] = true
+	}
+	for _, talks := range m.talks {
+		for _, t := range talks {
+			if t.state != busy {
+				seen[t.place()] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(seen))
 }

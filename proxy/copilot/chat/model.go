@@ -33,7 +33,17 @@ type Model struct {
 	closed bool
 	talks  map[Scope][]*talk
 	called map[callKey]*talk // parked ones that no conversation leads to
+	ended  map[Scope]*ended  // what an erasure has to reach beside talks
 }
+
+// ended are sessions that a conversation had, the oldest first.
+type ended struct {
+	ids []string
+	at  time.Time // when the last one ended
+}
+
+// maxEnded bounds the sessions that are known of a conversation when they are over.
+const maxEnded = 32
 
 // callKey is a call's id where it belongs.
 type callKey struct{ tenant, route, id string }
@@ -42,7 +52,7 @@ type callKey struct{ tenant, route, id string }
 func New(cli CLI, config Config) *Model {
 	m := &Model{
 		cli: cli, config: config.withDefaults(), self: rand.Text(),
-		talks: map[Scope][]*talk{}, called: map[callKey]*talk{},
+		talks: map[Scope][]*talk{}, called: map[callKey]*talk{}, ended: map[Scope]*ended{},
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(m.lookOut) // ends with Close
@@ -144,13 +154,29 @@ func (m *Model) remove(t *talk) {
 // is not busy or whose request is done with it.
 func (m *Model) free(t *talk) {
 	m.remove(t)
+	if t.id != "" && !t.minted && !t.doomed {
+		m.remember(t)
+	}
 	m.discard(t)
+}
+
+// remember notes the talk's session for an erasure. It needs mu.
+func (m *Model) remember(t *talk) {
+	e := m.ended[t.scope]
+	if e == nil {
+		e = &ended{}
+		m.ended[t.scope] = e
+	}
+	e.ids, e.at = append(e.ids, t.id), time.Now()
+	if len(e.ids) > maxEnded {
+		e.ids = slices.Delete(e.ids, 0, 1)
+	}
 }
 
 // discard ends the talk's session and has the CLI forget it, without waiting for
 // that.
 func (m *Model) discard(t *talk) {
-	s, id, resting := t.session, t.id, t.resting
+	s, id, resting, doomed := t.session, t.id, t.resting, t.doomed
 	t.session, t.id, t.resting = nil, "", nil
 	if id == "" {
 		return
@@ -172,7 +198,22 @@ func (m *Model) discard(t *talk) {
 		if err := m.cli.Delete(ctx, id); err != nil && !errors.Is(err, copilot.ErrSessionUnknown) {
 			m.config.Log.Debug().Err(err).Str("session", id).Msg("the Copilot CLI keeps what was said in a session")
 		}
+		if doomed {
+			if err := m.forget(ctx, id); err != nil {
+				m.config.Log.Error().Err(err).Str("session", id).Msg("the model calls of an erased session could not be forgotten")
+			}
+		}
 	})
+}
+
+func (m *Model) forget(ctx context.Context, ids ...string) (all error) {
+	if m.config.Forget == nil {
+		return nil
+	}
+	for _, id := range ids {
+		all = errors.Join(all, m.config.Forget(ctx, id))
+	}
+	return all
 }
 
 // rest makes a talk that is idle too long dormant: the CLI keeps what was said. It
@@ -215,12 +256,31 @@ func (m *Model) fail(t *talk) {
 	m.free(t)
 }
 
-// Erase forgets the sessions of a tenant's conversation, here and in the other
-// processes. Those that answer at the moment end with their answer.
+// Erase forgets the sessions of a tenant's conversation and their model calls, here
+// and, within seconds, in the other processes. Those that answer at the moment are
+// forgotten behind their answer.
 func (m *Model) Erase(ctx context.Context, tenant, conversation string) error {
+	ids := m.drop(func(s Scope) bool { return s.Tenant == tenant && s.Conversation == conversation })
+	err := m.forget(ctx, ids...)
+	if m.config.Owners != nil {
+		err = errors.Join(err, m.config.Owners.Disown(ctx, tenant, conversation))
+	}
+	return err
+}
+
+// drop frees the talks of erased conversations and gives the ids of all sessions
+// that these had, but for those that are busy.
+func (m *Model) drop(erased func(Scope) bool) (ids []string) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s, e := range m.ended {
+		if erased(s) {
+			ids = append(ids, e.ids...)
+			delete(m.ended, s)
+		}
+	}
 	for s, talks := range m.talks {
-		if s.Tenant != tenant || s.Conversation != conversation {
+		if !erased(s) {
 			continue
 		}
 		for _, t := range slices.Clone(talks) {
@@ -228,14 +288,12 @@ func (m *Model) Erase(ctx context.Context, tenant, conversation string) error {
 				t.doomed = true
 				continue
 			}
-			m.free(t)
+			ids = append(ids, t.id)
+			m.remove(t)
+			m.discard(t)
 		}
 	}
-	m.mu.Unlock()
-	if m.config.Owners == nil {
-		return nil
-	}
-	return m.config.Owners.Disown(ctx, tenant, conversation)
+	return ids
 }
 
 // Close ends all sessions and the connection. No request may be served any more.
