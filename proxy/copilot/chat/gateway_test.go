@@ -198,12 +198,17 @@ func TestTheCLIRestarts(t *testing.T) {
 	cli := fake(t)
 	c := start(t, cli).client(way{stream: true}, "c", "a")
 	c.say("hello")
-	cli.Drop()
+	drop := func() { // noticed here, too
+		before := c.gateway.metric("copilot_redials_total")
+		cli.Drop()
+		eventually(t, func() bool { return c.gateway.metric("copilot_redials_total") != before }, "a new connection")
+	}
+	drop()
 	require.Equal(t, "echo: world", c.say("world").text)
 	require.Len(t, cli.Seen("session.resume"), 1)
 	require.Len(t, created(t, cli), 1)
 	got := c.say("CALL a")
-	cli.Drop()
+	drop()
 	require.Contains(t, c.give(got.calls[0].id, "RESULT-42").text, "RESULT-42")
 	require.Len(t, created(t, cli), 2)
 	require.Equal(t, "1", c.gateway.replayed())
@@ -483,7 +488,9 @@ func TestTheModelCallsOfTheCLI(t *testing.T) {
 }
 
 func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
-	backend := func(c proxy.CLIConfig) proxy.BackendConfig { return proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: c} }
+	backend := func(c proxy.CLIConfig) proxy.BackendConfig {
+		return proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: c}
+	}
 	_, err := proxy.New(proxy.Config{
 		Active: "a", Teammates: map[string]string{"copilot": "off"},
 		Backends: map[string]proxy.BackendConfig{
@@ -517,5 +524,17 @@ func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
 		`proxy.backends.off.addr, command and provider_backend are for kind copilot only`,
 	} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// The connection ends while a request comes: whatever the moment, the answer is
+// right, and the prompt is there once.
+func TestAConnectionThatEndsAtAnyMoment(t *testing.T) {
+	cli := fake(t)
+	c := start(t, cli).client(way{}, "c")
+	c.say("hello")
+	for i := range 3 { // more would be met by longer and longer pauses
+		cli.Drop()
+		require.Equal(t, fmt.Sprint("echo: ", i), c.say(fmt.Sprint(i)).text)
 	}
 }

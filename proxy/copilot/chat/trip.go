@@ -101,7 +101,7 @@ func (m *Model) serve(ctx context.Context, t *talk, r *request, a *answer) {
 func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 	if len(t.seen) > 0 {
 		err := m.goOn(ctx, t, r)
-		if err == nil || ctx.Err() != nil || errors.Is(err, copilot.ErrUnavailable) || t.session != nil && t.session.Err() == nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, copilot.ErrUnavailable) || t.session != nil && !lost(t.session, err) {
 			return err
 		}
 		m.config.Log.Info().Err(err).Str("session", t.id).Msg("a session of the Copilot CLI is gone")
@@ -126,6 +126,9 @@ func (m *Model) open(ctx context.Context, t *talk, how func(context.Context, cop
 	ctx, cancel := context.WithTimeout(ctx, m.config.Limits.Connect)
 	defer cancel()
 	s, err := how(ctx, t.config)
+	for try := 1; try < tries && errors.Is(err, copilot.ErrTransportClosed) && ctx.Err() == nil; try++ {
+		s, err = how(ctx, t.config) // this one waits for another connection
+	}
 	if err != nil {
 		return err
 	}
@@ -133,15 +136,26 @@ func (m *Model) open(ctx context.Context, t *talk, how func(context.Context, cop
 	return nil
 }
 
-// goOn brings new input to the session that has seen all else. A session whose
-// connection has ended is resumed, unless its turn was parked: that is lost.
+// tries are how often a session is asked for over connections that end meanwhile.
+const tries = 3
+
+// lost reports whether an error means that the session is gone, which it may not
+// know yet.
+func lost(s *copilot.Session, err error) bool {
+	return s.Err() != nil || errors.Is(err, copilot.ErrTransportClosed)
+}
+
+// goOn brings new input to the session that has seen all else. A session that the
+// CLI has on disk only is resumed; of one whose turn was parked that turn is lost.
 func (m *Model) goOn(ctx context.Context, t *talk, r *request) error {
 	if len(t.calls) > 0 {
 		return t.respond(ctx, r)
 	}
 	prompt := copilot.Prompt{Text: prompted(r.said[r.answered():])}
 	if t.session != nil && t.session.Err() == nil {
-		if err := t.session.Send(ctx, prompt); err == nil || t.session.Err() == nil {
+		// A prompt that may have been taken is not given again, but a session that the
+		// CLI has put away in the meantime has taken none.
+		if err := t.session.Send(ctx, prompt); !errors.Is(err, copilot.ErrSessionUnknown) {
 			return err
 		}
 	}
