@@ -78,7 +78,7 @@ func (m *Model) take(o origin, r *request) (t *talk, err error) {
 			}
 		}
 		m.makeRoom(o.Scope)
-		t = &talk{scope: o.Scope, setup: r.setup, config: m.sessionConfig(r)}
+		t = &talk{scope: o.Scope, setup: r.setup}
 		m.talks[o.Scope] = append(m.talks[o.Scope], t)
 	}
 	m.uncall(t)
@@ -121,14 +121,6 @@ func (m *Model) makeRoom(s Scope) {
 			return
 		}
 		m.free(all[i])
-	}
-}
-
-// sessionConfig is for a session that goes on from nothing.
-func (m *Model) sessionConfig(r *request) copilot.SessionConfig {
-	return copilot.SessionConfig{
-		Model: r.model, System: r.system, Tools: r.tools, IDHeader: conversationHeader,
-		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: m.config.BaseURL, APIKey: m.config.APIKey},
 	}
 }
 

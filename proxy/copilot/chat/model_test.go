@@ -228,6 +228,13 @@ func TestAnIdleSessionRests(t *testing.T) {
 		require.Len(b, b.cli.Seen("session.resume"), 1)
 		require.Equal(b, uint64(1), b.model.Stats().Replayed)
 
+		b.later(11 * time.Minute)
+		require.Equal(b, "echo: once more", d.say("user", "once more", "").Content)
+		resumed := b.cli.Seen("session.resume")
+		require.Len(b, resumed, 2)
+		require.Contains(b, string(resumed[1].Params), "edited", "what it was told it is told again")
+		require.NotContains(b, string(resumed[1].Params), "again", "what it lived through it is not")
+
 		b.later(25 * time.Hour)
 		require.Equal(b, chat.Stats{Replayed: 1}, b.model.Stats())
 		require.Len(b, b.cli.Seen("session.delete"), 2)

@@ -23,10 +23,10 @@ type talk struct {
 	scope  Scope
 	minted bool // scope.Conversation is known to nobody but this process
 	setup  sum
-	config copilot.SessionConfig
 
 	session *copilot.Session // nil before it is made, and while it is dormant
 	id      string           // of the session; empty before it is made
+	told    int              // how many messages it was told as a record, and did not live through
 	seen    []sum            // messages, its own last answer included
 	calls   []parkedCall
 	resting chan struct{} // closed when the session before the present one is closed; nil for none

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"mneme/proxy/copilot"
 	"mneme/proxy/wire"
 )
 
@@ -53,31 +54,28 @@ func record(messages []message) string {
 	return out.String()
 }
 
-// replay is what a fresh session is told of a request: the system prompt with the
-// record of the earlier turns, if there are any, and the prompt.
-func (r *request) replay() (system, prompt string) {
-	answered := r.answered()
-	system = r.system
-	if answered > 0 {
-		system = join(system, recordHead+record(r.said[:answered]))
+// told is the system prompt with a record of the first n messages.
+func (r *request) told(n int) string {
+	if n == 0 {
+		return r.system
 	}
-	return system, prompted(r.said[answered:])
+	return join(r.system, recordHead+record(r.said[:n]))
 }
 
-// prompted makes one prompt of the input: results of tools first, since they stand
-// in front.
-func prompted(input []message) string {
+// prompt makes one prompt of the input: results of tools first, since they stand in
+// front.
+func (r *request) prompt() copilot.Prompt {
 	var results []message
 	words := ""
-	for _, m := range input {
+	for _, m := range r.said[r.answered():] {
 		if m.Role == roleTool {
 			results = append(results, m)
 			continue
 		}
 		words = join(words, strings.TrimSpace(m.Content.text))
 	}
-	if len(results) == 0 {
-		return words
+	if len(results) > 0 {
+		words = join(resultsHead+record(results), words)
 	}
-	return join(resultsHead+record(results), words)
+	return copilot.Prompt{Text: words}
 }

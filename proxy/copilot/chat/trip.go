@@ -23,8 +23,12 @@ func (m *Model) RoundTrip(hr *http.Request) (*http.Response, error) {
 	if hr.Method != http.MethodPost || !strings.HasSuffix(hr.URL.Path, "/chat/completions") {
 		return failed(hr, wire.Failure{Status: 404, Message: "a copilot backend serves POST /chat/completions only"}), nil
 	}
-	b, err := io.ReadAll(hr.Body)
-	_ = hr.Body.Close()
+	var b []byte
+	var err error
+	if hr.Body != nil {
+		b, err = io.ReadAll(hr.Body)
+		_ = hr.Body.Close()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the request: %w", err)
 	}
@@ -107,27 +111,29 @@ func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 		m.config.Log.Info().Err(err).Str("session", t.id).Msg("a session of the Copilot CLI is gone")
 		m.discard(t)
 	}
-	t.seen, t.calls = nil, nil
-	var prompt string
-	t.config.System, prompt = r.replay()
-	if r.answered() > 0 {
+	t.seen, t.calls, t.told = nil, nil, r.answered()
+	if t.told > 0 {
 		m.replayed.Add(1)
 		m.config.Log.Info().Str("conversation", t.scope.Conversation).Int("messages", len(r.said)).
 			Msg("[copilot_replayed] a fresh session of the Copilot CLI is told what was said")
 	}
-	if err := m.open(ctx, t, m.cli.Create); err != nil {
+	if err := m.open(ctx, t, r, m.cli.Create); err != nil {
 		return err
 	}
-	return t.session.Send(ctx, copilot.Prompt{Text: prompt})
+	return t.session.Send(ctx, r.prompt())
 }
 
 // open makes or resumes the talk's session.
-func (m *Model) open(ctx context.Context, t *talk, how func(context.Context, copilot.SessionConfig) (*copilot.Session, error)) error {
+func (m *Model) open(ctx context.Context, t *talk, r *request, how func(context.Context, copilot.SessionConfig) (*copilot.Session, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Limits.Connect)
 	defer cancel()
-	s, err := how(ctx, t.config)
+	config := copilot.SessionConfig{
+		Model: r.model, System: r.told(t.told), Tools: r.tools, IDHeader: conversationHeader,
+		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: m.config.BaseURL, APIKey: m.config.APIKey},
+	}
+	s, err := how(ctx, config)
 	for try := 1; try < tries && errors.Is(err, copilot.ErrTransportClosed) && ctx.Err() == nil; try++ {
-		s, err = how(ctx, t.config) // this one waits for another connection
+		s, err = how(ctx, config) // this one waits for another connection
 	}
 	if err != nil {
 		return err
@@ -151,11 +157,10 @@ func (m *Model) goOn(ctx context.Context, t *talk, r *request) error {
 	if len(t.calls) > 0 {
 		return t.respond(ctx, r)
 	}
-	prompt := copilot.Prompt{Text: prompted(r.said[r.answered():])}
 	if t.session != nil && t.session.Err() == nil {
 		// A prompt that may have been taken is not given again, but a session that the
 		// CLI has put away in the meantime has taken none.
-		if err := t.session.Send(ctx, prompt); !errors.Is(err, copilot.ErrSessionUnknown) {
+		if err := t.session.Send(ctx, r.prompt()); !errors.Is(err, copilot.ErrSessionUnknown) {
 			return err
 		}
 	}
@@ -166,13 +171,13 @@ func (m *Model) goOn(ctx context.Context, t *talk, r *request) error {
 	if t.resting != nil { // to close it must not end what is resumed
 		<-t.resting
 	}
-	err := m.open(ctx, t, func(ctx context.Context, c copilot.SessionConfig) (*copilot.Session, error) {
+	err := m.open(ctx, t, r, func(ctx context.Context, c copilot.SessionConfig) (*copilot.Session, error) {
 		return m.cli.Resume(ctx, t.id, c)
 	})
 	if err != nil {
 		return err
 	}
-	return t.session.Send(ctx, prompt)
+	return t.session.Send(ctx, r.prompt())
 }
 
 // respond gives the turn what it waits for.
