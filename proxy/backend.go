@@ -29,6 +29,7 @@ type backend struct {
 	models      modelMap
 	translation chatwire.Options
 	close       func()
+	cli         *cli // of kind copilot; nil for any other
 
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.

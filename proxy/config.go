@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
-	"mneme/proxy/offline"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
@@ -29,6 +29,7 @@ const (
 	KindAnthropic = "anthropic" // the messages dialect; base_url without /v1
 	KindOpenAI    = "openai"    // chat completions; base_url with /v1
 	KindOffline   = "offline"   // the extractive model inside this process
+	KindCopilot   = "copilot"   // sessions of the GitHub Copilot CLI
 )
 
 // Config is the gateway's configuration. Its secrets are values already.
@@ -43,6 +44,9 @@ type Config struct {
 	MaxTurns          int           // how many are kept of a conversation; 200
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
+	// SelfURL is where a Copilot CLI reaches this gateway, with which it makes its
+	// own model calls; needed for backends of kind copilot only.
+	SelfURL string
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after
@@ -51,6 +55,7 @@ type Shared struct {
 	Turns  ledger.Remote
 	Usage  usage.Store
 	Active ActiveBackend
+	Owners chat.Owners // of sessions of a Copilot CLI
 }
 
 // ActiveBackend names the main pipeline's backend.
@@ -69,6 +74,7 @@ type BackendConfig struct {
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
+	CLI      CLIConfig          // of kind copilot
 }
 
 // ThinkingConfig says how a backend of the messages dialect is asked to think.
@@ -115,6 +121,7 @@ func (c Config) validate() error {
 		}
 		faults = append(faults, c.named("proxy.teammates."+name, c.Teammates[name]))
 	}
+	faults = append(faults, c.copilotFaults()...)
 	if c.EmbeddingsBackend != "" {
 		err := c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
 		if err == nil && c.Backends[c.EmbeddingsBackend].Kind != KindOpenAI {
@@ -158,7 +165,12 @@ func (c Config) backendNames() string {
 func (b BackendConfig) faults() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if b.Kind != KindCopilot && b.CLI.given() {
+		add("addr, command and provider_backend are for kind copilot only")
+	}
 	switch b.Kind {
+	case KindCopilot:
+		out = append(out, b.cliFaults()...)
 	case KindOffline:
 		if b.BaseURL != "" {
 			add("base_url must be left out: an offline backend is inside this process")
@@ -171,7 +183,7 @@ func (b BackendConfig) faults() []string {
 			add("base_url must not end in /v1 for kind anthropic, the gateway adds it")
 		}
 	default:
-		add("kind must be anthropic, openai or offline, not %q", b.Kind)
+		add("kind must be anthropic, openai, copilot or offline, not %q", b.Kind)
 	}
 	switch b.Auth {
 	case "", upstream.AuthPassthrough, upstream.AuthNone:
@@ -204,9 +216,10 @@ func (b BackendConfig) faults() []string {
 	return out
 }
 
-// open makes the backend that b describes.
-func (b BackendConfig) open(name string, limits upstream.Limits) (*backend, error) {
-	c := upstream.Config{BaseURL: b.BaseURL, Auth: b.Auth, Key: b.APIKey, Limits: limits}
+// open makes the backend that b describes. Transport is nil for backends that are
+// reached over the network.
+func (b BackendConfig) open(name string, limits upstream.Limits, transport http.RoundTripper) (*backend, error) {
+	c := upstream.Config{BaseURL: b.BaseURL, Auth: b.Auth, Key: b.APIKey, Limits: limits, Transport: transport}
 	if c.Auth == "" {
 		c.Auth = upstream.AuthNone
 		if b.APIKey != "" {
@@ -219,8 +232,11 @@ func (b BackendConfig) open(name string, limits upstream.Limits) (*backend, erro
 	}
 	switch b.Kind {
 	case KindOffline:
-		c.BaseURL, c.Transport = "http://offline", http.RoundTripper(offline.New())
+		c.BaseURL = "http://offline"
 		out.vendor = cmp.Or(b.Vendor, "generic")
+	case KindCopilot:
+		c.BaseURL, c.Auth = "http://copilot", upstream.AuthNone // the key is the connection's
+		out.dialect, out.vendor = wire.Chat, KindCopilot
 	case KindAnthropic:
 		out.vendor = cmp.Or(b.Vendor, "anthropic")
 	case KindOpenAI:

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -114,7 +115,8 @@ func (s *Server) eraseConversation(c *gin.Context) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}
-	if err := s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id); err != nil {
+	err := errors.Join(s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id), s.eraseSessions(c.Request.Context(), tenant(c.Request.Header), id))
+	if err != nil {
 		s.log.Error().Err(err).Str("conversation", id).Msg("a conversation could not be erased")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
 		return

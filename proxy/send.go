@@ -18,7 +18,7 @@ func send(ctx context.Context, x *Exchange) error {
 		call.Path += "?" + x.in.query
 	}
 	began := time.Now()
-	resp, err := x.backend.Send(ctx, call)
+	resp, err := x.backend.Send(x.inConversation(ctx), call)
 	x.elsewhere += time.Since(began)
 	if err != nil {
 		return err

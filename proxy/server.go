@@ -60,8 +60,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
 	for name, b := range c.Backends {
-		opened, err := b.open(name, c.Limits.Upstream)
+		opened, err := s.open(name, b)
 		if err != nil {
+			s.closeBackends()
 			return nil, err
 		}
 		s.backends[name] = opened
@@ -75,6 +76,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	s.embedder = s.backends[c.EmbeddingsBackend]
 	for name, b := range c.Teammates {
 		s.teammates[name] = s.backends[b]
+	}
+	if provider := c.providerBackend(); provider != "" {
+		s.teammates[copilotTeammate] = s.backends[provider]
 	}
 	s.build()
 	s.engine = s.routes()
@@ -105,12 +109,16 @@ func (s *Server) Drain() { s.closed.Store(true) }
 // connections. No request may be served any more.
 func (s *Server) Close() error {
 	s.Drain()
-	for _, b := range s.backends {
-		b.close()
-	}
+	s.closeBackends()
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	return errors.Join(s.ledger.Close(ctx), s.usage.Close())
+}
+
+func (s *Server) closeBackends() {
+	for _, b := range s.backends {
+		b.close()
+	}
 }
 
 func (s *Server) routes() *gin.Engine {

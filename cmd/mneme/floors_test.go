@@ -31,14 +31,19 @@ var floors = map[string][]string{
 	"proxy/conversation": {"proxy/wire", "proxy/ledger"},
 	"proxy/sanitize":     {"proxy/wire"},
 	"proxy/usage":        {"proxy/wire"},
-	"proxy/redisstore":   {"proxy/wire", "proxy/ledger", "proxy/usage"},
-	"subagent":           {"memory", "subagent"},
-	"subagent/rag/index": {},
-	"master":             {"memory", "subagent"},
-	"apiserver":          {"memory", "subagent", "master", "apiserver"},
-	"apiserver/api":      {"=memory", "memory/event"},
-	"webmemory":          {"memory", "apiserver/api"},
-	"cmd":                {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
+	"proxy/redisstore":   {"proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
+
+	"proxy/copilot":             {"proxy/copilot/jsonrpc"},
+	"proxy/copilot/jsonrpc":     {},
+	"proxy/copilot/chat":        {"proxy/wire", "=proxy/copilot"},
+	"proxy/copilot/copilottest": {},
+	"subagent":                  {"memory", "subagent"},
+	"subagent/rag/index":        {},
+	"master":                    {"memory", "subagent"},
+	"apiserver":                 {"memory", "subagent", "master", "apiserver"},
+	"apiserver/api":             {"=memory", "memory/event"},
+	"webmemory":                 {"memory", "apiserver/api"},
+	"cmd":                       {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 }
 
 // homes are the only folders that may import a third party.
@@ -48,6 +53,7 @@ var homes = map[string][]string{
 	"github.com/r3labs/sse":             {"apiserver/api"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
+	"github.com/sourcegraph/jsonrpc2":   {"proxy/copilot/copilottest"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 }
 

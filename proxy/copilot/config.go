@@ -44,6 +44,9 @@ func (c RouterConfig) withDefaults() RouterConfig {
 type SessionConfig struct {
 	Model    string
 	Provider *Provider // nil: the CLI's own models, which need a login
+	// IDHeader, if not empty, is a header of the provider's calls that holds the
+	// session's id, which nobody knows before Create.
+	IDHeader string
 	// System takes the place of the CLI's own system prompt, when it is empty, too.
 	System string
 	// Tools are all that the model may call. The CLI's own tools (shell, files) are

@@ -5,6 +5,7 @@
 //	Router       one connection: routes events to sessions, answers what must be answered
 //	Session      Send, Stream, RespondTool, Abort, Close
 //	jsonrpc      messages and calls on a connection; knows no sessions
+//	chat         on top of it: conversations of chat completions as sessions
 //
 // # The wire
 //

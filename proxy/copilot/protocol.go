@@ -3,6 +3,7 @@ package copilot
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -121,7 +122,7 @@ type infinite struct {
 
 func newCreateParams(id string, c SessionConfig) createParams {
 	p := createParams{
-		SessionID: id, Model: c.Model, Provider: c.Provider, ReasoningEffort: c.ReasoningEffort, WorkingDirectory: c.WorkingDirectory,
+		SessionID: id, Model: c.Model, Provider: c.provider(id), ReasoningEffort: c.ReasoningEffort, WorkingDirectory: c.WorkingDirectory,
 		SystemMessage:  systemMessage{Mode: "replace", Content: c.System},
 		Tools:          []toolParams{},
 		AvailableTools: []string{},
@@ -134,6 +135,20 @@ func newCreateParams(id string, c SessionConfig) createParams {
 		p.AvailableTools = append(p.AvailableTools, "custom:"+t.Name)
 	}
 	return p
+}
+
+// provider is that of the session with the id.
+func (c SessionConfig) provider(id string) *Provider {
+	if c.Provider == nil || c.IDHeader == "" {
+		return c.Provider
+	}
+	p := *c.Provider
+	p.Headers = maps.Clone(p.Headers)
+	if p.Headers == nil {
+		p.Headers = map[string]string{}
+	}
+	p.Headers[c.IDHeader] = id
+	return &p
 }
 
 // newSessionID is a random UUID. Ids are never made of anything known: to create

@@ -3,6 +3,8 @@
 //
 //	proxy:active                                      text: the active backend
 //	proxy:usage                                       stream: an entry for each model call
+//	proxy:copilot:{<tenant>:<conversation>}           hash: by route, the process that has the conversation's
+//	                                                  sessions of the Copilot CLI
 //
 // What package ledger shares between processes; <tenant> is the hex SHA-256 of a
 // caller's credential, or nothing:

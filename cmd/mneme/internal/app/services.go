@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -96,7 +97,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
-		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared,
+		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
@@ -105,6 +106,9 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		}
 		if b.Profile != nil {
 			backend.Profile = b.Profile.Overrides
+		}
+		if backend.CLI, err = copilotCLI(cfg, name, b); err != nil {
+			return "", err
 		}
 		p.Backends[name] = backend
 	}
@@ -138,6 +142,7 @@ func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error
 		Turns:  proxystore.NewTurns(client, turns),
 		Usage:  proxystore.NewUsage(client, records),
 		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, log),
+		Owners: proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
 }
 

@@ -80,6 +80,7 @@ type Proxy struct {
 	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend
 	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
+	Advertise         string             `yaml:"advertise" env:"ADVERTISE"`                        // base URL of this very process for a Copilot CLI; empty: from the listener
 	StateMachine      StateMachine       `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`         // server-side conversations
 }
 
@@ -88,6 +89,7 @@ const (
 	KindAnthropic = "anthropic"
 	KindOpenAI    = "openai"
 	KindOffline   = "offline"
+	KindCopilot   = "copilot"
 )
 
 // Backend is one vendor or model server behind the proxy.
@@ -100,7 +102,12 @@ type Backend struct {
 	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
 	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
-	APIKey    Secret            `yaml:"-"`                     // what that variable holds
+	// Of kind copilot: Addr or Command.
+	Addr            string   `yaml:"addr" env:"ADDR"`                         // host:port of a Copilot CLI that runs
+	Command         []string `yaml:"command" env:"COMMAND"`                   // runs one: the program, then its arguments
+	ProviderBackend string   `yaml:"provider_backend" env:"PROVIDER_BACKEND"` // answers the CLI's own model calls
+	APIKey          Secret   `yaml:"-"`                                       // what the variable of APIKeyEnv holds
+	CommandEnv      []string `yaml:"-"`                                       // NAME=value, what Command gets of this process's environment
 }
 
 // Profile are rules of a vendor in place of the built-in ones. In the environment

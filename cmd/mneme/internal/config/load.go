@@ -51,8 +51,24 @@ func (c *Config) readSecrets(vars map[string]string) {
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
 	for name, b := range c.Proxy.Backends {
 		b.APIKey = Secret(vars[b.APIKeyEnv])
+		if len(b.Command) > 0 {
+			b.CommandEnv = commandEnv(vars)
+		}
 		c.Proxy.Backends[name] = b
 	}
+}
+
+// commandVars are what a command gets of the environment: enough to run, and
+// nothing in which a key or a token may lie.
+var commandVars = []string{"COPILOT_HOME", "HOME", "LANG", "PATH", "TMPDIR", "USER"}
+
+func commandEnv(vars map[string]string) (env []string) {
+	for _, name := range commandVars {
+		if value := vars[name]; value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // RequireKeys says which backend's api_key_env names a variable that is not

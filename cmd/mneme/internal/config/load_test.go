@@ -192,11 +192,11 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"backend without a kind": {
 			"proxy:\n  backends:\n    kimi: {base_url: https://x}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai or offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: is missing; it is anthropic, openai, copilot or offline`,
 		},
 		"backend of unknown kind": {
 			"proxy:\n  backends:\n    kimi: {kind: gemini}\n",
-			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, offline`,
+			`mneme.yaml:3: proxy.backends.kimi.kind: "gemini" is none of: anthropic, openai, copilot, offline`,
 		},
 		"backend without an address": {
 			backend,
@@ -457,8 +457,8 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
-		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE",
-		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, offline`,
+		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, COMMAND, PROVIDER_BACKEND",
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x":             `the panel has no member "gpt"; add it in the file, variables only change those that exist`,
 		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x":            "no field of a member has this name; it must end in one of NAME, MODEL",
 		"MNEME_PANEL_COMMANDS=often":                  `true or false is needed, not "often"`,

@@ -151,6 +151,16 @@ func (p Proxy) validate(teammates []string) error {
 		if err := b.validate(join("proxy.backends", name)); err != nil {
 			return err
 		}
+		if b.Kind == KindCopilot {
+			if err := p.validateCopilot(name, b, teammates); err != nil {
+				return err
+			}
+		}
+	}
+	if p.Advertise != "" {
+		if err := baseURL("proxy.advertise", p.Advertise); err != nil {
+			return err
+		}
 	}
 	if p.Active == "" {
 		return bad("proxy.active", "several backends are configured; name the one for the main pipeline: %s", p.names())
@@ -186,10 +196,21 @@ func (p Proxy) names() string { return strings.Join(slices.Sorted(maps.Keys(p.Ba
 
 func (b Backend) validate(key string) error {
 	if b.Kind == "" {
-		return bad(key+".kind", "is missing; it is %s, %s or %s", KindAnthropic, KindOpenAI, KindOffline)
+		return bad(key+".kind", "is missing; it is %s, %s, %s or %s", KindAnthropic, KindOpenAI, KindCopilot, KindOffline)
 	}
-	if err := oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindOffline); err != nil {
+	if err := oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindCopilot, KindOffline); err != nil {
 		return err
+	}
+	if b.Kind == KindCopilot {
+		return b.validateCopilot(key)
+	}
+	for _, only := range []struct {
+		name string
+		set  bool
+	}{{"addr", b.Addr != ""}, {"command", len(b.Command) > 0}, {"provider_backend", b.ProviderBackend != ""}} {
+		if only.set {
+			return bad(key+"."+only.name, "is for kind %s only; remove it, or change kind", KindCopilot)
+		}
 	}
 	if b.Auth != "" {
 		if err := oneOf(key+".auth", b.Auth, "key", "passthrough", "none"); err != nil {

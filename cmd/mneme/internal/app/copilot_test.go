@@ -1,0 +1,39 @@
+package app_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/proxy/copilot/copilottest"
+)
+
+// A whole mneme whose master is answered by a Copilot CLI: it is told to come back
+// to the gateway's own port, and the chat is one session.
+func TestACopilotCLIBehindTheMaster(t *testing.T) {
+	cli := copilottest.Start(t)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=cli", "MNEME_PROXY_TEAMMATE_BACKEND=off",
+		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
+		"MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(), "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off")
+	require.Contains(t, u.say("1", "hello"), "echo: hello")
+	require.Contains(t, u.say("1", "world"), "echo: world")
+	made := cli.Seen("session.create")
+	require.Len(t, made, 1, "a chat is one session")
+	require.Contains(t, string(made[0].Params), `"http://`+u.addrs.Proxy+`/teammate/copilot/v1"`)
+	u.stop()
+	require.Empty(t, cli.Live())
+}
+
+func TestACopilotCLIThatIsNotInstalled(t *testing.T) {
+	cfg, err := config.Load("", []string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=cli",
+		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
+		"MNEME_PROXY_BACKENDS_CLI_COMMAND=no-such-copilot", "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off", "MNEME_PROXY_TEAMMATE_BACKEND=off"})
+	require.NoError(t, err)
+	err = app.Proxy(context.Background(), cfg, app.Options{Log: zerolog.Nop()})
+	require.ErrorContains(t, err, "proxy.backends.cli.command")
+	require.ErrorContains(t, err, "install the Copilot CLI, or give its whole path")
+}

@@ -1,0 +1,209 @@
+package chat
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"mneme/proxy/copilot"
+	"mneme/proxy/wire"
+)
+
+// Reasons for which an answer ends.
+const (
+	finishStop  = "stop"
+	finishTools = "tool_calls"
+)
+
+// completion is an answer, or a piece of one.
+type completion struct {
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"` // Unix seconds
+	Model   string   `json:"model"`
+	Choices []choice `json:"choices"`
+	Usage   *usage   `json:"usage,omitzero"`
+}
+
+type choice struct {
+	Index        int             `json:"index"`
+	Delta        *said           `json:"delta,omitzero"`
+	Message      *said           `json:"message,omitzero"`
+	FinishReason wire.NullString `json:"finish_reason"`
+}
+
+type said struct {
+	Role      string     `json:"role,omitzero"`
+	Content   *string    `json:"content,omitzero"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// tally is nil where the CLI has counted nothing.
+func tally(u copilot.Usage) *usage {
+	if u.Input == 0 && u.Output == 0 {
+		return nil
+	}
+	out := &usage{Prompt: u.Input, Completion: u.Output, Total: u.Input + u.Output}
+	out.Details.Cached = min(u.CacheRead, u.Input)
+	return out
+}
+
+// answer is one being given. Its text, end and fail are called by the goroutine of
+// the turn.
+type answer struct {
+	http *http.Request
+	req  *request
+	base completion
+	head chan headed // has room for the one
+
+	in    *io.PipeReader
+	out   *io.PipeWriter
+	begun bool
+	whole strings.Builder // of an answer that is not streamed
+}
+
+// headed is the beginning of an answer, or why there is none.
+type headed struct {
+	resp *http.Response
+	err  error
+}
+
+func newAnswer(hr *http.Request, r *request) *answer {
+	a := &answer{http: hr, req: r, head: make(chan headed, 1)}
+	a.in, a.out = io.Pipe()
+	a.base = completion{ID: "chatcmpl-" + rand.Text(), Object: "chat.completion", Created: time.Now().Unix(), Model: r.model}
+	if r.stream {
+		a.base.Object = "chat.completion.chunk"
+	}
+	return a
+}
+
+// wait gives the response as soon as it has begun.
+func (a *answer) wait(ctx context.Context) (*http.Response, error) {
+	select {
+	case h := <-a.head:
+		return h.resp, h.err
+	case <-ctx.Done():
+		_ = a.in.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// text takes a piece of the answer.
+func (a *answer) text(piece string) {
+	if !a.req.stream {
+		a.whole.WriteString(piece)
+		return
+	}
+	a.begin()
+	a.chunk(&said{Content: &piece}, "", nil)
+}
+
+// begin starts a stream.
+func (a *answer) begin() {
+	if a.begun {
+		return
+	}
+	a.begun = true
+	a.head <- headed{resp: respond(a.http, http.StatusOK, "text/event-stream", a.in, -1)}
+	empty := ""
+	a.chunk(&said{Role: roleAssistant, Content: &empty}, "", nil)
+}
+
+// chunk writes an event of a stream. Nobody may read it any more; the turn's context
+// tells so, too.
+func (a *answer) chunk(delta *said, finish string, u *usage) {
+	c := a.base
+	c.Choices, c.Usage = []choice{}, u
+	if delta != nil {
+		c.Choices = []choice{{Delta: delta, FinishReason: wire.NullString(finish)}}
+	}
+	_, _ = a.out.Write(wire.AppendFrame(nil, "", encode(c)))
+}
+
+func encode(c completion) []byte {
+	b, err := wire.Marshal(c)
+	if err != nil { // strings and numbers always encode
+		panic(err)
+	}
+	return b
+}
+
+// end completes the answer.
+func (a *answer) end(calls []toolCall, spent copilot.Usage) {
+	finish, u := finishStop, tally(spent)
+	if len(calls) > 0 {
+		finish = finishTools
+	}
+	if !a.req.stream {
+		text := a.whole.String()
+		m := &said{Role: roleAssistant, Content: &text, ToolCalls: calls}
+		c := a.base
+		c.Choices, c.Usage = []choice{{Message: m, FinishReason: wire.NullString(finish)}}, u
+		a.deliver(http.StatusOK, encode(c))
+		return
+	}
+	a.begin()
+	for i, c := range calls {
+		c.Index = &i
+		a.chunk(&said{ToolCalls: []toolCall{c}}, "", nil)
+	}
+	last := u // whoever did not ask for a chunk of its own gets no chunk without a choice
+	if a.req.tallied {
+		last = nil
+	}
+	a.chunk(&said{}, finish, last)
+	if a.req.tallied && u != nil {
+		a.chunk(nil, "", u)
+	}
+	_, _ = a.out.Write(wire.AppendFrame(nil, "", []byte("[DONE]")))
+	_ = a.out.Close()
+}
+
+// fail ends the answer: with a status while nothing of it is told, else in its
+// middle.
+func (a *answer) fail(err error) {
+	var f wire.Failure
+	switch {
+	case a.begun:
+		_ = a.out.CloseWithError(err)
+	case errors.As(err, &f):
+		a.deliver(f.Status, f.Body(wire.Chat))
+	default:
+		a.head <- headed{err: err}
+	}
+}
+
+func (a *answer) deliver(status int, b []byte) {
+	a.head <- headed{resp: plain(a.http, status, b)}
+}
+
+func failed(hr *http.Request, f wire.Failure) *http.Response {
+	return plain(hr, f.Status, f.Body(wire.Chat))
+}
+
+func plain(hr *http.Request, status int, b []byte) *http.Response {
+	return respond(hr, status, "application/json", io.NopCloser(strings.NewReader(string(b))), int64(len(b)))
+}
+
+func respond(hr *http.Request, status int, kind string, body io.ReadCloser, length int64) *http.Response {
+	return &http.Response{
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {kind}}, Body: body, ContentLength: length, Request: hr,
+	}
+}

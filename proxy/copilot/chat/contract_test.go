@@ -1,0 +1,96 @@
+//go:build unix
+
+package chat_test
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/proxy"
+	"mneme/proxy/copilot/copilottest"
+	"mneme/proxy/upstreamtest"
+)
+
+// cliVar names a Copilot CLI, as for the tests of the connection to it: the test of
+// this file then runs against it, offline and with a fake model behind it.
+const cliVar = "COPILOT_CLI_PATH"
+
+// answerAsTold is the model behind the CLI: "CALL a" calls a tool, anything else is
+// said back.
+func answerAsTold(r *upstreamtest.Request) *upstreamtest.Answer {
+	_, said, _ := strings.Cut(r.User, "\n\n") // the CLI puts the time before it
+	a := upstreamtest.Reply(upstreamtest.Say("heard: " + said))
+	switch name, calls := strings.CutPrefix(said, "CALL "); {
+	case len(r.Results) > 0:
+		a = upstreamtest.Reply(upstreamtest.Say("The tool gave: " + strings.Join(r.Results, "; ")))
+	case calls:
+		a = upstreamtest.Reply(upstreamtest.Say("Let me look."), upstreamtest.Use(name, `{"q":"x"}`))
+	}
+	return &a
+}
+
+func TestTheRealCLIBehindTheGateway(t *testing.T) {
+	path := os.Getenv(cliVar)
+	if path == "" {
+		t.Skip(cliVar + " is not set, so nothing is tested against the real Copilot CLI; npm install @github/copilot@1.0.102 brings one")
+	}
+	path, err := filepath.Abs(path)
+	require.NoError(t, err)
+	model := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold})
+	vendor := httptest.NewServer(model)
+	t.Cleanup(vendor.Close)
+	home := t.TempDir()
+	pidFile := filepath.Join(home, "pid")
+	g := start(t, copilottest.Start(t), func(c *proxy.Config) {
+		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}
+		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: proxy.CLIConfig{
+			// The shell notes the process's id and becomes the CLI.
+			Command: []string{"/bin/sh", "-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home, ProviderBackend: "gpt",
+			Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"), "PID_FILE=" + pidFile},
+		}}
+	})
+	for name, w := range ways {
+		c := g.client(w, strings.ReplaceAll(name, ", ", "-"), "lookup")
+		for i := range 100 { // the CLI takes a while to start, the first time
+			c.history = []said{{role: "user", text: "hello"}}
+			if got := c.post(t.Context()); got.status == 200 || i == 99 {
+				require.Equal(t, 200, got.status, "%s is set and names no Copilot CLI that starts: %s", cliVar, got.body)
+				break
+			}
+		}
+		require.Equal(t, "heard: hello", c.ask().text)
+		got := c.say("CALL lookup")
+		require.Len(t, got.calls, 1)
+		require.JSONEq(t, `{"q":"x"}`, got.calls[0].input)
+		require.Equal(t, "The tool gave: RESULT-42", c.give(got.calls[0].id, "RESULT-42").text)
+		require.Contains(t, string(model.Last().Body), "Be brief.")
+		replayed, redials := g.replayed(), g.metric("copilot_redials_total")
+
+		pid, err := os.ReadFile(pidFile)
+		require.NoError(t, err)
+		leader, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(-leader, syscall.SIGKILL))
+		eventually(t, func() bool { return g.metric("copilot_redials_total") != redials }, "another CLI")
+		require.Equal(t, "heard: still there?", c.say("still there?").text)
+		require.Contains(t, string(model.Last().Body), "RESULT-42", "the CLI remembers")
+		require.NotContains(t, string(model.Last().Body), "The conversation has been going on", "by itself")
+		require.Equal(t, replayed, g.replayed())
+
+		c.history = append(c.history[:2], said{role: "user", text: "and now?"})
+		require.Equal(t, "heard: and now?", c.ask().text)
+		require.NotContains(t, string(model.Last().Body), "RESULT-42", "what was taken back")
+		require.Contains(t, string(model.Last().Body), "The conversation has been going on")
+	}
+	g.stop()
+	left, err := filepath.Glob(filepath.Join(home, "copilot", "session-state", "[0-9a-f]*")) // sessions
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing stays on the CLI's disk")
+}

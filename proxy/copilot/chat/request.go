@@ -1,0 +1,271 @@
+package chat
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/copilot"
+	"mneme/proxy/wire"
+)
+
+// Roles of messages.
+const (
+	roleSystem    = "system"
+	roleDeveloper = "developer"
+	roleUser      = "user"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+)
+
+// body is what is read of a request. What is not here is ignored: the CLI has no
+// place for sampling and limits of tokens.
+type body struct {
+	Model         string         `json:"model"`
+	Messages      []message      `json:"messages"`
+	Tools         []tool         `json:"tools"`
+	ToolChoice    jsontext.Value `json:"tool_choice"`
+	N             *float64       `json:"n"`
+	Format        format         `json:"response_format"`
+	Stream        bool           `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+type format struct {
+	Type string `json:"type"`
+}
+
+type message struct {
+	Role       string     `json:"role"`
+	Content    content    `json:"content"`
+	ToolCalls  []toolCall `json:"tool_calls"`
+	ToolCallID string     `json:"tool_call_id"`
+}
+
+// content is text and what is none.
+type content struct {
+	text  string
+	other string // the type of the first part that is no text; empty for none
+}
+
+func (c *content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() != '[' {
+		return json.UnmarshalDecode(d, &c.text)
+	}
+	var parts []struct {
+		Type    string `json:"type"`
+		Text    string `json:"text"`
+		Refusal string `json:"refusal"`
+	}
+	if err := json.UnmarshalDecode(d, &parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		c.text += p.Text + p.Refusal
+		if p.Type != "text" && p.Type != "refusal" && c.other == "" {
+			c.other = p.Type
+		}
+	}
+	return nil
+}
+
+type tool struct {
+	Type     string   `json:"type"`
+	Function function `json:"function"`
+}
+
+type function struct {
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Parameters  jsontext.Value `json:"parameters"`
+}
+
+// toolCall is one in a request, and in an answer.
+type toolCall struct {
+	Index    *int         `json:"index,omitzero"` // in chunks only
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function functionCall `json:"function"`
+}
+
+type functionCall struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"` // JSON
+}
+
+// request is a body made ready.
+type request struct {
+	model   string
+	system  string
+	tools   []copilot.Tool
+	setup   sum       // of the three
+	said    []message // without the system prompt
+	sums    []sum     // of said
+	stream  bool
+	tallied bool // a stream is to end with its usage
+}
+
+// sum stands for a part of a request, whatever its layout.
+type sum [sha256.Size]byte
+
+func sumOf(v any) sum {
+	b, err := wire.Marshal(v)
+	if err != nil { // strings and checked JSON always encode
+		panic(err)
+	}
+	return sha256.Sum256(b)
+}
+
+// read makes a request of its bytes. Failures are a wire.Failure, or wrap
+// wire.ErrBadJSON.
+func read(b []byte) (*request, error) {
+	var in body
+	if err := wire.Unmarshal(b, &in); err != nil {
+		return nil, err
+	}
+	if in.N != nil && *in.N != 1 {
+		return nil, refuse("n must be 1: the Copilot CLI gives one answer")
+	}
+	if in.Format.Type != "" && in.Format.Type != "text" {
+		return nil, refuse("response_format %q cannot be had: the Copilot CLI answers with text", in.Format.Type)
+	}
+	r := &request{model: in.Model, stream: in.Stream, tallied: in.StreamOptions.IncludeUsage}
+	for len(in.Messages) > 0 && isSystem(in.Messages[0].Role) {
+		r.system = join(r.system, in.Messages[0].Content.text)
+		in.Messages = in.Messages[1:]
+	}
+	r.said = in.Messages
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if string(in.ToolChoice) != `"none"` {
+		if err := r.offer(in.Tools); err != nil {
+			return nil, err
+		}
+	}
+	r.setup = sumOf(struct {
+		Model, System string
+		Tools         []copilot.Tool
+	}{r.model, fold(r.system), r.tools})
+	for _, m := range r.said {
+		r.sums = append(r.sums, m.sum())
+	}
+	return r, nil
+}
+
+func refuse(format string, args ...any) error {
+	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
+}
+
+func isSystem(role string) bool { return role == roleSystem || role == roleDeveloper }
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
+}
+
+// check refuses what the CLI has no way to take.
+func (r *request) check() error {
+	for i, m := range r.said {
+		if !isSystem(m.Role) && !slices.Contains([]string{roleUser, roleAssistant, roleTool}, m.Role) {
+			return refuse("messages: the role %q at place %d behind the system prompt is not known", m.Role, i)
+		}
+	}
+	input := r.said[r.answered():]
+	if len(input) == 0 {
+		return refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with an answer that has begun")
+	}
+	silent := true
+	for _, m := range input {
+		if m.Content.other != "" {
+			return refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only", m.Content.other)
+		}
+		silent = silent && m.Role != roleTool && strings.TrimSpace(m.Content.text) == ""
+	}
+	if silent {
+		return refuse("the last message says nothing: the Copilot CLI needs a prompt")
+	}
+	return nil
+}
+
+// answered is how many messages there are up to the last answer; behind it stands
+// what is new.
+func (r *request) answered() int {
+	for i, m := range slices.Backward(r.said) {
+		if m.Role == roleAssistant {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func (r *request) offer(tools []tool) error {
+	for i, t := range tools {
+		if t.Type != "" && t.Type != "function" || t.Function.Name == "" {
+			return refuse("tools[%d] is no function with a name: the Copilot CLI takes no other tools", i)
+		}
+		parameters := t.Function.Parameters
+		if parameters.Kind() == 'n' {
+			parameters = nil
+		}
+		r.tools = append(r.tools, copilot.Tool{Name: t.Function.Name, Description: t.Function.Description, Parameters: canonical(parameters)})
+	}
+	return nil
+}
+
+// sum forgives a message the way its lines end, the spaces at their ends and how
+// the JSON in it is written. Ids of calls are names, not content.
+func (m message) sum() sum {
+	type call struct{ Name, Arguments string }
+	var calls []call
+	for _, c := range m.ToolCalls {
+		calls = append(calls, call{c.Function.Name, string(canonical(jsontext.Value(c.Function.Arguments)))})
+	}
+	role := m.Role
+	if isSystem(role) {
+		role = roleSystem
+	}
+	return sumOf(struct {
+		Role, Text, Other string
+		Calls             []call
+	}{role, fold(m.Content.text), m.Content.other, calls})
+}
+
+// canonical writes JSON in one way; what is none stays.
+func canonical(v jsontext.Value) jsontext.Value {
+	out := v.Clone()
+	if out.Canonicalize(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
+		return v
+	}
+	return out
+}
+
+// fold takes out of a text what clients change without meaning to.
+func fold(s string) string {
+	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " \t")
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// results gives what the input says of each call, by its id, if the input is
+// nothing but results.
+func (r *request) results() map[string]string {
+	out := map[string]string{}
+	for _, m := range r.said[r.answered():] {
+		if m.Role != roleTool {
+			return nil
+		}
+		out[m.ToolCallID] = m.Content.text
+	}
+	return out
+}

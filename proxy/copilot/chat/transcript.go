@@ -1,0 +1,81 @@
+package chat
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/copilot"
+	"mneme/proxy/wire"
+)
+
+// What the model reads around a record. A record is JSON, one message a line, so
+// that no message can pretend to be another.
+const (
+	recordHead = "The conversation has been going on for a while. This is the record of it, oldest first, one JSON object a line: " +
+		"what the user said, what you answered, which tools you called and what they gave. Go on from its end as if you remembered it, and do not speak of the record.\n"
+	resultsHead = "The tools that you called last gave these results, one JSON object a line. Go on from there.\n"
+	noResult    = "There is no result: the call was not answered."
+)
+
+// line is a message in a record.
+type line struct {
+	Role  string `json:"role"`
+	Text  string `json:"text,omitzero"`
+	Left  string `json:"left_out,omitzero"` // what was no text
+	Calls []call `json:"calls,omitempty"`
+	Call  string `json:"call,omitzero"` // that this is the result of
+}
+
+type call struct {
+	ID        string         `json:"id"`
+	Name      string         `json:"name"`
+	Arguments jsontext.Value `json:"arguments"`
+}
+
+func record(messages []message) string {
+	var out strings.Builder
+	for _, m := range messages {
+		l := line{Role: m.Role, Text: m.Content.text, Left: m.Content.other, Call: m.ToolCallID}
+		for _, c := range m.ToolCalls {
+			arguments := jsontext.Value(c.Function.Arguments)
+			if !arguments.IsValid() {
+				arguments = wire.Quote(c.Function.Arguments)
+			}
+			l.Calls = append(l.Calls, call{c.ID, c.Function.Name, arguments})
+		}
+		b, err := wire.Marshal(l)
+		if err != nil { // strings and checked JSON always encode
+			panic(err)
+		}
+		out.Write(b)
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// told is the system prompt with a record of the first n messages.
+func (r *request) told(n int) string {
+	if n == 0 {
+		return r.system
+	}
+	return join(r.system, recordHead+record(r.said[:n]))
+}
+
+// prompt makes one prompt of the input: results of tools first, since they stand in
+// front.
+func (r *request) prompt() copilot.Prompt {
+	var results []message
+	words := ""
+	for _, m := range r.said[r.answered():] {
+		if m.Role == roleTool {
+			results = append(results, m)
+			continue
+		}
+		words = join(words, strings.TrimSpace(m.Content.text))
+	}
+	if len(results) > 0 {
+		words = join(resultsHead+record(results), words)
+	}
+	return copilot.Prompt{Text: words}
+}
