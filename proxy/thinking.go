@@ -39,6 +39,9 @@ func (x *Exchange) request() ledger.Request {
 	}
 	if x.continued != nil {
 		r.Known = x.continued.Known
+		if x.attempt.doc == x.continued.Outline {
+			r.Read = x.continued.Read
+		}
 	}
 	return r
 }

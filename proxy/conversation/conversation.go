@@ -32,6 +32,9 @@ const (
 type Continued struct {
 	// Outline is the request. It is the one that came if there was nothing to do.
 	Outline *wire.Outline
+	// Read are the messages of Outline as the ledger has read them; nil if it was
+	// rebuilt.
+	Read []ledger.Message
 	// Known are the turns that its messages show, by their index.
 	Known map[int]*ledger.Node
 	// Moved: what stands in front of the newest turn is not what stood there when
@@ -52,8 +55,8 @@ type Continued struct {
 // Continue finds what a request goes on from. The scope's conversation must be one
 // that the client has named.
 func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) (*Continued, error) {
-	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
 	messages := l.Read(o, d)
+	c := &Continued{Outline: o, Read: messages, dialect: d, Outcome: Began, from: leading(o)}
 	nodes, known := l.Conversation(s, messages)
 	shown := split(messages, c.from)
 	if len(shown) == 1 {

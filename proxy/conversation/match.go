@@ -18,28 +18,55 @@ type turn struct {
 	spans  []wire.Span  // of the messages, then of an answer that lies there too
 }
 
-// split makes turns of messages, from the index on. The last one has no answer.
-func split(messages []ledger.Message, from int) []turn {
-	turns := []turn{{first: from}}
-	for i := from; i < len(messages); i++ {
-		t := &turns[len(turns)-1]
-		t.spans = append(t.spans, messages[i].Span)
-		if messages[i].Answer == nil {
-			t.before = append(t.before, messages[i].Said)
-			continue
-		}
-		t.answer, t.node = messages[i].Answer, messages[i].By
-		turns = append(turns, turn{first: i + 1})
-	}
-	return turns
+// splitter makes turns of messages. Their slices are parts of its own, which have
+// room for all messages that will come.
+type splitter struct {
+	turns []turn
+	said  []*ledger.Said
+	spans []wire.Span
 }
 
-// branch is the way to a node: its turns from the oldest that is known, and the
-// place of that one's first message in the branch.
+func newSplitter(messages, turns int) *splitter {
+	return &splitter{make([]turn, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
+}
+
+// add appends the turns of messages, the first of which is the one of that index.
+// The last turn has no answer.
+func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node) {
+	said, spans := len(s.said), len(s.spans)
+	end := func(next int) *turn {
+		s.turns = append(s.turns, turn{
+			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)], source: source,
+		})
+		first, said, spans = next, len(s.said), len(s.spans)
+		return &s.turns[len(s.turns)-1]
+	}
+	begin := first
+	for i := range messages {
+		m := &messages[i]
+		s.spans = append(s.spans, m.Span)
+		if m.Answer == nil {
+			s.said = append(s.said, m.Said)
+			continue
+		}
+		t := end(begin + i + 1)
+		t.answer, t.node = m.Answer, m.By
+	}
+	end(0)
+}
+
+// split makes turns of a request's messages, from the index on.
+func split(messages []ledger.Message, from int) []turn {
+	s := newSplitter(len(messages)-from, (len(messages)-from)/2+1)
+	s.add(messages[from:], from, nil)
+	return s.turns
+}
+
+// branch is the way to a node: its turns from the oldest that is known. The first
+// message of a turn is its place in the branch.
 type branch struct {
 	node  *ledger.Node
 	turns []turn
-	start int
 }
 
 func branchOf(n *ledger.Node, byID map[string]*ledger.Node) branch {
@@ -48,17 +75,17 @@ func branchOf(n *ledger.Node, byID map[string]*ledger.Node) branch {
 	for at := n; at != nil && len(way) <= len(byID); at = byID[at.Turn().Place.Parent] {
 		way = append(way, at)
 	}
-	for _, at := range slices.Backward(way) {
-		turns := split(at.Input(), 0)
-		for i := range turns {
-			turns[i].source = at
-			turns[i].first += at.Turn().Place.Depth
-		}
-		last := &turns[len(turns)-1]
-		last.answer, last.node = at.Answer(), at
-		b.turns = append(b.turns, turns...)
+	messages := 0
+	for _, at := range way {
+		messages += len(at.Input())
 	}
-	b.start = b.turns[0].first
+	s := newSplitter(messages, len(way)+messages/2)
+	for _, at := range slices.Backward(way) {
+		s.add(at.Input(), at.Turn().Place.Depth, at)
+		last := &s.turns[len(s.turns)-1]
+		last.answer, last.node = at.Answer(), at
+	}
+	b.turns = s.turns
 	return b
 }
 
@@ -134,6 +161,7 @@ func other(n *ledger.Node, shown *turn) bool { return n != nil && shown.node != 
 // walk goes back from the newest common answer as far as both say the same.
 func (m *match) walk(shown []turn, d wire.Dialect) {
 	turns := m.branch.turns
+	m.pairs = make([]pair, 0, m.last+1)
 	at := pair{shown: m.last, was: len(turns) - 1}
 	for {
 		s := &shown[at.shown]

@@ -29,7 +29,9 @@ func (c *Continued) rebuild(shown []turn, m *match) error {
 	}
 	c.Moved = !m.whole || c.front != c.parent.Turn().Place.Front
 	var err error
-	c.Outline, err = b.request.WithBody(b.edits.Apply(b.request.Body))
+	if c.Outline, err = b.request.WithBody(b.edits.Apply(b.request.Body)); c.Outline != b.request {
+		c.Read = nil
+	}
 	return err
 }
 

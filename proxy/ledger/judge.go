@@ -53,7 +53,12 @@ func (l *Ledger) read(r Request) []message {
 		if m.Role != wire.RoleAssistant {
 			continue
 		}
-		f := l.form(r.Outline, m, r.Dialect)
+		var f *Form
+		if r.Read != nil {
+			f = r.Read[i].Answer
+		} else {
+			f = l.form(r.Outline, m, r.Dialect)
+		}
 		messages = append(messages, message{index: i, form: f})
 		keys += len(f.keys)
 	}

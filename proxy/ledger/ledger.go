@@ -121,6 +121,8 @@ type Request struct {
 	Target  Origin
 	Dialect wire.Dialect
 	Outline *wire.Outline
+	// Read is what Ledger.Read gave for the same outline; nil to read it again.
+	Read []Message
 	// Known are the turns that messages show, by the index of the message, where
 	// that is certain from what stands around them.
 	Known map[int]*Node

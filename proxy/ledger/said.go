@@ -34,6 +34,9 @@ func Equal(a, b []*Said) bool {
 // was said there: the same texts in the same order, and no result of a tool that
 // was not given. Results may be missing, and come twice.
 func Shows(shown, was []*Said) bool {
+	if Equal(shown, was) {
+		return true
+	}
 	var texts [2][]reading
 	var results [2][]sum
 	for i, messages := range [2][]*Said{shown, was} {
