@@ -267,6 +267,54 @@ func TestConformanceYesFiveTimes(t *testing.T) {
 	}
 }
 
+// Fault: a client shows its newest two turns, and each time the vendor refuses what it thought
+// before a front that is gone. On both routes that is known beforehand.
+func TestConformanceASlidingWindowIsNeverRefused(t *testing.T) {
+	for _, prefix := range []string{"", "/teammate/analytic"} {
+		for _, door := range []string{"messages", "chat"} {
+			w := newWorld(t, prefixChecking.told(budgeted))
+			v := w.vendors["bound"]
+			g := w.gateway()
+			var say func(string) string
+			switch door {
+			case "messages":
+				c := g.messages("claude-opus-5-5")
+				c.prefix = prefix
+				c.within("c1")
+				c.damage = func(history []message) []message {
+					at := starts(history)
+					return damages["thinking dropped"](history[at[max(0, len(at)-2)]:])
+				}
+				say = c.say
+			case "chat":
+				c := g.chat("claude-opus-5-5")
+				c.prefix = prefix
+				c.within("c1")
+				c.damage = func(history []chatMessage) []chatMessage {
+					users := 0
+					for i := len(history) - 1; i > 0; i-- {
+						if history[i].Role != "user" {
+							continue
+						}
+						if users++; users == 2 {
+							return history[i:]
+						}
+					}
+					return history
+				}
+				say = c.say
+			}
+			for turn := range 6 {
+				toolTurn(v, fmt.Sprint("turn ", turn))
+				say(fmt.Sprint("Turn ", turn))
+			}
+			require.Empty(t, v.Rejections(), "%s, %s", prefix, door)
+			require.Contains(t, string(v.Last().Body), "turn 5 thinks before")
+			w.refusedAtMost(0)
+		}
+	}
+}
+
 // Fault: a replica that knows an older part of a conversation takes that for all.
 func TestConformanceAReplicaCatchesUpWithAConversation(t *testing.T) {
 	w := newWorld(t, prefixChecking)

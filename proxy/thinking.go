@@ -27,7 +27,7 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 // putBack gives a teammate's requests the turns as its backend gave them.
 func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 	replay := thinking.Look(ctx, s.ledger, x.request())
-	body, report := replay.PutBack(x.moved())
+	body, report := replay.PutBack(x.profile.Replay.Signed, x.moved())
 	s.metrics.putBack(x, report)
 	return x.resume(replay, body)
 }

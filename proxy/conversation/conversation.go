@@ -77,10 +77,19 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 		return c, nil
 	}
 	err := c.rebuild(shown, best)
+	c.Moved = c.Moved || elsewhere(shown[best.last+1:len(shown)-1], nodes)
 	c.Branch = c.parent == nil || slices.ContainsFunc(nodes, func(n *ledger.Node) bool {
 		return n.Turn().Place.Parent == c.parent.ID()
 	})
 	return c, err
+}
+
+// elsewhere reports whether one of these turns has an answer that was given at
+// another place of the conversation: behind something that was edited since.
+func elsewhere(turns []turn, nodes []*ledger.Node) bool {
+	return slices.ContainsFunc(turns, func(t turn) bool {
+		return slices.ContainsFunc(nodes, func(n *ledger.Node) bool { return n.Answer().Shows(t.answer) })
+	})
 }
 
 // Place is where the answer to the request stands in the conversation.

@@ -158,6 +158,16 @@ func TestWhatWasSaidBesideAResultIsNotPutIn(t *testing.T) {
 	require.Equal(t, join(shown...), sent(c))
 }
 
+// A result that the user edited is another result: it is sent as it is shown.
+func TestAnEditedResultStays(t *testing.T) {
+	k := newChat(t, ledger.Config{})
+	h := k.toolTurn()
+	h[2] = blocks("user", result("1", "edited"))
+	c := k.replay(h...)
+	require.True(t, c.Moved)
+	require.Equal(t, join(h...), sent(c))
+}
+
 // A client says "yes" five times, and so does the model. Which answer is which is
 // told by its place, and the thinking of each is its own.
 func TestYesFiveTimes(t *testing.T) {

@@ -36,18 +36,30 @@ func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
 
 // PutBack puts whole stored turns back where the client shows them otherwise than
 // they were, with the vendor's tool ids, and removes what the backend refused
-// before. Moved: thinking that is older than the current turn may be bound to what
-// no longer stands before it, and is not put back. Everything else stays as it is.
-func (r *Replay) PutBack(moved bool) (body []byte, report Report) {
+// before. Everything else stays as it is. Of thinking that is older than the current
+// turn a vendor that verifies signatures gets what the chain leads to, see the
+// package's documentation, and nothing if it has moved, see Policy.
+func (r *Replay) PutBack(signed, moved bool) (body []byte, report Report) {
 	steps := make([]step, len(r.judged))
 	loop := history{r.request.Outline, r.request.Dialect}.loop()
-	for i := range r.judged {
-		switch j := &r.judged[i]; {
-		case r.refused(j):
+	ended, wanted := moved, "" // the chain; wanted is its next link, empty before the first
+	for i := len(r.judged) - 1; i >= 0; i-- {
+		j := &r.judged[i]
+		if r.refused(j) {
 			steps[i] = step{remove, ledger.Refused}
-		case moved && j.Message < loop:
-		case !r.foreign(j) && !j.Edited && r.known(j):
-			steps[i] = back(j)
+			continue
+		}
+		if r.foreign(j) || j.Edited || !r.known(j) {
+			continue
+		}
+		key := last(j.TurnKeys)
+		if older := j.Message < loop; signed && older && key != "" && (ended || wanted != "" && key != wanted) {
+			continue
+		}
+		steps[i] = back(j)
+		if key != "" {
+			wanted = j.Turn.Predecessor
+			ended = ended || wanted == ""
 		}
 	}
 	r.steps = steps

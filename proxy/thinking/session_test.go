@@ -373,7 +373,7 @@ func TestTeammatesDoNotDisturbTheMainAgent(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			r := Look(t.Context(), k.ledger, mate.request(glm, history...))
-			r.PutBack(false)
+			r.PutBack(true, false)
 			r.Register(t.Context(), r.request.Outline, Answer{Content: []byte(gjson.Get(turn("1"), "content").Raw)}, nil)
 			r.Refused(t.Context(), r.judged[0].Keys)
 		})
@@ -501,7 +501,7 @@ func TestPutBack(t *testing.T) {
 	unknown := turn("unknown")
 	look := func(messages ...string) (*Replay, []string) {
 		r := Look(t.Context(), k.ledger, k.request(glm, messages...))
-		body, _ := r.PutBack(false)
+		body, _ := r.PutBack(true, false)
 		return r, assistants(t, body)
 	}
 	_, out := look(user("a"), assistant(uses("mine", "x")), results("mine"), unknown, user("b"))
@@ -510,7 +510,7 @@ func TestPutBack(t *testing.T) {
 	k.answers(claude, turn("2"), user("b"))
 	r, out := look(user("b"), turn("2"), user("c"))
 	require.Equal(t, []string{turn("2")}, out, "no foreign filter")
-	body, report := r.PutBack(false)
+	body, report := r.PutBack(true, false)
 	require.Same(t, &r.request.Outline.Body[0], &body[0])
 	require.False(t, report.Changed())
 
