@@ -37,8 +37,8 @@ type Continued struct {
 	Read []ledger.Message
 	// Known are the turns that its messages show, by their index.
 	Known map[int]*ledger.Node
-	// Moved: what stands in front of the newest turn is not what stood there when
-	// it was given. Thinking may be bound to that.
+	// Moved: what stands in front of an answer is not what stood there when it was
+	// given. Thinking may be bound to that.
 	Moved   bool
 	Outcome Outcome
 	Rebuilt int  // messages that were put in, or put back as they were
