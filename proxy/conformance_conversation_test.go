@@ -171,13 +171,7 @@ func TestConformanceAnErasedConversation(t *testing.T) {
 	require.Equal(t, 204, g.erase("c1", "caller").status)
 	require.Equal(t, 204, g.erase("c1", "caller").status, "it is gone")
 	require.Equal(t, 204, g.erase("never-seen", "caller").status)
-	for _, key := range redis.Client().Keys(t.Context(), "proxy:turn*").Val() {
-		if redis.Client().Type(t.Context(), key).Val() == "hash" {
-			for _, value := range redis.Client().HVals(t.Context(), key).Val() {
-				require.NotContains(t, value, "a secret of caller", key)
-			}
-		}
-	}
+	require.NotContains(t, kept(t, redis), "a secret of caller")
 	g.stop()
 	g = w.gateway()
 	for _, c := range []*messagesClient{mine, mate, other} {
@@ -371,12 +365,47 @@ func TestConformanceWithoutConversations(t *testing.T) {
 	require.Contains(t, string(v.Last().Body), "one thinks after", "turns are kept all the same")
 	require.Empty(t, g.metrics("conversation_"))
 	g.stop()
+	require.NotContains(t, kept(t, redis), "What I say")
+	w.conforms(0)
+}
+
+// Fault: what users said lies in Redis although nobody asked for a conversation to
+// be kept. A request without an id leaves its turn; its history comes with the id.
+func TestConformanceNoHistoryIsKeptWithoutAnID(t *testing.T) {
+	redis := redistest.Start(t)
+	w := newWorld(t, claude)
+	w.shares(redis)
+	v := w.vendors["claude"]
+	g := w.gateway()
+	c := g.messages("claude-opus-4-8")
+	c.user(textOf("What I say is not stored"))
+	v.Queue(upstreamtest.Reply(upstreamtest.Think("What I think is."), upstreamtest.Say("What I answer is.")))
+	got := c.post()
+	id := got.header.Get("X-AG-Conversation-Id")
+	require.NotEmpty(t, id)
+	g.stop()
+	require.Contains(t, kept(t, redis), "What I think is.")
+	require.NotContains(t, kept(t, redis), "What I say")
+
+	c.history = append(c.history, message{role: "assistant", content: readMessages(t, got)})
+	g = w.gateway()
+	c.gateway = g
+	c.within(id)
+	c.say("What I add")
+	g.stop()
+	require.Contains(t, kept(t, redis), "What I say")
+	require.Contains(t, kept(t, redis), "What I add")
+	w.conforms(0)
+}
+
+// kept is all that the gateways' turns in Redis say.
+func kept(t *testing.T, redis *redistest.Server) string {
+	t.Helper()
+	var all []string
 	for _, key := range redis.Client().Keys(t.Context(), "proxy:turn*").Val() {
 		if redis.Client().Type(t.Context(), key).Val() == "hash" {
-			for _, value := range redis.Client().HVals(t.Context(), key).Val() {
-				require.NotContains(t, value, "What I say", key)
-			}
+			all = append(all, redis.Client().HVals(t.Context(), key).Val()...)
 		}
 	}
-	w.conforms(0)
+	return strings.Join(all, "\n")
 }
