@@ -10,15 +10,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Roles of chat messages.
-const (
-	roleSystem    = "system"
-	roleDeveloper = "developer"
-	roleUser      = "user"
-	roleAssistant = "assistant"
-	roleTool      = "tool"
-)
-
 // Reasons for which a chat answer ends.
 const (
 	finishStop    = "stop"

@@ -115,7 +115,7 @@ func (a *ChatAnswer) step(dst []byte, e wire.Event) ([]byte, error) {
 		}
 		a.text, a.thinking = frame{}, frame{}
 		a.usage.Update(e.Message.Usage)
-		return a.emit(dst, delta{Role: roleAssistant, Content: new(string)})
+		return a.emit(dst, delta{Role: wire.RoleAssistant, Content: new(string)})
 	case wire.BlockStart:
 		if e.Block == nil {
 			return dst, nil
@@ -271,7 +271,7 @@ func (s *chatSink) end(dst []byte, last chunk, finish string, show bool) ([]byte
 		}
 		return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
 	}
-	m := answer{Role: roleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
+	m := answer{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
 	if text := s.content.String(); text != "" || len(s.calls) == 0 {
 		m.Content = &text
 	}

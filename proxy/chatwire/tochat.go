@@ -65,14 +65,14 @@ func float(name string, v jsontext.Value) (*float64, error) {
 func chatMessages(in wire.Request) ([]message, error) {
 	var out []message
 	if s := plain(in.System, "\n\n"); s != "" {
-		out = append(out, message{Role: roleSystem, Content: textContent(s)})
+		out = append(out, message{Role: wire.RoleSystem, Content: textContent(s)})
 	}
 	for i, m := range in.Messages {
 		var added []message
 		var err error
 		switch m.Role {
 		case wire.RoleSystem:
-			added = []message{{Role: roleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
+			added = []message{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
 		case wire.RoleUser:
 			added, err = userMessages(m.Content)
 		case wire.RoleAssistant:
@@ -122,12 +122,12 @@ func userMessages(blocks wire.Content) ([]message, error) {
 		if b.IsError {
 			text = strings.TrimSpace("(error) " + text)
 		}
-		results = append(results, message{Role: roleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
+		results = append(results, message{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
 	}
 	if len(parts) == 0 {
 		return results, nil
 	}
-	return append(results, message{Role: roleUser, Content: compact(parts)}), nil
+	return append(results, message{Role: wire.RoleUser, Content: compact(parts)}), nil
 }
 
 // compact makes a string of parts that are all text: many backends take nothing
@@ -157,7 +157,7 @@ func userPart(b wire.Block) (part, error) {
 
 // assistantMessage drops thinking: it belongs to the vendor that wrote it.
 func assistantMessage(blocks wire.Content) ([]message, error) {
-	m := message{Role: roleAssistant}
+	m := message{Role: wire.RoleAssistant}
 	var words content
 	for _, b := range blocks {
 		switch b.Type {

@@ -99,16 +99,16 @@ func turns(in []message) (system wire.Content, out []wire.Message, err error) {
 		var blocks wire.Content
 		role := wire.RoleUser
 		switch m.Role {
-		case roleSystem, roleDeveloper:
+		case wire.RoleSystem, wire.RoleDeveloper:
 			if s := m.Content.text("\n"); s != "" {
 				system = append(system, wire.Block{Type: wire.TextBlock, Text: s})
 			}
 			continue
-		case roleUser:
+		case wire.RoleUser:
 			blocks, err = userBlocks(m.Content)
-		case roleAssistant:
+		case wire.RoleAssistant:
 			role, blocks = wire.RoleAssistant, assistantBlocks(m)
-		case roleTool:
+		case wire.RoleTool:
 			blocks, err = resultBlocks(m)
 		default:
 			err = refuse("its role %q is none of system, developer, user, assistant, tool", m.Role)

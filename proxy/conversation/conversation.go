@@ -119,7 +119,7 @@ func (c *Continued) input() []byte {
 		if m.Role == wire.RoleAssistant {
 			given = nil
 		}
-		rename(&e, o, c.dialect, m, given)
+		e.Rename(o, o.ResultIDs(c.dialect, m), given)
 	}
 	first, last := o.Messages[c.from].Start, o.Messages[len(o.Messages)-1].End
 	if e.None() {
@@ -134,28 +134,8 @@ func (c *Continued) input() []byte {
 // request's own, like the member "system".
 func leading(o *wire.Outline) int {
 	n := 0
-	for n < len(o.Messages) && (o.Messages[n].Role == wire.RoleSystem || o.Messages[n].Role == "developer") {
+	for n < len(o.Messages) && wire.IsSystem(o.Messages[n].Role) {
 		n++
 	}
 	return n
-}
-
-// rename gives the results that a message brings the ids that names has for theirs.
-func rename(e *wire.Edits, o *wire.Outline, d wire.Dialect, m *wire.MessageOutline, names map[string]string) {
-	if len(names) == 0 {
-		return
-	}
-	change := func(at wire.Span) {
-		if id, ok := o.Text(at); ok && names[id] != "" {
-			e.Replace(at, wire.Quote(names[id]))
-		}
-	}
-	if d == wire.Chat {
-		change(m.Members.Get("tool_call_id"))
-	}
-	for _, b := range m.Blocks {
-		if b.Type == wire.ToolResultBlock {
-			change(b.Members.Get("tool_use_id"))
-		}
-	}
 }

@@ -140,7 +140,7 @@ func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
 	}
 	var e wire.Edits
 	for i := range o.Messages {
-		rename(&e, o, b.dialect, &o.Messages[i], names)
+		e.Rename(o, o.ResultIDs(b.dialect, &o.Messages[i]), names)
 	}
 	changed := e.Apply(o.Body)
 	return changed[1 : len(changed)-1]
@@ -209,6 +209,6 @@ func visible(n *ledger.Node) []byte {
 		spans[i] = b.Span
 	}
 	var e wire.Edits
-	e.Keep(spans, func(i int) bool { return blocks[i].Type != wire.ThinkingBlock && blocks[i].Type != wire.RedactedBlock })
+	e.Keep(spans, func(i int) bool { return !wire.IsThinking(blocks[i].Type) })
 	return slices.Concat([]byte(`{"role":"assistant","content":`), e.Apply(seen), []byte("}"))
 }

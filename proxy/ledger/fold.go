@@ -1,25 +1,10 @@
 package ledger
 
-import "bytes"
+import (
+	"bytes"
 
-// fold takes out of a text what clients change without meaning to: the way lines
-// end, spaces at the ends of lines, and what surrounds the whole. It does not write
-// into the text, and mostly gives a part of it.
-func fold(text []byte) []byte {
-	if bytes.IndexByte(text, '\r') >= 0 {
-		text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), newline), []byte("\r"), newline)
-	}
-	if bytes.Contains(text, []byte(" \n")) || bytes.Contains(text, []byte("\t\n")) {
-		lines := bytes.Split(text, newline)
-		for i, line := range lines {
-			lines[i] = bytes.TrimRight(line, " \t")
-		}
-		text = bytes.Join(lines, newline)
-	}
-	return bytes.TrimSpace(text)
-}
-
-var newline = []byte("\n")
+	"mneme/proxy/wire"
+)
 
 // pieces are texts that follow one another, in the memory of what they were read
 // from. Clients join them in more than one way, so that they have more than one
@@ -37,13 +22,13 @@ func (p pieces) joined() []byte {
 // readings are the joined texts, folded: as they are, and each trimmed before.
 // Mostly these are one.
 func (p pieces) readings() [][]byte {
-	joined := fold(p.joined())
+	joined := wire.Fold(p.joined())
 	if len(p) == 1 {
 		return [][]byte{joined}
 	}
 	trimmed := make(pieces, len(p))
 	for i, s := range p {
-		trimmed[i] = fold(s)
+		trimmed[i] = wire.Fold(s)
 	}
 	if other := trimmed.joined(); !bytes.Equal(other, joined) {
 		return [][]byte{joined, other}
@@ -74,7 +59,7 @@ func (p pieces) withoutThink() (left pieces, thoughts [][]byte, ok bool) {
 		if len(before) > 0 {
 			left = append(left, before)
 		}
-		if t := fold(thought); len(t) > 0 {
+		if t := wire.Fold(thought); len(t) > 0 {
 			thoughts = append(thoughts, t)
 		}
 		rest = behind

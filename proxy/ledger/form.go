@@ -111,7 +111,7 @@ func (r *reader) messages(m *wire.MessageOutline) {
 func (r *reader) block(b wire.BlockOutline) {
 	p := part{from: len(r.form.keys)}
 	r.exact.add(b.Type)
-	if isThinking(b.Type) {
+	if wire.IsThinking(b.Type) {
 		p.key = thinkingKey(r.o, b)
 		r.exact.add(p.key).addBytes(emptySignature(r.o, b))
 	} else {
@@ -162,7 +162,7 @@ func (r *reader) seal(k kind, text []byte) {
 }
 
 func (r *reader) thought(text []byte) {
-	if text = fold(text); len(text) > 0 {
+	if text = wire.Fold(text); len(text) > 0 {
 		s := sumOf(text)
 		r.add(byThought, s)
 		r.thoughts, r.form.thoughts = append(r.thoughts, text), append(r.form.thoughts, s)
@@ -197,8 +197,8 @@ func (r *reader) finish() *Form {
 		}
 	}
 	if len(r.thoughts) > 1 { // all of them joined, as clients do
-		for _, between := range [][]byte{nil, newline, []byte("\n\n")} {
-			f.thoughts = append(f.thoughts, sumOf(fold(bytes.Join(r.thoughts, between))))
+		for _, between := range [][]byte{nil, []byte("\n"), []byte("\n\n")} {
+			f.thoughts = append(f.thoughts, sumOf(wire.Fold(bytes.Join(r.thoughts, between))))
 		}
 	}
 	if left, sections, ok := r.texts.withoutThink(); ok {

@@ -131,13 +131,11 @@ func BlockKey(block jsontext.Value) string {
 		return ""
 	}
 	b := o.Messages[0].Blocks[0]
-	if isThinking(b.Type) {
+	if wire.IsThinking(b.Type) {
 		return thinkingKey(o, b)
 	}
 	return readReasoning(o, b.Members).key
 }
-
-func isThinking(kind string) bool { return kind == wire.ThinkingBlock || kind == wire.RedactedBlock }
 
 // A BlockKey begins with what vouches for the block.
 const (
@@ -178,7 +176,7 @@ func (d *digest) members(o *wire.Outline, members wire.Object, skip func(name st
 	slices.SortStableFunc(members, func(a, b wire.Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range members {
 		v := o.Of(m.Value)
-		if m.Name != cacheControl && v.Kind() != 'n' && !skip(m.Name, v) {
+		if m.Name != wire.CacheControl && v.Kind() != 'n' && !skip(m.Name, v) {
 			d.add(m.Name).addBytes(plain(v))
 		}
 	}
@@ -209,8 +207,6 @@ func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
 	return c
 }
 
-const cacheControl = "cache_control"
-
 // ContextKey is a hash of what stands before the messages: system and tools, and
 // the system messages in front. Cache_control does not count.
 func ContextKey(o *wire.Outline) string {
@@ -219,15 +215,13 @@ func ContextKey(o *wire.Outline) string {
 		hashWithoutCacheControl(h, o.Of(o.Members.Get(name)))
 	}
 	for _, m := range o.Messages {
-		if !isSystem(m.Role) {
+		if !wire.IsSystem(m.Role) {
 			break
 		}
 		hashWithoutCacheControl(h, o.Of(m.Content))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:len(sum{})])
 }
-
-func isSystem(role string) bool { return role == wire.RoleSystem || role == "developer" }
 
 // hashWithoutCacheControl adds the bytes of v, apart from members named
 // cache_control and their commas, however deep, and then their number. It looks
@@ -239,12 +233,12 @@ func hashWithoutCacheControl(h hash.Hash, v []byte) {
 		h.Write(b)
 	}
 	for {
-		i := bytes.Index(v, []byte(`"`+cacheControl+`"`))
+		i := bytes.Index(v, []byte(`"`+wire.CacheControl+`"`))
 		if i < 0 {
 			write(v)
 			break
 		}
-		end := i + len(cacheControl) + 2
+		end := i + len(wire.CacheControl) + 2
 		before := bytes.TrimRight(v[:i], space)
 		after := bytes.TrimLeft(v[end:], space)
 		// Else it is a value; in a string its quotes would be escaped.

@@ -147,12 +147,12 @@ func AskedKey(o *wire.Outline) string {
 func askedKey(o *wire.Outline, from, to int) string {
 	d := newDigest()
 	for _, m := range o.Messages[from:to] {
-		if isSystem(m.Role) {
+		if wire.IsSystem(m.Role) {
 			continue
 		}
 		d.add(m.Role)
 		if text, ok := o.Unquoted(m.Content); ok {
-			d.add(wire.TextBlock).addBytes(fold(text))
+			d.add(wire.TextBlock).addBytes(wire.Fold(text))
 		}
 		var text pieces // of text blocks that stand together
 		for i, b := range m.Blocks {
@@ -162,7 +162,7 @@ func askedKey(o *wire.Outline, from, to int) string {
 				if i+1 < len(m.Blocks) && m.Blocks[i+1].Type == wire.TextBlock {
 					continue
 				}
-				d.add(wire.TextBlock).addBytes(fold(text.joined()))
+				d.add(wire.TextBlock).addBytes(wire.Fold(text.joined()))
 				text = text[:0]
 				continue
 			}
@@ -181,13 +181,13 @@ func (d *digest) asked(o *wire.Outline, b wire.BlockOutline) {
 	}
 	content := b.Members.Get("content")
 	if text, ok := o.Unquoted(content); ok {
-		d.add(wire.TextBlock).addBytes(fold(text))
+		d.add(wire.TextBlock).addBytes(wire.Fold(text))
 		return
 	}
 	for _, element := range o.Elements(content) {
 		members := o.Object(element)
 		if text, ok := o.Unquoted(members.Get("text")); ok {
-			d.add(wire.TextBlock).addBytes(fold(text))
+			d.add(wire.TextBlock).addBytes(wire.Fold(text))
 			continue
 		}
 		d.members(o, members, nothing)

@@ -134,12 +134,12 @@ func (s *Said) text(role string, text pieces) {
 func (s *Said) result(o *wire.Outline, content wire.Span) {
 	d := newDigest()
 	if text, ok := o.Unquoted(content); ok {
-		d.add(wire.TextBlock).addBytes(fold(text))
+		d.add(wire.TextBlock).addBytes(wire.Fold(text))
 	}
 	for _, element := range o.Elements(content) {
 		members := o.Object(element)
 		if text, ok := o.Unquoted(members.Get("text")); ok {
-			d.add(wire.TextBlock).addBytes(fold(text))
+			d.add(wire.TextBlock).addBytes(wire.Fold(text))
 			continue
 		}
 		d.members(o, members, nothing)

@@ -57,7 +57,7 @@ func (r *request) dropStrayMembers() {
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
 			switch {
-			case b.thinks() && b.drop("cache_control"):
+			case b.thinks() && b.drop(wire.CacheControl):
 				r.note(RuleMarked, m, b)
 			case slices.Contains(signable, b.kind) && b.drop("signature"):
 				r.note(RuleSignature, m, b)

@@ -68,12 +68,12 @@ func (r *request) chainCalls() {
 		m := r.messages[i]
 		out = append(out, m)
 		switch {
-		case m.role == roleTool:
+		case m.role == wire.RoleTool:
 			r.tell(m)
 		case len(m.calls) > 0:
 			end := i + 1
-			for k := end; k < len(r.messages) && (r.messages[k].role == roleTool || prompts(r.messages[k])); k++ {
-				if r.messages[k].role == roleTool {
+			for k := end; k < len(r.messages) && (r.messages[k].role == wire.RoleTool || prompts(r.messages[k])); k++ {
+				if r.messages[k].role == wire.RoleTool {
 					end = k + 1
 				}
 			}
@@ -85,7 +85,7 @@ func (r *request) chainCalls() {
 	r.messages = out
 }
 
-func prompts(m *message) bool { return m.role == wire.RoleSystem || m.role == roleDeveloper }
+func prompts(m *message) bool { return wire.IsSystem(m.role) }
 
 // answered is what follows a message that calls: results in the order in which
 // they came, those that are missing, then whatever else stood there.
@@ -100,7 +100,7 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 	var found, missing, rest []*message
 	for _, b := range behind {
 		j := -1
-		if b.role == roleTool {
+		if b.role == wire.RoleTool {
 			j = open.pop(unquoted(b.get("tool_call_id")))
 		}
 		if j < 0 || m.calls[j].members == nil {
@@ -125,7 +125,7 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 		switch {
 		case results[j] == nil:
 			raw := slices.Concat([]byte(`{"role":"tool","tool_call_id":`), wire.Quote(fresh), []byte(`,"content":"`+noResult+`"}`))
-			missing = append(missing, &message{object: objectOf(raw), index: -1, role: roleTool})
+			missing = append(missing, &message{object: objectOf(raw), index: -1, role: wire.RoleTool})
 			r.moved = true
 			r.noteCall(RuleUnanswered, m, c)
 		case fresh != names[j]:
@@ -133,7 +133,7 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 		}
 	}
 	rest = slices.DeleteFunc(rest, func(b *message) bool {
-		if b.role != roleTool {
+		if b.role != wire.RoleTool {
 			return false
 		}
 		if slices.ContainsFunc(found, func(f *message) bool { return bytes.Equal(f.get("content"), b.get("content")) }) {

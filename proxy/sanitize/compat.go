@@ -138,8 +138,6 @@ func (r *request) dropMarkers() {
 	}
 }
 
-const marker = "cache_control"
-
 // markerEnd is looked for to find out whether there may be a marker. Its first
 // byte is rare, which makes that fast.
 var markerEnd = []byte(`_control"`)
@@ -161,9 +159,9 @@ func (r *request) markers() []marked {
 					r.note(RuleMarkers, m, b)
 				}})
 			}
-			if b.has(marker) {
+			if b.has(wire.CacheControl) {
 				out = append(out, marked{[]int{0}, func([]int) {
-					b.drop(marker)
+					b.drop(wire.CacheControl)
 					r.note(RuleMarkers, m, b)
 				}})
 			}
@@ -180,7 +178,7 @@ func (r *request) markers() []marked {
 func markedIn(raw []byte) []int {
 	var indexes []int
 	for i, it := range elements(raw) {
-		if o := objectOf(it.raw); o.has(marker) {
+		if o := objectOf(it.raw); o.has(wire.CacheControl) {
 			indexes = append(indexes, i)
 		}
 	}
@@ -192,7 +190,7 @@ func unmarked(raw []byte, indexes []int) []byte {
 	items := elements(raw)
 	for _, i := range indexes {
 		o := objectOf(items[i].raw)
-		o.drop(marker)
+		o.drop(wire.CacheControl)
 		items[i].raw = o.raw()
 	}
 	return array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items)

@@ -15,12 +15,6 @@ const (
 	interrupted = "(interrupted)" // an answer that never came
 )
 
-// Roles of the chat dialect beside those of the messages dialect.
-const (
-	roleDeveloper = "developer"
-	roleTool      = "tool"
-)
-
 // fillEmpty removes texts that say nothing, and what they leave behind that says
 // nothing.
 func (r *request) fillEmpty() {
@@ -149,7 +143,7 @@ func (r *request) settleRoles() {
 		case opens:
 			add(written(wire.RoleUser, noContent))
 			r.note(RuleRole, m, nil)
-		case strict && m.role == wire.RoleUser && (before == wire.RoleUser || before == roleTool):
+		case strict && m.role == wire.RoleUser && (before == wire.RoleUser || before == wire.RoleTool):
 			add(written(wire.RoleAssistant, interrupted))
 			r.note(RuleRole, m, nil)
 		}
@@ -167,7 +161,7 @@ func (r *request) settleRoles() {
 // a prompt among the messages is not made part of the one before them.
 func (r *request) fitRole(m *message, begun bool) {
 	roles := r.p.Roles
-	if m.role == roleDeveloper && !roles.Developer {
+	if m.role == wire.RoleDeveloper && !roles.Developer {
 		r.speakAs(m, wire.RoleSystem)
 	}
 	if m.role == wire.RoleSystem && (begun || r.Dialect == wire.Messages) && !roles.SystemInside {

@@ -159,11 +159,11 @@ func (r *request) emptied(m *message) bool {
 	switch {
 	case m.role == wire.RoleUser:
 		m.setContent(wire.Quote(noContent))
-	case m.role == roleTool:
+	case m.role == wire.RoleTool:
 		m.setContent(wire.Quote(noOutput))
 	case m.role == wire.RoleAssistant && m.calling():
 		m.setContent(wire.Quote(""))
-	case m.role == wire.RoleAssistant, m.role == wire.RoleSystem, m.role == roleDeveloper:
+	case m.role == wire.RoleAssistant, m.role == wire.RoleSystem, m.role == wire.RoleDeveloper:
 		r.omit(m)
 	default:
 		return false

@@ -16,8 +16,6 @@ var reasoning = []string{"reasoning_content", "reasoning", "reasoning_details", 
 const (
 	extraContent = "extra_content"
 	signatureKey = "signature"
-	cacheControl = "cache_control"
-	roleTool     = "tool" // of a tool's result, in chat completions
 )
 
 // bypasses are what Gemini takes in place of a signature.
@@ -44,8 +42,6 @@ func whole(v jsontext.Value) (*wire.Outline, wire.Span) {
 	return &wire.Outline{Body: v}, wire.Span{End: len(v)}
 }
 
-func isThinking(kind string) bool { return kind == wire.ThinkingBlock || kind == wire.RedactedBlock }
-
 // null is true for a value that says nothing: none, null, "", [].
 func (h history) null(s wire.Span) bool {
 	switch h.Of(s).Kind() {
@@ -61,7 +57,7 @@ func (h history) null(s wire.Span) bool {
 
 // thinks reports whether a message carries thinking of any sort.
 func (h history) thinks(m *wire.MessageOutline) bool {
-	if slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return isThinking(b.Type) }) {
+	if slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }) {
 		return true
 	}
 	return h.dialect == wire.Chat && (h.hasFields(m) || h.signed(m.Members) || slices.ContainsFunc(h.calls(m), h.signed))
@@ -96,7 +92,7 @@ func (h history) keys(m *wire.MessageOutline) []string {
 		}
 	}
 	for _, b := range m.Blocks {
-		if isThinking(b.Type) && !h.hollow(b.Members, "thinking", signatureKey, "data") {
+		if wire.IsThinking(b.Type) && !h.hollow(b.Members, "thinking", signatureKey, "data") {
 			add(b.Span)
 		}
 	}
@@ -125,7 +121,7 @@ func (h history) reallySigned(m *wire.MessageOutline) bool {
 func (h history) count(m *wire.MessageOutline) int {
 	n := 0
 	for _, b := range m.Blocks {
-		if isThinking(b.Type) {
+		if wire.IsThinking(b.Type) {
 			n++
 		}
 	}
@@ -152,28 +148,11 @@ func (h history) toolIDs(m *wire.MessageOutline) []wire.Span {
 	return ids
 }
 
-// results are the places of the tool ids that a message answers.
-func (h history) results(m *wire.MessageOutline) []wire.Span {
-	var ids []wire.Span
-	if h.dialect == wire.Chat {
-		if m.Role == roleTool {
-			ids = append(ids, m.Members.Get("tool_call_id"))
-		}
-		return ids
-	}
-	for _, b := range m.Blocks {
-		if b.Type == wire.ToolResultBlock {
-			ids = append(ids, b.Members.Get("tool_use_id"))
-		}
-	}
-	return ids
-}
-
 // loop is the index of the first message of the current tool loop: what follows
 // the last message of the user that brings no results.
 func (h history) loop() int {
 	for i := len(h.Messages) - 1; i >= 0; i-- {
-		if m := &h.Messages[i]; m.Role == wire.RoleUser && len(h.results(m)) == 0 {
+		if m := &h.Messages[i]; m.Role == wire.RoleUser && len(h.ResultIDs(h.dialect, m)) == 0 {
 			return i + 1
 		}
 	}

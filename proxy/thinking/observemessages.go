@@ -127,7 +127,7 @@ func (b *block) json() jsontext.Value {
 	}
 	if len(b.text) > 0 {
 		name := "text"
-		if kind, _ := o.Text(members.Get("type")); isThinking(kind) {
+		if kind, _ := o.Text(members.Get("type")); wire.IsThinking(kind) {
 			name = "thinking"
 		}
 		set(name, slices.Concat([]byte(`"`), []byte(inner(string(o.Of(members.Get(name))))), b.text, []byte(`"`)))

@@ -146,7 +146,7 @@ func (h history) lacking() bool {
 		if h.dialect == wire.Chat {
 			return !h.thinks(m)
 		}
-		return len(m.Blocks) == 0 || !isThinking(m.Blocks[0].Type)
+		return len(m.Blocks) == 0 || !wire.IsThinking(m.Blocks[0].Type)
 	}
 	return false
 }

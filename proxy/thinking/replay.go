@@ -178,11 +178,11 @@ func (r *Replay) apply(steps []step) (body []byte, report Report) {
 			r.take(&e, m, j, s)
 			report.count(s, h.count(m))
 			if s.do != putBack {
-				h.rename(&e, h.toolIDs(m), ids)
+				e.Rename(h.Outline, h.toolIDs(m), ids)
 			}
 		}
 		if ids != nil {
-			h.rename(&e, h.results(m), ids)
+			e.Rename(h.Outline, h.ResultIDs(h.dialect, m), ids)
 		}
 	}
 	return e.Apply(h.Body), report
@@ -221,15 +221,4 @@ func (r *Replay) vendorIDs(j *ledger.Judged) map[string]string {
 		}
 	}
 	return ids
-}
-
-func (h history) rename(e *wire.Edits, at []wire.Span, ids map[string]string) {
-	if len(ids) == 0 {
-		return
-	}
-	for _, s := range at {
-		if shown, ok := h.Text(s); ok && ids[shown] != "" {
-			e.Replace(s, wire.Quote(ids[shown]))
-		}
-	}
 }

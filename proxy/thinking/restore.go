@@ -67,7 +67,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 	for _, s := range o.Elements(at) {
 		block := o.Object(s)
 		kind, _ := o.Text(block.Get("type"))
-		if !isThinking(kind) {
+		if !wire.IsThinking(kind) {
 			visible = append(visible, s)
 		}
 		if kind == wire.ToolUseBlock {
@@ -86,7 +86,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 // marks are the cache markers on the visible blocks of a message, nil for a block
 // without.
 func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
-	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool { return isThinking(b.Type) }))
+	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }))
 }
 
 // withIDs is stored tool calls with the client's names for ids.

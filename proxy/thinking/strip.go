@@ -41,7 +41,7 @@ func Strip(o *wire.Outline, d wire.Dialect) (body []byte, removed []string) {
 }
 
 func strayed(b wire.BlockOutline) bool {
-	return !isThinking(b.Type) && b.Members.Index(signatureKey) >= 0
+	return !wire.IsThinking(b.Type) && b.Members.Index(signatureKey) >= 0
 }
 
 // drop removes the thinking of a message.
@@ -56,7 +56,7 @@ func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.B
 	spans := make([]wire.Span, len(m.Blocks))
 	stays := make([]bool, len(m.Blocks))
 	for i, b := range m.Blocks {
-		spans[i], stays[i] = b.Span, !isThinking(b.Type)
+		spans[i], stays[i] = b.Span, !wire.IsThinking(b.Type)
 		if !stays[i] && says != nil {
 			if text := says(b); text != nil {
 				stays[i] = true

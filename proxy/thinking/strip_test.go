@@ -194,7 +194,7 @@ func TestStripProperties(t *testing.T) {
 			if m.Blocks != nil && len(m.Blocks) == 0 {
 				require.Empty(t, o.Messages[i].Blocks, "%s", body)
 			}
-			left := slices.DeleteFunc(slices.Clone(o.Messages[i].Blocks), func(b wire.BlockOutline) bool { return isThinking(b.Type) })
+			left := slices.DeleteFunc(slices.Clone(o.Messages[i].Blocks), func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) })
 			for k, b := range left {
 				if b.Members.Index(signatureKey) < 0 && len(left) > 0 {
 					require.Equal(t, string(o.Of(b.Span)), string(stripped.Of(m.Blocks[k].Span)))

@@ -26,7 +26,7 @@ func (h history) tell(e *wire.Edits, m *wire.MessageOutline) {
 // reasoningText is what the reasoning fields of a chat message say; "" if it lies
 // in its content.
 func (h history) reasoningText(m *wire.MessageOutline) string {
-	if h.dialect != wire.Chat || slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return isThinking(b.Type) }) {
+	if h.dialect != wire.Chat || slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }) {
 		return ""
 	}
 	for _, name := range []string{"reasoning_content", "reasoning"} {

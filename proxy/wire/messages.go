@@ -11,8 +11,13 @@ import (
 const (
 	RoleUser      = "user"
 	RoleAssistant = "assistant"
-	RoleSystem    = "system" // legal inside messages too
+	RoleSystem    = "system"    // legal inside messages too
+	RoleDeveloper = "developer" // in chat completions, the newer name of system
+	RoleTool      = "tool"      // in chat completions, of a tool's result
 )
+
+// IsSystem says whether a message of a role instructs the model, in either dialect.
+func IsSystem(role string) bool { return role == RoleSystem || role == RoleDeveloper }
 
 // Block types that translation knows.
 const (
@@ -24,6 +29,9 @@ const (
 	ToolUseBlock    = "tool_use"
 	ToolResultBlock = "tool_result"
 )
+
+// IsThinking says whether a block of a type is what a model thought.
+func IsThinking(block string) bool { return block == ThinkingBlock || block == RedactedBlock }
 
 // Reasons for which an answer stops.
 const (

@@ -121,7 +121,7 @@ func (a *answer) begin() {
 	a.begun = true
 	a.head <- headed{resp: respond(a.http, http.StatusOK, "text/event-stream", a.in, -1)}
 	empty := ""
-	a.chunk(&said{Role: roleAssistant, Content: &empty}, "", nil)
+	a.chunk(&said{Role: wire.RoleAssistant, Content: &empty}, "", nil)
 }
 
 // chunk writes an event of a stream. Nobody may read it any more; the turn's context
@@ -151,7 +151,7 @@ func (a *answer) end(calls []toolCall, spent copilot.Usage) {
 	}
 	if !a.req.stream {
 		text := a.whole.String()
-		m := &said{Role: roleAssistant, Content: &text, ToolCalls: calls}
+		m := &said{Role: wire.RoleAssistant, Content: &text, ToolCalls: calls}
 		c := a.base
 		c.Choices, c.Usage = []choice{{Message: m, FinishReason: wire.NullString(finish)}}, u
 		a.deliver(http.StatusOK, encode(c))

@@ -13,15 +13,6 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Roles of messages.
-const (
-	roleSystem    = "system"
-	roleDeveloper = "developer"
-	roleUser      = "user"
-	roleAssistant = "assistant"
-	roleTool      = "tool"
-)
-
 // body is what is read of a request. What is not here is ignored: the CLI has no
 // place for sampling and limits of tokens.
 type body struct {
@@ -136,7 +127,7 @@ func read(b []byte) (*request, error) {
 		return nil, refuse("response_format %q cannot be had: the Copilot CLI answers with text", in.Format.Type)
 	}
 	r := &request{model: in.Model, stream: in.Stream, tallied: in.StreamOptions.IncludeUsage}
-	for len(in.Messages) > 0 && isSystem(in.Messages[0].Role) {
+	for len(in.Messages) > 0 && wire.IsSystem(in.Messages[0].Role) {
 		r.system = join(r.system, in.Messages[0].Content.text)
 		in.Messages = in.Messages[1:]
 	}
@@ -152,7 +143,7 @@ func read(b []byte) (*request, error) {
 	r.setup = sumOf(struct {
 		Model, System string
 		Tools         []copilot.Tool
-	}{r.model, fold(r.system), r.tools})
+	}{r.model, string(wire.Fold([]byte(r.system))), r.tools})
 	for _, m := range r.said {
 		r.sums = append(r.sums, m.sum())
 	}
@@ -162,8 +153,6 @@ func read(b []byte) (*request, error) {
 func refuse(format string, args ...any) error {
 	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }
-
-func isSystem(role string) bool { return role == roleSystem || role == roleDeveloper }
 
 func join(a, b string) string {
 	if a == "" || b == "" {
@@ -175,7 +164,7 @@ func join(a, b string) string {
 // check refuses what the CLI has no way to take.
 func (r *request) check() error {
 	for i, m := range r.said {
-		if !isSystem(m.Role) && !slices.Contains([]string{roleUser, roleAssistant, roleTool}, m.Role) {
+		if !wire.IsSystem(m.Role) && !slices.Contains([]string{wire.RoleUser, wire.RoleAssistant, wire.RoleTool}, m.Role) {
 			return refuse("messages: the role %q at place %d behind the system prompt is not known", m.Role, i)
 		}
 	}
@@ -188,7 +177,7 @@ func (r *request) check() error {
 		if m.Content.other != "" {
 			return refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only", m.Content.other)
 		}
-		silent = silent && m.Role != roleTool && strings.TrimSpace(m.Content.text) == ""
+		silent = silent && m.Role != wire.RoleTool && strings.TrimSpace(m.Content.text) == ""
 	}
 	if silent {
 		return refuse("the last message says nothing: the Copilot CLI needs a prompt")
@@ -200,7 +189,7 @@ func (r *request) check() error {
 // what is new.
 func (r *request) answered() int {
 	for i, m := range slices.Backward(r.said) {
-		if m.Role == roleAssistant {
+		if m.Role == wire.RoleAssistant {
 			return i + 1
 		}
 	}
@@ -230,13 +219,13 @@ func (m message) sum() sum {
 		calls = append(calls, call{c.Function.Name, string(canonical(jsontext.Value(c.Function.Arguments)))})
 	}
 	role := m.Role
-	if isSystem(role) {
-		role = roleSystem
+	if wire.IsSystem(role) {
+		role = wire.RoleSystem
 	}
 	return sumOf(struct {
 		Role, Text, Other string
 		Calls             []call
-	}{role, fold(m.Content.text), m.Content.other, calls})
+	}{role, string(wire.Fold([]byte(m.Content.text))), m.Content.other, calls})
 }
 
 // canonical writes JSON in one way; what is none stays.
@@ -248,21 +237,12 @@ func canonical(v jsontext.Value) jsontext.Value {
 	return out
 }
 
-// fold takes out of a text what clients change without meaning to.
-func fold(s string) string {
-	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " \t")
-	}
-	return strings.TrimSpace(strings.Join(lines, "\n"))
-}
-
 // results gives what the input says of each call, by its id, if the input is
 // nothing but results.
 func (r *request) results() map[string]string {
 	out := map[string]string{}
 	for _, m := range r.said[r.answered():] {
-		if m.Role != roleTool {
+		if m.Role != wire.RoleTool {
 			return nil
 		}
 		out[m.ToolCallID] = m.Content.text

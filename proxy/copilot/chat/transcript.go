@@ -68,7 +68,7 @@ func (r *request) prompt() copilot.Prompt {
 	var results []message
 	words := ""
 	for _, m := range r.said[r.answered():] {
-		if m.Role == roleTool {
+		if m.Role == wire.RoleTool {
 			results = append(results, m)
 			continue
 		}

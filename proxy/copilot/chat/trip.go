@@ -200,7 +200,7 @@ func (t *talk) respond(ctx context.Context, r *request) error {
 // hear notes what the talk has seen now, and gives the calls as the client gets
 // them.
 func (t *talk) hear(r *request, out copilot.Outcome) []toolCall {
-	said := message{Role: roleAssistant, Content: content{text: out.Text}}
+	said := message{Role: wire.RoleAssistant, Content: content{text: out.Text}}
 	t.calls = nil
 	for _, c := range out.Calls {
 		id := "call_" + rand.Text()[:24]

@@ -1,0 +1,32 @@
+package wire
+
+// ResultIDs are the places of the ids of the tool calls that a message answers, in
+// their order.
+func (o *Outline) ResultIDs(d Dialect, m *MessageOutline) []Span {
+	if d == Chat {
+		if m.Role != RoleTool {
+			return nil
+		}
+		return []Span{m.Members.Get("tool_call_id")}
+	}
+	var ids []Span
+	for _, b := range m.Blocks {
+		if b.Type == ToolResultBlock {
+			ids = append(ids, b.Members.Get("tool_use_id"))
+		}
+	}
+	return ids
+}
+
+// Rename gives the ids at some places of o the names that names has for them. An id
+// that it has none for stays.
+func (e *Edits) Rename(o *Outline, at []Span, names map[string]string) {
+	if len(names) == 0 {
+		return
+	}
+	for _, s := range at {
+		if id, ok := o.Text(s); ok && names[id] != "" {
+			e.Replace(s, Quote(names[id]))
+		}
+	}
+}
