@@ -119,7 +119,9 @@ func (c *Continued) input() []byte {
 		if m.Role == wire.RoleAssistant {
 			given = nil
 		}
-		e.Rename(o, o.ResultIDs(c.dialect, m), given)
+		if len(given) > 0 {
+			e.Rename(o, o.ResultIDs(c.dialect, m), given)
+		}
 	}
 	first, last := o.Messages[c.from].Start, o.Messages[len(o.Messages)-1].End
 	if e.None() {
