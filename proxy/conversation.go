@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -22,7 +21,11 @@ const conversationHeader = "X-Ag-Conversation-Id"
 
 const badConversationID = "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
 
-var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+func isConversationID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._:-", r)
+	})
+}
 
 // name finds where the turns of a request belong. A request that names no
 // conversation gets a new one, whose id cannot be guessed.
@@ -100,7 +103,7 @@ func (x *Exchange) takeConversation() (id string, err error) {
 		}
 		id = header
 	}
-	if id != "" && !conversationID.MatchString(id) {
+	if id != "" && !isConversationID(id) {
 		return "", wire.Failure{Status: 400, Message: badConversationID}
 	}
 	x.asked, err = o.WithBody(e.Apply(o.Body))
@@ -111,7 +114,7 @@ func (x *Exchange) takeConversation() (id string, err error) {
 // that nobody knows is erased, too.
 func (s *Server) eraseConversation(c *gin.Context) {
 	id := c.Param("id")
-	if !conversationID.MatchString(id) {
+	if !isConversationID(id) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}

@@ -116,9 +116,8 @@ func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
 // readBody reads a request into one buffer of the right size: the transport may
 // have to send it more than once.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	tooLarge := wire.Failure{Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", limit)}
 	if r.ContentLength > limit {
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
 	body := http.MaxBytesReader(w, r.Body, limit)
 	var b []byte
@@ -132,11 +131,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	case err != nil:
 		return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
 	}
 	return b, nil
+}
+
+func tooLarge(limit int64) error {
+	return wire.Failure{Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", limit)}
 }
 
 // conclude turns how the pipeline ended into what the client gets of it, as far

@@ -16,6 +16,7 @@ type benchCmd struct {
 	Retrieval benchRetrievalCmd `cmd:"" help:"Measure what searching costs."`
 
 	Vendor  benchVendorCmd  `cmd:"" hidden:"" help:"A vendor that answers at once; bench proxy starts it."`
+	Relay   benchRelayCmd   `cmd:"" hidden:"" help:"The smallest reverse proxy of net/http; bench proxy starts it."`
 	Gateway benchGatewayCmd `cmd:"" hidden:"" help:"A gateway that profiles itself; bench proxy starts it."`
 	Writers benchWritersCmd `cmd:"" hidden:"" help:"One process of writers; bench memory starts it."`
 }

@@ -28,7 +28,7 @@ type benchProxyCmd struct {
 }
 
 func (benchProxyCmd) Help() string {
-	return `Compares, within one run and round after round, requests straight to a vendor that answers at once, through an nginx and through mneme proxy: what CPU time the processes in between take, how many requests get through, how much memory they hold. It takes about a minute and needs Linux; nginx is left out if it is not on the PATH. The exit code does not depend on what was measured.
+	return `Compares, within one run and round after round, requests straight to a vendor that answers at once, through an nginx, through the smallest reverse proxy that net/http allows and through mneme proxy: what CPU time the processes in between take, how many requests get through, how much memory they hold. It takes about a minute and needs Linux; nginx is left out if it is not on the PATH. The exit code does not depend on what was measured.
 
 Examples:
   mneme bench proxy
@@ -54,6 +54,9 @@ func (c benchProxyCmd) Run(ctx context.Context, con *console) error {
 	report, err := bench.Proxy(ctx, bench.ProxyOptions{
 		Requests: c.Requests, Rounds: c.Rounds, Connections: c.Connections, Turns: c.Turns, Only: c.Only, Profiles: c.Profile,
 		Vendor: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "vendor") },
+		Relay: func(ctx context.Context, listen, vendor string) *exec.Cmd {
+			return exec.CommandContext(ctx, self, "bench", "relay", "--listen", listen, "--vendor", vendor)
+		},
 		Gateway: func(ctx context.Context, config string) *exec.Cmd {
 			return exec.CommandContext(ctx, self, "proxy", "--config", config)
 		},
@@ -93,6 +96,13 @@ type benchVendorCmd struct{}
 func (benchVendorCmd) Run(ctx context.Context, con *console) error {
 	return bench.Vendor(ctx, con.stdin, con.stdout)
 }
+
+type benchRelayCmd struct {
+	Listen string `required:"" placeholder:"ADDR" help:"Where to listen, host:port."`
+	Vendor string `required:"" placeholder:"ADDR" help:"Where the vendor listens, host:port."`
+}
+
+func (c benchRelayCmd) Run(ctx context.Context) error { return bench.Relay(ctx, c.Listen, c.Vendor) }
 
 // benchGatewayCmd is mneme proxy that profiles itself from its start to its end.
 type benchGatewayCmd struct {

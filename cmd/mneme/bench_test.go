@@ -24,7 +24,7 @@ func TestBenchHelpHidesTheWriters(t *testing.T) {
 	r := mneme(t, "", "bench", "--help")
 	require.Zero(t, r.code)
 	require.Contains(t, r.stdout, "bench memory")
-	for _, hidden := range []string{"writers", "bench vendor", "bench gateway"} {
+	for _, hidden := range []string{"writers", "bench vendor", "bench relay", "bench gateway"} {
 		require.NotContains(t, r.stdout, hidden)
 	}
 	require.Contains(t, mneme(t, "", "bench", "memory", "--help").stdout, "--redis=URL")

@@ -33,7 +33,7 @@ type Continued struct {
 	// Outline is the request. It is the one that came if there was nothing to do.
 	Outline *wire.Outline
 	// Read are the messages of Outline as the ledger has read them; nil if it was
-	// rebuilt.
+	// rebuilt, or shows no answer.
 	Read []ledger.Message
 	// Known are the turns that its messages show, by their index.
 	Known map[int]*ledger.Node
@@ -55,14 +55,16 @@ type Continued struct {
 // Continue finds what a request goes on from. The scope's conversation must be one
 // that the client has named.
 func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) (*Continued, error) {
-	messages := l.Read(o, d)
-	c := &Continued{Outline: o, Read: messages, dialect: d, Outcome: Began, from: leading(o)}
-	nodes, known := l.Conversation(s, messages)
-	shown := split(messages, c.from)
-	if len(shown) == 1 {
+	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
+	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
+		nodes, _ := l.Conversation(s, nil)
 		c.Branch = len(nodes) > 0
 		return c, nil
 	}
+	messages := l.Read(o, d)
+	c.Read = messages
+	nodes, known := l.Conversation(s, messages)
+	shown := split(messages, c.from)
 	best := find(shown, nodes, d)
 	if (!known || best == nil || best.last < len(shown)-2 || !best.whole) && l.Refresh(ctx, s) {
 		nodes, _ = l.Conversation(s, messages)

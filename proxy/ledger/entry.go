@@ -9,17 +9,21 @@ import (
 	"mneme/proxy/wire"
 )
 
-// entry is a turn and what it is found by. It is not changed once it is made.
+// entry is a turn and what it is found by. Most turns are never asked for, so one
+// is sealed when it is recorded and read when its scope is next looked at. After
+// that it is not changed.
 type entry struct {
-	turn *Turn
-	form *Form
-	id   sum   // of all of the turn but its time: identical turns are one
-	keys []key // under which it is found
-	ids  []ToolID
-	size int // bytes, roughly
-
+	turn  *Turn
+	keys  []key    // under which it is found; until it is read those that are unique
+	size  int      // bytes, roughly
 	alone []*entry // itself: an index's list, mostly
-	node  *Node    // nil for a turn without a place
+
+	// The rest is there when it is read.
+
+	form *Form
+	id   sum // of all of the turn but its time: identical turns are one
+	ids  []ToolID
+	node *Node // nil for a turn without a place
 }
 
 // overhead is roughly what an entry takes in memory beside its content and form.
@@ -27,16 +31,78 @@ const overhead = 768
 
 var errNoContent = errors.New("the content is not an answer of its dialect")
 
-// newEntry reads a turn, which it keeps. It also gives the turn's content as the
-// client saw it, with the form of that, so that the first replay is known by
-// its bytes.
-func newEntry(t *Turn) (e *entry, seen []byte, seenForm *Form, err error) {
+// seal makes the entry of a turn, which it keeps, with the keys by which requests
+// without conversation may look for it. The outline is that of the content.
+func seal(t *Turn) (*entry, *wire.Outline, error) {
 	o, m, err := outlineOf(t)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	e = &entry{turn: t, form: formOf(o, m, t.Dialect), id: recordID(t)}
+	e := &entry{turn: t, keys: seals(t, o, m), size: overhead + len(t.Content)}
 	e.alone = []*entry{e}
+	if t.Place != nil {
+		e.size += placeSize + len(t.Place.Input)
+	}
+	return e, o, nil
+}
+
+// seals are the unique keys of a turn.
+func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
+	var keys []key
+	opaque := func(k kind, text []byte) {
+		if len(text) > 0 {
+			keys = append(keys, key{k, sumOf(text)})
+		}
+	}
+	if t.Dialect == wire.Chat {
+		found := readReasoning(o, m.Members)
+		for _, s := range found.signatures {
+			opaque(bySignature, s)
+		}
+		for _, s := range found.data {
+			opaque(byData, s)
+		}
+	}
+	for _, b := range m.Blocks {
+		if wire.IsThinking(b.Type) {
+			signature, _ := o.Unquoted(b.Members.Get("signature"))
+			opaque(bySignature, signature)
+			data, _ := o.Unquoted(b.Members.Get("data"))
+			opaque(byData, data)
+		}
+	}
+	called := func(id string) {
+		if k := toolKey(id); k.unique() && !t.Cut {
+			keys = append(keys, k)
+		}
+	}
+	for _, at := range idSpans(o, m, t.Dialect) {
+		id, _ := o.Text(at)
+		called(id)
+	}
+	for _, id := range t.Tools {
+		called(id.Client)
+	}
+	return unique(keys)
+}
+
+func unique(keys []key) []key {
+	slices.SortFunc(keys, key.compare)
+	return slices.Compact(keys)
+}
+
+// read reads the rest of the turn; o is the outline of its content, nil to make it
+// again. It also gives the turn's content as the client saw it, with the form of
+// that, so that the first replay is known by its bytes.
+func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
+	t := e.turn
+	if o == nil {
+		if o, _, err = outlineOf(t); err != nil {
+			return nil, nil, err
+		}
+	}
+	m := &o.Messages[0]
+	e.form, e.id = formOf(o, m, t.Dialect), recordID(t)
 	e.ids = toolIDs(e.form.tools, t.Tools)
 	e.keys = make([]key, 0, len(e.form.keys)+len(e.ids))
 	for _, k := range e.form.keys {
@@ -49,11 +115,10 @@ func newEntry(t *Turn) (e *entry, seen []byte, seenForm *Form, err error) {
 			e.keys = append(e.keys, toolKey(id.Client))
 		}
 	}
-	slices.SortFunc(e.keys, key.compare)
-	e.keys = slices.Compact(e.keys)
+	e.keys = unique(e.keys)
 	e.size = overhead + len(t.Content) + e.form.size() + 24*len(e.keys) + 32*len(e.ids)
 	seen, seenForm = e.clientView(o, m)
-	return e, seen, seenForm, e.place(t.Place, seenForm)
+	return seen, seenForm, e.place(t.Place, seenForm)
 }
 
 // place puts the entry into its place.
@@ -82,8 +147,13 @@ func (e *entry) remote() Entry {
 	return r
 }
 
-// outlineOf reads a turn's content as the only message of an outline.
+// outlineOf reads a turn's content as the only message of an outline, if it does not
+// come with the turn.
 func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
+	if o := t.Outline; o != nil {
+		t.Outline = nil
+		return o, &o.Messages[0], nil
+	}
 	read := wire.ReadContent
 	if t.Dialect == wire.Chat {
 		read = wire.ReadMessage

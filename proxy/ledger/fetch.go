@@ -89,12 +89,17 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 			continue
 		}
 		// Reading it takes long, and is done without the lock.
-		if e, _, _, err := newEntry(in.Turn); err == nil {
+		e, o, err := seal(in.Turn)
+		if err == nil {
+			_, _, err = e.read(o)
+		}
+		if err == nil {
 			fresh = append(fresh, e)
 		}
 	}
 	l.mu.Lock()
 	now := l.config.Now()
+	l.find(p.Scope) // what it has is read, so that the same turn is known
 	for _, e := range fresh {
 		l.store.add(e, now)
 	}
@@ -119,6 +124,7 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 func (l *Ledger) has(s Scope, id sum) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.find(s)
 	return l.store.has(s, id)
 }
 

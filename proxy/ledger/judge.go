@@ -74,9 +74,8 @@ func (l *Ledger) read(r Request) []message {
 func (l *Ledger) look(v *view) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.config.Now()
 	v.refused, v.known = v.refused[:0], false
-	own := l.store.find(v.Scope, now)
+	own := l.find(v.Scope)
 	if own != nil {
 		v.known = own.loaded
 		v.refused = append(v.refused, own.refused)
@@ -93,10 +92,17 @@ func (l *Ledger) look(v *view) {
 		return
 	}
 	v.known = false
-	if pool := l.store.find(v.Scope.pool(), now); pool != nil {
+	if pool := l.find(v.Scope.pool()); pool != nil {
 		v.known = pool.loaded
 		v.refused = append(v.refused, pool.refused)
 	}
+	for l.lookEverywhere(v) {
+	}
+}
+
+// lookEverywhere is look in all conversations of the route. It wants to be called
+// again if what it found had to be read first, since that may change what is found.
+func (l *Ledger) lookEverywhere(v *view) (again bool) {
 	all := l.store.routes[v.Scope.route()]
 	for i := range v.messages {
 		m := &v.messages[i]
@@ -106,7 +112,8 @@ func (l *Ledger) look(v *view) {
 			}
 			hits := all.find(k)
 			for _, e := range hits {
-				if l.store.find(e.turn.Scope, now) == nil { // a use of it
+				again = again || e.form == nil
+				if l.find(e.turn.Scope) == nil { // a use of it
 					hits = nil
 					break
 				}
@@ -114,6 +121,7 @@ func (l *Ledger) look(v *view) {
 			m.hits[j] = hits
 		}
 	}
+	return again
 }
 
 // lacks says whether another process may know more.

@@ -47,6 +47,9 @@ type Turn struct {
 	// completions, the message object, as the vendor sent it, with its tool ids. It
 	// must not be written into once the turn is recorded.
 	Content jsontext.Value
+	// Outline is what wire.ReadContent gives for Content, from who has it already, and
+	// may be nil. It is not kept.
+	Outline *wire.Outline
 	// Tools are the ids of the tool uses that the client knows by another name; in
 	// the order of the tool uses, if it is all of them.
 	Tools []ToolID

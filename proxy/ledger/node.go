@@ -63,7 +63,7 @@ func (n *Node) Input() []Message {
 		t := n.entry.turn
 		o, err := wire.ReadMessages(t.Place.Input)
 		if err != nil {
-			return // newEntry has read it
+			return // the entry could not have been read
 		}
 		n.input = make([]Message, len(o.Messages))
 		for i := range o.Messages {
@@ -155,7 +155,7 @@ func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *
 func (l *Ledger) Conversation(s Scope, shown []Message) (nodes []*Node, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.store.find(s, l.config.Now())
+	b := l.find(s)
 	if b == nil {
 		return nil, l.writer == nil
 	}

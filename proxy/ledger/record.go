@@ -47,7 +47,7 @@ func (l *Ledger) Degraded() bool { return l.writer != nil && l.writer.failing() 
 
 // Stats are sizes of the moment.
 type Stats struct {
-	Scopes, Turns int
+	Scopes, Turns int   // turns that turn out to be one count as many until somebody looks
 	Bytes         int   // roughly, in memory
 	Waiting       int   // turns and refusals that the remote does not have yet
 	Dropped       int64 // that it will never have, since too many waited
@@ -83,22 +83,19 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 	if t.Place != nil && t.Cut {
 		t.Place = nil
 	}
-	e, seen, form, err := newEntry(&t)
+	e, _, err := seal(&t)
 	if err != nil {
 		l.config.Log.Warn().Err(err).Str("backend", t.Origin.Backend).Msg("an answer is not kept in the ledger")
 		return
 	}
-	if len(e.keys) == 0 {
+	if t.Cut && len(e.keys) == 0 {
 		return
 	}
 	l.mu.Lock()
-	added := l.store.add(e, l.config.Now())
+	kept := l.store.keep(e, l.config.Now())
 	l.mu.Unlock()
-	if !added {
+	if !kept {
 		return
-	}
-	if seen != nil {
-		l.forms.put(l.forms.print(seen, t.Dialect == wire.Chat), form)
 	}
 	if l.writer != nil {
 		l.writer.put(ctx, e.remote())
@@ -149,12 +146,33 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 	return nil
 }
 
+// find is a scope's book, nil if there is none, with all of its turns read. It
+// counts as a use. It needs mu: whoever looks for a turn while another reads it must
+// not miss it.
+func (l *Ledger) find(scope Scope) *book {
+	now := l.config.Now()
+	b := l.store.find(scope, now)
+	if b == nil || len(b.unread) == 0 {
+		return b
+	}
+	for _, e := range l.store.take(b) {
+		seen, form, err := e.read(nil)
+		switch {
+		case err != nil:
+			l.config.Log.Warn().Err(err).Str("backend", e.turn.Origin.Backend).Msg("an answer is not kept in the ledger")
+		case len(e.keys) > 0 && l.store.add(e, now) && seen != nil:
+			l.forms.put(l.forms.print(seen, e.turn.Dialect == wire.Chat), form)
+		}
+	}
+	return l.store.find(scope, now)
+}
+
 // saveAll has the remote save all turns that this process knows.
 func (l *Ledger) saveAll() {
 	l.mu.Lock()
 	var all []*entry
 	for _, b := range l.store.books {
-		all = append(all, b.turns...)
+		all = append(append(all, b.turns...), b.unread...)
 	}
 	l.mu.Unlock()
 	l.writer.again(all)

@@ -36,8 +36,9 @@ func (s Scope) pool() Scope { return Scope{Tenant: s.Tenant, Route: s.Route, Con
 // book is what is known of a scope.
 type book struct {
 	scope   Scope
-	turns   []*entry // oldest first
-	index   index
+	turns   []*entry         // oldest first
+	unread  []*entry         // recorded since somebody last looked, oldest first; only their route's index has them
+	index   index            // nil before the first turn is read, like nodes
 	nodes   map[string]*Node // the tree, by ID
 	refused *refusals        // nil for none
 	bytes   int
@@ -82,7 +83,7 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	if b := s.find(scope, now); b != nil {
 		return b
 	}
-	b := &book{scope: scope, index: index{}, nodes: map[string]*Node{}, used: now, bytes: bookSize}
+	b := &book{scope: scope, used: now, bytes: bookSize}
 	b.place = s.recent.PushFront(b)
 	s.books[scope] = b
 	s.bytes += b.bytes
@@ -93,10 +94,31 @@ func (s *store) drop(b *book) {
 	for _, e := range b.turns {
 		s.unlink(b.scope, e)
 	}
-	s.turns -= len(b.turns)
+	for _, e := range b.unread {
+		s.unlink(b.scope, e)
+	}
+	s.turns -= b.size()
 	s.bytes -= b.bytes
 	s.recent.Remove(b.place)
 	delete(s.books, b.scope)
+}
+
+// size is how many turns there are.
+func (b *book) size() int { return len(b.turns) + len(b.unread) }
+
+// link puts an entry into the index of its route.
+func (s *store) link(scope Scope, e *entry) {
+	for _, k := range e.keys {
+		if !k.unique() {
+			continue
+		}
+		all := s.routes[scope.route()]
+		if all == nil {
+			all = &commons{index{}, map[key]int{}}
+			s.routes[scope.route()] = all
+		}
+		all.add(k, e)
+	}
 }
 
 // unlink takes an entry out of the index of its route.
@@ -127,7 +149,40 @@ func (s *store) has(scope Scope, id sum) bool {
 	return b != nil && len(b.index[key{byRecord, id}]) > 0
 }
 
-// add puts an entry into its scope. It does not if the entry is there, was
+// keep puts an entry that was not read into its scope. It does not if it was erased
+// or is more than a scope may hold.
+func (s *store) keep(e *entry, now time.Time) bool {
+	scope := e.turn.Scope
+	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) {
+		return false
+	}
+	b := s.open(scope, now)
+	b.unread = append(b.unread, e)
+	s.grow(b, 1, e.size)
+	s.link(scope, e)
+	s.trim(b, now)
+	return true
+}
+
+// take takes all entries out of a scope that were not read.
+func (s *store) take(b *book) []*entry {
+	unread := b.unread
+	b.unread = nil
+	for _, e := range unread {
+		s.unlink(b.scope, e)
+		s.grow(b, -1, -e.size)
+	}
+	return unread
+}
+
+// grow counts what comes to b.
+func (s *store) grow(b *book, turns, bytes int) {
+	b.bytes += bytes
+	s.bytes += bytes
+	s.turns += turns
+}
+
+// add puts an entry that was read into its scope, where none is left unread. It does not if the entry is there, was
 // erased, is less than what is there, or is more than a scope may hold.
 func (s *store) add(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
@@ -145,22 +200,15 @@ func (s *store) add(e *entry, now time.Time) bool {
 		return -1
 	})
 	b.turns = slices.Insert(b.turns, at, e)
-	b.bytes += e.size
-	s.bytes += e.size
-	s.turns++
+	s.grow(b, 1, e.size)
+	if b.index == nil {
+		b.index, b.nodes = index{}, map[string]*Node{}
+	}
 	b.index.add(key{byRecord, e.id}, e)
 	for _, k := range e.keys {
 		b.index.add(k, e)
-		if !k.unique() {
-			continue
-		}
-		all := s.routes[scope.route()]
-		if all == nil {
-			all = &commons{index{}, map[key]int{}}
-			s.routes[scope.route()] = all
-		}
-		all.add(k, e)
 	}
+	s.link(scope, e)
 	if e.node != nil {
 		b.nodes[e.node.id] = e.node
 		s.plant(b, e.node)
@@ -195,9 +243,7 @@ func (s *store) remove(b *book, e *entry) {
 		return
 	}
 	b.turns = slices.Delete(b.turns, at, at+1)
-	b.bytes -= e.size
-	s.bytes -= e.size
-	s.turns--
+	s.grow(b, -1, -e.size)
 	if e.node != nil {
 		delete(b.nodes, e.node.id)
 		if parent := b.node(e.turn.Place.Parent); parent != nil {
@@ -211,10 +257,23 @@ func (s *store) remove(b *book, e *entry) {
 	s.unlink(b.scope, e)
 }
 
+// removeOldest removes the oldest turn of a book that has one. What was read is older
+// than what was not.
+func (s *store) removeOldest(b *book) {
+	if len(b.turns) > 0 {
+		s.remove(b, b.turns[0])
+		return
+	}
+	e := b.unread[0]
+	b.unread = slices.Delete(b.unread, 0, 1)
+	s.unlink(b.scope, e)
+	s.grow(b, -1, -e.size)
+}
+
 // trim keeps the bounds after something came to b.
 func (s *store) trim(b *book, now time.Time) {
-	for len(b.turns) > s.config.ScopeTurns || b.bytes > s.config.ScopeBytes+bookSize && len(b.turns) > 0 {
-		s.remove(b, b.turns[0])
+	for b.size() > s.config.ScopeTurns || b.bytes > s.config.ScopeBytes+bookSize && b.size() > 0 {
+		s.removeOldest(b)
 	}
 	for back := s.recent.Back(); back != nil; back = s.recent.Back() {
 		last := back.Value.(*book)
@@ -224,8 +283,8 @@ func (s *store) trim(b *book, now time.Time) {
 		}
 		if last != b {
 			s.drop(last)
-		} else if len(b.turns) > 0 {
-			s.remove(b, b.turns[0])
+		} else if b.size() > 0 {
+			s.removeOldest(b)
 		} else {
 			s.drop(b)
 		}
@@ -274,19 +333,24 @@ func (s *store) erase(all []Erasure, now time.Time) {
 	maps.Copy(s.erased, fresh)
 	for scope, b := range s.books {
 		if at, ok := fresh[scope.talk()]; ok {
-			s.clear(b, at)
+			s.clear(b, at, now)
 		}
 	}
 }
 
 // clear removes what is not later than an erasure.
-func (s *store) clear(b *book, at time.Time) {
+func (s *store) clear(b *book, at, now time.Time) {
 	for _, e := range slices.Clone(b.turns) {
 		if !e.turn.At.After(at) {
 			s.remove(b, e)
 		}
 	}
-	if len(b.turns) == 0 {
+	for _, e := range s.take(b) {
+		if e.turn.At.After(at) {
+			s.keep(e, now)
+		}
+	}
+	if b.size() == 0 {
 		s.drop(b)
 	}
 }

@@ -260,6 +260,9 @@ func (r *request) tools() bool { return filled(r.root.get("tools")) }
 
 // integer is false for what is no number.
 func integer(raw []byte) (int64, bool) {
+	if len(raw) == 0 {
+		return 0, false // an error of strconv costs memory
+	}
 	f, err := strconv.ParseFloat(string(raw), 64)
 	return int64(max(-1<<53, min(f, 1<<53))), err == nil
 }

@@ -1,7 +1,6 @@
 package thinking
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -189,6 +188,7 @@ func messagesBody(body []byte, e *wire.Edits, n names) (out Answer) {
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Content = bytes.Clone(o.Of(m.Content))
+	out.Outline = o.Detach()
+	out.Content = out.Outline.Body
 	return out
 }

@@ -19,6 +19,7 @@ type Answer struct {
 	// Content is the array of blocks or, in chat completions, the message object,
 	// with the vendor's tool ids. Its memory is its own.
 	Content jsontext.Value
+	Outline *wire.Outline   // of Content, if it is an array and has been read; else nil
 	Tools   []ledger.ToolID // of all tool uses, in their order
 	// Cut: the answer broke off, or a part of it could not be read. Content then has
 	// the blocks that are whole or, in chat completions, what had come.

@@ -71,7 +71,7 @@ func (r *Replay) PutBack(signed, moved bool) (body []byte, report Report) {
 func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, place *ledger.Place) {
 	r.ledger.Record(ctx, ledger.Turn{
 		Scope: r.request.Scope, Origin: r.request.Target, Dialect: r.request.Dialect,
-		Content: a.Content, Tools: a.Tools, Cut: a.Cut, At: r.began,
+		Content: a.Content, Outline: a.Outline, Tools: a.Tools, Cut: a.Cut, At: r.began,
 		Predecessor: LastThinking(sent, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
 		Asked:       ledger.AskedKey(r.request.Outline),

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -144,7 +143,8 @@ func (c *Client) Close() {
 	}
 }
 
-// Send posts a call and returns the answer, whatever its status. The caller must
+// Send posts a call, whose header is then its own, and returns the answer, whatever
+// its status. The caller must
 // close its body, which ends the call; so does the end of ctx. Reading the body
 // fails with ErrTimeout or ErrBroken if the backend stops before its end. While
 // the backend's circuit is open Send fails with an *OpenError at once.
@@ -213,7 +213,7 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	}
 	req.Header = header
 	resp, err := c.trip.RoundTrip(req)
-	b.silence.Stop()
+	b.until.Store(0)
 	if err != nil {
 		err = b.explain(ErrUnreachable, err)
 		_ = b.Close()
@@ -228,11 +228,13 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	return resp, nil
 }
 
-// header is what leaves: the call's own, and exactly one credential or none. No
-// transport writes into it. Its values are the call's.
+// header makes of the call's header what leaves, with exactly one credential or none.
+// No transport writes into it.
 func (c *Client) header(call wire.Call) http.Header {
-	h := make(http.Header, len(call.Header)+3)
-	maps.Copy(h, call.Header)
+	h := call.Header
+	if h == nil {
+		h = http.Header{}
+	}
 	if c.auth != AuthPassthrough {
 		for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
 			h.Del(name)

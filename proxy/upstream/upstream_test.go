@@ -59,7 +59,7 @@ func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
 				w.Header().Set("Request-Id", "v1")
 				_, _ = io.WriteString(w, "ok")
 			})
-			resp, err := client.Send(t.Context(), wire.Call{Dialect: c.dialect, Path: "/v1/x?beta=true", Header: clients, Body: []byte(`{"a":1}`)})
+			resp, err := client.Send(t.Context(), wire.Call{Dialect: c.dialect, Path: "/v1/x?beta=true", Header: clients.Clone(), Body: []byte(`{"a":1}`)})
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)

@@ -36,7 +36,7 @@ type Call struct {
 	// Path is joined to the backend's base URL and may end in a query. A base URL
 	// of the chat dialect ends in /v1, one of the messages dialect does not.
 	Path   string
-	Header http.Header // as it leaves, apart from the backend's credential
+	Header http.Header // as it leaves, apart from the backend's credential, which is put into it
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events
 }

@@ -57,7 +57,9 @@ func (o Object) Spans() []Span {
 
 // Without removes the named members of o.
 func (e *Edits) Without(o Object, names ...string) {
-	e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
+	if slices.ContainsFunc(names, func(name string) bool { return o.Index(name) >= 0 }) {
+		e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
+	}
 }
 
 // Apply makes the edits: body itself, if there are none, else a new one. An edit

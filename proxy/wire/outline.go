@@ -176,6 +176,23 @@ func (o *Outline) WithModel(model string) *Outline {
 	return out
 }
 
+// Detach gives the content of o's first message, an array of blocks, what
+// ReadContent would of a copy of its bytes. It takes o apart.
+func (o *Outline) Detach() *Outline {
+	m := &o.Messages[0]
+	by := m.Content.Start
+	moved := func(s Span) Span { return Span{s.Start - by, s.End - by} }
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		b.Span = moved(b.Span)
+		for j := range b.Members {
+			b.Members[j].Key, b.Members[j].Value = moved(b.Members[j].Key), moved(b.Members[j].Value)
+		}
+	}
+	body := bytes.Clone(o.Of(m.Content))
+	return &Outline{Body: body, Messages: []MessageOutline{{Content: moved(m.Content), Blocks: m.Blocks}}}
+}
+
 // Of is the raw value at s; nil for the zero Span.
 func (o *Outline) Of(s Span) jsontext.Value {
 	if !s.Found() {

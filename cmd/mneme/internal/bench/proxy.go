@@ -25,8 +25,10 @@ type ProxyOptions struct {
 	Profiles    string   // directory for profiles of the gateway; empty for none
 
 	// Vendor makes the command of a process that calls Vendor on its standard input
-	// and output. It must end when ctx does, like the two below.
+	// and output. It must end when ctx does, like the three below.
 	Vendor func(ctx context.Context) *exec.Cmd
+	// Relay makes the command of a process that calls Relay with two addresses.
+	Relay func(ctx context.Context, listen, vendor string) *exec.Cmd
 	// Gateway makes the command of the gateway with a configuration file.
 	Gateway func(ctx context.Context, config string) *exec.Cmd
 	// Profiled makes the same that writes a CPU profile of itself to cpu and a profile
@@ -55,9 +57,10 @@ func (o ProxyOptions) withDefaults() ProxyOptions {
 	return o
 }
 
-// Proxy compares the gateway with nginx and with no gateway at all, in front of a
-// vendor that answers at once. It needs Linux. What was measured is no error,
-// whatever it is, nor is a missing nginx.
+// Proxy compares the gateway with nginx, with the smallest reverse proxy of
+// net/http and with no gateway at all, in front of a vendor that answers at once.
+// It needs Linux. What was measured is no error, whatever it is, nor is a missing
+// nginx.
 func Proxy(ctx context.Context, o ProxyOptions) (*ProxyReport, error) {
 	o = o.withDefaults()
 	for _, name := range o.Only {
@@ -150,7 +153,7 @@ func (c *contest) enter(ctx context.Context) (nginx string, err error) {
 		}
 		nginx = strings.TrimSpace(strings.TrimPrefix(string(text), "nginx version: "))
 	}
-	for _, way := range []string{wayNginx, wayMneme, wayForgets} {
+	for _, way := range []string{wayNginx, wayNetHTTP, wayMneme, wayForgets} {
 		if way == wayNginx && c.program == "" {
 			continue
 		}
@@ -164,8 +167,11 @@ func (c *contest) enter(ctx context.Context) (nginx string, err error) {
 }
 
 func (c *contest) start(ctx context.Context, way string) (*gateway, error) {
-	if way == wayNginx {
+	switch way {
+	case wayNginx:
 		return c.launch.nginx(ctx, c.program)
+	case wayNetHTTP:
+		return c.launch.relay(ctx, c.options.Relay)
 	}
 	return c.launch.mneme(ctx, way, c.options.Gateway)
 }

@@ -22,7 +22,9 @@ import (
 const (
 	wayDirect = "direct"
 	wayNginx  = "nginx"
-	wayMneme  = "mneme"
+	// wayNetHTTP is Relay: what any gateway costs that is made of net/http.
+	wayNetHTTP = "net/http"
+	wayMneme   = "mneme"
 	// wayForgets is mneme with its state machine off: without conversations.
 	wayForgets = "stateless"
 )
@@ -159,6 +161,12 @@ http {
 }
 `
 
+// relay starts the smallest proxy of net/http; command makes its process from the
+// address to listen on and the vendor's.
+func (l launcher) relay(ctx context.Context, command func(ctx context.Context, listen, vendor string) *exec.Cmd) (*gateway, error) {
+	return l.launch(ctx, wayNetHTTP, func(_, addr string) (*exec.Cmd, error) { return command(ctx, addr, l.vendor), nil })
+}
+
 // mneme starts this program's gateway; command makes its process from the name
 // of a configuration file.
 func (l launcher) mneme(ctx context.Context, way string, command func(ctx context.Context, config string) *exec.Cmd) (*gateway, error) {
@@ -200,7 +208,7 @@ func (l launcher) try(ctx context.Context, name string, prepare func(dir, addr s
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(l.dir, name+"-")
+	dir, err := os.MkdirTemp(l.dir, "gateway-")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -174,6 +175,107 @@ func TestWhatAProcessUses(t *testing.T) {
 	require.Zero(t, nobody)
 	_, err = cpuTime([]int{1 << 30})
 	require.ErrorContains(t, err, "the process has ended")
+}
+
+// relayed starts a relay in front of a vendor; it ends with the test.
+func relayed(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	vendor := httptest.NewServer(h)
+	t.Cleanup(vendor.Close)
+	port, err := freePort()
+	require.NoError(t, err)
+	addr := net.JoinHostPort("127.0.0.1", port)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Relay(ctx, addr, vendor.Listener.Addr().String()) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
+	require.NoError(t, (&child{}).ready(t.Context(), addr))
+	return "http://" + addr
+}
+
+func TestTheSmallestProxyChangesNothing(t *testing.T) {
+	url := relayed(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Request-Id", r.Header.Get("X-Api-Key"))
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, r.Method+" "+r.RequestURI+" "+string(body))
+	}))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	do := func(body io.Reader) (*http.Response, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/a%2Fb?beta=true", body)
+		require.NoError(t, err)
+		r.Header.Set("X-Api-Key", "sk-of-the-caller")
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp, string(answer)
+	}
+	resp, answer := do(strings.NewReader("question"))
+	require.Equal(t, http.StatusTeapot, resp.StatusCode)
+	require.Equal(t, "POST /v1/a%2Fb?beta=true question", answer)
+	require.Equal(t, "sk-of-the-caller", resp.Header.Get("Request-Id"))
+
+	resp, _ = do(io.MultiReader(strings.NewReader("question")))
+	require.Equal(t, http.StatusLengthRequired, resp.StatusCode)
+}
+
+func TestTheSmallestProxySendsEachEventAtOnce(t *testing.T) {
+	seen := make(chan struct{})
+	defer close(seen)
+	url := relayed(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			return
+		}
+		_, _ = io.WriteString(w, "first\n")
+		_ = http.NewResponseController(w).Flush()
+		<-seen
+		if r.URL.Path == "/cut" {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, "second\n")
+	}))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, path := range []string{"/whole", "/cut"} {
+		resp, err := client.Get(url + path)
+		require.NoError(t, err)
+		lines := bufio.NewReader(resp.Body)
+		first, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "first\n", first)
+		seen <- struct{}{}
+		rest, err := io.ReadAll(lines)
+		if path == "/cut" {
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, "second\n", string(rest))
+		}
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+func TestRatiosAreTakenWithinEachRound(t *testing.T) {
+	of := func(micros ...float64) (taken []usage) {
+		for _, m := range micros {
+			taken = append(taken, usage{micros: m})
+		}
+		return taken
+	}
+	row := &proxyRow{ways: []string{wayNginx, wayNetHTTP, wayMneme}, metrics: []proxyMetric{{what: "CPU", unit: "µs", of: cpuOf, atMost: 100}}}
+	m := row.report(map[string][]usage{wayNginx: of(10, 20, 20), wayNetHTTP: of(60, 20, 50), wayMneme: of(120, 100, 200)})[0]
+	require.Equal(t, &Spread{Median: 10, Min: 5, Max: 12}, m.Ways[2].OverNginx)
+	require.Equal(t, &Spread{Median: 4, Min: 2, Max: 5}, m.Ways[2].OverNetHTTP)
+	var text bytes.Buffer
+	m.write(&text)
+	require.Contains(t, text.String(), "  net/http        50 µs (20–60)\n  mneme          120 µs (100–200), 10× nginx, 4× net/http   reach ≤ 100: no\n")
+
+	m = row.report(map[string][]usage{wayNginx: of(10), wayMneme: of(120)})[0]
+	require.Nil(t, m.Ways[2].OverNetHTTP)
 }
 
 func TestNginxGoesWithItsWorkers(t *testing.T) {

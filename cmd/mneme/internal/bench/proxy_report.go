@@ -36,10 +36,11 @@ type Metric struct {
 
 // Measured is what one way to the vendor took.
 type Measured struct {
-	Way       string  `json:"way"`
-	Spread    *Spread `json:"measured,omitempty"`
-	OverNginx *Spread `json:"over_nginx,omitempty"` // ÷ what nginx took in the same round
-	Missing   string  `json:"missing,omitempty"`    // why nothing was measured
+	Way         string  `json:"way"`
+	Spread      *Spread `json:"measured,omitempty"`
+	OverNginx   *Spread `json:"over_nginx,omitempty"`    // ÷ what nginx took in the same round
+	OverNetHTTP *Spread `json:"over_net_http,omitempty"` // ÷ what the smallest proxy of net/http took in it
+	Missing     string  `json:"missing,omitempty"`       // why nothing was measured
 }
 
 // WriteText prints the report for people.
@@ -79,6 +80,9 @@ func (m Metric) write(b *bytes.Buffer) {
 		fmt.Fprintf(b, " %8s%s%s", number(w.Spread.Median), unit, between(*w.Spread))
 		if w.OverNginx != nil {
 			fmt.Fprintf(b, ", %s× nginx", number(w.OverNginx.Median))
+		}
+		if w.OverNetHTTP != nil {
+			fmt.Fprintf(b, ", %s× net/http", number(w.OverNetHTTP.Median))
 		}
 		if w.Way == wayMneme && m.Reach != "" {
 			met := "no"

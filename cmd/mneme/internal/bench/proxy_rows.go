@@ -51,7 +51,7 @@ func (o ProxyOptions) Rows() []string {
 
 func proxyRows(o ProxyOptions) []*proxyRow {
 	few := max(1, min(o.Connections, fewConnections))
-	all, gateways := []string{wayDirect, wayNginx, wayMneme}, []string{wayNginx, wayMneme}
+	all, gateways := []string{wayDirect, wayNginx, wayNetHTTP, wayMneme}, []string{wayNginx, wayNetHTTP, wayMneme}
 	rows := []*proxyRow{
 		{name: "json", ways: all, requests: o.Requests, connections: o.Connections, calls: smallCalls, metrics: []proxyMetric{
 			{what: "CPU per small JSON request, messages → messages", unit: "µs", of: cpuOf, atMost: reachSmall},
@@ -107,9 +107,9 @@ func (r *proxyRow) report(taken map[string][]usage) []Metric {
 				values := p.values(batches, taken[wayDirect])
 				s := spread(values)
 				measured = Measured{Way: way, Spread: &s}
-				if beside := taken[wayNginx]; way == wayMneme && len(beside) > 0 {
-					over := spread(ratios(values, p.values(beside, taken[wayDirect])))
-					measured.OverNginx = &over
+				if way == wayMneme {
+					measured.OverNginx = p.over(values, taken[wayNginx], taken[wayDirect])
+					measured.OverNetHTTP = p.over(values, taken[wayNetHTTP], taken[wayDirect])
 				}
 				m.judge(p, way, s.Median)
 			}
@@ -131,6 +131,16 @@ func (p proxyMetric) values(batches, direct []usage) []float64 {
 		out[round] = p.of(u, beside)
 	}
 	return out
+}
+
+// over sums up by how much the values are above another way's, nil if that was not
+// measured.
+func (p proxyMetric) over(values []float64, others, direct []usage) *Spread {
+	if len(others) == 0 {
+		return nil
+	}
+	s := spread(ratios(values, p.values(others, direct)))
+	return &s
 }
 
 func ratios(values, others []float64) []float64 {

@@ -22,12 +22,12 @@ import (
 	"mneme/cmd/mneme/internal/config"
 )
 
-// asPart makes the test binary the vendor or the gateway. Variables that begin
-// with MNEME_ do not reach the gateway.
+// asPart makes the test binary the vendor, the smallest proxy or the gateway.
+// Variables that begin with MNEME_ do not reach the gateway.
 const asPart = "BENCH_TEST_PART"
 
 func init() {
-	run := map[string]func(context.Context) error{"vendor": vendor, "gateway": gateway}[os.Getenv(asPart)]
+	run := map[string]func(context.Context) error{"vendor": vendor, "relay": relay, "gateway": gateway}[os.Getenv(asPart)]
 	if run == nil {
 		return
 	}
@@ -42,6 +42,8 @@ func init() {
 }
 
 func vendor(ctx context.Context) error { return bench.Vendor(ctx, os.Stdin, os.Stdout) }
+
+func relay(ctx context.Context) error { return bench.Relay(ctx, os.Args[1], os.Args[2]) }
 
 // gateway is mneme proxy --config os.Args[1], and leaves files named by what
 // follows as one that profiles itself does.
@@ -68,6 +70,9 @@ func tiny() (o bench.ProxyOptions, started *[]*exec.Cmd) {
 	return bench.ProxyOptions{
 		Requests: 20, Rounds: 2, Connections: 3, Turns: []int{10},
 		Vendor: func(ctx context.Context) *exec.Cmd { return part(ctx, "vendor") },
+		Relay: func(ctx context.Context, listen, vendor string) *exec.Cmd {
+			return part(ctx, "relay", listen, vendor)
+		},
 		Gateway: func(ctx context.Context, config string) *exec.Cmd {
 			return part(ctx, "gateway", config)
 		},
@@ -99,7 +104,7 @@ func TestEveryWayToTheVendorIsMeasured(t *testing.T) {
 	report, err := bench.Proxy(t.Context(), o)
 	require.NoError(t, err)
 	require.Contains(t, steps, "round 2 of 2")
-	require.GreaterOrEqual(t, len(*started), 1+1+3, "the vendor, the gateway, and one for each measurement of the memory and for its warming up")
+	require.GreaterOrEqual(t, len(*started), 1+2*(1+3), "the vendor, and the smallest proxy and the gateway, with one for each measurement of the memory and for its warming up")
 	requireNothingLeft(t, *started, temp)
 
 	var text bytes.Buffer
@@ -123,6 +128,7 @@ func TestEveryWayToTheVendorIsMeasured(t *testing.T) {
 			require.LessOrEqual(t, w.Spread.Min, w.Spread.Median, m.What)
 			require.LessOrEqual(t, w.Spread.Median, w.Spread.Max, m.What)
 		}
+		requireBesideNetHTTP(t, m)
 	}
 	require.Equal(t, o.Rows(), slices.Compact(rows))
 	require.Equal(t, 6, reaches)
@@ -132,6 +138,23 @@ func TestEveryWayToTheVendorIsMeasured(t *testing.T) {
 	var again bench.ProxyReport
 	require.NoError(t, json.Unmarshal(encoded, &again))
 	require.Equal(t, *report, again)
+}
+
+// requireBesideNetHTTP is called with each row of a whole run.
+func requireBesideNetHTTP(t *testing.T, m bench.Metric) {
+	t.Helper()
+	var ways []string
+	for _, w := range m.Ways {
+		ways = append(ways, w.Way)
+	}
+	at := slices.Index(ways, "net/http")
+	require.Equal(t, slices.Contains([]string{"json", "stream", "history", "memory"}, m.Row), at >= 0, m.What)
+	if at >= 0 {
+		require.Equal(t, []string{"nginx", "net/http", "mneme"}, ways[at-1:], m.What)
+	}
+	for i, w := range m.Ways {
+		require.Equal(t, at >= 0 && i == at+1, w.OverNetHTTP != nil, "%s, %s", m.What, w.Way)
+	}
 }
 
 func TestWithoutNginxTheRestGoesOn(t *testing.T) {
@@ -148,8 +171,11 @@ func TestWithoutNginxTheRestGoesOn(t *testing.T) {
 		ways := map[string]bool{}
 		for _, w := range m.Ways {
 			ways[w.Way] = w.Spread != nil
+			require.Nil(t, w.OverNginx, m.What)
+			require.Equal(t, m.Row == "json" && w.Way == "mneme", w.OverNetHTTP != nil, m.What)
 		}
 		require.True(t, ways["mneme"], m.What)
+		require.Equal(t, m.Row == "json", ways["net/http"], m.What)
 		require.False(t, ways["nginx"], m.What)
 	}
 }
@@ -200,6 +226,12 @@ func TestPartsThatFailAreAnError(t *testing.T) {
 	_, err := bench.Proxy(t.Context(), o)
 	require.ErrorContains(t, err, "the vendor did not start")
 	require.ErrorContains(t, err, "no such luck")
+	requireNothingLeft(t, *started, temp)
+
+	o, started = tiny()
+	o.Relay = func(ctx context.Context, _, _ string) *exec.Cmd { return fails(ctx) }
+	_, err = bench.Proxy(t.Context(), o)
+	require.ErrorContains(t, err, "net/http: it ended at once: no such luck")
 	requireNothingLeft(t, *started, temp)
 
 	o, started = tiny()

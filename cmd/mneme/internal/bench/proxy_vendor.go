@@ -30,8 +30,6 @@ func Vendor(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := &http.Server{Handler: newVendor()}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	go func() { // ends with in, at the latest with the process
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
@@ -40,8 +38,18 @@ func Vendor(ctx context.Context, in io.Reader, out io.Writer) error {
 		_ = l.Close()
 		return err
 	}
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(ctx, l, newVendor()); err != nil {
 		return fmt.Errorf("serving as the vendor: %w", err)
+	}
+	return nil
+}
+
+// serve answers on l until ctx ends.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
 	return nil
 }
