@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"mneme/proxy/chatwire"
@@ -31,6 +32,7 @@ type backend struct {
 	close       func()
 	cli         *cli // of kind copilot; nil for any other
 
+	profiles *profiles
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.
 	bound *atomic.Bool
@@ -38,9 +40,31 @@ type backend struct {
 	ownModel *atomic.Bool
 }
 
-// profile is what the vendor takes of a request for a model.
+// profile is what the vendor takes of a request for a model. It is shared.
 func (b *backend) profile(model string) sanitize.Profile {
-	return b.config.Profile.Apply(sanitize.For(b.vendor, model))
+	return b.profiles.of(model, func() sanitize.Profile { return b.config.Profile.Apply(sanitize.For(b.vendor, model)) })
+}
+
+// profiles remembers those of a backend's models. Clients choose names, so their
+// number is bounded.
+type profiles struct {
+	mu    sync.Mutex
+	known map[string]sanitize.Profile // guarded by mu
+}
+
+const maxProfiles = 64
+
+func (p *profiles) of(model string, find func() sanitize.Profile) sanitize.Profile {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found, ok := p.known[model]
+	if !ok {
+		if found = find(); p.known == nil || len(p.known) == maxProfiles {
+			p.known = map[string]sanitize.Profile{}
+		}
+		p.known[strings.Clone(model)] = found
+	}
+	return found
 }
 
 // counter is the backend that counts tokens for b: itself, or an estimate where

@@ -227,7 +227,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		}
 	}
 	out := &backend{
-		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
+		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), profiles: new(profiles), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
 		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
 	}
 	switch b.Kind {

@@ -115,11 +115,17 @@ func (x *Exchange) hear(ctx context.Context, data []byte) []byte {
 // hearBody is hear for an answer that came whole.
 func (x *Exchange) hearBody(ctx context.Context) []byte {
 	body := x.answer.whole
-	x.tokens.Body(body)
 	if x.observer == nil {
+		x.tokens.Body(body)
 		return body
 	}
-	body = x.observer.Body(body)
+	if o, err := wire.ReadMessage(body); err == nil && x.backend.dialect == wire.Messages {
+		x.tokens.Message(o)
+		body = x.observer.Message(o)
+	} else {
+		x.tokens.Body(body)
+		body = x.observer.Body(body)
+	}
 	x.register(ctx, true)
 	return body
 }

@@ -168,11 +168,7 @@ func (a *messagesAnswer) put() Answer {
 }
 
 // messagesBody reads an answer that came as JSON.
-func messagesBody(body []byte, e *wire.Edits, n names) (out Answer) {
-	o, err := wire.ReadMessage(body)
-	if err != nil {
-		return out
-	}
+func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 	m := o.Messages[0]
 	if m.Blocks == nil || m.Members.Twice("content") {
 		return out

@@ -107,14 +107,30 @@ func (o *Observer) Text(p wire.TextPiece) {
 // Body takes an answer that came as JSON and gives what the client is to get: body
 // itself, if nothing in it changes.
 func (o *Observer) Body(body []byte) []byte {
-	var e wire.Edits
 	if o.dialect == wire.Chat {
-		o.whole = chatBody(body, &e, names{o.recurring})
-	} else {
-		o.whole = messagesBody(body, &e, names{o.recurring})
+		var e wire.Edits
+		o.take(chatBody(body, &e, names{o.recurring}))
+		return e.Apply(body)
 	}
-	o.complete, o.lost = len(o.whole.Content) > 0, len(o.whole.Content) > maxKept
-	return e.Apply(body)
+	read, err := wire.ReadMessage(body)
+	if err != nil {
+		return body
+	}
+	return o.Message(read)
+}
+
+// Message is Body for an answer of the messages dialect of which wire.ReadMessage has
+// made an outline, which it takes apart.
+func (o *Observer) Message(read *wire.Outline) []byte {
+	var e wire.Edits
+	o.take(messagesBody(read, &e, names{o.recurring}))
+	return e.Apply(read.Body)
+}
+
+// take takes an answer that came whole.
+func (o *Observer) take(a Answer) {
+	o.whole = a
+	o.complete, o.lost = len(a.Content) > 0, len(a.Content) > maxKept
 }
 
 // End says that the stream ended by itself and not by an error: a chat stream may

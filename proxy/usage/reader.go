@@ -55,6 +55,17 @@ func (r *Reader) Body(body []byte) {
 	}
 }
 
+// Message is Body for an answer of the messages dialect of which wire.ReadMessage has
+// made an outline.
+func (r *Reader) Message(o *wire.Outline) {
+	if u := gjson.ParseBytes(o.Of(o.Messages[0].Members.Get("usage"))); u.IsObject() {
+		r.messages(u)
+		r.final = true
+		return
+	}
+	r.text.answer(r.spoken, o.Body)
+}
+
 // find looks for counts where the dialects have them. All of them are cumulative.
 func (r *Reader) find(data []byte) {
 	u := gjson.GetBytes(data, "usage")
