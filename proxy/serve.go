@@ -115,27 +115,23 @@ func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
 
 // readBody reads a request into one buffer of the right size: the transport may
 // have to send it more than once.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	body := http.MaxBytesReader(w, r.Body, limit)
-	var b []byte
-	var err error
-	if r.ContentLength >= 0 {
-		b = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(body, b)
-	} else {
-		b, err = io.ReadAll(body)
-	}
-	var over *http.MaxBytesError
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, err error) {
 	switch {
-	case errors.As(err, &over):
+	case r.ContentLength > limit:
 		return nil, tooLarge(limit)
-	case err != nil:
-		return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
+	case r.ContentLength >= 0:
+		b = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, b)
+	default:
+		b, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	}
-	return b, nil
+	if err == nil {
+		return b, nil
+	}
+	if over := new(http.MaxBytesError); errors.As(err, &over) {
+		return nil, tooLarge(limit)
+	}
+	return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
 }
 
 func tooLarge(limit int64) error {

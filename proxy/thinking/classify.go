@@ -42,7 +42,7 @@ func Classify(status int, body []byte) Class {
 // ClassifyEvent reads what came with status 200: the data of a stream's first
 // event, or a JSON body. It is ClassOther for anything that is no error.
 func ClassifyEvent(data []byte) Class {
-	if !bytes.Contains(data, []byte("error")) {
+	if !bytes.Contains(data, []byte(`"error"`)) {
 		return ClassOther // most answers, which are long
 	}
 	failure := gjson.GetBytes(data, "error")

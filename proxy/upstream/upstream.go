@@ -228,6 +228,9 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	return resp, nil
 }
 
+// asJSON is shared by all requests: it costs nothing, and nobody writes into it.
+var asJSON = []string{"application/json"}
+
 // header makes of the call's header what leaves, with exactly one credential or none.
 // No transport writes into it.
 func (c *Client) header(call wire.Call) http.Header {
@@ -240,7 +243,7 @@ func (c *Client) header(call wire.Call) http.Header {
 			h.Del(name)
 		}
 	}
-	h.Set("Content-Type", "application/json")
+	h["Content-Type"] = asJSON
 	if call.Dialect == wire.Messages && h.Get("Anthropic-Version") == "" {
 		h.Set("Anthropic-Version", anthropicVersion)
 	}
