@@ -29,25 +29,36 @@ type answer struct {
 	first  wire.Frame        // until it is taken; valid until the next is read
 	err    error             // that came with it
 	taken  bool
-	waited *time.Duration // grows by the time that frames took to come
 
 	body io.Closer
+}
+
+// timed is a body that adds up how long it lets its readers wait.
+type timed struct {
+	body   io.Reader
+	waited *time.Duration
+}
+
+func (t timed) Read(p []byte) (int, error) {
+	began := time.Now()
+	n, err := t.body.Read(p)
+	*t.waited += time.Since(began)
+	return n, err
 }
 
 // listen reads the beginning of an answer in a dialect. Waited grows by the time
 // that the backend takes, now and later.
 func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
-	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body, waited: waited}
-	began := time.Now()
-	defer func() { *waited += time.Since(began) }()
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body}
+	body := timed{resp.Body, waited}
 	if a.status < 300 && isStream(a.header) {
-		a.frames = wire.NewFrameReader(resp.Body)
+		a.frames = wire.NewFrameReader(body)
 		a.first, a.err = a.frames.Next()
 		a.class = thinking.ClassifyEvent(a.first.Data)
 		return a, nil
 	}
 	var err error
-	if a.whole, err = readAll(resp.Body, resp.ContentLength); err != nil {
+	if a.whole, err = readAll(body, resp.ContentLength); err != nil {
 		a.close()
 		return nil, err
 	}
@@ -76,10 +87,7 @@ func (a *answer) next() (wire.Frame, error) {
 		a.taken = true
 		return a.first, a.err
 	}
-	began := time.Now()
-	f, err := a.frames.Next()
-	*a.waited += time.Since(began)
-	return f, err
+	return a.frames.Next()
 }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.

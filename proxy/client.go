@@ -29,6 +29,7 @@ type clientWriter struct {
 	spent   time.Duration // in writing, which is the client's time
 
 	mu       sync.Mutex // guards writes
+	held     bool       // what was written last is not pushed out
 	deadline time.Time  // of the writes
 	pinger   *time.Timer
 }
@@ -86,6 +87,9 @@ func (c *clientWriter) write(b []byte, flush bool) error {
 }
 
 func (c *clientWriter) put(b []byte, flush bool) error {
+	if len(b) == 0 && !c.held {
+		return nil
+	}
 	began := time.Now()
 	defer func() { c.spent += time.Since(began) }()
 	// Setting it for every event of a stream would cost as much as the event.
@@ -97,7 +101,7 @@ func (c *clientWriter) put(b []byte, flush bool) error {
 	if _, err := c.Write(b); err != nil {
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
-	if !flush || !c.stream {
+	if c.held = !flush; c.held || !c.stream {
 		return nil
 	}
 	if err := c.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {

@@ -340,6 +340,42 @@ func TestAClientThatLeavesEndsTheCall(t *testing.T) {
 	}
 }
 
+// What was said waits neither for the rest of an event nor for one that says
+// something to the client.
+func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
+	said := firstEvents(messagesStream, 4)
+	ping := "event: ping\ndata: {\"type\": \"ping\"}\n\n"
+	for name, c := range map[string]struct{ door, begin string }{
+		"half an event, passthrough":     {"/v1/messages", said + "event: content_block_delta\ndata: {\"ty"},
+		"half an event, translated":      {"/v1/chat/completions", said + "event: content_block_delta\ndata: {\"ty"},
+		"other line ends":                {"/v1/messages", strings.ReplaceAll(said, "\n", "\r\n") + "event: content_block_delta\r\n"},
+		"an event for us, translated":    {"/v1/chat/completions", said + "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"},
+		"events and a half, translated":  {"/v1/chat/completions", said + ping + ping + "event: pi"},
+		"events and a half, passthrough": {"/v1/messages", said + ping + ping + "event: pi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var v *script
+			v = vendor(t, stuckAfter(&v, c.begin))
+			url, _ := gateway(t, to(v, proxy.KindAnthropic))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // before a ping could push it out
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.door, strings.NewReader(ask+`,"stream":true}`))
+			require.NoError(t, err)
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			shown := ""
+			for piece := make([]byte, 1024); !strings.Contains(shown, `"Hel"`); {
+				n, err := resp.Body.Read(piece)
+				shown += string(piece[:n])
+				require.NoError(t, err, shown)
+			}
+			cancel()
+			_ = resp.Body.Close()
+			<-v.left
+		})
+	}
+}
+
 func TestCutStreamsEndWithTheDoorsErrorEvent(t *testing.T) {
 	cut := func(begin string, abort bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

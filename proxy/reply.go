@@ -67,7 +67,7 @@ func (x *Exchange) passStream(ctx context.Context) error {
 		if err != nil {
 			x.heardAll(ctx)
 		}
-		if failure := x.client.write(shown, !x.answer.frames.Buffered() || err != nil); failure != nil {
+		if failure := x.client.write(shown, err != nil || !x.answer.frames.More()); failure != nil {
 			return failure
 		}
 		if err != nil { // the answer is complete, however the connection ended
@@ -162,7 +162,10 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 		// A client that wants JSON gets nothing before the end.
 		if len(out) > 0 {
 			x.beginTranslated()
-			if err := x.client.write(out, !x.answer.frames.Buffered()); err != nil {
+		}
+		if x.client.begun {
+			// Without output too: what the last event said may wait for this one.
+			if err := x.client.write(out, !x.answer.frames.More()); err != nil {
 				return err
 			}
 		}

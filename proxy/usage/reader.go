@@ -68,16 +68,18 @@ func (r *Reader) Message(o *wire.Outline) {
 
 // find looks for counts where the dialects have them. All of them are cumulative.
 func (r *Reader) find(data []byte) {
-	u := gjson.GetBytes(data, "usage")
 	if r.dialect == wire.Messages {
-		if u.IsObject() {
+		if wire.EventType(data) == wire.MessageStart {
+			if u := gjson.GetBytes(data, "message.usage"); u.IsObject() {
+				r.messages(u)
+			}
+		} else if u := gjson.GetBytes(data, "usage"); u.IsObject() {
 			r.messages(u)
 			r.final = true
-		} else if u = gjson.GetBytes(data, "message.usage"); u.IsObject() { // of message_start
-			r.messages(u)
 		}
 		return
 	}
+	u := gjson.GetBytes(data, "usage")
 	if !u.IsObject() {
 		u = gjson.GetBytes(data, "choices.0.usage") // Moonshot's streams
 	}

@@ -50,9 +50,12 @@ func (f *FrameReader) Release() {
 	}
 }
 
-// Buffered reports whether more of the stream is here already, so that writing
-// it on can wait for it.
-func (f *FrameReader) Buffered() bool { return f.r.Buffered() > 0 }
+// More reports whether another whole event is here already, so that writing the last
+// one on can wait for it. Half an event may be half for long.
+func (f *FrameReader) More() bool {
+	b, _ := f.r.Peek(f.r.Buffered())
+	return bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
+}
 
 // Next reads an event; its bytes are valid until the next call. At the end of
 // the stream it returns io.EOF, together with what came after the last blank
