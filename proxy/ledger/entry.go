@@ -10,18 +10,19 @@ import (
 )
 
 // entry is a turn and what it is found by. Most turns are never asked for, so one
-// is sealed when it is recorded and read when its scope is next looked at. After
-// that it is not changed.
+// is sealed when it is recorded and read when its scope is next looked at.
 type entry struct {
 	turn  *Turn
-	keys  []key    // under which it is found; until it is read those that are unique
-	size  int      // bytes, roughly
+	seals []key    // its unique keys: those by which requests without conversation find it
 	alone []*entry // itself: an index's list, mostly
 
-	// The rest is there when it is read.
+	// The rest is guarded by Ledger.mu until the entry is read, and not changed after
+	// that. Nobody is given an entry that is not.
 
-	form *Form
-	id   sum // of all of the turn but its time: identical turns are one
+	size int   // bytes, roughly
+	form *Form // nil until it is read, like all that follows
+	id   sum   // of all of the turn but its time: identical turns are one
+	keys []key // all of them
 	ids  []ToolID
 	node *Node // nil for a turn without a place
 }
@@ -31,14 +32,13 @@ const overhead = 768
 
 var errNoContent = errors.New("the content is not an answer of its dialect")
 
-// seal makes the entry of a turn, which it keeps, with the keys by which requests
-// without conversation may look for it. The outline is that of the content.
+// seal makes the entry of a turn, which it keeps. The outline is that of the content.
 func seal(t *Turn) (*entry, *wire.Outline, error) {
 	o, m, err := outlineOf(t)
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &entry{turn: t, keys: seals(t, o, m), size: overhead + len(t.Content)}
+	e := &entry{turn: t, seals: seals(t, o, m), size: overhead + len(t.Content)}
 	e.alone = []*entry{e}
 	if t.Place != nil {
 		e.size += placeSize + len(t.Place.Input)
@@ -46,7 +46,7 @@ func seal(t *Turn) (*entry, *wire.Outline, error) {
 	return e, o, nil
 }
 
-// seals are the unique keys of a turn.
+// seals finds in a turn's content what formOf would, of its unique keys.
 func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 	var keys []key
 	opaque := func(k kind, text []byte) {
@@ -62,13 +62,14 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 		for _, s := range found.data {
 			opaque(byData, s)
 		}
-	}
-	for _, b := range m.Blocks {
-		if wire.IsThinking(b.Type) {
-			signature, _ := o.Unquoted(b.Members.Get("signature"))
-			opaque(bySignature, signature)
-			data, _ := o.Unquoted(b.Members.Get("data"))
-			opaque(byData, data)
+	} else {
+		for _, b := range m.Blocks {
+			if wire.IsThinking(b.Type) {
+				signature, _ := o.Unquoted(b.Members.Get("signature"))
+				opaque(bySignature, signature)
+				data, _ := o.Unquoted(b.Members.Get("data"))
+				opaque(byData, data)
+			}
 		}
 	}
 	called := func(id string) {
@@ -139,10 +140,8 @@ func (e *entry) place(p *Place, seen *Form) error {
 // conversation may find it.
 func (e *entry) remote() Entry {
 	r := Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn}
-	for _, k := range e.keys {
-		if k.unique() {
-			r.Keys = append(r.Keys, k.String())
-		}
+	for _, k := range e.seals {
+		r.Keys = append(r.Keys, k.String())
 	}
 	return r
 }
@@ -214,6 +213,7 @@ func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Spa
 		for _, call := range o.Elements(m.Members.Get("tool_calls")) {
 			spans = append(spans, o.Object(call).Get("id"))
 		}
+		return slices.DeleteFunc(spans, func(s wire.Span) bool { return !s.Found() })
 	}
 	for _, b := range m.Blocks {
 		if b.Type == wire.ToolUseBlock {

@@ -88,7 +88,7 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 		l.config.Log.Warn().Err(err).Str("backend", t.Origin.Backend).Msg("an answer is not kept in the ledger")
 		return
 	}
-	if t.Cut && len(e.keys) == 0 {
+	if t.Cut && len(e.seals) == 0 {
 		return
 	}
 	l.mu.Lock()

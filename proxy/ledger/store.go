@@ -108,15 +108,15 @@ func (b *book) size() int { return len(b.turns) + len(b.unread) }
 
 // link puts an entry into the index of its route.
 func (s *store) link(scope Scope, e *entry) {
-	for _, k := range e.keys {
-		if !k.unique() {
-			continue
-		}
-		all := s.routes[scope.route()]
-		if all == nil {
-			all = &commons{index{}, map[key]int{}}
-			s.routes[scope.route()] = all
-		}
+	if len(e.seals) == 0 {
+		return
+	}
+	all := s.routes[scope.route()]
+	if all == nil {
+		all = &commons{index{}, map[key]int{}}
+		s.routes[scope.route()] = all
+	}
+	for _, k := range e.seals {
 		all.add(k, e)
 	}
 }
@@ -127,10 +127,8 @@ func (s *store) unlink(scope Scope, e *entry) {
 	if all == nil {
 		return
 	}
-	for _, k := range e.keys {
-		if k.unique() {
-			all.remove(k, e)
-		}
+	for _, k := range e.seals {
+		all.remove(k, e)
 	}
 	if len(all.index)+len(all.others) == 0 {
 		delete(s.routes, scope.route())
@@ -182,8 +180,9 @@ func (s *store) grow(b *book, turns, bytes int) {
 	s.turns += turns
 }
 
-// add puts an entry that was read into its scope, where none is left unread. It does not if the entry is there, was
-// erased, is less than what is there, or is more than a scope may hold.
+// add puts an entry that was read into its scope, where none is left unread. It does
+// not if the entry is there, was erased, is less than what is there, or is more than
+// a scope may hold.
 func (s *store) add(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
 	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) || s.has(scope, e.id) {
