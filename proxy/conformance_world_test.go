@@ -27,6 +27,7 @@ import (
 // conformance_world_test.go   vendors, gateways and the check
 // conformance_client_test.go  clients of both dialects
 // conformance_damage_test.go  what clients do to a history
+// conformance_transcript_test.go  the main cases as transcripts, in testdata/transcripts
 // conformance_*_test.go       the cases
 
 // backendCase is a vendor and how the gateway is told of it.
@@ -77,6 +78,8 @@ type world struct {
 	http    *http.Client
 	turns   *patientTurns // what the gateways share; nil for nothing
 	checked bool
+
+	transcript *transcript // nil for none
 
 	mu      sync.Mutex // guards refused
 	refused []string   // what clients saw of errors about thinking
@@ -167,7 +170,11 @@ func (g *front) send(ctx context.Context, path string, header http.Header, body 
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	return g.world.do(r)
+	got := g.world.do(r)
+	if g.world.transcript != nil {
+		g.world.transcript.call(path, header, body, got)
+	}
+	return got
 }
 
 func (w *world) do(r *http.Request) answered {

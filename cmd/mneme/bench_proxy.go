@@ -28,7 +28,7 @@ type benchProxyCmd struct {
 }
 
 func (benchProxyCmd) Help() string {
-	return `Compares, within one run and round after round, requests straight to a vendor that answers at once, through an nginx, through the smallest reverse proxy that net/http allows and through mneme proxy: what CPU time the processes in between take, how many requests get through, how much memory they hold. It takes about a minute and needs Linux; nginx is left out if it is not on the PATH. The exit code does not depend on what was measured.
+	return `Compares, within one run and round after round, requests straight to a vendor that answers at once, through an nginx, through the smallest reverse proxy that net/http allows and through mneme proxy: what CPU time the processes in between take, how many requests get through, how much memory they hold. It takes about five minutes and needs Linux; nginx is left out if it is not on the PATH. The exit code does not depend on what was measured.
 
 Examples:
   mneme bench proxy
