@@ -49,9 +49,9 @@ func (b *body) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Since(b.began)
-	next := b.limits.Idle // a wait that has not begun lasts as long
+	next := b.limits.Idle // a wait that begins from now on lasts as long
 	if until := time.Duration(b.until.Load()); until > 0 {
-		next = until - now
+		next = min(next, until-now)
 	}
 	switch {
 	case b.ctx.Err() != nil:

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -174,6 +175,77 @@ func TestSilentBackendsAreGivenUp(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 			}
 			require.ErrorIs(t, err, upstream.ErrTimeout)
+		})
+	}
+}
+
+// slow is a transport that takes its time for the head of an answer and for each
+// byte of a body without end.
+type slow struct {
+	ctx        context.Context // of the body's call
+	head, byte time.Duration
+}
+
+func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.ctx = r.Context()
+	if err := s.wait(s.head); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(s)}, nil
+}
+
+func (s slow) Read(p []byte) (int, error) {
+	p[0] = 'x'
+	return 1, s.wait(s.byte)
+}
+
+func (s slow) wait(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
+
+func TestLimitsOfTime(t *testing.T) {
+	const idle, first, total, short = 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 2 * time.Second
+	for name, c := range map[string]struct {
+		slow
+		idle time.Duration // 0: the default
+		away time.Duration // the reader of the answer, between two bytes
+		want time.Duration // when it is over
+	}{
+		"a slow head":                          {slow{head: 2 * first}, 0, 0, first},
+		"a slow byte":                          {slow{byte: 2 * idle}, 0, 0, idle},
+		"a late head, then silence":            {slow{head: first - time.Second, byte: time.Hour}, 0, 0, first - time.Second + idle},
+		"an earlier one":                       {slow{head: idle - time.Second, byte: time.Hour}, 0, 0, 2*idle - time.Second},
+		"one that was silent longer than idle": {slow{head: 2 * short, byte: time.Hour}, short, 0, 3 * short},
+		"slow to the end":                      {slow{head: first - time.Second, byte: idle - time.Second}, 0, 0, total},
+		"fast to the end":                      {slow{byte: 10 * time.Millisecond}, 0, 0, total},
+		"the reader is away":                   {slow{byte: time.Second}, 0, 2 * idle, total},
+		"away, then silence":                   {slow{byte: short + time.Second}, short, 2 * short, short},
+		"each waits for the other":             {slow{byte: idle - time.Second}, 0, idle - time.Second, total},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, err := upstream.New(upstream.Config{BaseURL: "http://vendor", Transport: c.slow, Limits: upstream.Limits{Retries: -1, Idle: c.idle}})
+				require.NoError(t, err)
+				began := time.Now()
+				resp, err := client.Send(t.Context(), wire.Call{})
+				for p := make([]byte, 1); err == nil; {
+					if _, err = resp.Body.Read(p); err == nil {
+						time.Sleep(c.away)
+					}
+				}
+				require.ErrorIs(t, err, upstream.ErrTimeout)
+				// Whoever is away at the end hears of it when he is back.
+				require.GreaterOrEqual(t, time.Since(began), c.want)
+				require.LessOrEqual(t, time.Since(began), c.want+c.away)
+				if resp != nil {
+					require.NoError(t, resp.Body.Close())
+				}
+			})
 		})
 	}
 }
