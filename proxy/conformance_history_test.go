@@ -240,6 +240,27 @@ func TestConformanceCountTokensWithBadThinking(t *testing.T) {
 	w.conforms(1)
 }
 
+// Fault: counting the tokens of one teammate's history looks into another's.
+func TestConformanceTeammatesCountTheirOwn(t *testing.T) {
+	w := newWorld(t, claude)
+	v := w.vendors["claude"]
+	g := w.gateway()
+	mates := map[string]*messagesClient{}
+	for _, name := range []string{"one", "two"} {
+		c := g.messages("claude-opus-4-8")
+		c.within("c1")
+		c.prefix, c.damage = "/teammate/"+name, damages["thinking dropped"]
+		toolTurn(v, name)
+		c.say("Go")
+		mates[name] = c
+	}
+	for _, name := range []string{"one", "two", "one"} {
+		require.Equal(t, 200, mates[name].count().status)
+		require.Contains(t, string(v.Last().Body), name+" thinks before")
+	}
+	w.conforms(0)
+}
+
 // Fault: after a stream that was cut the client asks again, without streaming, and
 // half an answer is taken for a turn.
 func TestConformanceACutStreamAndAnotherTry(t *testing.T) {

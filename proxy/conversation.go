@@ -49,10 +49,10 @@ func readName(route string) Stage {
 		if err != nil {
 			return err
 		}
-		if route == scopeTeammate {
-			route += "/" + x.teammate
-		}
 		x.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
+		if route == scopeTeammate {
+			x.scope.Route += "/" + x.teammate
+		}
 		x.minted = id == ""
 		return nil
 	}
