@@ -119,7 +119,7 @@ func (x *Exchange) hearBody(ctx context.Context) []byte {
 		x.tokens.Body(body)
 		return body
 	}
-	if o, err := wire.ReadMessage(body); err == nil && x.backend.dialect == wire.Messages {
+	if o := x.readAnswer(); o != nil {
 		x.tokens.Message(o)
 		body = x.observer.Message(o)
 	} else {
@@ -128,6 +128,19 @@ func (x *Exchange) hearBody(ctx context.Context) []byte {
 	}
 	x.register(ctx, true)
 	return body
+}
+
+// readAnswer reads an answer of the messages dialect once for all who want to know
+// of it; nil if it is none.
+func (x *Exchange) readAnswer() *wire.Outline {
+	if x.backend.dialect != wire.Messages {
+		return nil
+	}
+	o, err := wire.ReadMessage(x.answer.whole)
+	if err != nil {
+		return nil
+	}
+	return o
 }
 
 // heardAll says that the stream has ended by itself.
