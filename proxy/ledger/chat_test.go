@@ -136,3 +136,18 @@ func TestEqualInputs(t *testing.T) {
 		require.Equal(t, []ledger.State{ledger.NoThinking}, got.States)
 	}
 }
+
+// What looks like the use of a tool in a chat message's content is content: it keeps
+// its id when the calls are named as the client knows them.
+func TestChatContentThatLooksLikeACall(t *testing.T) {
+	l := memoryOnly(t, ledger.Config{})
+	l.Record(t.Context(), ledger.Turn{
+		Scope: alice, Origin: opus, Dialect: wire.Chat, Tools: []ledger.ToolID{{Vendor: "f:0", Client: "call_abcdefghijklmnopqrstuvwx"}},
+		Content: []byte(`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"f:0","function":{"name":"f","arguments":"{}"}}]}`),
+		Place:   &ledger.Place{Input: []byte(`[{"role":"user","content":"Go"}]`)},
+	})
+	nodes, _ := l.Conversation(alice, nil)
+	require.Len(t, nodes, 1)
+	require.JSONEq(t, `{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,
+		string(nodes[0].Seen()))
+}
