@@ -121,15 +121,18 @@ func laidOut(body string) string {
 	return body
 }
 
-// transcripts are the cases that are read as much as they are run.
-var transcripts = []struct {
+// transcribed is a case that is read as much as it is run.
+type transcribed struct {
 	name, fault string
 	refusals    int
 	backends    []backendCase
-	play        func(w *world, g *front)
-}{
+	play        func(t *testing.T, w *world)
+}
+
+var transcripts = []transcribed{
 	{"tool loop", "a client of chat completions never shows thinking, and the round of a tool comes back without it.", 0,
-		[]backendCase{claude.told(budgeted)}, func(w *world, g *front) {
+		[]backendCase{claude.told(budgeted)}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.chat("claude-sonnet-4-5")
 			c.within("c1")
 			toolTurn(w.vendors["claude"], "one")
@@ -137,7 +140,8 @@ var transcripts = []struct {
 			c.say("Second")
 		}},
 	{"interleaved thinking", "thinking between two calls of tools is kept for the first of them only.", 0,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			c.damage = damages["thinking dropped"]
@@ -149,7 +153,8 @@ var transcripts = []struct {
 			c.say("Second")
 		}},
 	{"backend switched", "after a switch the new vendor is sent thinking and signatures of the old one.", 0,
-		[]backendCase{claude.told(budgeted), kimi.told(budgeted)}, func(w *world, g *front) {
+		[]backendCase{claude.told(budgeted), kimi.told(budgeted)}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-sonnet-4-5")
 			c.within("c1")
 			toolTurn(w.vendors["claude"], "alpha")
@@ -159,7 +164,8 @@ var transcripts = []struct {
 			c.say("Two")
 		}},
 	{"there and back again", "A → B → A loses A's thinking: it was stripped for B, or a counter went up.", 0,
-		[]backendCase{claude.told(budgeted), kimi.told(budgeted)}, func(w *world, g *front) {
+		[]backendCase{claude.told(budgeted), kimi.told(budgeted)}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			w.vendors["claude"].Queue(upstreamtest.Reply(upstreamtest.Think("alpha thinks"), upstreamtest.Say("One.")))
@@ -171,7 +177,9 @@ var transcripts = []struct {
 			c.say("Three")
 		}},
 	{"restart between two turns", "what was proven is lost at a restart, and the round of a tool is refused.", 0,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(t *testing.T, w *world) {
+			w.shares(redistest.Start(t))
+			g := w.gateway()
 			c := g.messages("claude-sonnet-4-5")
 			c.within("c1")
 			c.damage = damages["thinking dropped"]
@@ -190,7 +198,8 @@ var transcripts = []struct {
 	damaged("signatures dropped", "a parser that knows no signature_delta replays thinking without its signature."),
 	damaged("signatures of another block", "a client mixes up which signature belongs to which block."),
 	{"foreign signature", "thinking that nobody knows is stripped before anybody asked for that, or again in each turn.", 1,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			c.history = []message{
@@ -201,7 +210,8 @@ var transcripts = []struct {
 			c.say("And then?")
 		}},
 	{"redacted and empty thinking", "a block without text has the hash of nothing, and is taken for another one.", 0,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			c.damage = damages["thinking dropped"]
@@ -213,7 +223,8 @@ var transcripts = []struct {
 			c.say("Third")
 		}},
 	{"side request", "a title without thinking, or counting tokens, evicts what was confirmed.", 0,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			c.damage = damages["thinking dropped"]
@@ -228,7 +239,8 @@ var transcripts = []struct {
 			c.say("Second")
 		}},
 	{"recurring tool ids", "a vendor counts its calls from 0 in every answer, and two results are for one call.", 0,
-		[]backendCase{kimi}, func(w *world, g *front) {
+		[]backendCase{kimi}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("kimi-k2-thinking")
 			c.within("c1")
 			toolTurn(w.vendors["kimi"], "one")
@@ -237,7 +249,8 @@ var transcripts = []struct {
 			c.say("Second")
 		}},
 	{"reasoning required", "a vendor wants reasoning on turns with tools, and SDKs never send it.", 0,
-		[]backendCase{deepSeekChat}, func(w *world, g *front) {
+		[]backendCase{deepSeekChat}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.chat("deepseek-reasoner")
 			c.within("c1")
 			toolTurn(w.vendors["deepseek-chat"], "one")
@@ -245,7 +258,8 @@ var transcripts = []struct {
 			c.say("Second")
 		}},
 	{"time of day", "the system prompt tells the time, and a vendor that binds thinking to it refuses every turn.", 1,
-		[]backendCase{prefixChecking}, func(w *world, g *front) {
+		[]backendCase{prefixChecking}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-5-5")
 			c.within("c1")
 			c.tools = false
@@ -255,7 +269,8 @@ var transcripts = []struct {
 			}
 		}},
 	{"count tokens", "counting the tokens of a history with bad thinking fails, though answering it would not.", 1,
-		[]backendCase{claude}, func(w *world, g *front) {
+		[]backendCase{claude}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.history = []message{
 				{role: "user", content: []block{textOf("Hi")}},
@@ -265,7 +280,7 @@ var transcripts = []struct {
 			c.count()
 		}},
 	{"teammate beside main", "a subagent's call in the middle of a tool loop moves the session, and the main agent's thinking is gone.", 0,
-		[]backendCase{claude, kimi}, func(w *world, _ *front) {
+		[]backendCase{claude, kimi}, func(_ *testing.T, w *world) {
 			w.config.Teammates = map[string]string{"analytic": "kimi"}
 			g := w.gateway()
 			c := g.messages("claude-sonnet-4-5")
@@ -282,7 +297,8 @@ var transcripts = []struct {
 			c.proceed()
 		}},
 	{"stream translated", "a stream of the other dialect loses a piece, an id or its end.", 0,
-		[]backendCase{claude.told(budgeted)}, func(w *world, g *front) {
+		[]backendCase{claude.told(budgeted)}, func(_ *testing.T, w *world) {
+			g := w.gateway()
 			c := g.chat("claude-sonnet-4-5")
 			c.within("c1")
 			c.stream = true
@@ -292,15 +308,9 @@ var transcripts = []struct {
 }
 
 // damaged is a dialogue of two turns in which the client damages what it replays.
-func damaged(name, fault string) (c struct {
-	name, fault string
-	refusals    int
-	backends    []backendCase
-	play        func(w *world, g *front)
-}) {
-	c.name, c.fault, c.backends = name, fault, []backendCase{claude}
-	c.play = func(w *world, g *front) {
-		c := g.messages("claude-opus-4-8")
+func damaged(name, fault string) transcribed {
+	return transcribed{name, fault, 0, []backendCase{claude}, func(_ *testing.T, w *world) {
+		c := w.gateway().messages("claude-opus-4-8")
 		c.within("c1")
 		c.damage = damages[name]
 		w.vendors["claude"].Queue(
@@ -308,8 +318,7 @@ func damaged(name, fault string) (c struct {
 			upstreamtest.Reply(upstreamtest.Think("Found."), upstreamtest.Say("Done.")))
 		c.say("First")
 		c.say("Second")
-	}
-	return c
+	}}
 }
 
 // The wire of the main cases, in testdata/transcripts. With -update they are written
@@ -319,10 +328,7 @@ func TestConformanceTranscripts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.backends...)
 			w.transcript = &transcript{world: w, shown: map[string]int{}, names: map[string]string{}}
-			if strings.Contains(c.name, "restart") {
-				w.shares(redistest.Start(t))
-			}
-			c.play(w, w.gateway())
+			c.play(t, w)
 			w.conforms(c.refusals)
 			got := "Fault: " + c.fault + "\n\n" + w.transcript.text.String()
 			golden := filepath.Join("testdata", "transcripts", strings.ReplaceAll(c.name, " ", "-")+".txtar")

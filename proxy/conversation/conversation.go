@@ -57,18 +57,18 @@ type Continued struct {
 func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) (*Continued, error) {
 	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
+		// Many requests are the first of something, and nothing in them is anybody's.
 		nodes, _ := l.Conversation(s, nil)
 		c.Branch = len(nodes) > 0
 		return c, nil
 	}
-	messages := l.Read(o, d)
-	c.Read = messages
-	nodes, known := l.Conversation(s, messages)
-	shown := split(messages, c.from)
+	c.Read = l.Read(o, d)
+	nodes, known := l.Conversation(s, c.Read)
+	shown := split(c.Read, c.from)
 	best := find(shown, nodes, d)
 	if (!known || best == nil || best.last < len(shown)-2 || !best.whole) && l.Refresh(ctx, s) {
-		nodes, _ = l.Conversation(s, messages)
-		shown = split(messages, c.from)
+		nodes, _ = l.Conversation(s, c.Read)
+		shown = split(c.Read, c.from)
 		best = find(shown, nodes, d)
 	}
 	if best == nil {

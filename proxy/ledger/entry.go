@@ -65,15 +65,17 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 	} else {
 		for _, b := range m.Blocks {
 			if wire.IsThinking(b.Type) {
-				signature, _ := o.Unquoted(b.Members.Get("signature"))
+				signature, data := vouchers(o, b)
 				opaque(bySignature, signature)
-				data, _ := o.Unquoted(b.Members.Get("data"))
 				opaque(byData, data)
 			}
 		}
 	}
+	if t.Cut {
+		return unique(keys)
+	}
 	called := func(id string) {
-		if k := toolKey(id); k.unique() && !t.Cut {
+		if k := toolKey(id); k.unique() {
 			keys = append(keys, k)
 		}
 	}
@@ -117,7 +119,7 @@ func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 		}
 	}
 	e.keys = unique(e.keys)
-	e.size = overhead + len(t.Content) + e.form.size() + 24*len(e.keys) + 32*len(e.ids)
+	e.size += e.form.size() + 24*len(e.keys) + 32*len(e.ids)
 	seen, seenForm = e.clientView(o, m)
 	return seen, seenForm, e.place(t.Place, seenForm)
 }
@@ -132,7 +134,7 @@ func (e *entry) place(p *Place, seen *Form) error {
 		return fmt.Errorf("the input of a turn: %w", err)
 	}
 	e.node = &Node{entry: e, id: e.id.String(), answer: cmp.Or(seen, e.form)}
-	e.size += len(p.Input) + placeSize*(1+len(o.Messages))
+	e.size += placeSize * len(o.Messages)
 	return nil
 }
 

@@ -121,9 +121,8 @@ func (r *reader) block(b wire.BlockOutline) {
 	}
 	switch b.Type {
 	case wire.ThinkingBlock, wire.RedactedBlock:
-		signature, _ := r.o.Unquoted(b.Members.Get("signature"))
+		signature, data := vouchers(r.o, b)
 		r.seal(bySignature, signature)
-		data, _ := r.o.Unquoted(b.Members.Get("data"))
 		r.seal(byData, data)
 		r.thought(r.text(b.Members, "thinking"))
 	case wire.TextBlock:
@@ -139,6 +138,13 @@ func (r *reader) block(b wire.BlockOutline) {
 	}
 	p.to = len(r.form.keys)
 	r.form.parts = append(r.form.parts, p)
+}
+
+// vouchers are what only the one who made a thinking block can have put there.
+func vouchers(o *wire.Outline, b wire.BlockOutline) (signature, data []byte) {
+	signature, _ = o.Unquoted(b.Members.Get("signature"))
+	data, _ = o.Unquoted(b.Members.Get("data"))
+	return signature, data
 }
 
 // text is a member that is a string, in the content's memory if nothing in it is
@@ -157,7 +163,7 @@ func (r *reader) add(k kind, s sum) { r.form.keys = append(r.form.keys, key{k, s
 // seal notes a signature or encrypted data.
 func (r *reader) seal(k kind, text []byte) {
 	if len(text) > 0 {
-		r.add(k, newDigest().addBytes(text).sum())
+		r.add(k, sumOf(text))
 	}
 }
 

@@ -69,8 +69,9 @@ func (l *Ledger) Stats() Stats {
 // nothing once ctx has ended.
 //
 // A turn may be recorded again with more blocks as long as it is Cut; the last
-// record, whole, takes the place of the others. One with nothing by which it
-// could be found, say a Cut one without signatures, is not kept. Answers that no
+// record, whole, takes the place of the others when its scope is next looked at.
+// One with nothing by which it could be found is kept no longer than that, and a Cut
+// one without signatures not at all. Answers that no
 // client will replay should not be recorded, since they take the room of others:
 // those of count_tokens have none, and titles and summaries come with requests
 // that hold no tools and ask for little.

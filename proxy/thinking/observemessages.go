@@ -184,7 +184,7 @@ func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Outline = o.Detach()
+	out.Outline = o.Detached()
 	out.Content = out.Outline.Body
 	return out
 }

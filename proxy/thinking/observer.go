@@ -120,7 +120,7 @@ func (o *Observer) Body(body []byte) []byte {
 }
 
 // Message is Body for an answer of the messages dialect of which wire.ReadMessage has
-// made an outline, which it takes apart.
+// made an outline.
 func (o *Observer) Message(read *wire.Outline) []byte {
 	var e wire.Edits
 	o.take(messagesBody(read, &e, names{o.recurring}))

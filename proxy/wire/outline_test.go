@@ -125,7 +125,7 @@ func TestACutHasNoRoomForWhatItWasCutFrom(t *testing.T) {
 }
 
 // A content that was cut out of an answer is read as if it had come alone.
-func FuzzDetach(f *testing.F) {
+func FuzzDetached(f *testing.F) {
 	for _, body := range []string{
 		`{"id":"m","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"x","input":{"a":[1,{"type":"thinking"}]}}],"usage":{}}`,
 		` { "content" : [ ] , "content":[1]}`, `{"content":[1,{},[],{"type":5,"type":"text"}]}`, `{"content":"a"}`, `{}`,
@@ -139,7 +139,7 @@ func FuzzDetach(f *testing.F) {
 		}
 		alone, err := ReadContent(bytes.Clone(o.Of(o.Messages[0].Content)))
 		require.NoError(t, err)
-		require.Equal(t, alone, o.Detach())
+		require.Equal(t, alone, o.Detached())
 	})
 }
 

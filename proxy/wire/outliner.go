@@ -1,0 +1,253 @@
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+)
+
+// outliner walks a body and notes where its parts are.
+type outliner struct {
+	scanner
+	// What is being read, as far as it came.
+	members  []Member
+	messages []MessageOutline
+	blocks   []BlockOutline
+}
+
+// outliners are kept for the next body. Nothing that they give out is kept.
+var outliners = sync.Pool{New: func() any { return new(outliner) }}
+
+func outline(body []byte) *outliner {
+	r := outliners.Get().(*outliner)
+	r.scanner = scanner{body: body}
+	return r
+}
+
+func (r *outliner) done() {
+	r.scanner = scanner{}
+	clear(r.members)
+	clear(r.messages)
+	clear(r.blocks)
+	r.members, r.messages, r.blocks = r.members[:0], r.messages[:0], r.blocks[:0]
+	outliners.Put(r)
+}
+
+// what names the kinds of bodies.
+var what = map[byte]string{'{': "object", '[': "array"}
+
+// read reads a body that is one object or one array, of which parts finds the
+// parts.
+func read(body []byte, kind byte, parts func(*outliner) error) error {
+	r := outline(body)
+	defer r.done()
+	if r.peek() != kind {
+		if err := syntaxError(body); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what[kind])
+	}
+	err := parts(r)
+	if err == errSyntax {
+		return cmp.Or(syntaxError(body), ErrBadJSON)
+	}
+	if err != nil {
+		return err
+	}
+	if r.peek(); r.at < len(body) {
+		return fmt.Errorf("%w: something follows the JSON %s at byte %d", ErrBadJSON, what[kind], r.at)
+	}
+	return nil
+}
+
+// taken gives what was collected from an index on, and forgets it.
+func taken[T any](collected *[]T, from int) []T {
+	out := append(make([]T, 0, len(*collected)-from), (*collected)[from:]...)
+	clear((*collected)[from:])
+	*collected = (*collected)[:from]
+	return out
+}
+
+// object reads the object that begins here; value, if not nil, reads each member's
+// value and says where it is.
+func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	from := len(r.members)
+	for {
+		more, err := r.next(len(r.members) == from, '}')
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return taken(&r.members, from), nil
+		}
+		m, err := r.member()
+		if err != nil {
+			return nil, err
+		}
+		if value == nil {
+			m.Value, err = r.value()
+		} else {
+			m.Value, err = value(m)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.members = append(r.members, m)
+	}
+}
+
+// member reads the name of a member.
+func (r *outliner) member() (m Member, err error) {
+	if m.Key, err = r.name(); err == nil {
+		m.Name = nameOf(r.body[m.Key.Start:m.Key.End])
+	}
+	return m, err
+}
+
+// request reads the members of a request and its messages.
+func (r *outliner) request() (members Object, messages []MessageOutline, err error) {
+	members, err = r.object(func(m Member) (Span, error) {
+		if slices.Contains(acted, m.Name) && Object(r.members).Index(m.Name) >= 0 {
+			return Span{}, fmt.Errorf("%w: %q comes twice", ErrBadJSON, m.Name)
+		}
+		if m.Name != "messages" || r.peek() != '[' {
+			return r.value()
+		}
+		at := Span{Start: r.at}
+		messages, err = r.list()
+		at.End = r.at
+		return at, err
+	})
+	return members, messages, err
+}
+
+// list reads an array of messages.
+func (r *outliner) list() ([]MessageOutline, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	for {
+		more, err := r.next(len(r.messages) == 0, ']')
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return taken(&r.messages, 0), nil
+		}
+		var m MessageOutline
+		if err := r.message(&m); err != nil {
+			return nil, err
+		}
+		r.messages = append(r.messages, m)
+	}
+}
+
+// message reads what should be a message.
+func (r *outliner) message(m *MessageOutline) (err error) {
+	if r.peek() != '{' {
+		m.Span, err = r.value()
+		return err
+	}
+	m.Start = r.at
+	first := true // content: of one that comes twice the first counts, as for Get
+	m.Members, err = r.object(func(member Member) (Span, error) {
+		content := member.Name == "content" && first
+		first = first && !content
+		if content && r.peek() == '[' {
+			err := r.content(m)
+			return m.Content, err
+		}
+		at, err := r.value()
+		if member.Name == "role" && err == nil && m.Role == "" {
+			m.Role = stringOf(r.body[at.Start:at.End])
+		}
+		return at, err
+	})
+	m.End = r.at
+	m.Content = m.Members.Get("content")
+	return err
+}
+
+// content reads a message's content, an array.
+func (r *outliner) content(m *MessageOutline) error {
+	m.Content.Start = r.at
+	if err := r.enter(); err != nil {
+		return err
+	}
+	from := len(r.blocks)
+	for {
+		more, err := r.next(len(r.blocks) == from, ']')
+		if err != nil {
+			return err
+		}
+		if !more {
+			m.Content.End, m.Blocks = r.at, taken(&r.blocks, from)
+			return nil
+		}
+		b, err := r.block()
+		if err != nil {
+			return err
+		}
+		r.blocks = append(r.blocks, b)
+	}
+}
+
+func (r *outliner) block() (b BlockOutline, err error) {
+	if r.peek() != '{' {
+		b.Span, err = r.value()
+		return b, err
+	}
+	b.Start = r.at
+	b.Members, err = r.object(nil)
+	b.End = r.at
+	for _, m := range b.Members {
+		if m.Name == "type" && b.Type == "" {
+			b.Type = stringOf(r.body[m.Value.Start:m.Value.End])
+		}
+	}
+	return b, err
+}
+
+// names are those of which there are many in a request; they cost no memory.
+var names = func() map[string]string {
+	m := map[string]string{}
+	for _, n := range []string{
+		"type", "text", "role", "content", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error",
+		"cache_control", "source", "tool_calls", "tool_call_id", "reasoning_content", "reasoning_details", "reasoning",
+		"function", "arguments", "index", "extra_content", "user", "assistant", "system", "tool", "tool_use", "tool_result",
+		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices", "message",
+		"finish_reason", "stop_reason", "stop_sequence",
+	} {
+		m[n] = n
+	}
+	return m
+}()
+
+func nameOf(quoted []byte) string {
+	if s, ok := names[string(quoted[1:len(quoted)-1])]; ok {
+		return s
+	}
+	return stringOf(quoted)
+}
+
+// stringOf is the string that a raw value is; empty for any other value.
+func stringOf(v []byte) string {
+	if len(v) < 2 || v[0] != '"' {
+		return ""
+	}
+	if s, ok := names[string(v[1:len(v)-1])]; ok {
+		return s
+	}
+	if isPlain(v) {
+		return string(v[1 : len(v)-1])
+	}
+	var s string
+	_ = json.Unmarshal(v, &s, lenient)
+	return s
+}
