@@ -27,6 +27,8 @@ type cli struct {
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
+	Backup    backupCmd    `cmd:"" help:"Save everything that is stored into a file."`
+	Restore   restoreCmd   `cmd:"" help:"Restore the store from such a file."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
