@@ -33,6 +33,11 @@ type cli struct {
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
+
+	Completion completionCmd `cmd:"" help:"Print a script that lets a shell complete commands."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"What may stand in the place of the last word; completion scripts ask."`
+
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // console is the process as the commands see it; tests give their own.
@@ -67,6 +72,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 		kong.Exit(func(code int) { panic(helpShown(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.WithHyphenPrefixedParameters(true),
+		kong.Vars{"version": versionLine()},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err != nil {
@@ -77,7 +83,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err == nil {
-		err = command.Run(con)
+		err = command.Run(con, parser)
 	}
 	var usage *kong.ParseError
 	switch {
