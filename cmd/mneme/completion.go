@@ -94,7 +94,7 @@ func complete(node *kong.Node, words []string) (fits []string) {
 		fits = slices.Sorted(maps.Keys(flagsOf(node)))
 	case given < len(node.Positional):
 		value = node.Positional[given]
-	default:
+	case given == 0:
 		for _, child := range node.Children {
 			if !child.Hidden {
 				fits = append(fits, child.Name)

@@ -78,6 +78,7 @@ func (s *stack) dial(cfg config.Config, change func(*redis.UniversalOptions)) (r
 	if change != nil {
 		change(o)
 	}
+	redis.SetLogger(redisLog{s.log})
 	client := redis.NewUniversalClient(o)
 	s.push("redis client", client.Close)
 	return client, nil
