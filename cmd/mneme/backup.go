@@ -76,7 +76,7 @@ func (restoreCmd) Help() string {
 Examples:
   mneme restore mneme.backup
   MNEME_REDIS_URL=redis://127.0.0.1:6379 mneme restore mneme.backup
-  docker compose run --rm -T webmemory restore --force - < mneme.backup`
+  docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`
 }
 
 func (c restoreCmd) Run(ctx context.Context, con *console) error {
