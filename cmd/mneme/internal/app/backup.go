@@ -140,6 +140,9 @@ func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Re
 	present := &stack{log: log}
 	defer present.unwind()
 	before, err := present.openEmbedded(ctx, cfg, dir, log) // makes it if need be: its lock keeps services away
+	if running := new(journal.InUseError); errors.As(err, &running) {
+		err = fmt.Errorf("%w; stop it before a restore", err)
+	}
 	holds := false
 	if err == nil {
 		holds, err = mayReplace(ctx, before, replace)

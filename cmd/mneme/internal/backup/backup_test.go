@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -318,6 +319,90 @@ func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 	for range writers {
 		require.NoError(t, <-ended)
 	}
+}
+
+// A chat that is erased while the backup is made does not come back with it.
+func TestErasedDuringTheBackup(t *testing.T) {
+	source, target := client(t, redistest.Start(t)), client(t, redistest.Start(t))
+	fill(t, source)
+	s := redisstore.New(source, zerolog.Nop())
+	erased := false
+	var file bytes.Buffer
+	_, err := backup.Save(ctx, source, &file, func(backup.Summary) {
+		if !erased { // the chats' own histories have just been read
+			erased = true
+			require.NoError(t, s.EraseChat(ctx, 1<<50, "12345", memory.ChatKey("12345"), memory.SubagentKey("analytic", "12345")))
+		}
+	})
+	require.NoError(t, err)
+	restore(t, target, file.Bytes())
+	require.Zero(t, target.Exists(ctx, "chat_history:12345", "subagent:analytic:12345", "turns:open", "events:12345:"+run).Val())
+	require.Equal(t, fmt.Sprint(int64(1)<<50), target.HGet(ctx, "{chat_history:12345}:meta", "erased").Val(), "and stays erased")
+	require.EqualValues(t, 1, target.Exists(ctx, "chat_history:a:b").Val())
+}
+
+// Documents that change meanwhile are saved each with its own head.
+func TestDocumentsChangeDuringTheBackup(t *testing.T) {
+	server := redistest.Start(t)
+	source, target := client(t, server), client(t, redistest.Start(t))
+	fillDocuments(t, source)
+	documents := docstore.New(server.Client(), 0)
+	docs, err := docstore.Named(docstore.DefaultTenant, "docs")
+	require.NoError(t, err)
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			id := fmt.Sprintf("d%02d.md", i%15)
+			if w := documents.Put(ctx, docs, docstore.Document{ID: id, Text: fmt.Sprint("text ", i)}); w[0].Err != nil {
+				ended <- w[0].Err
+				return
+			}
+			if _, err := documents.Delete(ctx, docs, fmt.Sprintf("d%02d.md", (i+7)%15)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	restored := docstore.New(target, 0)
+	for range 20 {
+		restore(t, target, save(t, source))
+		heads, _, err := restored.List(ctx, docs, "", docstore.MaxPage)
+		require.NoError(t, err)
+		require.NotEmpty(t, heads)
+		require.EqualValues(t, len(heads), target.HLen(ctx, "documents:{default:docs}").Val())
+		for _, h := range heads {
+			d, err := restored.Get(ctx, docs, h.ID)
+			require.NoError(t, err)
+			require.Equal(t, h.Version, d.Version)
+			require.Equal(t, h.Hash, d.Hash)
+		}
+		_, err = restored.Last(ctx, docs)
+		require.NoError(t, err)
+	}
+	close(stop)
+	require.NoError(t, <-ended)
+}
+
+// A SCAN that began on one server proves nothing on its successor.
+func TestARestartedServerFailsTheBackup(t *testing.T) {
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	c := client(t, server)
+	fill(t, c)
+	restarted := false
+	_, err := backup.Save(ctx, c, io.Discard, func(backup.Summary) {
+		if !restarted {
+			restarted = true
+			server.Kill()
+			require.NoError(t, server.Run())
+		}
+	})
+	require.ErrorContains(t, err, "make the backup again")
 }
 
 // What had ended by the time of the restore does not come back; the log of an open
