@@ -20,6 +20,7 @@ type Config struct {
 	RunTimeout  time.Duration `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
 	SessionLogs bool          `yaml:"session_logs" env:"SESSION_LOGS"`
 	Log         Log           `yaml:"log" envPrefix:"LOG_"`
+	HTTP        HTTP          `yaml:"http" envPrefix:"HTTP_"`
 	Redis       Redis         `yaml:"redis" envPrefix:"REDIS_"`
 	Webmemory   Webmemory     `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
 	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
@@ -35,6 +36,13 @@ type Config struct {
 type Log struct {
 	Level  string `yaml:"level" env:"LEVEL"`   // debug, info, warn or error
 	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
+}
+
+// HTTP says which names and web pages all three services take beside the safe ones,
+// see package crossorigin.
+type HTTP struct {
+	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`     // names in the Host header, without port
+	AllowedOrigins []string `yaml:"allowed_origins" env:"ALLOWED_ORIGINS"` // pages that may call, scheme://host[:port]
 }
 
 // Redis says where histories are stored. With neither URL nor Addrs it is the

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"mneme/cmd/mneme/internal/crossorigin"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -26,6 +27,7 @@ import (
 func (c Config) Validate() error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
+		c.HTTP.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
@@ -45,6 +47,21 @@ func (c Config) validateCommon() error {
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "auto", "console", "json"),
 	)
+}
+
+func (h HTTP) validate() error {
+	for _, list := range []struct {
+		key   string
+		names []string
+		check func(string) (string, error)
+	}{{"http.allowed_hosts", h.AllowedHosts, crossorigin.Host}, {"http.allowed_origins", h.AllowedOrigins, crossorigin.Origin}} {
+		for i, name := range list.names {
+			if _, err := list.check(name); err != nil {
+				return bad(fmt.Sprintf("%s[%d]", list.key, i), "%v", err)
+			}
+		}
+	}
+	return nil
 }
 
 // validateOrigins refuses a secret that stands in the file.
