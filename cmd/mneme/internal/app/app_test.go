@@ -32,6 +32,12 @@ type up struct {
 
 func start(t *testing.T, environ ...string) *up {
 	t.Helper()
+	return startOnly(t, app.Up, environ...)
+}
+
+// startOnly runs a part of mneme.
+func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
+	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
@@ -41,7 +47,7 @@ func start(t *testing.T, environ ...string) *up {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
-		ended <- app.Up(ctx, cfg, app.Options{
+		ended <- service(ctx, cfg, app.Options{
 			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
 		})
 	}()
