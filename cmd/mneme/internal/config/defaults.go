@@ -37,7 +37,7 @@ func Default() Config {
 			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
 			Fusion:     string(rag.WeightedSum),
 		},
-		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
+		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}
 }
@@ -90,6 +90,19 @@ func (c *Config) completeSubagents() {
 		setDefault(&s.Calls, event.Serial)
 		if s.MaxSteps == 0 {
 			s.MaxSteps = defaultMaxSteps
+		}
+	}
+}
+
+// completeWindows keeps default windows within what is kept, so that a short history
+// is one setting and not three.
+func (c *Config) completeWindows() {
+	w := &c.Webmemory
+	for key, window := range map[string]*int{
+		"webmemory.context_window": &w.ContextWindow, "webmemory.subagent_context_window": &w.SubagentContextWindow,
+	} {
+		if !c.origin.has(key) && w.MaxHistory > 0 {
+			*window = min(*window, w.MaxHistory)
 		}
 	}
 }

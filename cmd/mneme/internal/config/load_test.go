@@ -206,6 +206,66 @@ func TestWrongFiles(t *testing.T) {
 			backend + "      base_url: https://api.anthropic.com/v1/\n",
 			`mneme.yaml:5: proxy.backends.kimi.base_url: for kind anthropic it goes without the /v1 at its end`,
 		},
+		"openai address without /v1": {
+			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://api.openai.com'}}}\n",
+			`mneme.yaml:1: proxy.backends.gpt.base_url: the API of kind openai of this vendor is at https://api.openai.com/v1; write that`,
+		},
+		"gemini's address without its OpenAI half": {
+			"proxy: {backends: {g: {kind: openai, base_url: 'https://generativelanguage.googleapis.com/v1beta/'}}}\n",
+			`mneme.yaml:1: proxy.backends.g.base_url: the API of kind openai of this vendor is at https://generativelanguage.googleapis.com/v1beta/openai; write that`,
+		},
+		"the other kind's address": {
+			"proxy: {backends: {k: {kind: openai, base_url: 'https://api.moonshot.ai/anthropic'}}}\n",
+			`mneme.yaml:1: proxy.backends.k.base_url: the API of kind openai of this vendor is at https://api.moonshot.ai/v1; write that`,
+		},
+		"anthropic address of another vendor": {
+			backend + "      base_url: https://api.moonshot.ai\n",
+			`mneme.yaml:5: proxy.backends.kimi.base_url: the API of kind anthropic of this vendor is at https://api.moonshot.ai/anthropic; write that`,
+		},
+		"a kind that the vendor does not have": {
+			backend + "      base_url: https://api.openai.com\n",
+			`mneme.yaml:5: proxy.backends.kimi.base_url: api.openai.com has no API of kind anthropic; set kind to openai`,
+		},
+		"address of an endpoint": {
+			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://x/v1/chat/completions'}}}\n",
+			`mneme.yaml:1: proxy.backends.gpt.base_url: that is the address of one endpoint; write https://x/v1`,
+		},
+		"address of anthropic's endpoint": {
+			backend + "      base_url: https://x/v1/messages\n",
+			`mneme.yaml:5: proxy.backends.kimi.base_url: that is the address of one endpoint; write https://x`,
+		},
+		"thinking of an openai backend": {
+			"proxy:\n  backends:\n    gpt:\n      kind: openai\n      base_url: https://x/v1\n      thinking: {budget_tokens: 2000}\n",
+			`mneme.yaml:6: proxy.backends.gpt.thinking: a backend of kind openai has none: there the request's reasoning_effort decides; remove it`,
+		},
+		"thinking of an offline backend": {
+			"proxy:\n  backends:\n    off: {kind: offline, thinking: {unproven: lazy}}\n",
+			`mneme.yaml:3: proxy.backends.off.thinking: an offline backend has none: its model does not think; remove it, or change kind`,
+		},
+		"vendor of an offline backend": {
+			"proxy:\n  backends:\n    off: {kind: offline, vendor: kimi}\n",
+			`mneme.yaml:3: proxy.backends.off.vendor: an offline backend has none: it keeps no vendor's rules; remove it, or change kind`,
+		},
+		"models of an offline backend": {
+			"proxy:\n  backends:\n    off: {kind: offline, model_map: {master: x}}\n",
+			`mneme.yaml:3: proxy.backends.off.model_map: an offline backend has none: it has one model, whatever it is called; remove it, or change kind`,
+		},
+		"window of more than is kept": {
+			"webmemory:\n  max_history: 20\n  context_window: 30\n",
+			`mneme.yaml:3: webmemory.context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+		},
+		"subagents' window of more than is kept": {
+			"webmemory:\n  max_history: 20\n  subagent_context_window: 30\n",
+			`mneme.yaml:3: webmemory.subagent_context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+		},
+		"replicas of the embedded store": {
+			"redis:\n  wait_replicas: 1\n",
+			`mneme.yaml:2: redis.wait_replicas: the embedded store has no replicas; remove it, or set redis.url or redis.addrs`,
+		},
+		"two system prompts": {
+			"agents:\n  master:\n    system: a\n    system_replace: b\n",
+			`mneme.yaml:4: agents.master.system_replace: agents.master.system is set too, which adds to the built-in prompt; keep one of them`,
+		},
 		"unknown active backend": {
 			backend + "      base_url: https://x\n  active: kimmi\n",
 			`mneme.yaml:6: proxy.active: there is no backend "kimmi"; proxy.backends has: kimi`,
@@ -357,6 +417,28 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, dump), "hush")
 }
 
+func TestAShortHistoryIsOneSetting(t *testing.T) {
+	c, err := load(t, "webmemory: {max_history: 7}\n")
+	require.NoError(t, err)
+	require.Equal(t, 7, c.Webmemory.ContextWindow)
+	require.Equal(t, 7, c.Webmemory.SubagentContextWindow)
+	c, err = load(t, "webmemory: {max_history: 0, context_window: 500}\n")
+	require.NoError(t, err, "all messages are kept")
+	require.Equal(t, 500, c.Webmemory.ContextWindow)
+	require.Equal(t, 50, c.Webmemory.SubagentContextWindow)
+}
+
+func TestTheMastersPrompt(t *testing.T) {
+	for text, want := range map[string]string{
+		"": masterSystem, "agents: {master: {system: You are Ada.}}\n": masterSystem + "\n\nYou are Ada.",
+		"agents: {master: {system_replace: You are Ada.}}\n": "You are Ada.",
+	} {
+		c, err := load(t, text)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Agents.Master.Prompt())
+	}
+}
+
 func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
 	c, err := load(t, "agents:\n  subagents:\n    - {name: analytic, model: small}\n    - {name: poet, description: Writes verse., tools: []}\n")
 	require.NoError(t, err)
@@ -413,7 +495,8 @@ agents: {subagents: [{name: analytic}]}
 		"MNEME_PROXY_TEAMMATES=analytic=my-glm",
 		"MNEME_PROXY_ACTIVE=local",
 		"MNEME_PROXY_BACKENDS_MY_GLM_BASE_URL=http://new/v1",
-		"MNEME_PROXY_BACKENDS_LOCAL_KIND=offline",
+		"MNEME_PROXY_BACKENDS_LOCAL_KIND=anthropic",
+		"MNEME_PROXY_BACKENDS_LOCAL_BASE_URL=http://local",
 		"MNEME_PROXY_BACKENDS_LOCAL_MODEL_MAP=opus=llama3:8b,haiku=tiny",
 		"MNEME_PROXY_BACKENDS_LOCAL_THINKING_BUDGET_TOKENS=5",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_STEPS=3",
@@ -453,7 +536,8 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_WEBMEMORY_MAX_HISTORY=many":            `a whole number is needed, not "many"`,
 		"MNEME_SESSION_LOGS=sure":                     `true or false is needed, not "sure"`,
 		"MNEME_PROXY_TEAMMATES=analytic":              `name=value,name=value is needed, not "analytic"`,
-		"STATE_MACHINE_TTL_SECONDS=1h":                `a duration such as 90s, 10m or 24h is needed, not "1hs"`,
+		"STATE_MACHINE_TTL_SECONDS=24h":               `a whole number of seconds is needed, such as 86400 for 24h, not "24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
+		"STATE_MACHINE_TTL_SECONDS=soon":              `a whole number of seconds is needed, such as 86400, not "soon"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
