@@ -23,7 +23,7 @@ type result struct {
 // mneme runs a command line.
 func mneme(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG"} {
+	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG", "MNEME_MODEL"} {
 		t.Setenv(name, "") // as good as not set
 	}
 	var stdout, stderr bytes.Buffer

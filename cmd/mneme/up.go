@@ -22,7 +22,7 @@ import (
 type upCmd struct {
 	serveFlags
 	Model   string `placeholder:"MODEL" env:"MNEME_MODEL" help:"Write mneme.yaml with this model: auto takes the first that is found; or a vendor, a model's name, a server's URL."`
-	Offline bool   `env:"MNEME_OFFLINE" help:"Look for no model; the offline demonstration model answers."`
+	Offline bool   `help:"Look for no model; the offline demonstration model answers."`
 }
 
 func (upCmd) Help() string {

@@ -37,7 +37,7 @@ func wholeSeconds(said, value string, a alias) error {
 }
 
 // flagVars set flags of the command line, not keys.
-var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_OFFLINE", "MNEME_URL"}
+var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL"}
 
 // serviceLink matches the variables that Kubernetes makes for every Service,
 // here those for Services named mneme-….

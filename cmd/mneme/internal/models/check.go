@@ -24,21 +24,15 @@ func (c Candidate) sentence(err error) error {
 	case errors.Is(err, errRefused):
 		return fmt.Errorf("%s wants a key; write a backend with api_key_env into mneme.yaml (docs/configuration.md)", c.BaseURL)
 	case errors.Is(err, errSilent):
-		return fmt.Errorf("%s cannot be reached (%s)", c.BaseURL, detail(err))
+		return fmt.Errorf("%s cannot be reached %s", c.BaseURL, detail(err))
 	case errors.Is(err, errTroubled):
 		return fmt.Errorf("%s cannot answer now %s; try again later", c.BaseURL, detail(err))
 	}
 	return fmt.Errorf("%s does not list its models as an API of kind %s does", c.BaseURL, c.Kind)
 }
 
-// detail is an error of this package without the words of its sentinel.
-func detail(err error) string {
-	text := err.Error()
-	for _, s := range []error{errRefused, errNoList, errTroubled, errSilent} {
-		text = strings.TrimPrefix(text, s.Error())
-	}
-	return strings.TrimPrefix(text, ": ")
-}
+// detail is what an error of this package has in brackets, with them.
+func detail(err error) string { return err.Error()[strings.LastIndex(err.Error(), "("):] }
 
 func hostOf(base string) string {
 	u, err := url.Parse(base)
@@ -129,7 +123,7 @@ func failed(b config.Backend, err error) Report {
 	case errors.Is(err, errRefused):
 		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s refuses the key in %s %s; put a valid one there", hostOf(b.BaseURL), b.APIKeyEnv, detail(err))}
 	case errors.Is(err, errSilent):
-		return Report{Key: "base_url", Problem: fmt.Sprintf("%s cannot be reached (%s); start it, or correct the address", b.BaseURL, detail(err))}
+		return Report{Key: "base_url", Problem: fmt.Sprintf("%s cannot be reached %s; start it, or correct the address", b.BaseURL, detail(err))}
 	case errors.Is(err, errTroubled):
 		return Report{Problem: fmt.Sprintf("%s cannot answer now %s; it is asked again when it is needed", hostOf(b.BaseURL), detail(err))}
 	}

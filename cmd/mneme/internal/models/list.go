@@ -25,7 +25,7 @@ import (
 // models with their descriptions.
 const maxAnswer = 16 << 20
 
-// Failures to get a list.
+// Failures to get a list. They are wrapped with a detail in brackets.
 var (
 	errRefused  = errors.New("the key is refused")           // 401 or 403
 	errNoList   = errors.New("there is no list of models")   // what answers is no such API
@@ -126,7 +126,7 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(content))
 	if err != nil {
-		return fmt.Errorf("%w: not a URL that can be asked", errSilent)
+		return fmt.Errorf("%w (not a URL that can be asked)", errSilent)
 	}
 	req.Header = header
 	if body != nil {
@@ -134,7 +134,7 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w: %s", errSilent, why(err))
+		return fmt.Errorf("%w (%s)", errSilent, why(err))
 	}
 	defer resp.Body.Close()
 	switch s := resp.StatusCode; {
@@ -147,9 +147,9 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %s", errSilent, why(ctx.Err()))
+			return fmt.Errorf("%w (%s)", errSilent, why(ctx.Err()))
 		}
-		return fmt.Errorf("%w: the answer is not JSON of this shape", errNoList)
+		return fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
 	}
 	return nil
 }
