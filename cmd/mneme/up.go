@@ -116,8 +116,12 @@ func (s search) configure(ctx context.Context, cfg config.Config, name string) (
 	if err := create(config.DefaultFile, choice.File(cfg)); err != nil {
 		return cfg, err
 	}
+	chosen, err := config.Load("", s.environ)
+	if err != nil { // a variable contradicts it
+		return cfg, errors.Join(err, os.Remove(config.DefaultFile))
+	}
 	fmt.Fprintf(s.out, "Wrote %s: %s answers, of backend %s.\n", config.DefaultFile, term.OneLine(choice.Model, 100), choice.Backend)
-	return config.Load("", s.environ)
+	return chosen, nil
 }
 
 // create writes a file that is not there yet.

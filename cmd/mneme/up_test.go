@@ -302,3 +302,27 @@ func TestConfigCheck(t *testing.T) {
 	write("webmemory: {max_chats: 5}\n")
 	require.Contains(t, check("show").stdout, "  max_chats: 5 # mneme.yaml:1\n")
 }
+
+// A collection that nobody loaded and one that nobody searches are both said.
+func TestUnknownCollectionsAreSaid(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile(config.DefaultFile, []byte("agents: {subagents: [{name: knowledge, collections: [docs, wikki]}]}\n"), 0o600))
+	require.NoError(t, os.WriteFile("tea.md", []byte("# Tea\n\nSteep green tea for three minutes.\n"), 0o600))
+	s := startUp(t, models.Places{}, nil, "up")
+	for line := range *s.err {
+		if strings.Contains(line, "which is not there yet") {
+			require.Contains(t, line, "the subagent knowledge searches the collection wikki, which is not there yet: load it with `mneme ingest DIR --collection wikki`")
+			break
+		}
+	}
+	const unread = "No subagent searches wiki yet: name it in the collections of one in mneme.yaml (agents.subagents) and restart, or load into another collection.\n"
+	r := mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web)
+	require.Zero(t, r.code, r.stderr)
+	require.Contains(t, r.stdout, "collection wiki: 1 new")
+	require.Contains(t, r.stdout, unread)
+	require.Contains(t, mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web, "--json").stdout, `"unread": true`)
+	r = mneme(t, "", "ingest", "tea.md", "--collection", "wikki", "--webmemory", s.web)
+	require.Contains(t, r.stdout, "collection wikki: 1 new")
+	require.NotContains(t, r.stdout, "No subagent")
+	require.Zero(t, s.stop())
+}

@@ -76,7 +76,7 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name]})
 	}
 	return all, infos, nil
 }

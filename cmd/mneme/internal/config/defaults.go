@@ -42,8 +42,8 @@ func Default() Config {
 	}
 }
 
-// defaultCollection is what the built-in subagent knowledge answers from.
-const defaultCollection = "docs"
+// DefaultCollection is what the built-in subagent knowledge answers from.
+const DefaultCollection = "docs"
 
 // defaultMaxSteps is a subagent's max_steps where none is given.
 const defaultMaxSteps = 8
@@ -56,7 +56,7 @@ func builtinSubagents() []Subagent {
 		},
 		{
 			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
-			Tools: []string{ToolDocuments}, Collections: []string{defaultCollection},
+			Tools: []string{ToolDocuments}, Collections: []string{DefaultCollection},
 		},
 	}
 }
