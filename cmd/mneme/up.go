@@ -164,6 +164,8 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 		return models.Choice{}, errNone
 	case name == "":
 		return s.propose(ctx, found)
+	case s.places.Absent(s.environ, found, name) != "":
+		return models.Choice{}, fmt.Errorf("--model %s: %s", name, s.places.Absent(s.environ, found, name))
 	case len(found) == 0:
 		return models.Choice{}, fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, or use --offline",
 			name, strings.Join(models.KeyVars(), ", "))
@@ -184,7 +186,9 @@ func (s search) mention(ctx context.Context, found []models.Candidate) {
 	for _, c := range found {
 		if c.Local() {
 			if _, err := c.Choose(ctx, ""); err != nil {
-				fmt.Fprintf(s.out, "No model is used: %v.\n", err)
+				if ctx.Err() == nil {
+					fmt.Fprintf(s.out, "No model is used: %v.\n", err)
+				}
 				continue
 			}
 		}

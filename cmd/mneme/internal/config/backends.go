@@ -35,12 +35,12 @@ var endpoints = []string{"/chat/completions", "/completions", "/messages", "/res
 
 // validateBaseURL refuses what cannot be the address of an API of this kind.
 func (b Backend) validateBaseURL(key string) error {
+	u, err := url.Parse(b.BaseURL)
+	if err != nil || u.Host == "" && secretLike(b.BaseURL) {
+		return bad(key, "an http:// or https:// URL is needed")
+	}
 	if err := baseURL(key, b.BaseURL); err != nil {
 		return err
-	}
-	u, err := url.Parse(b.BaseURL)
-	if err != nil {
-		return bad(key, "an http:// or https:// URL is needed")
 	}
 	path := strings.TrimRight(u.Path, "/")
 	for _, end := range endpoints {
@@ -92,22 +92,23 @@ func (b Backend) validateOffline(key string) error {
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // keyPrefix begins keys of vendors that could be names of variables.
-var keyPrefix = regexp.MustCompile(`^(sk|pk|rk|gsk|hf|r8|xai|glpat|ghp|gho|github_pat)_|^AIza`)
+var keyPrefix = regexp.MustCompile(`^(sk|pk|rk|gsk|hf|r8|xai|glpat|ghp|gho|github_pat)[-_]|^AIza`)
 
 // variable checks the name of a variable that holds a secret. People paste the secret
 // itself instead, so the value is not repeated unless it surely is a name.
 func variable(key, name string, set bool) error {
-	digits := len(name) - len(strings.Map(dropDigits, name))
-	switch {
-	case name == "" || set:
-		return nil
-	case !variableName.MatchString(name),
-		keyPrefix.MatchString(name),
-		len(name) >= 20 && digits >= 3 && name != strings.ToUpper(name),
-		len(name) >= 16 && digits >= 3 && !strings.Contains(name, "_"):
+	if name != "" && !set && (!variableName.MatchString(name) || secretLike(name)) {
 		return bad(key, "this looks like a secret itself, or is no variable's name; put the secret into an environment variable and write its name here, such as OPENAI_API_KEY")
 	}
 	return nil
+}
+
+// secretLike says whether a text has the form of a key.
+func secretLike(text string) bool {
+	digits := len(text) - len(strings.Map(dropDigits, text))
+	return keyPrefix.MatchString(text) ||
+		len(text) >= 20 && digits >= 3 && text != strings.ToUpper(text) ||
+		len(text) >= 16 && digits >= 3 && !strings.Contains(text, "_")
 }
 
 func dropDigits(r rune) rune {

@@ -206,50 +206,6 @@ func TestWrongFiles(t *testing.T) {
 			backend + "      base_url: https://api.anthropic.com/v1/\n",
 			`mneme.yaml:5: proxy.backends.kimi.base_url: for kind anthropic it goes without the /v1 at its end`,
 		},
-		"openai address without /v1": {
-			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://api.openai.com'}}}\n",
-			`mneme.yaml:1: proxy.backends.gpt.base_url: the API of kind openai of this vendor is at https://api.openai.com/v1; write that`,
-		},
-		"gemini's address without its OpenAI half": {
-			"proxy: {backends: {g: {kind: openai, base_url: 'https://generativelanguage.googleapis.com/v1beta/'}}}\n",
-			`mneme.yaml:1: proxy.backends.g.base_url: the API of kind openai of this vendor is at https://generativelanguage.googleapis.com/v1beta/openai; write that`,
-		},
-		"the other kind's address": {
-			"proxy: {backends: {k: {kind: openai, base_url: 'https://api.moonshot.ai/anthropic'}}}\n",
-			`mneme.yaml:1: proxy.backends.k.base_url: the API of kind openai of this vendor is at https://api.moonshot.ai/v1; write that`,
-		},
-		"anthropic address of another vendor": {
-			backend + "      base_url: https://api.moonshot.ai\n",
-			`mneme.yaml:5: proxy.backends.kimi.base_url: the API of kind anthropic of this vendor is at https://api.moonshot.ai/anthropic; write that`,
-		},
-		"a kind that the vendor does not have": {
-			backend + "      base_url: https://api.openai.com\n",
-			`mneme.yaml:5: proxy.backends.kimi.base_url: api.openai.com has no API of kind anthropic; set kind to openai`,
-		},
-		"address of an endpoint": {
-			"proxy: {backends: {gpt: {kind: openai, base_url: 'https://x/v1/chat/completions'}}}\n",
-			`mneme.yaml:1: proxy.backends.gpt.base_url: that is the address of one endpoint; write https://x/v1`,
-		},
-		"address of anthropic's endpoint": {
-			backend + "      base_url: https://x/v1/messages\n",
-			`mneme.yaml:5: proxy.backends.kimi.base_url: that is the address of one endpoint; write https://x`,
-		},
-		"thinking of an openai backend": {
-			"proxy:\n  backends:\n    gpt:\n      kind: openai\n      base_url: https://x/v1\n      thinking: {budget_tokens: 2000}\n",
-			`mneme.yaml:6: proxy.backends.gpt.thinking: a backend of kind openai has none: there the request's reasoning_effort decides; remove it`,
-		},
-		"thinking of an offline backend": {
-			"proxy:\n  backends:\n    off: {kind: offline, thinking: {unproven: lazy}}\n",
-			`mneme.yaml:3: proxy.backends.off.thinking: an offline backend has none: its model does not think; remove it, or change kind`,
-		},
-		"vendor of an offline backend": {
-			"proxy:\n  backends:\n    off: {kind: offline, vendor: kimi}\n",
-			`mneme.yaml:3: proxy.backends.off.vendor: an offline backend has none: it keeps no vendor's rules; remove it, or change kind`,
-		},
-		"models of an offline backend": {
-			"proxy:\n  backends:\n    off: {kind: offline, model_map: {master: x}}\n",
-			`mneme.yaml:3: proxy.backends.off.model_map: an offline backend has none: it has one model, whatever it is called; remove it, or change kind`,
-		},
 		"window of more than is kept": {
 			"webmemory:\n  max_history: 20\n  context_window: 30\n",
 			`mneme.yaml:3: webmemory.context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
@@ -415,28 +371,6 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 	dump, err := yaml.Marshal(c)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, dump), "hush")
-}
-
-func TestAShortHistoryIsOneSetting(t *testing.T) {
-	c, err := load(t, "webmemory: {max_history: 7}\n")
-	require.NoError(t, err)
-	require.Equal(t, 7, c.Webmemory.ContextWindow)
-	require.Equal(t, 7, c.Webmemory.SubagentContextWindow)
-	c, err = load(t, "webmemory: {max_history: 0, context_window: 500}\n")
-	require.NoError(t, err, "all messages are kept")
-	require.Equal(t, 500, c.Webmemory.ContextWindow)
-	require.Equal(t, 50, c.Webmemory.SubagentContextWindow)
-}
-
-func TestTheMastersPrompt(t *testing.T) {
-	for text, want := range map[string]string{
-		"": masterSystem, "agents: {master: {system: You are Ada.}}\n": masterSystem + "\n\nYou are Ada.",
-		"agents: {master: {system_replace: You are Ada.}}\n": "You are Ada.",
-	} {
-		c, err := load(t, text)
-		require.NoError(t, err)
-		require.Equal(t, want, c.Agents.Master.Prompt())
-	}
 }
 
 func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,6 +62,7 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 	if err != nil {
 		return Choice{}, c.sentence(err)
 	}
+	is := func(id string) bool { return id == name || id == name+":latest" }
 	choice := Choice{Candidate: c}
 	var without []string
 	for _, d := range all {
@@ -69,7 +71,7 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 			continue
 		}
 		choice.Models = append(choice.Models, d.id)
-		if choice.Model == "" && (name == "" || d.id == name || d.id == name+":latest") {
+		if choice.Model == "" && (name == "" || is(d.id)) {
 			choice.Model, choice.Window = d.id, d.window
 			if choice.Window <= 0 {
 				choice.Window = defaultWindow
@@ -79,6 +81,9 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 	switch {
 	case choice.Model != "":
 		return choice, nil
+	case slices.ContainsFunc(without, is):
+		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; take another one, "+
+			"or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
 	case len(all) == 0:
 		return choice, fmt.Errorf("the model server at %s has no model yet; load one that can call tools", s.URL)
 	case len(choice.Models) == 0:

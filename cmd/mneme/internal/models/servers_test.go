@@ -82,7 +82,7 @@ func TestServersGiveAModelThatReportsTools(t *testing.T) {
 		"ollama, the first with tools; the window is the default of the server, not of the training": {ollama, "", "qwen3:8b", 4096, ""},
 		"ollama, one in memory":              {ollama, "llama3.1", "llama3.1:latest", 16384, ""},
 		"ollama, one with a window":          {ollama, "tuned:latest", "tuned:latest", 8192, ""},
-		"ollama, one without tools":          {ollama, "embed:latest", "", 0, ""},
+		"ollama, one without tools":          {ollama, "embed", "", 0, "does not report that embed can call tools, which mneme needs"},
 		"ollama without a model":             {map[string]string{"GET /api/tags": `{"models":[]}`}, "", "", 0, "has no model yet"},
 		"lm studio, a loaded one goes first": {lmStudio, "", "warm", 12000, ""},
 		"lm studio, one that is not loaded":  {lmStudio, "cold", "cold", 4096, ""},

@@ -108,11 +108,7 @@ func (c Candidate) Local() bool { return c.server != nil }
 // servers it asks which are there. own are addresses (host:port) of this very process:
 // a variable may name them for other programs.
 func Find(ctx context.Context, environ []string, places Places, own ...string) []Candidate {
-	vars := map[string]string{}
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		vars[name] = value
-	}
+	vars := variables(environ)
 	places = places.withDefaults(vars)
 	var found []Candidate
 	for _, v := range places.Vendors {
@@ -142,11 +138,43 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 		<-done
 	}
 	for i, s := range places.Servers {
-		if there[i] {
+		if there[i] && !slices.Contains(own, hostOf(s.URL)) {
 			found = append(found, s.Candidate())
 		}
 	}
 	return found
+}
+
+// Absent says why there is no candidate of this name; empty if there is one, or if no
+// vendor and no server has the name.
+func (p Places) Absent(environ []string, found []Candidate, name string) string {
+	p = p.withDefaults(variables(environ))
+	for _, c := range found {
+		if strings.EqualFold(c.Backend, name) {
+			return ""
+		}
+	}
+	for _, v := range p.Vendors {
+		if strings.EqualFold(v.Name, name) {
+			return "the environment variable " + v.KeyVar + " is not set; export the key in it"
+		}
+	}
+	for _, s := range p.Servers {
+		if strings.EqualFold(s.Name, name) {
+			return "no model server answers at " + s.URL + "; start it"
+		}
+	}
+	return ""
+}
+
+// variables are those of an environment as os.Environ gives it.
+func variables(environ []string) map[string]string {
+	vars := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		vars[name] = value
+	}
+	return vars
 }
 
 // probeTime bounds the search for servers on this machine.
