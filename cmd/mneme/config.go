@@ -107,7 +107,7 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 		}
 		return "", errors.New("a call failed: " + text)
 	}
-	return fmt.Sprintf("a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(), usage.InputTokens, usage.OutputTokens), nil
+	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(), usage.InputTokens, usage.OutputTokens), nil
 }
 
 // say has a model say one word.

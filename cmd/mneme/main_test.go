@@ -63,7 +63,7 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 }
 
 func TestHelpEverywhere(t *testing.T) {
-	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "health", "version"} {
+	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "config", "config check", "config show", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
 		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)

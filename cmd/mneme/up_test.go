@@ -270,7 +270,7 @@ func TestAStartSaysWhatIsWrongWithABackend(t *testing.T) {
 
 func TestConfigCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.Equal(t, result{0, "no mneme.yaml, the defaults: valid\noffline: the offline model, inside this process\n", ""}, mneme(t, "", "config", "check"))
+	require.Equal(t, result{0, "no mneme.yaml, the defaults: valid\noffline: ok: the offline model, inside this process\n", ""}, mneme(t, "", "config", "check"))
 
 	good := vendor(t, "gpt-4.1")
 	write := func(text string) {
@@ -285,10 +285,10 @@ func TestConfigCheck(t *testing.T) {
 		return result{code, stdout.String(), stderr.String()}
 	}
 	write("proxy: {backends: {gpt: {kind: openai, base_url: GOOD, api_key_env: KEY, model_map: {'*': gpt-4.1}}}}\n")
-	require.Equal(t, result{0, "mneme.yaml: valid\ngpt: it lists 1 models, among them gpt-4.1\n", ""}, check("check"))
+	require.Equal(t, result{0, "mneme.yaml: valid\ngpt: ok: it lists 1 models, among them gpt-4.1\n", ""}, check("check"))
 	paid := check("check", "--call")
 	require.Zero(t, paid.code, paid)
-	require.Regexp(t, `^mneme.yaml: valid\ngpt: a call of master was answered in \d+\.\d s \(\d+ tokens in, \d+ out\)\n$`, paid.stdout)
+	require.Regexp(t, `^mneme.yaml: valid\ngpt: ok: a call of master was answered in \d+\.\d s \(\d+ tokens in, \d+ out\)\n$`, paid.stdout)
 
 	write("proxy:\n  active: a\n  backends:\n    a: {kind: openai, base_url: GOOD, api_key_env: KEY, model_map: {'*': gpt-4.1}}\n    b: {kind: openai, base_url: GOOD, api_key_env: BAD}\n")
 	r := check("check")

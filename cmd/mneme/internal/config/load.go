@@ -51,7 +51,7 @@ func Load(path string, environ []string) (Config, error) {
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
 	for name, b := range c.Proxy.Backends {
-		b.APIKey = Secret(vars[b.APIKeyEnv])
+		b.APIKey = Secret(strings.TrimSpace(vars[b.APIKeyEnv])) // files that hold a key end in a line feed
 		if len(b.Command) > 0 {
 			b.CommandEnv = commandEnv(vars)
 		}

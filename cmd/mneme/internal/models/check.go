@@ -91,11 +91,11 @@ func Check(ctx context.Context, cfg config.Config) []Checked {
 func check(ctx context.Context, b config.Backend, names []string) Report {
 	switch {
 	case b.Kind == config.KindOffline:
-		return Report{Note: "the offline model, inside this process"}
+		return Report{Note: "ok: the offline model, inside this process"}
 	case b.Kind == config.KindCopilot:
-		return Report{Note: "not asked: a Copilot CLI lists no models"}
+		return Report{Note: "not checked: a Copilot CLI lists no models"}
 	case b.Auth == "passthrough":
-		return Report{Note: "not asked: it takes its callers' keys and has none of its own"}
+		return Report{Note: "not checked: it takes its callers' keys and has none of its own"}
 	}
 	api := API{Kind: b.Kind, BaseURL: b.BaseURL}
 	if b.Auth != "none" {
@@ -127,13 +127,13 @@ func failed(b config.Backend, err error) Report {
 	case errors.Is(err, errTroubled):
 		return Report{Problem: fmt.Sprintf("%s cannot answer now %s; it is asked again when it is needed", hostOf(b.BaseURL), detail(err))}
 	}
-	return Report{Note: fmt.Sprintf("%s lists no models, so neither key nor model names could be checked", hostOf(b.BaseURL))}
+	return Report{Note: fmt.Sprintf("not checked: %s lists no models, so neither key nor model names could be checked", hostOf(b.BaseURL))}
 }
 
 // compare finds the first model that the vendor does not have.
 func compare(ctx context.Context, b config.Backend, api API, ids, names []string) Report {
 	if len(ids) == 0 || deploys(b.BaseURL) {
-		return Report{Note: "it answers, and names no models to compare with"}
+		return Report{Note: "ok: it answers, and names no models to compare with"}
 	}
 	var have []string
 	for _, name := range names {
@@ -152,7 +152,7 @@ func compare(ctx context.Context, b config.Backend, api API, ids, names []string
 		return Report{Key: "model_map", Problem: fmt.Sprintf("%s has no model %q; the nearest of its names: %s",
 			hostOf(b.BaseURL), model, strings.Join(config.Closest(model, ids, 3), ", "))}
 	}
-	note := fmt.Sprintf("it lists %d models", len(ids))
+	note := fmt.Sprintf("ok: it lists %d models", len(ids))
 	if len(have) > 0 {
 		note += ", among them " + strings.Join(have, ", ")
 	}

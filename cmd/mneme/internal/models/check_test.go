@@ -60,9 +60,9 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		text   string
 		want   string // HOST stands for the vendor's host
 	}{
-		"all is well":             {openai(), file, "it lists 5 models, among them gpt-4.1"},
-		"a dated version":         {openai(), strings.Replace(file, "gpt-4.1", "gpt-4o", 1), "it lists 5 models, among them gpt-4o"},
-		"a name with a prefix":    {openai(), strings.Replace(file, "gpt-4.1", "models/gemini-x", 1), "it lists 5 models, among them models/gemini-x"},
+		"all is well":             {openai(), file, "ok: it lists 5 models, among them gpt-4.1"},
+		"a dated version":         {openai(), strings.Replace(file, "gpt-4.1", "gpt-4o", 1), "ok: it lists 5 models, among them gpt-4o"},
+		"a name with a prefix":    {openai(), strings.Replace(file, "gpt-4.1", "models/gemini-x", 1), "ok: it lists 5 models, among them models/gemini-x"},
 		"the key is refused":      {openai(), strings.Replace(file, "KEY", "BAD", 1), "mneme.yaml:6: proxy.backends.gpt.api_key_env: HOST refuses the key in BAD (401); put a valid one there"},
 		"there is no key":         {openai(), strings.Replace(file, "      api_key_env: KEY\n", "", 1), "mneme.yaml:3: proxy.backends.gpt.api_key_env: HOST wants a key; name the variable that holds it"},
 		"a mistyped model":        {openai(), strings.Replace(file, "gpt-4.1", "gpt-4.l", 1), `mneme.yaml:7: proxy.backends.gpt.model_map: HOST has no model "gpt-4.l"; the nearest of its names: gpt-4.1, gpt-4.1-mini, o3`},
@@ -76,25 +76,27 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "<!doctype html><title>Models</title>")
 		}), strings.Replace(file, "URL/v1", "URL", 1), "mneme.yaml:5: proxy.backends.gpt.base_url: the API begins one level deeper; write http://HOST/v1"},
-		"base_url without /v1, where that is right": {openai(), strings.Replace(file, "URL/v1", "URL", 1), "it lists 5 models, among them gpt-4.1"},
-		"no list":                 {status(404, "{}"), file, "HOST lists no models, so neither key nor model names could be checked"},
-		"an empty list":           {status(200, `{"data":[]}`), file, "it answers, and names no models to compare with"},
+		"base_url without /v1, where that is right": {openai(), strings.Replace(file, "URL/v1", "URL", 1), "ok: it lists 5 models, among them gpt-4.1"},
+		"no list":                 {status(404, "{}"), file, "not checked: HOST lists no models, so neither key nor model names could be checked"},
+		"an empty list":           {status(200, `{"data":[]}`), file, "ok: it answers, and names no models to compare with"},
 		"trouble at the vendor's": {status(503, "hush"), file, "mneme.yaml:3: proxy.backends.gpt: HOST cannot answer now (503); it is asked again when it is needed"},
 		"a key that the vendor repeats": {status(401, `{"error":"wrong-hush is no key"}`), strings.Replace(file, "KEY", "BAD", 1),
 			"mneme.yaml:6: proxy.backends.gpt.api_key_env: HOST refuses the key in BAD (401); put a valid one there"},
+		"a key that Gemini refuses": {status(400, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]`), strings.Replace(file, "KEY", "BAD", 1),
+			"mneme.yaml:6: proxy.backends.gpt.api_key_env: HOST refuses the key in BAD (400); put a valid one there"},
 		"a model that is known and not listed": {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/v1/models/alias" {
 				_, _ = io.WriteString(w, `{"id":"the-real-one"}`)
 				return
 			}
 			openai().ServeHTTP(w, r)
-		}), strings.Replace(file, "gpt-4.1", "alias", 1), "it lists 5 models, among them alias"},
+		}), strings.Replace(file, "gpt-4.1", "alias", 1), "ok: it lists 5 models, among them alias"},
 		"anthropic": {upstreamtest.New(upstreamtest.Config{APIKey: "right", Models: []string{"claude-sonnet-4-5-20250929"}}),
-			"proxy: {backends: {c: {kind: anthropic, base_url: URL, api_key_env: KEY, model_map: {'*': claude-sonnet-4-5}}}}\n", "it lists 1 models, among them claude-sonnet-4-5"},
+			"proxy: {backends: {c: {kind: anthropic, base_url: URL, api_key_env: KEY, model_map: {'*': claude-sonnet-4-5}}}}\n", "ok: it lists 1 models, among them claude-sonnet-4-5"},
 		"anthropic without the key": {upstreamtest.New(upstreamtest.Config{APIKey: "right"}),
 			"proxy: {backends: {c: {kind: anthropic, base_url: URL, api_key_env: BAD}}}\n", "mneme.yaml:1: proxy.backends.c.api_key_env: HOST refuses the key in BAD (401); put a valid one there"},
-		"the callers' keys": {openai(), strings.Replace(file, "api_key_env: KEY", "auth: passthrough", 1), "not asked: it takes its callers' keys and has none of its own"},
-		"offline":           {openai(), "", "the offline model, inside this process"},
+		"the callers' keys": {openai(), strings.Replace(file, "api_key_env: KEY", "auth: passthrough", 1), "not checked: it takes its callers' keys and has none of its own"},
+		"offline":           {openai(), "", "ok: the offline model, inside this process"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.vendor)

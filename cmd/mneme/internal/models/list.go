@@ -138,7 +138,7 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 	}
 	defer resp.Body.Close()
 	switch s := resp.StatusCode; {
-	case s == http.StatusUnauthorized || s == http.StatusForbidden:
+	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusBadRequest && aboutKey(resp.Body):
 		return fmt.Errorf("%w (%d)", errRefused, s)
 	case s == http.StatusTooManyRequests || s >= 500 && s != http.StatusNotImplemented:
 		return fmt.Errorf("%w (%d)", errTroubled, s)
@@ -152,6 +152,12 @@ func ask(ctx context.Context, at string, header http.Header, body, answer any) e
 		return fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
 	}
 	return nil
+}
+
+// aboutKey says whether Gemini means the key, of which it says so with 400.
+func aboutKey(body io.Reader) bool {
+	text, err := io.ReadAll(io.LimitReader(body, 64<<10))
+	return err == nil && bytes.Contains(bytes.ToLower(text), []byte("api key not valid"))
 }
 
 // why says in a few words why there is no connection.
