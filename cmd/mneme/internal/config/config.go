@@ -125,13 +125,21 @@ type Profile struct {
 }
 
 // UnmarshalYAML reads the value in a file.
-func (p *Profile) UnmarshalYAML(text []byte) error {
+func (p *Profile) UnmarshalYAML(decode func(any) error) error {
+	p.Overrides = sanitize.Overrides{}
+	return decode(&p.Overrides)
+}
+
+// UnmarshalText reads the value of a variable.
+func (p *Profile) UnmarshalText(text []byte) error {
 	p.Overrides = sanitize.Overrides{}
 	return yaml.UnmarshalWithOptions(text, &p.Overrides, yaml.Strict())
 }
 
-// UnmarshalText reads the value of a variable.
-func (p *Profile) UnmarshalText(text []byte) error { return p.UnmarshalYAML(text) }
+// MarshalYAML writes the rules that are there.
+func (p Profile) MarshalYAML() ([]byte, error) {
+	return yaml.MarshalWithOptions(p.Overrides, yaml.OmitZero())
+}
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
@@ -170,8 +178,20 @@ type Agents struct {
 type Master struct {
 	Model           string `yaml:"model" env:"MODEL"`
 	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
-	System          string `yaml:"system" env:"SYSTEM"`
-	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"` // model calls in one run
+	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
+	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
+	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
+}
+
+// Prompt is the whole system prompt.
+func (m Master) Prompt() string {
+	switch {
+	case m.SystemReplace != "":
+		return m.SystemReplace
+	case m.System != "":
+		return masterSystem + "\n\n" + m.System
+	}
+	return masterSystem
 }
 
 // Subagent is one subagent of the master.
