@@ -336,7 +336,7 @@ func TestErasedDuringTheBackup(t *testing.T) {
 	})
 	require.NoError(t, err)
 	restore(t, target, file.Bytes())
-	require.Zero(t, target.Exists(ctx, "chat_history:12345", "subagent:analytic:12345", "turns:open", "events:12345:"+run).Val())
+	require.Zero(t, target.Exists(ctx, "chat_history:12345", "subagent:analytic:12345", "turns:open", "events:12345:"+openRun, "run:12345:"+openRun).Val())
 	require.Equal(t, fmt.Sprint(int64(1)<<50), target.HGet(ctx, "{chat_history:12345}:meta", "erased").Val(), "and stays erased")
 	require.EqualValues(t, 1, target.Exists(ctx, "chat_history:a:b").Val())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory"
 	"mneme/memory/redisstore"
 )
 
@@ -110,7 +111,7 @@ func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
 // service may use the store meanwhile: it could write what it has cached over what
 // was restored.
 func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, tell Progress) (Summary, error) {
-	r := &restorer{client: client, pipe: client.Pipeline(), tell: tell, openLogs: map[string]bool{}}
+	r := &restorer{client: client, pipe: client.Pipeline(), tell: tell, openChats: map[memory.Chat]bool{}, openLogs: map[string]bool{}}
 	if err := r.wipe(ctx); err != nil {
 		return r.done, fmt.Errorf("removing what was there before: %w", err)
 	}
@@ -126,12 +127,14 @@ func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, te
 
 // restorer writes records.
 type restorer struct {
-	client   redis.UniversalClient
-	pipe     redis.Pipeliner
-	size     int // bytes in pipe
-	tell     Progress
-	done     Summary
-	openLogs map[string]bool // of runs that were open
+	client redis.UniversalClient
+	pipe   redis.Pipeliner
+	size   int // bytes in pipe
+	tell   Progress
+	done   Summary
+
+	openChats map[memory.Chat]bool // chats with a run that was open
+	openLogs  map[string]bool      // keys of the logs of those runs
 }
 
 // wipe removes every key of mneme's.
@@ -212,10 +215,14 @@ func (r *restorer) open(ctx context.Context, rec record) {
 	if !ok {
 		return
 	}
+	if r.openChats[chat] { // of a record of this meta before: the chat was erased while the backup was made
+		r.pipe.ZRem(ctx, openRunsKey, string(chat))
+	}
 	for _, row := range rec.Rows {
 		var run redisstore.OpenRun
 		if row[0] == "open" && json.Unmarshal([]byte(row[1]), &run) == nil {
 			r.pipe.ZAdd(ctx, openRunsKey, redis.Z{Member: string(chat)})
+			r.openChats[chat] = true
 			r.openLogs["events:"+string(chat)+":"+run.Run] = true
 		}
 	}
