@@ -26,7 +26,7 @@ func TestBackupIntoAFileAndThroughAPipe(t *testing.T) {
 	client := server.Client()
 	require.NoError(t, client.Set(t.Context(), "chat_history:12345", `[{"role":"user","content":"I am Aliya"}]`, 0).Err())
 	redis := []string{"MNEME_REDIS_URL=" + server.URL()}
-	saved := "saved 1 histories, 0 collections of documents, 0.0 kB to "
+	saved := "saved 1 history, 0 collections of documents, 0.0 kB to "
 	require.Equal(t, result{0, "", saved + "m.backup\n"}, over(t, redis, "", "backup", "m.backup"))
 	info, err := os.Stat("m.backup")
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestBackupIntoAFileAndThroughAPipe(t *testing.T) {
 	require.EqualValues(t, 1, client.DBSize(t.Context()).Val())
 
 	r := over(t, embedded, piped.stdout, "restore", "-")
-	require.Regexp(t, `^restored 1 histories, 0 collections of documents, 0\.0 kB, saved on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$`, r.stderr)
+	require.Regexp(t, `^restored 1 history, 0 collections of documents, 0\.0 kB, saved on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n$`, r.stderr)
 	require.Contains(t, over(t, embedded, "", "restore", "m.backup").stderr, "the store is not empty, it holds chat_history:12345: restore into an empty one, or add --force")
 	r = over(t, embedded, "", "restore", "--force", "m.backup")
 	require.Zero(t, r.code)

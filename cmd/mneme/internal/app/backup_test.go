@@ -95,6 +95,14 @@ func histories(t *testing.T, c *redis.Client) map[string]string {
 	return all
 }
 
+func keysOf(t *testing.T, c *redis.Client) []string {
+	t.Helper()
+	keys, err := c.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+	return keys
+}
+
 // check talks to a stack on what was restored.
 func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 	k.t.Helper()
@@ -137,7 +145,7 @@ func TestBackupAndRestore(t *testing.T) {
 		return strings.Contains(histories(t, port)["subagent:analytic:open"], "please wait")
 	}, time.Minute, 10*time.Millisecond)
 
-	want := histories(t, port)
+	want, keys := histories(t, port), keysOf(t, port)
 	file := k.save(data, "MNEME_REDIS_EMBEDDED_LISTEN="+u.addrs.Redis)
 	_, err := k.restore(file, true, data)
 	require.ErrorContains(t, err, "data is in use by process")
@@ -176,6 +184,7 @@ func TestBackupAndRestore(t *testing.T) {
 		at := "MNEME_REDIS_URL=" + server.URL()
 		_, err := k.restore(file, false, at)
 		require.NoError(t, err)
+		require.Subset(t, append(keysOf(t, server.Client()), "proxy:turns:born", "{chat_history:open}:turn"), keys, "whatever a running mneme keeps is saved or known to be left out")
 		u := start(t, append(k.environ, at, "MNEME_DATA_DIR="+t.TempDir())...)
 		k.check(u, want, server.Client())
 		_, err = k.restore(file, true, at)

@@ -30,7 +30,14 @@ type Summary struct {
 }
 
 func (s Summary) String() string {
-	return fmt.Sprintf("%d histories, %d collections of documents, %s", s.Histories, s.Collections, size(s.Bytes))
+	return fmt.Sprintf("%s, %s of documents, %s", number(s.Histories, "history", "histories"), number(s.Collections, "collection", "collections"), size(s.Bytes))
+}
+
+func number(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func size(bytes int64) string {
