@@ -48,7 +48,7 @@ func ReadLength(status int, body []byte) Length {
 // ReadLengthEvent reads what came with status 200: the data of a stream's event,
 // or a JSON body. It is NotLong for anything that is no error.
 func ReadLengthEvent(data []byte) Length {
-	if !isError(data) {
+	if !IsError(data) {
 		return Length{}
 	}
 	return lengthOf(data)
