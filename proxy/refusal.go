@@ -23,6 +23,10 @@ const (
 	reasonHeader = "X-Ag-Error"
 	// keyNameHeader names, where the key was refused, the variable that holds it.
 	keyNameHeader = "X-Ag-Key-Name"
+	// limitHeader and sentHeader tell of a request that is too long what the backend
+	// said: the window or the allowance, and what it counted of the prompt, in tokens.
+	limitHeader = "X-Ag-Limit-Tokens"
+	sentHeader  = "X-Ag-Sent-Tokens"
 )
 
 // reason is why a backend refused a request, as far as it says so.
@@ -92,6 +96,11 @@ func (x *Exchange) tellRefusal() {
 	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.error()))
 	h := x.client.Header()
 	h[reasonHeader] = []string{string(why)}
+	for name, n := range map[string]int{limitHeader: a.length.Limit, sentHeader: cmp.Or(a.length.Input, a.length.Sent)} {
+		if n > 0 {
+			h[name] = []string{strconv.Itoa(n)}
+		}
+	}
 	if name := x.backend.config.KeyName; why == reasonKey && name != "" {
 		h[keyNameHeader] = []string{name}
 	}
