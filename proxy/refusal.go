@@ -55,7 +55,7 @@ var wordings = []struct {
 		`data_?inspection|considered high risk|inappropriate content|sensitive (content|words)|moderation_(blocked|error)|usage policy`)},
 	{reasonModel, regexp.MustCompile(`model_?not_?(found|exists?)|model_not_found_error|(unknown|invalid|no such) model\b|not_found_error model:|` +
 		`\bmodel\b[^.;]{0,80}(not found|not exist|is not available|no longer available|has been (deprecated|retired))|no endpoints found`)},
-	{reasonKey, regexp.MustCompile(`(invalid|incorrect|missing|no|expired)[_ ](api|x-api)[_ -]?key|authentication[_ ](error|failed)|invalid_authentication`)},
+	{reasonKey, regexp.MustCompile(`(invalid|incorrect|missing|no|expired)[_ ](api|x-api)[_ -]?key|\bapi[_ ]?key[^.;]{0,30}(not valid|invalid|expired|revoked)|authentication[_ ](error|failed)|invalid_authentication`)},
 	{reasonRate, regexp.MustCompile(`rate[_ ]?limit`)},
 }
 

@@ -28,7 +28,7 @@ const (
 // other answer passes byte for byte.
 type secrets struct {
 	forms [][]byte // of all of them, the longest first
-	sure  [][]byte // the long ones
+	sure  [][]byte // the long ones, as JSON has them
 }
 
 // newSecrets is nil if none of the values is long enough to be told from a word.
@@ -39,7 +39,8 @@ func newSecrets(values ...string) *secrets {
 			continue
 		}
 		if len(value) >= sureOne {
-			s.sure = append(s.sure, []byte(value))
+			quoted := wire.Quote(value)
+			s.sure = append(s.sure, quoted[1:len(quoted)-1])
 		}
 		s.forms = append(s.forms, formsOf(value)...)
 	}
@@ -82,7 +83,7 @@ func (s *secrets) strike(b []byte) []byte {
 	return b
 }
 
-// shows reports whether a long secret is in b as it is.
+// shows reports whether a long secret is in b, which is JSON.
 func (s *secrets) shows(b []byte) bool {
 	if s == nil {
 		return false
