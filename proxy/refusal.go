@@ -197,11 +197,23 @@ func (x *Exchange) outputMember() string {
 // maxLogged bounds what the log shows of an error, in bytes.
 const maxLogged = 500
 
+// shownError is what the log shows of an error that ended a request. One that came
+// in the middle of an answer is the backend's, and may hold what the user wrote.
+func (x *Exchange) shownError(err error) string {
+	var f wire.Failure
+	if x.answer == nil || !errors.As(err, &f) {
+		return err.Error()
+	}
+	text := withoutRequest(f.Message[:min(len(f.Message), 4*maxLogged)], x.in.outline.Body)
+	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
+}
+
 // said is what the log shows of a backend's error: bounded, and without what it
 // repeats of the request, which the user wrote.
 func (x *Exchange) said(a *answer) string {
-	text := wire.ReadFailure(a.errorStatus(), a.error()).Message
-	if reasonOf(a, wire.ReadFailure(a.errorStatus(), a.error())) != reasonRejected || a.class != thinking.ClassOther {
+	f := wire.ReadFailure(a.errorStatus(), a.error())
+	text := f.Message
+	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {
 		text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")

@@ -319,6 +319,14 @@ func TestTheLogHasNothingOfTheUsers(t *testing.T) {
 	})
 	at, log := logged(t, to(v, proxy.KindOpenAI))
 	post(t, at+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Listen: `+secret+`"}]}`)
+	// The same where it comes inside a stream and is translated.
+	for _, stream := range []string{"event: error\ndata: %s\n\n", firstEvents(messagesStream, 4) + "event: error\ndata: %s\n\n"} {
+		v := vendor(t, says("text/event-stream", fmt.Sprintf(stream, `{"type":"error","error":{"type":"api_error","message":"The content filter was triggered by `+secret+`."}}`)))
+		at, log := logged(t, to(v, proxy.KindAnthropic))
+		post(t, at+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Listen: `+secret+`"}]}`)
+		require.Contains(t, log.String(), "The content filter was triggered by")
+		require.NotContains(t, log.String(), "harmless")
+	}
 	require.Contains(t, log.String(), "The content filter was triggered by")
 	require.Contains(t, log.String(), "See the docs.")
 	for _, word := range []string{"doctor", "lump", "harmless"} {
