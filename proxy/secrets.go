@@ -17,7 +17,7 @@ const struck = "***"
 const (
 	minSecret = 8  // a shorter one may be a word; in bytes
 	sureOne   = 16 // one of this length stands in no answer by chance; in bytes
-	probe     = 32 // how much of a long one is looked for first, in bytes: short needles are found faster
+	probe     = 16 // how much of a long one is looked for first, in bytes: short needles are found faster
 )
 
 // secrets are this process's own credentials. A backend that repeats its request,
@@ -29,6 +29,7 @@ const (
 type secrets struct {
 	forms [][]byte // of all of them, the longest first
 	sure  [][]byte // the long ones, as JSON has them
+	signs [][]byte // a piece of each of those
 }
 
 // newSecrets is nil if none of the values is long enough to be told from a word.
@@ -41,6 +42,7 @@ func newSecrets(values ...string) *secrets {
 		if len(value) >= sureOne {
 			quoted := wire.Quote(value)
 			s.sure = append(s.sure, quoted[1:len(quoted)-1])
+			s.signs = append(s.signs, signOf(quoted[1:len(quoted)-1]))
 		}
 		s.forms = append(s.forms, formsOf(value)...)
 	}
@@ -88,12 +90,25 @@ func (s *secrets) shows(b []byte) bool {
 	if s == nil {
 		return false
 	}
-	for _, secret := range s.sure {
-		if bytes.Contains(b, secret[:min(len(secret), probe)]) && bytes.Contains(b, secret) {
+	for i, sign := range s.signs {
+		if bytes.Contains(b, sign) && bytes.Contains(b, s.sure[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+// signOf is a piece of a secret that begins with a byte that is rare in text, if
+// there is one: it is found the fastest, or rather not found.
+func signOf(secret []byte) []byte {
+	start := 0
+	for _, rare := range []string{"QXZJVKUY", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789_-"} {
+		if i := bytes.IndexAny(secret[:len(secret)-probe+1], rare); i >= 0 {
+			start = i
+			break
+		}
+	}
+	return secret[start : start+probe]
 }
 
 // hider takes credentials out of a backend's answer: the process's, and out of
