@@ -59,12 +59,14 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		config: c, limits: c.Limits.withDefaults(), log: log, metrics: newMetrics(),
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
+	hidden := c.secrets()
 	for name, b := range c.Backends {
 		opened, err := s.open(name, b)
 		if err != nil {
 			s.closeBackends()
 			return nil, err
 		}
+		opened.secrets = hidden
 		s.backends[name] = opened
 	}
 	if s.active = c.Shared.Active; s.active == nil {
@@ -178,6 +180,7 @@ func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
 	g.POST("/v1/chat/completions", through(chatDoor, p))
 	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
+	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
 
 func checkTeammate(c *gin.Context) {

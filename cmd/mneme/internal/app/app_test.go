@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +30,26 @@ type up struct {
 	t     *testing.T
 	addrs app.Addrs
 	out   bytes.Buffer
+	log   logged // what the services logged
 	stop  func()
+}
+
+// logged keeps log lines. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func start(t *testing.T, environ ...string) *up {
@@ -50,7 +70,7 @@ func startOnly(t *testing.T, service func(context.Context, config.Config, app.Op
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
 		ended <- service(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
 		})
 	}()
 	stopped := false

@@ -5,6 +5,7 @@
 package config
 
 import (
+	"net/url"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -181,6 +182,7 @@ type Master struct {
 	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
 	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
+	ContextTokens   int    `yaml:"context_tokens" env:"CONTEXT_TOKENS"`     // of the model's context window; 0: as the gateway tells it
 }
 
 // Prompt is the whole system prompt.
@@ -204,6 +206,8 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+
+	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"` // of the model's context window; 0: as the gateway tells it
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.
@@ -259,6 +263,20 @@ func (s Secret) GoString() string { return s.String() }
 
 // MarshalText hides the secret from JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Secrets are all credentials of the configuration that no backend's key is.
+func (c Config) Secrets() []string {
+	var out []string
+	if c.Redis.Password != "" {
+		out = append(out, c.Redis.Password.Reveal())
+	}
+	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			out = append(out, password)
+		}
+	}
+	return out
+}
 
 // Reveal is the secret itself.
 func (s Secret) Reveal() string { return string(s) }

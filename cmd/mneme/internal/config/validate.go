@@ -304,6 +304,7 @@ func (a Agents) validate() error {
 		filled("agents.master.model", a.Master.Model),
 		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
+		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 	); err != nil {
 		return err
 	}
@@ -353,7 +354,18 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
+		contextTokens(key+".context_tokens", s.ContextTokens),
 	)
+}
+
+// leastContext is the smallest context window in which an agent can work, in tokens.
+const leastContext = 1024
+
+func contextTokens(key string, n int) error {
+	if n == 0 || n >= leastContext {
+		return nil
+	}
+	return bad(key, "must be at least %d, or 0 for what the gateway tells of the model, not %d", leastContext, n)
 }
 
 func (p Panel) validate(subagents []Subagent) error {
