@@ -474,7 +474,7 @@ func TestWrongVariables(t *testing.T) {
 		"STATE_MACHINE_TTL_SECONDS=soon":              `a whole number of seconds is needed, such as 86400, not "soon"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, CONTEXT_TOKENS",
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, COMMAND, PROVIDER_BACKEND",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x":             `the panel has no member "gpt"; add it in the file, variables only change those that exist`,

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"mneme/cmd/mneme/internal/crossorigin"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -26,6 +27,7 @@ import (
 func (c Config) Validate() error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
+		c.HTTP.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
@@ -45,6 +47,21 @@ func (c Config) validateCommon() error {
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "auto", "console", "json"),
 	)
+}
+
+func (h HTTP) validate() error {
+	for _, list := range []struct {
+		key   string
+		names []string
+		check func(string) (string, error)
+	}{{"http.allowed_hosts", h.AllowedHosts, crossorigin.Host}, {"http.allowed_origins", h.AllowedOrigins, crossorigin.Origin}} {
+		for i, name := range list.names {
+			if _, err := list.check(name); err != nil {
+				return bad(fmt.Sprintf("%s[%d]", list.key, i), "%v", err)
+			}
+		}
+	}
+	return nil
 }
 
 // validateOrigins refuses a secret that stands in the file.
@@ -287,6 +304,7 @@ func (a Agents) validate() error {
 		filled("agents.master.model", a.Master.Model),
 		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
+		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 	); err != nil {
 		return err
 	}
@@ -336,7 +354,18 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
+		contextTokens(key+".context_tokens", s.ContextTokens),
 	)
+}
+
+// leastContext is the smallest context window in which an agent can work, in tokens.
+const leastContext = 1024
+
+func contextTokens(key string, n int) error {
+	if n == 0 || n >= leastContext {
+		return nil
+	}
+	return bad(key, "must be at least %d, or 0 for what the gateway tells of the model, not %d", leastContext, n)
 }
 
 func (p Panel) validate(subagents []Subagent) error {
