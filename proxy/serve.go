@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
 	"mneme/proxy/chatwire"
@@ -24,8 +23,8 @@ import (
 const requestIDHeader = "X-Ag-Request-Id"
 
 // stamp puts an id on every answer.
-func stamp(c *gin.Context) {
-	c.Writer.Header().Set(requestIDHeader, "req_"+rand.Text())
+func stamp(w http.ResponseWriter) {
+	w.Header().Set(requestIDHeader, "req_"+rand.Text())
 }
 
 // serve takes a request through a pipeline and sees to its end.

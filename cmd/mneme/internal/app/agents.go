@@ -47,7 +47,7 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	m := cfg.Agents.Master
 	all := &agents{
 		master: master.Agent{
-			Model: model("", m.Model, m.ReasoningEffort, m.ContextTokens), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+			Model: model("", m.Model, m.ReasoningEffort, m.ContextTokens), System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
 		readers: map[memory.Agent][]string{}, library: library, log: log,
 	}
@@ -76,7 +76,7 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name]})
 	}
 	return all, infos, nil
 }

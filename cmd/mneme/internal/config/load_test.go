@@ -206,6 +206,22 @@ func TestWrongFiles(t *testing.T) {
 			backend + "      base_url: https://api.anthropic.com/v1/\n",
 			`mneme.yaml:5: proxy.backends.kimi.base_url: for kind anthropic it goes without the /v1 at its end`,
 		},
+		"window of more than is kept": {
+			"webmemory:\n  max_history: 20\n  context_window: 30\n",
+			`mneme.yaml:3: webmemory.context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+		},
+		"subagents' window of more than is kept": {
+			"webmemory:\n  max_history: 20\n  subagent_context_window: 30\n",
+			`mneme.yaml:3: webmemory.subagent_context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+		},
+		"replicas of the embedded store": {
+			"redis:\n  wait_replicas: 1\n",
+			`mneme.yaml:2: redis.wait_replicas: the embedded store has no replicas; remove it, or set redis.url or redis.addrs`,
+		},
+		"two system prompts": {
+			"agents:\n  master:\n    system: a\n    system_replace: b\n",
+			`mneme.yaml:4: agents.master.system_replace: agents.master.system is set too, which adds to the built-in prompt; keep one of them`,
+		},
 		"unknown active backend": {
 			backend + "      base_url: https://x\n  active: kimmi\n",
 			`mneme.yaml:6: proxy.active: there is no backend "kimmi"; proxy.backends has: kimi`,
@@ -413,7 +429,8 @@ agents: {subagents: [{name: analytic}]}
 		"MNEME_PROXY_TEAMMATES=analytic=my-glm",
 		"MNEME_PROXY_ACTIVE=local",
 		"MNEME_PROXY_BACKENDS_MY_GLM_BASE_URL=http://new/v1",
-		"MNEME_PROXY_BACKENDS_LOCAL_KIND=offline",
+		"MNEME_PROXY_BACKENDS_LOCAL_KIND=anthropic",
+		"MNEME_PROXY_BACKENDS_LOCAL_BASE_URL=http://local",
 		"MNEME_PROXY_BACKENDS_LOCAL_MODEL_MAP=opus=llama3:8b,haiku=tiny",
 		"MNEME_PROXY_BACKENDS_LOCAL_THINKING_BUDGET_TOKENS=5",
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_STEPS=3",
@@ -453,7 +470,8 @@ func TestWrongVariables(t *testing.T) {
 		"MNEME_WEBMEMORY_MAX_HISTORY=many":            `a whole number is needed, not "many"`,
 		"MNEME_SESSION_LOGS=sure":                     `true or false is needed, not "sure"`,
 		"MNEME_PROXY_TEAMMATES=analytic":              `name=value,name=value is needed, not "analytic"`,
-		"STATE_MACHINE_TTL_SECONDS=1h":                `a duration such as 90s, 10m or 24h is needed, not "1hs"`,
+		"STATE_MACHINE_TTL_SECONDS=24h":               `a whole number of seconds is needed, such as 86400 for 24h, not "24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
+		"STATE_MACHINE_TTL_SECONDS=soon":              `a whole number of seconds is needed, such as 86400, not "soon"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, CONTEXT_TOKENS",
