@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"mneme/cmd/mneme/internal/models"
 )
 
 // Exit codes.
@@ -27,10 +29,18 @@ type cli struct {
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
+	Backup    backupCmd    `cmd:"" help:"Save everything that is stored into a file."`
+	Restore   restoreCmd   `cmd:"" help:"Restore the store from such a file."`
+	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
+
+	Completion completionCmd `cmd:"" help:"Print a script that lets a shell complete commands."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"What may stand in the place of the last word; completion scripts ask."`
+
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // console is the process as the commands see it; tests give their own.
@@ -38,10 +48,11 @@ type console struct {
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	places         models.Places // where mneme up looks for models; the zero value is the real ones
 }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], &console{os.Environ(), os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }
 
 // helpShown is the exit code of a command line that only asked for help.
@@ -65,6 +76,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 		kong.Exit(func(code int) { panic(helpShown(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.WithHyphenPrefixedParameters(true),
+		kong.Vars{"version": versionLine()},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err != nil {
@@ -75,7 +87,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err == nil {
-		err = command.Run(con)
+		err = command.Run(con, parser)
 	}
 	var usage *kong.ParseError
 	switch {
