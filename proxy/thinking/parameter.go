@@ -134,7 +134,7 @@ var refusals = []refusalRule{
 
 	// The value.
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
-	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': '(`+path+`)'`, value(1)),
+	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
 	phrase("does not support this", `does not support this `+named, likely(1, true)),
 	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(1, true)),
