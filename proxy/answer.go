@@ -25,6 +25,8 @@ type answer struct {
 	class  thinking.Class // of the error, if it is one
 	whole  []byte         // unless it is a stream
 
+	parameter thinking.Refused // that the error names; without a name for none
+
 	frames *wire.FrameReader // of a stream
 	first  wire.Frame        // until it is taken; valid until the next is read
 	err    error             // that came with it
@@ -55,6 +57,7 @@ func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
 		a.frames = wire.NewFrameReader(body)
 		a.first, a.err = a.frames.Next()
 		a.class = thinking.ClassifyEvent(a.first.Data)
+		a.parameter, _ = thinking.RefusedInEvent(a.first.Data)
 		return a, nil
 	}
 	var err error
@@ -64,14 +67,26 @@ func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
 	}
 	if a.status >= 400 {
 		a.class = thinking.Classify(a.status, a.whole)
+		a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
 	} else {
 		a.class = thinking.ClassifyEvent(a.whole)
+		a.parameter, _ = thinking.RefusedInEvent(a.whole)
 	}
 	return a, nil
 }
 
 // refused reports whether the backend refused the attempt.
-func (a *answer) refused() bool { return a.status >= 300 || a.class != thinking.ClassOther }
+func (a *answer) refused() bool {
+	return a.status >= 300 || a.class != thinking.ClassOther || a.parameter.Name != ""
+}
+
+// about is what the refusal says is at fault, as metrics call it.
+func (a *answer) about() string {
+	if a.parameter.Name != "" {
+		return "parameter"
+	}
+	return a.class.String()
+}
 
 // error is the body or the event that says why.
 func (a *answer) error() []byte {

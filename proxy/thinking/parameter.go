@@ -72,12 +72,15 @@ func refusedIn(text string) (Refused, bool) {
 	return Refused{}, false
 }
 
+// maxSentence is how much of an error is searched for a parameter, in bytes.
+const maxSentence = 16 << 10
+
 // spoken is an error on one line, with every kind of quote as ' and without the
 // backslashes that JSON in strings brings. What it repeats of the request is no
 // part of it.
 func spoken(body []byte) string {
 	text := withoutEcho(string(body[:min(len(body), maxErrorBody)]))
-	text = escapes.ReplaceAllStringFunc(text[:min(len(text), maxErrorText)], func(s string) string {
+	text = escapes.ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
 		switch s[len(s)-1] {
 		case 'n', 'r', 't':
 			return " "

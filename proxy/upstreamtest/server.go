@@ -296,6 +296,8 @@ func (x *exchange) rules() []rule {
 		return kimiRules
 	case DeepSeek:
 		return deepSeekRules
+	case GLM:
+		return glmRules
 	}
 	return anthropicRules
 }
