@@ -95,7 +95,7 @@ const (
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
 	Kind      string            `yaml:"kind" env:"KIND"`
-	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: from the kind
+	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: it is found out
 	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
 	Auth      string            `yaml:"auth" env:"AUTH"`                                  // key, passthrough or none; empty: key if there is one
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
@@ -127,7 +127,7 @@ func (p *Profile) UnmarshalText(text []byte) error { return p.UnmarshalYAML(text
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // upper bound; 0: the request decides
 	Unproven     string `yaml:"unproven" env:"UNPROVEN"`           // lazy, text or drop; empty: lazy
 }
 
@@ -161,7 +161,7 @@ type Agents struct {
 // Master answers the user.
 type Master struct {
 	Model           string `yaml:"model" env:"MODEL"`
-	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
+	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
 	System          string `yaml:"system" env:"SYSTEM"`
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"` // model calls in one run
 }
@@ -176,6 +176,10 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+
+	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"` // as of the master; empty: not sent
+	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"`           // nil: not sent
+	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`             // of one answer; 0: not sent
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.
