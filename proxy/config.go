@@ -41,6 +41,9 @@ type Config struct {
 	MaxTurns          int           // how many are kept of a conversation; 200
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
+	// Transport reaches the backends of kind anthropic and openai; nil: each has a
+	// pool of connections of its own.
+	Transport http.RoundTripper
 	// SelfURL is where a Copilot CLI reaches this gateway, with which it makes its
 	// own model calls; needed for backends of kind copilot only.
 	SelfURL string
@@ -257,8 +260,10 @@ func (b BackendConfig) vendor() (vendor, why string, guessed bool) {
 		return "generic", "by its kind", false
 	}
 	found, why := sanitize.VendorOf(b.BaseURL, slices.Sorted(maps.Values(b.ModelMap)))
-	if vendor := inDialect(b.Kind, found); vendor != "" {
-		return vendor, why, false
+	if found != "" {
+		if vendor := inDialect(b.Kind, found); vendor != "" {
+			return vendor, why, false
+		}
 	}
 	return inDialect(b.Kind, ""), fmt.Sprintf("by the kind %s, since %s", b.Kind, why), true
 }
