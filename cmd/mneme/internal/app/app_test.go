@@ -32,6 +32,12 @@ type up struct {
 
 func start(t *testing.T, environ ...string) *up {
 	t.Helper()
+	return startWith(t, nil, environ...)
+}
+
+// startWith is start with another way to the vendors of models.
+func startWith(t *testing.T, network http.RoundTripper, environ ...string) *up {
+	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
@@ -42,7 +48,7 @@ func start(t *testing.T, environ ...string) *up {
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
 		ended <- app.Up(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a }, Transport: network,
 		})
 	}()
 	stopped := false
