@@ -36,7 +36,7 @@ func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 func (x *Exchange) request() ledger.Request {
 	r := ledger.Request{
 		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.attempt.doc,
-		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.backend.vendor, Model: x.model},
+		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.profile.Vendor, Model: x.model},
 	}
 	if x.continued != nil {
 		r.Known = x.continued.Known
