@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -59,12 +60,7 @@ func (x *Exchange) leaveOut() *cure {
 		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it")
 	}
 	c.learn = func(context.Context) {
-		x.backend.lessons.add(x.model, func(l *lesson) {
-			l.refusals = append(slices.Clone(l.refusals), f)
-			if over := len(l.refusals) - maxRefusals; over > 0 {
-				l.refusals = l.refusals[over:]
-			}
-		})
+		x.backend.lessons.add(x.model, func(l *lesson) { l.refuse(f) })
 	}
 	return c
 }
@@ -119,6 +115,18 @@ func (x *Exchange) sent(name string) []byte {
 type lesson struct {
 	refusals []sanitize.Refusal
 	replay   *sanitize.Replay // how reasoning goes back, if not as the profile says
+}
+
+// refuse adds a refusal, unless a request at the same time has added it.
+func (l *lesson) refuse(f sanitize.Refusal) {
+	same := func(r sanitize.Refusal) bool {
+		return r.Name == f.Name && r.Beside == f.Beside && r.Off == f.Off && bytes.Equal(r.Value, f.Value)
+	}
+	if slices.ContainsFunc(l.refusals, same) {
+		return
+	}
+	l.refusals = append(slices.Clone(l.refusals), f)
+	l.refusals = l.refusals[max(0, len(l.refusals)-maxRefusals):]
 }
 
 // lessons are those of a backend, by model. Clients choose names, so their number

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
@@ -99,6 +101,27 @@ func TestARefusedParameterIsRememberedByModel(t *testing.T) {
 	require.Contains(t, string(v.Last().Body), `"high"`)
 	ask("gpt-5.1", "minimal")
 	require.Equal(t, 7, v.Count())
+}
+
+// Requests at one time may each pay for it once, and none fails.
+func TestARefusedParameterUnderLoad(t *testing.T) {
+	w := knocked(t, unlisted)
+	v, g := w.vendors["openai"], w.gateway()
+	const body = `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low"}`
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			for range 4 {
+				got := g.ask("/v1/chat/completions", body)
+				assert.Equal(t, 200, got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	before := v.Count()
+	require.Less(t, before, 2*32*4)
+	require.Equal(t, 200, g.ask("/v1/chat/completions", body).status)
+	require.Equal(t, before+1, v.Count())
 }
 
 // In the messages dialect, and from one dialect to the other.

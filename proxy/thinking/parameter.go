@@ -93,7 +93,7 @@ func spoken(body []byte) string {
 }
 
 var (
-	escapes = regexp.MustCompile(`\\+(u0022|u0027|u0060|[nrt]\b|[nrt]|)`)
+	escapes = regexp.MustCompile(`\\+(u0022|u0027|u0060|[nrt]|)`)
 	quotes  = strings.NewReplacer(`"`, `'`, "`", `'`, "“", `'`, "”", `'`, "‘", `'`, "’", `'`)
 	instead = regexp.MustCompile(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )

@@ -130,3 +130,22 @@ func TestRefusedParameter(t *testing.T) {
 		require.False(t, ok, status)
 	}
 }
+
+// Whatever an error is made of, reading it ends, and what is found is a name.
+func FuzzRefusedParameter(f *testing.F) {
+	for _, seed := range []string{
+		`{"error":{"message":"Unsupported parameter: 'x' is not supported with this model. Use 'y' instead.","param":"x"}}`,
+		`{'detail': [{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'n'), 'msg': 'Extra inputs are not permitted', 'input': {"a\\":`,
+		"\\\\\\u0022\\n`a` and `b` cannot both be specified", "unknown field [[(((''a.b[0].c",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, ok := RefusedParameter(400, body)
+		require.Equal(t, ok, r.Name != "")
+		for _, name := range []string{r.Name, r.Instead, r.Beside} {
+			require.NotContains(t, name, " ")
+			require.NotContains(t, name, `"`)
+		}
+	})
+}
