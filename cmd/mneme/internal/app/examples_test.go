@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/proxy/upstreamtest"
@@ -149,4 +150,45 @@ func fakeCLI(t *testing.T) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "copilot"), []byte("#!/bin/sh\nexec tail -f /dev/null\n"), 0o700))
 	return dir
+}
+
+// How hard the master and a subagent think, as it reaches the vendor.
+func TestTheAgentsEffort(t *testing.T) {
+	for name, c := range map[string]struct {
+		model   string
+		environ []string
+		want    string
+	}{
+		"a model that is known to take it":   {"gpt-5.1", nil, "medium"},
+		"one that takes it not beside tools": {"gpt-5.6", nil, "none"},
+		"one that takes none":                {"gpt-4.1", nil, ""},
+		"a level that is asked for":          {"gpt-5.1", []string{"MNEME_AGENTS_MASTER_REASONING_EFFORT=low"}, "low"},
+		"none":                               {"gpt-5.1", []string{"MNEME_AGENTS_MASTER_REASONING_EFFORT=none"}, ""},
+		"an empty variable":                  {"gpt-5.1", []string{"MNEME_AGENTS_MASTER_REASONING_EFFORT="}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network := newElsewhere(t)
+			u := startWith(t, network, append([]string{
+				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=https://api.openai.com/v1",
+				"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV=K", "K=a key", "MNEME_PROXY_BACKENDS_GPT_MODEL_MAP=master=" + c.model + ",analytic=gpt-4.1",
+				"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TEMPERATURE=0.25", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_TOKENS=600",
+			}, c.environ...)...)
+			require.Contains(t, u.say("1", "How much is 17 * 23?"), "391")
+			vendor := network.fakes["api.openai.com"]
+			require.Empty(t, vendor.Rejections())
+			subagent := false
+			for _, r := range vendor.Requests() {
+				if temperature := gjson.GetBytes(r.Body, "temperature"); temperature.Exists() {
+					subagent = true
+					require.InEpsilon(t, 0.25, temperature.Float(), 1e-6)
+					require.EqualValues(t, 600, gjson.GetBytes(r.Body, "max_completion_tokens").Int())
+					require.False(t, gjson.GetBytes(r.Body, "reasoning_effort").Exists())
+					continue
+				}
+				require.Equal(t, c.model, r.Model)
+				require.Equal(t, c.want, gjson.GetBytes(r.Body, "reasoning_effort").Str)
+			}
+			require.True(t, subagent)
+		})
+	}
 }
