@@ -65,11 +65,6 @@ func (s *Server) attempts(stages ...Stage) Stage {
 	}
 }
 
-// maxLogged bounds what the log shows of an error, in bytes.
-const maxLogged = 500
-
-func clip(b []byte) []byte { return b[:min(len(b), maxLogged)] }
-
 // amend makes the changes for which another attempt is made.
 func amend(_ context.Context, x *Exchange) (err error) {
 	for _, c := range x.attempt.cures {
@@ -108,6 +103,7 @@ type cureKind int
 const (
 	cureThinking  cureKind = iota // the thinking in its messages
 	cureParameter                 // a parameter that the model does not take
+	cureLength                    // the answer that it asks for does not fit
 )
 
 // cure finds what could make a refused request pass; nil for nothing.
@@ -117,6 +113,9 @@ func (s *Server) cure(x *Exchange) *cure {
 		return x.strip()
 	case thinking.ClassRestore:
 		return x.refill()
+	}
+	if x.answer.length.Excess != thinking.NotLong {
+		return x.lessOutput()
 	}
 	return x.leaveOut()
 }
@@ -130,7 +129,7 @@ func (x *Exchange) strip() *cure {
 	if thinking.SaysBound(x.answer.error()) {
 		x.backend.bound.Store(true)
 	}
-	c := &cure{kind: cureThinking, class: x.answer.class, log: logThinking(x.answer)}
+	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
 	var removed []string // keys of the thinking that was taken out
 	c.amend = func(o *wire.Outline) (*wire.Outline, error) {
 		body, keys := thinking.Strip(o, dialect)
@@ -145,10 +144,10 @@ func (x *Exchange) strip() *cure {
 	return c
 }
 
-func logThinking(a *answer) func(*Exchange, bool) {
-	class, said := a.class, slices.Clone(clip(a.error()))
+func (x *Exchange) logThinking() func(*Exchange, bool) {
+	class, said := x.answer.class, x.said(x.answer)
 	return func(x *Exchange, ok bool) {
-		x.log().Warn().Stringer("class", class).Bytes("error", said).Bool("ok", ok).
+		x.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
 			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 	}
 }

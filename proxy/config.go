@@ -47,6 +47,9 @@ type Config struct {
 	// SelfURL is where a Copilot CLI reaches this gateway, with which it makes its
 	// own model calls; needed for backends of kind copilot only.
 	SelfURL string
+	// Secrets are what else no answer may show, beside the backends' keys: anything
+	// configured that is a credential.
+	Secrets []string
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after
@@ -71,6 +74,7 @@ type BackendConfig struct {
 	BaseURL  string
 	Auth     upstream.Auth // empty: key if there is one, else none
 	APIKey   string
+	KeyName  string            // of the variable that holds APIKey, for who must mend it; may be empty
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
@@ -224,7 +228,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
-		profiles: new(profiles), lessons: new(lessons), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
+		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {
@@ -238,7 +242,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	c.Judge = func(status int, body []byte) bool {
 		_, parameter := thinking.RefusedParameter(status, body)
-		return parameter || thinking.Classify(status, body) != thinking.ClassOther
+		return parameter || thinking.Classify(status, body) != thinking.ClassOther || thinking.ReadLength(status, body).Excess != thinking.NotLong
 	}
 	client, err := upstream.New(c)
 	if err != nil {

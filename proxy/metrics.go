@@ -106,7 +106,11 @@ func (m *metrics) retried(x *Exchange, c *cure, ok bool) {
 	if !ok {
 		outcome = outcomeRefused
 	}
-	if c.kind == cureParameter {
+	switch c.kind {
+	case cureLength:
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, "max_tokens", outcome).Inc()
+		return
+	case cureParameter:
 		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.without[0].Name, outcome).Inc()
 		return
 	}

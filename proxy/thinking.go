@@ -63,7 +63,7 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 // placeholder, else no thinking. Where the error says in which way reasoning goes
 // back, that counts more than what the profile thought of it.
 func (x *Exchange) refill() *cure {
-	c := &cure{kind: cureThinking, class: x.answer.class, log: logThinking(x.answer)}
+	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
 	p := x.fitting()
 	if told, ok := demanded(x.answer.error(), p.Replay); ok {
 		p.Replay, c.profile = told, &p

@@ -42,14 +42,14 @@ func Classify(status int, body []byte) Class {
 // ClassifyEvent reads what came with status 200: the data of a stream's first
 // event, or a JSON body. It is ClassOther for anything that is no error.
 func ClassifyEvent(data []byte) Class {
-	if !saysError(data) {
+	if !IsError(data) {
 		return ClassOther
 	}
 	return classOf(data)
 }
 
-// saysError reports whether what came with status 200 is an error all the same.
-func saysError(data []byte) bool {
+// IsError reports whether the data of an event, or a JSON body, is an error.
+func IsError(data []byte) bool {
 	if !bytes.Contains(data, []byte(`"error"`)) {
 		return false // most answers, which are long
 	}

@@ -41,7 +41,7 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 // RefusedInEvent is RefusedParameter for what came with status 200, as
 // ClassifyEvent reads it.
 func RefusedInEvent(data []byte) (Refused, bool) {
-	if !saysError(data) || classOf(data) != ClassOther {
+	if !IsError(data) || classOf(data) != ClassOther {
 		return Refused{}, false
 	}
 	return refusedIn(spoken(data))
@@ -221,7 +221,7 @@ func located(value bool) func([]string) (Refused, bool) {
 
 var (
 	camel  = regexp.MustCompile(`[a-z0-9][A-Z]`)
-	number = regexp.MustCompile(`^\d+$`)
+	digits = regexp.MustCompile(`^\d+$`)
 	// prose are words that stand where a name could, and are none.
 	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that", "the", "this", "to", "value", "values", "was", "with"}
 	// holders are parameters with elements, of which a member may be refused.
@@ -235,7 +235,7 @@ func parameterName(said string) string {
 	said = strings.ToLower(strings.NewReplacer("[", ".", "]", "").Replace(said))
 	var steps []string
 	for step := range strings.SplitSeq(said, ".") {
-		if step != "" && step != "*" && step != "body" && !number.MatchString(step) {
+		if step != "" && step != "*" && step != "body" && !digits.MatchString(step) {
 			steps = append(steps, step)
 		}
 	}

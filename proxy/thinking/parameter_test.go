@@ -1,49 +1,11 @@
 package thinking
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// recorded is a real error of a vendor or a gateway, with what it is about.
-type recorded struct {
-	Status     int      `json:"status"`
-	Vendor     string   `json:"vendor"`
-	Parameter  string   `json:"parameter"`
-	Parameters []string `json:"parameters"`
-	Family     string   `json:"family"`
-	Body       string   `json:"body"`
-	Source     string   `json:"source"`
-	Instead    string   `json:"replacement"`
-}
-
-// recordedErrors are read from beside the project; without them the test is skipped.
-func recordedErrors(t *testing.T, name string) (all []recorded) {
-	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", "errors", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("../shared/data/errors/%s is not here: the recorded errors cannot be read", name)
-	}
-	require.NoError(t, err)
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e recorded
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
-		all = append(all, e)
-	}
-	require.NoError(t, lines.Err())
-	return all
-}
 
 // The recorded refusals of parameters: in how many the name is found, and in how
 // many a wrong one.

@@ -39,14 +39,15 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	// One pool for all; without a timeout, since answers stream as long as a run may last.
 	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
-	model := func(path string, c openaimodel.Config) loop.Model {
+	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
-		return openaimodel.New(c)
+		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
 	}
 	m := cfg.Agents.Master
 	all := &agents{
 		master: master.Agent{
-			Model: model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
+			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
 		readers: map[memory.Agent][]string{}, library: library, log: log,
 	}
@@ -60,13 +61,13 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 			Name: name, Description: s.Description, System: system,
 			Model: model("/teammate/"+s.Name, openaimodel.Config{
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
-			}),
+			}, s.ContextTokens),
 			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
 		})
 	}
 	if cfg.Panel.On() {
 		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model {
-			return model("/teammate/"+m.Name, openaimodel.Config{Model: m.Model})
+			return model("/teammate/"+m.Name, openaimodel.Config{Model: m.Model}, 0)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -80,7 +81,7 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name]})
 	}
 	return all, infos, nil
 }

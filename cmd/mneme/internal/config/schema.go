@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -80,6 +81,19 @@ func nearest(name string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// Closest gives up to n candidates, those that are most like name first.
+func Closest(name string, candidates []string, n int) []string {
+	sorted := slices.Clone(candidates)
+	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(distance(name, a), distance(name, b)) })
+	return sorted[:min(n, len(sorted))]
+}
+
+// Known says whether the configuration has a key of this path; * stands for a name in
+// it, as in agents.subagents.*.model.
+func Known(path string) bool {
+	return slices.ContainsFunc(allKeys(), func(k key) bool { return k.path == path })
 }
 
 // didYouMean is the end of a sentence about an unknown name.
