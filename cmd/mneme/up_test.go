@@ -145,7 +145,7 @@ func TestUpNeverChangesAFile(t *testing.T) {
 	for line, want := range map[string]string{
 		"up --model gpt-5":           "mneme: --model gpt-5: mneme.yaml is there and is never changed; name the model in its proxy.backends, or remove the flag\n",
 		"up --offline":               "mneme: --offline: mneme.yaml names another model; remove proxy.backends there, or the flag\n",
-		"up --offline --model gpt-5": "mneme: --offline and --model contradict each other; give one of them\n",
+		"up --offline --model gpt-5": "mneme: --offline and --model (or MNEME_MODEL) contradict each other; give one of them\n",
 	} {
 		require.Equal(t, result{1, "", want}, mneme(t, "", strings.Fields(line)...))
 	}

@@ -256,6 +256,12 @@ func TestCtrlCStopsTheRunAndKeepsTheTalk(t *testing.T) {
 	p.interrupts <- os.Interrupt
 	p.sees("(stopped)\n› ")
 	p.interrupts <- os.Interrupt
+	p.sees("(Ctrl-C again, or Ctrl-D, leaves)\n› ")
+	p.types("/help")
+	p.sees("› ")
+	p.interrupts <- os.Interrupt
+	p.sees("leaves)\n› ")
+	p.interrupts <- os.Interrupt
 	p.leaves()
 }
 

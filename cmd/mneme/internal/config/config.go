@@ -77,7 +77,7 @@ type Webmemory struct {
 type Apiserver struct {
 	Listen    string `yaml:"listen" env:"LISTEN"`
 	Proxy     string `yaml:"proxy" env:"PROXY"`         // base URL
-	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: from the listener
+	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: where a request arrived
 	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"`   // runs at one time
 }
 

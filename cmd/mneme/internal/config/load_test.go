@@ -166,10 +166,6 @@ func TestWrongFiles(t *testing.T) {
 			"apiserver: {proxy: '127.0.0.1:8082'}\n",
 			`mneme.yaml:1: apiserver.proxy: an http:// or https:// URL is needed, not "127.0.0.1:8082"`,
 		},
-		"every interface without an address to reach it": {
-			"apiserver:\n  listen: 0.0.0.0:8081\n",
-			`mneme.yaml:1: apiserver.advertise: apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process`,
-		},
 		"redis URL of another kind": {
 			"redis:\n  url: http://localhost:6379\n",
 			`mneme.yaml:2: redis.url: redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store`,
@@ -362,7 +358,7 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 	c, err := load(t, file)
 	require.NoError(t, err, "services other than the proxy run without the keys")
 	require.EqualError(t, c.RequireKeys(),
-		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it")
+		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it, or write it into .env and run docker compose up -d")
 
 	c, err = load(t, file, "KIMI_API_KEY=hush")
 	require.NoError(t, err)

@@ -150,10 +150,6 @@ func (a Apiserver) validate() error {
 	if a.Advertise != "" {
 		return baseURL("apiserver.advertise", a.Advertise)
 	}
-	host, _, _ := net.SplitHostPort(a.Listen)
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return bad("apiserver.advertise", "apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process")
-	}
 	return nil
 }
 
