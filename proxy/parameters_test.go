@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
+	"mneme/scripts/outsidedata"
 )
 
 // unlisted is OpenAI behind a name that tells nothing, so that nobody knows what its
@@ -265,11 +265,8 @@ func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
 
 // The recorded refusals, each through the gateway: what a request can do without is
 // gone from the second attempt, and anything else is refused to the client as it was.
-func TestRecordedRefusalsOfParameters(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "..", "shared", "data", "errors", "parameters.jsonl"))
-	if os.IsNotExist(err) {
-		t.Skip("../shared/data/errors/parameters.jsonl is not here: the recorded refusals cannot be tried")
-	}
+func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
+	data, err := os.ReadFile(outsidedata.Path(t, "errors", "parameters.jsonl"))
 	require.NoError(t, err)
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()

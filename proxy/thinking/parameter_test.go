@@ -9,7 +9,7 @@ import (
 
 // The recorded refusals of parameters: in how many the name is found, and in how
 // many a wrong one.
-func TestRefusedParameterInRecordedErrors(t *testing.T) {
+func TestRefusedParameterInRecordedErrorsOutsideData(t *testing.T) {
 	found, wrong := 0, 0
 	all := recordedErrors(t, "parameters.jsonl")
 	for _, e := range all {
@@ -32,7 +32,7 @@ func TestRefusedParameterInRecordedErrors(t *testing.T) {
 
 // Other errors name parameters, too. In those about thinking, length, keys and
 // tools none is refused; the families that do refuse one are told by their labels.
-func TestNoParameterIsRefusedInOtherErrors(t *testing.T) {
+func TestNoParameterIsRefusedInOtherErrorsOutsideData(t *testing.T) {
 	refusing := []string{"unknown_param", "ctx_mgmt", "g_param", "r_param", "r_include"}
 	for _, name := range []string{"dev.jsonl", "context-length.jsonl", "responses-gemini.jsonl"} {
 		t.Run(name, func(t *testing.T) {
