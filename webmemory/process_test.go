@@ -175,6 +175,9 @@ func (s *script) agent(ctx context.Context, r master.Request, emit func(event.He
 	}
 }
 
+// lost is what stands for the answer of a run that was closed for a dead process.
+const lost = "assistant: (no answer: run_lost)"
+
 // whole is what a scripted run leaves in both histories.
 func whole(message string) (chat, analytic []string) {
 	return []string{"user: " + message, "assistant: answer to " + message},
@@ -311,8 +314,8 @@ func TestBothDie(t *testing.T) {
 	tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "5")
 	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
 	look := func() {
-		require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
-		require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+		require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", lost}, w.stored("subagent:analytic:1"))
+		require.Equal(t, []string{"user: hi", lost}, w.stored("chat_history:1"))
 	}
 	look()
 
@@ -401,7 +404,7 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 		"subagent_completion", "error", "run_finished",
 	}, all)
 	chat, analytic := whole("secret")
-	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, []string{chat[0], lost}, w.stored("chat_history:1"))
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
 }
@@ -434,7 +437,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 			return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
 		})
 	})
-	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, []string{chat[0], lost}, w.stored("chat_history:1"))
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 }
 
@@ -466,7 +469,7 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
 	w.childOn(spools)
 	_, analytic := whole("secret")
-	want := append([]string{analytic[0], "assistant: (no answer: run_lost)"}, analytic[1:]...)
+	want := append([]string{analytic[0], lost}, analytic[1:]...)
 	eventually(t, "what was acknowledged is there", func() bool { return len(w.stored("subagent:analytic:1")) == len(want) })
 	require.Equal(t, want, w.stored("subagent:analytic:1"))
 }
