@@ -2,9 +2,10 @@ package config
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"time"
+
+	"mneme/apiserver/api"
 )
 
 // envRoot begins the name of every variable that sets a key.
@@ -68,43 +69,10 @@ func wants(t reflect.Type) string {
 	return "text is needed"
 }
 
-// nearest picks the candidate that a mistyped name was most likely meant to be;
-// empty when none is close.
-func nearest(name string, candidates []string) string {
-	best, least := "", max(2, len(name)/4)+1
-	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := distance(name, c); d < least {
-			best, least = c, d
-		}
-	}
-	return best
-}
-
 // didYouMean is the end of a sentence about an unknown name.
 func didYouMean(name string, candidates []string) string {
-	if best := nearest(name, candidates); best != "" {
+	if best := api.Nearest(name, candidates); best != "" {
 		return "did you mean " + best + "?"
 	}
 	return "docs/configuration.md lists what there is"
-}
-
-// distance counts the single-byte edits between two names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
