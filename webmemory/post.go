@@ -84,6 +84,9 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
+	if r.attempt > 1 {
+		c.Request.Header.Del("Last-Event-ID") // of the attempt before
+	}
 	if stream {
 		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
 		return nil

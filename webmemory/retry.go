@@ -106,7 +106,9 @@ func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *ru
 	}
 	if record != nil {
 		kept := keptAnswer(record)
-		return s.mirror(ctx, r.chat, r.id, kept != nil), kept, 0, nil
+		found = s.mirror(ctx, r.chat, r.id, kept != nil)
+		found.attempt = r.attempt
+		return found, kept, 0, nil
 	}
 	return r, nil, 0, nil
 }
@@ -166,8 +168,9 @@ func (r *run) mayPass() bool {
 	return errors.As(err, &p) && p.Retryable
 }
 
-// owes says whether a chat's history ends with this message of the user's, and
-// with nothing but failures to answer it.
+// owes says whether a chat's history ends with this message of the user's and its
+// failure. Versions that stored no failures left the message alone; whether it is
+// the one that failed is not known then.
 func owes(h *memory.History, message string) bool {
 	for i := h.Len() - 1; i >= 0; i-- {
 		last, err := memory.Decode(h.Raw(i)[:1])
@@ -175,7 +178,7 @@ func owes(h *memory.History, message string) bool {
 			return false
 		}
 		if m := last[0]; m.Role != memory.RoleAssistant || m.Failure == "" {
-			return m.Role == memory.RoleUser && m.Content == message
+			return i < h.Len()-1 && m.Role == memory.RoleUser && m.Content == message
 		}
 	}
 	return false

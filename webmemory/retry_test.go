@@ -109,8 +109,8 @@ func TestARetryIsANewRun(t *testing.T) {
 	require.Equal(t, 200, third.status, string(third.body))
 	require.Len(t, map[string]bool{runOf(first): true, runOf(second): true, runOf(third): true}, 3)
 	require.Equal(t, runOf(second), f.last().RetryOf)
-	want := []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: (no answer: model_failed)", "assistant: answer to hi"}
-	require.Equal(t, want, w.stored("chat_history:1"), "the question stands there once")
+	want := []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: answer to hi"}
+	require.Equal(t, want, w.stored("chat_history:1"), "the question stands there once, and its failure")
 	require.Equal(t, "3", w.look.HGet(context.Background(), "run:1:"+runOf(first), "newest").Val())
 	for _, url := range append(others, w.url) {
 		w.on(url, func() {
@@ -183,9 +183,9 @@ func TestARetryOfAnOldFailure(t *testing.T) {
 		again := w.do("POST", path, message{"hi"}, "Idempotency-Key", "k")
 		require.Equal(t, 200, again.status, string(again.body))
 	})
-	require.Equal(t, first.header.Get("Mneme-Run-Id"), f.last().RetryOf)
-	require.Equal(t, []string{"user: hi"}, sent(f.last()))
-	require.Equal(t, []string{"user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
+	require.NotEqual(t, first.header.Get("Mneme-Run-Id"), f.last().RunID)
+	require.Equal(t, []string{"user: hi"}, sent(f.last()), "as every message without an answer")
+	require.Equal(t, []string{"user: hi", "user: hi", "assistant: answer to hi"}, w.stored("chat_history:1"))
 }
 
 // A run that is lost after part of its answer was shown keeps that part.

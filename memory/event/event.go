@@ -118,8 +118,8 @@ type RunStarted struct {
 	AgentVersion string         `json:"agent_version"` // "master", or the subagent talked to
 	Subagents    []memory.Agent `json:"subagents"`
 	Message      string         `json:"message"`
-	// RetryOf is the failed run whose message this run answers. The chat's history
-	// holds the message already, with nothing but failures behind it.
+	// RetryOf is the failed run whose message this run tries to answer. The chat's
+	// history ends with the message and its failure already.
 	RetryOf string `json:"retry_of,omitempty"`
 	// Memory is "reset" when the store was found to have lost its data since the
 	// run before.

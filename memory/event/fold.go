@@ -59,7 +59,10 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	seen := e.Subagent != "" && !h.isolated[call{e.Subagent, e.CallID}]
 	switch p := e.Payload.(type) {
 	case *RunStarted:
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, p.RetryOf == ""
+		// A run that tries once more finds its question there, and a failure behind it:
+		// however often it is tried, one of each is enough.
+		h.answered = p.RetryOf != ""
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, !h.answered
 	case *Error:
 		// A run that failed before any answer: an appended message says so, nothing
 		// that is stored changes.

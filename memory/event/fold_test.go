@@ -97,7 +97,8 @@ func TestFoldOfOneRun(t *testing.T) {
 }
 
 // A run that failed before any answer leaves its failure behind the question; one
-// that tries once more adds its answer there, and not the question again.
+// that tries once more adds its answer there, and neither the question nor another
+// failure: tries over hours do not push out what was said before.
 func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 	copies := event.Copies{}
 	fold(t, copies, run(
@@ -106,6 +107,11 @@ func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 		of("analytic", "c1", &event.Error{Code: "model_failed"}),
 		of("analytic", "c1", &event.Completion{Response: "(no answer: model_failed)", Status: event.Failed, Failure: "model_failed"}),
 		main(&event.Error{Code: "run_timeout"}),
+		main(&event.RunFinished{Outcome: event.Failed}),
+	))
+	fold(t, copies, run(
+		main(&event.RunStarted{ChatID: chat, Message: "ask", RetryOf: "r"}),
+		main(&event.Error{Code: "model_failed"}),
 		main(&event.RunFinished{Outcome: event.Failed}),
 	))
 	fold(t, copies, run(
@@ -190,7 +196,7 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 			call := string(e.Subagent) + "/" + e.CallID
 			switch p := e.Payload.(type) {
 			case *event.RunStarted:
-				if p.RetryOf != "" {
+				if answered = p.RetryOf != ""; answered {
 					continue
 				}
 				key, text = memory.ChatKey(chat), "user "+p.Message
