@@ -53,15 +53,22 @@ var (
 
 // documents serves the collections of a library.
 type documents struct {
-	library *rag.Library // nil for none
+	library *rag.Library              // nil for none
+	readers map[string][]memory.Agent // the subagents that search a collection
 	limits  loader.Limits
 	loads   chan struct{} // full while loadsAtOnce files are read
 }
 
-func newDocuments(cfg Config) *documents {
+func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
+	readers := map[string][]memory.Agent{}
+	for _, s := range subagents {
+		for _, name := range s.Collections {
+			readers[name] = append(readers[name], s.Name)
+		}
+	}
 	limits := loader.Default()
 	limits.Bytes = cfg.MaxDocument
-	return &documents{library: cfg.Documents, limits: limits, loads: make(chan struct{}, loadsAtOnce)}
+	return &documents{library: cfg.Documents, readers: readers, limits: limits, loads: make(chan struct{}, loadsAtOnce)}
 }
 
 // ready says whether all collections can be searched at once.
@@ -192,12 +199,18 @@ func (d *documents) describe(c *gin.Context, of docstore.Collection) error {
 	return d.inform(c, of, http.StatusOK)
 }
 
+// description is a collection, and the subagents that search it.
+type description struct {
+	docstore.Info
+	ReadBy []memory.Agent `json:"read_by"`
+}
+
 func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
 	info, err := d.library.Info(c.Request.Context(), of)
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, status, info)
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...)})
 	return nil
 }
 

@@ -49,7 +49,7 @@ func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logg
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.metrics = newMetrics(s)
-	s.documents = newDocuments(s.cfg)
+	s.documents = newDocuments(s.cfg, subagents)
 	s.handler = s.routes()
 	s.janitor.Go(s.sweep)
 	return s

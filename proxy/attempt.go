@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 
 	"mneme/proxy/thinking"
@@ -19,7 +20,7 @@ func (s *Server) attempts(stages ...Stage) Stage {
 			return err
 		}
 		class := x.answer.class
-		cure := s.cure(x)
+		cure := cmp.Or(s.cure(x), x.lessOutput())
 		if cure == nil {
 			return nil
 		}
@@ -29,7 +30,7 @@ func (s *Server) attempts(stages ...Stage) Stage {
 		err := p.run(ctx, x)
 		ok := err == nil && !x.answer.refused()
 		s.metrics.retried(x, class, ok)
-		x.log().Warn().Stringer("class", class).Bytes("error", clip(refusal.error())).Bool("ok", ok).
+		x.log().Warn().Stringer("class", class).Str("error", x.said(refusal)).Bool("ok", ok).
 			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 		if ok {
 			refusal.close()
@@ -45,11 +46,6 @@ func (s *Server) attempts(stages ...Stage) Stage {
 		return ctx.Err()
 	}
 }
-
-// maxLogged bounds what the log shows of an error, in bytes.
-const maxLogged = 500
-
-func clip(b []byte) []byte { return b[:min(len(b), maxLogged)] }
 
 // amend makes the change for which a second attempt is made.
 func amend(_ context.Context, x *Exchange) (err error) {

@@ -33,6 +33,8 @@ type backend struct {
 	cli         *cli // of kind copilot; nil for any other
 
 	profiles *profiles
+	windows  *windows
+	secrets  *secrets // what must not come back; nil for none
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.
 	bound *atomic.Bool
@@ -142,4 +144,14 @@ func (m modelMap) aliases() []string {
 	out := slices.Clone(m.families)
 	slices.Sort(out)
 	return out
+}
+
+// takes reports whether a name leads to a model: one that a key names, or any where
+// no key restricts them.
+func (m modelMap) takes(model string) bool {
+	_, any := m.names[anyModel]
+	if _, exact := m.names[model]; exact || any || len(m.names) == 0 {
+		return model != ""
+	}
+	return slices.ContainsFunc(m.families, func(family string) bool { return containsWord(model, family) })
 }

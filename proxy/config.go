@@ -47,6 +47,9 @@ type Config struct {
 	// SelfURL is where a Copilot CLI reaches this gateway, with which it makes its
 	// own model calls; needed for backends of kind copilot only.
 	SelfURL string
+	// Secrets are what else no answer may show, beside the backends' keys: anything
+	// configured that is a credential.
+	Secrets []string
 }
 
 // Shared is what a gateway has in common with its replicas, and with itself after
@@ -71,6 +74,7 @@ type BackendConfig struct {
 	BaseURL  string
 	Auth     upstream.Auth // empty: key if there is one, else none
 	APIKey   string
+	KeyName  string            // of the variable that holds APIKey, for who must mend it; may be empty
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
@@ -227,7 +231,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		}
 	}
 	out := &backend{
-		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), profiles: new(profiles), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
+		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), profiles: new(profiles), windows: b.newWindows(), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
 		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
 	}
 	switch b.Kind {
@@ -247,7 +251,9 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		out.vendor = cmp.Or(out.vendor, "generic")
 		out.translation.CompletionTokens = out.vendor == "openai"
 	}
-	c.Judge = func(status int, body []byte) bool { return thinking.Classify(status, body) != thinking.ClassOther }
+	c.Judge = func(status int, body []byte) bool {
+		return thinking.Classify(status, body) != thinking.ClassOther || thinking.ReadLength(status, body).Excess != thinking.NotLong
+	}
 	client, err := upstream.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)

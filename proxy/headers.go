@@ -106,8 +106,8 @@ func answerHeader(to, from http.Header) { endToEnd(to, from, unanswered) }
 func unanswered(name string) bool {
 	switch name {
 	case "Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
-		requestIDHeader, conversationHeader:
+		"Vary", requestIDHeader, conversationHeader, contextHeader, reasonHeader, keyNameHeader, limitHeader, sentHeader:
 		return true
 	}
-	return false
+	return strings.HasPrefix(name, "Access-Control-")
 }

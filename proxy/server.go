@@ -59,12 +59,14 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		config: c, limits: c.Limits.withDefaults(), log: log, metrics: newMetrics(),
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
+	hidden := c.secrets()
 	for name, b := range c.Backends {
 		opened, err := s.open(name, b)
 		if err != nil {
 			s.closeBackends()
 			return nil, err
 		}
+		opened.secrets = hidden
 		s.backends[name] = opened
 	}
 	if s.active = c.Shared.Active; s.active == nil {
@@ -126,7 +128,7 @@ func (s *Server) routes() *gin.Engine {
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
 	e.RedirectTrailingSlash = false
-	e.Use(stamp, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
+	e.Use(func(c *gin.Context) { stamp(c.Writer) }, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
 	e.NoRoute(func(c *gin.Context) {
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
 			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
@@ -178,6 +180,7 @@ func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
 	g.POST("/v1/chat/completions", through(chatDoor, p))
 	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
+	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
 
 func checkTeammate(c *gin.Context) {
@@ -201,4 +204,13 @@ func (s *Server) recovered(c *gin.Context, cause any) {
 // refuseRoute answers where no door is.
 func refuseRoute(c *gin.Context, status int, message string) {
 	c.Data(status, "application/json", wire.Failure{Status: status, Message: message}.Body(guessDialect(c.Request)))
+}
+
+// Refuse answers a request that is turned away before it comes to the Handler, in
+// the dialect of its client.
+func Refuse(w http.ResponseWriter, r *http.Request, f wire.Failure) {
+	stamp(w)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.Status)
+	_, _ = w.Write(f.Body(guessDialect(r))) // a client that is gone needs no answer
 }

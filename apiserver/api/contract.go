@@ -98,7 +98,8 @@ type RunAccepted struct {
 type SubagentInfo struct {
 	Name        memory.Agent `json:"name"`
 	Description string       `json:"description"`
-	Calls       string       `json:"calls"` // event.Serial or event.Isolated
+	Calls       string       `json:"calls"`                 // event.Serial or event.Isolated
+	Collections []string     `json:"collections,omitempty"` // of documents, that it searches
 }
 
 // SubagentList is the answer to GET /v1/subagents.

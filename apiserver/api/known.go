@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -60,6 +61,13 @@ func Nearest(name string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// Closest gives up to n candidates, those that are most like name first.
+func Closest(name string, candidates []string, n int) []string {
+	sorted := slices.Clone(candidates)
+	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(distance(name, a), distance(name, b)) })
+	return sorted[:min(n, len(sorted))]
 }
 
 // distance counts the single-byte edits between two names.

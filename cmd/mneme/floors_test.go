@@ -44,6 +44,8 @@ var floors = map[string][]string{
 	"apiserver/api":             {"=memory", "memory/event"},
 	"webmemory":                 {"memory", "apiserver/api"},
 	"cmd":                       {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
+
+	"cmd/mneme/internal/crossorigin": {},
 }
 
 // homes are the only folders that may import a third party.

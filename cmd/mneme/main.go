@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"mneme/cmd/mneme/internal/models"
 )
 
 // Exit codes.
@@ -27,6 +29,7 @@ type cli struct {
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
+	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
@@ -38,10 +41,11 @@ type console struct {
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	places         models.Places // where mneme up looks for models; the zero value is the real ones
 }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], &console{os.Environ(), os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }
 
 // helpShown is the exit code of a command line that only asked for help.

@@ -23,7 +23,7 @@ type result struct {
 // mneme runs a command line.
 func mneme(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG"} {
+	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG", "MNEME_MODEL"} {
 		t.Setenv(name, "") // as good as not set
 	}
 	var stdout, stderr bytes.Buffer
@@ -63,7 +63,7 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 }
 
 func TestHelpEverywhere(t *testing.T) {
-	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "health", "version"} {
+	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "config", "config check", "config show", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
 		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/models"
 	"mneme/cmd/mneme/internal/term"
 )
 
@@ -21,7 +22,6 @@ type serveFlags struct {
 }
 
 type (
-	upCmd        struct{ serveFlags }
 	webmemoryCmd struct{ serveFlags }
 	apiserverCmd struct{ serveFlags }
 
@@ -33,15 +33,6 @@ type (
 	}
 	proxyServeCmd struct{ serveFlags }
 )
-
-func (upCmd) Help() string {
-	return `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read. Without a configured backend an offline demonstration model answers.
-
-Examples:
-  mneme up
-  mneme up --config my.yaml
-  MNEME_DATA_DIR=/var/lib/mneme mneme up`
-}
 
 func (webmemoryCmd) Help() string {
 	return `Examples:
@@ -61,12 +52,6 @@ func (proxyServeCmd) Help() string {
   mneme proxy --config my.yaml`
 }
 
-func (c upCmd) Run(ctx context.Context, con *console) error {
-	return c.serve(ctx, con, app.Up, func(cfg config.Config) error {
-		return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings())
-	})
-}
-
 func (c webmemoryCmd) Run(ctx context.Context, con *console) error {
 	return c.serve(ctx, con, app.Webmemory, nil)
 }
@@ -81,19 +66,45 @@ func (c proxyServeCmd) Run(ctx context.Context, con *console) error {
 
 type service func(context.Context, config.Config, app.Options) error
 
-// serve loads the configuration, lets check look at it, and runs the service
-// until a signal.
+// serve loads the configuration and runs the service, see the function serve.
 func (f serveFlags) serve(ctx context.Context, con *console, start service, check func(config.Config) error) error {
 	cfg, err := config.Load(f.Config, con.environ)
-	if err == nil && check != nil {
-		err = check(cfg)
-	}
 	if err != nil {
 		return err
 	}
+	return serve(ctx, con, cfg, start, check)
+}
+
+// serve lets check look at the configuration, and runs the service until a signal. A
+// check means that the process runs the gateway: its backends are looked at once it
+// listens, and what is wrong with them is logged.
+func serve(ctx context.Context, con *console, cfg config.Config, start service, check func(config.Config) error) error {
+	if check != nil {
+		if err := check(cfg); err != nil {
+			return err
+		}
+	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	return start(ctx, cfg, app.Options{Out: con.stdout, Log: logger(cfg.Log, con)})
+	o := app.Options{Out: con.stdout, Log: logger(cfg.Log, con)}
+	if check != nil {
+		var looking sync.WaitGroup
+		defer looking.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		o.Ready = func(app.Addrs) { looking.Go(func() { logProblems(ctx, cfg, o.Log) }) }
+	}
+	return start(ctx, cfg, o)
+}
+
+// logProblems asks the backends for their models, which costs nothing, and logs a
+// sentence for each that calls would fail at.
+func logProblems(ctx context.Context, cfg config.Config, log zerolog.Logger) {
+	for _, r := range models.Check(ctx, cfg) {
+		if err := r.Err(cfg); err != nil && ctx.Err() == nil {
+			log.Warn().Str("service", "proxy").Str("backend", r.Backend).Msg(err.Error())
+		}
+	}
 }
 
 // untilSignal ends the context at the first SIGINT or SIGTERM and the process at

@@ -42,14 +42,19 @@ func Classify(status int, body []byte) Class {
 // ClassifyEvent reads what came with status 200: the data of a stream's first
 // event, or a JSON body. It is ClassOther for anything that is no error.
 func ClassifyEvent(data []byte) Class {
-	if !bytes.Contains(data, []byte(`"error"`)) {
-		return ClassOther // most answers, which are long
-	}
-	failure := gjson.GetBytes(data, "error")
-	if gjson.GetBytes(data, "type").Str != "error" && (!failure.Exists() || failure.Type == gjson.Null) {
+	if !IsError(data) {
 		return ClassOther
 	}
 	return classOf(data)
+}
+
+// IsError reports whether the data of an event, or a JSON body, is an error.
+func IsError(data []byte) bool {
+	if !bytes.Contains(data, []byte(`"error"`)) {
+		return false // most answers, which are long
+	}
+	failure := gjson.GetBytes(data, "error")
+	return gjson.GetBytes(data, "type").Str == "error" || failure.Exists() && failure.Type != gjson.Null
 }
 
 // SaysBound reports whether an error says that a block is bound to a different

@@ -28,6 +28,8 @@ type Request struct {
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
 	Conversation string // the gateway's conversation id; empty for none
+
+	sizes sizes // of the texts of one Run; nil outside of one
 }
 
 // Delta is a part of an answer: a piece of text, or, once and complete, the tool
@@ -100,8 +102,9 @@ func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (R
 		specs[i] = t.Spec()
 	}
 	messages = append([]memory.Message(nil), messages...)
+	known := sizes{}
 	for range max(l.MaxSteps, 1) {
-		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation}, o, &r)
+		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation, known}, o, &r)
 		if err != nil || len(answer.ToolCalls) == 0 {
 			return r, err
 		}

@@ -91,7 +91,7 @@ func (a *answer) end() ([]memory.ToolCall, error) {
 	case a.finish == "" || a.finish == openai.FinishReasonNull:
 		return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off before its end"}
 	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
-		return nil, &Error{Code: CodeRefused, Message: "the model refused to answer (content filter)"}
+		return nil, &Error{Code: CodeRefused, Message: sentences[CodeRefused]}
 	}
 	slices.SortStableFunc(a.calls, func(x, y *call) int { return cmp.Compare(x.index, y.index) })
 	var calls []memory.ToolCall

@@ -38,11 +38,12 @@ type Config struct {
 type Model struct {
 	client *openai.Client
 	config Config
+	window window
 }
 
 // New makes a Model. It connects to nothing; a nil HTTP is http.DefaultClient.
 func New(c Config) *Model {
-	return &Model{newClient(c.BaseURL, c.HTTP), c}
+	return &Model{client: newClient(c.BaseURL, c.HTTP), config: c}
 }
 
 func newClient(baseURL string, h *http.Client) *openai.Client {
@@ -64,6 +65,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		defer cancel()
 		call := &exchange{conversation: r.Conversation}
 		stream, err := m.client.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, call), m.request(r))
+		m.window.tell(call)
 		if err != nil {
 			yield(loop.Delta{}, explain(ctx, err, call))
 			return

@@ -168,15 +168,15 @@ func TestFailures(t *testing.T) {
 		message string
 		again   bool
 	}{
-		"rate limited":       {status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", "7"), openaimodel.CodeRateLimited, 429, "slow down", true},
-		"backend away":       {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`), openaimodel.CodeUnavailable, 502, `backend "v" cannot be reached`, true},
-		"refused":            {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`), openaimodel.CodeRejected, 400, "n must be 1", false},
-		"no key":             {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`), openaimodel.CodeAuth, 401, "bad key", false},
-		"no JSON":            {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "the gateway answered with status 503", true},
+		"rate limited":       {status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", "7"), openaimodel.CodeRateLimited, 429, "try again in 7 s", true},
+		"backend away":       {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`), openaimodel.CodeUnavailable, 502, "vendor cannot be reached or failed", true},
+		"refused":            {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`), openaimodel.CodeRejected, 400, "refused the request as wrong", false},
+		"no key":             {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`), openaimodel.CodeAuth, 401, "refused the key (check api_key_env", false},
+		"no JSON":            {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "vendor cannot be reached or failed", true},
 		"cut":                {streams(delta(`"content":"x"`)), openaimodel.CodeAnswerCut, 0, "the model's answer was cut off before its end", true},
 		"cut, with done":     {streams(delta(`"content":"x"`), done), openaimodel.CodeAnswerCut, 0, "cut off", true},
-		"error in a stream":  {streams(delta(`"content":"x"`), `{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`), openaimodel.CodeAnswerCut, 0, `backend "v" was cut off`, true},
-		"limit in a stream":  {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`), openaimodel.CodeRateLimited, 0, "slow", true},
+		"error in a stream":  {streams(delta(`"content":"x"`), `{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`), openaimodel.CodeAnswerCut, 0, "was cut off before its end", true},
+		"limit in a stream":  {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`), openaimodel.CodeRateLimited, 0, "no more requests for the moment", true},
 		"garbage":            {streams(`{"choices":[`), openaimodel.CodeUnavailable, 0, "cannot be understood", true},
 		"filtered":           {streams(finish("content_filter")), openaimodel.CodeRefused, 0, "refused to answer", false},
 		"limit inside calls": {streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")), openaimodel.CodeAnswerCut, 0, "limit of tokens", true},

@@ -39,15 +39,15 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	// One pool for all; without a timeout, since answers stream as long as a run may last.
 	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
-	model := func(path, name, effort string) loop.Model {
-		return openaimodel.New(openaimodel.Config{
+	model := func(path, name, effort string, tokens int) loop.Model {
+		return &loop.Window{Tokens: tokens, Model: openaimodel.New(openaimodel.Config{
 			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,
-		})
+		})}
 	}
 	m := cfg.Agents.Master
 	all := &agents{
 		master: master.Agent{
-			Model: model("", m.Model, m.ReasoningEffort), System: m.System, MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+			Model: model("", m.Model, m.ReasoningEffort, m.ContextTokens), System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
 		readers: map[memory.Agent][]string{}, library: library, log: log,
 	}
@@ -59,11 +59,11 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 		}
 		all.master.Subagents = append(all.master.Subagents, &subagent.Subagent{
 			Name: name, Description: s.Description, System: system,
-			Model: model("/teammate/"+s.Name, s.Model, ""), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
+			Model: model("/teammate/"+s.Name, s.Model, "", s.ContextTokens), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
 		})
 	}
 	if cfg.Panel.On() {
-		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model { return model("/teammate/"+m.Name, m.Model, "") })
+		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model { return model("/teammate/"+m.Name, m.Model, "", 0) })
 		if err != nil {
 			return nil, nil, err
 		}
@@ -76,7 +76,7 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name]})
 	}
 	return all, infos, nil
 }

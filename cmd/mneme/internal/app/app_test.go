@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redistest"
+	"mneme/proxy/upstreamtest"
 )
 
 // up is a whole mneme in this process, on ports of its own.
@@ -27,10 +30,35 @@ type up struct {
 	t     *testing.T
 	addrs app.Addrs
 	out   bytes.Buffer
+	log   logged // what the services logged
 	stop  func()
 }
 
+// logged keeps log lines. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 func start(t *testing.T, environ ...string) *up {
+	t.Helper()
+	return startOnly(t, app.Up, environ...)
+}
+
+// startOnly runs a part of mneme.
+func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
 	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
@@ -41,8 +69,8 @@ func start(t *testing.T, environ ...string) *up {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
-		ended <- app.Up(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+		ended <- service(ctx, cfg, app.Options{
+			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
 		})
 	}()
 	stopped := false
@@ -245,6 +273,22 @@ func TestIsolatedCallsEndToEnd(t *testing.T) {
 	require.Len(t, responses, 2)
 	require.NotContains(t, responses[1], "Oyuna")
 	require.ErrorIs(t, server.Client().Get(context.Background(), "subagent:analytic:1").Err(), redis.Nil)
+}
+
+// What is configured for the master comes behind the built-in prompt, or in its place.
+func TestTheMastersPromptReachesTheModel(t *testing.T) {
+	fake := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
+	vendor := httptest.NewServer(fake)
+	t.Cleanup(vendor.Close)
+	for variable, builtIn := range map[string]bool{"MNEME_AGENTS_MASTER_SYSTEM": true, "MNEME_AGENTS_MASTER_SYSTEM_REPLACE": false} {
+		u := start(t, "MNEME_DATA_DIR="+t.TempDir(), variable+"=You are Ada.",
+			"MNEME_PROXY_BACKENDS_REAL_KIND=openai", "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+vendor.URL+"/v1")
+		u.say("1", "Hello")
+		body := string(fake.Last().Body)
+		require.Contains(t, body, "You are Ada.", variable)
+		require.Equal(t, builtIn, strings.Contains(body, "You have subagents, each offered to you as a tool"), variable)
+		u.stop()
+	}
 }
 
 // A backend of another kind takes the offline model's place with no other change.

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,8 +50,32 @@ func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, erro
 	working.Go(func() {
 		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
+			return
 		}
+		warnOfUnknown(ctx, cfg, library, log)
 	})
 	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
+}
+
+// warnOfUnknown says which collections that subagents are to search are not there. That
+// is no fault: they may be loaded later. But it is what a mistyped name looks like.
+func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library, log zerolog.Logger) {
+	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	if err != nil {
+		return // the searches will say so
+	}
+	var there []string
+	for _, info := range infos {
+		there = append(there, info.Name)
+	}
+	for _, s := range cfg.Agents.Subagents {
+		for _, name := range s.Collections {
+			if name == config.DefaultCollection || slices.Contains(there, name) {
+				continue
+			}
+			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
+				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR --collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
+		}
+	}
 }

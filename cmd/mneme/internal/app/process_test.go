@@ -66,7 +66,8 @@ func newStack(t *testing.T, environ ...string) *stack {
 	ports := freePorts(t, 4)
 	at := func(i int) string { return "127.0.0.1:" + ports[i] }
 	s := &stack{t: t, web: at(0), running: map[string]*process{}}
-	s.environ = append(os.Environ(),
+	// Nothing of the caller's environment: whoever runs the tests may have keys in it.
+	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
 		"MNEME_DATA_DIR="+t.TempDir(),
 		"MNEME_WEBMEMORY_LISTEN="+at(0), "MNEME_APISERVER_LISTEN="+at(1), "MNEME_PROXY_LISTEN="+at(2), "MNEME_REDIS_EMBEDDED_LISTEN="+at(3),
 		"MNEME_WEBMEMORY_APISERVER=http://"+at(1), "MNEME_APISERVER_PROXY=http://"+at(2))
@@ -97,7 +98,11 @@ func (s *stack) start(service, listen string) {
 	s.t.Helper()
 	path, err := binary()
 	require.NoError(s.t, err)
-	cmd := exec.Command(path, service)
+	args := []string{service}
+	if service == "up" {
+		args = append(args, "--offline") // whoever runs the tests may have a model server
+	}
+	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -212,8 +217,8 @@ func TestWrongStartsAreOneSentence(t *testing.T) {
 		code    int
 		want    string
 	}{
-		"a taken port":              {[]string{"up"}, "MNEME_PROXY_LISTEN=" + taken.Addr().String(), 1, taken.Addr().String() + " is taken"},
-		"an unwritable data folder": {[]string{"up"}, "MNEME_DATA_DIR=/proc/nowhere", 1, "/proc/nowhere"},
+		"a taken port":              {[]string{"up", "--offline"}, "MNEME_PROXY_LISTEN=" + taken.Addr().String(), 1, taken.Addr().String() + " is taken"},
+		"an unwritable data folder": {[]string{"up", "--offline"}, "MNEME_DATA_DIR=/proc/nowhere", 1, "/proc/nowhere"},
 		"a bad config file":         {[]string{"up", "--config", bad}, "", 1, "bad.yaml:2"},
 		"a missing config file":     {[]string{"up", "--config", bad + "x"}, "", 1, "bad.yamlx"},
 		"an unknown command":        {[]string{"upp"}, "", 2, "mneme --help"},

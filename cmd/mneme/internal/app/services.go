@@ -98,10 +98,11 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
+		Secrets: cfg.Secrets(),
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), KeyName: b.APIKeyEnv, ModelMap: b.ModelMap,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens), Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}
 		if b.Profile != nil {
@@ -117,7 +118,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	a.push("gateway", server.Close)
-	a.serve("proxy", l, server.Handler(), func(context.Context) error { server.Drain(); return nil })
+	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, log), func(context.Context) error { server.Drain(); return nil })
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
 }
@@ -167,7 +168,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		},
 	}, agent, infos, log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", l, server.Handler(), server.Drain)
+	a.serve("apiserver", l, guarded(cfg, server.Handler(), refuseRequest, log), server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return url(l), nil
 }
@@ -210,7 +211,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	a.push("spool", appends.Close)
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, log)
 	a.push("webmemory", func() error { server.Close(); return nil })
-	a.serve("webmemory", l, server.Handler(), func(ctx context.Context) error { server.Drain(ctx); return nil })
+	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, log), func(ctx context.Context) error { server.Drain(ctx); return nil })
 	a.addrs.Webmemory = l.Addr().String()
 	return nil
 }

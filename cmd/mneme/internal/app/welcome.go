@@ -7,6 +7,7 @@ import (
 	neturl "net/url"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/proxy"
 )
 
 // welcome tells a person what runs and what to try.
@@ -16,7 +17,9 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 	}
 	fmt.Fprintf(out, "mneme is up: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory, at.Apiserver, at.Proxy)
 	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
-		fmt.Fprintln(out, "Model: offline, a small extractive one for trying things out; name a real one in mneme.yaml (docs/configuration.md).")
+		fmt.Fprintln(out, "Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a mneme.yaml (docs/configuration.md).")
+	} else {
+		fmt.Fprintf(out, "Model: %s, of backend %s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), cfg.Proxy.Active)
 	}
 	redisAt := ""
 	switch {

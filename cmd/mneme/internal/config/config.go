@@ -5,6 +5,7 @@
 package config
 
 import (
+	"net/url"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -20,6 +21,7 @@ type Config struct {
 	RunTimeout  time.Duration `yaml:"run_timeout" env:"RUN_TIMEOUT"` // a run that takes longer fails
 	SessionLogs bool          `yaml:"session_logs" env:"SESSION_LOGS"`
 	Log         Log           `yaml:"log" envPrefix:"LOG_"`
+	HTTP        HTTP          `yaml:"http" envPrefix:"HTTP_"`
 	Redis       Redis         `yaml:"redis" envPrefix:"REDIS_"`
 	Webmemory   Webmemory     `yaml:"webmemory" envPrefix:"WEBMEMORY_"`
 	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
@@ -35,6 +37,13 @@ type Config struct {
 type Log struct {
 	Level  string `yaml:"level" env:"LEVEL"`   // debug, info, warn or error
 	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
+}
+
+// HTTP says which names and web pages all three services take beside the safe ones,
+// see package crossorigin.
+type HTTP struct {
+	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`     // names in the Host header, without port
+	AllowedOrigins []string `yaml:"allowed_origins" env:"ALLOWED_ORIGINS"` // pages that may call, scheme://host[:port]
 }
 
 // Redis says where histories are stored. With neither URL nor Addrs it is the
@@ -124,13 +133,21 @@ type Profile struct {
 }
 
 // UnmarshalYAML reads the value in a file.
-func (p *Profile) UnmarshalYAML(text []byte) error {
+func (p *Profile) UnmarshalYAML(decode func(any) error) error {
+	p.Overrides = sanitize.Overrides{}
+	return decode(&p.Overrides)
+}
+
+// UnmarshalText reads the value of a variable.
+func (p *Profile) UnmarshalText(text []byte) error {
 	p.Overrides = sanitize.Overrides{}
 	return yaml.UnmarshalWithOptions(text, &p.Overrides, yaml.Strict())
 }
 
-// UnmarshalText reads the value of a variable.
-func (p *Profile) UnmarshalText(text []byte) error { return p.UnmarshalYAML(text) }
+// MarshalYAML writes the rules that are there.
+func (p Profile) MarshalYAML() ([]byte, error) {
+	return yaml.MarshalWithOptions(p.Overrides, yaml.OmitZero())
+}
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
@@ -169,8 +186,21 @@ type Agents struct {
 type Master struct {
 	Model           string `yaml:"model" env:"MODEL"`
 	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
-	System          string `yaml:"system" env:"SYSTEM"`
-	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"` // model calls in one run
+	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
+	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
+	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
+	ContextTokens   int    `yaml:"context_tokens" env:"CONTEXT_TOKENS"`     // of the model's context window; 0: as the gateway tells it
+}
+
+// Prompt is the whole system prompt.
+func (m Master) Prompt() string {
+	switch {
+	case m.SystemReplace != "":
+		return m.SystemReplace
+	case m.System != "":
+		return masterSystem + "\n\n" + m.System
+	}
+	return masterSystem
 }
 
 // Subagent is one subagent of the master.
@@ -183,6 +213,8 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+
+	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"` // of the model's context window; 0: as the gateway tells it
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.
@@ -238,6 +270,20 @@ func (s Secret) GoString() string { return s.String() }
 
 // MarshalText hides the secret from JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Secrets are all credentials of the configuration that no backend's key is.
+func (c Config) Secrets() []string {
+	var out []string
+	if c.Redis.Password != "" {
+		out = append(out, c.Redis.Password.Reveal())
+	}
+	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			out = append(out, password)
+		}
+	}
+	return out
+}
 
 // Reveal is the secret itself.
 func (s Secret) Reveal() string { return string(s) }

@@ -38,13 +38,13 @@ func Default() Config {
 			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
 			Fusion:     string(rag.WeightedSum),
 		},
-		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", System: masterSystem, MaxSteps: 12}},
+		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}
 }
 
-// defaultCollection is what the built-in subagent knowledge answers from.
-const defaultCollection = "docs"
+// DefaultCollection is what the built-in subagent knowledge answers from.
+const DefaultCollection = "docs"
 
 // defaultMaxSteps is a subagent's max_steps where none is given.
 const defaultMaxSteps = 8
@@ -57,7 +57,7 @@ func builtinSubagents() []Subagent {
 		},
 		{
 			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
-			Tools: []string{ToolDocuments}, Collections: []string{defaultCollection},
+			Tools: []string{ToolDocuments}, Collections: []string{DefaultCollection},
 		},
 	}
 }
@@ -91,6 +91,19 @@ func (c *Config) completeSubagents() {
 		setDefault(&s.Calls, event.Serial)
 		if s.MaxSteps == 0 {
 			s.MaxSteps = defaultMaxSteps
+		}
+	}
+}
+
+// completeWindows keeps default windows within what is kept, so that a short history
+// is one setting and not three.
+func (c *Config) completeWindows() {
+	w := &c.Webmemory
+	for key, window := range map[string]*int{
+		"webmemory.context_window": &w.ContextWindow, "webmemory.subagent_context_window": &w.SubagentContextWindow,
+	} {
+		if !c.origin.has(key) && w.MaxHistory > 0 {
+			*window = min(*window, w.MaxHistory)
 		}
 	}
 }

@@ -7,20 +7,37 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 )
 
 // aliases are the gateway's own names for three keys. TTL_SECONDS has no unit.
-var aliases = map[string]struct{ name, unit string }{
+var aliases = map[string]alias{
 	"GATEWAY_STATE_MACHINE_ENABLED": {"MNEME_PROXY_STATE_MACHINE_ENABLED", ""},
 	"STATE_MACHINE_TTL_SECONDS":     {"MNEME_PROXY_STATE_MACHINE_TTL", "s"},
 	"STATE_MACHINE_MAX_TURNS":       {"MNEME_PROXY_STATE_MACHINE_MAX_TURNS", ""},
 }
 
+// alias is what another name stands for: the variable, and the unit of a number.
+type alias struct{ name, unit string }
+
+// wholeSeconds refuses a value that is not the number that the name announces.
+func wholeSeconds(said, value string, a alias) error {
+	if _, err := strconv.ParseInt(value, 10, 32); err == nil {
+		return nil
+	}
+	example := "86400"
+	if d, err := time.ParseDuration(value); err == nil && d >= time.Second {
+		example = fmt.Sprintf("%d for %s", int64(d.Seconds()), value)
+	}
+	return &Error{Where: said, Problem: fmt.Sprintf("a whole number of seconds is needed, such as %s, not %q; %s takes a duration with a unit", example, value, a.name)}
+}
+
 // flagVars set flags of the command line, not keys.
-var flagVars = []string{"MNEME_CONFIG", "MNEME_URL"}
+var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL"}
 
 // serviceLink matches the variables that Kubernetes makes for every Service,
 // here those for Services named mneme-….
@@ -30,9 +47,14 @@ var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|
 // Variables are taken one at a time, so that an error is surely about that one.
 func (c *Config) readEnviron(environ map[string]string) error {
 	names := slices.Sorted(maps.Keys(environ))
-	for _, alias := range names {
-		if a, ok := aliases[alias]; ok && environ[alias] != "" && environ[a.name] == "" {
-			if err := c.setVar(alias, a.name, environ[alias]+a.unit); err != nil {
+	for _, said := range names {
+		if a, ok := aliases[said]; ok && environ[said] != "" && environ[a.name] == "" {
+			if a.unit != "" {
+				if err := wholeSeconds(said, environ[said], a); err != nil {
+					return err
+				}
+			}
+			if err := c.setVar(said, a.name, environ[said]+a.unit); err != nil {
 				return err
 			}
 		}

@@ -44,6 +44,12 @@ func (o origin) locate(err error) error {
 	return &Error{Where: o.file, Key: e.Key, Problem: e.Problem}
 }
 
+// has says whether the file or a variable gave the key a value.
+func (o origin) has(path string) bool {
+	_, inFile := o.lines[path]
+	return inFile || o.vars[path] != ""
+}
+
 // parent cuts the last step, ".name" or "[0]", off a path.
 func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 

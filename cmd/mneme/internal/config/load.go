@@ -37,6 +37,7 @@ func Load(path string, environ []string) (Config, error) {
 	if err := c.readEnviron(vars); err != nil {
 		return Config{}, err
 	}
+	c.completeWindows()
 	c.completeSubagents()
 	c.completePanel()
 	c.completeProxy()
@@ -50,7 +51,7 @@ func Load(path string, environ []string) (Config, error) {
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
 	for name, b := range c.Proxy.Backends {
-		b.APIKey = Secret(vars[b.APIKeyEnv])
+		b.APIKey = Secret(strings.TrimSpace(vars[b.APIKeyEnv])) // files that hold a key end in a line feed
 		if len(b.Command) > 0 {
 			b.CommandEnv = commandEnv(vars)
 		}
@@ -81,6 +82,30 @@ func (c Config) RequireKeys() error {
 		}
 	}
 	return nil
+}
+
+// File is the file that was read; empty for none.
+func (c Config) File() string { return c.origin.file }
+
+// ChoosesModel says whether the user configured something that settles which model
+// answers: a file, or a backend by variables.
+func (c Config) ChoosesModel() bool {
+	for path := range c.origin.vars {
+		if strings.HasPrefix(path, "proxy.backends.") {
+			return true
+		}
+	}
+	return c.origin.file != ""
+}
+
+// HasModel says whether there is a backend that is not the offline model.
+func (c Config) HasModel() bool {
+	for _, b := range c.Proxy.Backends {
+		if b.Kind != KindOffline {
+			return true
+		}
+	}
+	return false
 }
 
 // RequireEmbeddings says that retrieval.embeddings has no backend to ask. A process

@@ -1,5 +1,7 @@
 package config
 
+// masterSystem is the master's built-in prompt. docs/configuration.md shows it, and a
+// test keeps the two equal.
 const masterSystem = `You are the assistant that talks to the user. You have subagents, each offered to you as a tool, and each remembers by itself everything that it was told in this chat, also in earlier conversations.
 
 How to work:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +68,12 @@ func wants(t reflect.Type) string {
 		return "a block of keys is needed"
 	}
 	return "text is needed"
+}
+
+// Known says whether the configuration has a key of this path; * stands for a name in
+// it, as in agents.subagents.*.model.
+func Known(path string) bool {
+	return slices.ContainsFunc(allKeys(), func(k key) bool { return k.path == path })
 }
 
 // didYouMean is the end of a sentence about an unknown name.

@@ -90,6 +90,13 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 	return all
 }
 
+// Whoever adds to the master's prompt, or replaces it, reads there what it says.
+func TestTheMastersPromptIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/configuration.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "\n```text\n"+masterSystem+"\n```\n")
+}
+
 func TestTheFilesThatPeopleCopyAreValid(t *testing.T) {
 	pages := ""
 	for _, name := range []string{"configuration.md", "panel.md"} {

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"mneme/cmd/mneme/internal/crossorigin"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
@@ -26,6 +27,7 @@ import (
 func (c Config) Validate() error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
+		c.HTTP.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
@@ -45,6 +47,21 @@ func (c Config) validateCommon() error {
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "auto", "console", "json"),
 	)
+}
+
+func (h HTTP) validate() error {
+	for _, list := range []struct {
+		key   string
+		names []string
+		check func(string) (string, error)
+	}{{"http.allowed_hosts", h.AllowedHosts, crossorigin.Host}, {"http.allowed_origins", h.AllowedOrigins, crossorigin.Origin}} {
+		for i, name := range list.names {
+			if _, err := list.check(name); err != nil {
+				return bad(fmt.Sprintf("%s[%d]", list.key, i), "%v", err)
+			}
+		}
+	}
+	return nil
 }
 
 // validateOrigins refuses a secret that stands in the file.
@@ -68,6 +85,9 @@ func (r Redis) validate() error {
 	if err := notNegative("redis.wait_replicas", r.WaitReplicas); err != nil {
 		return err
 	}
+	if err := variable("redis.password_env", r.PasswordEnv, r.Password != ""); err != nil {
+		return err
+	}
 	for i, node := range r.Addrs {
 		if err := address(fmt.Sprintf("redis.addrs[%d]", i), node); err != nil {
 			return err
@@ -78,6 +98,8 @@ func (r Redis) validate() error {
 		return bad("redis.addrs", "redis.url is set too; keep one of them")
 	case r.MasterName != "" && len(r.Addrs) == 0:
 		return bad("redis.master_name", "Sentinel needs redis.addrs, the addresses of the sentinels")
+	case r.WaitReplicas > 0 && r.Embedded():
+		return bad("redis.wait_replicas", "the embedded store has no replicas; remove it, or set redis.url or redis.addrs")
 	case r.PasswordEnv != "" && r.Embedded():
 		return bad("redis.password_env", "the embedded store has no password; set redis.url or redis.addrs")
 	case r.PasswordEnv != "" && r.Password == "":
@@ -100,11 +122,21 @@ func (w Webmemory) validate() error {
 		notNegative("webmemory.max_history", w.MaxHistory),
 		positive("webmemory.context_window", w.ContextWindow),
 		positive("webmemory.subagent_context_window", w.SubagentContextWindow),
+		w.fits("webmemory.context_window", w.ContextWindow),
+		w.fits("webmemory.subagent_context_window", w.SubagentContextWindow),
 		positive("webmemory.max_chats", w.MaxChats),
 		positive("webmemory.cache_bytes", w.CacheBytes),
 		positive("webmemory.queue.limit", w.Queue.Limit),
 		positive("webmemory.queue.wait", w.Queue.Wait),
 	)
+}
+
+// fits refuses a window of messages that are not kept.
+func (w Webmemory) fits(key string, window int) error {
+	if w.MaxHistory == 0 || window <= w.MaxHistory {
+		return nil
+	}
+	return bad(key, "%d messages are more than webmemory.max_history keeps (%d); lower it, or raise max_history", window, w.MaxHistory)
 }
 
 func (a Apiserver) validate() error {
@@ -203,6 +235,9 @@ func (b Backend) validate(key string) error {
 	if err := oneOf(key+".kind", b.Kind, KindAnthropic, KindOpenAI, KindCopilot, KindOffline); err != nil {
 		return err
 	}
+	if err := variable(key+".api_key_env", b.APIKeyEnv, b.APIKey != ""); err != nil {
+		return err
+	}
 	if b.Kind == KindCopilot {
 		return b.validateCopilot(key)
 	}
@@ -233,19 +268,15 @@ func (b Backend) validate(key string) error {
 			return bad(key+".profile", "%v", err)
 		}
 	}
-	if b.Kind == KindOffline {
-		if b.BaseURL != "" {
-			return bad(key+".base_url", "an offline backend has none; remove it, or change kind")
-		}
-		return nil
-	}
-	if b.BaseURL == "" {
+	switch {
+	case b.Kind == KindOffline:
+		return b.validateOffline(key)
+	case b.Kind == KindOpenAI && b.Thinking != Thinking{}:
+		return bad(key+".thinking", "a backend of kind openai has none: there the request's reasoning_effort decides; remove it")
+	case b.BaseURL == "":
 		return bad(key+".base_url", "is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind, example(b.Kind))
 	}
-	if b.Kind == KindAnthropic && strings.HasSuffix(strings.TrimRight(b.BaseURL, "/"), "/v1") {
-		return bad(key+".base_url", "for kind anthropic it goes without the /v1 at its end")
-	}
-	return baseURL(key+".base_url", b.BaseURL)
+	return b.validateBaseURL(key + ".base_url")
 }
 
 func (r Retrieval) validate() error {
@@ -273,11 +304,14 @@ func example(kind string) string {
 func (a Agents) validate() error {
 	if err := cmp.Or(
 		filled("agents.master.model", a.Master.Model),
-		filled("agents.master.system", a.Master.System),
 		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
+		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 	); err != nil {
 		return err
+	}
+	if a.Master.System != "" && a.Master.SystemReplace != "" {
+		return bad("agents.master.system_replace", "agents.master.system is set too, which adds to the built-in prompt; keep one of them")
 	}
 	seen := map[string]bool{}
 	for i, s := range a.Subagents {
@@ -322,7 +356,18 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
+		contextTokens(key+".context_tokens", s.ContextTokens),
 	)
+}
+
+// leastContext is the smallest context window in which an agent can work, in tokens.
+const leastContext = 1024
+
+func contextTokens(key string, n int) error {
+	if n == 0 || n >= leastContext {
+		return nil
+	}
+	return bad(key, "must be at least %d, or 0 for what the gateway tells of the model, not %d", leastContext, n)
 }
 
 func (p Panel) validate(subagents []Subagent) error {

@@ -59,7 +59,7 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 	if o.Origin != "" && len(directories) != 1 {
 		return errors.New("--origin names one directory; load each with a command of its own")
 	}
-	if err := client.CreateCollection(ctx, o.Collection); err != nil {
+	if r.Unread, err = client.CreateCollection(ctx, o.Collection); err != nil {
 		return err
 	}
 	o.Progress.Files(count(ctx, directories) + len(files))

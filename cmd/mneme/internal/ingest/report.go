@@ -22,6 +22,7 @@ type Report struct {
 	Refused    []Refusal `json:"refused"`
 	Skipped    []Refusal `json:"skipped"` // left out of a directory: hidden, or of a type that is not read
 	Seconds    float64   `json:"seconds"`
+	Unread     bool      `json:"unread,omitempty"` // no subagent searches the collection
 }
 
 // Refusal is a file or document that was not taken.
@@ -76,6 +77,9 @@ func (r Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, " (%d passages, %.1f s)\n", r.Passages, r.Seconds)
 	list(&b, "refused", r.Refused)
 	list(&b, "skipped", r.Skipped)
+	if r.Unread {
+		fmt.Fprintf(&b, "No subagent searches %s yet: name it in the collections of one in mneme.yaml (agents.subagents) and restart, or load into another collection.\n", r.Collection)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -22,9 +23,14 @@ const putTimeout = 5 * time.Minute
 
 func collectionPath(name string) string { return "/v1/collections/" + url.PathEscape(name) }
 
-// CreateCollection makes a collection unless there is one.
-func (c *Client) CreateCollection(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodPut, collectionPath(name), nil)
+// CreateCollection makes a collection unless there is one. unread is that no subagent
+// searches it; an older apiserver does not say.
+func (c *Client) CreateCollection(ctx context.Context, name string) (unread bool, err error) {
+	var made struct {
+		ReadBy *[]memory.Agent `json:"read_by"`
+	}
+	err = c.call(ctx, http.MethodPut, collectionPath(name), &made)
+	return made.ReadBy != nil && len(*made.ReadBy) == 0, err
 }
 
 // Documents gives the heads of at most limit documents of a collection, from

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/models"
+	"mneme/cmd/mneme/internal/term"
+	"mneme/memory"
+	"mneme/subagent/loop"
+	"mneme/subagent/openaimodel"
+	"mneme/subagent/tools"
+)
+
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Check the configuration and ask its backends for their models."`
+	Show  configShowCmd  `cmd:"" help:"Print the effective configuration, without secrets."`
+}
+
+type configCheckCmd struct {
+	serveFlags
+	Call bool `help:"Also make one small paid call of a model at each backend."`
+}
+
+func (configCheckCmd) Help() string {
+	return `Prints a line for the file and one for each backend. Without --call nothing is paid for: backends are asked which models they have, which shows whether address, key and model names are right. The exit code is 1 if something is wrong.
+
+Examples:
+  mneme config check
+  mneme config check --call
+  mneme config check --config my.yaml`
+}
+
+func (c configCheckCmd) Run(ctx context.Context, con *console) error {
+	cfg, err := config.Load(c.Config, con.environ)
+	if err == nil {
+		err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings())
+	}
+	if err != nil {
+		return err
+	}
+	ctx, release := untilSignal(ctx)
+	defer release()
+	fmt.Fprintf(con.stdout, "%s: valid\n", cmp.Or(cfg.File(), "no "+config.DefaultFile+", the defaults"))
+	wrong := 0
+	reports := models.Check(ctx, cfg)
+	for _, r := range reports {
+		err, note := r.Err(cfg), r.Note
+		if err == nil && c.Call {
+			note, err = callOnce(ctx, cfg, r.Backend)
+		}
+		if err != nil {
+			wrong++
+			note = err.Error()
+		}
+		fmt.Fprintf(con.stdout, "%s: %s\n", r.Backend, term.OneLine(note, 1000))
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%s of %d cannot be used as configured", plural(wrong, "backend"), len(reports))
+	}
+	return nil
+}
+
+// callTime bounds one paid call.
+const callTime = 2 * time.Minute
+
+// callOnce calls a model at a backend as the agents do: through a gateway of its own,
+// streamed, with a tool and their effort, so that whatever the vendor would refuse of an
+// agent's call it refuses here.
+func callOnce(ctx context.Context, cfg config.Config, backend string) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	alone := cfg
+	alone.Redis = config.Redis{} // nothing is shared with the gateways that run
+	alone.Proxy.Listen, alone.Proxy.Active, alone.Proxy.TeammateBackend = "127.0.0.1:0", backend, backend
+	alone.Proxy.Teammates, alone.Proxy.EmbeddingsBackend = nil, ""
+	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
+	go func() { // ends with ctx
+		ended <- app.Proxy(ctx, alone, app.Options{Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }})
+	}()
+	var at app.Addrs
+	select {
+	case at = <-ready:
+	case err := <-ended:
+		return "", err
+	}
+	model := append(cfg.ModelsOf(backend), cfg.Agents.Master.Model)[0]
+	began := time.Now()
+	usage, err := say(ctx, openaimodel.New(openaimodel.Config{
+		BaseURL: "http://" + at.Proxy, Model: model, ReasoningEffort: cfg.Agents.Master.ReasoningEffort,
+	}))
+	took := time.Since(began)
+	cancel()
+	<-ended
+	if err != nil {
+		text := err.Error()
+		if key := cfg.Proxy.Backends[backend].APIKey.Reveal(); key != "" {
+			text = strings.ReplaceAll(text, key, "[secret]")
+		}
+		return "", errors.New("a call failed: " + text)
+	}
+	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(), usage.InputTokens, usage.OutputTokens), nil
+}
+
+// say has a model say one word.
+func say(ctx context.Context, m loop.Model) (usage loop.Usage, err error) {
+	r := loop.Request{
+		System:   "You check a connection.",
+		Messages: []memory.Message{{Role: "user", Content: "Answer with the word ok and nothing else."}},
+		Tools:    []loop.Spec{tools.Calculator().Spec()},
+	}
+	for delta, err := range m.Generate(ctx, r) {
+		if err != nil {
+			return usage, err
+		}
+		usage.InputTokens += delta.Usage.InputTokens
+		usage.OutputTokens += delta.Usage.OutputTokens
+	}
+	return usage, nil
+}
+
+type configShowCmd struct{ serveFlags }
+
+func (configShowCmd) Help() string {
+	return `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
+
+Examples:
+  mneme config show
+  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`
+}
+
+func (c configShowCmd) Run(con *console) error {
+	cfg, err := config.Load(c.Config, con.environ)
+	if err != nil {
+		return err
+	}
+	text, err := cfg.YAML()
+	if err == nil {
+		_, err = con.stdout.Write(text)
+	}
+	return err
+}

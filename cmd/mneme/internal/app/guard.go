@@ -1,0 +1,54 @@
+package app
+
+import (
+	"net"
+	"net/http"
+	neturl "net/url"
+
+	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
+	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/crossorigin"
+	"mneme/proxy"
+	"mneme/proxy/wire"
+)
+
+// guarded is a service's handler behind the guard against web pages.
+func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, log zerolog.Logger) http.Handler {
+	c := crossorigin.Config{Own: ownHosts(cfg)}
+	for _, text := range cfg.HTTP.AllowedHosts {
+		host, _ := crossorigin.Host(text) // the configuration was checked
+		c.AllowedHosts = append(c.AllowedHosts, host)
+	}
+	for _, text := range cfg.HTTP.AllowedOrigins {
+		origin, _ := crossorigin.Origin(text)
+		c.AllowedOrigins = append(c.AllowedOrigins, origin)
+	}
+	return crossorigin.New(c, log).Protect(h, refuse)
+}
+
+// ownHosts are the names under which the services listen and call each other.
+func ownHosts(cfg config.Config) (hosts []string) {
+	for _, addr := range []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen} {
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	for _, base := range []string{cfg.Webmemory.Apiserver, cfg.Apiserver.Advertise, cfg.Apiserver.Proxy, cfg.Proxy.Advertise} {
+		if u, err := neturl.Parse(base); err == nil {
+			hosts = append(hosts, u.Hostname())
+		}
+	}
+	return hosts
+}
+
+// refuseRequest answers as webmemory and the apiserver do.
+func refuseRequest(w http.ResponseWriter, _ *http.Request, no crossorigin.Refusal) {
+	api.WriteProblem(w, &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message})
+}
+
+// refuseCall answers as the gateway does.
+func refuseCall(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
+	proxy.Refuse(w, r, wire.Failure{Status: no.Status, Code: no.Code, Message: no.Message})
+}

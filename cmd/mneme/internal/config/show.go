@@ -1,0 +1,44 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+
+	"github.com/goccy/go-yaml"
+)
+
+// YAML is the whole configuration as a file that Load reads. Behind each value that is
+// no default stands where it came from. It holds no secret; a password in redis.url,
+// which only a variable may give, is left out.
+func (c Config) YAML() ([]byte, error) {
+	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			u.User = url.User(u.User.Username())
+			c.Redis.URL = u.String()
+		}
+	}
+	comments := yaml.CommentMap{}
+	for path, line := range c.origin.lines {
+		if scalar(path) {
+			comments["$."+path] = []*yaml.Comment{yaml.LineComment(fmt.Sprintf(" %s:%d", c.origin.file, line))}
+		}
+	}
+	for path, name := range c.origin.vars {
+		if scalar(path) {
+			comments["$."+path] = []*yaml.Comment{yaml.LineComment(" " + name)}
+		}
+	}
+	text, err := yaml.MarshalWithOptions(c, yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))
+	return append(bytes.TrimRight(text, "\n"), '\n'), err
+}
+
+// scalar says whether a path is that of a single value, beside which a comment can stand.
+func scalar(path string) bool {
+	path = pattern(path)
+	return slices.ContainsFunc(allKeys(), func(k key) bool {
+		return k.path == path && !hasElements(k.kind) && k.kind.Kind() != reflect.Pointer
+	})
+}

@@ -1,0 +1,233 @@
+// Package crossorigin keeps web pages away from services that have no
+// authentication. Listening on loopback does not: every page that a browser on
+// this machine shows can send requests here (cross-site request forgery), and by
+// DNS rebinding, a name of its own that suddenly means 127.0.0.1, it can read the
+// answers too.
+//
+// Against rebinding a request's Host is checked: only names that no outsider can
+// make his own are taken. Against forged requests its Origin and Sec-Fetch-Site are,
+// which browsers set and pages cannot change. Requests without these headers are a
+// program's (curl, bots, SDKs) and pass; a browser leaves both out only of a GET over
+// plain HTTP to another machine, of which its page learns nothing.
+//
+// http.CrossOriginProtection of the standard library is not enough here: it lets every
+// GET through, checks no Host and does not answer CORS, by which the pages of allowed
+// origins may call.
+package crossorigin
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Config says what is taken beside what is safe anyway. Its values are as Host and
+// Origin give them.
+type Config struct {
+	Own            []string // names under which the operator's configuration itself calls the services
+	AllowedHosts   []string // http.allowed_hosts
+	AllowedOrigins []string // http.allowed_origins
+}
+
+// Refusal is why a request is turned away.
+type Refusal struct {
+	Status  int    // HTTP status: 403 or 415
+	Code    string // snake_case
+	Message string // one sentence that says what to do
+}
+
+// Refuse answers a request that is turned away in the words of its service.
+type Refuse func(http.ResponseWriter, *http.Request, Refusal)
+
+// Guard judges requests. It does not change after New.
+type Guard struct {
+	config  Config
+	hosts   map[string]bool // without port, lower case
+	origins map[string]bool
+	log     zerolog.Logger
+}
+
+// New makes a guard that logs what it refuses, a few lines in a minute.
+func New(c Config, log zerolog.Logger) *Guard {
+	g := &Guard{config: c, hosts: map[string]bool{}, origins: map[string]bool{}, log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	for _, h := range slices.Concat(c.Own, c.AllowedHosts) {
+		g.hosts[strings.ToLower(h)] = true
+	}
+	for _, o := range c.AllowedOrigins {
+		g.origins[o] = true
+	}
+	return g
+}
+
+// Protect passes on to next what may come in. The writer goes on as it is, so that
+// streams are flushed and read in both directions as without a guard.
+func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(g.origins) > 0 {
+			w.Header().Add("Vary", "Origin")
+		}
+		origin := r.Header.Get("Origin")
+		allowed := origin != "" && g.origins[origin]
+		if allowed { // also on refusals, so that the page can read them
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+			w.Header().Set("Access-Control-Expose-Headers", "*") // Mneme-Run-Id, Retry-After and a vendor's own
+		}
+		if no := g.judge(r); no != nil {
+			g.log.Warn().Str("code", no.Code).Str("method", r.Method).Str("path", clip(r.URL.Path)).Str("host", clip(r.Host)).
+				Str("origin", clip(origin)).Str("sec_fetch_site", clip(r.Header.Get("Sec-Fetch-Site"))).Msg("a request was refused that a web page may have sent")
+			refuse(w, r, *no)
+			return
+		}
+		if allowed && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			answerPreflight(w, r)
+			return
+		}
+		next.ServeHTTP(w, unmarked(r))
+	})
+}
+
+// answerPreflight tells a browser that a page of an allowed origin may send what
+// it asks for.
+func answerPreflight(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked) // a * would leave out Authorization
+		h.Add("Vary", "Access-Control-Request-Headers")
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// marks are the headers by which a request is judged.
+var marks = []string{"Origin", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Sec-Fetch-User"}
+
+// unmarked is a request that has been judged without its marks: a service that
+// passes it on is no browser, and the next one would judge it by them once more.
+func unmarked(r *http.Request) *http.Request {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+		return r
+	}
+	out := new(http.Request)
+	*out = *r
+	out.Header = r.Header.Clone()
+	for _, name := range marks {
+		out.Header.Del(name)
+	}
+	return out
+}
+
+// judge gives nil for what may come in.
+func (g *Guard) judge(r *http.Request) *Refusal {
+	known := g.acceptsHost(r.Host)
+	if !known && !probe(r) {
+		return g.refuseHost(r)
+	}
+	switch origins := r.Header["Origin"]; {
+	case len(origins) == 0:
+		return judgeUnnamed(r)
+	case len(origins) > 1 || !g.origins[origins[0]] && !(known && sameOrigin(r, origins[0])):
+		return g.refuseOrigin(origins[0])
+	}
+	return judgeBody(r)
+}
+
+// probe says whether a request is one of load balancers, orchestrators and
+// Prometheus, which come by any name, to what tells nothing of chats.
+func probe(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.URL.RawPath != "" {
+		return false
+	}
+	switch r.URL.Path {
+	case "/healthz", "/readyz", "/metrics", "/health":
+		return true
+	}
+	return false
+}
+
+// acceptsHost says whether no outsider can have made the name in a Host header
+// his own. HTTP/1.0 probes send none; browsers always do.
+func (g *Guard) acceptsHost(hostport string) bool {
+	host := hostname(hostport)
+	switch {
+	case host == "", host == "localhost", !strings.Contains(host, ".") && isLabel(host):
+		return true
+	case g.hosts[strings.ToLower(host)]:
+		return true
+	}
+	if len(host) > len(".localhost") && strings.EqualFold(host[len(host)-len(".localhost"):], ".localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// hostname cuts off a Host's port, the brackets of an IPv6 address, and the dot
+// that may end a complete name.
+func hostname(hostport string) string {
+	if strings.HasPrefix(hostport, "[") {
+		address, _, _ := strings.Cut(hostport[1:], "]")
+		return address
+	}
+	host, _, _ := strings.Cut(hostport, ":")
+	return strings.TrimSuffix(host, ".")
+}
+
+// isLabel says whether a text is one part of a domain name. Such a name alone is
+// no domain that anybody can register: it is of the local network, of a compose
+// project or of a Kubernetes namespace.
+func isLabel(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
+	})
+}
+
+// sameOrigin says whether a page was loaded from this very service. Where TLS ends
+// before us the schemes differ, hence the browser's own word counts too.
+func sameOrigin(r *http.Request, origin string) bool {
+	scheme, host, _ := strings.Cut(origin, "://")
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		return false
+	}
+	return (scheme == "http" || scheme == "https") && host != "" && strings.EqualFold(host, r.Host)
+}
+
+// judgeUnnamed judges a request without an Origin: a program's, or a browser's
+// GET that its page cannot read but whose effect it could see, as of an <img>.
+func judgeUnnamed(r *http.Request) *Refusal {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return nil
+	}
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if read && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return nil // a link was followed; what is shown belongs to no other page
+	}
+	return &Refusal{http.StatusForbidden, "cross_site",
+		"Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch."}
+}
+
+// judgeBody refuses the bodies that a form can send: a page that means to call a
+// service can name its type.
+func judgeBody(r *http.Request) *Refusal {
+	if r.Method != http.MethodPost || r.ContentLength == 0 {
+		return nil
+	}
+	said := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(said)
+	switch kind {
+	case "", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain":
+	default:
+		if err == nil {
+			return nil
+		}
+	}
+	return &Refusal{http.StatusUnsupportedMediaType, "unsupported_media_type",
+		fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(said))}
+}

@@ -1,0 +1,44 @@
+package models
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"mneme/cmd/mneme/internal/config"
+)
+
+// File is a mneme.yaml for the choice: one backend for everybody, and the window of a
+// server on this machine, which nobody else knows. It holds no secret. cfg is the
+// configuration without a file; it names the subagents.
+func (c Choice) File(cfg config.Config) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Written by mneme up, which found %s. docs/configuration.md lists every key.\n", c.Found)
+	fmt.Fprintf(&b, "proxy:\n  backends:\n    %s:\n      kind: %s\n      base_url: %s\n", c.Backend, c.Kind, quoted(c.BaseURL))
+	if c.KeyVar != "" {
+		fmt.Fprintf(&b, "      api_key_env: %s\n", c.KeyVar)
+	}
+	fmt.Fprintf(&b, "      model_map: {\"*\": %s}\n", quoted(c.Model))
+	if c.Window > 0 && config.Known(masterWindow) && config.Known(subagentWindow) {
+		fmt.Fprintf(&b, "agents:\n  master: {context_tokens: %d}\n  subagents:\n", c.Window)
+		for _, s := range cfg.Agents.Subagents {
+			fmt.Fprintf(&b, "    - {name: %s, context_tokens: %d}\n", quoted(s.Name), c.Window)
+		}
+	}
+	return b.Bytes()
+}
+
+// The keys of the windows of tokens.
+const (
+	masterWindow   = "agents.master.context_tokens"
+	subagentWindow = "agents.subagents.*.context_tokens"
+)
+
+// quoted is text as YAML, which takes JSON's strings.
+func quoted(s string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string always can be
+	return string(bytes.TrimSpace(b.Bytes()))
+}

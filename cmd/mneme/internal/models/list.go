@@ -1,0 +1,182 @@
+// Package models asks vendors and model servers on this machine which models they
+// have: to propose a first one to somebody who has configured none, and to say in a
+// sentence what is wrong with a backend before its first call fails. It asks lists
+// and descriptions only, which cost nothing.
+package models
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"mneme/cmd/mneme/internal/config"
+)
+
+// maxAnswer bounds what is read of an answer, in bytes; some vendors list hundreds of
+// models with their descriptions.
+const maxAnswer = 16 << 20
+
+// Failures to get a list. They are wrapped with a detail in brackets.
+var (
+	errRefused  = errors.New("the key is refused")           // 401 or 403
+	errNoList   = errors.New("there is no list of models")   // what answers is no such API
+	errTroubled = errors.New("the vendor could not answer")  // 429 or 5xx
+	errSilent   = errors.New("nothing answers at the place") // no connection, or no answer in time
+)
+
+// client follows no redirect, as the gateway does not: a key goes to one host only.
+var client = &http.Client{
+	Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second,
+	},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// API is where and how models are asked for.
+type API struct {
+	Kind    string // config.KindOpenAI or config.KindAnthropic
+	BaseURL string // as in a backend's base_url
+	Key     string // empty for none
+}
+
+// at is the address of the list, or of what stands below it.
+func (a API) at(rest string) string {
+	base := strings.TrimRight(a.BaseURL, "/")
+	if a.Kind == config.KindAnthropic {
+		base += "/v1"
+	}
+	return base + "/models" + rest
+}
+
+func (a API) header() http.Header {
+	h := http.Header{}
+	if a.Kind == config.KindAnthropic {
+		h.Set("Anthropic-Version", "2023-06-01")
+	}
+	switch {
+	case a.Key == "":
+	case a.Kind == config.KindAnthropic:
+		h.Set("X-Api-Key", a.Key)
+	default:
+		h.Set("Authorization", "Bearer "+a.Key)
+	}
+	return h
+}
+
+// has asks for one model by name: vendors know more names than they list.
+func (a API) has(ctx context.Context, model string) bool {
+	var m struct {
+		ID string `json:"id"`
+	}
+	return ask(ctx, a.at("/"+url.PathEscape(model)), a.header(), nil, &m) == nil && m.ID != ""
+}
+
+// list gives the ids of the models that the API has, in its order.
+func (a API) list(ctx context.Context) ([]string, error) {
+	rest := ""
+	if a.Kind == config.KindAnthropic {
+		rest = "?limit=1000"
+	}
+	var page struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err := ask(ctx, a.at(rest), a.header(), nil, &page); err != nil {
+		return nil, err
+	}
+	if page.Data == nil {
+		return nil, errNoList
+	}
+	var ids []string
+	for _, m := range page.Data {
+		// Gemini's own names have a prefix that calls do not need.
+		if id := strings.TrimPrefix(m.ID, "models/"); usable(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// usable leaves out names that no configuration should hold.
+func usable(id string) bool {
+	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+// ask gets a JSON answer, by POST if there is a body. Its error wraps one of the
+// failures above and holds nothing of what the vendor wrote, which may repeat the key.
+func ask(ctx context.Context, at string, header http.Header, body, answer any) error {
+	method, content := http.MethodGet, []byte(nil)
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return err
+		}
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(content))
+	if err != nil {
+		return fmt.Errorf("%w (not a URL that can be asked)", errSilent)
+	}
+	req.Header = header
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w (%s)", errSilent, why(err))
+	}
+	defer resp.Body.Close()
+	switch s := resp.StatusCode; {
+	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusBadRequest && aboutKey(resp.Body):
+		return fmt.Errorf("%w (%d)", errRefused, s)
+	case s == http.StatusTooManyRequests || s >= 500 && s != http.StatusNotImplemented:
+		return fmt.Errorf("%w (%d)", errTroubled, s)
+	case s != http.StatusOK:
+		return fmt.Errorf("%w (%d)", errNoList, s)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w (%s)", errSilent, why(ctx.Err()))
+		}
+		return fmt.Errorf("%w (the answer is not JSON of this shape)", errNoList)
+	}
+	return nil
+}
+
+// aboutKey says whether Gemini means the key, of which it says so with 400.
+func aboutKey(body io.Reader) bool {
+	text, err := io.ReadAll(io.LimitReader(body, 64<<10))
+	return err == nil && bytes.Contains(bytes.ToLower(text), []byte("api key not valid"))
+}
+
+// why says in a few words why there is no connection.
+func why(err error) string {
+	var (
+		dns     *net.DNSError
+		timeout net.Error
+	)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.As(err, &dns):
+		return "no such host"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err.Error()
+	}
+	return "the connection failed"
+}
