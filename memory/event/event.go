@@ -63,11 +63,12 @@ const (
 type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
+	Estimated    bool  `json:"estimated,omitempty"` // part of it is, since a call was cut short
 }
 
 // Add is the sum of both.
 func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
 }
 
 // Citation names the passage that a marker [n] in an answer stands for.

@@ -57,7 +57,8 @@ var (
 	agents   = rapid.SampledFrom([]memory.Agent{"analytic", "knowledge", "a_b-9"})
 	outcomes = rapid.SampledFrom([]string{event.Completed, event.Stopped, event.Failed, event.MaxSteps})
 	usages   = rapid.Custom(func(t *rapid.T) event.Usage {
-		return event.Usage{InputTokens: rapid.Int64Min(0).Draw(t, "input"), OutputTokens: rapid.Int64Min(0).Draw(t, "output")}
+		return event.Usage{InputTokens: rapid.Int64Min(0).Draw(t, "input"), OutputTokens: rapid.Int64Min(0).Draw(t, "output"),
+			Estimated: rapid.Bool().Draw(t, "estimated")}
 	})
 	toolCalls = rapid.Custom(func(t *rapid.T) memory.ToolCall {
 		return memory.ToolCall{ID: rapid.String().Draw(t, "id"), Type: "function", Function: memory.FunctionCall{
