@@ -22,8 +22,12 @@ var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
 type answer struct {
 	status int
 	header http.Header
-	class  thinking.Class // of the error, if it is one
-	whole  []byte         // unless it is a stream
+	failed bool            // it is an error, whatever the status
+	class  thinking.Class  // of the error
+	length thinking.Length // what the error says about the request's length
+	whole  []byte          // unless it is a stream
+
+	parameter thinking.Refused // that the error names; without a name for none
 
 	frames *wire.FrameReader // of a stream
 	first  wire.Frame        // until it is taken; valid until the next is read
@@ -31,6 +35,7 @@ type answer struct {
 	taken  bool
 
 	body io.Closer
+	hide hider // of what it must not show
 }
 
 // timed is a body that adds up how long it lets its readers wait.
@@ -47,14 +52,20 @@ func (t timed) Read(p []byte) (int, error) {
 }
 
 // listen reads the beginning of an answer in a dialect. Waited grows by the time
-// that the backend takes, now and later.
-func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
-	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body}
+// that the backend takes, now and later. What hide hides is gone from all of the
+// answer.
+func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, error) {
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
+	hide.header(a.header)
 	body := timed{resp.Body, waited}
 	if a.status < 300 && isStream(a.header) {
 		a.frames = wire.NewFrameReader(body)
 		a.first, a.err = a.frames.Next()
-		a.class = thinking.ClassifyEvent(a.first.Data)
+		a.first = hide.frame(a.first)
+		if a.failed = thinking.IsError(a.first.Data); a.failed {
+			a.class, a.length = thinking.ClassifyEvent(a.first.Data), thinking.ReadLengthEvent(a.first.Data)
+			a.parameter, _ = thinking.RefusedInEvent(a.first.Data)
+		}
 		return a, nil
 	}
 	var err error
@@ -62,16 +73,31 @@ func listen(resp *http.Response, waited *time.Duration) (*answer, error) {
 		a.close()
 		return nil, err
 	}
-	if a.status >= 400 {
-		a.class = thinking.Classify(a.status, a.whole)
-	} else {
-		a.class = thinking.ClassifyEvent(a.whole)
+	switch {
+	case a.status >= 400:
+		a.failed, a.whole = true, hide.error(a.whole)
+		a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
+		a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
+	case thinking.IsError(a.whole):
+		a.failed, a.whole = true, hide.error(a.whole)
+		a.class, a.length = thinking.ClassifyEvent(a.whole), thinking.ReadLengthEvent(a.whole)
+		a.parameter, _ = thinking.RefusedInEvent(a.whole)
+	default:
+		a.whole = hide.answer(a.whole)
 	}
 	return a, nil
 }
 
 // refused reports whether the backend refused the attempt.
-func (a *answer) refused() bool { return a.status >= 300 || a.class != thinking.ClassOther }
+func (a *answer) refused() bool { return a.status >= 300 || a.failed }
+
+// about is what the refusal says is at fault, as metrics call it.
+func (a *answer) about() string {
+	if a.parameter.Name != "" {
+		return "parameter"
+	}
+	return a.class.String()
+}
 
 // error is the body or the event that says why.
 func (a *answer) error() []byte {
@@ -87,7 +113,8 @@ func (a *answer) next() (wire.Frame, error) {
 		a.taken = true
 		return a.first, a.err
 	}
-	return a.frames.Next()
+	f, err := a.frames.Next()
+	return a.hide.frame(f), err
 }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.

@@ -106,7 +106,7 @@ func answerHeader(to, from http.Header) { endToEnd(to, from, unanswered) }
 func unanswered(name string) bool {
 	switch name {
 	case "Alt-Svc", "Content-Encoding", "Content-Length", "Date", "Server", "Set-Cookie", "Strict-Transport-Security",
-		"Vary", requestIDHeader, conversationHeader:
+		"Vary", requestIDHeader, conversationHeader, contextHeader, reasonHeader, keyNameHeader, limitHeader, sentHeader:
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,6 +22,7 @@ type chatModel struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
+	Tokens  int    `json:"context_tokens,omitempty"` // of the model's context window; missing if unknown
 }
 
 // messagesModels is the same in the messages dialect: one page with all of them.
@@ -35,20 +38,35 @@ type messagesModel struct {
 	ID          string    `json:"id"`
 	DisplayName string    `json:"display_name"`
 	CreatedAt   time.Time `json:"created_at"`
+	Tokens      int       `json:"context_tokens,omitempty"`
+}
+
+// modelsBackend is whose models a route shows.
+func (s *Server) modelsBackend(c *gin.Context, scope string) *backend {
+	if scope == scopeMain {
+		return s.activeBackend(c.Request.Context())
+	}
+	return s.teammateBackend(c.Param("name"))
+}
+
+// chatModel shows the model that a name leads to.
+func (b *backend) chatModel(name string) chatModel {
+	return chatModel{ID: name, Object: "model", OwnedBy: "mneme", Tokens: b.windows.of(b.models.find(name)).tokens}
+}
+
+func (b *backend) messagesModel(name string) messagesModel {
+	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), b.windows.of(b.models.find(name)).tokens}
 }
 
 // listModels names the aliases of the route's backend in the client's dialect.
 // A vendor's own list is never shown: what is behind an alias may change.
 func (s *Server) listModels(c *gin.Context, scope string) {
-	b := s.activeBackend(c.Request.Context())
-	if scope != scopeMain {
-		b = s.teammateBackend(c.Param("name"))
-	}
+	b := s.modelsBackend(c, scope)
 	aliases := b.models.aliases()
 	if guessDialect(c.Request) == wire.Messages {
 		page := messagesModels{Data: make([]messagesModel, len(aliases))}
 		for i, name := range aliases {
-			page.Data[i] = messagesModel{"model", name, name, time.Unix(0, 0).UTC()}
+			page.Data[i] = b.messagesModel(name)
 		}
 		if n := len(aliases); n > 0 {
 			page.FirstID, page.LastID = &aliases[0], &aliases[n-1]
@@ -58,7 +76,20 @@ func (s *Server) listModels(c *gin.Context, scope string) {
 	}
 	list := chatModels{Object: "list", Data: make([]chatModel, len(aliases))}
 	for i, name := range aliases {
-		list.Data[i] = chatModel{ID: name, Object: "model", OwnedBy: "mneme"}
+		list.Data[i] = b.chatModel(name)
 	}
 	c.JSON(http.StatusOK, list)
+}
+
+// showModel shows one model by a name that requests on this route may use.
+func (s *Server) showModel(c *gin.Context, scope string) {
+	b, name := s.modelsBackend(c, scope), strings.TrimPrefix(c.Param("id"), "/")
+	switch {
+	case !b.models.takes(name):
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are", name))
+	case guessDialect(c.Request) == wire.Messages:
+		c.JSON(http.StatusOK, b.messagesModel(name))
+	default:
+		c.JSON(http.StatusOK, b.chatModel(name))
+	}
 }

@@ -17,6 +17,9 @@ import (
 // reply gives the backend's answer to the client.
 func reply(ctx context.Context, x *Exchange) error {
 	a := x.answer
+	if a.failed {
+		x.tellRefusal()
+	}
 	switch {
 	case a.status >= 300 && a.status < 400:
 		return wire.Failure{Status: 502, Message: fmt.Sprintf(
@@ -32,7 +35,8 @@ func reply(ctx context.Context, x *Exchange) error {
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
-// vendor's dialect, since such clients go by its words, else with its message.
+// vendor's dialect, since such clients go by its words, else with its message, or
+// in the words that clients of the other dialect go by.
 func (x *Exchange) replyError() error {
 	a := x.answer
 	answerHeader(x.client.Header(), a.header)
@@ -40,7 +44,8 @@ func (x *Exchange) replyError() error {
 		return x.client.whole(a.status, a.whole)
 	}
 	x.client.Header().Set("Content-Type", "application/json")
-	return x.client.whole(a.status, wire.ReadFailure(a.status, a.whole).Body(x.door.dialect))
+	f := x.inOurWords(wire.ReadFailure(a.status, a.whole), a.length)
+	return x.client.whole(f.Status, f.Body(x.door.dialect))
 }
 
 // passBody hands on an answer of the door's own dialect.
@@ -133,7 +138,7 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 	if x.answer.frames == nil {
 		out, err := t.Body(nil, x.hearBody(ctx))
 		if err != nil {
-			return err
+			return x.explained(err, x.answer.whole)
 		}
 		return x.finishTranslated(t, out)
 	}
@@ -154,7 +159,7 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 		case failure != nil && err != nil:
 			return chatwire.ErrCut // half an event
 		case failure != nil:
-			return failure
+			return x.explained(failure, frame.Data)
 		case err != nil:
 			x.heardAll(ctx)
 			return x.finishTranslated(t, out)

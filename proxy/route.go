@@ -41,6 +41,7 @@ func (x *Exchange) routeTo(b *backend) {
 	x.model = b.models.find(x.in.outline.Model)
 	x.profile = b.profile(x.model)
 	x.asked = x.in.outline
+	x.tellWindow()
 }
 
 // counter has tokens counted by the gateway where the backend cannot.

@@ -24,6 +24,6 @@ func send(ctx context.Context, x *Exchange) error {
 		return err
 	}
 	x.tokens = usage.NewReader(x.backend.dialect)
-	x.answer, err = listen(resp, &x.elsewhere)
+	x.answer, err = listen(resp, &x.elsewhere, hider{x.backend.secrets, x.in.header})
 	return err
 }

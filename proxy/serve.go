@@ -54,7 +54,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	}
 	line := s.log.WithLevel(level).Str("request_id", x.id)
 	if err != nil {
-		line = line.Err(err)
+		line = line.Str(zerolog.ErrorFieldName, x.shownError(err))
 	}
 	if x.backend != nil {
 		line = line.Str("backend", x.backend.name).Str("upstream_model", x.model).Str("conversation", x.scope.Conversation)
@@ -153,6 +153,9 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 		return outcomeCanceled
 	}
 	f := x.failure(err)
+	if errors.Is(err, upstream.ErrUnreachable) || errors.Is(err, upstream.ErrOpen) || errors.Is(err, upstream.ErrTimeout) {
+		x.client.Header()[reasonHeader] = []string{string(reasonDown)}
+	}
 	if open := new(upstream.OpenError); errors.As(err, &open) {
 		x.client.Header().Set("Retry-After", strconv.Itoa(int(open.RetryAfter/time.Second)+1))
 	}

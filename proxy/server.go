@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -59,13 +61,18 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		config: c, limits: c.Limits.withDefaults(), log: log, metrics: newMetrics(),
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
-	for name, b := range c.Backends {
+	hidden := c.secrets()
+	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
+		b := c.Backends[name]
 		opened, err := s.open(name, b)
 		if err != nil {
 			s.closeBackends()
 			return nil, err
 		}
+		opened.secrets = hidden
 		s.backends[name] = opened
+		log.Info().Str("backend", name).Str("kind", b.Kind).Str("profile", opened.vendor).Str("why", opened.why).
+			Msg("a backend keeps the rules of its vendor")
 	}
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)
@@ -178,6 +185,7 @@ func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
 	g.POST("/v1/chat/completions", through(chatDoor, p))
 	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
+	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
 
 func checkTeammate(c *gin.Context) {

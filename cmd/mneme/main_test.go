@@ -57,7 +57,7 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", []byte("proxy: {backends: {k: {kind: openai, base_url: http://127.0.0.1:1/v1, api_key_env: NO_SUCH_KEY}}}\n"), 0o600))
 	for _, command := range []string{"up", "proxy"} {
-		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it\n"},
+		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it, or write it into .env and run docker compose up -d\n"},
 			mneme(t, "", command))
 	}
 }

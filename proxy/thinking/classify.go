@@ -42,14 +42,44 @@ func Classify(status int, body []byte) Class {
 // ClassifyEvent reads what came with status 200: the data of a stream's first
 // event, or a JSON body. It is ClassOther for anything that is no error.
 func ClassifyEvent(data []byte) Class {
-	if !bytes.Contains(data, []byte(`"error"`)) {
-		return ClassOther // most answers, which are long
-	}
-	failure := gjson.GetBytes(data, "error")
-	if gjson.GetBytes(data, "type").Str != "error" && (!failure.Exists() || failure.Type == gjson.Null) {
+	if !IsError(data) {
 		return ClassOther
 	}
 	return classOf(data)
+}
+
+// IsError reports whether the data of an event, or a JSON body, is an error.
+func IsError(data []byte) bool {
+	if !bytes.Contains(data, []byte(`"error"`)) {
+		return false // most answers, which are long
+	}
+	failure := gjson.GetBytes(data, "error")
+	return gjson.GetBytes(data, "type").Str == "error" || failure.Exists() && failure.Type != gjson.Null
+}
+
+// Demand is in which way an error of ClassRestore wants reasoning back.
+type Demand int
+
+// The demands.
+const (
+	DemandsNothing    Demand = iota // it does not say
+	DemandsOnCalls                  // reasoning that nobody signs, with every call of a tool
+	DemandsEverywhere               // and with every other answer, too
+	DemandsSignatures               // of Google's kind, on calls
+)
+
+// Demanded reads that in an error's words.
+func Demanded(body []byte) Demand {
+	text := errorText(body)
+	switch {
+	case strings.Contains(text, "mustbepassedback"):
+		return DemandsEverywhere
+	case strings.Contains(text, "reasoning_contentismissing"):
+		return DemandsOnCalls
+	case strings.Contains(text, "missingathought_signature"):
+		return DemandsSignatures
+	}
+	return DemandsNothing
 }
 
 // SaysBound reports whether an error says that a block is bound to a different

@@ -15,6 +15,7 @@ type Failure struct {
 	Status  int    // HTTP status
 	Type    string // of the messages dialect; empty: by Status
 	Code    string // snake_case, for the chat dialect; empty: by Status
+	Param   string // the member of the request that is at fault, for the chat dialect; empty for none
 	Message string // one clear sentence, or the vendor's own
 }
 
@@ -51,6 +52,7 @@ func (f Failure) Body(d Dialect) []byte {
 	type detail struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
+		Param   string `json:"param,omitzero"`
 		Code    string `json:"code,omitzero"`
 	}
 	var body any
@@ -62,7 +64,7 @@ func (f Failure) Body(d Dialect) []byte {
 	} else {
 		body = struct {
 			Error detail `json:"error"`
-		}{detail{Type: class.chat, Message: f.Message, Code: either(f.Code, class.code)}}
+		}{detail{Type: class.chat, Message: f.Message, Param: f.Param, Code: either(f.Code, class.code)}}
 	}
 	b, err := Marshal(body)
 	if err != nil { // strings always encode

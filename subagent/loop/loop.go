@@ -28,6 +28,8 @@ type Request struct {
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
 	Conversation string // the gateway's conversation id; empty for none
+
+	sizes sizes // of the texts of one Run; nil outside of one
 }
 
 // Delta is a part of an answer: a piece of text, or, once and complete, the tool
@@ -42,6 +44,12 @@ type Delta struct {
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
+	Estimated    bool // part of it is, since a call was cut short
+}
+
+// Add is the sum of both.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
 }
 
 // Spec presents a tool to a model.
@@ -100,8 +108,9 @@ func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (R
 		specs[i] = t.Spec()
 	}
 	messages = append([]memory.Message(nil), messages...)
+	known := sizes{}
 	for range max(l.MaxSteps, 1) {
-		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation}, o, &r)
+		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation, known}, o, &r)
 		if err != nil || len(answer.ToolCalls) == 0 {
 			return r, err
 		}
@@ -131,8 +140,7 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 			}
 			return answer, fmt.Errorf("%w: %w", ErrModel, err)
 		}
-		r.Usage.InputTokens += d.Usage.InputTokens
-		r.Usage.OutputTokens += d.Usage.OutputTokens
+		r.Usage = r.Usage.Add(d.Usage)
 		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
 		if d.Text != "" {
 			text.WriteString(d.Text)

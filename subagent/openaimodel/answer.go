@@ -50,6 +50,13 @@ func (a *answer) add(c openai.ChatCompletionStreamResponse) (text string) {
 	return text
 }
 
+// fail ends an answer with an error, behind what it is known to have used.
+func (a *answer) fail(yield func(loop.Delta, error) bool, err error) {
+	if a.usage == (loop.Usage{}) || yield(loop.Delta{Usage: a.usage}, nil) {
+		yield(loop.Delta{}, err)
+	}
+}
+
 // piece adds to the call with its index. Some vendors give every call the index
 // 0, or none: there a new id means a new call.
 func (a *answer) piece(p openai.ToolCall) {
@@ -84,7 +91,7 @@ func (a *answer) end() ([]memory.ToolCall, error) {
 	case a.finish == "" || a.finish == openai.FinishReasonNull:
 		return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off before its end"}
 	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
-		return nil, &Error{Code: CodeRefused, Message: "the model refused to answer (content filter)"}
+		return nil, &Error{Code: CodeRefused, Message: sentences[CodeRefused]}
 	}
 	slices.SortStableFunc(a.calls, func(x, y *call) int { return cmp.Compare(x.index, y.index) })
 	var calls []memory.ToolCall

@@ -3,6 +3,7 @@ package openaimodel
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -14,9 +15,32 @@ const maxAnswer = 64 << 20
 // one call, in both directions.
 type exchange struct {
 	conversation string
+	auto         bool // the gateway chooses the effort
 	answered     bool // the head of an answer has come
 	retryAfter   time.Duration
+	request      string // the gateway's id of the call
+	window       int    // tokens of the model's context window; 0 if the gateway does not know
+	reason       string // why the vendor refused
+	keyName      string // the variable that holds the key that it refused
+	limit, sent  int    // of a request that is too long, in tokens
 }
+
+// read notes the gateway's headers.
+func (x *exchange) read(h http.Header) {
+	number := func(name string) int {
+		n, err := strconv.Atoi(h.Get(name))
+		if err != nil || n < 0 {
+			return 0
+		}
+		return n
+	}
+	x.answered, x.retryAfter = true, retryAfter(h)
+	x.request, x.reason, x.keyName = h.Get("X-AG-Request-Id"), h.Get("X-AG-Error"), h.Get("X-AG-Key-Name")
+	x.window, x.limit, x.sent = number(contextHeader), number("X-AG-Limit-Tokens"), number("X-AG-Sent-Tokens")
+}
+
+// contextHeader tells the context window of the model that was asked, in tokens.
+const contextHeader = "X-AG-Context-Tokens"
 
 type exchangeKey struct{}
 
@@ -29,12 +53,15 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	if ok && x.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", x.conversation)
 	}
+	if ok && x.auto {
+		r.Header.Set("X-AG-Effort", EffortAuto)
+	}
 	resp, err := d.http.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	if ok {
-		x.answered, x.retryAfter = true, retryAfter(resp.Header)
+		x.read(resp.Header)
 	}
 	resp.Body = struct {
 		io.Reader

@@ -132,9 +132,9 @@ func TestWrongAnswersOfAnEndpoint(t *testing.T) {
 		"empty":         {200, `{}`, "no vector", true},
 		"no JSON":       {200, `<html>`, "cannot be understood", true},
 		"bad base64":    {200, `{"data":[{"index":0,"embedding":"!!"}]}`, "cannot be understood", true},
-		"refused":       {400, `{"error":{"message":"input is too long"}}`, "input is too long", false},
-		"limited":       {429, `{"error":{"message":"slow down"}}`, "slow down", true},
-		"down":          {500, `oops`, "status 500", true},
+		"refused":       {400, `{"error":{"message":"input is wrong"}}`, "refused the request as wrong", false},
+		"limited":       {429, `{"error":{"message":"slow down"}}`, "no more requests for the moment", true},
+		"down":          {500, `oops`, "cannot be reached or failed", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := embedderOf(t, openaimodel.EmbedderConfig{Dimensions: 3}, func(w http.ResponseWriter, _ *http.Request) {

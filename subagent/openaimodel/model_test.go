@@ -168,15 +168,15 @@ func TestFailures(t *testing.T) {
 		message string
 		again   bool
 	}{
-		"rate limited":       {status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", "7"), openaimodel.CodeRateLimited, 429, "slow down", true},
-		"backend away":       {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`), openaimodel.CodeUnavailable, 502, `backend "v" cannot be reached`, true},
-		"refused":            {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`), openaimodel.CodeRejected, 400, "n must be 1", false},
-		"no key":             {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`), openaimodel.CodeAuth, 401, "bad key", false},
-		"no JSON":            {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "the gateway answered with status 503", true},
+		"rate limited":       {status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", "7"), openaimodel.CodeRateLimited, 429, "try again in 7 s", true},
+		"backend away":       {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`), openaimodel.CodeUnavailable, 502, "vendor cannot be reached or failed", true},
+		"refused":            {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`), openaimodel.CodeRejected, 400, "refused the request as wrong", false},
+		"no key":             {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`), openaimodel.CodeAuth, 401, "refused the key (check api_key_env", false},
+		"no JSON":            {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "vendor cannot be reached or failed", true},
 		"cut":                {streams(delta(`"content":"x"`)), openaimodel.CodeAnswerCut, 0, "the model's answer was cut off before its end", true},
 		"cut, with done":     {streams(delta(`"content":"x"`), done), openaimodel.CodeAnswerCut, 0, "cut off", true},
-		"error in a stream":  {streams(delta(`"content":"x"`), `{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`), openaimodel.CodeAnswerCut, 0, `backend "v" was cut off`, true},
-		"limit in a stream":  {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`), openaimodel.CodeRateLimited, 0, "slow", true},
+		"error in a stream":  {streams(delta(`"content":"x"`), `{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`), openaimodel.CodeAnswerCut, 0, "was cut off before its end", true},
+		"limit in a stream":  {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`), openaimodel.CodeRateLimited, 0, "no more requests for the moment", true},
 		"garbage":            {streams(`{"choices":[`), openaimodel.CodeUnavailable, 0, "cannot be understood", true},
 		"filtered":           {streams(finish("content_filter")), openaimodel.CodeRefused, 0, "refused to answer", false},
 		"limit inside calls": {streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")), openaimodel.CodeAnswerCut, 0, "limit of tokens", true},
@@ -217,6 +217,21 @@ func endless(begun, left chan<- struct{}) http.HandlerFunc {
 		<-r.Context().Done()
 		close(left)
 	}
+}
+
+// A call that fails after it said what it used has used it.
+func TestAFailedCallSaysWhatItUsed(t *testing.T) {
+	vendor := httptest.NewServer(streams(finish("content_filter"), usageChunk, done))
+	defer vendor.Close()
+	var used loop.Usage
+	var last error
+	for d, err := range openaimodel.New(openaimodel.Config{BaseURL: vendor.URL}).Generate(t.Context(), loop.Request{}) {
+		used.InputTokens += d.Usage.InputTokens
+		used.OutputTokens += d.Usage.OutputTokens
+		last = err
+	}
+	require.Error(t, last)
+	require.Equal(t, loop.Usage{InputTokens: 11, OutputTokens: 5}, used)
 }
 
 func TestTheEndOfTheContextEndsTheCall(t *testing.T) {
@@ -261,4 +276,33 @@ func TestALongAnswerComesPieceByPiece(t *testing.T) {
 		}
 	}
 	require.Equal(t, "012", text.String())
+}
+
+// What is configured of effort, temperature and length, as it leaves.
+func TestTuning(t *testing.T) {
+	zero, warm := 0.0, 0.5
+	for name, c := range map[string]struct {
+		config       openaimodel.Config
+		body, header string
+	}{
+		"auto leaves the effort to the gateway": {openaimodel.Config{ReasoningEffort: "auto"}, ``, "auto"},
+		"none sends nothing":                    {openaimodel.Config{ReasoningEffort: "none"}, ``, ""},
+		"nothing sends nothing":                 {openaimodel.Config{}, ``, ""},
+		"a level is asked for":                  {openaimodel.Config{ReasoningEffort: "xhigh"}, `,"reasoning_effort":"xhigh"`, ""},
+		"temperature and length":                {openaimodel.Config{Temperature: &warm, MaxTokens: 7}, `,"temperature":0.5,"max_completion_tokens":7`, ""},
+		"no temperature at all":                 {openaimodel.Config{Temperature: &zero}, `,"temperature":1e-45`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header, body string
+			m := gateway(t, c.config, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				header, body = r.Header.Get("X-AG-Effort"), string(b)
+				streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+			})
+			_, err := collect(t.Context(), m, hello)
+			require.NoError(t, err)
+			require.Equal(t, c.header, header)
+			require.JSONEq(t, `{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]`+c.body+`}`, body)
+		})
+	}
 }

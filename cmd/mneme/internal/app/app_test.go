@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +30,26 @@ type up struct {
 	t     *testing.T
 	addrs app.Addrs
 	out   bytes.Buffer
+	log   logged // what the services logged
 	stop  func()
+}
+
+// logged keeps log lines. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func start(t *testing.T, environ ...string) *up {
@@ -39,6 +59,12 @@ func start(t *testing.T, environ ...string) *up {
 
 // startOnly runs a part of mneme.
 func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
+	t.Helper()
+	return startWith(t, service, nil, environ...)
+}
+
+// startWith is startOnly with another way to the vendors of models.
+func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper, environ ...string) *up {
 	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
@@ -50,7 +76,8 @@ func startOnly(t *testing.T, service func(context.Context, config.Config, app.Op
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
 		ended <- service(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Transport: network,
 		})
 	}()
 	stopped := false

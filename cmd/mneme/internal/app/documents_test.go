@@ -255,9 +255,7 @@ func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
 
 // The second thing that a newcomer tries: mneme's own documentation.
 func TestIngestAndAsk(t *testing.T) {
-	path, err := binary()
-	require.NoError(t, err)
-	s := newStack(t)
+	path, s := program(t), newStack(t)
 	docs := filepath.Join(t.TempDir(), "docs")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(filepath.Join("..", "..", "..", "..", "docs"))))
 	ingest := func(want int, args ...string) string {

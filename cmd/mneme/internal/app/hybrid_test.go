@@ -194,6 +194,9 @@ func TestHybridSearchEndToEnd(t *testing.T) {
 
 // Whatever becomes of the endpoint, a search answers by words and says so.
 func TestASearchWithoutTheEndpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	byWords := func(u *up) {
 		u.t.Helper()
 		r := u.search("automobiles")
@@ -243,6 +246,9 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 // Another number of dimensions, at a restart or behind the model's name, has
 // everything embedded anew while searches go on.
 func TestAChangeOfDimensions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	e := newEndpoint(t)
 	data := "MNEME_DATA_DIR=" + t.TempDir()
 	u := hybrid(t, e, data)

@@ -39,7 +39,27 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// program is the path of mneme as users run it.
+func program(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds mneme and runs it as processes")
+	}
+	path, err := binary()
+	require.NoError(t, err)
+	return path
+}
+
+// TestMain clears the environment of what mneme reads: neither the services in this
+// process nor those that it starts may depend on the caller's settings and keys.
 func TestMain(m *testing.M) {
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, "MNEME_") || strings.HasSuffix(name, "_API_KEY") ||
+			strings.HasPrefix(name, "GATEWAY_") || strings.HasPrefix(name, "STATE_MACHINE_") {
+			os.Unsetenv(name)
+		}
+	}
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)
@@ -63,6 +83,7 @@ type process struct {
 
 func newStack(t *testing.T, environ ...string) *stack {
 	t.Helper()
+	program(t)
 	ports := freePorts(t, 4)
 	at := func(i int) string { return "127.0.0.1:" + ports[i] }
 	s := &stack{t: t, web: at(0), running: map[string]*process{}}
@@ -96,13 +117,11 @@ func freePorts(t *testing.T, n int) []string {
 // start runs a command of mneme and waits until it answers on its port.
 func (s *stack) start(service, listen string) {
 	s.t.Helper()
-	path, err := binary()
-	require.NoError(s.t, err)
 	args := []string{service}
 	if service == "up" {
 		args = append(args, "--offline") // whoever runs the tests may have a model server
 	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(program(s.t), args...)
 	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -204,8 +223,7 @@ func TestUpSurvivesKill(t *testing.T) {
 }
 
 func TestWrongStartsAreOneSentence(t *testing.T) {
-	path, err := binary()
-	require.NoError(t, err)
+	path := program(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()

@@ -98,10 +98,11 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
+		Transport: o.Transport, Secrets: cfg.Secrets(),
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), ModelMap: b.ModelMap,
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), KeyName: b.APIKeyEnv, ModelMap: b.ModelMap,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens), Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}
 		if b.Profile != nil {
@@ -190,6 +191,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
+		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(),
 	}
 	if cfg.SessionLogs {

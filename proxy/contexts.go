@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
+)
+
+// contextHeader tells, on answers and errors, how many tokens the context window of
+// the model has, prompt and answer together. It is missing where nobody knows.
+const contextHeader = "X-Ag-Context-Tokens"
+
+// Windows of backends that are no vendor's, in tokens.
+const (
+	offlineWindow = 1_000_000 // it takes anything; this keeps its callers from cutting
+	copilotWindow = 128_000   // its CLI shortens its sessions by itself
+)
+
+// windows are the context windows of a backend's models: what the vendor's errors
+// said of them, else what the table says.
+type windows struct {
+	find func(model string) int
+
+	mu    sync.Mutex
+	known map[string]window // by the backend's name; guarded by mu
+}
+
+// window is the number and, made once, the header's values.
+type window struct {
+	tokens int
+	header []string
+}
+
+func newWindow(tokens int) window {
+	w := window{tokens: tokens}
+	if tokens > 0 {
+		w.header = []string{strconv.Itoa(tokens)}
+	}
+	return w
+}
+
+// of is the window of a model; zero if it is unknown.
+func (w *windows) of(model string) window {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found, ok := w.known[model]
+	if !ok {
+		found = newWindow(w.find(model))
+		w.keep(model, found)
+	}
+	return found
+}
+
+// learn keeps what a vendor said of a model. It counts more than the table: some
+// regions, accounts and servers give a model less, some more.
+func (w *windows) learn(model string, tokens int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keep(model, newWindow(tokens))
+}
+
+// keep must be called with mu held. Clients choose names, so their number is bounded.
+func (w *windows) keep(model string, found window) {
+	if w.known == nil || len(w.known) >= maxProfiles {
+		w.known = map[string]window{}
+	}
+	w.known[strings.Clone(model)] = found
+}
+
+// newWindows are those of the backend that b describes.
+func (b BackendConfig) newWindows() *windows {
+	local := isLocal(b.BaseURL)
+	return &windows{find: func(model string) int {
+		switch b.Kind {
+		case KindOffline:
+			return offlineWindow
+		case KindCopilot:
+			return copilotWindow
+		}
+		return sanitize.ContextTokens(model, local)
+	}}
+}
+
+// isLocal reports whether a URL leads to this machine or to one beside it.
+func isLocal(base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.IsLoopback() || ip.IsPrivate()
+	}
+	return !strings.Contains(host, ".") || host == "host.docker.internal"
+}
+
+// tellWindow puts the window of the request's model into the answer's header.
+func (x *Exchange) tellWindow() {
+	if w := x.backend.windows.of(x.model); w.tokens > 0 {
+		x.client.Header()[contextHeader] = w.header
+	}
+}
+
+// learnWindow keeps what a refusal said of the model's window, and tells it.
+func (x *Exchange) learnWindow(l thinking.Length) {
+	if l.Excess == thinking.OverWindow && l.Limit >= minWindow {
+		x.backend.windows.learn(x.model, l.Limit)
+		x.tellWindow()
+	}
+}
+
+// minWindow is the least that is believed of a model's window, in tokens.
+const minWindow = 256

@@ -1,0 +1,216 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mneme/proxy/thinking"
+	"mneme/proxy/usage"
+	"mneme/proxy/wire"
+)
+
+// Headers of an answer that is a backend's error.
+const (
+	// reasonHeader says why, as one of the reasons: an agent need not know every
+	// vendor's words.
+	reasonHeader = "X-Ag-Error"
+	// keyNameHeader names, where the key was refused, the variable that holds it.
+	keyNameHeader = "X-Ag-Key-Name"
+	// limitHeader and sentHeader tell of a request that is too long what the backend
+	// said: the window or the allowance, and what it counted of the prompt, in tokens.
+	limitHeader = "X-Ag-Limit-Tokens"
+	sentHeader  = "X-Ag-Sent-Tokens"
+)
+
+// reason is why a backend refused a request, as far as it says so.
+type reason string
+
+// The reasons.
+const (
+	reasonTooLong   reason = "context_length_exceeded" // longer than the model's context window
+	reasonAllowance reason = "request_too_large"       // larger than the account's allowance per minute
+	reasonKey       reason = "key_refused"
+	reasonQuota     reason = "quota_exhausted"
+	reasonRate      reason = "rate_limited"
+	reasonContent   reason = "content_refused" // what the user or the model wrote
+	reasonModel     reason = "model_unknown"
+	reasonDown      reason = "vendor_failed"
+	reasonRejected  reason = "rejected" // anything else
+)
+
+// wordings are how errors tell what their status does not.
+var wordings = []struct {
+	reason reason
+	words  *regexp.Regexp
+}{
+	{reasonQuota, regexp.MustCompile(`insufficient[_ ](quota|balance|credit)|credit balance is too low|exceeded your current quota|billing_hard_limit|payment required`)},
+	{reasonContent, regexp.MustCompile(`content[_ ](filter|policy|management|moderation)|responsible ?ai ?policy|safety system|prohibited[_ ]content|` +
+		`data_?inspection|considered high risk|inappropriate content|sensitive (content|words)|moderation_(blocked|error)|usage policy`)},
+	{reasonModel, regexp.MustCompile(`model_?not_?(found|exists?)|model_not_found_error|(unknown|invalid|no such) model\b|not_found_error model:|` +
+		`\bmodel\b[^.;]{0,80}(not found|not exist|is not available|no longer available|has been (deprecated|retired))|no endpoints found`)},
+	{reasonKey, regexp.MustCompile(`(invalid|incorrect|missing|no|expired)[_ ](api|x-api)[_ -]?key|\bapi[_ ]?key[^.;]{0,30}(not valid|invalid|expired|revoked)|authentication[_ ](error|failed)|invalid_authentication`)},
+	{reasonRate, regexp.MustCompile(`rate[_ ]?limit`)},
+}
+
+// reasonOf reads an error.
+func reasonOf(a *answer, f wire.Failure) reason {
+	switch a.length.Excess {
+	case thinking.OverWindow:
+		return reasonTooLong
+	case thinking.OverAllowance:
+		return reasonAllowance
+	}
+	said := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
+	for _, w := range wordings {
+		if w.words.MatchString(said) && (a.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
+			return w.reason
+		}
+	}
+	switch status := f.Status; {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return reasonKey
+	case status == http.StatusPaymentRequired:
+		return reasonQuota
+	case status == http.StatusTooManyRequests:
+		return reasonRate
+	case status == http.StatusNotFound && strings.Contains(said, "model"):
+		return reasonModel
+	case status >= 500, status == http.StatusRequestTimeout:
+		return reasonDown
+	}
+	return reasonRejected
+}
+
+// tellRefusal says in headers why the backend refused, keeps what is to be
+// remembered of it, and logs what it said.
+func (x *Exchange) tellRefusal() {
+	a := x.answer
+	x.learnWindow(a.length)
+	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.error()))
+	h := x.client.Header()
+	h[reasonHeader] = []string{string(why)}
+	for name, n := range map[string]int{limitHeader: a.length.Limit, sentHeader: cmp.Or(a.length.Input, a.length.Sent)} {
+		if n > 0 {
+			h[name] = []string{strconv.Itoa(n)}
+		}
+	}
+	if name := x.backend.config.KeyName; why == reasonKey && name != "" {
+		h[keyNameHeader] = []string{name}
+	}
+	x.log().Warn().Str("reason", string(why)).Int("upstream_status", a.status).Str("backend", x.backend.name).
+		Str("model", x.model).Str("error", x.said(a)).Msg("the backend refused a request")
+}
+
+// errorStatus is the status of an error; 0 for one that came as a success.
+func (a *answer) errorStatus() int {
+	if a.status < http.StatusBadRequest {
+		return 0
+	}
+	return a.status
+}
+
+// inOurWords is a backend's error for a client of the other dialect: what such a
+// client does about a request that is too long hangs on the words.
+func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
+	if l.Excess != thinking.OverWindow {
+		return f
+	}
+	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model).tokens)
+	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
+	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong), Param: "messages"}
+	messages := x.door.dialect == wire.Messages
+	switch {
+	case l.Room() > 0 && messages:
+		f.Message = fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", l.Input, l.Output, l.Limit)
+	case l.Room() > 0:
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the messages, %d in the completion). "+
+			"Please reduce the length of the messages or completion.", l.Limit, l.Input+l.Output, l.Input, l.Output)
+	case limit == 0 || sent <= limit: // nothing is known for sure
+		f.Message = "This model's maximum context length is exceeded. Please reduce the length of the messages."
+		if messages {
+			f.Message = "prompt is too long"
+		}
+	case messages:
+		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", sent, limit)
+	default:
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. "+
+			"Please reduce the length of the messages.", limit, sent)
+	}
+	return f
+}
+
+// explained is err in words that the client goes by, if it is a backend's error
+// that came as the data of an answer.
+func (x *Exchange) explained(err error, data []byte) error {
+	var f wire.Failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	return x.inOurWords(f, thinking.ReadLengthEvent(data))
+}
+
+// leastAnswer is the shortest answer that is worth asking for, in tokens.
+const leastAnswer = 256
+
+// lessOutput is the cure for a request whose prompt fits the model's window while
+// the answer that it asks for does not: a smaller max_tokens. Nil if that is not it.
+func (x *Exchange) lessOutput() *cure {
+	room := x.answer.length.Room()
+	room -= room / 16 // some vendors only estimate
+	if room < leastAnswer {
+		return nil
+	}
+	log := func(x *Exchange, ok bool) {
+		x.log().Warn().Int("max_tokens", room).Bool("ok", ok).Str("backend", x.backend.name).Str("model", x.model).
+			Msg("[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter")
+	}
+	return &cure{kind: cureLength, log: log, amend: func(o *wire.Outline) (*wire.Outline, error) {
+		value := strconv.AppendInt(nil, int64(room), 10)
+		var e wire.Edits
+		for _, m := range o.Members {
+			if slices.Contains(outputMembers, m.Name) {
+				e.Replace(m.Value, value)
+			}
+		}
+		if e.None() { // the vendor's own default was too large
+			at := len(o.Body) - len(bytes.TrimLeft(o.Body, " \t\r\n")) + 1
+			e.Replace(wire.Span{Start: at, End: at}, slices.Concat([]byte(`"max_tokens":`), value, []byte(`,`)))
+		}
+		return o.WithBody(e.Apply(o.Body))
+	}}
+}
+
+// outputMembers bound the length of an answer.
+var outputMembers = []string{"max_tokens", "max_completion_tokens"}
+
+// maxLogged bounds what the log shows of an error, in bytes.
+const maxLogged = 500
+
+// shownError is what the log shows of an error that ended a request. One that came
+// in the middle of an answer is the backend's, and may hold what the user wrote.
+func (x *Exchange) shownError(err error) string {
+	var f wire.Failure
+	if x.answer == nil || !errors.As(err, &f) {
+		return err.Error()
+	}
+	text := withoutRequest(f.Message[:min(len(f.Message), 4*maxLogged)], x.in.outline.Body)
+	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
+}
+
+// said is what the log shows of a backend's error: bounded, and without what it
+// repeats of the request, which the user wrote.
+func (x *Exchange) said(a *answer) string {
+	f := wire.ReadFailure(a.errorStatus(), a.error())
+	text := f.Message
+	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {
+		text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
+}

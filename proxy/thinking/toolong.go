@@ -1,0 +1,258 @@
+package thinking
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Excess says in what way a request was longer than what is taken.
+type Excess int
+
+// The kinds.
+const (
+	NotLong       Excess = iota // the error says nothing of the kind
+	OverWindow                  // the request is longer than the model's context window
+	OverAllowance               // it is larger than what the account may send per minute: as it is it never passes
+)
+
+// Length is what an error says about the length of a request, in tokens as the
+// vendor counts them; 0 for what it does not say.
+type Length struct {
+	Excess Excess
+	Limit  int // the context window, or the allowance
+	Sent   int // prompt and answer together where both count
+	Input  int // the prompt
+	Output int // what was asked for as the answer, by max_tokens or its like
+}
+
+// Room is how many tokens are left for an answer behind a prompt that fits; 0 if
+// the prompt itself is too long, or nothing is known of it.
+func (l Length) Room() int {
+	if l.Excess != OverWindow || l.Input == 0 || l.Output == 0 || l.Limit <= l.Input {
+		return 0
+	}
+	return l.Limit - l.Input
+}
+
+// ReadLength reads an error that came with an HTTP status. Any status from 400 on
+// may be one about length: llama.cpp says 500, gateways in between 502.
+func ReadLength(status int, body []byte) Length {
+	if status < http.StatusBadRequest || status == http.StatusPaymentRequired { // what an account can afford is another matter
+		return Length{}
+	}
+	return lengthOf(body)
+}
+
+// ReadLengthEvent reads what came with status 200: the data of a stream's event,
+// or a JSON body. It is NotLong for anything that is no error.
+func ReadLengthEvent(data []byte) Length {
+	if !IsError(data) {
+		return Length{}
+	}
+	return lengthOf(data)
+}
+
+func lengthOf(body []byte) Length {
+	text := unescaped.Replace(errorText(body))
+	// Codes and numbers stand in members that say nothing elsewhere.
+	members := unescaped.Replace(fold(withoutEcho(string(body[:min(len(body), maxErrorText)]))))
+	switch {
+	case perMinute.MatchString(text):
+		l := Length{Excess: OverAllowance, Limit: number(text, allowed), Sent: number(text, asked)}
+		if !strings.Contains(text, "requesttoolarge") && (l.Sent == 0 || l.Sent <= l.Limit) {
+			return Length{} // waiting helps
+		}
+		return l
+	case longCode.MatchString(members), overWindow.in(text):
+	default:
+		return Length{}
+	}
+	return measures(text, members)
+}
+
+// unescaped are the signs that JSON inside a text still has as escapes, whose
+// backslash is gone.
+var unescaped = strings.NewReplacer("u003c", "<", "u003e", ">")
+
+// perMinute gives away what an account may send in a time.
+var (
+	perMinute = regexp.MustCompile(`(tokens|requests)\W?per\W?(min|hour|day)|\b[tr]p[mdh]\b|tokens/min`)
+	allowed   = regexp.MustCompile(`limit:?` + count)
+	asked     = regexp.MustCompile(`requested:?` + count)
+)
+
+// longCode are the codes and types of errors that mean the context window.
+var longCode = regexp.MustCompile(`\b(context_length_exceeded|(model_)?context_window_exceeded|contextwindowexceeded(error)?|` +
+	`exceed_context_size_error|tokens_limit_reached|(model_)?max_prompt_tokens_exceeded|max_context_length_exceeded)\b`)
+
+// overWindow are the wordings. What they have in common: a noun for the prompt or
+// for the window, and a word that says that the one is beyond the other. An answer
+// that is asked for too long ("max_tokens: 64000 > 8192"), a list, a string or a
+// file that is too large are not meant.
+var overWindow = signs{
+	phrases: []string{
+		"promptistoolong",
+		"inputistoolongforrequestedmodel",
+		"trytousealargercontext",
+		"contextwindowexceedslimit",
+		"reducethelengthofthemessages",
+		"exceedstheavailablecontextsize",
+		"promptexceedsmaxlength",
+		"prompt超长",
+		"toomanyinputtokens",
+		"toomanytokens:sizelimitexceeded",
+		"istoolongtofitintothemodel",
+		"requestexceededmodeltokenlimit",
+		"tokenstokeepfromtheinitialpromptisgreaterthanthecontextlength",
+	},
+	patterns: []pattern{
+		near("max_tokens", `inputlengthandmax_tokensexceedcontextlimit`),
+		near("context", `maximumcontextlength(is|of|:)?`+count+`(tokens|[^;]*(however|but|reduce|lessthan|exceed))`),
+		near("context", `(exceeds?|exceeded|exceeding|longerthan|largerthan|greaterthan|toolongfor|overflow(s|ed)?|beyond|above)(the|this|our|its|of|model'?s?|maximum|max|available|configured|supported|allowed|total)*context_?(length|window|size|limit)`),
+		near("context", `context_?(length|window|size|limit)(ofthismodel|ofthemodel|is|was|has|been)*(exceeded|overflow(s|ed)?)`),
+		near("contextlength", `toolargeformodelwith`+count+`maximumcontextlength`),
+		near("contextlength", `contextlength(is|of)only`+count),
+		near("modellength", `longerthanthemaximummodellength`),
+		near("promptlength", `maximumpromptlengthis`+count+`but`),
+		near("prompt", `promptlength\(?`+count+`\)?exceedsmaximuminputlength`),
+		near("prompt", `lengthofprompt_tokens\(`+count+`\)mustbelessthan`),
+		near("token", `(input|prompt|messages?)token(s|count|length)?[^;.]{0,40}(exceeds?|cannotexceed|istoolong|toolong|butmodelonlysupports)`),
+		near("token", `numberof(input)?tokens(inthe(prompt|input))?[^;.]{0,30}(exceeds?|cannotexceed)`),
+		near("tokens", `requestedtokens\(?`+count+`\)?exceed`),
+		near("tokens", `totaltokens[^;.]{0,30}exceeds?max`),
+		near("tokens", `inputs?tokens\+max_new_tokensmustbe<=`+count),
+		near("tokens", `inputsmusthavelessthan`+count+`tokens`),
+		near("inputlength", `rangeofinputlengthshouldbe\[`),
+		near("inputlength", `inputlength\(?`+count+`\)?exceeds(the)?max`),
+	},
+}
+
+// count is a number of tokens.
+const count = `(\d{1,3}(?:,\d{3})+|\d+)`
+
+// Where the numbers stand. Of each list the first that is found counts.
+var (
+	sumOver = regexp.MustCompile(count + `\+` + count + `>` + count)
+
+	limits = patternsOf(
+		`context_?(?:length|window|size|limit)(?:is|of|only|:|=|\(|limitedto)*`+count,
+		`>`+count+`max`,
+		count+`(?:tokens)?maximumcontext`,
+		`maximum(?:prompt|input|model|sequence)length(?:is|of|:|\()*`+count,
+		`maximumnumberoftokensallowed(?:is|of|:|\()*`+count,
+		`n_ctx:`+count,
+		`(?:tokens?|configured|prompt|exceedsthe|model|total(?:tokens)?)limit(?:is|of|:|\()*`+count,
+		`supports(?:only)?upto`+count,
+		`max_seq_len(?:is|of|:|\()*`+count,
+		`max(?:size|inputtokens):?`+count,
+		`(?:cannotexceed|mustbe<=|lessthan|whilelimitis|limitis|limitof)(?:\D{0,24}?)`+count,
+		`shouldbe\[\d+,`+count+`\]`,
+		`max(?:imum)?(?:input|prompt|context)?(?:length|tokens?)(?:is|of|:|\()*`+count,
+	)
+	totals = patternsOf(
+		`requested(?:about|atotalof|:)*`+count+`(?:tokens|\))`,
+		`resultedin`+count,
+		`requestcontains`+count,
+		`n_prompt_tokens:`+count,
+	)
+	inputs = patternsOf(
+		`(?:request|passed)(?:has|contains)?`+count+`inputtokens`,
+		`toolong:`+count,
+		`(?:input|prompt)tokencount(?:is|of|:|\()*`+count,
+		`promptcontains`+count,
+		`(?:totallength|requestedtokens\()`+count,
+		`(?:prompt|input|request)\((?:length)?`+count,
+		`length(?:is|\()*`+count+`\)?(?:exceeds|while|must)`,
+		`prompt_tokens\(`+count,
+		`thefirst`+count+`tokens`,
+		`(?:given|received|n_keep|inputtokens):?`+count,
+		`inputtokens`+count,
+	)
+	outputs = patternsOf(
+		`max_(?:completion_|output_)?tokensistoolarge:`+count,
+		`max_(?:completion_|new_)?tokens\(`+count,
+		`and`+count+`max_new_tokens`,
+		`requested`+count+`outputtokens`,
+	)
+
+	// parts are the terms of a sum: "(9969 in the messages, 26000 in the completion)",
+	// "(658 of text input, 732 of tool input, 262000 in the output)".
+	parts = regexp.MustCompile(count + `(?:tokens)?(?:in|of|for|from)(?:the|your)?(text|tool|image|audio|file)?` +
+		`(messages|prompt|input|inputmessages|functions|tools|completion|output|response|answer)\b?`)
+)
+
+// measures finds the numbers.
+func measures(text, members string) Length {
+	l := Length{Excess: OverWindow}
+	if m := sumOver.FindStringSubmatch(text); m != nil {
+		l.Input, l.Output, l.Limit = atoi(m[1]), atoi(m[2]), atoi(m[3])
+		l.Sent = l.Input + l.Output
+		return l
+	}
+	l.Limit = firstOf(limits, text, members)
+	l.Sent = firstOf(totals, text, members)
+	for _, m := range parts.FindAllStringSubmatch(text, -1) {
+		switch m[3] {
+		case "completion", "output", "response", "answer":
+			l.Output = max(l.Output, atoi(m[1]))
+		default:
+			if l.Sent == 0 || l.Input+atoi(m[1]) <= l.Sent { // an error may be quoted twice
+				l.Input += atoi(m[1])
+			}
+		}
+	}
+	if l.Input == 0 {
+		l.Input = firstOf(inputs, text, members)
+	}
+	if l.Output == 0 {
+		l.Output = firstOf(outputs, text, members)
+	}
+	switch {
+	case l.Input == 0 && l.Sent > l.Output:
+		l.Input = l.Sent - l.Output
+	case l.Sent == 0 && l.Input > 0:
+		l.Sent = l.Input + l.Output
+	}
+	return l
+}
+
+func patternsOf(expressions ...string) []*regexp.Regexp {
+	out := make([]*regexp.Regexp, len(expressions))
+	for i, e := range expressions {
+		out[i] = regexp.MustCompile(e)
+	}
+	return out
+}
+
+// firstOf is the number that the first fitting expression finds in the first of the texts.
+func firstOf(expressions []*regexp.Regexp, texts ...string) int {
+	for _, text := range texts {
+		for _, e := range expressions {
+			if n := number(text, e); n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// number is what the only group of an expression finds.
+func number(text string, e *regexp.Regexp) int {
+	if m := e.FindStringSubmatch(text); m != nil {
+		return atoi(m[1])
+	}
+	return 0
+}
+
+// maxCount bounds what is believed: no model reads a thousand million tokens.
+const maxCount = 1_000_000_000
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(strings.ReplaceAll(s, ",", ""))
+	if err != nil || n > maxCount {
+		return 0
+	}
+	return n
+}

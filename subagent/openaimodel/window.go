@@ -1,0 +1,76 @@
+package openaimodel
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// window is what the gateway tells of the model's context window.
+type window struct {
+	mu     sync.Mutex
+	tokens int       // guarded by mu; 0 if unknown
+	asked  time.Time // when the gateway was last asked or told something; guarded by mu
+}
+
+// Asking is bounded, and not done again soon: an answer tells it too.
+const (
+	askTimeout = 2 * time.Second
+	askAgain   = time.Minute
+)
+
+// tell notes what came with an answer. One that says nothing says that the gateway
+// does not know.
+func (w *window) tell(call *exchange) {
+	if !call.answered {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tokens, w.asked = call.window, time.Now()
+}
+
+// ContextTokens is the model's context window, prompt and answer together, as the
+// gateway tells it with every answer. Before the first one it asks; 0 if nobody
+// knows.
+func (m *Model) ContextTokens(ctx context.Context) int {
+	w := &m.window
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tokens == 0 && (w.asked.IsZero() || time.Since(w.asked) > askAgain) {
+		w.tokens, w.asked = m.ask(ctx), time.Now()
+	}
+	return w.tokens
+}
+
+// ask reads the gateway's description of the model.
+func (m *Model) ask(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	at := strings.TrimRight(m.config.BaseURL, "/") + "/v1/models/" + url.PathEscape(m.config.Model)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return 0
+	}
+	client := m.config.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0 // the call that follows says it
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var model struct {
+		Tokens int `json:"context_tokens"`
+	}
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&model) != nil || model.Tokens < 0 {
+		return 0
+	}
+	return model.Tokens
+}
