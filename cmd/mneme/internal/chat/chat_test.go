@@ -113,7 +113,7 @@ func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
 	dim := term.InColour().Dim
 	require.Contains(t, out, dim("› I am\nAliya")+"\n"+dim("Hello, [2JAliya")+"\n"+term.InColour().Bold("› "))
 	require.Contains(t, out, "half\n"+term.InColour().Red("! The model did not answer."))
-	require.Contains(t, out, "chat_history:12345  3 messages, ")
+	require.Contains(t, out, "chat_history:12345  4 messages, ")
 	require.Contains(t, out, "! there is no command /nonsense; /help lists them")
 	require.Contains(t, out, "Ctrl-C stops a running answer")
 }
