@@ -25,6 +25,11 @@ type recorded struct {
 	LookAlike bool   `json:"look_alike"`
 	Allowance int    `json:"tpm_limit"`
 	Requested int    `json:"tpm_requested"`
+
+	Parameter  string   `json:"parameter"` // that is refused
+	Parameters []string `json:"parameters"`
+	Instead    string   `json:"replacement"`
+	Source     string   `json:"source"`
 }
 
 // read is what ReadLength or, for what came inside a stream, ReadLengthEvent says.
