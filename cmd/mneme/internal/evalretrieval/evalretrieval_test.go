@@ -84,6 +84,9 @@ func TestRunsAreEqual(t *testing.T) {
 
 // The judged sets, and what is to be reached on them.
 func TestReachesOutsideData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	report := run(t, outsidedata.Path(t, "rag"), Options{Feedback: true})
 	require.NotEmpty(t, report.Reaches)
 	for _, r := range report.Reaches {
