@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -262,4 +263,80 @@ func TestResultsOfTheRunningLoopAreCutToo(t *testing.T) {
 	}
 	require.LessOrEqual(t, total, 6000)
 	require.True(t, m.asked[1].Messages[2].Content == shown[2].Content, "what was cut stays cut as it is")
+}
+
+// refusing is a model without state that takes no more than limit tokens.
+type refusing int
+
+func (limit refusing) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		n := 0
+		for _, m := range r.Messages {
+			n += m.Tokens()
+		}
+		if n > int(limit) {
+			yield(loop.Delta{}, tooLong{int(limit), n, true})
+			return
+		}
+		yield(loop.Delta{Text: fmt.Sprint(n)}, nil)
+	}
+}
+
+// Many runs of one agent learn from each other's refusals at the same time.
+func TestOneWindowForManyRuns(t *testing.T) {
+	w := &loop.Window{Model: refusing(5000)}
+	long := strings.Repeat(paragraph, 3000)
+	var runs sync.WaitGroup
+	for i := range 8 {
+		runs.Go(func() {
+			for range 5 {
+				for _, err := range w.Generate(t.Context(), loop.Request{Messages: []memory.Message{user(fmt.Sprint(i, long))}}) {
+					if err != nil {
+						t.Errorf("run %d: %v", i, err)
+					}
+				}
+			}
+		})
+	}
+	runs.Wait()
+}
+
+// breaks is a model whose answer breaks off.
+type breaks []loop.Delta
+
+func (b breaks) Generate(context.Context, loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		for _, d := range b {
+			if !yield(d, nil) {
+				return
+			}
+		}
+		yield(loop.Delta{}, errors.New("stopped"))
+	}
+}
+
+// A call that was stopped or broke off has used tokens too: what it does not say is
+// estimated, and called so.
+func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
+	told := loop.Usage{InputTokens: 11, OutputTokens: 5}
+	messages := []memory.Message{user(paragraph)}
+	estimated := loop.Usage{
+		InputTokens: int64(memory.Tokens("Be brief.") + messages[0].Tokens()), OutputTokens: int64(memory.Tokens("Half an answer")), Estimated: true,
+	}
+	for name, test := range map[string]struct {
+		said breaks
+		want loop.Usage
+	}{
+		"before its answer":  {nil, loop.Usage{}},
+		"inside its answer":  {breaks{{Text: "Half an "}, {Text: "answer"}}, estimated},
+		"and says its usage": {breaks{{Text: "Half an answer"}, {Usage: told}}, told},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got loop.Usage
+			for d := range (&loop.Window{Model: test.said}).Generate(t.Context(), loop.Request{System: "Be brief.", Messages: messages}) {
+				got = got.Add(d.Usage)
+			}
+			require.Equal(t, test.want, got)
+		})
+	}
 }

@@ -86,7 +86,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 				break
 			}
 			if err != nil {
-				yield(loop.Delta{}, explain(ctx, err, call))
+				a.fail(yield, explain(ctx, err, call))
 				return
 			}
 			if text := a.add(chunk); text != "" && !yield(loop.Delta{Text: text}, nil) {
@@ -98,7 +98,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			yield(loop.Delta{}, err)
+			a.fail(yield, err)
 			return
 		}
 		if len(calls) > 0 && !yield(loop.Delta{Calls: calls}, nil) {

@@ -219,6 +219,21 @@ func endless(begun, left chan<- struct{}) http.HandlerFunc {
 	}
 }
 
+// A call that fails after it said what it used has used it.
+func TestAFailedCallSaysWhatItUsed(t *testing.T) {
+	vendor := httptest.NewServer(streams(finish("content_filter"), usageChunk, done))
+	defer vendor.Close()
+	var used loop.Usage
+	var last error
+	for d, err := range openaimodel.New(openaimodel.Config{BaseURL: vendor.URL}).Generate(t.Context(), loop.Request{}) {
+		used.InputTokens += d.Usage.InputTokens
+		used.OutputTokens += d.Usage.OutputTokens
+		last = err
+	}
+	require.Error(t, last)
+	require.Equal(t, loop.Usage{InputTokens: 11, OutputTokens: 5}, used)
+}
+
 func TestTheEndOfTheContextEndsTheCall(t *testing.T) {
 	begun, left := make(chan struct{}, 1), make(chan struct{})
 	m := gateway(t, openaimodel.Config{}, endless(begun, left))

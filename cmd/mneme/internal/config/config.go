@@ -71,6 +71,13 @@ type Webmemory struct {
 	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees
 	MaxChats              int    `yaml:"max_chats" env:"MAX_CHATS"`                             // chats with work in hand at one time
 	CacheBytes            int64  `yaml:"cache_bytes" env:"CACHE_BYTES"`
+	Queue                 Queue  `yaml:"queue" envPrefix:"QUEUE_"`
+}
+
+// Queue bounds what waits for a chat's turn.
+type Queue struct {
+	Limit int           `yaml:"limit" env:"LIMIT"` // messages per chat
+	Wait  time.Duration `yaml:"wait" env:"WAIT"`   // of each
 }
 
 // Apiserver is the service that runs the agents.

@@ -27,6 +27,7 @@ func Default() Config {
 			SubagentContextWindow: 50,
 			MaxChats:              10_000,
 			CacheBytes:            256 << 20,
+			Queue:                 Queue{Limit: 16, Wait: 30 * time.Second},
 		},
 		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},
 		Proxy: Proxy{

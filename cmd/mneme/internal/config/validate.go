@@ -127,6 +127,8 @@ func (w Webmemory) validate() error {
 		w.fits("webmemory.subagent_context_window", w.SubagentContextWindow),
 		positive("webmemory.max_chats", w.MaxChats),
 		positive("webmemory.cache_bytes", w.CacheBytes),
+		positive("webmemory.queue.limit", w.Queue.Limit),
+		positive("webmemory.queue.wait", w.Queue.Wait),
 	)
 }
 
