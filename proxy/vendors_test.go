@@ -123,6 +123,23 @@ func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 	}
 }
 
+// The same for Google's signatures of calls, behind a name that tells nothing.
+func TestCallSignaturesGoBackWhateverTheProfileSays(t *testing.T) {
+	for _, vendor := range []string{"openai", "generic", "kimi"} {
+		t.Run(vendor, func(t *testing.T) {
+			v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{ThoughtSignatures: true}})
+			_, g := at(t, v, "b", "http://relay.example/v1", proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor})
+			client := g.chat("my-model")
+			client.within("c1")
+			for _, turn := range []string{"one", "two", "three"} {
+				toolTurn(v, turn)
+				require.Equal(t, turn+" is done.", client.say(turn))
+			}
+			require.LessOrEqual(t, len(v.Rejections()), 1, "it is remembered")
+		})
+	}
+}
+
 // Fault: every level of effort makes the same request; a bound turns high into low,
 // or does not bound.
 func TestEffortsMakeADifference(t *testing.T) {
