@@ -111,7 +111,7 @@ func (s *Server) hasAgent(version string) bool {
 func request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
-		Conversation: body.ConversationID, Subagents: map[memory.Agent][]memory.Message{},
+		Conversation: body.ConversationID, RetryOf: body.RetryOf, Subagents: map[memory.Agent][]memory.Message{},
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {

@@ -47,6 +47,7 @@ type Request struct {
 	Message      string
 	AgentVersion string // Version, or the name of the subagent talked to
 	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
+	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
 	Context      []memory.Message
 	Subagents    map[memory.Agent][]memory.Message
 }
@@ -89,6 +90,7 @@ func (r *run) do(ctx context.Context) error {
 	}
 	started := &event.RunStarted{
 		ChatID: r.req.Chat, AgentVersion: r.req.AgentVersion, Subagents: names, Message: r.req.Message,
+		RetryOf: r.req.RetryOf,
 	}
 	if err := r.rec.emit(started); err != nil {
 		return err
@@ -118,7 +120,11 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
 	}
-	messages, _ := memory.Repair(r.rec.history(memory.ChatKey(r.req.Chat)))
+	history := r.rec.history(memory.ChatKey(r.req.Chat))
+	if r.req.RetryOf != "" {
+		history = memory.Pending(history)
+	}
+	messages, _ := memory.Repair(history)
 	result, err := l.Run(ctx, messages, listener{r.rec})
 	r.spend(event.Usage(result.Usage))
 	if err == nil && result.Exhausted && result.Text == "" {
@@ -188,12 +194,22 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 		}
 	default:
 		zerolog.Ctx(ctx).Error().Err(err).Msg("a run failed")
-		outcome, err = event.Failed, r.rec.emit(subagent.Describe(err))
+		outcome, err = event.Failed, r.fail(subagent.Describe(err))
 	}
 	if err != nil {
 		return err
 	}
 	return r.rec.emit(&event.RunFinished{Outcome: outcome, Usage: r.spent})
+}
+
+// fail tells an error, behind what was shown before it.
+func (r *run) fail(cause *event.Error) error {
+	if shown := r.rec.text(); shown != "" {
+		if err := r.rec.emit(&event.Assistant{Content: shown, Partial: true, Failure: cause.Code}); err != nil {
+			return err
+		}
+	}
+	return r.rec.emit(cause)
 }
 
 func (r *run) spend(u event.Usage) {

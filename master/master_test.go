@@ -233,9 +233,34 @@ func TestTheMasterFails(t *testing.T) {
 			l := run(t, agent(m, sub("analytic", model(recalls))), ask("master"))
 			require.Equal(t, name, last[*event.Error](l).Code)
 			require.Equal(t, event.Failed, last[*event.RunFinished](l).Outcome)
-			require.Nil(t, last[*event.Assistant](l), "a failed run has no answer")
+			if name == "model_failed" {
+				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name}, last[*event.Assistant](l), "what was shown is kept")
+				require.Equal(t, []string{"run_started", "assistant", "error", "run_finished"}, l.roles())
+			} else {
+				require.Nil(t, last[*event.Assistant](l), "nothing was shown")
+			}
 		})
 	}
+}
+
+// A run that tries a failed one once more asks the model what that one was asked,
+// once; what failed earlier is not asked again.
+func TestARetryAsksTheSameQuestion(t *testing.T) {
+	said := func(role, content string) memory.Message { return memory.Message{Role: role, Content: content} }
+	var sent []memory.Message
+	a := agent(model(func(_ context.Context, r loop.Request) (string, []memory.ToolCall, error) {
+		sent = r.Messages
+		return "done", nil, nil
+	}))
+	r := ask("master")
+	r.Context = []memory.Message{
+		said("user", "too much"), memory.Failed("context_length_exceeded"), said("user", "before"), said("assistant", "answer"),
+		said("user", r.Message), memory.Failed("model_failed"), memory.Failed("model_failed"),
+	}
+	r.RetryOf = "FAILED"
+	l := run(t, a, r)
+	require.Equal(t, []memory.Message{said("user", "before"), said("assistant", "answer"), said("user", r.Message)}, sent)
+	require.Equal(t, "FAILED", last[*event.RunStarted](l).RetryOf)
 }
 
 func TestStop(t *testing.T) {
@@ -262,6 +287,7 @@ func TestStop(t *testing.T) {
 		l := stopAt(t, agent(once(delegate("analytic", "x")...), sub("analytic", waits(""))), "subagent_delegation")
 		require.Equal(t, event.Stopped, last[*event.Completion](l).Status)
 		require.Nil(t, last[*event.Assistant](l))
+		require.Equal(t, event.Usage{InputTokens: 100, OutputTokens: 10}, last[*event.RunFinished](l).Usage, "the call before counts")
 	})
 	t.Run("while the answer is shown", func(t *testing.T) {
 		l := stopAt(t, agent(endlessModel{}), "assistant_delta")

@@ -15,7 +15,7 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp and partial it is the chat-completions message.
+// apart from timestamp, partial and failure it is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -24,6 +24,13 @@ type Message struct {
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 	Name       string     `json:"name,omitempty"`    // of the tool whose result this is
 	Partial    bool       `json:"partial,omitempty"` // an answer that was stopped while it was shown
+	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
+}
+
+// Failed is the message that stands in a history where an answer should, had the
+// work on it not failed with an error of this code.
+func Failed(code string) Message {
+	return Message{Role: RoleAssistant, Content: "(no answer: " + code + ")", Failure: code}
 }
 
 // ToolCall is a model's request to run a function.
@@ -62,6 +69,7 @@ type foreign struct {
 	ToolCallID json.RawMessage `json:"tool_call_id"`
 	Name       json.RawMessage `json:"name"`
 	Partial    json.RawMessage `json:"partial"`
+	Failure    json.RawMessage `json:"failure"`
 }
 
 // UnmarshalJSON also reads what other programs store under the same keys: content
@@ -76,7 +84,7 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	if f.Role == "" {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
-	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name)}
+	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name), Failure: text(f.Failure)}
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)
 	var calls []foreignCall

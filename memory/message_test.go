@@ -21,6 +21,7 @@ func TestMessageIsStoredAs(t *testing.T) {
 			`{"role":"user","content":"Скажи <b>\"да\"</b> & 1 > 0","timestamp":1763711157.25}`},
 		{"partial answer", memory.Message{Role: "assistant", Content: "a\nb", Timestamp: 1, Partial: true},
 			`{"role":"assistant","content":"a\nb","timestamp":1,"partial":true}`},
+		{"failure", memory.Failed("model_failed"), `{"role":"assistant","content":"(no answer: model_failed)","timestamp":0,"failure":"model_failed"}`},
 		{"call", memory.Message{Role: "assistant", Timestamp: 2, ToolCalls: []memory.ToolCall{{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"x":"<1>"}`}}}},
 			`{"role":"assistant","content":"","timestamp":2,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":\"<1>\"}"}}]}`},
 		{"result", memory.Message{Role: "tool", Content: "12", Timestamp: 3, ToolCallID: "c1", Name: "f"},
@@ -43,6 +44,7 @@ var anyMessage = rapid.Custom(func(t *rapid.T) memory.Message {
 		ToolCallID: rapid.String().Draw(t, "tool call id"),
 		Name:       rapid.String().Draw(t, "name"),
 		Partial:    rapid.Bool().Draw(t, "partial"),
+		Failure:    rapid.SampledFrom([]string{"", "model_failed"}).Draw(t, "failure"),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "calls") {
 		m.ToolCalls = append(m.ToolCalls, memory.ToolCall{

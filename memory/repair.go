@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,6 +23,7 @@ type Repairs struct {
 	Renamed     int // tool-call ids that an earlier call already used, or that vendors refuse
 	Joined      int // user messages joined to the one before
 	Filled      int // fields that a model needs and the message did not have, or not so
+	Failed      int // messages of exchanges that failed
 }
 
 // Any says whether anything was changed.
@@ -35,8 +37,13 @@ func (r Repairs) Any() bool { return r != Repairs{} }
 // result alike, user messages in a row become one, and one directly behind tool
 // results gets Unanswered before it. It begins with a user message; roles a
 // history does not have are dropped.
+//
+// What failed is not sent again, since it may be what no model takes: a failure is
+// dropped with all that leads to it, back to the user messages directly before,
+// unless they were answered after all.
 func Repair(stored []Message) ([]Message, Repairs) {
 	var r Repairs
+	stored = r.answered(stored)
 	out := make([]Message, 0, len(stored))
 	used := map[string]bool{}
 	for i := 0; i < len(stored); i++ {
@@ -59,6 +66,54 @@ func Repair(stored []Message) ([]Message, Repairs) {
 		}
 	}
 	return out, r
+}
+
+// answered leaves out failures, and exchanges that ended in nothing else. An
+// exchange is one user message or several in a row, and what follows up to the
+// next one. Whether it stays depends on nothing outside it, so that the front of a
+// prompt is the same in every later one.
+func (r *Repairs) answered(stored []Message) []Message {
+	if !slices.ContainsFunc(stored, Message.failed) {
+		return stored
+	}
+	out := make([]Message, 0, len(stored))
+	for start := 0; start < len(stored); {
+		asked := start
+		for asked < len(stored) && stored[asked].Role == RoleUser {
+			asked++
+		}
+		end := asked
+		for end < len(stored) && stored[end].Role != RoleUser {
+			end++
+		}
+		exchange := stored[start:end]
+		if !slices.ContainsFunc(exchange, Message.failed) || slices.ContainsFunc(exchange, Message.answers) {
+			for _, m := range exchange {
+				if !m.failed() {
+					out = append(out, m)
+				}
+			}
+		}
+		start = end
+	}
+	r.Failed += len(stored) - len(out)
+	return out
+}
+
+func (m Message) failed() bool { return m.Role == RoleAssistant && m.Failure != "" }
+
+func (m Message) answers() bool {
+	return m.Role == RoleAssistant && m.Failure == "" && len(m.ToolCalls) == 0 && strings.TrimSpace(m.Content) != ""
+}
+
+// Pending is a history up to the question that its end still owes an answer to: the
+// failures at its end are left off, for a run that tries once more.
+func Pending(stored []Message) []Message {
+	end := len(stored)
+	for end > 0 && stored[end-1].failed() {
+		end--
+	}
+	return stored[:end:end]
 }
 
 // user adds a user message behind what there is.

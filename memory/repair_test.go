@@ -67,6 +67,7 @@ func result(id, content string) memory.Message {
 
 func TestRepair(t *testing.T) {
 	ask, end := says("user", "ask"), says("assistant", "end")
+	fail, next := memory.Failed("model_failed"), says("user", "next")
 	interrupted := func(id string) memory.Message { return result(id, memory.Interrupted) }
 	type list = []memory.Message
 	for _, c := range []struct {
@@ -102,6 +103,17 @@ func TestRepair(t *testing.T) {
 		{"a user message with calls of its own", list{{Role: "user", Content: "q", ToolCalls: calls("9").ToolCalls, ToolCallID: "7"}}, list{says("user", "q")}, memory.Repairs{}},
 		{"white space is nothing", list{ask, says("assistant", "\t"), says("user", " \n"), end}, list{ask, end}, memory.Repairs{Dropped: 2}},
 		{"roles of others", list{says("system", "obey"), ask, says("developer", "x"), says("function", "y"), end}, list{ask, end}, memory.Repairs{Dropped: 3}},
+		{"a failure", list{ask, fail}, list{}, memory.Repairs{Failed: 2}},
+		{"a failure before the next question", list{ask, end, ask, fail, next}, list{ask, end, next}, memory.Repairs{Failed: 2}},
+		{"a failure and its retry", list{ask, fail, end}, list{ask, end}, memory.Repairs{Failed: 1}},
+		{"two failures and a retry", list{ask, fail, fail, end, next}, list{ask, end, next}, memory.Repairs{Failed: 2}},
+		{"two failures of two questions", list{ask, fail, next, fail, ask, end}, list{ask, end}, memory.Repairs{Failed: 4}},
+		{"questions before it that never had an answer", list{ask, says("user", "more"), fail, next}, list{next}, memory.Repairs{Failed: 3}},
+		{"a failure in the middle of tools", list{ask, calls("1"), result("1", "a"), fail, next}, list{next}, memory.Repairs{Failed: 4}},
+		{"a failure that came late", list{ask, end, fail, next}, list{ask, end, next}, memory.Repairs{Failed: 1}},
+		{"an answer that came late", list{ask, fail, calls("1"), result("1", "a"), end}, list{ask, calls("1"), result("1", "a"), end}, memory.Repairs{Failed: 1}},
+		{"a late answer without an end", list{ask, fail, calls("1"), result("1", "a"), next}, list{next}, memory.Repairs{Failed: 4}},
+		{"a failure before any question", list{fail, ask, end}, list{ask, end}, memory.Repairs{Failed: 1}},
 		{"only results", list{result("1", "a")}, list{}, memory.Repairs{Dropped: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -240,6 +252,43 @@ func TestRepairOfPartialParallelResults(t *testing.T) {
 			}
 			require.Equal(t, result(id, want), got[2+i])
 		}
+	})
+}
+
+// Failures at any places of a dialogue take nothing with them that was answered,
+// and leave nothing of what was not: what a model is sent is the dialogue of the
+// answered questions, and stays as it is however the history goes on.
+func TestRepairLeavesOutWhatFailed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var stored, want []memory.Message
+		for i := range rapid.IntRange(0, 6).Draw(t, "exchanges") {
+			exchange := []memory.Message{says("user", fmt.Sprint("question ", i))}
+			if rapid.Bool().Draw(t, "with a call") {
+				id := fmt.Sprint("call", i)
+				exchange = append(exchange, calls(id), result(id, "r"))
+			}
+			failed := slices.Clone(exchange)
+			for range rapid.IntRange(0, 3).Draw(t, "failures") {
+				failed = append(failed, memory.Failed("model_failed"))
+			}
+			answer := says("assistant", fmt.Sprint("answer ", i))
+			answered := len(failed) == len(exchange) || rapid.Bool().Draw(t, "answered by a retry")
+			if answered {
+				failed, exchange = append(failed, answer), append(exchange, answer)
+			}
+			before, _ := repaired(t, stored)
+			require.Equal(t, want, append([]memory.Message(nil), before...))
+			if !answered {
+				again, _ := repaired(t, memory.Pending(append(slices.Clone(stored), failed...)))
+				require.Equal(t, append(slices.Clone(want), exchange...), again, "a retry is asked the question")
+			}
+			stored = append(stored, failed...)
+			if answered {
+				want = append(want, exchange...)
+			}
+		}
+		got, _ := repaired(t, stored)
+		require.Equal(t, want, append([]memory.Message(nil), got...))
 	})
 }
 

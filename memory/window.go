@@ -1,6 +1,10 @@
 package memory
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
 
 // WindowBytes bounds what Window returns, in bytes of stored JSON.
 const WindowBytes = 1 << 20
@@ -10,6 +14,10 @@ const WindowBytes = 1 << 20
 // stays the same for n messages and vendors' prompt caches hit. It begins with a
 // user message: the first one inside, or, where there is none, the last one
 // before. Above WindowBytes whole exchanges leave from the front; the last stays.
+//
+// Exchanges that failed, see Repair, take no place in it: older ones stand in for
+// them, so that an hour of failures does not hide what was said before. The last
+// exchange stays in any case, since a run may try it once more.
 func (h *History) Window(n int) []json.RawMessage {
 	n = max(n, 1)
 	raw := h.Raw(0)
@@ -25,7 +33,7 @@ func (h *History) Window(n int) []json.RawMessage {
 			return nil
 		}
 	}
-	raw = raw[first:]
+	raw = withoutFailed(raw, first)
 	size := 0
 	for _, m := range raw {
 		size += len(m)
@@ -41,6 +49,46 @@ func (h *History) Window(n int) []json.RawMessage {
 		raw = raw[next:]
 	}
 	return raw
+}
+
+// failureMark is in every message that has a failure.
+var failureMark = []byte(`"failure":"`)
+
+func marked(raw json.RawMessage) bool { return bytes.Contains(raw, failureMark) }
+
+// withoutFailed is the messages from first on without the exchanges that failed, and
+// before them as many older messages, in whole exchanges, as that took away.
+func withoutFailed(raw []json.RawMessage, first int) []json.RawMessage {
+	if !slices.ContainsFunc(raw[first:], marked) {
+		return raw[first:]
+	}
+	var exchanges [][]json.RawMessage // the last one first
+	wanted := len(raw) - first
+	for end := len(raw); end > 0 && (end > first || wanted > 0); {
+		start := end
+		for start > 0 && !isUser(raw[start-1]) {
+			start--
+		}
+		for start > 0 && isUser(raw[start-1]) {
+			start--
+		}
+		if exchange := raw[start:end]; end == len(raw) || isUser(exchange[0]) && !failedExchange(exchange) {
+			exchanges = append(exchanges, exchange)
+			wanted -= len(exchange)
+		}
+		end = start
+	}
+	slices.Reverse(exchanges)
+	return slices.Concat(exchanges...)
+}
+
+// failedExchange says whether Repair leaves an exchange out.
+func failedExchange(exchange []json.RawMessage) bool {
+	if !slices.ContainsFunc(exchange, marked) {
+		return false
+	}
+	messages, err := Decode(exchange)
+	return err == nil && len(new(Repairs).answered(messages)) == 0
 }
 
 // nextUser is the index of the first user message at or after i, or len(raw).

@@ -164,3 +164,30 @@ func TestWindowBytes(t *testing.T) {
 		})
 	}
 }
+
+// Failures, however many and however large, leave the window what it would be
+// without them, but for the last exchange, which a run may try once more.
+func TestFailuresTakeNoPlaceInAWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all, good := memory.Empty(key), memory.Empty(key)
+		for i := range rapid.IntRange(1, 30).Draw(t, "exchanges") {
+			ask := memory.Message{Role: memory.RoleUser, Content: fmt.Sprint("question ", i)}
+			answer := memory.Message{Role: memory.RoleAssistant, Content: fmt.Sprint("answer ", i)}
+			if rapid.Bool().Draw(t, "fails") {
+				ask.Content += strings.Repeat(" ", rapid.SampledFrom([]int{0, memory.WindowBytes / 8}).Draw(t, "blanks"))
+				all = all.With(ask.Encode()).With(memory.Failed("model_failed").Encode())
+				continue
+			}
+			all, good = all.With(ask.Encode()).With(answer.Encode()), good.With(ask.Encode()).With(answer.Encode())
+		}
+		last := memory.Message{Role: memory.RoleUser, Content: "pending"}.Encode()
+		failure := memory.Failed("model_failed").Encode()
+		n := rapid.IntRange(1, 12).Draw(t, "n")
+		window := rawTexts(all.With(last).With(failure).Window(n))
+		require.Equal(t, []string{string(last), string(failure)}, window[len(window)-2:])
+		shown := window[:len(window)-2]
+		require.LessOrEqual(t, len(shown), 2*n+2)
+		require.GreaterOrEqual(t, len(shown), min(good.Len(), n-3))
+		require.Equal(t, rawTexts(good.Raw(good.Len()-len(shown))), shown, "the last that were answered")
+	})
+}

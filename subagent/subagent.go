@@ -6,7 +6,6 @@ package subagent
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"mneme/memory"
 	"mneme/memory/event"
@@ -88,14 +87,17 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 		concluded = kit.Answer(answer.Response)
 		answer.Citations = concluded.Citations
 	}
+	completion := &event.Completion{
+		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,
+	}
 	if answer.Status == event.Failed {
-		if err := emit(Describe(answer.Err)); err != nil {
+		cause := Describe(answer.Err)
+		if err := emit(cause); err != nil {
 			return answer, err
 		}
+		completion.Failure = cause.Code
 	}
-	return answer, emit(&event.Completion{
-		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,
-	})
+	return answer, emit(completion)
 }
 
 // oneModel is the work of a subagent that is a model with its tools.
@@ -118,7 +120,7 @@ func conclude(ctx context.Context, r loop.Result, err error) Answer {
 		a.Response = "(no answer: stopped)"
 	case err != nil:
 		a.Status = event.Failed
-		a.Response = fmt.Sprintf("(no answer: %s)", Describe(err).Code)
+		a.Response = memory.Failed(Describe(err).Code).Content
 	case r.Exhausted:
 		a.Status = event.MaxSteps
 		if r.Text == "" {

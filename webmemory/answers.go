@@ -43,6 +43,8 @@ func problemOf(err error) *api.Problem {
 		say(http.StatusServiceUnavailable, "too_many_chats", "As many chats as allowed are busy; please try again in a moment.", true)
 	case errors.Is(err, errQueueSlow):
 		say(http.StatusConflict, "chat_busy", "The chat is still busy with an earlier message; please try again.", true)
+	case errors.Is(err, errErased):
+		say(http.StatusConflict, "chat_erased", "The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
 	case errors.Is(err, memory.ErrMoved):
 		say(http.StatusConflict, "turn_moved", "Another process has taken over this chat; please read its history and try again.", true)
 	case errors.Is(err, memory.ErrFull):

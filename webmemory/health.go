@@ -154,6 +154,7 @@ func newMetrics(s *Server) *metrics {
 		return 0
 	})
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
+	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base32"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -34,7 +33,12 @@ type post struct {
 	AgentVersion string       `json:"agent_version"`
 	Stream       bool         `json:"stream"`
 	ChatID       *memory.Chat `json:"chat_id"`
+	OnBusy       string       `json:"on_busy"`
 }
+
+// places are what on_busy may say, with the place in the chat's line that each
+// stands for.
+var places = map[string]place{"": behind, "queue": behind, "reject": now, "interrupt": before}
 
 // postMessage is POST /v1/chats/{chat}/messages.
 func (s *Server) postMessage(c *gin.Context) error {
@@ -43,7 +47,7 @@ func (s *Server) postMessage(c *gin.Context) error {
 		return err
 	}
 	var p post
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID != nil && *p.ChatID != chat {
@@ -55,7 +59,7 @@ func (s *Server) postMessage(c *gin.Context) error {
 // postChat is POST /chat, the shape of the original service; it always streams.
 func (s *Server) postChat(c *gin.Context) error {
 	var p post
-	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &p); err != nil {
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID == nil {
@@ -80,6 +84,9 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
+	if r.attempt > 1 {
+		c.Request.Header.Del("Last-Event-ID") // of the attempt before
+	}
 	if stream {
 		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
 		return nil
@@ -121,6 +128,9 @@ func (s *Server) check(p *post) error {
 			Message: fmt.Sprintf("A message may have %d bytes; this one has %d.", memory.MaxMessage, len(p.Message)),
 		}
 	}
+	if _, ok := places[p.OnBusy]; !ok {
+		return badRequest("bad_request", "on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, masterVersion)
 	if p.AgentVersion != masterVersion && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
 		return badRequest("unknown_agent", "There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents))
@@ -136,45 +146,6 @@ func joined(agents []memory.Agent) string {
 	return b.String()
 }
 
-// begin gives the run of a post: a new one, or the one that an earlier post with
-// the same key began, here or in another process, with its final answer if that
-// was kept. It returns once the apiserver has accepted the run; a post refused
-// before that has left nothing behind.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (*run, *final, error) {
-	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
-	r := newRun(runID(chat, key), chat, hex.EncodeToString(sum[:]))
-	for {
-		other, err := s.register(r)
-		if err != nil {
-			return nil, nil, err
-		}
-		if other == nil {
-			break
-		}
-		if s.outdated(ctx, other) {
-			s.forgetRun(other)
-			continue
-		}
-		if joined, err := other.join(ctx, r); joined != nil || err != nil {
-			return joined, nil, err
-		}
-		// The earlier post was refused; this one may still run.
-	}
-	record, err := s.known(ctx, r, key)
-	if err == nil && record == nil {
-		record, err = s.start(ctx, r, p)
-	}
-	if err != nil || record != nil {
-		s.forgetRun(r)
-		r.end()
-	}
-	close(r.posted)
-	if err == nil && record != nil {
-		return s.rejoin(ctx, r, record)
-	}
-	return r, nil, err
-}
-
 // forgetRun takes a run off the list of this process.
 func (s *Server) forgetRun(r *run) {
 	s.mu.Lock()
@@ -182,41 +153,6 @@ func (s *Server) forgetRun(r *run) {
 	if s.live[r.id] == r {
 		delete(s.live, r.id)
 	}
-}
-
-// known looks for a run that another process, or this one before its last start,
-// began for the same key.
-func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
-	if key == "" {
-		return nil, nil
-	}
-	return s.store.Record(ctx, r.chat, r.id)
-}
-
-// rejoin answers a repeated post from what Redis knows of its run.
-func (s *Server) rejoin(ctx context.Context, again *run, record *redisstore.Record) (*run, *final, error) {
-	if record.Body != again.body {
-		return nil, nil, errKeyReused
-	}
-	var kept *final
-	if len(record.Result) > 0 {
-		kept = new(final)
-		if err := json.Unmarshal(record.Result, kept); err != nil {
-			return nil, nil, fmt.Errorf("the kept answer of run %s: %w", again.id, err)
-		}
-	}
-	r := s.mirror(ctx, again.chat, again.id, kept != nil)
-	return r, kept, nil
-}
-
-// runID is random, or follows from the chat and the client's key, so that a
-// repeated post finds its run.
-func runID(chat memory.Chat, key string) string {
-	if key == "" {
-		return rand.Text()
-	}
-	sum := sha256.Sum256([]byte(string(chat) + "\x00" + key))
-	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
 // register enters a run, unless one with its id is there already.
@@ -236,36 +172,10 @@ func (s *Server) register(r *run) (other *run, err error) {
 	return nil, nil
 }
 
-var errKeyReused = &api.Problem{
-	Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused",
-	Message: "This Idempotency-Key was used with another message.",
-}
-
-// join waits until the first post with this key is accepted. Neither run nor
-// error means that it was refused.
-func (r *run) join(ctx context.Context, again *run) (*run, error) {
-	if r.body != again.body {
-		return nil, errKeyReused
-	}
-	select {
-	case <-r.posted:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	select {
-	case <-r.done:
-		if r.log.Last() == 0 {
-			return nil, nil
-		}
-	default:
-	}
-	return r, nil
-}
-
 // start takes the chat's turn, posts the run to the apiserver and leaves it to a
 // driver. A record instead: another process has run it meanwhile.
 func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record, error) {
-	t, leave, err := s.turnFor(ctx, r.chat)
+	t, leave, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
 	}
@@ -285,17 +195,36 @@ func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record,
 	return nil, nil
 }
 
-// turnFor waits for the chat's turn, in this process and among all. A run that a
-// dead process left open is brought to its end first.
-func (s *Server) turnFor(ctx context.Context, chat memory.Chat) (*turn, func(), error) {
-	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+// turnOf waits for the turn that a post is to run in. Until it has it, the post can
+// be dismissed.
+func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), error) {
+	waiting, dismiss := context.WithCancelCause(ctx)
+	defer dismiss(nil)
+	r.waits(dismiss)
+	defer r.waits(nil)
+	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
 	defer cancel()
-	for {
-		leave, err := s.queue.enter(ctx, chat)
+	token := ""
+	if at == before {
+		token = rand.Text()
+		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
 			return nil, nil, err
 		}
-		t, err := s.takeTurn(waiting, chat)
+		defer yield()
+	}
+	return s.turnFor(ctx, waiting, r.chat, token, at)
+}
+
+// turnFor waits for the chat's turn, in this process and among all. A run that a
+// dead process left open is brought to its end first.
+func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, func(), error) {
+	for {
+		leave, err := s.queue.enter(waiting, chat, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		t, err := s.takeTurn(ctx, waiting, chat, token, at)
 		if err != nil {
 			leave()
 			return nil, nil, err
@@ -303,12 +232,54 @@ func (s *Server) turnFor(ctx context.Context, chat memory.Chat) (*turn, func(), 
 		if t.Open == nil {
 			return t, leave, nil
 		}
-		select {
-		case <-s.resume(t, leave).done:
-		case <-waiting.Done():
+		left := s.resume(t, leave)
+		if at == now {
 			return nil, nil, errQueueSlow
 		}
+		select {
+		case <-left.done:
+		case <-waiting.Done():
+			return nil, nil, ended(waiting)
+		}
 	}
+}
+
+// claimLife is how long a claim on the chat's next turn outlives the process that
+// made it.
+const claimLife = 3 * time.Second
+
+// goFirst claims the chat's next turn, before all who wait in any process, and
+// stops what runs until then, also a run that another post begins meanwhile. It
+// goes on with both until yield is called.
+func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
+	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	working.Go(func() {
+		stopped := ""
+		for {
+			stopped = s.stopRunOf(ctx, chat, stopped)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(jitter(claimLife / 12)):
+			}
+			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn was not renewed")
+			}
+		}
+	})
+	return func() {
+		cancel()
+		working.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		if err := s.store.Yield(ctx, chat, token); err != nil {
+			s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn runs out by itself")
+		}
+	}, nil
 }
 
 var (
@@ -326,6 +297,9 @@ var (
 // and posts it.
 func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
 	found, err := s.store.Begin(ctx, r.chat, r.id, r.body)
+	if err == nil && found == nil && r.attempt > 1 {
+		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	}
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
@@ -382,6 +356,9 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 		ConversationID:   t.Conversation,
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
+	}
+	if r.retryOf != "" && owes(chat, p.Message) {
+		req.RetryOf = r.retryOf
 	}
 	for _, a := range s.cfg.Agents {
 		h := t.history(memory.SubagentKey(a, r.chat))

@@ -175,6 +175,9 @@ func (s *script) agent(ctx context.Context, r master.Request, emit func(event.He
 	}
 }
 
+// lost is what stands for the answer of a run that was closed for a dead process.
+const lost = "assistant: (no answer: run_lost)"
+
 // whole is what a scripted run leaves in both histories.
 func whole(message string) (chat, analytic []string) {
 	return []string{"user: " + message, "assistant: answer to " + message},
@@ -289,40 +292,56 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 	}
 }
 
-// Both the apiserver and the holder die: the run is closed with what was stored.
+// Both the apiserver and the holder die: the run is closed with what was stored and
+// shown.
 func TestBothDie(t *testing.T) {
-	s := newScript()
-	w := newWorld(t, s.agent, lease)
-	other, process := w.child()
-	s.let("1", 5)
-	var run string
-	w.on(other, func() {
-		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
-		tr.until("subagent_tool_result")
-		run = tr.resp.Header.Get("Mneme-Run-Id")
-	})
-	ctx := context.Background()
-	open := w.look.HGet(ctx, "{chat_history:1}:meta", "open").Val()
-	require.NotEmpty(t, open)
-	w.api.Config.Handler = http.NotFoundHandler()
-	w.api.CloseClientConnections()
-	require.NoError(t, process.Process.Kill())
-	_ = process.Wait()
-	tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "5")
-	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
-	look := func() {
-		require.Equal(t, []string{"user: task of hi", "assistant: ", "tool: 42", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
-		require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
-	}
-	look()
+	task := []string{"user: task of hi", "assistant: ", "tool: 42"}
+	for name, test := range map[string]struct {
+		events         int
+		closed         []string
+		chat, analytic []string
+	}{
+		"inside a delegation":                    {5, []string{"subagent_completion", "error", "run_finished"}, []string{"user: hi", lost}, append(task, lost)},
+		"while the answer is shown":              {7, []string{"assistant", "error", "run_finished"}, []string{"user: hi", "assistant: 42"}, append(task, "assistant: it is 42")},
+		"before it is said that the run is over": {8, []string{"run_finished"}, []string{"user: hi", "assistant: answer to hi"}, append(task, "assistant: it is 42")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript()
+			w := newWorld(t, s.agent, lease)
+			other, process := w.child()
+			s.let("1", test.events)
+			var run string
+			w.on(other, func() {
+				tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
+				for range test.events {
+					_, _, ok := tr.next()
+					require.True(t, ok)
+				}
+				run = tr.resp.Header.Get("Mneme-Run-Id")
+			})
+			ctx := context.Background()
+			open := w.look.HGet(ctx, "{chat_history:1}:meta", "open").Val()
+			require.NotEmpty(t, open)
+			w.loseApiserver()
+			require.NoError(t, process.Process.Kill())
+			_ = process.Wait()
+			tr := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", fmt.Sprint(test.events))
+			require.Equal(t, test.closed, tr.roles())
+			look := func() {
+				require.Equal(t, test.analytic, w.stored("subagent:analytic:1"))
+				require.Equal(t, test.chat, w.stored("chat_history:1"))
+			}
+			look()
 
-	// As if the process that closed the run had died before it could note that.
-	over := func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil }
-	eventually(t, "the run is over", over)
-	require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
-	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
-	eventually(t, "the run is over again", over)
-	look()
+			// As if the process that closed the run had died before it could note that.
+			over := func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil }
+			eventually(t, "the run is over", over)
+			require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
+			require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
+			eventually(t, "the run is over again", over)
+			look()
+		})
+	}
 }
 
 // While Redis is away a run goes on; what it acknowledged is in Redis afterwards,
@@ -401,7 +420,7 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 		"subagent_completion", "error", "run_finished",
 	}, all)
 	chat, analytic := whole("secret")
-	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, []string{chat[0], lost}, w.stored("chat_history:1"))
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
 }
@@ -434,7 +453,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 			return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_spool_bytes 0")
 		})
 	})
-	require.Equal(t, chat[:1], w.stored("chat_history:1"))
+	require.Equal(t, []string{chat[0], lost}, w.stored("chat_history:1"))
 	require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 }
 
@@ -466,7 +485,7 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
 	w.childOn(spools)
 	_, analytic := whole("secret")
-	want := append([]string{analytic[0], "assistant: (no answer: run_lost)"}, analytic[1:]...)
+	want := append([]string{analytic[0], lost}, analytic[1:]...)
 	eventually(t, "what was acknowledged is there", func() bool { return len(w.stored("subagent:analytic:1")) == len(want) })
 	require.Equal(t, want, w.stored("subagent:analytic:1"))
 }

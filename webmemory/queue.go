@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"mneme/memory"
 )
@@ -14,86 +13,141 @@ var (
 	errQueueFull    = errors.New("too many messages wait for this chat's turn")
 	errQueueSlow    = errors.New("the chat's turn did not come in time")
 	errTooManyChats = errors.New("too many chats have work in hand")
+	errErased       = errors.New("the chat was erased while this waited for its turn")
+)
+
+// place is where a chat's line takes somebody in.
+type place int
+
+const (
+	behind  place = iota // all who wait: the usual one
+	now                  // only an empty line
+	before               // all who wait but those who stand there too
+	erasing              // as before, whatever the limits
 )
 
 // queue lets one turn per chat run in this process, first come first served.
 type queue struct {
-	chats int           // with a turn at one time
-	limit int           // waiting per chat
-	wait  time.Duration // at most
+	chats int // with a turn at one time
+	limit int // waiting per chat
 
 	mu    sync.Mutex
-	lines map[memory.Chat][]chan struct{} // guarded by mu; present while a turn runs; closed to call one in
+	lines map[memory.Chat]*line // guarded by mu; present while a turn runs
+}
+
+// line is who waits for a chat's turn.
+type line struct {
+	waiting []*waiter
+	erased  string // the turn of the chat's last erasure, as it was last seen; "" for unknown
+}
+
+// waiter is one who waits.
+type waiter struct {
+	place  place
+	called chan struct{} // closed to call him in
 }
 
 // enter waits for the chat's turn and returns what gives it on. It fails with
-// errQueueFull, errQueueSlow, errTooManyChats or the end of ctx, and has then left nothing behind.
-func (q *queue) enter(ctx context.Context, chat memory.Chat) (leave func(), err error) {
-	q.mu.Lock()
-	line, busy := q.lines[chat]
-	if !busy && len(q.lines) >= q.chats {
-		q.mu.Unlock()
-		return nil, errTooManyChats
+// errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has
+// then left nothing behind.
+func (q *queue) enter(ctx context.Context, chat memory.Chat, at place) (leave func(), err error) {
+	w, err := q.line(chat, at)
+	if err != nil {
+		return nil, err
 	}
-	if !busy {
-		q.lines[chat] = nil
-		q.mu.Unlock()
-		return func() { q.next(chat) }, nil
-	}
-	if len(line) >= q.limit {
-		q.mu.Unlock()
-		return nil, errQueueFull
-	}
-	called := make(chan struct{})
-	q.lines[chat] = append(line, called)
-	q.mu.Unlock()
-
-	late := time.NewTimer(q.wait)
-	defer late.Stop()
 	select {
-	case <-called:
+	case <-w.called:
 		return func() { q.next(chat) }, nil
-	case <-late.C:
-		err = errQueueSlow
 	case <-ctx.Done():
-		err = context.Cause(ctx)
 	}
-	q.withdraw(chat, called)
-	return nil, err
+	q.withdraw(chat, w)
+	return nil, ended(ctx)
 }
 
-// try takes the chat's turn if nobody in this process has it.
-func (q *queue) try(chat memory.Chat) (leave func(), free bool) {
+// ended is why a wait ended without the turn.
+func ended(waiting context.Context) error {
+	err := context.Cause(waiting)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errQueueSlow
+	}
+	return err
+}
+
+// line takes a waiter in; one that finds nobody there is called at once.
+func (q *queue) line(chat memory.Chat, at place) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, busy := q.lines[chat]; busy {
-		return nil, false
+	w := &waiter{at, make(chan struct{})}
+	l := q.lines[chat]
+	switch {
+	case l == nil && len(q.lines) >= q.chats && at != erasing:
+		return nil, errTooManyChats
+	case l == nil:
+		q.lines[chat] = &line{}
+		close(w.called)
+		return w, nil
+	case at == now:
+		return nil, errQueueSlow
+	case len(l.waiting) >= q.limit && at != erasing:
+		return nil, errQueueFull
 	}
-	q.lines[chat] = nil
-	return func() { q.next(chat) }, true
+	i := len(l.waiting)
+	if at >= before {
+		if j := slices.IndexFunc(l.waiting, func(w *waiter) bool { return w.place < before }); j >= 0 {
+			i = j
+		}
+	}
+	l.waiting = slices.Insert(l.waiting, i, w)
+	return w, nil
 }
 
-// next calls in the one who waits longest.
+// next calls in the one who is first.
 func (q *queue) next(chat memory.Chat) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.lines[chat]
-	if len(line) == 0 {
+	l := q.lines[chat]
+	if len(l.waiting) == 0 {
 		delete(q.lines, chat)
 		return
 	}
-	q.lines[chat] = line[1:]
-	close(line[0])
+	w := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	close(w.called)
 }
 
-func (q *queue) withdraw(chat memory.Chat, called chan struct{}) {
+func (q *queue) withdraw(chat memory.Chat, w *waiter) {
 	q.mu.Lock()
-	i := slices.Index(q.lines[chat], called)
+	l := q.lines[chat] // there is one: the waiter stands in it, or has its turn
+	i := slices.Index(l.waiting, w)
 	if i >= 0 {
-		q.lines[chat] = slices.Delete(q.lines[chat], i, i+1)
+		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	q.mu.Unlock()
 	if i < 0 {
 		q.next(chat) // called in meanwhile: the turn goes to the one behind
 	}
+}
+
+// length is how many wait, in all lines.
+func (q *queue) length() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lines {
+		n += len(l.waiting)
+	}
+	return n
+}
+
+// saw notes what the holder of the line's turn found of the chat's last erasure,
+// and says whether there was one since it was last seen. "" forgets what was seen.
+func (q *queue) saw(chat memory.Chat, erased string) (again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[chat]
+	if l == nil {
+		return false
+	}
+	again = erased != "" && l.erased != "" && l.erased != erased
+	l.erased = erased
+	return again
 }

@@ -12,7 +12,6 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/redisstore"
 )
 
 // pageSize is how many messages or chats one answer lists, maxPage the most.
@@ -47,10 +46,6 @@ type historyPage struct {
 	Messages   []json.RawMessage `json:"messages"`
 	NextOffset int               `json:"next_offset,omitempty"`
 	Stale      bool              `json:"stale,omitempty"` // Redis is away; this is what was known
-}
-
-type erased struct {
-	Erased []string `json:"erased"`
 }
 
 // listChats is GET /v1/chats.
@@ -188,134 +183,6 @@ func number(c *gin.Context, name string, otherwise, low, high int) (int, error) 
 	return n, nil
 }
 
-// deleteHistory is DELETE …/history of a chat or of one of its subagents.
-func (s *Server) deleteHistory(c *gin.Context) error {
-	key, err := keyOf(c)
-	if err != nil {
-		return err
-	}
-	return s.erase(c, key.Chat(), func(k memory.Key) bool { return k == key })
-}
-
-// deleteChat is DELETE /v1/chats/{chat}.
-func (s *Server) deleteChat(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return err
-	}
-	return s.erase(c, chat, nil)
-}
-
-// erase removes those of a chat's histories that which names, all of the chat if
-// which is nil. It takes the turn as a writer does, after stopping what runs, so
-// that once it has answered no run can still use or write what was erased.
-func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) bool) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.QueueWait)
-	defer cancel()
-	s.stopRunOf(ctx, chat)
-	t, leave, err := s.turnFor(ctx, chat)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	// From here on it is done even if the client does not wait for it.
-	done, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*storeTimeout)
-	defer stop()
-	out, err := s.eraseUnder(done, t, which)
-	if ending := t.end(); ending != nil {
-		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
-	}
-	if err != nil {
-		return err
-	}
-	api.WriteJSON(c.Writer, http.StatusOK, out)
-	return nil
-}
-
-// stopRunOf stops the chat's run, in whichever process it is.
-func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat) {
-	open, err := s.store.OpenRun(ctx, chat)
-	if err == nil && open != nil {
-		err = s.stopOpen(ctx, open)
-	}
-	if err != nil {
-		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a run was not stopped; its turn is waited for")
-	}
-}
-
-func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
-	at := s.runs
-	if open.Events != "" {
-		var err error
-		if at, err = s.runs.At(open.Events); err != nil {
-			return err
-		}
-	}
-	return at.Stop(ctx, open.Run)
-}
-
-// eraseUnder erases under the chat's turn. The gateway's conversation goes first,
-// whole: it may hold what any of the histories does, and once the chat is gone
-// nobody knows its id.
-func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key) bool) (erased, error) {
-	out := erased{Erased: []string{}}
-	if err := s.runs.EraseConversation(ctx, t.Conversation); err != nil {
-		return out, asking(err)
-	}
-	stored, err := s.store.Histories(ctx, t.chat)
-	if err != nil {
-		return out, err
-	}
-	wanted := map[memory.Key]bool{}
-	for key := range t.histories { // the tombstones of those that hold nothing now
-		wanted[key] = true
-	}
-	for _, h := range stored {
-		wanted[h.Key] = true
-		if which == nil || which(h.Key) {
-			out.Erased = append(out.Erased, h.Key.String())
-		}
-	}
-	var keys []memory.Key
-	for key := range wanted {
-		if which == nil || which(key) {
-			keys = append(keys, key)
-		}
-	}
-	if err := s.spool.Forget(keys...); err != nil {
-		return out, err
-	}
-	if which != nil {
-		s.sessions.write(t.chat, "erased: %v", out.Erased)
-		return out, s.cache.Erase(ctx, t.Number, keys...)
-	}
-	s.cache.Forget(keys...)
-	err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
-	s.cache.Forget(keys...) // what was read while the store erased
-	if err != nil {
-		return out, err
-	}
-	s.dropRuns(t.chat)
-	if err := s.sessions.remove(t.chat); err != nil {
-		return out, err
-	}
-	if err := s.runs.DeleteChat(ctx, t.chat); err != nil {
-		return out, asking(err)
-	}
-	return out, nil
-}
-
-// dropRuns forgets the events of a chat's finished runs.
-func (s *Server) dropRuns(chat memory.Chat) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, r := range s.live {
-		if r.chat == chat && r.over(0) {
-			delete(s.live, id)
-		}
-	}
-}
-
 // outdated says whether a run that is kept here must not be shown any more: it was
 // left to another process, or its chat was erased through another one. While Redis
 // is away nobody can know.
@@ -375,6 +242,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 			return err
 		}
 	}
+	c.Header("Mneme-Run-Id", r.id)
 	api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
 	return nil
 }

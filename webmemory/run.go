@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"sync"
@@ -25,12 +24,19 @@ type run struct {
 	body string   // hash of what was posted; the same key with another body is refused
 	log  *api.Log // its events, each stored before it is here
 
+	attempt int    // at what was posted: 1, 2 …
+	first   string // run of the first attempt, if this is another one
+	retryOf string // run of the attempt before, if this is another one
+	refused error  // why it never ran; set before posted is closed
+
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
 
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted
 	ended time.Time   // guarded by mu; zero while it runs
+	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
+	dismiss context.CancelCauseFunc
 }
 
 func newRun(id string, chat memory.Chat, body string) *run {
@@ -45,6 +51,13 @@ func (r *run) over(keep time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.ended.IsZero() && time.Since(r.ended) >= keep
+}
+
+// waits notes what ends the run's wait for the chat's turn; nil once it waits no more.
+func (r *run) waits(dismiss context.CancelCauseFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dismiss = dismiss
 }
 
 func (r *run) end() {
@@ -191,7 +204,7 @@ func (d *driver) take(events []event.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if err := d.fold.Apply(e); err != nil {
+		if err := d.apply(e); err != nil {
 			return err
 		}
 		d.note(e)
@@ -200,6 +213,25 @@ func (d *driver) take(events []event.Event) error {
 		}
 	}
 	return nil
+}
+
+// apply stores what an event adds to a history.
+func (d *driver) apply(e event.Event) error {
+	d.turn.closes = closesRun(e)
+	return d.fold.Apply(e)
+}
+
+// closesRun says whether an event was written by who closed a lost run.
+func closesRun(e event.Event) bool {
+	switch p := e.Payload.(type) {
+	case *event.Completion:
+		return p.Failure == runLost
+	case *event.Assistant:
+		return p.Failure == runLost
+	case *event.Error:
+		return p.Code == runLost
+	}
+	return false
 }
 
 // note tells the session log and the metrics of an event.
@@ -223,7 +255,7 @@ func (d *driver) note(e event.Event) {
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
 	lost := event.Error{
-		Code: "run_lost", Retryable: true,
+		Code: runLost, Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
 	// With the time of what is known, so that who closes a run twice writes the same.
@@ -338,40 +370,4 @@ func (r *run) collect(ctx context.Context) (result, error) {
 		}
 	}
 	return out, nil
-}
-
-// final is the answer to a post that waits for the run's end: a result, or a
-// Problem.
-func (r *run) final(ctx context.Context) (status int, body any) {
-	out, err := r.collect(ctx)
-	if err != nil {
-		p := problemOf(err)
-		return p.Status, p
-	}
-	return http.StatusOK, out
-}
-
-// final is how such an answer is kept.
-type final struct {
-	Status int             `json:"status"`
-	Body   json.RawMessage `json:"body"`
-}
-
-// body is the answer as it is sent.
-func (f *final) body() []byte {
-	if f.Status != http.StatusOK {
-		return append(append([]byte(`{"error":`), f.Body...), '}')
-	}
-	return f.Body
-}
-
-func encodeFinal(status int, body any) []byte {
-	raw, err := json.Marshal(body)
-	if err == nil {
-		raw, err = json.Marshal(final{status, raw})
-	}
-	if err != nil {
-		panic(err) // plain structs of ours
-	}
-	return raw
 }

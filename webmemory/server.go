@@ -84,7 +84,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, wait: cfg.QueueWait, lines: map[memory.Chat][]chan struct{}{}},
+		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		live:     map[string]*run{},
 	}

@@ -46,6 +46,9 @@ func TestBadInput(t *testing.T) {
 		"a bad chat id":             {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request", "A chat id is 1 to 128 characters"},
 		"a chat id with a slash":    {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
 		"an endless chat id":        {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
+		"a mistyped member":         {"POST", "/v1/chats/1/messages", `{"message":"hi","on_bussy":"reject"}`, 400, "bad_request", `no member "on_bussy"; the nearest one is on_busy`},
+		"a member of elsewhere":     {"POST", "/chat", `{"message":"hi","chat_id":1,"temperature":1}`, 400, "bad_request", `no member "temperature"; there are message, agent_version, stream, chat_id, on_busy`},
+		"an unknown on_busy":        {"POST", "/v1/chats/1/messages", `{"message":"hi","on_busy":"wait"}`, 400, "bad_request", "on_busy is queue, reject or interrupt"},
 		"an unknown agent_version":  {"POST", "/v1/chats/1/messages", `{"message":"hi","agent_version":"nobody"}`, 400, "unknown_agent", "there are: master, analytic, knowledge"},
 		"two chat ids":              {"POST", "/v1/chats/1/messages", `{"message":"hi","chat_id":2}`, 400, "bad_request", "is not the chat of the path"},
 		"the old door, no chat":     {"POST", "/chat", `{"message":"hi"}`, 400, "bad_request", "chat_id is missing"},
@@ -137,6 +140,7 @@ func TestARunOutlivesItsClient(t *testing.T) {
 	tr.resp.Body.Close()
 
 	again := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.id)
+	require.Equal(t, run, again.resp.Header.Get("Mneme-Run-Id"))
 	close(release)
 	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.roles(), "exactly the missing ones")
 
@@ -317,8 +321,8 @@ func TestTheApiserverLosesARun(t *testing.T) {
 	w.api.CloseClientConnections()
 	defer fresh.Close()
 	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())
-	require.Equal(t, []string{"user: task", "assistant: (no answer: run_lost)"}, w.stored("subagent:analytic:1"))
-	require.Equal(t, []string{"user: hi"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: task", lost}, w.stored("subagent:analytic:1"))
+	require.Equal(t, []string{"user: hi", lost}, w.stored("chat_history:1"))
 }
 
 func TestRedisAway(t *testing.T) {

@@ -63,17 +63,15 @@ func (s *Server) adopt() {
 
 // lookAt takes a chat's turn if nobody has it; taking it drains the spool.
 func (s *Server) lookAt(chat memory.Chat) {
-	leave, free := s.queue.try(chat)
-	if !free {
-		return
-	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	now, stop := context.WithCancel(ctx)
-	stop() // no waiting for another holder
-	t, err := s.takeTurnAt(ctx, now, chat)
+	leave, err := s.queue.enter(ctx, chat, now)
 	if err != nil {
-		if !errors.Is(err, errQueueSlow) && s.life.Err() == nil {
+		return
+	}
+	t, err := s.takeTurn(ctx, ctx, chat, "", now)
+	if err != nil {
+		if !errors.Is(err, errQueueSlow) && !errors.Is(err, errErased) && s.life.Err() == nil {
 			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
 		}
 		leave()
@@ -129,7 +127,7 @@ func (d *driver) replay(ctx context.Context) error {
 				return nil // a gap, from a time without Redis: the apiserver has the rest
 			}
 			if err == nil {
-				err = d.fold.Apply(e)
+				err = d.apply(e)
 			}
 			if err == nil {
 				err = d.run.log.Append(e)

@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,35 +46,42 @@ type turn struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
+	closes    bool                           // the event that is stored was written by who closed the run
 	histories map[memory.Key]*memory.History // pinned
 }
 
-// takeTurn takes the chat's lease, waiting for other processes until ctx ends,
-// and brings every history of the chat up to date under it.
-func (s *Server) takeTurn(ctx context.Context, chat memory.Chat) (*turn, error) {
-	return s.takeTurnAt(ctx, ctx, chat)
-}
-
-// takeTurnAt is takeTurn that waits for another holder until patient ends.
-func (s *Server) takeTurnAt(ctx, patient context.Context, chat memory.Chat) (*turn, error) {
+// takeTurn takes the chat's lease, under a token of its own if none is given, and
+// brings every history of the chat up to date under it. It waits for another holder
+// until waiting ends, or not at all for a place now.
+func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
-		chat: chat, token: rand.Text(), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
+		chat: chat, token: cmp.Or(token, rand.Text()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{},
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
-		var held *redisstore.HeldError
+		held := &redisstore.HeldError{Erased: taken.Erased}
+		if err != nil && !errors.As(err, &held) {
+			return nil, err
+		}
+		if at != erasing && (s.queue.saw(chat, held.Erased) || held.Erasing) {
+			s.dismiss(chat)
+			if err == nil {
+				err = s.store.Leave(ctx, chat, t.token)
+			}
+			return nil, errors.Join(errErased, err)
+		}
 		if err == nil {
 			t.Turn = taken
 			break
 		}
-		if !errors.As(err, &held) {
-			return nil, err
+		if at == now {
+			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
 		}
 		select {
 		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
-		case <-patient.Done():
-			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
+		case <-waiting.Done():
+			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
 		}
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -253,7 +261,7 @@ func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 		return context.Cause(t.ctx)
 	}
 	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
-	if m.Content == noAnswer {
+	if t.closes {
 		mark.Run = closing(t.run)
 	}
 	encoded := m.Encode()
@@ -361,7 +369,8 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	if err != nil || message[0].Role != memory.RoleUser {
 		return err
 	}
-	end := memory.Message{Role: memory.RoleAssistant, Content: noAnswer, Timestamp: message[0].Timestamp}
+	end := memory.Failed(runLost)
+	end.Timestamp = message[0].Timestamp
 	mark := memory.Mark{Run: closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
 	h, err = t.cache.Append(ctx, h, mark, end.Encode())
 	if err == nil {
@@ -370,11 +379,10 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	return err
 }
 
-// noAnswer is what stands in a subagent's history for the answer of a run that
-// was lost.
-const noAnswer = "(no answer: run_lost)"
+// runLost is the code of the error with which a lost run is closed.
+const runLost = "run_lost"
 
-// closing is the run under which such an answer is appended. It is numbered apart
+// closing is the run under which what closes a run is appended. It is numbered apart
 // from the run's own events: some of those may still lie in the spool of a process
 // that died, and must not pass for duplicates of it.
 func closing(run string) string { return run + "-end" }

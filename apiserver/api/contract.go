@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -18,6 +19,26 @@ type RunRequest struct {
 	SubagentContexts map[memory.Agent][]json.RawMessage `json:"subagent_contexts"` // the subagents' windows
 	AgentVersion     string                             `json:"agent_version"`     // empty for the master
 	ConversationID   string                             `json:"conversation_id,omitempty"`
+	// RetryOf is the failed run whose message this one tries once more: Context ends
+	// with it, and with nothing but failures behind. Empty for a run of its own.
+	RetryOf string `json:"retry_of,omitempty"`
+}
+
+// MarshalJSON writes histories that hold nothing as [], also where a sender of an
+// older version wrote null.
+func (r RunRequest) MarshalJSON() ([]byte, error) {
+	type plain RunRequest
+	r.Context = append([]json.RawMessage{}, r.Context...)
+	subagents := make(map[memory.Agent][]json.RawMessage, len(r.SubagentContexts))
+	for name, history := range r.SubagentContexts {
+		subagents[name] = append([]json.RawMessage{}, history...)
+	}
+	r.SubagentContexts = subagents
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(plain(r))
+	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
 // Validate says what is wrong with the request, as a *Problem.
@@ -38,6 +59,9 @@ func (r RunRequest) Validate() error {
 		if _, err := memory.ParseAgent(string(name)); err != nil {
 			return BadRequest(fmt.Errorf("bad subagent_contexts: %w", err))
 		}
+	}
+	if r.RetryOf != "" && !ValidRunID(r.RetryOf) {
+		return badRequest("retry_of must be the id of a run: 1 to 64 characters of A-Z a-z 0-9 _ -.")
 	}
 	if r.ConversationID == "" {
 		return nil

@@ -92,3 +92,17 @@ func TestAProblemCrossesTheWire(t *testing.T) {
 	require.ErrorIs(t, got, sent)
 	require.NotErrorIs(t, got, api.ErrGone)
 }
+
+// Histories without messages travel as lists, whatever the sender holds; a
+// request of an older version, with null, is the same request.
+func TestEmptyHistoriesAreLists(t *testing.T) {
+	sent, err := json.Marshal(api.RunRequest{RunID: "r", Message: "<hi>", ChatID: "1", SubagentContexts: map[memory.Agent][]json.RawMessage{"analytic": nil}})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"run_id":"r","message":"<hi>","chat_id":"1","context":[],"subagent_contexts":{"analytic":[]},"agent_version":""}`, string(sent))
+	var older api.RunRequest
+	require.NoError(t, json.Unmarshal([]byte(`{"run_id":"r","message":"<hi>","chat_id":"1","context":null,"subagent_contexts":{"analytic":null}}`), &older))
+	require.NoError(t, older.Validate())
+	again, err := json.Marshal(older)
+	require.NoError(t, err)
+	require.Equal(t, string(sent), string(again))
+}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"mneme/memory"
 	"mneme/memory/event"
 )
 
@@ -140,8 +141,9 @@ func (l *Log) wake() {
 	}
 }
 
-// Closing gives the events that would bring the run to its end now, as failed: a
-// completion for every delegation that has none, the cause, and run_finished.
+// Closing gives the events that would bring the run to its end now: a completion
+// for every delegation that has none, and, unless the answer is there already,
+// what was shown of it as a partial one, the cause, and run_finished as failed.
 // None if the run is over.
 func (l *Log) Closing(cause event.Error, now time.Time) []event.Event {
 	l.mu.Lock()
@@ -160,11 +162,55 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 		}})
 	}
 	for _, head := range l.open {
-		add(head, &event.Completion{Response: fmt.Sprintf("(no answer: %s)", cause.Code), Status: event.Failed})
+		add(head, &event.Completion{Response: memory.Failed(cause.Code).Content, Status: event.Failed, Failure: cause.Code})
 	}
-	add(event.Head{}, &cause)
-	add(event.Head{}, &event.RunFinished{Outcome: event.Failed})
+	far := l.far()
+	if far.outcome == "" {
+		if far.shown != "" {
+			add(event.Head{}, &event.Assistant{Content: far.shown, Partial: true, Failure: cause.Code})
+		}
+		add(event.Head{}, &cause)
+		far.outcome = event.Failed
+	}
+	add(event.Head{}, &event.RunFinished{Outcome: far.outcome, Usage: far.usage})
 	return events
+}
+
+// reached is how far a run that did not end came.
+type reached struct {
+	shown   string      // of an answer that was not told as such yet
+	outcome string      // that which it showed itself; empty before its answer or error
+	usage   event.Usage // of its delegations
+}
+
+func (l *Log) far() (r reached) {
+	var shown strings.Builder
+	for _, en := range l.entries {
+		e, err := event.Decode(en.line)
+		if err != nil {
+			continue
+		}
+		switch p := e.Payload.(type) {
+		case *event.AssistantDelta:
+			shown.WriteString(p.Text)
+		case *event.Completion:
+			r.usage = r.usage.Add(p.Usage)
+		case *event.Assistant:
+			shown.Reset()
+			switch {
+			case !p.Partial:
+				r.outcome = event.Completed
+			case p.Failure == "":
+				r.outcome = event.Stopped
+			}
+		case *event.Error:
+			if e.Subagent == "" {
+				r.outcome = event.Failed
+			}
+		}
+	}
+	r.shown = shown.String()
+	return r
 }
 
 // End appends what Closing gives, whatever the limits, and says whether there was

@@ -135,10 +135,45 @@ func TestEndCompletesEveryOpenDelegation(t *testing.T) {
 	require.Equal(t, planned, got)
 	require.Equal(t, []event.Event{
 		{Head: event.Head{RunID: runID, Seq: 5, TS: 10, Subagent: "analytic", CallID: "c2"},
-			Payload: &event.Completion{Response: "(no answer: internal)", Status: event.Failed}},
+			Payload: &event.Completion{Response: "(no answer: internal)", Status: event.Failed, Failure: "internal"}},
 		{Head: event.Head{RunID: runID, Seq: 6, TS: 10}, Payload: &cause},
 		{Head: event.Head{RunID: runID, Seq: 7, TS: 10}, Payload: &event.RunFinished{Outcome: event.Failed}},
 	}, got)
+}
+
+// What a lost run had shown is not lost with it, and a run that had its answer is
+// closed as what it was.
+func TestEndKeepsWhatWasShown(t *testing.T) {
+	lost := event.Error{Code: "run_lost", Retryable: true}
+	text, part := &event.AssistantDelta{Text: "half "}, &event.AssistantDelta{Text: "an answer"}
+	half := &event.Assistant{Content: "half an answer", Partial: true, Failure: "run_lost"}
+	used := event.Usage{InputTokens: 5, OutputTokens: 2}
+	failed := func(u event.Usage) *event.RunFinished {
+		return &event.RunFinished{Outcome: event.Failed, Usage: u}
+	}
+	for name, test := range map[string]struct{ came, want []event.Payload }{
+		"nothing":             {nil, []event.Payload{&lost, failed(event.Usage{})}},
+		"a part of an answer": {[]event.Payload{text, part}, []event.Payload{half, &lost, failed(event.Usage{})}},
+		"what delegations used": {[]event.Payload{&event.Completion{Response: "x", Usage: used}, &event.Completion{Response: "y", Usage: used}},
+			[]event.Payload{&lost, failed(used.Add(used))}},
+		"an answer": {[]event.Payload{text, &event.Assistant{Content: "half "}}, []event.Payload{&event.RunFinished{Outcome: event.Completed}}},
+		"a stop":    {[]event.Payload{text, &event.Assistant{Content: "half ", Partial: true}}, []event.Payload{&event.RunFinished{Outcome: event.Stopped}}},
+		"an error":  {[]event.Payload{&event.Error{Code: "model_failed"}}, []event.Payload{failed(event.Usage{})}},
+		"a part that is told, and not its error": {[]event.Payload{text, &event.Assistant{Content: "half ", Partial: true, Failure: "model_failed"}},
+			[]event.Payload{&lost, failed(event.Usage{})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := api.NewLog(runID, api.Limits{})
+			for i, p := range test.came {
+				require.NoError(t, log.Append(at(int64(i+1), p)))
+			}
+			var got []event.Payload
+			for _, e := range log.Closing(lost, time.Unix(10, 0)) {
+				got = append(got, e.Payload)
+			}
+			require.Equal(t, test.want, got)
+		})
+	}
 }
 
 // However appends and readers interleave, a reader gets exactly what it misses.

@@ -110,25 +110,33 @@ func ReadProblem(resp *http.Response) *Problem {
 // 400 with a sentence that names the field for the rest. Unknown fields are let
 // through, so that a newer caller can talk to an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
-		return &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
-			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
-	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var over *http.MaxBytesError
-	if errors.As(err, &over) {
-		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
-	}
+	raw, err := readBody(w, r, limit)
 	if err != nil {
-		return badRequest("The body ended before it was complete.")
-	}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return badRequest("The body is empty: send a JSON object.")
+		return err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return explain(err)
 	}
 	return nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if kind := r.Header.Get("Content-Type"); !takesAsJSON(kind) {
+		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
+			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var over *http.MaxBytesError
+	if errors.As(err, &over) {
+		return nil, tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	}
+	if err != nil {
+		return nil, badRequest("The body ended before it was complete.")
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, badRequest("The body is empty: send a JSON object.")
+	}
+	return raw, nil
 }
 
 // takesAsJSON lets pass JSON, what names no type, and what curl -d calls a form.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
@@ -257,7 +258,7 @@ func (s search) named(ctx context.Context, found []models.Candidate, name string
 		known = append(known, choice.Models...)
 	}
 	if len(known) > 0 {
-		problems = append(problems, "the nearest names: "+strings.Join(config.Closest(name, known, 3), ", "))
+		problems = append(problems, "the nearest names: "+strings.Join(api.Closest(name, known, 3), ", "))
 	}
 	return models.Choice{}, fmt.Errorf("--model %s: there is no such model; %s", name, strings.Join(problems, "; "))
 }
@@ -285,7 +286,7 @@ func (s search) which(c models.Choice) (models.Choice, error) {
 			c.Model = name
 			return c, nil
 		}
-		fmt.Fprintf(s.out, "There is no %s; the nearest names: %s\n", term.OneLine(name, 100), strings.Join(config.Closest(name, c.Models, 3), ", "))
+		fmt.Fprintf(s.out, "There is no %s; the nearest names: %s\n", term.OneLine(name, 100), strings.Join(api.Closest(name, c.Models, 3), ", "))
 	}
 	return c, errNone
 }

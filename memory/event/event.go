@@ -13,6 +13,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"mneme/memory"
@@ -22,7 +24,11 @@ import (
 type Event struct {
 	Head
 	Payload
+	came *line // as it was decoded, if it holds what this version does not know
 }
+
+// line is an event's JSON as it came, and what this version made of it.
+type line struct{ raw, known []byte }
 
 // Head is what every event has.
 type Head struct {
@@ -57,11 +63,12 @@ const (
 type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
+	Estimated    bool  `json:"estimated,omitempty"` // part of it is, since a call was cut short
 }
 
 // Add is the sum of both.
 func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
 }
 
 // Citation names the passage that a marker [n] in an answer stands for.
@@ -112,6 +119,9 @@ type RunStarted struct {
 	AgentVersion string         `json:"agent_version"` // "master", or the subagent talked to
 	Subagents    []memory.Agent `json:"subagents"`
 	Message      string         `json:"message"`
+	// RetryOf is the failed run whose message this run tries to answer. The chat's
+	// history ends with the message and its failure already.
+	RetryOf string `json:"retry_of,omitempty"`
 	// Memory is "reset" when the store was found to have lost its data since the
 	// run before.
 	Memory string `json:"memory,omitempty"`
@@ -160,13 +170,15 @@ type Completion struct {
 	Citations []Citation `json:"citations,omitempty"`
 	Answer    *Answer    `json:"answer,omitempty"` // of a subagent that reads documents
 	Usage     Usage      `json:"usage"`
+	Failure   string     `json:"failure,omitempty"` // code of the error, where Status is Failed
 }
 
 // Assistant is the answer to the user.
 type Assistant struct {
 	Content   string     `json:"content"`
 	Citations []Citation `json:"citations,omitempty"`
-	Partial   bool       `json:"partial,omitempty"` // the run was stopped; this is what had been shown
+	Partial   bool       `json:"partial,omitempty"` // the run was stopped or failed; this is what had been shown
+	Failure   string     `json:"failure,omitempty"` // code of the error that cut a partial answer short
 }
 
 // Error says what went wrong; with Head.Subagent set the run goes on.
@@ -245,11 +257,48 @@ func (e Event) Ephemeral() bool {
 	return false
 }
 
-// Encode gives the event's one line of JSON, without HTML escaping.
+// Encode gives the event's JSON, without HTML escaping: one line, unless it was
+// decoded from several. Of an event that was decoded it holds also what this
+// version does not know.
 func (e Event) Encode() []byte {
 	if u, ok := e.Payload.(*Unknown); ok {
 		return u.raw
 	}
+	known := e.encode()
+	if e.came == nil {
+		return known
+	}
+	if bytes.Equal(known, e.came.known) {
+		return e.came.raw
+	}
+	return e.came.with(known)
+}
+
+// with adds the members that only a newer version knows to what became of the
+// event since it came.
+func (l *line) with(known []byte) []byte {
+	var before, now map[string]json.RawMessage
+	if json.Unmarshal(l.raw, &before) != nil || json.Unmarshal(known, &now) != nil {
+		return known
+	}
+	var then map[string]json.RawMessage
+	if json.Unmarshal(l.known, &then) != nil {
+		return known
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		_, ours := then[name]
+		if _, set := now[name]; ours || set {
+			continue
+		}
+		known = append(known[:len(known)-1], ',')
+		known = append(append(append(known, encode(name)...), ':'), before[name]...)
+		known = append(known, '}')
+	}
+	return known
+}
+
+// encode is the event as this version knows it.
+func (e Event) encode() []byte {
 	head := encode(struct {
 		Role string `json:"role"`
 		Head
@@ -274,7 +323,7 @@ func encode(v any) []byte {
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-// Decode reads what Encode wrote.
+// Decode reads what Encode wrote, in this version or another.
 func Decode(b []byte) (Event, error) {
 	var e struct {
 		Role string `json:"role"`
@@ -288,12 +337,16 @@ func Decode(b []byte) (Event, error) {
 	}
 	p := payload(e.Role)
 	if p == nil {
-		return Event{e.Head, &Unknown{e.Role, bytes.Clone(b)}}, nil
+		return Event{Head: e.Head, Payload: &Unknown{e.Role, bytes.Clone(b)}}, nil
 	}
 	if err := json.Unmarshal(b, p); err != nil {
 		return Event{}, fmt.Errorf("reading a %s event: %w", e.Role, err)
 	}
-	return Event{e.Head, p}, nil
+	out := Event{Head: e.Head, Payload: p}
+	if known := out.encode(); !bytes.Equal(known, b) {
+		out.came = &line{bytes.Clone(b), known}
+	}
+	return out, nil
 }
 
 // Seconds is a point in time as ts has it: Unix seconds, to the millisecond.

@@ -3,6 +3,7 @@ package event_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,8 @@ var (
 	agents   = rapid.SampledFrom([]memory.Agent{"analytic", "knowledge", "a_b-9"})
 	outcomes = rapid.SampledFrom([]string{event.Completed, event.Stopped, event.Failed, event.MaxSteps})
 	usages   = rapid.Custom(func(t *rapid.T) event.Usage {
-		return event.Usage{InputTokens: rapid.Int64Min(0).Draw(t, "input"), OutputTokens: rapid.Int64Min(0).Draw(t, "output")}
+		return event.Usage{InputTokens: rapid.Int64Min(0).Draw(t, "input"), OutputTokens: rapid.Int64Min(0).Draw(t, "output"),
+			Estimated: rapid.Bool().Draw(t, "estimated")}
 	})
 	toolCalls = rapid.Custom(func(t *rapid.T) memory.ToolCall {
 		return memory.ToolCall{ID: rapid.String().Draw(t, "id"), Type: "function", Function: memory.FunctionCall{
@@ -99,7 +101,8 @@ func payloads(t *rapid.T) event.Payload {
 	switch rapid.IntRange(0, 10).Draw(t, "kind") {
 	case 0:
 		chat := memory.Chat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
-		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"), Message: text("message")}
+		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"), Message: text("message"),
+			RetryOf: rapid.SampledFrom([]string{"", "FAILED"}).Draw(t, "retry of")}
 	case 1:
 		return &event.AssistantDelta{Text: text("text")}
 	case 2:
@@ -114,9 +117,9 @@ func payloads(t *rapid.T) event.Payload {
 		return &event.ToolResult{ToolCallID: text("id"), Name: text("name"), Content: text("content")}
 	case 7:
 		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"), Citations: some(t, citations, "citations"),
-			Answer: answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage")}
+			Answer: answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage"), Failure: text("failure")}
 	case 8:
-		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"), Partial: rapid.Bool().Draw(t, "partial")}
+		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"), Partial: rapid.Bool().Draw(t, "partial"), Failure: text("failure")}
 	case 9:
 		return &event.Error{Code: text("code"), Message: text("message"), Retryable: rapid.Bool().Draw(t, "retryable")}
 	}
@@ -159,6 +162,41 @@ func TestEventsOfNewerVersionsPassUnchanged(t *testing.T) {
 		require.False(t, e.Ephemeral())
 		require.IsType(t, &event.Unknown{}, e.Payload)
 	}
+}
+
+// What a newer version adds to an event of today, at whatever depth, passes
+// through this one to the byte, also when this one changes the event on its way.
+func TestFieldsOfNewerVersionsPass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := event.Event{Payload: payloads(t), Head: event.Head{RunID: "r", Seq: 1, TS: 1}}
+		newer := e.Encode()
+		var extra []string
+		for i := range rapid.IntRange(1, 3).Draw(t, "extra") {
+			name := fmt.Sprintf("x_%d", i)
+			value := rapid.SampledFrom([]string{`null`, `"<a>\u003c"`, `{"a":[1, 2.50]}`, `[]`, `1e3`}).Draw(t, "value")
+			newer = append(newer[:len(newer)-1], fmt.Sprintf(`,%q:%s}`, name, value)...)
+			extra = append(extra, fmt.Sprintf(`%q:%s`, name, value))
+		}
+		newer = bytes.Replace(newer, []byte(`"usage":{`), []byte(`"usage":{"cached_tokens":7,`), 1)
+		want := string(newer)
+		got, err := event.Decode(newer)
+		require.NoError(t, err)
+		clear(newer) // a reader's buffer is used again
+		require.Equal(t, want, string(got.Encode()))
+		again, err := event.Decode(got.Encode())
+		require.NoError(t, err)
+		require.Equal(t, want, string(again.Encode()), "also on the next leg")
+
+		if started, ok := got.Payload.(*event.RunStarted); ok {
+			started.Memory = "reset"
+			changed := string(got.Encode())
+			require.Contains(t, changed, `"memory":"reset"`)
+			require.True(t, json.Valid([]byte(changed)))
+			for _, member := range extra {
+				require.Contains(t, changed, member)
+			}
+		}
+	})
 }
 
 func TestDecodeRefuses(t *testing.T) {

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"fmt"
 
 	"mneme/memory"
@@ -22,6 +23,7 @@ type Histories struct {
 	chat     memory.Chat
 	sink     Sink
 	isolated map[call]bool // leave no trace
+	answered bool          // the chat's history has this run's answer, or its failure
 }
 
 // call is one delegation.
@@ -57,8 +59,19 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	seen := e.Subagent != "" && !h.isolated[call{e.Subagent, e.CallID}]
 	switch p := e.Payload.(type) {
 	case *RunStarted:
-		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, true
+		// A run that tries once more finds its question there, and a failure behind it:
+		// however often it is tried, one of each is enough.
+		h.answered = p.RetryOf != ""
+		return chat, memory.Message{Role: memory.RoleUser, Content: p.Message}, !h.answered
+	case *Error:
+		// A run that failed before any answer: an appended message says so, nothing
+		// that is stored changes.
+		if e.Subagent == "" && !h.answered {
+			h.answered = true
+			return chat, memory.Failed(cmp.Or(p.Code, "run_failed")), true
+		}
 	case *Assistant:
+		h.answered = true
 		return chat, memory.Message{Role: memory.RoleAssistant, Content: p.Content, Partial: p.Partial}, true
 	case *Delegation:
 		return own, memory.Message{Role: memory.RoleUser, Content: p.Task}, seen
@@ -67,7 +80,7 @@ func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {
 	case *ToolResult:
 		return own, memory.Message{Role: memory.RoleTool, Content: p.Content, ToolCallID: p.ToolCallID, Name: p.Name}, seen
 	case *Completion:
-		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response}, seen
+		return own, memory.Message{Role: memory.RoleAssistant, Content: p.Response, Failure: p.Failure}, seen
 	}
 	return memory.Key{}, memory.Message{}, false
 }

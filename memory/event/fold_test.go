@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,6 +96,43 @@ func TestFoldOfOneRun(t *testing.T) {
 	}, copies)
 }
 
+// A run that failed before any answer leaves its failure behind the question; one
+// that tries once more adds its answer there, and neither the question nor another
+// failure: tries over hours do not push out what was said before.
+func TestFoldOfAFailureAndItsRetry(t *testing.T) {
+	copies := event.Copies{}
+	fold(t, copies, run(
+		main(&event.RunStarted{ChatID: chat, Message: "ask"}),
+		of("analytic", "c1", &event.Delegation{Task: "t"}),
+		of("analytic", "c1", &event.Error{Code: "model_failed"}),
+		of("analytic", "c1", &event.Completion{Response: "(no answer: model_failed)", Status: event.Failed, Failure: "model_failed"}),
+		main(&event.Error{Code: "run_timeout"}),
+		main(&event.RunFinished{Outcome: event.Failed}),
+	))
+	fold(t, copies, run(
+		main(&event.RunStarted{ChatID: chat, Message: "ask", RetryOf: "r"}),
+		main(&event.Error{Code: "model_failed"}),
+		main(&event.RunFinished{Outcome: event.Failed}),
+	))
+	fold(t, copies, run(
+		main(&event.RunStarted{ChatID: chat, Message: "ask", RetryOf: "r"}),
+		main(&event.Assistant{Content: "half an ans", Partial: true, Failure: "model_failed"}),
+		main(&event.Error{Code: "model_failed"}),
+		main(&event.RunFinished{Outcome: event.Failed}),
+	))
+	require.Equal(t, event.Copies{
+		memory.ChatKey(chat): {
+			{Role: "user", Content: "ask", Timestamp: 1},
+			{Role: "assistant", Content: "(no answer: run_timeout)", Timestamp: 5, Failure: "run_timeout"},
+			{Role: "assistant", Content: "half an ans", Timestamp: 2, Partial: true},
+		},
+		memory.SubagentKey("analytic", chat): {
+			{Role: "user", Content: "t", Timestamp: 2},
+			{Role: "assistant", Content: "(no answer: model_failed)", Timestamp: 4, Failure: "model_failed"},
+		},
+	}, copies)
+}
+
 // anyRun is a run of any events in any order: delegations that overlap, lack
 // their beginning or their end, are isolated or not, and events of newer versions.
 var anyRun = rapid.Custom(func(t *rapid.T) []event.Event {
@@ -152,14 +190,25 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 
 		want := map[memory.Key][]string{}
 		isolated := map[string]bool{}
+		answered := false
 		for _, e := range events {
 			key, text := memory.SubagentKey(e.Subagent, chat), ""
 			call := string(e.Subagent) + "/" + e.CallID
 			switch p := e.Payload.(type) {
 			case *event.RunStarted:
+				if answered = p.RetryOf != ""; answered {
+					continue
+				}
 				key, text = memory.ChatKey(chat), "user "+p.Message
 			case *event.Assistant:
+				answered = true
 				key, text = memory.ChatKey(chat), "assistant "+p.Content
+			case *event.Error:
+				if answered || e.Subagent != "" {
+					continue
+				}
+				answered = true
+				key, text = memory.ChatKey(chat), "assistant (no answer: "+cmp.Or(p.Code, "run_failed")+")"
 			case *event.Delegation:
 				isolated[call] = isolated[call] || p.Calls == event.Isolated
 				text = "user " + p.Task
@@ -172,7 +221,7 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 			default:
 				continue
 			}
-			if ownEvent := e.Role() == "run_started" || e.Role() == "assistant"; ownEvent || e.Subagent != "" && !isolated[call] {
+			if ownEvent := slices.Contains([]string{"run_started", "assistant", "error"}, e.Role()); ownEvent || e.Subagent != "" && !isolated[call] {
 				want[key] = append(want[key], fmt.Sprint(e.TS, " ", text))
 			}
 		}

@@ -32,6 +32,9 @@ type Logged struct {
 type Record struct {
 	Body   string // hash of what was posted
 	Result []byte // the final answer as JSON; empty while the run goes on
+	// Newest is the number of the newest attempt at what was posted. Only the record
+	// of the first attempt has it; 0 there means that there is no other.
+	Newest int
 }
 
 // Log adds events to a run's log, in one round trip. Events that are there
@@ -107,7 +110,25 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 	if len(values) == 0 {
 		return nil, nil
 	}
-	return &Record{Body: values["body"], Result: []byte(values["result"])}, nil
+	newest, _ := strconv.Atoi(values["newest"])
+	return &Record{Body: values["body"], Result: []byte(values["result"]), Newest: newest}, nil
+}
+
+// Retried notes in the record of a first run that there is a further attempt at
+// the same post. The record lives as long as that of the newest attempt.
+func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
+	err := s.redis.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+first, s.now().Add(recordLife).UnixMilli()).Err()
+	if err == nil {
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, recordKey(chat, first), "body", body, "newest", attempt)
+			p.Expire(ctx, recordKey(chat, first), recordLife)
+			return nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("noting attempt %d of run %s: %w", attempt, first, unavailable(err))
+	}
+	return nil
 }
 
 // Finish keeps a run's final answer, and drops from the index what has expired.

@@ -97,3 +97,6 @@ func historyKeys(k memory.Key) []string { return []string{k.String(), metaKey(k)
 func metaKey(k memory.Key) string { return "{" + k.String() + "}:meta" }
 
 func leaseKey(c memory.Chat) string { return "{" + memory.ChatKey(c).String() + "}:turn" }
+
+// firstKey holds the token of who takes the chat's next turn before all others.
+func firstKey(c memory.Chat) string { return "{" + memory.ChatKey(c).String() + "}:first" }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,34 +33,43 @@ type Turn struct {
 	Conversation string         // the gateway's conversation of this chat
 	Open         *OpenRun       // a run that an earlier holder left open
 	Agents       []memory.Agent // subagents that have a history in this chat
+	Erased       string         // the turn of the chat's last erasure, "0" for none
 }
 
-// HeldError says that another holder has the chat's turn.
-type HeldError struct{ Left time.Duration } // until its lease ends, unless renewed
+// HeldError says that another holder has the chat's turn, or comes first.
+type HeldError struct {
+	Left    time.Duration // until its claim ends, unless renewed
+	Erasing bool          // it is there to erase: who waits for the turn should give up
+	Erased  string        // as in Turn
+}
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the chat's turn is taken for %v more", e.Left)
 }
 
+// EraserToken begins the tokens of those who take a chat's turn to erase in it:
+// they go before all others.
+const EraserToken = "erase:"
+
 // Take takes the chat's turn for ttl under a token of the caller's. The number is
 // above every earlier one, also when Redis lost data: it is at least the Unix time
 // in ms. conversation is kept for a chat that has none yet.
 func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn, error) {
-	r, err := s.call(ctx, takeScript, turnKeys(chat), token, ttl.Milliseconds(), s.now().UnixMilli(), conversation)
+	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(), s.now().UnixMilli(), conversation)
 	if err != nil {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
-	if r.word() == "held" {
+	if r.word() == "held" || r.word() == "erasing" {
 		left, _ := strconv.ParseInt(r.at(1), 10, 64)
-		return Turn{}, &HeldError{Left: time.Duration(left) * time.Millisecond}
+		return Turn{}, &HeldError{Left: time.Duration(left) * time.Millisecond, Erasing: r.word() == "erasing", Erased: r.at(2)}
 	}
 	number, err := strconv.ParseInt(r.at(1), 10, 64)
-	if err != nil || len(r) < 4 {
+	if err != nil || len(r) < 5 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
-	turn := Turn{Number: number, Conversation: r.at(2)}
-	turn.Open = readOpenRun([]byte(r.at(3)))
-	for _, name := range r[4:] {
+	turn := Turn{Number: number, Erased: r.at(2), Conversation: r.at(3)}
+	turn.Open = readOpenRun([]byte(r.at(4)))
+	for _, name := range r[5:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
 		}
@@ -78,6 +88,40 @@ func readOpenRun(record []byte) *OpenRun {
 
 func turnKeys(chat memory.Chat) []string {
 	return []string{leaseKey(chat), metaKey(memory.ChatKey(chat))}
+}
+
+// First claims the chat's next turn for token, for as long as ttl: until then Take
+// refuses all other tokens. Of several claims the earliest holds, but an eraser's
+// replaces any. Calling it again renews the claim.
+func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
+	key := firstKey(chat)
+	var err error
+	if strings.HasPrefix(token, EraserToken) {
+		err = s.redis.Set(ctx, key, token, ttl).Err()
+	} else {
+		var fresh bool
+		if fresh, err = s.redis.SetNX(ctx, key, token, ttl).Result(); err == nil && !fresh {
+			err = s.claim(ctx, chat, token, ttl)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("claiming the next turn of chat %s: %w", chat, unavailable(err))
+	}
+	return nil
+}
+
+// Yield gives up what First claimed for token.
+func (s *Store) Yield(ctx context.Context, chat memory.Chat, token string) error {
+	if err := s.claim(ctx, chat, token, 0); err != nil {
+		return fmt.Errorf("yielding the next turn of chat %s: %w", chat, unavailable(err))
+	}
+	return nil
+}
+
+// claim prolongs token's claim, or ends it if ttl is 0.
+func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
+	keys := []string{firstKey(chat), metaKey(memory.ChatKey(chat))}
+	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
 // Renew prolongs a turn's lease; false if it is no longer held under token. For a

@@ -3,14 +3,13 @@ package thinking
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/scripts/outsidedata"
 )
 
 // recorded is one line of the recorded errors.
@@ -26,6 +25,11 @@ type recorded struct {
 	LookAlike bool   `json:"look_alike"`
 	Allowance int    `json:"tpm_limit"`
 	Requested int    `json:"tpm_requested"`
+
+	Parameter  string   `json:"parameter"` // that is refused
+	Parameters []string `json:"parameters"`
+	Instead    string   `json:"replacement"`
+	Source     string   `json:"source"`
 }
 
 // read is what ReadLength or, for what came inside a stream, ReadLengthEvent says.
@@ -38,10 +42,7 @@ func (r recorded) read() Length {
 
 func recordedErrors(t *testing.T, name string) []recorded {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", "errors", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("../shared/data/errors is not here: the recorded errors are not read")
-	}
+	f, err := os.Open(outsidedata.Path(t, "errors", name))
 	require.NoError(t, err)
 	defer f.Close()
 	var out []recorded
@@ -59,7 +60,7 @@ func recordedErrors(t *testing.T, name string) []recorded {
 
 // Every recorded error of a request that is too long is seen for one, with its
 // numbers, and those about an account's allowance are told apart.
-func TestReadLengthOfRecordedErrors(t *testing.T) {
+func TestReadLengthOfRecordedErrorsOutsideData(t *testing.T) {
 	for _, r := range recordedErrors(t, "context-length.jsonl") {
 		want := Length{Excess: OverWindow, Limit: r.Limit, Sent: r.Sent, Input: r.Input, Output: r.Output}
 		if r.LookAlike {
@@ -70,7 +71,7 @@ func TestReadLengthOfRecordedErrors(t *testing.T) {
 }
 
 // No other recorded error is taken for one.
-func TestReadLengthOfOtherRecordedErrors(t *testing.T) {
+func TestReadLengthOfOtherRecordedErrorsOutsideData(t *testing.T) {
 	for _, name := range []string{"dev.jsonl", "parameters.jsonl", "responses-gemini.jsonl"} {
 		for _, r := range recordedErrors(t, name) {
 			if strings.HasSuffix(r.Family, "length") {

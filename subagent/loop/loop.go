@@ -44,6 +44,12 @@ type Delta struct {
 type Usage struct {
 	InputTokens  int64
 	OutputTokens int64
+	Estimated    bool // part of it is, since a call was cut short
+}
+
+// Add is the sum of both.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
 }
 
 // Spec presents a tool to a model.
@@ -134,8 +140,7 @@ func (l Loop) step(ctx context.Context, req Request, o Observer, r *Result) (mem
 			}
 			return answer, fmt.Errorf("%w: %w", ErrModel, err)
 		}
-		r.Usage.InputTokens += d.Usage.InputTokens
-		r.Usage.OutputTokens += d.Usage.OutputTokens
+		r.Usage = r.Usage.Add(d.Usage)
 		answer.ToolCalls = append(answer.ToolCalls, d.Calls...)
 		if d.Text != "" {
 			text.WriteString(d.Text)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"sync"
 
 	"mneme/memory"
@@ -39,7 +40,8 @@ type TooLong interface {
 // Window is a Model that shows another one no more than it can read, see fit. When
 // the model refuses a request for its length all the same, the request is cut
 // further and sent again, and what that taught is remembered: the model's real
-// limit, and by how much it counts more than the estimate. Safe for concurrent use.
+// limit, and by how much it counts more than the estimate. What a call has used that
+// broke off inside its answer is estimated. Safe for concurrent use.
 type Window struct {
 	Model  Model
 	Tokens int // of the context window; 0: what the Model says, see Windowed, else DefaultTokens
@@ -65,6 +67,7 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 			fitted := r
 			fitted.Messages = messages
 			again, begun := false, false
+			var said strings.Builder // as long as the Model has not told its usage
 			for d, err := range w.Model.Generate(ctx, fitted) {
 				var long TooLong
 				if err != nil && !begun && try < maxShrinking && errors.As(err, &long) && sent > minPrompt {
@@ -72,9 +75,19 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 						break
 					}
 				}
+				if err != nil && said.Len() > 0 {
+					// It has used tokens and will not say how many.
+					used := Usage{InputTokens: int64(sent), OutputTokens: int64(memory.Tokens(said.String())), Estimated: true}
+					if !yield(Delta{Usage: used}, nil) {
+						return
+					}
+				}
 				begun = true
 				if !yield(d, err) || err != nil {
 					return
+				}
+				if said.WriteString(d.Text); d.Usage != (Usage{}) {
+					said.Reset()
 				}
 			}
 			if !again {

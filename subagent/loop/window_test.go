@@ -300,3 +300,43 @@ func TestOneWindowForManyRuns(t *testing.T) {
 	}
 	runs.Wait()
 }
+
+// breaks is a model whose answer breaks off.
+type breaks []loop.Delta
+
+func (b breaks) Generate(context.Context, loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		for _, d := range b {
+			if !yield(d, nil) {
+				return
+			}
+		}
+		yield(loop.Delta{}, errors.New("stopped"))
+	}
+}
+
+// A call that was stopped or broke off has used tokens too: what it does not say is
+// estimated, and called so.
+func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
+	told := loop.Usage{InputTokens: 11, OutputTokens: 5}
+	messages := []memory.Message{user(paragraph)}
+	estimated := loop.Usage{
+		InputTokens: int64(memory.Tokens("Be brief.") + messages[0].Tokens()), OutputTokens: int64(memory.Tokens("Half an answer")), Estimated: true,
+	}
+	for name, test := range map[string]struct {
+		said breaks
+		want loop.Usage
+	}{
+		"before its answer":  {nil, loop.Usage{}},
+		"inside its answer":  {breaks{{Text: "Half an "}, {Text: "answer"}}, estimated},
+		"and says its usage": {breaks{{Text: "Half an answer"}, {Usage: told}}, told},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got loop.Usage
+			for d := range (&loop.Window{Model: test.said}).Generate(t.Context(), loop.Request{System: "Be brief.", Messages: messages}) {
+				got = got.Add(d.Usage)
+			}
+			require.Equal(t, test.want, got)
+		})
+	}
+}

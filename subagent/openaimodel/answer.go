@@ -50,6 +50,13 @@ func (a *answer) add(c openai.ChatCompletionStreamResponse) (text string) {
 	return text
 }
 
+// fail ends an answer with an error, behind what it is known to have used.
+func (a *answer) fail(yield func(loop.Delta, error) bool, err error) {
+	if a.usage == (loop.Usage{}) || yield(loop.Delta{Usage: a.usage}, nil) {
+		yield(loop.Delta{}, err)
+	}
+}
+
 // piece adds to the call with its index. Some vendors give every call the index
 // 0, or none: there a new id means a new call.
 func (a *answer) piece(p openai.ToolCall) {

@@ -219,6 +219,21 @@ func endless(begun, left chan<- struct{}) http.HandlerFunc {
 	}
 }
 
+// A call that fails after it said what it used has used it.
+func TestAFailedCallSaysWhatItUsed(t *testing.T) {
+	vendor := httptest.NewServer(streams(finish("content_filter"), usageChunk, done))
+	defer vendor.Close()
+	var used loop.Usage
+	var last error
+	for d, err := range openaimodel.New(openaimodel.Config{BaseURL: vendor.URL}).Generate(t.Context(), loop.Request{}) {
+		used.InputTokens += d.Usage.InputTokens
+		used.OutputTokens += d.Usage.OutputTokens
+		last = err
+	}
+	require.Error(t, last)
+	require.Equal(t, loop.Usage{InputTokens: 11, OutputTokens: 5}, used)
+}
+
 func TestTheEndOfTheContextEndsTheCall(t *testing.T) {
 	begun, left := make(chan struct{}, 1), make(chan struct{})
 	m := gateway(t, openaimodel.Config{}, endless(begun, left))
@@ -261,4 +276,33 @@ func TestALongAnswerComesPieceByPiece(t *testing.T) {
 		}
 	}
 	require.Equal(t, "012", text.String())
+}
+
+// What is configured of effort, temperature and length, as it leaves.
+func TestTuning(t *testing.T) {
+	zero, warm := 0.0, 0.5
+	for name, c := range map[string]struct {
+		config       openaimodel.Config
+		body, header string
+	}{
+		"auto leaves the effort to the gateway": {openaimodel.Config{ReasoningEffort: "auto"}, ``, "auto"},
+		"none sends nothing":                    {openaimodel.Config{ReasoningEffort: "none"}, ``, ""},
+		"nothing sends nothing":                 {openaimodel.Config{}, ``, ""},
+		"a level is asked for":                  {openaimodel.Config{ReasoningEffort: "xhigh"}, `,"reasoning_effort":"xhigh"`, ""},
+		"temperature and length":                {openaimodel.Config{Temperature: &warm, MaxTokens: 7}, `,"temperature":0.5,"max_completion_tokens":7`, ""},
+		"no temperature at all":                 {openaimodel.Config{Temperature: &zero}, `,"temperature":1e-45`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header, body string
+			m := gateway(t, c.config, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				header, body = r.Header.Get("X-AG-Effort"), string(b)
+				streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+			})
+			_, err := collect(t.Context(), m, hello)
+			require.NoError(t, err)
+			require.Equal(t, c.header, header)
+			require.JSONEq(t, `{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]`+c.body+`}`, body)
+		})
+	}
 }

@@ -223,8 +223,7 @@ func (r *round) tell(step, status, detail string) {
 func (r *round) spend(u loop.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.usage.InputTokens += u.InputTokens
-	r.usage.OutputTokens += u.OutputTokens
+	r.usage = r.usage.Add(u)
 }
 
 // clip cuts s to at most limit bytes, at a character, and marks the cut.

@@ -60,6 +60,12 @@ func start(t *testing.T, environ ...string) *up {
 // startOnly runs a part of mneme.
 func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
 	t.Helper()
+	return startWith(t, service, nil, environ...)
+}
+
+// startWith is startOnly with another way to the vendors of models.
+func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper, environ ...string) *up {
+	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
@@ -71,6 +77,7 @@ func startOnly(t *testing.T, service func(context.Context, config.Config, app.Op
 	go func() {
 		ended <- service(ctx, cfg, app.Options{
 			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Transport: network,
 		})
 	}()
 	stopped := false

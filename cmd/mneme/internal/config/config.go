@@ -71,6 +71,13 @@ type Webmemory struct {
 	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees
 	MaxChats              int    `yaml:"max_chats" env:"MAX_CHATS"`                             // chats with work in hand at one time
 	CacheBytes            int64  `yaml:"cache_bytes" env:"CACHE_BYTES"`
+	Queue                 Queue  `yaml:"queue" envPrefix:"QUEUE_"`
+}
+
+// Queue bounds what waits for a chat's turn.
+type Queue struct {
+	Limit int           `yaml:"limit" env:"LIMIT"` // messages per chat
+	Wait  time.Duration `yaml:"wait" env:"WAIT"`   // of each
 }
 
 // Apiserver is the service that runs the agents.
@@ -104,7 +111,7 @@ const (
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
 	Kind      string            `yaml:"kind" env:"KIND"`
-	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: from the kind
+	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: it is found out
 	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
 	Auth      string            `yaml:"auth" env:"AUTH"`                                  // key, passthrough or none; empty: key if there is one
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
@@ -144,7 +151,7 @@ func (p Profile) MarshalYAML() ([]byte, error) {
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // upper bound; 0: the request decides
 	Unproven     string `yaml:"unproven" env:"UNPROVEN"`           // lazy, text or drop; empty: lazy
 }
 
@@ -178,7 +185,7 @@ type Agents struct {
 // Master answers the user.
 type Master struct {
 	Model           string `yaml:"model" env:"MODEL"`
-	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
+	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
 	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
 	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
@@ -206,6 +213,10 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+
+	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"` // as of the master; empty: not sent
+	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"`           // nil: not sent
+	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`             // of one answer; 0: not sent
 
 	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"` // of the model's context window; 0: as the gateway tells it
 }

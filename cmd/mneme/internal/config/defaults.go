@@ -27,6 +27,7 @@ func Default() Config {
 			SubagentContextWindow: 50,
 			MaxChats:              10_000,
 			CacheBytes:            256 << 20,
+			Queue:                 Queue{Limit: 16, Wait: 30 * time.Second},
 		},
 		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},
 		Proxy: Proxy{
@@ -37,7 +38,7 @@ func Default() Config {
 			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
 			Fusion:     string(rag.WeightedSum),
 		},
-		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", MaxSteps: 12}},
+		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"mneme/apiserver/api"
 )
 
 // maxFile bounds a configuration file, in bytes.
@@ -207,7 +209,7 @@ func suggest(path string) string {
 	if within != "" {
 		full = within + "." + name
 	}
-	if best := nearest(full, siblings); best != "" {
+	if best := api.Nearest(full, siblings); best != "" {
 		return "did you mean " + best[strings.LastIndexByte(best, '.')+1:] + "?"
 	}
 	if len(elsewhere) > 0 {

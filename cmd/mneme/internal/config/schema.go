@@ -1,11 +1,12 @@
 package config
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"mneme/apiserver/api"
 )
 
 // envRoot begins the name of every variable that sets a key.
@@ -59,6 +60,8 @@ func wants(t reflect.Type) string {
 		return "true or false is needed"
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
 		return "a whole number is needed"
+	case t.Kind() == reflect.Float64, t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Float64:
+		return "a number is needed"
 	case t.Kind() == reflect.Slice:
 		return "a list is needed"
 	case t.Kind() == reflect.Map:
@@ -69,25 +72,6 @@ func wants(t reflect.Type) string {
 	return "text is needed"
 }
 
-// nearest picks the candidate that a mistyped name was most likely meant to be;
-// empty when none is close.
-func nearest(name string, candidates []string) string {
-	best, least := "", max(2, len(name)/4)+1
-	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := distance(name, c); d < least {
-			best, least = c, d
-		}
-	}
-	return best
-}
-
-// Closest gives up to n candidates, those that are most like name first.
-func Closest(name string, candidates []string, n int) []string {
-	sorted := slices.Clone(candidates)
-	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(distance(name, a), distance(name, b)) })
-	return sorted[:min(n, len(sorted))]
-}
-
 // Known says whether the configuration has a key of this path; * stands for a name in
 // it, as in agents.subagents.*.model.
 func Known(path string) bool {
@@ -96,29 +80,8 @@ func Known(path string) bool {
 
 // didYouMean is the end of a sentence about an unknown name.
 func didYouMean(name string, candidates []string) string {
-	if best := nearest(name, candidates); best != "" {
+	if best := api.Nearest(name, candidates); best != "" {
 		return "did you mean " + best + "?"
 	}
 	return "docs/configuration.md lists what there is"
-}
-
-// distance counts the single-byte edits between two names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

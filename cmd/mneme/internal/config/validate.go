@@ -17,6 +17,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -126,6 +127,8 @@ func (w Webmemory) validate() error {
 		w.fits("webmemory.subagent_context_window", w.SubagentContextWindow),
 		positive("webmemory.max_chats", w.MaxChats),
 		positive("webmemory.cache_bytes", w.CacheBytes),
+		positive("webmemory.queue.limit", w.Queue.Limit),
+		positive("webmemory.queue.wait", w.Queue.Wait),
 	)
 }
 
@@ -298,7 +301,7 @@ func example(kind string) string {
 func (a Agents) validate() error {
 	if err := cmp.Or(
 		filled("agents.master.model", a.Master.Model),
-		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
+		effort("agents.master.reasoning_effort", a.Master.ReasoningEffort),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
 		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 	); err != nil {
@@ -350,8 +353,22 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
+		effort(key+".reasoning_effort", s.ReasoningEffort),
+		temperature(key+".temperature", s.Temperature),
+		notNegative(key+".max_tokens", s.MaxTokens),
 		contextTokens(key+".context_tokens", s.ContextTokens),
 	)
+}
+
+func effort(key, value string) error {
+	return oneOf(key, value, "", openaimodel.EffortAuto, openaimodel.EffortNone, "minimal", "low", "medium", "high", "xhigh", "max")
+}
+
+func temperature(key string, value *float64) error {
+	if value == nil || *value >= 0 && *value <= 2 {
+		return nil
+	}
+	return bad(key, "must be from 0 to 2, is %v", *value)
 }
 
 // leastContext is the smallest context window in which an agent can work, in tokens.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/proxy"
 )
@@ -97,13 +98,13 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 	case b.Auth == "passthrough":
 		return Report{Note: "not checked: it takes its callers' keys and has none of its own"}
 	}
-	api := API{Kind: b.Kind, BaseURL: b.BaseURL}
+	vendor := API{Kind: b.Kind, BaseURL: b.BaseURL}
 	if b.Auth != "none" {
-		api.Key = b.APIKey.Reveal()
+		vendor.Key = b.APIKey.Reveal()
 	}
-	ids, err := api.list(ctx)
+	ids, err := vendor.list(ctx)
 	if errors.Is(err, errNoList) && b.Kind == config.KindOpenAI {
-		deeper := api
+		deeper := vendor
 		deeper.BaseURL = strings.TrimRight(b.BaseURL, "/") + "/v1"
 		if _, err := deeper.list(ctx); err == nil || errors.Is(err, errRefused) {
 			return Report{Key: "base_url", Problem: "the API begins one level deeper; write " + deeper.BaseURL}
@@ -112,7 +113,7 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 	if err != nil {
 		return failed(b, err)
 	}
-	return compare(ctx, b, api, ids, names)
+	return compare(ctx, b, vendor, ids, names)
 }
 
 // failed says what it means that there is no list.
@@ -131,7 +132,7 @@ func failed(b config.Backend, err error) Report {
 }
 
 // compare finds the first model that the vendor does not have.
-func compare(ctx context.Context, b config.Backend, api API, ids, names []string) Report {
+func compare(ctx context.Context, b config.Backend, vendor API, ids, names []string) Report {
 	if len(ids) == 0 || deploys(b.BaseURL) {
 		return Report{Note: "ok: it answers, and names no models to compare with"}
 	}
@@ -141,7 +142,7 @@ func compare(ctx context.Context, b config.Backend, api API, ids, names []string
 		if slices.Contains(have, model) {
 			continue
 		}
-		if _, ok := listed(ids, model); ok || api.has(ctx, model) {
+		if _, ok := listed(ids, model); ok || vendor.has(ctx, model) {
 			have = append(have, model)
 			continue
 		}
@@ -150,7 +151,7 @@ func compare(ctx context.Context, b config.Backend, api API, ids, names []string
 				"%s has no model %q, which is a name of ours; write model_map: {\"*\": %q}", hostOf(b.BaseURL), name, proposal(b, ids))}
 		}
 		return Report{Key: "model_map", Problem: fmt.Sprintf("%s has no model %q; the nearest of its names: %s",
-			hostOf(b.BaseURL), model, strings.Join(config.Closest(model, ids, 3), ", "))}
+			hostOf(b.BaseURL), model, strings.Join(api.Closest(model, ids, 3), ", "))}
 	}
 	note := fmt.Sprintf("ok: it lists %d models", len(ids))
 	if len(have) > 0 {

@@ -118,6 +118,29 @@ type run struct {
 	events map[int64]received
 }
 
+// retryOf is the failed run that this one tried once more; empty if it is none.
+func (r *run) retryOf() string {
+	if started, ok := r.events[1].event.Payload.(*event.RunStarted); ok {
+		return started.RetryOf
+	}
+	return ""
+}
+
+// answered says whether the run is known to have its answer, or to have been stopped.
+func (r *run) answered() bool {
+	for _, e := range r.events {
+		switch p := e.event.Payload.(type) {
+		case *event.Assistant:
+			return p.Failure == ""
+		case *event.RunFinished:
+			if p.Outcome != event.Failed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // received is one event, acknowledged by having arrived with its id.
 type received struct {
 	event event.Event

@@ -117,6 +117,9 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
+	if r != nil && r.retryOf() != "" {
+		open = indices[0] // the request stands before, with the failure of another run
+	}
 	for _, i := range indices {
 		m := h.messages[i]
 		switch {
@@ -142,10 +145,13 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 				calls = append(calls, call.ID)
 			}
 		default:
-			open, closed = -1, m.Content == "(no answer: run_lost)"
+			closed = m.Failure == "run_lost" || m.Partial
+			if h.key.Agent() != "" || m.Failure == "" {
+				open = -1 // a chat's request may be answered after all
+			}
 		}
 		if h.key.Agent() == "" {
-			c.chatMessage(h, indices, i, bad)
+			c.chatMessage(h, r, indices, i, bad)
 		}
 	}
 	if open >= 0 && h.key.Agent() != "" {
@@ -154,7 +160,7 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 }
 
 // chatMessage notes what the chat's history says to whom.
-func (c *checker) chatMessage(h *stored, indices []int, i int, bad func(int, string)) {
+func (c *checker) chatMessage(h *stored, r *run, indices []int, i int, bad func(int, string)) {
 	ch, m := h.chat, h.messages[i]
 	if ch.said == nil {
 		ch.said, ch.replies = map[string][]int{}, map[string]string{}
@@ -162,8 +168,11 @@ func (c *checker) chatMessage(h *stored, indices []int, i int, bad func(int, str
 	switch {
 	case m.Role == memory.RoleUser:
 		ch.said[m.Content] = append(ch.said[m.Content], i)
+	case m.Role == memory.RoleAssistant && m.Failure != "":
 	case m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0:
-		if first := indices[0]; first != i {
+		if r != nil && r.post != nil {
+			ch.replies[r.post.text] = m.Content
+		} else if first := indices[0]; first != i {
 			ch.replies[h.messages[first].Content] = m.Content
 		}
 	default:

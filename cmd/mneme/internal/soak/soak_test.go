@@ -91,6 +91,31 @@ func (s *scene) kinds(t *testing.T) []kind {
 	return found
 }
 
+// hearRetry acknowledges a run that failed, and one of the same post that tried it
+// once more. It gives their messages in the scene's history.
+func (s *scene) hearRetry() []memory.Message {
+	p := s.ledger.post(s.chat, "asked", "master", "key")
+	copies := event.Copies{}
+	for id, events := range map[string][]event.Payload{
+		"a": {&event.RunStarted{ChatID: s.chat.id, Message: "asked"}, &event.Error{Code: "model_failed", Retryable: true}, &event.RunFinished{Outcome: event.Failed}},
+		"b": {&event.RunStarted{ChatID: s.chat.id, Message: "asked", RetryOf: "a"}, &event.Assistant{Content: "answer"}, &event.RunFinished{Outcome: event.Completed}},
+	} {
+		s.ledger.tried(p, attempt{status: 200, run: id})
+		sink := event.Copies{}
+		fold := event.NewHistories(s.chat.id, sink)
+		for i, payload := range events {
+			e := event.Event{Head: event.Head{RunID: id, Seq: int64(i + 1), TS: float64(10 + i)}, Payload: payload}
+			s.ledger.receive(p, e, e.Encode(), webA)
+			if err := fold.Apply(e); err != nil {
+				panic(err)
+			}
+		}
+		copies[memory.ChatKey(memory.Chat(id))] = sink[s.key]
+	}
+	s.ledger.answered(p, answer{RunID: "b", Content: "answer"})
+	return append(copies[memory.ChatKey("a")], copies[memory.ChatKey("b")]...)
+}
+
 var (
 	chatKey  = memory.ChatKey("soak-001")
 	agentKey = memory.SubagentKey("analytic", "soak-001")
@@ -104,6 +129,8 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 	}{
 		"two runs, whole":           {agentKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
 		"a chat, whole":             {chatKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
+		"a failure and its retry":   {chatKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
+		"a retry's answer is lost":  {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
 		"the last message is lost":  {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
 		"a completion is lost":      {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
 		"another time, not itself":  {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) }, []kind{lost}},
@@ -145,6 +172,8 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 			s.store(s.hear("a", 10)...)
 			s.ledger.posts[0].key = "k"
 			s.ledger.tried(s.ledger.posts[0], attempt{status: 200, run: "b"})
+			e := event.Event{Head: event.Head{RunID: "b", Seq: 1, TS: 20}, Payload: &event.RunFinished{Outcome: event.Completed}}
+			s.ledger.receive(s.ledger.posts[0], e, e.Encode(), webA)
 		}, []kind{invalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
