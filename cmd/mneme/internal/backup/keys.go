@@ -72,7 +72,7 @@ func besideHistory(kind string) role {
 	switch {
 	case kind == "meta":
 		return meta
-	case kind == "turn":
+	case kind == "turn", kind == "first":
 		return live
 	case strings.HasPrefix(kind, "damaged:"):
 		return plain
