@@ -57,6 +57,15 @@ var dialogues = []struct {
 		{say: "Передай knowledge, что встреча в среду, и спроси у него, когда встреча", want: "Записано: встреча в среду. Встреча в среду."},
 		{say: "Скажи аналитику, что я левша, и спроси, левша ли я", want: "Записано: «Я левша»|Вы сказали: «Я левша.»"},
 	}},
+	{"whose it is, and nothing told", []line{
+		{say: "I'm allergic to peanuts.", want: "Noted: you're allergic to peanuts."},
+		{say: "My brother is allergic to cats.", want: "Noted: your brother is allergic to cats."},
+		{say: "What is my brother allergic to?", want: "Your brother is allergic to cats."},
+		{say: "What am I allergic to?", want: "You're allergic to peanuts."},
+		{say: "Can you remember my postal code?", want: honest},
+		{say: "What is my postal code?", want: unknownEN},
+		{say: "Запомни мой адрес", want: honest},
+	}},
 	{"a subagent that there is not", []line{
 		{say: "tell the finance subagent that the budget is 100", want: "no subagent named finance|analytic, knowledge"},
 		{say: "Ask Bob what my name is", want: "no subagent named Bob"},

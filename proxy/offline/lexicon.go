@@ -41,7 +41,7 @@ var (
 	trailer, corrected, clause, bareRU, recap, listing              = pattern("trailer"), pattern("corrected"), pattern("clause"), pattern("bareRU"), pattern("recap"), pattern("listing")
 	whoAmI, using, name, ageTold, origin, inverted                  = pattern("whoAmI"), pattern("using"), pattern("name"), pattern("age"), pattern("origin"), pattern("inverted")
 	tellsEN, tellsRU, telling, root, formula, worked                = pattern("tellsEN"), pattern("tellsRU"), pattern("telling").String(), pattern("root"), pattern("formula"), pattern("worked")
-	digits, ends, abbreviation, aside, envelope, beVerbs            = pattern("digits"), pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("envelope"), pattern("beVerbs")
+	matter, digits, ends, abbreviation, aside, envelope, beVerbs    = pattern("matter"), pattern("digits"), pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("envelope"), pattern("beVerbs")
 	turns, broader, cyrillic, operators                             = pairs("turns"), pairs("broader"), strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
 	iAm, unknown, notInDocs, noted, nameIs, youSaid                 = say("iAm"), say("unknown"), say("notInDocs"), say("noted"), say("nameIs"), say("youSaid")
 	quoted, forgotten, forgotAll, noSuchNote, toolFailed            = say("quoted"), say("forgotten"), say("forgotAll"), say("noSuchNote"), say("toolFailed")

@@ -38,8 +38,9 @@ func (f fact) ofName() bool {
 func (f fact) fit(told fact) float64 {
 	hit, whole := 0.0, 0.0
 	wide := map[string]bool{}
+	ofOne := f.whom && (share(f.keys, told.keys) == 1 || strings.ContainsAny(told.text, ",;")) // who is asked about, among others
 	for k := range told.keys {
-		if wide[broader[k]] = true; f.self && relations[k] && !f.keys[k] && !f.keys[broader[k]] && !(f.whom && strings.ContainsAny(told.text, ",;")) {
+		if wide[broader[k]] = true; f.self && relations[k] && !f.keys[k] && !f.keys[broader[k]] && !ofOne {
 			return 0
 		}
 	}

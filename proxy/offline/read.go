@@ -173,7 +173,8 @@ func classify(text string) step {
 	case listing.MatchString(s):
 		return is(true, lists, s)
 	case toNote != order:
-		return is(len(keys(toNote)) > 0 && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) && !strings.HasSuffix(toNote, "?"), note, toNote)
+		empty := len(keys(toNote)) == 0 || matter.MatchString(bare(toNote)) && nameIn(toNote) == "" // it says what to note about, and not what
+		return is(!empty && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) && !strings.HasSuffix(toNote, "?"), note, toNote)
 	case toDrop != order:
 		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) || !imperative.MatchString(order), dropping, order)
 	case expression(s) != "":
