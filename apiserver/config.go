@@ -13,8 +13,9 @@ import (
 // Config bounds a Server. Zero fields take the defaults named here.
 type Config struct {
 	// Advertise is the base URL under which this very process can be reached;
-	// events URLs start with it. Empty: the host that the request was sent to,
-	// which is right as long as nothing balances load in between.
+	// events URLs start with it. Empty: the address at which the request arrived,
+	// also if it was sent to a name that stands for several processes; over loopback
+	// the host that it was sent to.
 	Advertise  string
 	MaxRuns    int           // running at a time; 256
 	MaxBody    int64         // of a run request, in bytes; 32 MiB

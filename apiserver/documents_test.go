@@ -322,6 +322,9 @@ func TestDocumentsOfAChatGoWithIt(t *testing.T) {
 }
 
 func TestDocumentsWithoutRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	none := start(t, apiserver.Config{}, echo)
 	for _, path := range []string{"/v1/collections", "/v1/collections/c", "/v1/chats/1/documents"} {
 		status, body := none.call(t, "GET", path, "")

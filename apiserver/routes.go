@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -141,15 +142,22 @@ func digest(body api.RunRequest) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// base is the URL under which the caller reaches this process.
+// base is the URL under which the caller reaches this very process. Where nothing is
+// configured that is the address at which the connection arrived: the caller may have
+// asked for a name that stands for several processes. A connection over loopback came
+// from this machine, perhaps through a tunnel, and its name is kept.
 func (s *Server) base(r *http.Request) string {
-	switch {
-	case s.cfg.Advertise != "":
+	if s.cfg.Advertise != "" {
 		return s.cfg.Advertise
-	case r.TLS != nil:
-		return "https://" + r.Host
 	}
-	return "http://" + r.Host
+	if r.TLS != nil {
+		return "https://" + r.Host // a certificate is for a name
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if local == nil || local.IP.IsLoopback() {
+		return "http://" + r.Host
+	}
+	return "http://" + local.String()
 }
 
 func (s *Server) getEvents(c *gin.Context) error {

@@ -401,6 +401,9 @@ func TestARunThatCannotBeToldEnds(t *testing.T) {
 }
 
 func TestEndlessTextEndsTheRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	endless := endlessModel{}
 	l := run(t, agent(endless), ask("master"))
 	require.Equal(t, "run_too_long", last[*event.Error](l).Code)

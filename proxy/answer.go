@@ -27,6 +27,8 @@ type answer struct {
 	length thinking.Length // what the error says about the request's length
 	whole  []byte          // unless it is a stream
 
+	parameter thinking.Refused // that the error names; without a name for none
+
 	frames *wire.FrameReader // of a stream
 	first  wire.Frame        // until it is taken; valid until the next is read
 	err    error             // that came with it
@@ -62,6 +64,7 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, er
 		a.first = hide.frame(a.first)
 		if a.failed = thinking.IsError(a.first.Data); a.failed {
 			a.class, a.length = thinking.ClassifyEvent(a.first.Data), thinking.ReadLengthEvent(a.first.Data)
+			a.parameter, _ = thinking.RefusedInEvent(a.first.Data)
 		}
 		return a, nil
 	}
@@ -74,9 +77,11 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, er
 	case a.status >= 400:
 		a.failed, a.whole = true, hide.error(a.whole)
 		a.class, a.length = thinking.Classify(a.status, a.whole), thinking.ReadLength(a.status, a.whole)
+		a.parameter, _ = thinking.RefusedParameter(a.status, a.whole)
 	case thinking.IsError(a.whole):
 		a.failed, a.whole = true, hide.error(a.whole)
 		a.class, a.length = thinking.ClassifyEvent(a.whole), thinking.ReadLengthEvent(a.whole)
+		a.parameter, _ = thinking.RefusedInEvent(a.whole)
 	default:
 		a.whole = hide.answer(a.whole)
 	}
@@ -84,7 +89,15 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, er
 }
 
 // refused reports whether the backend refused the attempt.
-func (a *answer) refused() bool { return a.status >= 300 || a.class != thinking.ClassOther }
+func (a *answer) refused() bool { return a.status >= 300 || a.failed }
+
+// about is what the refusal says is at fault, as metrics call it.
+func (a *answer) about() string {
+	if a.parameter.Name != "" {
+		return "parameter"
+	}
+	return a.class.String()
+}
 
 // error is the body or the event that says why.
 func (a *answer) error() []byte {

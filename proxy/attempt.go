@@ -1,17 +1,19 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
+	"slices"
 
+	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
 
-// attempts makes an attempt, and a second one if the answer says that the thinking
-// in the request is at fault and there is something to be done about it. Each
-// begins with the request as it was translated. When the second fails too the
-// client gets the first one's error, as it came.
+// attempts makes an attempt, and another one for each kind of cure if the answer
+// says what in the request is at fault and there is something to be done about it.
+// Each begins with the request as it was translated and makes the changes of all
+// cures so far; no kind is tried twice. When the last fails too the client gets the
+// first one's error, as it came.
 func (s *Server) attempts(stages ...Stage) Stage {
 	p := pipeline(stages)
 	return func(ctx context.Context, x *Exchange) error {
@@ -19,27 +21,43 @@ func (s *Server) attempts(stages ...Stage) Stage {
 		if err := p.run(ctx, x); err != nil {
 			return err
 		}
-		class := x.answer.class
-		cure := cmp.Or(s.cure(x), x.lessOutput())
-		if cure == nil {
+		refusal, refused := x.answer, x.attempt
+		var cures []*cure
+		for x.answer.refused() {
+			next := s.cure(x)
+			if next == nil {
+				break
+			}
+			if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
+				cures[i].outdone(ctx, next)
+				break
+			}
+			s.metrics.refused(x)
+			if x.answer != refusal {
+				x.answer.close()
+			}
+			cures = append(cures, next)
+			x.attempt, x.answer = attempt{doc: x.asked, cures: cures}, nil
+			if err := p.run(ctx, x); err != nil {
+				break
+			}
+		}
+		if len(cures) == 0 {
 			return nil
 		}
-		refusal, refused := x.answer, x.attempt
-		s.metrics.refused(x)
-		x.attempt, x.answer = attempt{doc: x.asked, amend: cure.amend}, nil
-		err := p.run(ctx, x)
-		ok := err == nil && !x.answer.refused()
-		s.metrics.retried(x, class, ok)
-		x.log().Warn().Stringer("class", class).Str("error", x.said(refusal)).Bool("ok", ok).
-			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
+		ok := x.answer != nil && !x.answer.refused()
+		for _, c := range cures {
+			s.metrics.retried(x, c, ok)
+			c.log(x, ok)
+			if ok && c.learn != nil {
+				c.learn(ctx)
+			}
+		}
 		if ok {
 			refusal.close()
-			if x.attempt.replay.Refused(ctx, cure.removed) {
-				x.backend.ownModel.Store(true)
-			}
 			return nil
 		}
-		if x.answer != nil {
+		if x.answer != nil && x.answer != refusal {
 			x.answer.close()
 		}
 		x.answer, x.attempt = refusal, refused
@@ -47,40 +65,89 @@ func (s *Server) attempts(stages ...Stage) Stage {
 	}
 }
 
-// amend makes the change for which a second attempt is made.
+// amend makes the changes for which another attempt is made.
 func amend(_ context.Context, x *Exchange) (err error) {
-	if x.attempt.amend != nil {
-		x.attempt.doc, err = x.attempt.amend(x.attempt.doc)
+	for _, c := range x.attempt.cures {
+		if c.amend != nil && err == nil {
+			x.attempt.doc, err = c.amend(x.attempt.doc)
+		}
 	}
 	return err
 }
 
-// cure is what a second attempt changes.
+// cure is what another attempt changes.
 type cure struct {
-	amend   func(*wire.Outline) (*wire.Outline, error)
-	removed []string // keys of the thinking that was taken out
+	kind  cureKind
+	class thinking.Class // of the refusal, of kind cureThinking
+
+	amend   func(*wire.Outline) (*wire.Outline, error) // of the request, before the last hop; nil for nothing
+	profile *sanitize.Profile                          // for the last hop, in place of the model's; nil for that
+	without []sanitize.Refusal                         // what the last hop leaves out
+
+	log   func(x *Exchange, ok bool)
+	learn func(ctx context.Context) // remembers what has helped; nil for nothing
 }
+
+// outdone: the answer asks for another cure of the same kind. If that is about
+// another parameter, leaving out the first one was right, and the client's next
+// request is spared it.
+func (c *cure) outdone(ctx context.Context, next *cure) {
+	if c.kind == cureParameter && c.without[0].Name != next.without[0].Name {
+		c.learn(ctx)
+	}
+}
+
+// cureKind is what is wrong with a request.
+type cureKind int
+
+const (
+	cureThinking  cureKind = iota // the thinking in its messages
+	cureParameter                 // a parameter that the model does not take
+	cureLength                    // the answer that it asks for does not fit
+)
 
 // cure finds what could make a refused request pass; nil for nothing.
 func (s *Server) cure(x *Exchange) *cure {
-	sent, dialect := x.attempt.doc, x.backend.dialect
 	switch x.answer.class {
 	case thinking.ClassStrip:
-		if !thinking.HasThinking(sent, dialect) {
-			return nil
-		}
-		if thinking.SaysBound(x.answer.error()) {
-			x.backend.bound.Store(true)
-		}
-		c := &cure{}
-		c.amend = func(o *wire.Outline) (*wire.Outline, error) {
-			body, removed := thinking.Strip(o, dialect)
-			c.removed = removed
-			return o.WithBody(body)
-		}
-		return c
+		return x.strip()
 	case thinking.ClassRestore:
 		return x.refill()
 	}
-	return nil
+	if x.answer.length.Excess != thinking.NotLong {
+		return x.lessOutput()
+	}
+	return x.leaveOut()
+}
+
+// strip is the cure for thinking that is invalid: the request goes without.
+func (x *Exchange) strip() *cure {
+	dialect := x.backend.dialect
+	if !thinking.HasThinking(x.attempt.doc, dialect) {
+		return nil
+	}
+	if thinking.SaysBound(x.answer.error()) {
+		x.backend.bound.Store(true)
+	}
+	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
+	var removed []string // keys of the thinking that was taken out
+	c.amend = func(o *wire.Outline) (*wire.Outline, error) {
+		body, keys := thinking.Strip(o, dialect)
+		removed = keys
+		return o.WithBody(body)
+	}
+	c.learn = func(ctx context.Context) {
+		if x.attempt.replay.Refused(ctx, removed) {
+			x.backend.ownModel.Store(true)
+		}
+	}
+	return c
+}
+
+func (x *Exchange) logThinking() func(*Exchange, bool) {
+	class, said := x.answer.class, x.said(x.answer)
+	return func(x *Exchange, ok bool) {
+		x.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
+			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
+	}
 }

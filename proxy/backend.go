@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"mneme/proxy/chatwire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
@@ -23,16 +23,18 @@ type Backend interface {
 // backend is a Backend and what the pipelines must know of it.
 type backend struct {
 	Backend
-	name        string
-	vendor      string
-	config      BackendConfig
-	dialect     wire.Dialect
-	models      modelMap
-	translation chatwire.Options
-	close       func()
-	cli         *cli // of kind copilot; nil for any other
+	name    string
+	vendor  string // whose rules it keeps
+	why     string // that is thought
+	guessed bool   // by its kind alone
+	config  BackendConfig
+	dialect wire.Dialect
+	models  modelMap
+	close   func()
+	cli     *cli // of kind copilot; nil for any other
 
 	profiles *profiles
+	lessons  *lessons
 	windows  *windows
 	secrets  *secrets // what must not come back; nil for none
 	// bound: it has once said that thinking was bound to a different conversation,
@@ -42,9 +44,18 @@ type backend struct {
 	ownModel *atomic.Bool
 }
 
-// profile is what the vendor takes of a request for a model. It is shared.
+// profile is what the vendor takes of a request for a model. It is shared. Where
+// nothing tells whose the backend is, the model's name says whose rules hold.
 func (b *backend) profile(model string) sanitize.Profile {
-	return b.profiles.of(model, func() sanitize.Profile { return b.config.Profile.Apply(sanitize.For(b.vendor, model)) })
+	return b.profiles.of(model, func() sanitize.Profile {
+		vendor := b.vendor
+		if b.guessed {
+			if named := sanitize.VendorOfModel(model); named != "" {
+				vendor = cmp.Or(inDialect(b.config.Kind, named), vendor)
+			}
+		}
+		return b.config.Profile.Apply(sanitize.For(vendor, model))
+	})
 }
 
 // profiles remembers those of a backend's models. Clients choose names, so their

@@ -1,20 +1,17 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"mneme/proxy/chatwire"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
@@ -44,6 +41,9 @@ type Config struct {
 	MaxTurns          int           // how many are kept of a conversation; 200
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
+	// Transport reaches the backends of kind anthropic and openai; nil: each has a
+	// pool of connections of its own.
+	Transport http.RoundTripper
 	// SelfURL is where a Copilot CLI reaches this gateway, with which it makes its
 	// own model calls; needed for backends of kind copilot only.
 	SelfURL string
@@ -70,7 +70,7 @@ type ActiveBackend interface {
 // BackendConfig describes one backend.
 type BackendConfig struct {
 	Kind     string
-	Vendor   string // whose rules it keeps; empty: generic
+	Vendor   string // whose rules it keeps; empty: it is found out, see sanitize.VendorOf
 	BaseURL  string
 	Auth     upstream.Auth // empty: key if there is one, else none
 	APIKey   string
@@ -83,8 +83,9 @@ type BackendConfig struct {
 
 // ThinkingConfig says how a backend of the messages dialect is asked to think.
 type ThinkingConfig struct {
-	// BudgetTokens is what a request gets that asks for thinking without saying how
-	// much; 0: by its effort, and never for chat clients that send reasoning_effort.
+	// BudgetTokens is the most that a request may think where thinking has a budget;
+	// a request that asks by an effort gets a share of it, see sanitize.BudgetOf. 0: no
+	// bound, and chat clients' efforts are ignored where thinking has a budget.
 	BudgetTokens int64
 	// Unproven is what becomes of thinking in a request of which nobody knows
 	// whether this backend gave it; empty: thinking.Lazy.
@@ -108,12 +109,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-var (
-	vendors = []string{
-		"", "anthropic", "bedrock", "deepseek", "gemini", "generic", "glm", "groq", "kimi", "minimax", "mistral", "openai",
-	}
-	teammateName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-)
+var teammateName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 
 // validate gives every fault of the configuration, each a sentence that names
 // the key.
@@ -198,8 +194,8 @@ func (b BackendConfig) faults() []string {
 	default:
 		add("auth must be key, passthrough or none, not %q", b.Auth)
 	}
-	if !slices.Contains(vendors, b.Vendor) {
-		add("vendor %q is not known: use one of%s", b.Vendor, strings.Join(vendors, " "))
+	if b.Vendor != "" && !slices.Contains(sanitize.Vendors(), b.Vendor) {
+		add("vendor %q is not known: use one of %s, or leave it out", b.Vendor, strings.Join(sanitize.Vendors(), " "))
 	}
 	switch b.Thinking.Unproven {
 	case "", thinking.Lazy, thinking.Text, thinking.Drop:
@@ -231,28 +227,22 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		}
 	}
 	out := &backend{
-		name: name, vendor: b.Vendor, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap), profiles: new(profiles), windows: b.newWindows(), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
-		translation: chatwire.Options{ThinkingBudget: b.Thinking.BudgetTokens},
+		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
+		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
 	}
+	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {
 	case KindOffline:
 		c.BaseURL = "http://offline"
-		out.vendor = cmp.Or(b.Vendor, "generic")
 	case KindCopilot:
 		c.BaseURL, c.Auth = "http://copilot", upstream.AuthNone // the key is the connection's
-		out.dialect, out.vendor = wire.Chat, KindCopilot
-	case KindAnthropic:
-		out.vendor = cmp.Or(b.Vendor, "anthropic")
+		out.dialect = wire.Chat
 	case KindOpenAI:
 		out.dialect = wire.Chat
-		if out.vendor == "" && isOpenAI(b.BaseURL) {
-			out.vendor = "openai"
-		}
-		out.vendor = cmp.Or(out.vendor, "generic")
-		out.translation.CompletionTokens = out.vendor == "openai"
 	}
 	c.Judge = func(status int, body []byte) bool {
-		return thinking.Classify(status, body) != thinking.ClassOther || thinking.ReadLength(status, body).Excess != thinking.NotLong
+		_, parameter := thinking.RefusedParameter(status, body)
+		return parameter || thinking.Classify(status, body) != thinking.ClassOther || thinking.ReadLength(status, body).Excess != thinking.NotLong
 	}
 	client, err := upstream.New(c)
 	if err != nil {
@@ -262,7 +252,50 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	return out, nil
 }
 
-func isOpenAI(base string) bool {
-	u, err := url.Parse(base)
-	return err == nil && u.Hostname() == "api.openai.com"
+// vendor is whose rules a backend keeps, and why that is thought. Guessed: only its
+// kind says it, so that a model's name says more.
+func (b BackendConfig) vendor() (vendor, why string, guessed bool) {
+	switch {
+	case b.Kind == KindCopilot:
+		return KindCopilot, "by its kind", false
+	case b.Vendor != "":
+		return b.Vendor, "by the configuration", false
+	case b.Kind == KindOffline:
+		return "generic", "by its kind", false
+	}
+	found, why := sanitize.VendorOf(b.BaseURL, slices.Sorted(maps.Values(b.ModelMap)))
+	if found != "" {
+		if vendor := inDialect(b.Kind, found); vendor != "" {
+			return vendor, why, false
+		}
+	}
+	return inDialect(b.Kind, ""), fmt.Sprintf("by the kind %s, since %s", b.Kind, why), true
+}
+
+// inDialect is whose rules hold at a backend of a kind: platforms serve Claude in
+// the messages dialect by Anthropic's rules, and other models as chat completions.
+// Without a vendor it is the kind's own; it is empty where the vendor does not speak
+// the kind's dialect.
+func inDialect(kind, vendor string) string {
+	messages := kind == KindAnthropic
+	switch vendor {
+	case "":
+		if messages {
+			return "anthropic"
+		}
+		return "generic"
+	case "anthropic", "bedrock":
+		if !messages {
+			return "generic"
+		}
+	case "azure", "gemini":
+		if messages {
+			return "anthropic"
+		}
+	case "openai", "groq", "cerebras", "mistral", "xai":
+		if messages {
+			return ""
+		}
+	}
+	return vendor
 }

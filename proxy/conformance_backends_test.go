@@ -273,6 +273,9 @@ func TestConformanceRestartWithoutRedis(t *testing.T) {
 
 // Fault: two replicas behind one address know half of the turns each.
 func TestConformanceTwoGatewaysOverOneRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, b := range []backendCase{claude, prefixChecking, kimi, deepSeekChat} {
 		for _, door := range []string{"messages", "chat"} {
 			t.Run(b.name+", "+door, func(t *testing.T) {
@@ -320,6 +323,9 @@ func TestConformanceARefusalIsSharedThroughRedis(t *testing.T) {
 // Fault: Redis goes away, and model calls fail or forget for it. It comes back, and
 // a restart finds all there is.
 func TestConformanceRedisGoesAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t, kimi)
 	redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	w.config.Shared.Turns = redisstore.NewTurns(redis.Client(), redisstore.TurnLimits{})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
+	"mneme/scripts/outsidedata"
 )
 
 const (
@@ -256,14 +256,11 @@ type recordedError struct {
 	Source string
 }
 
-// recordedErrors are read from beside the project; without them the case is skipped.
+// recordedErrors are outside data: without it the case is skipped, so they are read
+// before a world is made.
 func recordedErrors(t *testing.T) (all []recordedError) {
 	t.Helper()
-	path := filepath.Join("..", "..", "shared", "data", "errors", "dev.jsonl")
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		t.Skipf("%s is not there: the recorded errors cannot be tried", path)
-	}
+	data, err := os.ReadFile(outsidedata.Path(t, "errors", "dev.jsonl"))
 	require.NoError(t, err)
 	for line := range bytes.Lines(data) {
 		var e recordedError
@@ -276,14 +273,15 @@ func recordedErrors(t *testing.T) (all []recordedError) {
 // Fault: "thinking" in prose, or any other 400, is taken for a refusal of thinking;
 // or what is one is passed on. Real errors of vendors, each through the gateway. How
 // well they are told apart is a matter of package thinking.
-func TestConformanceRecordedErrors(t *testing.T) {
+func TestConformanceErrorsOutsideData(t *testing.T) {
+	recorded := recordedErrors(t)
 	var failing atomic.Pointer[upstreamtest.Fault]
 	w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) {
 		c.Fault = func(*upstreamtest.Request) *upstreamtest.Fault { return failing.Load() }
 	}))
 	v := w.vendors["claude"]
 	g := w.gateway()
-	for i, e := range recordedErrors(t) {
+	for i, e := range recorded {
 		before := v.Count()
 		c := g.messages("claude-opus-4-8")
 		c.within(fmt.Sprint("c", i))
@@ -309,7 +307,7 @@ func TestConformanceRecordedErrors(t *testing.T) {
 		for _, r := range v.Requests()[before+1:] {
 			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", e.Body)
 		}
-		if e.Status < 429 && class == thinking.ClassOther {
+		if _, parameter := thinking.RefusedParameter(e.Status, []byte(e.Body)); e.Status < 429 && class == thinking.ClassOther && !parameter {
 			require.Equal(t, 2, v.Count()-before, "%s\n%s", e.Source, e.Body)
 		}
 	}

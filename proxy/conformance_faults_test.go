@@ -15,6 +15,9 @@ import (
 // Faults of gateways that tried the same, beyond those that have a file of their
 // own, each by its name.
 func TestConformanceKnownFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, fault := range []struct {
 		name string
 		run  func(t *testing.T)

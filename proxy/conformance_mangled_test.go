@@ -518,6 +518,9 @@ func (m *mangled) sameWords(client, vendor string) {
 // goes on as another one. 10,000 conversations from one seed, which MNEME_SEED
 // changes; a twentieth of that with the race detector or under -short.
 func TestConformanceMangledReplays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	conversations, seed := 10_000, uint64(5)
 	if raced || testing.Short() {
 		conversations /= 20

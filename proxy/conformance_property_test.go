@@ -116,6 +116,9 @@ func TestConformancePropertyChatDialogues(t *testing.T) {
 
 // Property: with nothing to do a request leaves byte for byte as it came.
 func TestConformancePropertyFaithfulReplaysLeaveAsTheyCame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom([]struct {
@@ -231,6 +234,9 @@ func toldInChat(t require.TestingT, got answered) (a told) {
 // Property: in all four directions a stream, in whatever pieces it came, says what
 // the answer says that was not streamed.
 func TestConformancePropertyStreamsSayWhatBodiesSay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom([]backendCase{claude.told(budgeted), kimi.told(budgeted), deepSeek.told(budgeted), kimiChat, deepSeekChat,

@@ -132,7 +132,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 		return b.open(name, limits, offline.New())
 	case KindCopilot:
 	default:
-		return b.open(name, limits, nil)
+		return b.open(name, limits, s.config.Transport)
 	}
 	cli, err := s.openCLI(name, b.CLI, b.APIKey)
 	if err != nil {

@@ -24,17 +24,18 @@ const (
 // metrics are the gateway's counters. Labels take values of the configuration
 // and of fixed sets only, never what clients send.
 type metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	upstream *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	retries  *prometheus.CounterVec
-	filter   *prometheus.CounterVec
-	restored *prometheus.CounterVec
-	changes  *prometheus.CounterVec
-	tokens   *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	overhead *prometheus.HistogramVec
+	registry   *prometheus.Registry
+	requests   *prometheus.CounterVec
+	upstream   *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	parameters *prometheus.CounterVec
+	filter     *prometheus.CounterVec
+	restored   *prometheus.CounterVec
+	changes    *prometheus.CounterVec
+	tokens     *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	overhead   *prometheus.HistogramVec
 
 	conversations *prometheus.CounterVec
 	branches      *prometheus.CounterVec
@@ -46,15 +47,16 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say of thinking.", "backend", "class"),
-		retries:  counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline", "backend", "class", "outcome"),
-		filter:   counter("thinking_filter_blocks_total", "Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
-		restored: counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline", "backend"),
-		changes:  counter("sanitizer_changes_total", "Changes that made requests fit their backend, by rule.", "pipeline", "backend", "rule"),
-		tokens:   counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
-		requests: counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
-		upstream: counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
+		registry:   prometheus.NewRegistry(),
+		refusals:   counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend", "class"),
+		retries:    counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline", "backend", "class", "outcome"),
+		parameters: counter("parameter_retries_total", "Attempts without a parameter that the backend had refused.", "pipeline", "backend", "parameter", "outcome"),
+		filter:     counter("thinking_filter_blocks_total", "Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
+		restored:   counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline", "backend"),
+		changes:    counter("sanitizer_changes_total", "Changes that made requests fit their backend, by rule.", "pipeline", "backend", "rule"),
+		tokens:     counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
+		requests:   counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
+		upstream:   counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "mneme_proxy_request_duration_seconds", Help: "Time from a request's first byte to its answer's last.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
@@ -68,7 +70,7 @@ func newMetrics() *metrics {
 	m.branches = counter("conversation_branches_total", "Answers that began a branch of their conversation.", "pipeline")
 	m.rebuilt = counter("conversation_messages_rebuilt_total", "Messages that a client's replay lacked or had changed, put back as they were.", "pipeline")
 	m.registry.MustRegister(m.conversations, m.branches, m.rebuilt)
-	m.registry.MustRegister(m.requests, m.upstream, m.refusals, m.retries, m.filter, m.restored, m.changes, m.tokens, m.duration, m.overhead)
+	m.registry.MustRegister(m.requests, m.upstream, m.refusals, m.retries, m.parameters, m.filter, m.restored, m.changes, m.tokens, m.duration, m.overhead)
 	return m
 }
 
@@ -94,17 +96,25 @@ func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
 // refused counts a backend's refusal.
 func (m *metrics) refused(x *Exchange) {
 	if x.answer.refused() {
-		m.refusals.WithLabelValues(x.backend.name, x.answer.class.String()).Inc()
+		m.refusals.WithLabelValues(x.backend.name, x.answer.about()).Inc()
 	}
 }
 
-// retried counts a second attempt.
-func (m *metrics) retried(x *Exchange, class thinking.Class, ok bool) {
+// retried counts a cure for which another attempt was made.
+func (m *metrics) retried(x *Exchange, c *cure, ok bool) {
 	outcome := outcomeOK
 	if !ok {
 		outcome = outcomeRefused
 	}
-	m.retries.WithLabelValues(x.pipeline, x.backend.name, class.String(), outcome).Inc()
+	switch c.kind {
+	case cureLength:
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, "max_tokens", outcome).Inc()
+		return
+	case cureParameter:
+		m.parameters.WithLabelValues(x.pipeline, x.backend.name, c.without[0].Name, outcome).Inc()
+		return
+	}
+	m.retries.WithLabelValues(x.pipeline, x.backend.name, c.class.String(), outcome).Inc()
 }
 
 // filtered counts what a thinking session did to a request.

@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy"
+	"mneme/scripts/outsidedata"
 )
 
 func TestPassthroughIsByteExact(t *testing.T) {
@@ -132,12 +133,10 @@ func TestTheCallersCredentialPassesOnlyWhereConfigured(t *testing.T) {
 }
 
 // Requests of a real coding agent reach an Anthropic backend unchanged.
-func TestCodingAgentRequestsPass(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "shared", "data", "claude-code", "*.json"))
+func TestCodingAgentRequestsPassOutsideData(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
-	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
-	}
+	require.NotEmpty(t, files)
 	v := vendor(t, says("application/json", messagesBody))
 	config := to(v, proxy.KindAnthropic)
 	b := config.Backends["v"]

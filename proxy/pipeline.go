@@ -34,7 +34,7 @@ func (p pipeline) run(ctx context.Context, x *Exchange) error {
 
 // build makes the pipelines, one for each kind of route. From translate on
 // everything is in the backend's dialect. An attempt begins with the request as it
-// is then; there are two at most, see attempts.
+// is then; another follows where a refusal can be cured, see attempts.
 //
 // The main pipeline's backend can be switched, so a Session decides what thinking
 // it gets to see. A teammate's is configuration: its turns are recorded and put
@@ -106,11 +106,11 @@ func (r received) model() string {
 
 // attempt is one try to get an answer.
 type attempt struct {
-	amend  func(*wire.Outline) (*wire.Outline, error) // what the second changes; nil in the first
-	doc    *wire.Outline                              // the request as it becomes on its way
-	replay *thinking.Replay                           // what is known of the turns in it
-	fitted sanitize.Output                            // what the last hop made of it
-	header http.Header                                // as it leaves, apart from the backend's credential
+	cures  []*cure          // what it changes; none in the first
+	doc    *wire.Outline    // the request as it becomes on its way
+	replay *thinking.Replay // what is known of the turns in it
+	fitted sanitize.Output  // what the last hop made of it
+	header http.Header      // as it leaves, apart from the backend's credential
 }
 
 // translated reports whether door and backend speak different dialects.

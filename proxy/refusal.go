@@ -167,7 +167,11 @@ func (x *Exchange) lessOutput() *cure {
 	if room < leastAnswer {
 		return nil
 	}
-	return &cure{amend: func(o *wire.Outline) (*wire.Outline, error) {
+	log := func(x *Exchange, ok bool) {
+		x.log().Warn().Int("max_tokens", room).Bool("ok", ok).Str("backend", x.backend.name).Str("model", x.model).
+			Msg("[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter")
+	}
+	return &cure{kind: cureLength, log: log, amend: func(o *wire.Outline) (*wire.Outline, error) {
 		value := strconv.AppendInt(nil, int64(room), 10)
 		var e wire.Edits
 		for _, m := range o.Members {
@@ -177,7 +181,7 @@ func (x *Exchange) lessOutput() *cure {
 		}
 		if e.None() { // the vendor's own default was too large
 			at := len(o.Body) - len(bytes.TrimLeft(o.Body, " \t\r\n")) + 1
-			e.Replace(wire.Span{Start: at, End: at}, slices.Concat([]byte(`"`+x.outputMember()+`":`), value, []byte(`,`)))
+			e.Replace(wire.Span{Start: at, End: at}, slices.Concat([]byte(`"max_tokens":`), value, []byte(`,`)))
 		}
 		return o.WithBody(e.Apply(o.Body))
 	}}
@@ -185,14 +189,6 @@ func (x *Exchange) lessOutput() *cure {
 
 // outputMembers bound the length of an answer.
 var outputMembers = []string{"max_tokens", "max_completion_tokens"}
-
-// outputMember is the one that the backend is asked with.
-func (x *Exchange) outputMember() string {
-	if x.backend.translation.CompletionTokens {
-		return "max_completion_tokens"
-	}
-	return "max_tokens"
-}
 
 // maxLogged bounds what the log shows of an error, in bytes.
 const maxLogged = 500

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +62,8 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
 	hidden := c.secrets()
-	for name, b := range c.Backends {
+	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
+		b := c.Backends[name]
 		opened, err := s.open(name, b)
 		if err != nil {
 			s.closeBackends()
@@ -68,6 +71,8 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		}
 		opened.secrets = hidden
 		s.backends[name] = opened
+		log.Info().Str("backend", name).Str("kind", b.Kind).Str("profile", opened.vendor).Str("why", opened.why).
+			Msg("a backend keeps the rules of its vendor")
 	}
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
@@ -27,7 +28,7 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 // putBack gives a teammate's requests the turns as its backend gave them.
 func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 	replay := thinking.Look(ctx, s.ledger, x.request())
-	body, report := replay.PutBack(x.profile.Replay.Signed, x.moved())
+	body, report := replay.PutBack(x.fitting().Replay.Signed, x.moved())
 	s.metrics.putBack(x, report)
 	return x.resume(replay, body)
 }
@@ -35,7 +36,7 @@ func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 func (x *Exchange) request() ledger.Request {
 	r := ledger.Request{
 		Scope: x.scope, Minted: x.minted, Dialect: x.backend.dialect, Outline: x.attempt.doc,
-		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.backend.vendor, Model: x.model},
+		Target: ledger.Origin{Backend: x.backend.name, Vendor: x.profile.Vendor, Model: x.model},
 	}
 	if x.continued != nil {
 		r.Known = x.continued.Known
@@ -49,7 +50,7 @@ func (x *Exchange) request() ledger.Request {
 // moved reports whether thinking that is older than the current turn may be bound
 // to something that no longer stands before it.
 func (x *Exchange) moved() bool {
-	return x.continued != nil && x.continued.Moved && x.profile.Replay.Signed
+	return x.continued != nil && x.continued.Moved && x.fitting().Replay.Signed
 }
 
 func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
@@ -59,19 +60,72 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 }
 
 // refill is the cure for reasoning that is missing: the ledger's, else a
-// placeholder, else no thinking.
+// placeholder, else no thinking. Where the error says in which way reasoning goes
+// back, that counts more than what the profile thought of it.
 func (x *Exchange) refill() *cure {
-	filled, err := x.attempt.replay.Refill(placeholder(x.profile))
-	if err != nil || !filled.Changed && !filled.Off {
+	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
+	p := x.fitting()
+	if told, ok := demanded(x.answer.error(), p.Replay); ok {
+		p.Replay, c.profile = told, &p
+		c.learn = func(context.Context) {
+			x.backend.lessons.add(x.model, func(l *lesson) { l.replay = &told })
+		}
+	}
+	filled, err := x.attempt.replay.Refill(placeholder(p))
+	if err != nil || c.profile == nil && !filled.Changed && !filled.Off {
 		return nil
 	}
-	return &cure{amend: func(o *wire.Outline) (*wire.Outline, error) {
+	c.amend = func(o *wire.Outline) (*wire.Outline, error) {
 		o, err := o.WithBody(filled.Body)
-		if err == nil && filled.Off {
-			o, err = o.WithBody(sanitize.ThinkingOff(o, x.backend.dialect, x.profile))
+		if err == nil && filled.Off && c.profile == nil {
+			o, err = o.WithBody(sanitize.ThinkingOff(o, x.backend.dialect, p))
 		}
 		return o, err
-	}}
+	}
+	return c
+}
+
+// demanded is how reasoning goes back by the words of an error; ok is false if the
+// profile has it so, or the error does not tell.
+func demanded(said []byte, replay sanitize.Replay) (told sanitize.Replay, ok bool) {
+	switch demand := thinking.Demanded(said); demand {
+	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
+		told = sanitize.Replay{Reasoning: sanitize.Always, Field: "reasoning_content", Redacted: replay.Redacted}
+		enough := replay.Reasoning == sanitize.Always
+		if demand == thinking.DemandsOnCalls && !enough {
+			told.Reasoning = sanitize.Required
+			enough = replay.Reasoning == sanitize.Required
+		}
+		ok = replay.Signed || replay.Field != told.Field || !enough
+	case thinking.DemandsSignatures:
+		told = sanitize.For("gemini", "").Replay
+		ok = replay.Field != told.Field || replay.Reasoning != told.Reasoning
+	}
+	return told, ok
+}
+
+// fitting is the profile for this request: the model's, changed by what the
+// backend's refusals have taught.
+func (x *Exchange) fitting() sanitize.Profile {
+	p := x.profile
+	if replay := x.backend.lessons.of(x.model).replay; replay != nil {
+		p.Replay = *replay
+	}
+	for _, c := range x.attempt.cures {
+		if c.profile != nil {
+			p = *c.profile
+		}
+	}
+	return p
+}
+
+// refusals are the parameters that this request goes without.
+func (x *Exchange) refusals() []sanitize.Refusal {
+	known := x.backend.lessons.of(x.model).refusals
+	for _, c := range x.attempt.cures {
+		known = slices.Concat(known, c.without)
+	}
+	return known
 }
 
 // placeholder is what a vendor takes for reasoning that nobody has.
@@ -169,8 +223,8 @@ func (x *Exchange) register(ctx context.Context, ready bool) {
 // sanitize is the last hop: what it gives is what leaves.
 func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
-		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.profile,
-		Betas:  x.betas(),
+		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.fitting(), Refusals: x.refusals(),
+		Betas: x.betas(), Effort: x.ownEffort(),
 		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name, Translated: x.translated(),
 	})
 	s.metrics.sanitized(x)

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"context"
+	"strings"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
 
@@ -16,7 +18,7 @@ func translate(_ context.Context, x *Exchange) error {
 	if x.backend.dialect == wire.Chat {
 		to = chatwire.ChatRequest
 	}
-	t, err := to(x.asked.Body, x.backend.translation)
+	t, err := to(x.asked.Body, x.translation())
 	if err != nil {
 		return err
 	}
@@ -29,4 +31,34 @@ func translate(_ context.Context, x *Exchange) error {
 	}
 	x.asked, err = wire.ReadOutline(t.Body)
 	return err
+}
+
+// effortHeader leaves the effort of a chat request to the gateway: with the value
+// "auto" a model thinks at autoEffort if it is known to take that.
+const effortHeader = "X-AG-Effort"
+
+// autoEffort is the level that "auto" stands for.
+const autoEffort = "medium"
+
+// ownEffort is the effort of a request that leaves it to the gateway; empty for
+// one that does not.
+func (x *Exchange) ownEffort() string {
+	if x.door.dialect == wire.Chat && strings.EqualFold(x.in.header.Get(effortHeader), "auto") {
+		return autoEffort
+	}
+	return ""
+}
+
+// translation is what the other dialect must know of the backend's model. A model
+// that wants a budget gets one only where one is configured.
+func (x *Exchange) translation() chatwire.Options {
+	bound := x.backend.config.Thinking.BudgetTokens
+	o := chatwire.Options{Adaptive: x.profile.Thinking.Adapts()}
+	if x.profile.Thinking.Modes != nil { // nothing of ours goes to a model that nobody knows
+		o.Effort = x.ownEffort()
+	}
+	if o.Adaptive || bound > 0 {
+		o.Budget = func(effort string) int64 { return sanitize.BudgetOf(bound, effort) }
+	}
+	return o
 }

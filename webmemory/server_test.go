@@ -546,6 +546,9 @@ func TestHealthAndMetrics(t *testing.T) {
 }
 
 func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t, answers("hi"))
 	value := `[{"role":"user","content":"` + strings.Repeat("x", memory.MaxHistory) + `"}]`
 	require.NoError(t, w.look.Set(context.Background(), "subagent:analytic:1", value, 0).Err())

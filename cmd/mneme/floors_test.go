@@ -57,6 +57,7 @@ var homes = map[string][]string{
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
 	"github.com/sourcegraph/jsonrpc2":   {"proxy/copilot/copilottest"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
+	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

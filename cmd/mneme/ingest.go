@@ -1,20 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 )
 
 type ingestCmd struct {
+	clientFlags
 	Paths      []string `arg:"" name:"path" help:"Directories and files: text, Markdown, HTML, PDF, Word, CSV, JSON, JSON lines."`
 	Collection string   `required:"" placeholder:"NAME" help:"The collection to load into; it is made if it is not there."`
-	Webmemory  string   `name:"webmemory" aliases:"url" placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
 	Origin     string   `placeholder:"NAME" help:"What the directory is called in the collection, if it is loaded from several places; its absolute path if not given."`
 	Prune      bool     `default:"true" negatable:"" help:"Remove documents whose file is gone from the directory (default)."`
 	JSON       bool     `help:"Print the summary as JSON."`
@@ -30,7 +28,7 @@ Examples:
 }
 
 func (c ingestCmd) Run(ctx context.Context, con *console) error {
-	client, err := webclient.New(cmp.Or(c.Webmemory, "http://127.0.0.1:8080"))
+	client, err := c.dial()
 	if err != nil {
 		return err
 	}

@@ -29,11 +29,18 @@ type cli struct {
 	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
 	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
 	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
+	Backup    backupCmd    `cmd:"" help:"Save everything that is stored into a file."`
+	Restore   restoreCmd   `cmd:"" help:"Restore the store from such a file."`
 	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
+
+	Completion completionCmd `cmd:"" help:"Print a script that lets a shell complete commands."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"What may stand in the place of the last word; completion scripts ask."`
+
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // console is the process as the commands see it; tests give their own.
@@ -69,6 +76,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 		kong.Exit(func(code int) { panic(helpShown(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.WithHyphenPrefixedParameters(true),
+		kong.Vars{"version": versionLine()},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err != nil {
@@ -79,7 +87,7 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err == nil {
-		err = command.Run(con)
+		err = command.Run(con, parser)
 	}
 	var usage *kong.ParseError
 	switch {

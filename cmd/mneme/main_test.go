@@ -57,13 +57,13 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", []byte("proxy: {backends: {k: {kind: openai, base_url: http://127.0.0.1:1/v1, api_key_env: NO_SUCH_KEY}}}\n"), 0o600))
 	for _, command := range []string{"up", "proxy"} {
-		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it\n"},
+		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it, or write it into .env and run docker compose up -d\n"},
 			mneme(t, "", command))
 	}
 }
 
 func TestHelpEverywhere(t *testing.T) {
-	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "config", "config check", "config show", "health", "version"} {
+	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "ingest", "backup", "restore", "config", "config check", "config show", "completion", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
 		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)
@@ -73,7 +73,9 @@ func TestHelpEverywhere(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	require.Regexp(t, `^mneme \S+.* go1\.\d+.* \w+/\w+\n$`, mneme(t, "", "version").stdout)
+	line := mneme(t, "", "version")
+	require.Regexp(t, `^mneme \S+.* go1\.\d+.* \w+/\w+\n$`, line.stdout)
+	require.Equal(t, line, mneme(t, "", "--version"))
 }
 
 // remembering is a webmemory with two chats, one of them of a group.
@@ -114,8 +116,10 @@ func TestMemoryGetAndTail(t *testing.T) {
 	stored := mneme(t, "", "memory", "get", "12345", "--json", "--url", s.URL)
 	require.Equal(t, result{0, `[{"role":"user","content":"<hi> & ж","timestamp":1763711157.25}]` + "\n", ""}, stored)
 	require.Equal(t, 12, strings.Count(mneme(t, "", "memory", "get", "12345", "analytic", "--json", "--url", s.URL).stdout, `"role"`))
-	require.Equal(t, result{0, "[]\n", ""}, mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
-	require.Equal(t, result{0, "chat_history:new holds no messages\n", ""}, mneme(t, "", "memory", "get", "new", "--url", s.URL))
+	none := " holds no messages; mneme memory ls lists what there is\n"
+	require.Equal(t, result{1, "[]\n", "mneme: subagent:other:12345" + none}, mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
+	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "get", "new", "--url", s.URL))
+	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "tail", "new", "--url", s.URL))
 	require.Contains(t, mneme(t, "", "memory", "get", "--url", s.URL, "--", "-100123").stdout, "in a group")
 
 	tail := mneme(t, "", "memory", "tail", "12345", "analytic", "-n", "4", "--url", s.URL)
@@ -148,6 +152,46 @@ func TestMemoryRm(t *testing.T) {
 func TestChatFromAPipe(t *testing.T) {
 	s := remembering(t)
 	require.Equal(t, result{0, "You said: one\nYou said: two\n", ""}, mneme(t, "one\ntwo\n", "chat", "--chat=-5", "-q", "--url="+s.URL))
+}
+
+// Every command names the service that it talks to by --url; names from before go on working.
+func TestOneNameForTheAddress(t *testing.T) {
+	for _, line := range []string{"chat", "memory ls", "memory get 1", "memory tail 1", "memory rm 1 -y", "ingest x --collection c", "proxy use", "proxy usage"} {
+		old := "--webmemory"
+		if strings.HasPrefix(line, "proxy") {
+			old = "--proxy"
+		}
+		for _, flag := range []string{"--url", old} {
+			r := mneme(t, "", append(strings.Fields(line), flag+"=nope")...)
+			require.Equal(t, 1, r.code, "%s %s", line, flag)
+			require.Regexp(t, `"nope" is no URL of (webmemory|the gateway)`, r.stderr, "%s %s", line, flag)
+		}
+		help := mneme(t, "", append(strings.Fields(line), "--help")...).stdout
+		require.Contains(t, help, "--url=URL", line)
+		require.NotContains(t, help, old+"=", line)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	fits := func(words ...string) string {
+		r := mneme(t, "", append([]string{"complete", "--"}, words...)...)
+		require.Zero(t, r.code)
+		return strings.Join(strings.Fields(r.stdout), " ")
+	}
+	require.Equal(t, "ls get tail rm", fits("memory", ""))
+	require.Equal(t, "memory", fits("me"))
+	require.Equal(t, "backend model chat", fits("proxy", "usage", "--by", ""))
+	require.Equal(t, "bash zsh fish", fits("completion", ""))
+	require.Equal(t, "--url", fits("ingest", "docs", "--collection", "docs", "--u"))
+	require.Contains(t, fits("proxy", "--"), "--config")
+	require.Empty(t, fits("restore", ""), "a shell completes files by itself")
+	require.Empty(t, fits("nonsense", ""))
+	require.Contains(t, strings.Fields(fits("")), "completion")
+	require.NotContains(t, strings.Fields(fits("")), "complete", "what the scripts ask is hidden")
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		require.Contains(t, mneme(t, "", "completion", shell).stdout, "mneme complete -- ")
+	}
+	require.Equal(t, 2, mneme(t, "", "completion", "tcsh").code)
 }
 
 func TestRefusalsAndSilence(t *testing.T) {

@@ -161,10 +161,11 @@ func printHistory(ctx context.Context, con *console, f clientFlags, key memory.K
 		fmt.Fprintln(out, "[]")
 	case asJSON:
 		fmt.Fprintln(out, "]")
-	case count == 0:
-		fmt.Fprintf(out, "%s holds no messages\n", key)
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil || count > 0 {
+		return err
+	}
+	return fmt.Errorf("%s holds no messages; mneme memory ls lists what there is", key)
 }
 
 func writeElement(out *bufio.Writer, raw json.RawMessage, index int) error {

@@ -147,7 +147,7 @@ func TestProxyCommandsRefuseInOneSentence(t *testing.T) {
 	for _, command := range [][]string{{"use"}, {"use", "glm"}, {"usage"}} {
 		for at, want := range map[string]string{
 			"nope":    `"nope" is no URL of the gateway; give one such as http://127.0.0.1:8082`,
-			other.URL: other.URL + " did not answer as the gateway does; is --proxy right? (invalid character '<' looking for beginning of value)",
+			other.URL: other.URL + " did not answer as the gateway does; is --url right? (invalid character '<' looking for beginning of value)",
 			old.URL:   old.URL + " refuses (404): no such[2J door",
 			gone.URL:  "nothing listens on " + gone.URL + ": start `mneme up` or `mneme proxy`",
 		} {
@@ -157,6 +157,6 @@ func TestProxyCommandsRefuseInOneSentence(t *testing.T) {
 	a := newAdmin(t)
 	require.Equal(t, result{1, "", `--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not "soon"`},
 		proxyLine(t, "usage", "--since=soon", "--proxy="+a.URL))
-	require.Equal(t, result{1, "", "the answer is no report of usage; is --proxy right?"}, proxyLine(t, "usage", "--by=chat", "--proxy="+a.URL))
+	require.Equal(t, result{1, "", "the answer is no report of usage; is --url right?"}, proxyLine(t, "usage", "--by=chat", "--proxy="+a.URL))
 	require.Contains(t, proxyLine(t, "usage", "--by=tenant", "--proxy="+a.URL).stderr, `--by must be one of "backend","model","chat"`)
 }

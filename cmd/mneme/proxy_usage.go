@@ -45,7 +45,7 @@ func (c proxyUsageCmd) Run(ctx context.Context, con *console) error {
 	}
 	var report usage.Report
 	if err := json.Unmarshal(raw, &report); err != nil || report.By != usage.By(c.By) {
-		return errors.New("the answer is no report of usage; is --proxy right?")
+		return errors.New("the answer is no report of usage; is --url right?")
 	}
 	if c.JSON {
 		e := json.NewEncoder(con.stdout)

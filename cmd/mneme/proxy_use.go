@@ -21,7 +21,7 @@ import (
 
 // proxyFlags are common to the commands that speak to the gateway's admin group.
 type proxyFlags struct {
-	Proxy string `placeholder:"URL" env:"MNEME_APISERVER_PROXY" help:"The gateway's address, http://127.0.0.1:8082 if not given."`
+	URL string `aliases:"proxy" placeholder:"URL" env:"MNEME_APISERVER_PROXY" help:"The gateway's address, http://127.0.0.1:8082 if not given."`
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 
 // ask does one request of the admin group and reads its JSON into answer.
 func (f proxyFlags) ask(ctx context.Context, method, path string, body []byte, answer any) error {
-	base := strings.TrimRight(cmp.Or(f.Proxy, "http://127.0.0.1:8082"), "/")
+	base := strings.TrimRight(cmp.Or(f.URL, "http://127.0.0.1:8082"), "/")
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is no URL of the gateway; give one such as http://127.0.0.1:8082", base)
@@ -63,7 +63,7 @@ func (f proxyFlags) ask(ctx context.Context, method, path string, body []byte, a
 		return fmt.Errorf("%s refuses (%d): %s", base, resp.StatusCode, term.OneLine(wire.ReadFailure(resp.StatusCode, got).Message, 500))
 	}
 	if err := json.Unmarshal(got, answer); err != nil {
-		return fmt.Errorf("%s did not answer as the gateway does; is --proxy right? (%w)", base, err)
+		return fmt.Errorf("%s did not answer as the gateway does; is --url right? (%w)", base, err)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (proxyUseCmd) Help() string {
 Examples:
   mneme proxy use
   mneme proxy use glm
-  mneme proxy use glm --proxy http://127.0.0.1:8082`
+  mneme proxy use glm --url http://127.0.0.1:8082`
 }
 
 func (c proxyUseCmd) Run(ctx context.Context, con *console) error {

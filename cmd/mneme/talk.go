@@ -17,7 +17,7 @@ import (
 
 // clientFlags are common to the commands that speak to webmemory.
 type clientFlags struct {
-	URL string `placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
+	URL string `aliases:"webmemory" placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
 }
 
 func (f clientFlags) dial() (*webclient.Client, error) {
@@ -59,7 +59,7 @@ type chatCmd struct {
 }
 
 func (chatCmd) Help() string {
-	return `Ctrl-C stops a running answer; at the prompt it leaves, as Ctrl-D does. Without a terminal every line of the input is a message and the first error ends it.
+	return `Ctrl-C stops a running answer; twice in a row it leaves, as Ctrl-D does. A line can be edited, the arrow keys bring earlier ones back (kept in ~/.local/state/mneme/chat_history), and a pasted text of several lines is one message. /help lists the commands: another chat, the list of chats, erasing this one. Without a terminal every line of the input is a message or a command, and the first error ends it.
 
 Examples:
   mneme chat
@@ -85,6 +85,14 @@ func (c chatCmd) Run(ctx context.Context, con *console) error {
 		signal.Notify(interrupts, os.Interrupt)
 		defer signal.Stop(interrupts)
 		o.Interrupts = interrupts
+	}
+	if o.Interactive && con.stdin == os.Stdin {
+		editor, err := term.OpenEditor(term.StateFile("chat_history"), chat.Commands())
+		if err != nil {
+			return err
+		}
+		defer editor.Close()
+		o.Editor = editor
 	}
 	return chat.Run(ctx, client, o)
 }

@@ -54,7 +54,7 @@ func (c upCmd) Run(ctx context.Context, con *console) error {
 	}
 	if !c.Offline && !cfg.ChoosesModel() {
 		s := search{
-			environ: con.environ, places: con.places, own: cfg.Proxy.Listen, out: con.stdout, in: bufio.NewReader(con.stdin),
+			environ: con.environ, places: con.places, own: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen}, out: con.stdout, in: bufio.NewReader(con.stdin),
 			asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 		}
 		if cfg, err = s.configure(ctx, cfg, c.Model); err != nil {
@@ -72,7 +72,7 @@ func (c upCmd) agree(cfg config.Config) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
 	case c.Offline && c.Model != "":
-		return errors.New("--offline and --model contradict each other; give one of them")
+		return errors.New("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
 	case c.Offline && cfg.HasModel():
 		return fmt.Errorf("--offline: %s names another model; remove proxy.backends there, or the flag", where)
 	case c.Model == "" || !cfg.ChoosesModel() || cfg.HasModel() && c.Model == autoModel:
@@ -95,7 +95,7 @@ func (c upCmd) agree(cfg config.Config) error {
 type search struct {
 	environ []string
 	places  models.Places
-	own     string // the address of our own gateway, which variables may name for other programs
+	own     []string // where this process will listen, which variables may name for other programs
 	in      *bufio.Reader
 	out     io.Writer
 	asks    bool // there is a person to ask
@@ -158,7 +158,7 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 		defer cancel()
 		ctx = short
 	}
-	found := models.Find(ctx, s.environ, s.places, s.own)
+	found := models.Find(ctx, s.environ, s.places, s.own...)
 	switch {
 	case name == "" && !s.asks:
 		s.mention(ctx, found)

@@ -11,8 +11,14 @@ var version = ""
 
 type versionCmd struct{}
 
-// Run prints one line: name, version, revision, Go.
+// Run prints the version.
 func (versionCmd) Run(con *console) error {
+	_, err := fmt.Fprintln(con.stdout, versionLine())
+	return err
+}
+
+// versionLine is name, version, revision and Go's version.
+func versionLine() string {
 	name, revision, dirty := version, "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if name == "" {
@@ -30,6 +36,5 @@ func (versionCmd) Run(con *console) error {
 	if name == "" {
 		name = "(devel)"
 	}
-	_, err := fmt.Fprintf(con.stdout, "mneme %s%s%s %s %s/%s\n", name, revision, dirty, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	return fmt.Sprintf("mneme %s%s%s %s %s/%s", name, revision, dirty, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

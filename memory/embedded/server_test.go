@@ -66,6 +66,9 @@ func outsider(t testing.TB, s *Server) redis.UniversalClient {
 }
 
 func TestWrittenDataIsThereAfterARestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ctx, dir := context.Background(), t.TempDir()
 	s := open(t, Options{Dir: dir, Listen: "127.0.0.1:0"})
 	c := insider(t, s)

@@ -180,6 +180,9 @@ func TestOversizedJournalIsCompactedAtOpen(t *testing.T) {
 }
 
 func TestLargeCollectionsSurviveCompaction(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ctx, dir := context.Background(), t.TempDir()
 	s := open(t, Options{Dir: dir})
 	c := insider(t, s)

@@ -44,6 +44,9 @@ func commands(lines ...string) func(*testing.T, *redistest.Server, *redis.Client
 }
 
 func TestAccidents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, a := range map[string]accident{
 		"restart with data":             {[]string{"--appendonly", "yes", "--appendfsync", "always"}, restart, 3, 0, 3},
 		"restart empty":                 {nil, restart, 3, 1, 0},
@@ -161,6 +164,9 @@ func TestErasedIsNotLost(t *testing.T) {
 // Ten thousand chats in a cache that holds a few hundred of them: it stays within
 // its bound, and whoever was evicted is read again as it was.
 func TestManyChatsInABoundedCache(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const chats, bound = 10_000, 1 << 20
 	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
 	c := cache.New(below, bound)

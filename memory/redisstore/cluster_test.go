@@ -127,6 +127,9 @@ func (w *writer) stop() int64 {
 // A cluster refuses a script whose keys lie in more than one slot, so whatever
 // works here keeps to one.
 func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	cluster := redistest.StartCluster(t)
 	fresh := func(t *testing.T) *redisstore.Store {
 		cluster.FlushAll()

@@ -6,6 +6,7 @@
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, erased, adopted;
 //	                                  on the chat's also open, conversation, s:<name>, r:<run>
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
+//	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
 //	events:<chat>:<run>               stream: a run's log

@@ -280,6 +280,9 @@ func TestAppliedRemembersTheLastRuns(t *testing.T) {
 }
 
 func TestAFullHistoryRefusesAndStays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	h := memory.Empty(key)
 	big := message(string(make([]byte, 1<<20)))

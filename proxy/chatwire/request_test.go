@@ -90,24 +90,41 @@ func TestMessagesRequest(t *testing.T) {
 			want: `{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
 		"effort asks for thinking, which forbids sampling": {
-			options: chatwire.Options{ThinkingBudget: 10000},
+			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"medium","temperature":0.2,"messages":[{"role":"user","content":"hi"}]}`,
 			want: `{"model":"m","max_tokens":18192,"thinking":{"type":"enabled","budget_tokens":10000},
 				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
 		"the budget leaves room for the answer": {
-			options: chatwire.Options{ThinkingBudget: 10000},
+			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"low","max_tokens":4096,"messages":[{"role":"user","content":"hi"}]}`,
 			want: `{"model":"m","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":3072},
 				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
 		"a budget under the least one turns thinking off": {
-			options: chatwire.Options{ThinkingBudget: 10000},
+			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"low","max_tokens":2000,"messages":[{"role":"user","content":"hi"}]}`,
 			want:    `{"model":"m","max_tokens":2000,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
+		"a model that chooses its budget is told the effort": {
+			options: chatwire.Options{Adaptive: true, Budget: worth(10000)},
+			in:      `{"model":"m","reasoning_effort":"high","max_tokens":1500,"top_p":0.5,"messages":[{"role":"user","content":"hi"}]}`,
+			want: `{"model":"m","max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"},
+				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+		},
+		"or not to think": {
+			options: chatwire.Options{Adaptive: true, Budget: worth(10000)},
+			in:      `{"model":"m","reasoning_effort":"none","max_tokens":1500,"messages":[{"role":"user","content":"hi"}]}`,
+			want:    `{"model":"m","max_tokens":1500,"thinking":{"type":"disabled"},"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+		},
+		"an effort that is left to the gateway": {
+			options: chatwire.Options{Adaptive: true, Budget: worth(4000), Effort: "medium"},
+			in:      `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
+			want: `{"model":"m","max_tokens":12192,"thinking":{"type":"adaptive"},"output_config":{"effort":"medium"},
+				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+		},
 		"thinking inside a tool loop": {
-			options: chatwire.Options{ThinkingBudget: 10000},
+			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}`,
 			want: `{"model":"m","max_tokens":18192,"thinking":{"type":"enabled","budget_tokens":10000},"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]},
 				{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"r"}]}]}]}`,
@@ -184,11 +201,10 @@ func TestChatRequest(t *testing.T) {
 			want: `{"model":"m","max_tokens":5,"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},
 				{"role":"tool","tool_call_id":"t","content":""}]}`,
 		},
-		"tools, choice, limits for OpenAI": {
-			options: chatwire.Options{CompletionTokens: true},
+		"tools, choice, limits": {
 			in: `{"model":"m","max_tokens":5,"temperature":0.5,"top_p":0.9,"top_k":4,"stop_sequences":["X"],"thinking":{"type":"adaptive"},"context_management":{},"messages":[{"role":"user","content":"hi"}],
 				"tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`,
-			want: `{"model":"m","max_completion_tokens":5,"temperature":0.5,"top_p":0.9,"stop":["X"],"messages":[{"role":"user","content":"hi"}],
+			want: `{"model":"m","max_tokens":5,"temperature":0.5,"top_p":0.9,"stop":["X"],"messages":[{"role":"user","content":"hi"}],
 				"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}],"tool_choice":"required","parallel_tool_calls":false}`,
 			ignored: []string{"context_management", "top_k"},
 		},
@@ -226,7 +242,7 @@ func TestChatRequestRefuses(t *testing.T) {
 
 // fuzzRequest: a translator never panics, refuses with a 400 or gives JSON.
 func fuzzRequest(t *testing.T, translate func([]byte, chatwire.Options) (chatwire.Translated, error), body []byte) {
-	got, err := translate(body, chatwire.Options{ThinkingBudget: 2048})
+	got, err := translate(body, chatwire.Options{Budget: worth(2048)})
 	if err != nil {
 		var f wire.Failure
 		require.True(t, errorsAs(err, &f) || errorsIs(err, wire.ErrBadJSON), "%v", err)
@@ -245,3 +261,6 @@ func FuzzChatRequest(f *testing.F) {
 	f.Add([]byte(`{"model":"m","system":"s","max_tokens":5,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}]}],"tools":[{"name":"f"}],"tool_choice":{"type":"any"},"top_k":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) { fuzzRequest(t, chatwire.ChatRequest, body) })
 }
+
+// worth gives every effort the same budget.
+func worth(tokens int64) func(string) int64 { return func(string) int64 { return tokens } }

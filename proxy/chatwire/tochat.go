@@ -41,11 +41,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 			out.ParallelToolCalls = new(bool)
 		}
 	}
-	if o.CompletionTokens {
-		out.MaxCompletionTokens = in.MaxTokens
-	} else {
-		out.MaxTokens = in.MaxTokens
-	}
+	out.MaxTokens = in.MaxTokens // by that name; the last hop knows who wants another
 	if in.Stream {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}

@@ -1,6 +1,8 @@
 package chatwire
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,14 +19,15 @@ const DefaultMaxTokens = 8192
 // minBudget is the least thinking budget that vendors take, in tokens.
 const minBudget = 1024
 
-// Options is what translation must know of the backend.
+// Options is what translation must know of the backend's model.
 type Options struct {
-	// ThinkingBudget, in tokens, lets a chat client's reasoning_effort turn
-	// thinking on; 0 ignores it.
-	ThinkingBudget int64
-	// CompletionTokens sends the limit as max_completion_tokens, which new models
-	// of OpenAI insist on and other vendors do not know.
-	CompletionTokens bool
+	// Budget says how many tokens of thinking an effort is worth; nil ignores a chat
+	// client's reasoning_effort.
+	Budget func(effort string) int64
+	// Adaptive: the model chooses its budget itself and is told the effort.
+	Adaptive bool
+	// Effort is that of a chat request that names none; empty leaves it so.
+	Effort string
 }
 
 // Translated is a request in the other dialect.
@@ -66,7 +69,7 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 		out.Metadata = &wire.Metadata{UserID: in.User}
 	}
 	out.MaxTokens = max(in.MaxCompletionTokens, in.MaxTokens)
-	think(&out, in.ReasoningEffort, o.ThinkingBudget)
+	think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
 	t := Translated{Ignored: ignored, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage}
 	t.Body, err = wire.Marshal(out)
 	return t, err
@@ -75,22 +78,36 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 // think sets max_tokens and turns thinking on where it is wanted and legal: not
 // when a tool is forced. In a tool loop it is for the last hop to see whether the
 // thinking, which a chat client never saw in full, could be put back.
-func think(out *wire.Request, effort string, budget int64) {
-	if out.MaxTokens > 0 {
-		budget = min(budget, out.MaxTokens-minBudget)
-	}
+func think(out *wire.Request, effort string, o Options) {
 	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
-	off := effort == "" || effort == "none" || effort == "minimal"
-	if off || forced || budget < minBudget {
-		budget = 0
+	if o.Adaptive && effort == "minimal" {
+		effort = "low" // the least that there is
+	}
+	var budget int64
+	if !forced && o.Budget != nil && effort != "" && effort != "none" && effort != "minimal" {
+		budget = o.Budget(effort)
+	}
+	if out.MaxTokens > 0 && !o.Adaptive {
+		if budget = min(budget, out.MaxTokens-minBudget); budget < minBudget {
+			budget = 0
+		}
 	}
 	if out.MaxTokens <= 0 {
 		out.MaxTokens = DefaultMaxTokens + budget
 	}
-	if budget > 0 {
+	switch {
+	case o.Adaptive && effort == "none":
+		out.Thinking = &wire.Thinking{Type: "disabled"}
+		return
+	case budget <= 0:
+		return
+	case o.Adaptive:
+		out.Thinking = &wire.Thinking{Type: "adaptive"}
+		out.Other = map[string]jsontext.Value{"output_config": slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))}
+	default:
 		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
-		out.Temperature, out.TopP = nil, nil // no choice but the default beside thinking
 	}
+	out.Temperature, out.TopP = nil, nil // no choice but the default beside thinking
 }
 
 // turns splits off the system prompt and merges neighbours of one role.

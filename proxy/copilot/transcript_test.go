@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/copilottest"
+	"mneme/scripts/outsidedata"
 )
 
 // recordedFrame is a line of a recorded connection.
@@ -23,10 +23,7 @@ type recordedFrame struct {
 
 func recorded(t *testing.T, name string) []recordedFrame {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data", "copilot", name))
-	if os.IsNotExist(err) {
-		t.Skip("../shared/data/copilot is not here: the recorded connections are not played back")
-	}
+	raw, err := os.ReadFile(outsidedata.Path(t, "copilot", name))
 	require.NoError(t, err)
 	var frames []recordedFrame
 	lines := bufio.NewScanner(bytes.NewReader(raw))
@@ -53,7 +50,7 @@ type recordedEvent struct {
 
 // The events of seven sessions that a real CLI sent over one connection, in their
 // order and with everything around them, give each session its own words.
-func TestARecordedConnectionOfSevenSessions(t *testing.T) {
+func TestARecordedConnectionOfSevenSessionsOutsideData(t *testing.T) {
 	frames := recorded(t, "transcript-many7.jsonl")
 	want := map[string]string{} // by recorded id
 	var ids []string

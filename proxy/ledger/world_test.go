@@ -12,6 +12,7 @@ import (
 
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
+	"mneme/scripts/outsidedata"
 )
 
 var (
@@ -76,12 +77,10 @@ func memoryOnly(t *testing.T, c ledger.Config) *ledger.Ledger {
 }
 
 // Requests of a real coding agent: what it replays are turns that it was given.
-func TestRequestsOfACodingAgent(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
-	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
-	}
+	require.NotEmpty(t, files)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			recorded, err := os.ReadFile(file)

@@ -1,19 +1,35 @@
+// Package offline is a demonstration and test model: a small, deterministic, extractive responder behind the messages
+// dialect, in English and Russian, so that the service does its main job on a machine with no key and no network.
+//
+// It is not a language model. Everything it says is a sentence that it was told, a sentence of a passage that a tool
+// returned, or the result of a tool; where nothing fits it says that it does not know, and to everything else, a joke
+// or a reminder, it says what it is and how to name a real model. As the master, which it is when tools are offered
+// whose only required property is task, it splits a message into sentences and gives each to the subagent that the
+// sentence names or describes. As a subagent it notes statements, gives back the best of them when asked, forgets on
+// request, and calls a calculator, a date tool or a search of documents, whose best sentence it quotes with its number.
+//
+// It reads nothing but the request: [Model] keeps no state, notes are found anew in the user's messages each time, and
+// system prompts are not read. Sentences are compared by the stems of their words and a few synonyms; lexicon.go holds
+// grammar and synonyms, never an answer. Images, sampling parameters and max_tokens are ignored, a tool_choice that
+// demands a call too; token counts are estimates.
 package offline
 
 import (
 	"bytes"
-	"context"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
+
+	"mneme/proxy/wire"
 )
 
-// maxBody is the largest request read, in bytes; it is the vendor's limit.
-const maxBody = 32 << 20
+// maxBody and maxText are how much is read of a request, which is the vendor's limit, and of one message, in bytes.
+const maxBody, maxText = 32 << 20, 32 << 10
 
 // Model answers requests of the messages dialect. It is safe for concurrent use and holds no state between calls.
 // The zero value is ready to use.
@@ -22,121 +38,100 @@ type Model struct{}
 // New returns a Model.
 func New() *Model { return &Model{} }
 
-// RoundTrip implements [http.RoundTripper], so that a gateway reaches the model through the same sending code as a
+// RoundTrip implements [http.RoundTripper], so that a gateway calls the model through the same sending code as a
 // vendor. It serves POST …/v1/messages (JSON, or SSE when the body says "stream": true) and
 // POST …/v1/messages/count_tokens. Every failure of a request is an answer of the dialect: 400 for a body that
 // cannot be used, 404 for anything not served, 413 for a body over 32 MiB. The error is non-nil only when the
-// request's context ended or its body could not be read. Reading the answer's body fails once the context ends.
+// request's context ended or its body could not be read.
 func (m *Model) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		defer r.Body.Close()
-	}
-	ctx := r.Context()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	counting := strings.HasSuffix(r.URL.Path, "/v1/messages/count_tokens")
-	if r.Method != http.MethodPost || !counting && !strings.HasSuffix(r.URL.Path, "/v1/messages") {
-		return failure(r, http.StatusNotFound, "not_found_error",
-			"the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only"), nil
-	}
-	body, err := readBody(r)
-	if errors.Is(err, errTooLarge) {
-		return failure(r, http.StatusRequestEntityTooLarge, "request_too_large", err.Error()), nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("offline: read request body: %w", err)
-	}
-	req, err := parseRequest(body)
-	if err != nil {
-		return failure(r, http.StatusBadRequest, "invalid_request_error", err.Error()), nil
-	}
-	if counting {
-		return jsonAnswer(r, http.StatusOK, tokenCount{InputTokens: req.countTokens()}), nil
-	}
-	ans := newMessage(req, decide(req))
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if req.Stream {
-		return answer(r, http.StatusOK, "text/event-stream; charset=utf-8", encodeStream(ans)), nil
-	}
-	return jsonAnswer(r, http.StatusOK, ans), nil
-}
-
-var errTooLarge = errors.New("the request is larger than 32 MiB: send less")
-
-func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
-		return nil, nil
+		r.Body = http.NoBody
 	}
+	defer r.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err == nil && len(body) > maxBody {
-		err = errTooLarge
+	if err = cmp.Or(err, r.Context().Err()); err != nil {
+		return nil, fmt.Errorf("offline: reading the request: %w", err)
 	}
-	return body, err
-}
-
-func failure(r *http.Request, status int, kind, text string) *http.Response {
-	return jsonAnswer(r, status, errorReply{Type: "error", Error: errorDetail{Type: kind, Message: text}})
-}
-
-func jsonAnswer(r *http.Request, status int, v any) *http.Response {
-	data, err := json.Marshal(v)
-	if err != nil {
-		// Every type passed here is ours and marshals; the branch keeps the answer in the dialect should one not.
-		status, data = http.StatusInternalServerError,
-			[]byte(`{"type":"error","error":{"type":"api_error","message":"the offline model could not encode its answer"}}`)
-	}
-	return answer(r, status, "application/json", [][]byte{data})
-}
-
-func answer(r *http.Request, status int, contentType string, frames [][]byte) *http.Response {
-	h := http.Header{"Content-Type": {contentType}}
-	length := int64(-1)
-	if len(frames) == 1 {
-		length = int64(len(frames[0]))
-		h.Set("Content-Length", strconv.FormatInt(length, 10))
-	}
+	status, kind, body := answer(r.Method, r.URL.Path, body)
 	return &http.Response{
-		Status:        strconv.Itoa(status) + " " + http.StatusText(status),
-		StatusCode:    status,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        h,
-		Body:          &framedBody{ctx: r.Context(), frames: frames},
-		ContentLength: length,
-		Request:       r,
-	}
+		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}, nil
 }
 
-// framedBody hands out one frame per Read at most, as a vendor's flushed events arrive, and fails once ctx ends.
-type framedBody struct {
-	ctx    context.Context
-	frames [][]byte
-	cur    bytes.Reader
-}
-
-func (b *framedBody) Read(p []byte) (int, error) {
-	if err := b.ctx.Err(); err != nil {
-		return 0, err
+func answer(method, path string, body []byte) (status int, contentType string, out []byte) {
+	refusal := wire.Failure{Status: http.StatusBadRequest}
+	counting := strings.HasSuffix(path, "/v1/messages/count_tokens")
+	var req wire.Request
+	if method != http.MethodPost || !counting && !strings.HasSuffix(path, "/v1/messages") {
+		refusal = wire.Failure{Status: http.StatusNotFound, Message: "the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only"}
+	} else if len(body) > maxBody {
+		refusal = wire.Failure{Status: http.StatusRequestEntityTooLarge, Message: "the request is larger than 32 MiB: send less"}
+	} else if err := wire.Unmarshal(body, &req); err != nil {
+		refusal.Message = err.Error()
+	} else if req.Model == "" || len(req.Messages) == 0 {
+		refusal.Message = "the fields model and messages are required, with at least one message"
 	}
-	if len(p) == 0 {
-		return 0, nil
+	if refusal.Message != "" {
+		return refusal.Status, "application/json", refusal.Body(wire.Messages)
 	}
-	for b.cur.Len() == 0 {
-		if len(b.frames) == 0 {
-			return 0, io.EOF
+	// Identifiers are made of the request, so that equal ones get equal answers, streamed or not; tokens are estimates.
+	seed, _ := wire.Marshal([]any{req.System, req.Messages, req.Tools}) // what was just read, and our own types below, can be written
+	sum, tokens := sha256.Sum256(seed), int64(len(seed)/4+1)
+	if counting {
+		return http.StatusOK, "application/json", fmt.Appendf(nil, `{"input_tokens":%d}`, tokens)
+	}
+	block, id := decide(&req), base32.StdEncoding.EncodeToString(sum[:15])
+	said := wire.Response{ID: "msg_" + id, Type: "message", Role: wire.RoleAssistant, Model: req.Model, StopReason: wire.StopEndTurn}
+	if block.Type == wire.ToolUseBlock {
+		block.ID, said.StopReason = "toolu_"+id, wire.StopToolUse
+	}
+	said.Content, said.Usage = wire.Content{block}, wire.Usage{InputTokens: tokens, OutputTokens: int64((len(block.Text)+len(block.Input))/4 + 1)}
+	if !req.Stream {
+		out, _ = wire.Marshal(said)
+		return http.StatusOK, "application/json", out
+	}
+	for _, e := range said.Events() {
+		for _, piece := range strings.SplitAfter(e.Delta.Text, " ") {
+			e.Delta.Text = piece
+			data, _ := wire.Marshal(e)
+			out = wire.AppendFrame(out, e.Type, data)
 		}
-		b.cur.Reset(b.frames[0])
-		b.frames = b.frames[1:]
 	}
-	return b.cur.Read(p)
+	return http.StatusOK, "text/event-stream; charset=utf-8", out
 }
 
-func (b *framedBody) Close() error {
-	b.frames = nil
-	b.cur.Reset(nil)
-	return nil
+// onlyProperty is the single required property of a tool, "" for none or several.
+func onlyProperty(t wire.Tool) string {
+	var s struct {
+		Required []string `json:"required"`
+	}
+	if json.Unmarshal(t.InputSchema, &s) != nil || len(s.Required) != 1 { // a schema of another form makes no request wrong
+		return ""
+	}
+	return s.Required[0]
+}
+
+// read cuts a conversation at its last request: the user's texts, and the results of the calls made since the last of
+// them, which come in order, since one call is made at a time. Text of the user that follows tool results in one message is a new request, since some clients merge
+// neighbouring messages of one role.
+func read(messages []wire.Message) (said []string, results []wire.Block) {
+	for _, m := range messages {
+		text := ""
+		for _, b := range m.Content {
+			switch {
+			case b.Type == wire.TextBlock && m.Role == wire.RoleUser && strings.TrimSpace(b.Text) != "":
+				text += b.Text + "\n"
+			case b.Type == wire.ToolResultBlock:
+				results = append(results, b)
+			}
+		}
+		if text != "" {
+			said, results = append(said, strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))), nil
+		}
+	}
+	if len(said) == 0 {
+		said = []string{""}
+	}
+	return said, results
 }

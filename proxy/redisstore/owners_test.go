@@ -50,6 +50,9 @@ func TestOwnersOfSessions(t *testing.T) {
 }
 
 func TestOwnersWithoutRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	owners := redisstore.NewOwners(server.Client(), time.Hour)
 	server.Kill()

@@ -262,6 +262,9 @@ func TestForgetEverywhere(t *testing.T) {
 }
 
 func TestRedisKilledAndBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	l := shared(t, server.Client())
 	l.Record(t.Context(), turnOf(turnScope, 0))
@@ -305,6 +308,9 @@ func TestRedisHangs(t *testing.T) {
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	l := shared(t, server.Client())
 	server.Kill()

@@ -11,15 +11,14 @@ import (
 
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
+	"mneme/scripts/outsidedata"
 )
 
 // recorded are the requests of a coding agent, by the number of their file.
 func recorded(t *testing.T) map[string]sanitize.Input {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
-	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
-	}
+	require.NotEmpty(t, files)
 	all := map[string]sanitize.Input{}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
@@ -37,7 +36,7 @@ func recorded(t *testing.T) map[string]sanitize.Input {
 
 // Anthropic gets what a coding agent sends byte for byte, but for the one request
 // that it refused: the current tool loop does not begin with thinking.
-func TestCodingAgent(t *testing.T) {
+func TestCodingAgentOutsideData(t *testing.T) {
 	for number, in := range recorded(t) {
 		out := sanitize.Sanitize(in)
 		require.Empty(t, out.AddBetas, number)
@@ -61,7 +60,7 @@ func TestCodingAgent(t *testing.T) {
 
 // The same requests to other vendors: what changes is how thinking is asked for
 // and what stands for thinking that the vendor misses.
-func TestCodingAgentElsewhere(t *testing.T) {
+func TestCodingAgentElsewhereOutsideData(t *testing.T) {
 	all := recorded(t)
 	for _, c := range []struct {
 		number, vendor, model string

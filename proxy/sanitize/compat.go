@@ -57,11 +57,27 @@ func (r *request) fitEffort() {
 	}
 }
 
-// fitChatEffort does the same in the chat dialect, where an effort may be the
-// only way to ask for thinking.
+// chooseEffort gives a request that leaves its effort to the gateway the one that
+// Input.Effort names, if the model is known to take it.
+func (r *request) chooseEffort() {
+	t := r.p.Thinking
+	if r.Effort == "" || r.root.has("reasoning_effort") || r.root.has("thinking") || !slices.Contains(t.Efforts, r.Effort) {
+		return
+	}
+	if !t.NoEffortTools || !r.tools() {
+		r.set(RuleEffort, "reasoning_effort", wire.Quote(r.Effort))
+	}
+}
+
+// fitChatEffort makes the effort one that the model takes in the chat dialect,
+// where an effort may be the only way to ask for thinking.
 func (r *request) fitChatEffort() {
 	asked := r.root.text("reasoning_effort")
-	if asked == "" || len(r.p.Thinking.Efforts) == 0 && !r.p.Thinking.NoEffortOff {
+	if t := r.p.Thinking; t.NoEffortTools && r.tools() && asked != noEffort {
+		r.set(RuleEffort, "reasoning_effort", wire.Quote(noEffort))
+		return
+	}
+	if asked == "" {
 		return
 	}
 	if fit := r.level(asked); fit == "" {
@@ -71,8 +87,12 @@ func (r *request) fitChatEffort() {
 	}
 }
 
-// efforts are the levels of effort, in ascending order.
-var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+// noEffort is the level at which a model does not think.
+const noEffort = "none"
+
+// levels are the levels of effort, in ascending order. "default" is what some
+// models have in place of all that think.
+var levels = []string{noEffort, "minimal", "low", "medium", "high", "xhigh", "max", "default"}
 
 // level is the one that the model takes for what was asked, the next one up or
 // else the highest; empty for none.
@@ -86,7 +106,7 @@ func (r *request) level(asked string) string {
 	case len(t.Efforts) == 0:
 		return ""
 	}
-	for _, level := range efforts[max(0, slices.Index(efforts, asked)):] {
+	for _, level := range levels[max(0, slices.Index(levels, asked)):] {
 		if slices.Contains(t.Efforts, level) {
 			return level
 		}
@@ -102,19 +122,38 @@ func (r *request) fitSampling() {
 		if !r.on() {
 			return
 		}
+	case SamplingIdle:
+		if effort := r.root.text("reasoning_effort"); effort == "" || effort == noEffort {
+			return
+		}
 	default:
 		return
 	}
-	for _, name := range []string{"temperature", "top_p", "top_k"} {
+	for _, name := range []string{"temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty"} {
 		raw := r.root.get(name)
 		if raw == nil {
 			continue
 		}
 		f, err := strconv.ParseFloat(string(raw), 64)
 		legal := err != nil || f == 1 && name != "top_k" || name == "top_p" && r.p.Sampling == SamplingPlain && f >= 0.95
+		if strings.HasSuffix(name, "_penalty") {
+			legal = err != nil || f == 0
+		}
 		if !legal {
 			r.set(RuleSampling, name, nil)
 		}
+	}
+}
+
+// nameLimit calls the limit of an answer as the model wants it called.
+func (r *request) nameLimit() {
+	limit := r.root.get("max_tokens")
+	if limit == nil || !r.p.CompletionTokens {
+		return
+	}
+	r.set(RuleLimit, "max_tokens", nil)
+	if !r.root.has("max_completion_tokens") {
+		r.root.set("max_completion_tokens", limit)
 	}
 }
 

@@ -14,10 +14,11 @@ type Overrides struct {
 	Reasoning         ReplayOverrides   `yaml:"reasoning"`
 	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // all of it in place of the table's
 	Roles             RolesOverrides    `yaml:"roles"`
-	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking
+	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking, effort
 	ContextManagement string            `yaml:"context_management"` // passed, beta, rejected
 	Betas             []string          `yaml:"betas"`              // the only ones that are sent
 	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
+	CompletionTokens  *bool             `yaml:"completion_tokens"`
 }
 
 // ThinkingOverrides are those of Thinking.
@@ -29,6 +30,8 @@ type ThinkingOverrides struct {
 	Interleaved *bool    `yaml:"interleaved"`
 	Efforts     []string `yaml:"efforts"`
 	NoEffortOff *bool    `yaml:"no_effort_off"`
+
+	NoEffortTools *bool `yaml:"no_effort_tools"`
 }
 
 // ReplayOverrides are those of Replay.
@@ -58,11 +61,11 @@ func (o Overrides) Validate() error {
 	faults := []error{
 		allOf("thinking.modes", o.Thinking.Modes, Enabled, Adaptive, Disabled, BetweenTools),
 		oneOf("thinking.default", o.Thinking.Default, On, Off, Unknown),
-		allOf("thinking.efforts", o.Thinking.Efforts, efforts...),
+		allOf("thinking.efforts", o.Thinking.Efforts, levels...),
 		oneOf("reasoning.need", o.Reasoning.Need, Forbidden, Optional, Required, Always),
 		allOf("reasoning.fields", o.Reasoning.Fields, reasoningFields...),
 		oneOf("reasoning.placeholder_field", o.Reasoning.Field, reasoningContent, "reasoning", extraContent),
-		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain),
+		oneOf("sampling", o.Sampling, SamplingFree, SamplingFixed, SamplingPlain, SamplingIdle),
 		oneOf("context_management", o.ContextManagement, Passed, Beta, Rejected),
 	}
 	fault := func(wrong bool, format string, args ...any) {
@@ -120,6 +123,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.Thinking.Interleaved, o.Thinking.Interleaved)
 	replace(&p.Thinking.Efforts, o.Thinking.Efforts)
 	given(&p.Thinking.NoEffortOff, o.Thinking.NoEffortOff)
+	given(&p.Thinking.NoEffortTools, o.Thinking.NoEffortTools)
 
 	named(&p.Replay.Reasoning, o.Reasoning.Need)
 	replace(&p.Replay.Fields, o.Reasoning.Fields)
@@ -138,6 +142,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	named(&p.ContextManagement, o.ContextManagement)
 	replace(&p.Betas, o.Betas)
 	given(&p.CacheMarkers, o.CacheMarkers)
+	given(&p.CompletionTokens, o.CompletionTokens)
 	return p
 }
 

@@ -25,6 +25,9 @@ type Profile struct {
 	// CacheMarkers is how many cache_control members a request may have; 0 for any
 	// number.
 	CacheMarkers int
+	// CompletionTokens: chat completions refuse max_tokens; the limit of an answer is
+	// called max_completion_tokens.
+	CompletionTokens bool
 }
 
 // Mode is a way to ask for thinking: a value of thinking.type.
@@ -60,12 +63,18 @@ type Thinking struct {
 	NeedsBudget bool
 	// Interleaved: manual mode thinks between tools only if a beta asks for it.
 	Interleaved bool
-	// Efforts are the levels of effort that the model takes; nil for any, empty but
-	// not nil for none.
+	// Efforts are the levels of effort that the model takes, in ascending order; nil
+	// is not known: the client's stays. Empty but not nil is none: it is removed.
 	Efforts []string
 	// NoEffortOff: an effort beside disabled thinking is refused.
 	NoEffortOff bool
+	// NoEffortTools: beside tools the model takes no effort but "none", and thinks
+	// by default, so that it has to be told.
+	NoEffortTools bool
 }
+
+// Adapts reports whether the model is known to choose its own budget, by an effort.
+func (t Thinking) Adapts() bool { return slices.Contains(t.Modes, Adaptive) }
 
 // takes says whether a mode is accepted; unknown modes of models that are not
 // listed count as accepted.
@@ -141,6 +150,7 @@ const (
 	SamplingFree  Sampling = "free"
 	SamplingFixed Sampling = "fixed"    // never
 	SamplingPlain Sampling = "thinking" // not while thinking
+	SamplingIdle  Sampling = "effort"   // not beside an effort, unless that is "none"
 )
 
 // Support says how a vendor takes something that is not everybody's.
@@ -158,7 +168,7 @@ const (
 func For(vendor, model string) Profile {
 	m := nameOf(strings.ToLower(model))
 	p := base(vendor)
-	for _, row := range rows[p.Vendor] {
+	for _, row := range slices.Concat(rows[p.Vendor], openWeights) {
 		if name, ok := row.names(m); ok {
 			p.Model = name
 			row.set(&p)

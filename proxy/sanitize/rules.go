@@ -31,6 +31,8 @@ const (
 	RuleEdits      Rule = "clear_thinking"  // an edit that needs thinking
 	RuleEffort     Rule = "effort"
 	RuleSampling   Rule = "sampling"
+	RuleLimit      Rule = "max_tokens"        // under the name that the model takes
+	RuleRefused    Rule = "parameter_refused" // the backend refused it for this model before
 	RuleContext    Rule = "context_management"
 	RuleBeta       Rule = "beta"
 )
@@ -48,6 +50,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).dropStrayMembers,
 		(*request).settleRoles,
 
+		(*request).leaveOut,
 		(*request).settleMode,
 		(*request).freeToolChoice,
 		(*request).fitBudget,
@@ -61,6 +64,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).fitEffort,
 		(*request).fitSampling,
 		(*request).dropMarkers,
+		(*request).leaveOut, // again: a rule may have asked in another way
 		(*request).settleBetas,
 	},
 	wire.Chat: {
@@ -70,13 +74,17 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).dropReasoning,
 		(*request).settleRoles,
 
+		(*request).leaveOut,
 		(*request).settleMode,
 		(*request).freeToolChoice,
 		(*request).fitBudget,
+		(*request).chooseEffort,
 		(*request).fitChatEffort,
 
 		(*request).standForFields,
 		(*request).fitSampling,
+		(*request).nameLimit,
 		(*request).dropMarkers,
+		(*request).leaveOut,
 	},
 }

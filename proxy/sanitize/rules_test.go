@@ -1,6 +1,7 @@
 package sanitize_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,7 +86,7 @@ func TestThinkingMode(t *testing.T) {
 
 func TestThinkingModeInChats(t *testing.T) {
 	run(t, wire.Chat, `,"messages":[`+hi+`]`, map[string]change{
-		"OpenAI does not know thinking":            {"openai", "gpt-5", `,"thinking":{"type":"enabled"},"reasoning_effort":"xhigh"}`, `,"reasoning_effort":"xhigh"}`, rules{sanitize.RuleMode}},
+		"OpenAI does not know thinking":            {"openai", "gpt-5.2", `,"thinking":{"type":"enabled"},"reasoning_effort":"xhigh"}`, `,"reasoning_effort":"xhigh"}`, rules{sanitize.RuleMode}},
 		"DeepSeek takes no effort beside disabled": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"},"reasoning_effort":"high"}`, `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort}},
 		"but an effort alone":                      {"deepseek", "deepseek-chat", `,"reasoning_effort":"high"}`, stays, nil},
 		"Kimi takes an object":                     {"kimi", "kimi-k2.6", `,"thinking":false}`, `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
@@ -95,6 +96,20 @@ func TestThinkingModeInChats(t *testing.T) {
 		"a forced tool and a model that may stop":  {"kimi", "kimi-k2.6", `,"tool_choice":"required"}`, `,"tool_choice":"required","thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice}},
 		"a forced tool and one that may not":       {"kimi", "kimi-k3", `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `,"tool_choice":"auto"}`, rules{sanitize.RuleToolChoice}},
 		"an effort is no thinking":                 {"openai", "gpt-5", `,"tool_choice":"required","reasoning_effort":"low"}`, stays, nil},
+		"GPT-4.1 takes no effort":                  {"openai", "gpt-4.1", `,"reasoning_effort":"medium"}`, `}`, rules{sanitize.RuleEffort}},
+		"nor does GPT-4o at Azure":                 {"azure", "gpt-4o-mini", `,"reasoning_effort":"low","max_tokens":7}`, `,"max_tokens":7}`, rules{sanitize.RuleEffort}},
+		"GPT-5 has no none":                        {"openai", "gpt-5-mini", `,"reasoning_effort":"none"}`, `,"reasoning_effort":"minimal"}`, rules{sanitize.RuleEffort}},
+		"GPT-5.1 has no minimal":                   {"openai", "gpt-5.1", `,"reasoning_effort":"minimal"}`, `,"reasoning_effort":"low"}`, rules{sanitize.RuleEffort}},
+		"o3 has neither, and a limit of its own":   {"openai", "o3-mini", `,"reasoning_effort":"max","max_tokens":7,"temperature":0.2,"top_p":1}`, `,"reasoning_effort":"high","top_p":1,"max_completion_tokens":7}`, rules{sanitize.RuleEffort, sanitize.RuleSampling, sanitize.RuleLimit}},
+		"GPT-5.2 may be warm while idle":           {"openai", "gpt-5.2", `,"temperature":0.2}`, stays, nil},
+		"and not while it thinks":                  {"openai", "gpt-5.2", `,"temperature":0.2,"reasoning_effort":"low"}`, `,"reasoning_effort":"low"}`, rules{sanitize.RuleSampling}},
+		"GPT-5.4 does not think beside tools":      {"openai", "gpt-5.4", `,"tools":[{}],"reasoning_effort":"high"}`, `,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+		"GPT-5.6 has to be told so":                {"openai", "gpt-5.6-terra", `,"tools":[{}]}`, `,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+		"and thinks without tools":                 {"openai", "gpt-5.6", `,"reasoning_effort":"high"}`, stays, nil},
+		"Grok 4 does as it likes":                  {"xai", "grok-4-latest", `,"reasoning_effort":"high"}`, `}`, rules{sanitize.RuleEffort}},
+		"Grok 3 mini knows two levels":             {"xai", "grok-3-mini", `,"reasoning_effort":"medium"}`, `,"reasoning_effort":"high"}`, rules{sanitize.RuleEffort}},
+		"Qwen at Groq thinks or does not":          {"groq", "qwen/qwen3-32b", `,"reasoning_effort":"medium"}`, `,"reasoning_effort":"default"}`, rules{sanitize.RuleEffort}},
+		"an unlisted model keeps what it was sent": {"openai", "gpt-9", `,"reasoning_effort":"medium","temperature":0.2}`, stays, nil},
 		"nobody knows":                             {"generic", "m", `,"thinking":{"type":"adaptive"},"reasoning_effort":"max"}`, stays, nil},
 	})
 }
@@ -119,7 +134,28 @@ func TestBudget(t *testing.T) {
 		body := `{"model":"kimi-k2.6","max_tokens":64000,"messages":[` + hi + `],"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`
 		in := input(t, wire.Messages, body, "kimi")
 		in.Budget = 10000
+		require.Contains(t, string(sanitize.Sanitize(in).Body), `"thinking":{"type":"enabled","budget_tokens":3268}`, "low is a quarter, above the least")
+		in = input(t, wire.Messages, strings.Replace(body, `,"output_config":{"effort":"low"}`, "", 1), "kimi")
+		in.Budget = 10000
 		require.Contains(t, string(sanitize.Sanitize(in).Body), `"thinking":{"type":"enabled","budget_tokens":10000}`)
+	})
+	t.Run("what is configured is a bound", func(t *testing.T) {
+		in := input(t, wire.Messages, `{"model":"`+sonnet+`","max_tokens":64000,"messages":[`+hi+`],"thinking":{"type":"enabled","budget_tokens":5000}}`, "anthropic")
+		in.Budget = 2000
+		require.Contains(t, string(sanitize.Sanitize(in).Body), `"budget_tokens":2000`)
+		in.Budget = 6000
+		require.Empty(t, sanitize.Sanitize(in).Changes)
+	})
+	t.Run("every level is another share", func(t *testing.T) {
+		for _, bound := range []int64{1100, 2000, 8192, 100_000} {
+			low, medium, high := sanitize.BudgetOf(bound, "low"), sanitize.BudgetOf(bound, "medium"), sanitize.BudgetOf(bound, "high")
+			require.Less(t, int64(1024), low)
+			require.Less(t, low, medium)
+			require.Less(t, medium, high)
+			require.Equal(t, bound, high)
+		}
+		require.EqualValues(t, 1024, sanitize.BudgetOf(1024, "low"), "less is refused")
+		require.EqualValues(t, 4096, sanitize.BudgetOf(0, "low"))
 	})
 	t.Run("counting has no max_tokens", func(t *testing.T) {
 		in := input(t, wire.Messages, `{"model":"`+sonnet+`","messages":[`+hi+`],"thinking":{"type":"enabled","budget_tokens":31999}}`, "anthropic")
@@ -214,4 +250,64 @@ func TestThinkingOff(t *testing.T) {
 	require.Equal(t, `{"model":"deepseek-v4","thinking":{"type":"disabled"}}`, off(wire.Chat, "deepseek", `{"model":"deepseek-v4","reasoning_effort":"low"}`))
 	require.Equal(t, `{"model":"m"}`, off(wire.Chat, "generic", `{"model":"m","thinking":{"type":"enabled"},"reasoning_effort":"low"}`))
 	require.Equal(t, `{"model":"`+opus+`"}`, off(wire.Messages, "anthropic", `{"model":"`+opus+`"}`))
+}
+
+// An effort that is left to the gateway goes where it is known to be taken.
+func TestEffortOfOurOwn(t *testing.T) {
+	for model, want := range map[string]string{
+		"openai gpt-5": "medium", "openai gpt-5.2": "medium", "openai o4-mini": "medium", "groq openai/gpt-oss-120b": "medium", "ollama gpt-oss:20b": "medium",
+		"gemini gemini-2.5-pro": "medium", "xai grok-4.3": "medium",
+		"openai gpt-4.1": "", "openai gpt-4o": "", "openai gpt-9": "", "openai gpt-5-chat-latest": "", "xai grok-4": "", "xai grok-3-mini": "",
+		"mistral mistral-large-latest": "", "generic m": "", "deepseek deepseek-chat": "", "glm glm-4.6": "", "glm glm-5.3": "", "kimi kimi-k2-thinking": "",
+		"azure my-deployment": "", "groq qwen/qwen3-32b": "",
+	} {
+		vendor, name, _ := strings.Cut(model, " ")
+		send := func(rest string) string {
+			in := input(t, wire.Chat, `{"model":"`+name+`","messages":[`+hi+`]`+rest+`}`, vendor)
+			in.Effort = "medium"
+			o, err := wire.ReadOutline(sanitize.Sanitize(in).Body)
+			require.NoError(t, err)
+			effort, _ := o.Text(o.Members.Get("reasoning_effort"))
+			return effort
+		}
+		require.Equal(t, want, send(""), model)
+		if want != "" {
+			require.Equal(t, "low", send(`,"reasoning_effort":"low"`), model)
+		}
+	}
+	in := input(t, wire.Chat, `{"model":"gpt-5.4","messages":[`+hi+`],"tools":[{}]}`, "openai")
+	in.Effort = "medium"
+	require.Contains(t, string(sanitize.Sanitize(in).Body), `"reasoning_effort":"none"`, "not beside tools")
+}
+
+// What a backend has refused before is not sent again, and nothing else changes.
+func TestRefusals(t *testing.T) {
+	effort := sanitize.Refusal{Name: "reasoning_effort"}
+	for _, c := range []struct {
+		refusal sanitize.Refusal
+		dialect wire.Dialect
+		in, out string
+	}{
+		{effort, wire.Chat, `,"reasoning_effort":"low","x":1.0}`, `,"x":1.0}`},
+		{effort, wire.Chat, `,"x":1.0}`, `,"x":1.0}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"none"}`, `}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"low"}`, `,"reasoning_effort":"low"}`},
+		{sanitize.Refusal{Name: "max_tokens", Instead: "max_completion_tokens"}, wire.Chat, `,"max_tokens":7}`, `,"max_completion_tokens":7}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"temperature":1,"top_p":1}`, `,"temperature":1}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"top_p":1}`, `,"top_p":1}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[{}]}`, `,"tools":[{}],"reasoning_effort":"none"}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[]}`, `,"tools":[]}`},
+		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low","format":{}}}`, `,"output_config":{"format":{}}}`},
+		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low"}}`, `}`},
+		{sanitize.Refusal{Name: "thinking"}, wire.Messages, `,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`, `,"output_config":{"effort":"high"}}`},
+	} {
+		const open = `{"model":"m","max_tokens":9000,"messages":[` + hi + `]`
+		body := open
+		if c.dialect == wire.Chat {
+			body = strings.Replace(open, `"max_tokens":9000,`, "", 1)
+		}
+		in := input(t, c.dialect, body+c.in, "generic")
+		in.Refusals = []sanitize.Refusal{c.refusal}
+		require.Equal(t, body+c.out, string(sanitize.Sanitize(in).Body))
+	}
 }

@@ -16,9 +16,15 @@ type Input struct {
 	Dialect wire.Dialect
 	Profile Profile
 	Betas   []string // the values of the anthropic-beta header, lists or not
-	// Budget is the configured thinking budget, in tokens: what a request gets whose
-	// way of asking must become the manual one. 0: by its effort.
+	// Budget is the most that a request may think, in tokens, where thinking has a
+	// budget; a request that asks by an effort gets a share of it, see BudgetOf. 0: no
+	// bound.
 	Budget int64
+	// Effort is the level at which a chat request is to think that says nothing of it;
+	// only a model that is known to take it gets it. Empty: none.
+	Effort string
+	// Refusals are the parameters that the backend is known to refuse.
+	Refusals []Refusal
 	// Count: the request only counts tokens. It has no max_tokens and its budget is
 	// not held against it.
 	Count bool

@@ -50,14 +50,19 @@ func base(vendor string) Profile {
 		p.Replay.Fields, p.Roles.Developer = []string{reasoningContent}, false
 	case "minimax":
 		p.Replay.Fields, p.Roles.Developer = []string{reasoningContent, "reasoning_details"}, false
-	case "openai", "groq", "mistral":
+	case "openai", "azure", "groq", "cerebras", "mistral":
 		p.Thinking.Modes, p.Replay = []Mode{}, Replay{Reasoning: Forbidden}
+		p.CompletionTokens = vendor == "openai"
 		if vendor == "mistral" {
 			p.ToolIDs = ToolIDs{Alphanumeric: true, Length: 9}
 			p.Roles = Roles{Strict: true}
 		}
+	case "qwen", "nvidia":
+		p.Thinking.Modes = []Mode{Enabled, Disabled}
 	default:
-		p.Vendor = "generic"
+		if !slices.Contains(Vendors(), vendor) {
+			p.Vendor = "generic"
+		}
 	}
 	return p
 }
@@ -117,7 +122,23 @@ var rows = map[string][]row{
 		{containing("minimax-m2"), asked(On, Enabled)},
 		{containing("minimax-m3"), asked(Unknown, Adaptive, Disabled)},
 	},
-	"gemini": {{containing("gemini-1", "gemini-2"), func(p *Profile) { p.Replay.Reasoning = Optional }}},
+	"gemini": {
+		{containing("gemini-1", "gemini-2.0"), geminiUntil25()},
+		{containing("gemini-2.5-flash"), geminiUntil25("none", "minimal", "low", "medium", "high")},
+		{containing("gemini-2"), geminiUntil25("minimal", "low", "medium", "high")},
+		{containing("gemini-3"), efforts("minimal", "low", "medium", "high")},
+	},
+	"openai": openAIRows,
+	"azure":  openAIRows,
+	"groq":   {{containing("qwen3", "qwen-3"), efforts("none", "default")}},
+	"xai":    xaiRows,
+}
+
+func geminiUntil25(levels ...string) func(*Profile) {
+	return func(p *Profile) {
+		efforts(levels...)(p)
+		p.Replay.Reasoning = Optional
+	}
 }
 
 func asked(byDefault Switch, modes ...Mode) func(*Profile) {

@@ -13,11 +13,32 @@ import (
 const minBudget = 1024
 
 // budgets are what levels of effort are worth in tokens where thinking has a
-// budget, in ascending order.
+// budget, in ascending order. Share is the part of a configured budget, in percent.
 var budgets = []struct {
 	effort string
 	tokens int64
-}{{"low", 4096}, {"medium", 8192}, {"high", 16384}, {"xhigh", 32768}, {"max", 65536}}
+	share  int64
+}{{"low", 4096, 25}, {"medium", 8192, 50}, {"high", 16384, 100}, {"xhigh", 32768, 100}, {"max", 65536, 100}}
+
+// BudgetOf is what an effort is worth in tokens. With a bound it is a share of that:
+// low is 25 %, medium 50 %, anything else all of it, counted from the 1024 tokens
+// that vendors take at least. Without (0) it is a number of its own. No effort is
+// high, which is the vendors' default.
+func BudgetOf(bound int64, effort string) int64 {
+	worth := budgets[2]
+	for _, b := range budgets {
+		if b.effort == effort {
+			worth = b
+		}
+	}
+	switch {
+	case bound <= 0:
+		return worth.tokens
+	case bound <= minBudget:
+		return bound
+	}
+	return minBudget + (bound-minBudget)*worth.share/100
+}
 
 // mode is how the request asks for thinking; empty if it does not say.
 func (r *request) mode() Mode {
@@ -108,6 +129,9 @@ func (r *request) makeAdaptive() {
 	if !ok || r.Dialect != wire.Messages || config.has("effort") {
 		return
 	}
+	if r.Budget > 0 {
+		budget = min(budget, r.Budget)
+	}
 	effort := "high"
 	for _, b := range budgets[:2] {
 		if budget <= b.tokens {
@@ -192,6 +216,9 @@ func (r *request) fitBudget() {
 	if !ok {
 		budget = r.ownBudget()
 	}
+	if r.Budget > 0 {
+		budget = min(budget, r.Budget)
+	}
 	if !r.Count {
 		budget = min(budget, r.room())
 		if budget < minBudget {
@@ -220,20 +247,10 @@ func (r *request) room() int64 {
 	return limit - minBudget
 }
 
-// ownBudget is what a request gets that names none: what is configured, else
-// what its effort is worth.
+// ownBudget is what a request gets that names none.
 func (r *request) ownBudget() int64 {
-	if r.Budget > 0 {
-		return r.Budget
-	}
 	config := objectOf(r.root.get("output_config"))
-	effort := config.text("effort") + r.root.text("reasoning_effort")
-	for _, b := range budgets {
-		if b.effort == effort {
-			return b.tokens
-		}
-	}
-	return budgets[2].tokens
+	return BudgetOf(r.Budget, config.text("effort")+r.root.text("reasoning_effort"))
 }
 
 // startLoop: in manual mode what has been said since the user last spoke must

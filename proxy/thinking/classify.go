@@ -57,6 +57,31 @@ func IsError(data []byte) bool {
 	return gjson.GetBytes(data, "type").Str == "error" || failure.Exists() && failure.Type != gjson.Null
 }
 
+// Demand is in which way an error of ClassRestore wants reasoning back.
+type Demand int
+
+// The demands.
+const (
+	DemandsNothing    Demand = iota // it does not say
+	DemandsOnCalls                  // reasoning that nobody signs, with every call of a tool
+	DemandsEverywhere               // and with every other answer, too
+	DemandsSignatures               // of Google's kind, on calls
+)
+
+// Demanded reads that in an error's words.
+func Demanded(body []byte) Demand {
+	text := errorText(body)
+	switch {
+	case strings.Contains(text, "mustbepassedback"):
+		return DemandsEverywhere
+	case strings.Contains(text, "reasoning_contentismissing"):
+		return DemandsOnCalls
+	case strings.Contains(text, "missingathought_signature"):
+		return DemandsSignatures
+	}
+	return DemandsNothing
+}
+
 // SaysBound reports whether an error says that a block is bound to a different
 // conversation: this backend checks what stands before a block.
 func SaysBound(body []byte) bool {

@@ -3,23 +3,19 @@ package thinking
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/scripts/outsidedata"
 )
 
 // The recorded errors of real vendors and gateways: how many of those that a strip
 // cures are found, and how many of those found a strip cures.
-func TestClassifyRecordedErrors(t *testing.T) {
-	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", "errors", "dev.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("../shared/data/errors is not here: the recorded errors are not classified")
-	}
+func TestClassifyRecordedErrorsOutsideData(t *testing.T) {
+	f, err := os.Open(outsidedata.Path(t, "errors", "dev.jsonl"))
 	require.NoError(t, err)
 	defer f.Close()
 	var found, right, wanted, all int

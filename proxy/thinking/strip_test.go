@@ -14,6 +14,7 @@ import (
 
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
+	"mneme/scripts/outsidedata"
 )
 
 func outline(t testing.TB, body string) *wire.Outline {
@@ -105,12 +106,10 @@ func TestStrip(t *testing.T) {
 
 // Recorded requests of a coding agent pass as they are, and keep everything but the
 // thinking when they are stripped.
-func TestRecordedRequests(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+func TestRecordedRequestsOutsideData(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
-	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
-	}
+	require.NotEmpty(t, files)
 	with := 0
 	for _, file := range files {
 		raw, err := os.ReadFile(file)

@@ -39,7 +39,7 @@ func (l Length) Room() int {
 // ReadLength reads an error that came with an HTTP status. Any status from 400 on
 // may be one about length: llama.cpp says 500, gateways in between 502.
 func ReadLength(status int, body []byte) Length {
-	if status < http.StatusBadRequest {
+	if status < http.StatusBadRequest || status == http.StatusPaymentRequired { // what an account can afford is another matter
 		return Length{}
 	}
 	return lengthOf(body)
@@ -85,7 +85,7 @@ var (
 
 // longCode are the codes and types of errors that mean the context window.
 var longCode = regexp.MustCompile(`\b(context_length_exceeded|(model_)?context_window_exceeded|contextwindowexceeded(error)?|` +
-	`exceed_context_size_error|(model_)?max_prompt_tokens_exceeded|max_context_length_exceeded)\b`)
+	`exceed_context_size_error|tokens_limit_reached|(model_)?max_prompt_tokens_exceeded|max_context_length_exceeded)\b`)
 
 // overWindow are the wordings. What they have in common: a noun for the prompt or
 // for the window, and a word that says that the one is beyond the other. An answer
@@ -100,12 +100,16 @@ var overWindow = signs{
 		"reducethelengthofthemessages",
 		"exceedstheavailablecontextsize",
 		"promptexceedsmaxlength",
+		"prompt超长",
+		"toomanyinputtokens",
+		"toomanytokens:sizelimitexceeded",
+		"istoolongtofitintothemodel",
 		"requestexceededmodeltokenlimit",
 		"tokenstokeepfromtheinitialpromptisgreaterthanthecontextlength",
 	},
 	patterns: []pattern{
 		near("max_tokens", `inputlengthandmax_tokensexceedcontextlimit`),
-		near("context", `maximumcontextlength(is|of|:)?`+count+`[^;]*(however|but|yourequested|yourrequesthas|reduce|lessthan|exceed|inputtokens)`),
+		near("context", `maximumcontextlength(is|of|:)?`+count+`(tokens|[^;]*(however|but|reduce|lessthan|exceed))`),
 		near("context", `(exceeds?|exceeded|exceeding|longerthan|largerthan|greaterthan|toolongfor|overflow(s|ed)?|beyond|above)(the|this|our|its|of|model'?s?|maximum|max|available|configured|supported|allowed|total)*context_?(length|window|size|limit)`),
 		near("context", `context_?(length|window|size|limit)(ofthismodel|ofthemodel|is|was|has|been)*(exceeded|overflow(s|ed)?)`),
 		near("contextlength", `toolargeformodelwith`+count+`maximumcontextlength`),
@@ -114,8 +118,10 @@ var overWindow = signs{
 		near("promptlength", `maximumpromptlengthis`+count+`but`),
 		near("prompt", `promptlength\(?`+count+`\)?exceedsmaximuminputlength`),
 		near("prompt", `lengthofprompt_tokens\(`+count+`\)mustbelessthan`),
-		near("token", `(input|prompt)token(s|count|length)?[^;.]{0,40}(exceeds?|cannotexceed|istoolong|toolong|butmodelonlysupports)`),
+		near("token", `(input|prompt|messages?)token(s|count|length)?[^;.]{0,40}(exceeds?|cannotexceed|istoolong|toolong|butmodelonlysupports)`),
 		near("token", `numberof(input)?tokens(inthe(prompt|input))?[^;.]{0,30}(exceeds?|cannotexceed)`),
+		near("tokens", `requestedtokens\(?`+count+`\)?exceed`),
+		near("tokens", `totaltokens[^;.]{0,30}exceeds?max`),
 		near("tokens", `inputs?tokens\+max_new_tokensmustbe<=`+count),
 		near("tokens", `inputsmusthavelessthan`+count+`tokens`),
 		near("inputlength", `rangeofinputlengthshouldbe\[`),
@@ -137,9 +143,10 @@ var (
 		`maximum(?:prompt|input|model|sequence)length(?:is|of|:|\()*`+count,
 		`maximumnumberoftokensallowed(?:is|of|:|\()*`+count,
 		`n_ctx:`+count,
-		`(?:tokens?|configured|prompt|exceedsthe|total(?:tokens)?)limit(?:is|of|:|\()*`+count,
+		`(?:tokens?|configured|prompt|exceedsthe|model|total(?:tokens)?)limit(?:is|of|:|\()*`+count,
 		`supports(?:only)?upto`+count,
 		`max_seq_len(?:is|of|:|\()*`+count,
+		`max(?:size|inputtokens):?`+count,
 		`(?:cannotexceed|mustbe<=|lessthan|whilelimitis|limitis|limitof)(?:\D{0,24}?)`+count,
 		`shouldbe\[\d+,`+count+`\]`,
 		`max(?:imum)?(?:input|prompt|context)?(?:length|tokens?)(?:is|of|:|\()*`+count,
@@ -153,8 +160,9 @@ var (
 	inputs = patternsOf(
 		`(?:request|passed)(?:has|contains)?`+count+`inputtokens`,
 		`toolong:`+count,
-		`(?:input|prompt)tokencount(?:is|of|\()*`+count,
+		`(?:input|prompt)tokencount(?:is|of|:|\()*`+count,
 		`promptcontains`+count,
+		`(?:totallength|requestedtokens\()`+count,
 		`(?:prompt|input|request)\((?:length)?`+count,
 		`length(?:is|\()*`+count+`\)?(?:exceeds|while|must)`,
 		`prompt_tokens\(`+count,

@@ -3,14 +3,13 @@ package thinking
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/scripts/outsidedata"
 )
 
 // recorded is one line of the recorded errors.
@@ -26,6 +25,11 @@ type recorded struct {
 	LookAlike bool   `json:"look_alike"`
 	Allowance int    `json:"tpm_limit"`
 	Requested int    `json:"tpm_requested"`
+
+	Parameter  string   `json:"parameter"` // that is refused
+	Parameters []string `json:"parameters"`
+	Instead    string   `json:"replacement"`
+	Source     string   `json:"source"`
 }
 
 // read is what ReadLength or, for what came inside a stream, ReadLengthEvent says.
@@ -38,10 +42,7 @@ func (r recorded) read() Length {
 
 func recordedErrors(t *testing.T, name string) []recorded {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", "errors", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("../shared/data/errors is not here: the recorded errors are not read")
-	}
+	f, err := os.Open(outsidedata.Path(t, "errors", name))
 	require.NoError(t, err)
 	defer f.Close()
 	var out []recorded
@@ -59,7 +60,7 @@ func recordedErrors(t *testing.T, name string) []recorded {
 
 // Every recorded error of a request that is too long is seen for one, with its
 // numbers, and those about an account's allowance are told apart.
-func TestReadLengthOfRecordedErrors(t *testing.T) {
+func TestReadLengthOfRecordedErrorsOutsideData(t *testing.T) {
 	for _, r := range recordedErrors(t, "context-length.jsonl") {
 		want := Length{Excess: OverWindow, Limit: r.Limit, Sent: r.Sent, Input: r.Input, Output: r.Output}
 		if r.LookAlike {
@@ -70,7 +71,7 @@ func TestReadLengthOfRecordedErrors(t *testing.T) {
 }
 
 // No other recorded error is taken for one.
-func TestReadLengthOfOtherRecordedErrors(t *testing.T) {
+func TestReadLengthOfOtherRecordedErrorsOutsideData(t *testing.T) {
 	for _, name := range []string{"dev.jsonl", "parameters.jsonl", "responses-gemini.jsonl"} {
 		for _, r := range recordedErrors(t, name) {
 			if strings.HasSuffix(r.Family, "length") {
@@ -118,6 +119,16 @@ func TestReadLengthInManyWords(t *testing.T) {
 		"length of prompt_tokens (40000) must be less than max_seq_len (32768).":                                               over(32768, 40000, 40000, 0),
 		"Input length 33000 exceeds the maximum length 32768":                                                                  over(32768, 33000, 33000, 0),
 		"too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292. Try using a shorter prompt": over(4081, 4292, 4292, 0),
+		"Requested tokens (5171) exceed context window of 4096":                                                                over(4096, 5171, 5171, 0),
+		"Request body too large for gpt-4o-mini model. Max size: 8000 tokens. tokens_limit_reached":                            over(8000, 0, 0, 0),
+		"<400> InternalError.Algo.InvalidParameter: Total message token length exceed model limit (1000000 tokens)":            over(1000000, 0, 0, 0),
+		"Total tokens of image and text exceed max message tokens.":                                                            over(0, 0, 0, 0),
+		"The prompt (total length 5000) is too long to fit into the model (context length 4096). Make sure that it fits.":      over(4096, 5000, 5000, 0),
+		"Too many input tokens. Max input tokens: 42000, request input token count: 45000":                                     over(42000, 45000, 45000, 0),
+		"too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs.":                             over(0, 0, 0, 0),
+		"Invalid 'input': maximum context length is 8192 tokens.":                                                              over(8192, 0, 0, 0),
+		"Context size has been exceeded.":                                                                                      over(0, 0, 0, 0),
+		"The input token count exceeds the maximum number of tokens allowed 1048576.":                                          over(1048576, 0, 0, 0),
 	} {
 		for name, shape := range shapes {
 			if name == "wrapped by a terminal" || name == "upper case" {
@@ -147,6 +158,8 @@ func TestReadLengthIsNotFooled(t *testing.T) {
 		"The total number of stop sequences exceeds the limit of 4",
 		"`max_tokens` must be greater than `thinking.budget_tokens`. See https://docs.claude.com/extended-thinking#max-tokens-and-context-window-size",
 		"tools: too many tools, the maximum is 128",
+		"Request payload size exceeds the limit: 20971520 bytes.",
+		"The maximum tokens you requested exceeds the model limit of 8192. Try again with a maximum tokens value that is lower than 8192.",
 		"prompt_cache_key: String should have at most 64 characters",
 	} {
 		for name, shape := range shapes {
@@ -155,6 +168,7 @@ func TestReadLengthIsNotFooled(t *testing.T) {
 	}
 	echoed := `{"detail":[{"loc":["body","temperature"],"msg":"must be a number","input":{"messages":[{"role":"user","content":"prompt is too long: 9 tokens > 8 maximum"}]}}]}`
 	require.Equal(t, Length{}, ReadLength(422, []byte(echoed)), "what the user wrote is not what the vendor says")
+	require.Equal(t, Length{}, ReadLength(402, []byte("Prompt tokens limit exceeded: 12345 > 8192. To increase, add credits.")))
 	require.Equal(t, Length{}, ReadLength(200, []byte(`{"error":{"message":"prompt is too long"}}`)))
 	require.Equal(t, Length{}, ReadLengthEvent([]byte(`{"choices":[{"message":{"content":"the \"error\" was: prompt is too long"}}]}`)))
 }

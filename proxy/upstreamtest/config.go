@@ -18,6 +18,9 @@ const (
 	// DeepSeek serves both dialects. It signs nothing and wants the reasoning of
 	// every answer back once tools were called.
 	DeepSeek Vendor = "deepseek"
+	// GLM serves both dialects. It signs thinking and never reads a signature back,
+	// knows no adaptive thinking, and says of a wrong parameter only that it is wrong.
+	GLM Vendor = "glm"
 	// Chat is any vendor of chat completions only; Config.Chat says which.
 	Chat Vendor = "chat"
 )
@@ -112,6 +115,13 @@ type ChatRules struct {
 	ThoughtSignatures bool
 	// KnownArguments refuses members of a request that OpenAI does not know.
 	KnownArguments bool
+	// OpenAI refuses what OpenAI refuses of a model, by its name: an effort where
+	// there is none, max_tokens and a temperature where the model thinks, an effort
+	// beside tools. KnownArguments is part of it.
+	OpenAI bool
+	// NoParameters are members that are refused for any model, in the words of
+	// Config.Vendor Chat: "Unsupported parameter: 'x' is not supported with this model."
+	NoParameters []string
 }
 
 // ToolIDs is a style of ids for calls of tools.

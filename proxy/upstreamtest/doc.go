@@ -1,8 +1,8 @@
 // Package upstreamtest is what tests run against in place of a vendor: a strict
 // fake that refuses what the real one refuses, in its words.
 //
-// A Server is an http.Handler and one of four vendors: Anthropic, Kimi, DeepSeek
-// or, for everybody else who speaks it, Chat completions. It applies the vendor's
+// A Server is an http.Handler and one of five vendors: Anthropic, Kimi, DeepSeek,
+// GLM or, for everybody else who speaks it, Chat completions. It applies the vendor's
 // rules in the vendor's order, signs thinking and verifies what comes back,
 // answers what the test has queued or something of its own, whole or streamed,
 // and keeps what it saw and what it thought of it. Package fakevendor beneath is

@@ -13,6 +13,9 @@ const (
 	kimiWhole    = 12946
 )
 
+// glmSignature is the length of GLM's, in characters; it is made up.
+const glmSignature = 344
+
 // issue makes of an answer what leaves: ids, signatures, and no thinking where
 // the request has it off or the vendor has no such block. It remembers the answer.
 func (x *exchange) issue(a *Answer) []issued {
@@ -38,6 +41,10 @@ func (x *exchange) issue(a *Answer) []issued {
 	switch vendor {
 	case Anthropic:
 		x.seal(out)
+	case GLM:
+		for i := range out {
+			out[i].signature = randomBase64(glmSignature)
+		}
 	case Kimi:
 		n := kimiWhole
 		if x.Stream {

@@ -211,6 +211,8 @@ func schemaHolds(x *exchange) error {
 func (x *exchange) structure() structure {
 	s := structure{unlimited: x.Door == DoorCount}
 	switch x.config.vendor() {
+	case GLM:
+		s.unsigned = true
 	case Kimi:
 		s.unsigned, s.recurring = true, true
 	case DeepSeek:

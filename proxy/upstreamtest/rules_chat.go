@@ -19,7 +19,8 @@ const reasoningField = "reasoning_content"
 var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning},
 	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning},
-	Chat:     {argumentsKnown, chatThinking, dialogueHolds, reasoningReplayed, thoughtsSigned},
+	GLM:      {glmThinking, dialogueHolds},
+	Chat:     {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed, thoughtsSigned},
 }
 
 // mistralID is what Mistral takes as the id of a call.
@@ -60,7 +61,7 @@ var knownArguments = []string{
 }
 
 func argumentsKnown(x *exchange) error {
-	if name := x.body.unknown(knownArguments...); x.config.Chat.KnownArguments && name != "" {
+	if name := x.body.unknown(knownArguments...); (x.config.Chat.KnownArguments || x.config.Chat.OpenAI) && name != "" {
 		return fmt.Errorf("Unrecognized request argument supplied: %s", name)
 	}
 	return nil

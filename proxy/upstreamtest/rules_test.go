@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/upstreamtest"
+	"mneme/scripts/outsidedata"
 )
 
 // asking is a request of the messages dialect to a model with these members, in
@@ -377,12 +378,10 @@ func TestThoughtSignatures(t *testing.T) {
 // stand-in for the vendor: with the checks of signatures off they are all taken
 // but for the one that was recorded because of another rule, with them on none
 // that holds thinking is.
-func TestRequestsOfACodingAgent(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "data", "claude-code", "*.json"))
+func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(outsidedata.Path(t, "claude-code"), "*.json"))
 	require.NoError(t, err)
-	if len(files) == 0 {
-		t.Skip("../shared/data/claude-code is not here: the recorded requests of a coding agent are not tried")
-	}
+	require.NotEmpty(t, files)
 	loose := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{SkipSignatures: true}})
 	strict := upstreamtest.New(upstreamtest.Config{})
 	for _, file := range files {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"mneme/proxy/wire"
 )
 
-// kimiRules and deepSeekRules are those of the two vendors' messages dialect.
+// The rules of these vendors' messages dialect.
 var (
+	glmRules      = []rule{glmThinking, schemaHolds, toolsPair, contentsHold}
 	kimiRules     = []rule{kimiThinking, schemaHolds, toolsPair, contentsHold, kimiReasoning}
 	deepSeekRules = []rule{deepSeekThinking, schemaHolds, toolsPair, contentsHold, deepSeekReasoning}
 )
@@ -47,6 +49,27 @@ func kimiReasoning(x *exchange) error {
 		}
 		return nil
 	})
+}
+
+// glmThinking reads thinking. Models since 4.7 think unless told otherwise, and
+// GLM-5.3 whatever it is told. A wrong parameter is not named.
+func glmThinking(x *exchange) error {
+	x.kind = x.at("thinking").kind()
+	always := strings.Contains(strings.ToLower(x.Model), "glm-5.3")
+	x.Thinking = x.kind != "disabled"
+	effort := x.effort()
+	switch {
+	case x.body.has("thinking") && x.kind != "enabled" && x.kind != "disabled":
+		return opaque("Invalid API parameter, please check the documentation.")
+	case always && (!x.Thinking || effort != "" && !slices.Contains([]string{"low", "high", "max"}, effort)):
+		return opaque("This model always engages in thinking and cannot be disabled; please use low, high, or max.")
+	}
+	return nil
+}
+
+// opaque is a refusal of GLM: a code that stands for any wrong parameter.
+func opaque(message string) error {
+	return refusal{status: http.StatusBadRequest, message: message, code: "1210"}
 }
 
 // deepSeekThinking reads thinking; the model thinks unless told otherwise.

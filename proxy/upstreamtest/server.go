@@ -107,9 +107,19 @@ var doors = map[string]Door{
 	"POST /embeddings":            DoorEmbeddings,
 }
 
+// prefixes are what vendors' base URLs have before /v1, or in place of it.
+var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", "/openai", "/v1beta/openai"}
+
 // door finds what a request is for; ok is false if the vendor has no such door.
 func (s *Server) door(r *http.Request) (d Door, ok bool) {
-	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/anthropic"), "/v1")
+	path := r.URL.Path
+	for _, before := range prefixes {
+		if rest, ok := strings.CutPrefix(path, before+"/"); ok {
+			path = "/" + rest
+			break
+		}
+	}
+	path = strings.TrimPrefix(path, "/v1")
 	d, ok = doors[r.Method+" "+path]
 	switch s.config.vendor() {
 	case Anthropic:
@@ -296,6 +306,8 @@ func (x *exchange) rules() []rule {
 		return kimiRules
 	case DeepSeek:
 		return deepSeekRules
+	case GLM:
+		return glmRules
 	}
 	return anthropicRules
 }

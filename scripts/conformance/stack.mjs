@@ -99,7 +99,7 @@ export class Stack {
   /** Switches the active backend as an operator would. */
   async use(backend) {
     this.active = backend
-    const { code, stderr } = await run(join(this.bin, 'mneme'), ['proxy', 'use', backend, '--proxy', this.url])
+    const { code, stderr } = await run(join(this.bin, 'mneme'), ['proxy', 'use', backend, '--url', this.url])
     if (code !== 0) throw new Error(`mneme proxy use ${backend}: ${stderr}`)
   }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -262,6 +263,42 @@ func TestResultsOfTheRunningLoopAreCutToo(t *testing.T) {
 	}
 	require.LessOrEqual(t, total, 6000)
 	require.True(t, m.asked[1].Messages[2].Content == shown[2].Content, "what was cut stays cut as it is")
+}
+
+// refusing is a model without state that takes no more than limit tokens.
+type refusing int
+
+func (limit refusing) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		n := 0
+		for _, m := range r.Messages {
+			n += m.Tokens()
+		}
+		if n > int(limit) {
+			yield(loop.Delta{}, tooLong{int(limit), n, true})
+			return
+		}
+		yield(loop.Delta{Text: fmt.Sprint(n)}, nil)
+	}
+}
+
+// Many runs of one agent learn from each other's refusals at the same time.
+func TestOneWindowForManyRuns(t *testing.T) {
+	w := &loop.Window{Model: refusing(5000)}
+	long := strings.Repeat(paragraph, 3000)
+	var runs sync.WaitGroup
+	for i := range 8 {
+		runs.Go(func() {
+			for range 5 {
+				for _, err := range w.Generate(t.Context(), loop.Request{Messages: []memory.Message{user(fmt.Sprint(i, long))}}) {
+					if err != nil {
+						t.Errorf("run %d: %v", i, err)
+					}
+				}
+			}
+		})
+	}
+	runs.Wait()
 }
 
 // breaks is a model whose answer breaks off.

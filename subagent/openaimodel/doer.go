@@ -15,6 +15,7 @@ const maxAnswer = 64 << 20
 // one call, in both directions.
 type exchange struct {
 	conversation string
+	auto         bool // the gateway chooses the effort
 	answered     bool // the head of an answer has come
 	retryAfter   time.Duration
 	request      string // the gateway's id of the call
@@ -51,6 +52,9 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if ok && x.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", x.conversation)
+	}
+	if ok && x.auto {
+		r.Header.Set("X-AG-Effort", EffortAuto)
 	}
 	resp, err := d.http.Do(r)
 	if err != nil {

@@ -124,6 +124,8 @@ func explain(ctx context.Context, err error, call *exchange) error {
 func (e *Error) say(code string, call *exchange) {
 	e.Code, e.Message = code, sentences[code]
 	switch {
+	case code == CodeRejected && call.reason == "":
+		e.Message = "the gateway refused the request as wrong; its log says why"
 	case code == CodeAuth && call.keyName != "":
 		e.Message += fmt.Sprintf(" (check %s)", call.keyName)
 	case code == CodeAuth:

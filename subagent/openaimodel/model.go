@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"strings"
 
@@ -27,12 +28,19 @@ const placeholder = "(empty)"
 
 // Config says which model to call and how.
 type Config struct {
-	BaseURL         string // the gateway's root, or its /teammate/<name>
-	Model           string // an alias; the gateway's model_map decides
-	ReasoningEffort string // none, low, medium, high; empty leaves it out
-	MaxTokens       int    // of an answer; 0 leaves it to the gateway
+	BaseURL         string   // the gateway's root, or its /teammate/<name>
+	Model           string   // an alias; the gateway's model_map decides
+	ReasoningEffort string   // EffortAuto, or a level; empty and EffortNone leave it out
+	Temperature     *float64 // nil leaves it out
+	MaxTokens       int      // of an answer; 0 leaves it to the gateway
 	HTTP            *http.Client
 }
+
+// Values of Config.ReasoningEffort that are no levels.
+const (
+	EffortAuto = "auto" // the gateway chooses, by what it knows of the model
+	EffortNone = "none" // nothing is sent
+)
 
 // Model calls one model. It is safe for concurrent use.
 type Model struct {
@@ -63,7 +71,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		// The end of the iteration, however it comes, ends the call.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		call := &exchange{conversation: r.Conversation}
+		call := &exchange{conversation: r.Conversation, auto: m.config.ReasoningEffort == EffortAuto}
 		stream, err := m.client.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, call), m.request(r))
 		m.window.tell(call)
 		if err != nil {
@@ -104,8 +112,14 @@ func (m *Model) request(r loop.Request) openai.ChatCompletionRequest {
 	out := openai.ChatCompletionRequest{
 		Model:               m.config.Model,
 		MaxCompletionTokens: m.config.MaxTokens,
-		ReasoningEffort:     m.config.ReasoningEffort,
 		StreamOptions:       &openai.StreamOptions{IncludeUsage: true},
+	}
+	if e := m.config.ReasoningEffort; e != EffortAuto && e != EffortNone {
+		out.ReasoningEffort = e
+	}
+	if t := m.config.Temperature; t != nil {
+		// The client leaves a zero out; this is what its documentation gives for one.
+		out.Temperature = max(float32(*t), math.SmallestNonzeroFloat32)
 	}
 	if r.System != "" {
 		out.Messages = append(out.Messages, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleSystem, Content: r.System})

@@ -277,3 +277,32 @@ func TestALongAnswerComesPieceByPiece(t *testing.T) {
 	}
 	require.Equal(t, "012", text.String())
 }
+
+// What is configured of effort, temperature and length, as it leaves.
+func TestTuning(t *testing.T) {
+	zero, warm := 0.0, 0.5
+	for name, c := range map[string]struct {
+		config       openaimodel.Config
+		body, header string
+	}{
+		"auto leaves the effort to the gateway": {openaimodel.Config{ReasoningEffort: "auto"}, ``, "auto"},
+		"none sends nothing":                    {openaimodel.Config{ReasoningEffort: "none"}, ``, ""},
+		"nothing sends nothing":                 {openaimodel.Config{}, ``, ""},
+		"a level is asked for":                  {openaimodel.Config{ReasoningEffort: "xhigh"}, `,"reasoning_effort":"xhigh"`, ""},
+		"temperature and length":                {openaimodel.Config{Temperature: &warm, MaxTokens: 7}, `,"temperature":0.5,"max_completion_tokens":7`, ""},
+		"no temperature at all":                 {openaimodel.Config{Temperature: &zero}, `,"temperature":1e-45`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header, body string
+			m := gateway(t, c.config, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				header, body = r.Header.Get("X-AG-Effort"), string(b)
+				streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+			})
+			_, err := collect(t.Context(), m, hello)
+			require.NoError(t, err)
+			require.Equal(t, c.header, header)
+			require.JSONEq(t, `{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]`+c.body+`}`, body)
+		})
+	}
+}

@@ -126,6 +126,9 @@ func TestAHybridSearchFindsWhatSharesNoWord(t *testing.T) {
 }
 
 func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	client := server.Client()
 	t.Run("kept", func(t *testing.T) {

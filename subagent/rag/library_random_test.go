@@ -175,6 +175,9 @@ func (s *shelf) settle() {
 // deleted, nothing of another collection and nothing without its document is ever
 // found, and nothing that was put is missed.
 func TestRandomOperations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	operations, kills := 10_000, 4
 	if testing.Short() {
 		operations, kills = 1_500, 1

@@ -206,6 +206,9 @@ func TestACutLogAndANewCollectionAreReadFromTheStart(t *testing.T) {
 }
 
 func TestWithTheStoreAwaySearchesAnswerFromWhatIsKnown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	l, cold := library(server.Client()), library(server.Client())
 	c := collection(t, l, "docs")
@@ -416,6 +419,9 @@ func TestOldCitationsAreResolved(t *testing.T) {
 }
 
 func TestOnlySomeChatsAreKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})
 	var chats []docstore.Collection

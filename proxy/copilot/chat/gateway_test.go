@@ -216,6 +216,9 @@ func TestTheCLIRestarts(t *testing.T) {
 // Two gateways over one Redis: the one that is asked takes the conversation over,
 // and the other frees its session.
 func TestAnotherReplicaTakesOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	shared := func(c *proxy.Config) {
 		client := server.Client()

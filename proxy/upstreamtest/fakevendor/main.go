@@ -69,7 +69,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.SetOutput(stderr)
 	c := &o.config
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "loopback `address` to serve on; port 0 is any free one")
-	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: anthropic, kimi, deepseek or chat")
+	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: anthropic, kimi, deepseek, glm or chat")
 	f.StringVar(&c.Name, "name", "", "`name` of the backend that signatures are bound to; the vendor's if empty")
 	f.StringVar(&models, "models", "", "`names` of the models served, parted by commas; any if empty")
 	f.StringVar(&c.APIKey, "key", "", "`key` that a caller must present; none if empty")
@@ -88,6 +88,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
 	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
 	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
+	f.BoolVar(&c.Chat.OpenAI, "openai", false, "chat: refuse what OpenAI refuses of a model, by its name")
 	f.IntVar(&c.Stream.Chunk, "chunk", 0, "`characters` of a delta; 0 is 12")
 	f.IntVar(&c.Stream.Split, "split", 0, "`bytes` of a write; 0 is an event")
 	f.DurationVar(&delay, "delay", 0, "wait before each event, for example 50ms")
@@ -95,7 +96,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, err
 	}
 	err = errors.Join(
-		known(f, "vendor", vendor, "anthropic", "kimi", "deepseek", "chat"),
+		known(f, "vendor", vendor, "anthropic", "kimi", "deepseek", "glm", "chat"),
 		known(f, "generation", generation, slices.Collect(maps.Keys(generations))...),
 		known(f, "tool-ids", ids, slices.Collect(maps.Keys(toolIDs))...),
 		known(f, "replay", replay, slices.Collect(maps.Keys(replays))...),

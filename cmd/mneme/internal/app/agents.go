@@ -39,15 +39,15 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 	// One pool for all; without a timeout, since answers stream as long as a run may last.
 	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
-	model := func(path, name, effort string, tokens int) loop.Model {
-		return &loop.Window{Tokens: tokens, Model: openaimodel.New(openaimodel.Config{
-			BaseURL: cfg.Apiserver.Proxy + path, Model: name, ReasoningEffort: effort, HTTP: gateway,
-		})}
+	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
+		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
+		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
 	}
 	m := cfg.Agents.Master
 	all := &agents{
 		master: master.Agent{
-			Model: model("", m.Model, m.ReasoningEffort, m.ContextTokens), System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
+			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
 		readers: map[memory.Agent][]string{}, library: library, log: log,
 	}
@@ -59,11 +59,16 @@ func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Log
 		}
 		all.master.Subagents = append(all.master.Subagents, &subagent.Subagent{
 			Name: name, Description: s.Description, System: system,
-			Model: model("/teammate/"+s.Name, s.Model, "", s.ContextTokens), MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
+			Model: model("/teammate/"+s.Name, openaimodel.Config{
+				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
+			}, s.ContextTokens),
+			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
 		})
 	}
 	if cfg.Panel.On() {
-		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model { return model("/teammate/"+m.Name, m.Model, "", 0) })
+		p, err := newPanel(cfg.Panel, func(m config.Member) loop.Model {
+			return model("/teammate/"+m.Name, openaimodel.Config{Model: m.Model}, 0)
+		})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -47,8 +47,8 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 		event.Underspecified: {"Which ferry do you mean?\nstatus: underspecified", false, []string{}},
 	} {
 		t.Run(want, func(t *testing.T) {
-			u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=off", "MNEME_PROXY_BACKENDS_OFF_KIND=offline",
-				"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, test.say), "MNEME_PROXY_TEAMMATES=knowledge=model")
+			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
+				"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, test.say), "MNEME_PROXY_TEAMMATES=knowledge=model")...)
 			u.load(map[string]string{"ferry.md": quote})
 			check := func(a *event.Answer) {
 				t.Helper()
@@ -64,7 +64,7 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 				c := a.Citations[0]
 				require.Equal(t, event.Citation{N: 1, PassageID: "ferry.md#0", DocID: "ferry.md", Title: c.Title, Source: c.Source, Quote: quote, Start: c.Start, End: c.Start + len(quote)}, c)
 			}
-			const question = "Ask the knowledge subagent: how much does a ferry ticket cost?"
+			const question = "How much does a ferry ticket cost?"
 			completion := func(events []event.Event) *event.Completion {
 				for _, e := range events {
 					if c, ok := e.Payload.(*event.Completion); ok {
@@ -99,13 +99,12 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 
 const twoReaders = `
 proxy:
-  active: "off"
   backends:
-    "off": {kind: offline}
     model: {kind: openai, base_url: %q}
   teammates: {knowledge: model, archive: model}
 agents:
   subagents:
+    - {name: analytic}
     - {name: knowledge}
     - {name: archive, description: Knows what stands in the archive, system: You read the archive., collections: [archive]}
 `
@@ -113,15 +112,17 @@ agents:
 // The passages of one message are numbered over all subagents that it is given to.
 func TestCitationsOfTwoSubagentsAreToldApart(t *testing.T) {
 	both := reader(t, "So it is [1]. And so [2].")
+	const question = "What does a ferry ticket cost, and when does the bridge open?"
+	master := scriptedModel{tasks: map[string][]task{question: {{"knowledge", "What does a ferry ticket cost?"}, {"archive", "When does the bridge open?"}}}}
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", fmt.Appendf(nil, twoReaders, both), 0o600))
-	u := start(t)
+	u := start(t, master.environ(t)...)
 	u.load(map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
 	status, body := u.request("PUT", "/v1/collections/archive", "", "")
 	require.Equal(t, http.StatusCreated, status, body)
 	status, body = u.request("PUT", "/v1/collections/archive/documents/bridge.md", "text/markdown", "The bridge opens at two.")
 	require.Equal(t, http.StatusCreated, status, body)
-	a := u.ask("1", "Ask the knowledge subagent what a ferry ticket costs, then ask the archive subagent when the bridge opens.")
+	a := u.ask("1", question)
 	require.Len(t, a.Citations, 2, a.Content)
 	require.Equal(t, "ferry.md", a.Citations[0].DocID)
 	require.Equal(t, 1, a.Citations[0].N)

@@ -23,6 +23,8 @@ type Options struct {
 	Out   io.Writer // for people: where to go next
 	Log   zerolog.Logger
 	Ready func(Addrs) // called once everything listens; may be nil
+	// Transport reaches the vendors of models; nil is the network.
+	Transport http.RoundTripper
 }
 
 // Addrs say where the services listen, host:port; empty for what does not run in

@@ -77,15 +77,15 @@ var stores = map[string]func(t *testing.T) []string{
 func TestAConversationAboutDocuments(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			u := start(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)
+			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
 			u.load(handbook)
 			for _, turn := range []struct{ say, doc, want string }{
-				{"Ask the knowledge subagent: how much does a ferry ticket cost?", "ferry.md", "14 crowns"},
-				{"Ask the knowledge subagent: and a museum ticket?", "museum.md", "9 crowns"},
-				{"Ask the knowledge subagent: when does the museum open?", "museum.md", "ten o'clock"},
-				{"Ask the knowledge subagent: when is it closed?", "museum.md", "Mondays"},
-				{"Ask the knowledge subagent: when does the last ferry leave the island?", "ferry.md", "21:40"},
-				{"Спроси у подагента knowledge, когда открывается разводной мост?", "мост.md", "в два часа ночи"},
+				{"How much does a ferry ticket cost?", "ferry.md", "14 crowns"},
+				{"And a museum ticket?", "museum.md", "9 crowns"},
+				{"When does the museum open?", "museum.md", "ten o'clock"},
+				{"When is it closed?", "museum.md", "Mondays"},
+				{"When does the last ferry leave the island?", "ferry.md", "21:40"},
+				{"Когда открывается разводной мост?", "мост.md", "в два часа ночи"},
 			} {
 				a := u.ask("1", turn.say)
 				require.Contains(t, a.Content, turn.want, turn.say)
@@ -112,14 +112,14 @@ func citationNumbers(a event.Assistant) (numbers []string) {
 }
 
 func TestWhatTheDocumentsDoNotSay(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
-	a := u.ask("1", "Ask the knowledge subagent: what does a zeppelin flight cost?")
+	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir())...)
+	a := u.ask("1", "What does a zeppelin flight cost?")
 	require.Contains(t, a.Content, "do not answer", "there are no documents at all")
 	u.load(handbook)
-	a = u.ask("1", "Ask the knowledge subagent: who composed the zeppelin symphony?")
+	a = u.ask("1", "Who composed the zeppelin symphony?")
 	require.Empty(t, a.Citations)
 	require.Regexp(t, "do not answer|don't know", a.Content)
-	a = u.ask("2", "Спроси у подагента knowledge: кто сочинил дирижабельную симфонию?")
+	a = u.ask("2", "Кто сочинил дирижабельную симфонию?")
 	require.Empty(t, a.Citations)
 	require.Regexp(t, "нет ответа|не знаю", a.Content)
 }
@@ -128,14 +128,14 @@ func TestWhatTheDocumentsDoNotSay(t *testing.T) {
 func TestAnUploadBelongsToItsChat(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			u := start(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)
+			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
 			u.load(handbook)
-			const question = "Ask the knowledge subagent: what is the weight of the silver anchor?"
+			const question = "What is the weight of the silver anchor?"
 			status, body := u.request("PUT", "/v1/chats/mine/documents/anchor.txt", "text/plain", "The silver anchor has a weight of 77 pounds.")
 			require.Equal(t, http.StatusCreated, status, body)
 			require.Contains(t, u.ask("mine", question).Content, "77 pounds")
 			require.NotContains(t, u.ask("other", question).Content, "77")
-			require.Contains(t, u.ask("mine", "Ask the knowledge subagent: how much does a ferry ticket cost?").Content, "14 crowns")
+			require.Contains(t, u.ask("mine", "How much does a ferry ticket cost?").Content, "14 crowns")
 
 			status, body = u.request("DELETE", "/v1/chats/mine", "", "")
 			require.Equal(t, http.StatusOK, status, body)
@@ -148,10 +148,11 @@ func TestAnUploadBelongsToItsChat(t *testing.T) {
 
 // Histories keep ids and quotes of what was found, not the passages.
 func TestHistoriesKeepNoPassages(t *testing.T) {
-	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
+	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
+		"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, "It burns whale oil [1]."), "MNEME_PROXY_TEAMMATES=knowledge=model")...)
 	filler := strings.Repeat("This sentence is nothing but filler about rope. ", 12)
 	u.load(map[string]string{"a.md": "# A\n\nThe lamp of the lighthouse burns whale oil. " + filler})
-	require.Contains(t, u.ask("1", "Ask the knowledge subagent: what does the lamp of the lighthouse burn?").Content, "whale oil")
+	require.Contains(t, u.ask("1", "What does the lamp of the lighthouse burn?").Content, "whale oil")
 	_, body := u.request("GET", "/v1/chats/1/subagents/knowledge/history", "", "")
 	require.Contains(t, body, `a.md#0`)
 	require.NotContains(t, body, "filler about rope")
@@ -201,7 +202,7 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 
 // Without a Redis an apiserver has no documents, and its subagent does not guess.
 func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
-	s := newStack(t)
+	s := newStack(t, scriptedModel{otherwise: "knowledge"}.environ(t)...)
 	for _, service := range []string{"proxy", "apiserver", "webmemory"} {
 		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
 	}
@@ -212,7 +213,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.Contains(t, string(raw), "set redis.url")
-	require.Contains(t, s.say("1", "Ask the knowledge subagent: what does a ferry ticket cost?"), "I don't know")
+	require.Contains(t, s.say("1", "What does a ferry ticket cost?"), "I don't know")
 }
 
 // A big upload passes webmemory as a stream, and a bad one is refused in words.
@@ -255,9 +256,7 @@ func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
 
 // The second thing that a newcomer tries: mneme's own documentation.
 func TestIngestAndAsk(t *testing.T) {
-	path, err := binary()
-	require.NoError(t, err)
-	s := newStack(t)
+	path, s := program(t), newStack(t)
 	docs := filepath.Join(t.TempDir(), "docs")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(filepath.Join("..", "..", "..", "..", "docs"))))
 	ingest := func(want int, args ...string) string {

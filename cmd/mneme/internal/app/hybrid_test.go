@@ -116,13 +116,12 @@ func encoded(v []float32, base bool) []byte {
 	return text
 }
 
-// hybrid is a mneme whose model is the offline one and whose embeddings are e's.
+// hybrid is a mneme whose model is scripted and whose embeddings are e's.
 func hybrid(t *testing.T, e *endpoint, environ ...string) *up {
-	return start(t, append([]string{
-		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_ACTIVE=off",
+	return start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append([]string{
 		"MNEME_PROXY_BACKENDS_PLACES_KIND=openai", "MNEME_PROXY_BACKENDS_PLACES_BASE_URL=" + e.URL + "/v1",
 		"MNEME_PROXY_EMBEDDINGS_BACKEND=places", "MNEME_RETRIEVAL_EMBEDDINGS_MODEL=embed-1",
-	}, environ...)...)
+	}, environ...)...)...)
 }
 
 // search asks the public door.
@@ -187,13 +186,16 @@ func TestHybridSearchEndToEnd(t *testing.T) {
 				require.LessOrEqual(t, slices.Max(e.batches), 2)
 				require.Empty(t, e.fail)
 			})
-			require.Contains(t, u.ask("1", "Ask the knowledge subagent: what do all automobiles need?").Content, "oil")
+			require.Contains(t, u.ask("1", "What do all automobiles need?").Content, "oil")
 		})
 	}
 }
 
 // Whatever becomes of the endpoint, a search answers by words and says so.
 func TestASearchWithoutTheEndpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	byWords := func(u *up) {
 		u.t.Helper()
 		r := u.search("automobiles")
@@ -243,6 +245,9 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 // Another number of dimensions, at a restart or behind the model's name, has
 // everything embedded anew while searches go on.
 func TestAChangeOfDimensions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	e := newEndpoint(t)
 	data := "MNEME_DATA_DIR=" + t.TempDir()
 	u := hybrid(t, e, data)

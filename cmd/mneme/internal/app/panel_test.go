@@ -254,8 +254,8 @@ func TestAVendorThatIsDown(t *testing.T) {
 	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized, `{"error":{"message":"bad key","type":"invalid_request_error"}}`))
 	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
-	require.Regexp(t, `discuss · answer failed: gpt \(C\): Bad key`, shown)
-	require.Regexp(t, `Answered: opus \(A\), kimi \(B\)\. Without an answer: gpt\. Bad key`, shown)
+	require.Regexp(t, `discuss · answer failed: gpt \(C\): The model's vendor refused the key`, shown)
+	require.Regexp(t, `Answered: opus \(A\), kimi \(B\)\. Without an answer: gpt\. The model's vendor refused the key`, shown)
 	require.Equal(t, 1, s.gpt.Count())
 }
 

@@ -3,13 +3,13 @@ package app
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/rs/zerolog"
 
+	"mneme/cmd/mneme/internal/backup"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/embedded"
 )
@@ -36,6 +36,31 @@ func (a *app) openRedis(cfg config.Config, log zerolog.Logger) (redis.UniversalC
 }
 
 func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.UniversalOptions, error) {
+	o, err := RedisOptions(cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Redis.Embedded() {
+		o.ClientName = backup.ClientName
+		return o, nil
+	}
+	store, err := embedded.Open(a.ctx, embedded.Options{
+		Dir: embeddedDir(cfg.DataDir), Listen: cfg.Redis.EmbeddedListen, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.push("embedded store", store.Close)
+	if store.Addr() != nil {
+		a.addrs.Redis = store.Addr().String()
+	}
+	o.Addrs, o.Dialer = []string{"embedded"}, store.Dial
+	return o, nil
+}
+
+// RedisOptions say how a client connects to the configured Redis. For the embedded
+// store they lack where it is.
+func RedisOptions(cfg config.Redis) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		ContextTimeoutEnabled:    true,
 		DialTimeout:              2 * time.Second,
@@ -43,21 +68,8 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 		MaxRetries:               2,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	switch {
-	case cfg.Redis.Embedded():
-		store, err := embedded.Open(a.ctx, embedded.Options{
-			Dir: filepath.Join(cfg.DataDir, "redis"), Listen: cfg.Redis.EmbeddedListen, Log: log,
-		})
-		if err != nil {
-			return nil, err
-		}
-		a.push("embedded store", store.Close)
-		if store.Addr() != nil {
-			a.addrs.Redis = store.Addr().String()
-		}
-		o.Addrs, o.Dialer = []string{"embedded"}, store.Dial
-	case cfg.Redis.URL != "":
-		u, err := redis.ParseURL(cfg.Redis.URL)
+	if cfg.URL != "" {
+		u, err := redis.ParseURL(cfg.URL)
 		if err != nil {
 			return nil, fmt.Errorf("redis.url is not a Redis URL: %w", err)
 		}
@@ -66,14 +78,14 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 		if u.Network == "unix" {
 			o.Dialer = redis.NewDialer(u)
 		}
-	default:
-		o.Addrs, o.MasterName = cfg.Redis.Addrs, cfg.Redis.MasterName
+	} else {
+		o.Addrs, o.MasterName = cfg.Addrs, cfg.MasterName
 	}
-	if cfg.Redis.Username != "" {
-		o.Username = cfg.Redis.Username
+	if cfg.Username != "" {
+		o.Username = cfg.Username
 	}
-	if cfg.Redis.Password != "" {
-		o.Password = cfg.Redis.Password.Reveal()
+	if cfg.Password != "" {
+		o.Password = cfg.Password.Reveal()
 	}
 	return o, nil
 }

@@ -98,7 +98,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
-		Secrets: cfg.Secrets(),
+		Transport: o.Transport, Secrets: cfg.Secrets(),
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{

@@ -43,6 +43,9 @@ func small() bench.Options {
 }
 
 func TestEveryRowIsMeasuredAndPrinted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	var steps []string
 	o := small()
 	o.Progress = func(doing string) { steps = append(steps, doing) }
@@ -86,6 +89,9 @@ func TestEveryRowIsMeasuredAndPrinted(t *testing.T) {
 }
 
 func TestARedisInUseIsLeftAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	redis := redistest.Start(t)
 	client := redis.Client()
 	require.NoError(t, client.Set(t.Context(), "chat_history:12345", "[]", 0).Err())

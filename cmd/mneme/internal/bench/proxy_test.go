@@ -94,6 +94,9 @@ func requireNothingLeft(t *testing.T, started []*exec.Cmd, temp string) {
 }
 
 func TestEveryWayToTheVendorIsMeasured(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("MNEME_PROXY_LISTEN", "127.0.0.1:1") // is for another gateway
@@ -158,6 +161,9 @@ func requireBesideNetHTTP(t *testing.T, m bench.Metric) {
 }
 
 func TestWithoutNginxTheRestGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Setenv("PATH", t.TempDir())
 	o, _ := tiny()
 	o.Only = []string{"json", "translated"}
@@ -181,6 +187,9 @@ func TestWithoutNginxTheRestGoesOn(t *testing.T) {
 }
 
 func TestProfilesOfTheGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Setenv("PATH", t.TempDir()) // nginx is not needed for it
 	o, _ := tiny()
 	o.Only, o.Profiles = []string{"history", "memory"}, filepath.Join(t.TempDir(), "new")
@@ -196,6 +205,9 @@ func TestProfilesOfTheGateway(t *testing.T) {
 }
 
 func TestAStoppedComparisonCleansUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	temp := t.TempDir()
 	for _, when := range []string{"starting mneme", "round 1 of 2"} {
 		t.Run(when, func(t *testing.T) {
@@ -216,6 +228,9 @@ func TestAStoppedComparisonCleansUp(t *testing.T) {
 }
 
 func TestPartsThatFailAreAnError(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	fails := func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, "/bin/sh", "-c", "echo no such luck >&2; exit 3")
 	}

@@ -13,7 +13,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/term"
@@ -32,7 +31,7 @@ const (
 // Options say where a talk takes place.
 type Options struct {
 	Chat  memory.Chat
-	In    io.Reader // one message per line
+	In    io.Reader // one message per line, if there is no Editor
 	Out   io.Writer
 	Style term.Style
 	// Interactive is a talk with a person: a prompt, the history at the start,
@@ -40,7 +39,17 @@ type Options struct {
 	// error ends it.
 	Interactive bool
 	Quiet       bool             // answers only, no delegations
-	Interrupts  <-chan os.Signal // Ctrl-C: stops a run, leaves at the prompt
+	Interrupts  <-chan os.Signal // Ctrl-C: stops a run; a second one in a row leaves
+	Editor      Editor           // reads a person's lines; nil: they come from In
+}
+
+// Editor is what a person types into.
+type Editor interface {
+	// ReadLine waits for a message or a command. Ctrl-C is term.ErrInterrupt, the
+	// wish to leave io.EOF.
+	ReadLine(prompt string) (string, error)
+	// Remember keeps a line to be called up again.
+	Remember(line string)
 }
 
 // errLeave is the user's wish to go.
@@ -52,16 +61,21 @@ func Run(ctx context.Context, client *webclient.Client, o Options) error {
 	t := &talk{Options: o, client: client, view: view{out: o.Out, style: o.Style, quiet: o.Quiet}}
 	done := make(chan struct{})
 	defer close(done)
-	lines := readLines(o.In, done)
+	if o.Editor == nil {
+		t.lines = readLines(o.In, done)
+	}
 	if o.Interactive {
 		if err := t.greet(ctx); err != nil {
 			return ignoreLeave(err)
 		}
 	}
 	for {
-		line, err := t.prompt(ctx, lines)
+		line, err := t.prompt(ctx)
 		if err != nil {
 			return ignoreLeave(err)
+		}
+		if o.Editor != nil && line != "" {
+			o.Editor.Remember(line)
 		}
 		if err := t.take(ctx, line); err != nil {
 			if errors.Is(err, errLeave) || ctx.Err() != nil {
@@ -86,6 +100,7 @@ type talk struct {
 	Options
 	client *webclient.Client
 	view   view
+	lines  <-chan line // without an Editor
 }
 
 type line struct {
@@ -125,24 +140,48 @@ func readLines(in io.Reader, done <-chan struct{}) <-chan line {
 	return lines
 }
 
-// prompt waits for the next line. The end of the input, an interrupt and the
-// end of ctx are errLeave.
-func (t *talk) prompt(ctx context.Context, lines <-chan line) (string, error) {
-	if t.Interactive {
-		fmt.Fprint(t.Out, t.Style.Bold("› "))
+// prompt waits for the next message. The end of the input, the second of two
+// interrupts in a row and the end of ctx are errLeave.
+func (t *talk) prompt(ctx context.Context) (string, error) {
+	for try := 0; ; try++ {
+		text, err := t.read(ctx, "› ")
+		if !errors.Is(err, term.ErrInterrupt) {
+			return strings.TrimSpace(text), err
+		}
+		if try > 0 || !t.Interactive {
+			return "", errLeave
+		}
+		t.view.note("(Ctrl-C again, or Ctrl-D, leaves)")
 	}
+}
+
+// read waits for one line. The end of the input and that of ctx are errLeave.
+func (t *talk) read(ctx context.Context, prompt string) (string, error) {
+	lines := t.lines
+	if t.Editor != nil {
+		edited := make(chan line, 1)
+		go func() { // ends with the line, or with the process
+			text, err := t.Editor.ReadLine(prompt)
+			edited <- line{text, err}
+		}()
+		lines = edited
+	} else if t.Interactive {
+		fmt.Fprint(t.Out, t.Style.Bold(prompt))
+	}
+	err := errLeave
 	select {
 	case l, ok := <-lines:
-		if ok {
-			return strings.TrimSpace(l.text), l.err
+		if ok && !errors.Is(l.err, io.EOF) {
+			return l.text, l.err
 		}
 	case <-t.Interrupts:
+		err = term.ErrInterrupt
 	case <-ctx.Done():
 	}
 	if t.Interactive {
 		fmt.Fprintln(t.Out)
 	}
-	return "", errLeave
+	return "", err
 }
 
 // take does what a line asks for.
@@ -191,46 +230,9 @@ func (t *talk) ask(ctx context.Context, command, question string) error {
 	return err
 }
 
-const help = `/discuss QUESTION  several models answer, review one another, and conclude
-/ensemble GOAL     several models each write a plan and vote; the best one is shown
-/memory            what is remembered in this chat
-/quit              leave (as Ctrl-D does)
-/help              this list
-Ctrl-C stops a running answer; twice, or at the prompt, it leaves.
-A message that begins with a slash is written with two: //like this
-`
-
-func (t *talk) command(ctx context.Context, line string) error {
-	name, rest := line, ""
-	if end := strings.IndexFunc(line, unicode.IsSpace); end >= 0 {
-		name, rest = line[:end], strings.TrimSpace(line[end:])
-	}
-	if panelTakes(name) != "" {
-		return t.ask(ctx, name, rest)
-	}
-	switch line {
-	case "help":
-		_, err := fmt.Fprint(t.Out, help)
-		return err
-	case "memory":
-		info, err := t.client.Chat(ctx, t.Chat)
-		if err != nil && !webclient.IsNotFound(err) {
-			return err
-		}
-		if len(info.Histories) == 0 {
-			fmt.Fprintln(t.Out, "nothing is remembered in this chat yet")
-		}
-		for _, h := range info.Histories {
-			fmt.Fprintf(t.Out, "%s  %d messages, %d bytes\n", term.Clean(h.Key), h.Messages, h.Bytes)
-		}
-		return nil
-	}
-	return fmt.Errorf("there is no command /%s; /help lists them", term.OneLine(line, 40))
-}
-
 // greet shows where the user is, the last messages, and a run under way.
 func (t *talk) greet(ctx context.Context) error {
-	fmt.Fprintln(t.Out, t.Style.Dim(fmt.Sprintf("chat %s · /help lists commands, Ctrl-D leaves", t.Chat)))
+	t.view.note(fmt.Sprintf("chat %s · /help lists commands, Ctrl-D leaves", t.Chat))
 	info, err := t.client.Chat(ctx, t.Chat)
 	if webclient.IsNotFound(err) {
 		return nil

@@ -113,7 +113,7 @@ func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
 	dim := term.InColour().Dim
 	require.Contains(t, out, dim("› I am\nAliya")+"\n"+dim("Hello, [2JAliya")+"\n"+term.InColour().Bold("› "))
 	require.Contains(t, out, "half\n"+term.InColour().Red("! The model did not answer."))
-	require.Contains(t, out, "chat_history:12345  3 messages, ")
+	require.Contains(t, out, "chat_history:12345  4 messages, ")
 	require.Contains(t, out, "! there is no command /nonsense; /help lists them")
 	require.Contains(t, out, "Ctrl-C stops a running answer")
 }
@@ -255,6 +255,12 @@ func TestCtrlCStopsTheRunAndKeepsTheTalk(t *testing.T) {
 	p.sees("and on")
 	p.interrupts <- os.Interrupt
 	p.sees("(stopped)\n› ")
+	p.interrupts <- os.Interrupt
+	p.sees("(Ctrl-C again, or Ctrl-D, leaves)\n› ")
+	p.types("/help")
+	p.sees("› ")
+	p.interrupts <- os.Interrupt
+	p.sees("leaves)\n› ")
 	p.interrupts <- os.Interrupt
 	p.leaves()
 }

@@ -84,7 +84,7 @@ type Queue struct {
 type Apiserver struct {
 	Listen    string `yaml:"listen" env:"LISTEN"`
 	Proxy     string `yaml:"proxy" env:"PROXY"`         // base URL
-	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: from the listener
+	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: where a request arrived
 	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"`   // runs at one time
 }
 
@@ -111,7 +111,7 @@ const (
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
 	Kind      string            `yaml:"kind" env:"KIND"`
-	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: from the kind
+	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: it is found out
 	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
 	Auth      string            `yaml:"auth" env:"AUTH"`                                  // key, passthrough or none; empty: key if there is one
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
@@ -151,7 +151,7 @@ func (p Profile) MarshalYAML() ([]byte, error) {
 
 // Thinking bounds a backend's thinking.
 type Thinking struct {
-	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // 0: the request decides
+	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // upper bound; 0: the request decides
 	Unproven     string `yaml:"unproven" env:"UNPROVEN"`           // lazy, text or drop; empty: lazy
 }
 
@@ -185,7 +185,7 @@ type Agents struct {
 // Master answers the user.
 type Master struct {
 	Model           string `yaml:"model" env:"MODEL"`
-	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // minimal, low, medium or high; empty: not sent
+	ReasoningEffort string `yaml:"reasoning_effort" env:"REASONING_EFFORT"` // auto, a level, or none; empty is none
 	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
 	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
@@ -213,6 +213,10 @@ type Subagent struct {
 	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
 	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
 	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+
+	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"` // as of the master; empty: not sent
+	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"`           // nil: not sent
+	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`             // of one answer; 0: not sent
 
 	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"` // of the model's context window; 0: as the gateway tells it
 }

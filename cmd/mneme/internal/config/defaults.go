@@ -38,7 +38,7 @@ func Default() Config {
 			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
 			Fusion:     string(rag.WeightedSum),
 		},
-		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: "medium", MaxSteps: 12}},
+		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"mneme/subagent/openaimodel"
 )
 
 // aliases are the gateway's own names for three keys. TTL_SECONDS has no unit.
@@ -43,7 +45,11 @@ var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL"}
 // here those for Services named mneme-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`)
 
-// readEnviron lays the environment over c. An empty variable counts as not set.
+// effortVars ends the names of the variables of which an empty one says that nothing
+// is to be sent.
+const effortVars = "_REASONING_EFFORT"
+
+// readEnviron lays the environment over c. Other empty variables count as not set.
 // Variables are taken one at a time, so that an error is surely about that one.
 func (c *Config) readEnviron(environ map[string]string) error {
 	names := slices.Sorted(maps.Keys(environ))
@@ -61,6 +67,9 @@ func (c *Config) readEnviron(environ map[string]string) error {
 	}
 	for _, name := range names {
 		value := environ[name]
+		if value == "" && strings.HasSuffix(name, effortVars) {
+			value = openaimodel.EffortNone
+		}
 		if !strings.HasPrefix(name, envRoot) || value == "" || slices.Contains(flagVars, name) || isServiceLink(name, value) {
 			continue
 		}

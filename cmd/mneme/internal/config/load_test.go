@@ -166,10 +166,6 @@ func TestWrongFiles(t *testing.T) {
 			"apiserver: {proxy: '127.0.0.1:8082'}\n",
 			`mneme.yaml:1: apiserver.proxy: an http:// or https:// URL is needed, not "127.0.0.1:8082"`,
 		},
-		"every interface without an address to reach it": {
-			"apiserver:\n  listen: 0.0.0.0:8081\n",
-			`mneme.yaml:1: apiserver.advertise: apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process`,
-		},
 		"redis URL of another kind": {
 			"redis:\n  url: http://localhost:6379\n",
 			`mneme.yaml:2: redis.url: redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store`,
@@ -362,7 +358,7 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 	c, err := load(t, file)
 	require.NoError(t, err, "services other than the proxy run without the keys")
 	require.EqualError(t, c.RequireKeys(),
-		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it")
+		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it, or write it into .env and run docker compose up -d")
 
 	c, err = load(t, file, "KIMI_API_KEY=hush")
 	require.NoError(t, err)
@@ -474,7 +470,7 @@ func TestWrongVariables(t *testing.T) {
 		"STATE_MACHINE_TTL_SECONDS=soon":              `a whole number of seconds is needed, such as 86400, not "soon"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
 		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
 		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, CONTEXT_TOKENS",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, CONTEXT_TOKENS",
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, COMMAND, PROVIDER_BACKEND",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x":             `the panel has no member "gpt"; add it in the file, variables only change those that exist`,
@@ -512,4 +508,46 @@ func TestEmbeddingsNeedABackend(t *testing.T) {
 	c, err = load(t, "proxy:\n  active: a\n  backends: {a: {kind: openai, base_url: \"http://x/v1\"}}\n  embeddings_backend: a\nretrieval:\n  embeddings: {model: m}\n")
 	require.NoError(t, err)
 	require.NoError(t, c.RequireEmbeddings())
+}
+
+// How hard agents think: the gateway's choice by default, and an empty variable says
+// that nothing is sent, though other empty variables say nothing.
+func TestEffortOfTheAgents(t *testing.T) {
+	const variable = "MNEME_AGENTS_MASTER_REASONING_EFFORT="
+	for text, want := range map[string]string{"": "auto", "agents: {master: {reasoning_effort: none}}": "none", "agents: {master: {reasoning_effort: xhigh}}": "xhigh"} {
+		c, err := load(t, text)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Agents.Master.ReasoningEffort)
+		c, err = load(t, text, variable)
+		require.NoError(t, err)
+		require.Equal(t, "none", c.Agents.Master.ReasoningEffort)
+	}
+	c, err := load(t, "", "MNEME_AGENTS_MASTER_MODEL=", variable+"low")
+	require.NoError(t, err)
+	require.Equal(t, "master", c.Agents.Master.Model)
+	require.Equal(t, "low", c.Agents.Master.ReasoningEffort)
+	_, err = load(t, "", variable+"much")
+	require.EqualError(t, err, `MNEME_AGENTS_MASTER_REASONING_EFFORT: "much" is none of: auto, none, minimal, low, medium, high, xhigh, max`)
+}
+
+func TestTuningOfSubagents(t *testing.T) {
+	c, err := load(t, "agents:\n  subagents:\n    - {name: analytic, reasoning_effort: high, temperature: 0, max_tokens: 500}\n    - name: knowledge\n",
+		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_TEMPERATURE=0.7", "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_REASONING_EFFORT=auto")
+	require.NoError(t, err)
+	analytic, knowledge := c.Agents.Subagents[0], c.Agents.Subagents[1]
+	require.Equal(t, "high", analytic.ReasoningEffort)
+	require.Zero(t, *analytic.Temperature)
+	require.Equal(t, 500, analytic.MaxTokens)
+	require.InEpsilon(t, 0.7, *knowledge.Temperature, 1e-9)
+	require.Equal(t, "auto", knowledge.ReasoningEffort)
+	require.Zero(t, knowledge.MaxTokens)
+	for text, want := range map[string]string{
+		"temperature: 3":         "mneme.yaml:3: agents.subagents[0].temperature: must be from 0 to 2, is 3",
+		"temperature: warm":      `mneme.yaml:3: agents.subagents[0].temperature: a number is needed, not "warm"`,
+		"max_tokens: -1":         "mneme.yaml:3: agents.subagents[0].max_tokens: must be 0 or more, is -1",
+		"reasoning_effort: much": `mneme.yaml:3: agents.subagents[0].reasoning_effort: "much" is none of: auto, none, minimal, low, medium, high, xhigh, max`,
+	} {
+		_, err := load(t, "agents:\n  subagents:\n    - {name: analytic, "+text+"}\n")
+		require.EqualError(t, err, want)
+	}
 }

@@ -60,6 +60,8 @@ func wants(t reflect.Type) string {
 		return "true or false is needed"
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
 		return "a whole number is needed"
+	case t.Kind() == reflect.Float64, t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Float64:
+		return "a number is needed"
 	case t.Kind() == reflect.Slice:
 		return "a list is needed"
 	case t.Kind() == reflect.Map:

@@ -17,6 +17,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -150,10 +151,6 @@ func (a Apiserver) validate() error {
 	}
 	if a.Advertise != "" {
 		return baseURL("apiserver.advertise", a.Advertise)
-	}
-	host, _, _ := net.SplitHostPort(a.Listen)
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return bad("apiserver.advertise", "apiserver.listen names no host that others could reach; set this to the URL under which webmemory reaches this process")
 	}
 	return nil
 }
@@ -304,7 +301,7 @@ func example(kind string) string {
 func (a Agents) validate() error {
 	if err := cmp.Or(
 		filled("agents.master.model", a.Master.Model),
-		oneOf("agents.master.reasoning_effort", a.Master.ReasoningEffort, "", "minimal", "low", "medium", "high"),
+		effort("agents.master.reasoning_effort", a.Master.ReasoningEffort),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
 		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 	); err != nil {
@@ -356,8 +353,22 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
+		effort(key+".reasoning_effort", s.ReasoningEffort),
+		temperature(key+".temperature", s.Temperature),
+		notNegative(key+".max_tokens", s.MaxTokens),
 		contextTokens(key+".context_tokens", s.ContextTokens),
 	)
+}
+
+func effort(key, value string) error {
+	return oneOf(key, value, "", openaimodel.EffortAuto, openaimodel.EffortNone, "minimal", "low", "medium", "high", "xhigh", "max")
+}
+
+func temperature(key string, value *float64) error {
+	if value == nil || *value >= 0 && *value <= 2 {
+		return nil
+	}
+	return bad(key, "must be from 0 to 2, is %v", *value)
 }
 
 // leastContext is the smallest context window in which an agent can work, in tokens.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/scripts/outsidedata"
 )
 
 // The definitions, worked out by hand: four relevant documents, one of them far
@@ -81,12 +83,11 @@ func TestRunsAreEqual(t *testing.T) {
 }
 
 // The judged sets, and what is to be reached on them.
-func TestReaches(t *testing.T) {
-	dir := filepath.Join("..", "..", "..", "..", "..", "shared", "data", "rag")
-	if !exists(dir) {
-		t.Skip("../shared/data/rag is not here: the quality on judged sets is not measured")
+func TestReachesOutsideData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
 	}
-	report := run(t, dir, Options{Feedback: true})
+	report := run(t, outsidedata.Path(t, "rag"), Options{Feedback: true})
 	require.NotEmpty(t, report.Reaches)
 	for _, r := range report.Reaches {
 		require.GreaterOrEqual(t, r.Measured, r.AtLeast, "%s of %s on %s", r.Measure, r.Way, r.Set)

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"mneme/cmd/mneme/internal/config"
 )
@@ -108,9 +109,9 @@ func (a API) list(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// usable leaves out names that no configuration should hold.
+// usable leaves out names that no configuration should hold and no terminal should show.
 func usable(id string) bool {
-	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == 0x7f })
+	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) })
 }
 
 // ask gets a JSON answer, by POST if there is a body. Its error wraps one of the

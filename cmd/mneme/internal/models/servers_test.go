@@ -52,6 +52,7 @@ var (
 		"GET /v1/models": `{"object":"list","data":[{"id":"plain"},{"id":"cold"},{"id":"warm"}]}`,
 		"GET /api/v0/models": `{"object":"list","data":[
 			{"id":"embedder","type":"embeddings","state":"loaded"},
+			{"id":"of\u202egnihton\u001b[2J","type":"llm","state":"loaded","capabilities":["tool_use"]},
 			{"id":"plain","type":"llm","state":"loaded","max_context_length":32768,"loaded_context_length":8000},
 			{"id":"cold","type":"llm","state":"not-loaded","max_context_length":131072,"capabilities":["tool_use"]},
 			{"id":"warm","type":"vlm","state":"loaded","max_context_length":131072,"loaded_context_length":12000,"capabilities":["tool_use"]}]}`,
@@ -147,8 +148,10 @@ func TestFind(t *testing.T) {
 	require.Equal(t, []string{"openai https://gateway.example/v1 OPENAI_API_KEY", "anthropic https://gateway.example ANTHROPIC_API_KEY", local},
 		find("OPENAI_API_KEY=k", "OPENAI_BASE_URL=https://gateway.example/v1/", "ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=https://gateway.example/v1"),
 		"a key goes where its owner sends it")
-	require.Equal(t, []string{"anthropic https://api.anthropic.com ANTHROPIC_API_KEY", local},
-		find("ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=http://127.0.0.1:8082"), "our own gateway is no model of ours")
+	for _, ours := range []string{"http://127.0.0.1:8082", "http://localhost:8082/", "http://[::1]:8082/v1"} {
+		require.Equal(t, []string{"anthropic https://api.anthropic.com ANTHROPIC_API_KEY", local},
+			find("ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL="+ours), "our own gateway is no model of ours")
+	}
 }
 
 // A server that takes a connection and says nothing does not keep anybody from starting.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mneme/cmd/mneme/internal/config"
@@ -105,8 +106,8 @@ type Candidate struct {
 func (c Candidate) Local() bool { return c.server != nil }
 
 // Find gives the candidates, vendors first, and asks nothing of the vendors; of the
-// servers it asks which are there. own are addresses (host:port) of this very process:
-// a variable may name them for other programs.
+// servers it asks which are there. own are the addresses (host:port) on which this
+// very process will listen: a variable may name them for other programs.
 func Find(ctx context.Context, environ []string, places Places, own ...string) []Candidate {
 	vars := variables(environ)
 	places = places.withDefaults(vars)
@@ -127,18 +128,15 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	there := make([]bool, len(places.Servers))
-	done := make(chan struct{})
-	for i := range places.Servers {
-		go func() { // ends within probeTime
-			there[i] = places.Servers[i].there(ctx)
-			done <- struct{}{}
-		}()
-	}
-	for range places.Servers {
-		<-done
-	}
+	var asking sync.WaitGroup
 	for i, s := range places.Servers {
-		if there[i] && !slices.Contains(own, hostOf(s.URL)) {
+		if !same(hostOf(s.URL), own) {
+			asking.Go(func() { there[i] = s.there(ctx) })
+		}
+	}
+	asking.Wait()
+	for i, s := range places.Servers {
+		if there[i] {
 			found = append(found, s.Candidate())
 		}
 	}
@@ -183,13 +181,26 @@ const probeTime = time.Second
 // otherBase is the address that a variable names in place of the vendor's own.
 func otherBase(value, kind string, own []string) (string, bool) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(value), "/"))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || slices.Contains(own, u.Host) {
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || same(u.Host, own) {
 		return "", false
 	}
 	if kind == config.KindAnthropic {
 		u.Path = strings.TrimSuffix(u.Path, "/v1")
 	}
 	return u.String(), true
+}
+
+// same says whether host:port is one of these addresses; all names of this machine's
+// loopback interface are one.
+func same(address string, own []string) bool {
+	loopback := func(address string) string {
+		host, port, err := net.SplitHostPort(address)
+		if ip := net.ParseIP(host); err == nil && (strings.EqualFold(host, "localhost") || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())) {
+			return ":" + port
+		}
+		return address
+	}
+	return slices.ContainsFunc(own, func(o string) bool { return loopback(o) == loopback(address) })
 }
 
 // KeyVars are the variables in which a key is looked for.

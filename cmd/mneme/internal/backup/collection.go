@@ -1,0 +1,131 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// collection saves the keys of a collection of documents. Its documents may change
+// meanwhile: each is read together with its head, and the list of ids is made from
+// those that were read, so that what is restored belongs together. The log is read
+// last, with the meta that counts it.
+func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
+	base := strings.TrimSuffix(metaKey, ":meta")
+	for _, suffix := range []string{"", ":heads", ":ids", ":vectors", ":log"} {
+		if err := s.write(record{Key: base + suffix, Type: isNone}); err != nil {
+			return err
+		}
+	}
+	ids, err := fields(ctx, n, base+":heads")
+	if err == nil {
+		err = s.batches(ctx, n, base, ids, s.documents)
+	}
+	var hashes []string
+	if err == nil {
+		hashes, err = fields(ctx, n, base+":vectors")
+	}
+	if err == nil {
+		err = s.batches(ctx, n, base+":vectors", hashes, s.vectors)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", base, err)
+	}
+	unit := [][]any{{"XRANGE", base + ":log", "-", "+"}, {"HGETALL", metaKey}}
+	replies, err := n.transactions(ctx, [][][]any{unit})
+	if err != nil {
+		return err
+	}
+	if err := s.rows(record{Key: base + ":log", Type: isStream, More: true}, streamRows(replies[0][0])); err != nil {
+		return err
+	}
+	return s.rows(record{Key: metaKey, Type: isHash}, pairs(replies[0][1]))
+}
+
+// fields are the fields of a hash, none if others keep something under its key.
+func fields(ctx context.Context, n node, key string) ([]string, error) {
+	names, err := n.HKeys(ctx, key).Result()
+	if othersKey(err) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// batches gives the fields of a hash to save, so many at a time that their values
+// have about batchBytes.
+func (s *saver) batches(ctx context.Context, n node, key string, names []string, save func(context.Context, node, string, []string) error) error {
+	for len(names) > 0 {
+		count := min(len(names), streamPage)
+		sizes := make([]*redis.Cmd, count)
+		if _, err := n.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, name := range names[:count] {
+				sizes[i] = p.Do(ctx, "HSTRLEN", key, name)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		bytes, take := int64(0), 0
+		for take < count && (take == 0 || bytes < batchBytes) {
+			size, _ := sizes[take].Int64()
+			bytes, take = bytes+size, take+1
+		}
+		if err := save(ctx, n, key, names[:take]); err != nil {
+			return err
+		}
+		names = names[take:]
+		s.tell(s.done)
+	}
+	return nil
+}
+
+func (s *saver) documents(ctx context.Context, n node, base string, ids []string) error {
+	bodies, heads := []any{"HMGET", base}, []any{"HMGET", base + ":heads"}
+	for _, id := range ids {
+		bodies, heads = append(bodies, id), append(heads, id)
+	}
+	replies, err := n.transactions(ctx, [][][]any{{bodies, heads}})
+	if err != nil {
+		return err
+	}
+	body, _ := replies[0][0].([]any)
+	head, _ := replies[0][1].([]any)
+	if len(body) != len(ids) || len(head) != len(ids) {
+		return errors.New("documents and their heads could not be read together")
+	}
+	var bodyRows, headRows, idRows [][]text
+	for i, id := range ids {
+		b, there := body[i].(string)
+		h, known := head[i].(string)
+		if there && known { // else it was deleted meanwhile
+			bodyRows = append(bodyRows, []text{text(id), text(b)})
+			headRows = append(headRows, []text{text(id), text(h)})
+			idRows = append(idRows, []text{"0", text(id)})
+		}
+	}
+	err = s.rows(record{Key: base, Type: isHash, More: true}, bodyRows)
+	if err == nil {
+		err = s.rows(record{Key: base + ":heads", Type: isHash, More: true}, headRows)
+	}
+	if err == nil {
+		err = s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, idRows)
+	}
+	return err
+}
+
+func (s *saver) vectors(ctx context.Context, n node, key string, names []string) error {
+	values, err := n.HMGet(ctx, key, names...).Result()
+	var rows [][]text
+	for i, v := range values {
+		if vector, ok := v.(string); ok {
+			rows = append(rows, []text{text(names[i]), text(vector)})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.rows(record{Key: key, Type: isHash, More: true}, rows)
+}

@@ -1,0 +1,248 @@
+package backup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// ClientName is what mneme's services call their connections, so that a restore
+// sees that they run.
+const ClientName = "mneme"
+
+// openLogLife is how long the log of a run that was open lives behind a restore:
+// whoever finishes the run needs it, however old the backup is.
+const openLogLife = 25 * time.Minute
+
+// Verify reads a backup from beginning to end without restoring anything. An error
+// says what is wrong with the file.
+func Verify(in io.Reader) (Summary, error) {
+	var found Summary
+	created, err := read(in, func(r record) error { found.count(r); return nil })
+	found.Created = created
+	return found, err
+}
+
+// errStop ends a scan early.
+var errStop = errors.New("stop")
+
+// Holds names a key of mneme's that a store holds, empty if there is none but what
+// a backup leaves out.
+func Holds(ctx context.Context, client redis.UniversalClient) (key string, err error) {
+	err = eachKey(ctx, client, func(_ node, keys []string) error {
+		for _, k := range keys {
+			if r := roleOf(k); r != foreign && r != live {
+				key = k
+				return errStop
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return key, err
+}
+
+// eachKey gives pages of all keys that may be mneme's.
+func eachKey(ctx context.Context, client redis.UniversalClient, page func(node, []string) error) error {
+	all, err := nodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, pattern := range scans {
+		for _, n := range all {
+			if err := n.scan(ctx, pattern, func(keys []string) error { return page(n, keys) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// InUse says who uses a Redis as mneme's services do, empty for nobody that can be
+// seen: connections under their name, or the lease of a chat.
+func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
+	all, err := nodes(ctx, client)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range all {
+		clients, err := n.Do(ctx, "CLIENT", "LIST").Text()
+		if err != nil {
+			continue // not allowed to see them
+		}
+		for line := range strings.Lines(clients) {
+			if strings.Contains(line, " name="+ClientName+" ") {
+				_, addr, _ := strings.Cut(line, " addr=")
+				addr, _, _ = strings.Cut(addr, " ")
+				return "a service of mneme is connected to it from " + addr, nil
+			}
+		}
+	}
+	lease := ""
+	for _, n := range all {
+		err := n.scan(ctx, "{chat_history:*}:turn", func(keys []string) error {
+			lease = keys[0]
+			return errStop
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			return "", err
+		}
+	}
+	if lease != "" {
+		return "a chat is being written to (" + lease + ")", nil
+	}
+	return "", nil
+}
+
+// Restore writes a backup, which Verify must have read before, in place of
+// everything of mneme's that the store holds. Keys that are not mneme's stay. No
+// service may use the store meanwhile: it could write what it has cached over what
+// was restored.
+func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, tell Progress) (Summary, error) {
+	r := &restorer{client: client, pipe: client.Pipeline(), tell: tell, openChats: map[memory.Chat]bool{}, openLogs: map[string]bool{}}
+	if err := r.wipe(ctx); err != nil {
+		return r.done, fmt.Errorf("removing what was there before: %w", err)
+	}
+	created, err := read(in, func(rec record) error { return r.put(ctx, rec) })
+	if err == nil {
+		// The last thing: whoever cached something of another epoch learns from this that it is void.
+		r.pipe.Set(ctx, epochKey, rand.Text(), 0)
+		err = r.flush(ctx)
+	}
+	r.done.Created = created
+	return r.done, err
+}
+
+// restorer writes records.
+type restorer struct {
+	client redis.UniversalClient
+	pipe   redis.Pipeliner
+	size   int // bytes in pipe
+	tell   Progress
+	done   Summary
+
+	openChats map[memory.Chat]bool // chats with a run that was open
+	openLogs  map[string]bool      // keys of the logs of those runs
+}
+
+// wipe removes every key of mneme's.
+func (r *restorer) wipe(ctx context.Context) error {
+	remove := func(keys ...string) error {
+		for _, k := range keys {
+			r.pipe.Unlink(ctx, k)
+		}
+		return r.flush(ctx)
+	}
+	err := eachKey(ctx, r.client, func(_ node, keys []string) error {
+		var ours []string
+		for _, k := range keys {
+			if roleOf(k) != foreign {
+				ours = append(ours, k)
+			}
+		}
+		return remove(ours...)
+	})
+	if err != nil {
+		return err
+	}
+	return remove(epochKey, openRunsKey)
+}
+
+// put writes one record.
+func (r *restorer) put(ctx context.Context, rec record) error {
+	r.done.count(rec)
+	if r.openLogs[rec.Key] {
+		rec.Expires = time.Now().Add(openLogLife).UnixMilli()
+	}
+	if rec.Expires > 0 && rec.Expires <= time.Now().UnixMilli() {
+		return nil
+	}
+	if !rec.More {
+		r.pipe.Del(ctx, rec.Key)
+	}
+	if rec.Type == isString {
+		r.pipe.Set(ctx, rec.Key, string(rec.Value), 0)
+	}
+	r.size += len(rec.Value)
+	r.rows(ctx, rec)
+	r.open(ctx, rec)
+	if rec.Expires > 0 && rec.Type != isNone {
+		r.pipe.PExpireAt(ctx, rec.Key, time.UnixMilli(rec.Expires))
+	}
+	if r.size < recordBytes && r.pipe.Len() < streamPage {
+		return nil
+	}
+	r.tell(r.done)
+	return r.flush(ctx)
+}
+
+// rows adds the rows of a record to its key.
+func (r *restorer) rows(ctx context.Context, rec record) {
+	var all []any
+	for _, row := range rec.Rows {
+		var args []any
+		for _, t := range row {
+			args = append(args, string(t))
+			r.size += len(t)
+		}
+		if rec.Type == isStream {
+			r.pipe.Do(ctx, append([]any{"XADD", rec.Key}, args...)...)
+		}
+		all = append(all, args...)
+	}
+	command := map[kind]string{isHash: "HSET", isSet: "SADD", isZSet: "ZADD"}[rec.Type]
+	if command != "" && len(all) > 0 {
+		r.pipe.Do(ctx, append([]any{command, rec.Key}, all...)...)
+	}
+}
+
+// open puts a chat with an open run on the list of those, as one whose holder is
+// gone: the first webmemory that looks brings the run to its end.
+func (r *restorer) open(ctx context.Context, rec record) {
+	chat, ok := chatMeta(rec.Key)
+	if !ok {
+		return
+	}
+	if r.openChats[chat] { // of a record of this meta before: the chat was erased while the backup was made
+		r.pipe.ZRem(ctx, openRunsKey, string(chat))
+	}
+	for _, row := range rec.Rows {
+		var run redisstore.OpenRun
+		if row[0] == "open" && json.Unmarshal([]byte(row[1]), &run) == nil {
+			r.pipe.ZAdd(ctx, openRunsKey, redis.Z{Member: string(chat)})
+			r.openChats[chat] = true
+			r.openLogs["events:"+string(chat)+":"+run.Run] = true
+		}
+	}
+}
+
+// flush sends what waits.
+func (r *restorer) flush(ctx context.Context) error {
+	if r.pipe.Len() == 0 {
+		return nil
+	}
+	commands, err := r.pipe.Exec(ctx)
+	r.size = 0
+	for _, c := range commands {
+		// An entry that is there already: the commands were sent twice, since the first answer was lost.
+		if c.Err() != nil && !strings.Contains(c.Err().Error(), "equal or smaller") {
+			return c.Err()
+		}
+	}
+	if len(commands) == 0 {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+
+	"mneme/cmd/mneme/internal/webtest"
+)
+
+// asProgram makes the test binary run the command line of its arguments.
+const asProgram = "MNEME_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// typist is a person at a terminal in which mneme runs.
+type typist struct {
+	t        *testing.T
+	terminal *os.File
+	cmd      *exec.Cmd
+	mu       sync.Mutex
+	screen   bytes.Buffer // guarded by mu
+	seen     int          // of screen
+}
+
+func sitDown(t *testing.T, home string, args ...string) *typist {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	p := &typist{t: t, cmd: exec.Command(self, args...)}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1", "TERM=xterm", "HOME="+home, "XDG_STATE_HOME=", "NO_COLOR=1")
+	p.terminal, err = pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 40})
+	require.NoError(t, err)
+	read := make(chan struct{})
+	go func() { // ends with the terminal
+		defer close(read)
+		chunk := make([]byte, 4096)
+		for {
+			n, err := p.terminal.Read(chunk)
+			p.mu.Lock()
+			p.screen.Write(chunk[:n])
+			p.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		p.terminal.Close()
+		<-read
+	})
+	return p
+}
+
+// sees waits for a text behind what was seen before.
+func (p *typist) sees(text string) {
+	p.t.Helper()
+	var shown string
+	require.Eventually(p.t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		shown = p.screen.String()[p.seen:]
+		at := strings.Index(shown, text)
+		if at >= 0 {
+			p.seen += at + len(text)
+		}
+		return at >= 0
+	}, time.Minute, time.Millisecond, "waiting for %q", text)
+}
+
+func (p *typist) types(keys string) {
+	p.t.Helper()
+	_, err := p.terminal.WriteString(keys)
+	require.NoError(p.t, err)
+}
+
+// leaves waits for the program's end.
+func (p *typist) leaves() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Wait())
+}
+
+const (
+	up    = "\x1b[A"
+	left  = "\x1b[D"
+	ctrlA = "\x01"
+	ctrlC = "\x03"
+	ctrlD = "\x04"
+)
+
+// The chat at a real terminal: editing, also of wide letters and of lines that are
+// longer than the terminal is wide, pastes, the history of an earlier process.
+func TestChatAtATerminal(t *testing.T) {
+	s := webtest.New(t, remembering(t).Play)
+	home := t.TempDir()
+	chat := func() *typist {
+		p := sitDown(t, home, "chat", "--chat", "t", "--url", s.URL)
+		p.sees("chat t · /help")
+		p.sees("› ")
+		return p
+	}
+	p := chat()
+	p.types("Меня завут Алия" + strings.Repeat(left, 8) + "\x7fо\r")
+	p.sees("You said: Меня зовут Алия\r\n")
+	p.types("日本XX語" + left + "\x7f\x7f\r")
+	p.sees("You said: 日本語\r\n")
+	long := strings.Repeat("long words ", 12)
+	p.types(long + "end" + ctrlA + "Z\r")
+	p.sees("You said: Z" + long + "end\r\n")
+	p.types("see \x1b[200~one\rtwo\tx\r\x1b[201~ok\r")
+	p.sees("You said: see one\r\ntwo\txok\r\n")
+	p.types("\x1b[200~" + strings.Repeat("0123456789\r", 5000) + "\x1b[201~")
+	p.sees("[pasted text 1: 54999 characters]")
+	p.types(" read it\r")
+	p.sees("0123456789 read it\r\n")
+	p.types("half a line" + ctrlC)
+	p.sees("(Ctrl-C again, or Ctrl-D, leaves)")
+	p.types("/for\t\r")
+	p.sees("Erase everything of chat t?")
+	p.types("y\r")
+	p.sees("chat t is erased")
+	p.types(ctrlC)
+	p.sees("(Ctrl-C again, or Ctrl-D, leaves)")
+	p.types(ctrlC)
+	p.leaves()
+	require.Equal(t, 5, s.Posts())
+
+	info, err := os.Stat(filepath.Join(home, ".local", "state", "mneme", "chat_history"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	p = chat()
+	p.types(strings.Repeat(up, 3) + "!\r")
+	p.sees("You said: see one\r\ntwo\txok!\r\n")
+	p.types(ctrlD)
+	p.leaves()
+}

@@ -1,0 +1,287 @@
+package offline
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mneme/proxy/wire"
+)
+
+// run answers one request, as master or as subagent. It goes through what the request says from its beginning each
+// time it is asked: calls that were made have their results in the request, and the first that was not is pending.
+type run struct {
+	tools   []wire.Tool
+	barred  bool         // no tool may be called
+	user    []string     // the user's messages, the request last
+	results []wire.Block // of calls, not yet looked at
+	speech  speech
+	notes   notes
+	lang    lang
+	pending *wire.Block
+	out     []string
+}
+
+// decide answers a request by a text or by the call of a tool.
+func decide(req *wire.Request) wire.Block {
+	r := &run{tools: req.Tools, barred: req.ToolChoice != nil && req.ToolChoice.Type == "none"}
+	r.user, r.results = read(req.Messages)
+	last := len(r.user) - 1
+	r.lang = langOf(r.user[last])
+	for _, t := range req.Tools {
+		if onlyProperty(t) == "task" {
+			r.speech.agents = append(r.speech.agents, t)
+		}
+	}
+	for _, text := range r.user[:last] {
+		for _, st := range r.speech.read(text) {
+			r.remember(st)
+		}
+	}
+	unable := false
+	for _, st := range r.speech.read(r.user[last]) {
+		before := len(r.out)
+		if len(r.speech.agents) > 0 {
+			r.delegate(st)
+		} else {
+			r.respond(st)
+		}
+		if r.pending != nil {
+			return *r.pending
+		}
+		unable = unable || st.kind == other && len(r.out) == before
+	}
+	if unable || len(r.out) == 0 {
+		r.say(iAm.in(r.lang))
+	}
+	return wire.Block{Type: wire.TextBlock, Text: strings.Join(r.out, " ")}
+}
+
+// say adds to the answer, once.
+func (r *run) say(text string) {
+	if !slices.Contains(r.out, text) {
+		r.out = append(r.out, text)
+	}
+}
+
+// do is the result of a call with one string, or with input as JSON, if it was made; else it is pending, and there is
+// no more to be said.
+func (r *run) do(tool, property, value string) (result string, done bool) {
+	if len(r.results) > 0 {
+		u := r.results[0]
+		r.results = r.results[1:]
+		for _, c := range u.Content {
+			result += c.Text
+		}
+		reason, failed := strings.CutPrefix(result, "(error:")
+		if (u.IsError || failed) && len(r.speech.agents) == 0 {
+			r.say(toolFailed.in(r.lang, tool, clip(strings.Trim(reason, " .)"))))
+			return "", false
+		}
+		return result, true
+	}
+	input := []byte(value)
+	if property != "" {
+		input, _ = json.Marshal(map[string]string{property: value}) // strings always marshal
+	}
+	if !r.barred {
+		r.pending = &wire.Block{Type: wire.ToolUseBlock, Name: tool, Input: input}
+	}
+	return "", false
+}
+
+// about is the first of some tools whose name or description has one of the words, which are in lower case.
+func about(tools []wire.Tool, words ...string) *wire.Tool {
+	for _, t := range tools {
+		if text := strings.ToLower(t.Name + " " + t.Description); slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+			return &t
+		}
+	}
+	return nil
+}
+
+func names(tools []wire.Tool) string {
+	var list []string
+	for _, t := range tools {
+		list = append(list, t.Name)
+	}
+	return strings.Join(list, ", ")
+}
+
+// respond answers a step as a subagent.
+func (r *run) respond(st step) {
+	switch st.kind {
+	case note:
+		var list []string
+		for _, f := range r.notes.take(st) {
+			list = append(list, f.said(r.lang))
+		}
+		if st.long {
+			list = []string{longText.in(r.lang)}
+		}
+		r.say(noted.in(r.lang, strings.Join(list, "; ")))
+	case ask:
+		r.ask(newFact(st.text, ""), langOf(st.text))
+	case dropping:
+		r.say(r.notes.drop(st.text))
+	case recalls, lists:
+		from := max(0, len(r.notes)-10)
+		if st.kind == recalls {
+			from = max(0, len(r.notes)-1)
+		}
+		for _, f := range r.notes[from:] {
+			r.say(f.again(r.lang))
+		}
+		if len(r.notes) == 0 {
+			r.say(unknown.in(r.lang))
+		}
+	case sum:
+		if t := about(r.tools, "calculat", "arithmetic", "вычисл", "арифмет"); t != nil && onlyProperty(*t) != "" {
+			if result, done := r.do(t.Name, onlyProperty(*t), expression(st.text)); done {
+				r.say(strings.Replace(expression(st.text)+" = "+result+".", "= ≈", "≈", 1))
+			}
+		}
+	case calling:
+		m := using.FindStringSubmatch(st.text)
+		if !slices.ContainsFunc(r.tools, func(t wire.Tool) bool { return t.Name == m[1] }) {
+			r.say(noTool.in(r.lang, m[1], names(r.tools)))
+		} else if result, done := r.do(m[1], "", m[2]); done {
+			r.say(result)
+		}
+	}
+}
+
+// ask answers a question from the notes, or from the documents where there is a search.
+func (r *run) ask(q fact, l lang) {
+	search := about(r.tools, "search", "document", "passage", "поиск", "документ")
+	if f := r.notes.find(q); f != nil {
+		r.say(f.again(l))
+	} else if search == nil || onlyProperty(*search) == "" || q.own {
+		r.say(unknown.in(l))
+	} else if result, done := r.do(search.Name, onlyProperty(*search), clip(q.text)); done {
+		r.say(cite(q.keys, result, l))
+	}
+}
+
+// cite quotes the sentence that answers a question best, of the first passage that fits: the search has put them in
+// order. Whether a passage fits shows in its title and its heading, too.
+func cite(q map[string]bool, result string, l lang) string {
+	var found struct {
+		Status   string
+		Passages []struct {
+			N                            int
+			Title, Section, Source, Text string
+		}
+	}
+	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
+	least := 0.5
+	if found.Status == "weak" {
+		least = 0.7
+	}
+	for _, p := range found.Passages {
+		body := envelope.ReplaceAllString(p.Text, "")
+		best, most, before := "", 0.0, map[string]bool{}
+		for _, s := range sentences(body) {
+			own := keys(s)
+			if score := share(q, own) + 0.3*share(q, before); share(q, own) > 0.15 && !aside.MatchString(s) && len(words(s)) > 3 && score > most {
+				best, most = s, score
+			}
+			before = own
+		}
+		if fit := share(q, keys(p.Title+" "+p.Section+" "+body)); best != "" && fit >= least && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
+			return clip(best) + " [" + strconv.Itoa(p.N) + "] (" + p.Source + ")"
+		}
+		least += 0.1
+	}
+	return notInDocs.in(l)
+}
+
+// delegate does a step as the master: it hands it to subagents, or says itself what none of them can.
+func (r *run) delegate(st step) {
+	to := r.route(st)
+	r.remember(st)
+	if st.nobody != "" {
+		r.say(noAgent.in(r.lang, st.nobody, names(r.speech.agents)))
+	} else if last := len(r.user) - 2; st.kind == recalls && !st.explicit && last >= 0 {
+		to = nil
+		r.say(youSaid.in(r.lang, clip(r.user[last])))
+	}
+	for _, name := range to {
+		result, done := r.do(name, "task", sentence(st.text))
+		if !done {
+			return
+		}
+		if reason, silenced := strings.CutPrefix(result, "(no answer"); silenced || result == "" {
+			result = silent.in(r.lang, name, cmp.Or(strings.Trim(reason, " .:)"), "…"))
+		}
+		r.say(result)
+	}
+}
+
+// like is the first subagent whose description has one of the words, or else the first of all.
+func (r *run) like(words ...string) string {
+	if a := about(r.speech.agents, words...); a != nil {
+		return a.Name
+	}
+	return r.speech.agents[0].Name
+}
+
+// remember keeps what was told, and to whom.
+func (r *run) remember(st step) {
+	if st.kind != note && st.kind != dropping || st.nobody != "" {
+		return
+	} else if len(r.speech.agents) > 0 {
+		st.to = r.route(st)[0]
+	}
+	r.notes.take(st)
+}
+
+// route is which subagents a step goes to: the one that it names, the one that was told about it, or the one that is
+// described as doing such things. None is for what the master says itself.
+func (r *run) route(st step) []string {
+	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"), r.like("document", "passage", "документ")
+	switch {
+	case st.nobody != "":
+		return nil
+	case st.explicit && st.to != "":
+		return []string{st.to}
+	case st.explicit || st.kind == note || st.kind == recalls || st.kind == calling && !strings.Contains(st.text, "document"):
+		return []string{keeper}
+	case st.kind == calling:
+		return []string{reader}
+	case st.kind == sum:
+		return []string{r.like("calculat", "arithmetic", "вычисл", "арифмет", "счита")}
+	case st.kind == dropping || st.kind == lists:
+		to := []string{keeper}
+		for _, f := range r.notes {
+			if !slices.Contains(to, f.to) {
+				to = append(to, f.to)
+			}
+		}
+		return to
+	}
+	q := newFact(st.text, "")
+	if told := r.notes.find(q); st.kind == ask && told != nil {
+		return []string{told.to}
+	} else if name := r.described(q); name != "" {
+		return []string{name}
+	} else if st.kind == ask && q.self && !howTo.MatchString(st.text) {
+		return []string{keeper}
+	} else if st.kind == ask {
+		return []string{reader}
+	}
+	return nil
+}
+
+// described is the one subagent whose description shares most with a sentence, and at least two matters.
+func (r *run) described(q fact) (name string) {
+	best := 1.5
+	for _, a := range r.speech.agents {
+		if n := share(q.keys, keys(a.Description)) * float64(len(q.keys)); n > best {
+			best, name = n, a.Name
+		}
+	}
+	return name
+}

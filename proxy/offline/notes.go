@@ -1,0 +1,138 @@
+package offline
+
+import (
+	"slices"
+	"strings"
+)
+
+// fact is a statement that was noted, or a question about such.
+type fact struct {
+	text string
+	name string          // the user's, if that is what it tells
+	keys map[string]bool // what it is about
+	self bool            // it is about the user
+	whom bool            // it is about somebody who belongs to the user
+	own  bool            // it is about matters of the user's that no document has
+	to   string          // the subagent that was told
+}
+
+func newFact(text, to string) fact {
+	f := fact{text: bare(text), name: nameIn(text), keys: keys(text), self: mine.MatchString(text) || bareRU.MatchString(text), to: to}
+	f.keys["age"] = f.keys["age"] || ageTold.MatchString(f.text)
+	f.keys["origin"] = f.keys["origin"] || origin.MatchString(text)
+	for k, about := range f.keys {
+		if !about {
+			delete(f.keys, k)
+		}
+		f.whom, f.own = f.whom || relations[k], f.own || f.self && personal[k] && !howTo.MatchString(f.text)
+	}
+	return f
+}
+
+// ofName says whether a question asks for the user's own name.
+func (f fact) ofName() bool {
+	return f.keys["name"] && !f.whom && (len(f.keys) == 1 || f.self && (yesNo.MatchString(f.text) || f.keys["full"]))
+}
+
+// fit is the share of what the question f is about that a note is about, 0 where that is about somebody else's.
+func (f fact) fit(told fact) float64 {
+	hit, whole := 0.0, 0.0
+	wide := map[string]bool{}
+	for k := range told.keys {
+		if wide[broader[k]] = true; f.self && relations[k] && !f.keys[k] && !f.keys[broader[k]] && !(f.whom && strings.ContainsAny(told.text, ",;")) {
+			return 0
+		}
+	}
+	switch {
+	case f.ofName() && told.name != "":
+		return 1
+	case f.ofName() || told.name != "" || f.self && !told.self:
+		return 0
+	}
+	for k := range f.keys {
+		weight := 1.0
+		if k == "name" && f.whom {
+			weight = 0.5
+		}
+		whole += weight
+		if told.keys[k] || wide[k] && len(f.keys) > 1 {
+			hit += weight
+			if personal[k] && !relations[k] && yesNo.MatchString(f.text) {
+				return 1
+			}
+		} else if relations[k] {
+			return 0
+		}
+	}
+	return hit / max(whole, 1)
+}
+
+// notes are what was told and not forgotten, oldest first.
+type notes []fact
+
+// find is the note that answers a question best, of equals the newest.
+func (n notes) find(q fact) *fact {
+	best, at := 0.6, -1
+	for i, f := range n {
+		if fit := q.fit(f); fit >= best {
+			best, at = fit, i
+		}
+	}
+	if at < 0 {
+		return nil
+	}
+	return &n[at]
+}
+
+// take notes what a step tells, one fact for each thing that it says about the user, or forgets what it says to.
+func (n *notes) take(st step) (taken []fact) {
+	var parts []string
+	switch {
+	case st.kind == dropping:
+		n.drop(st.text)
+	case st.kind == note && st.long:
+		parts = sentences(st.text)
+	case st.kind == note:
+		parts = strings.Split(clause.ReplaceAllString(st.text, "\x00$1"), "\x00")
+	}
+	for _, text := range parts {
+		f := newFact(text, st.to)
+		*n = slices.DeleteFunc(*n, func(old fact) bool { return f.name != "" && old.name != "" && old.to == f.to })
+		taken = append(taken, f)
+		*n = append(*n, f)
+	}
+	return taken
+}
+
+// drop forgets what an order names, and says so.
+func (n *notes) drop(order string) string {
+	what := bare(dropLead.ReplaceAllString(order, ""))
+	l, q, before := langOf(what), newFact(all.ReplaceAllString(what, " "), ""), len(*n)
+	switch {
+	case len(q.keys) == 0 && (q.self || all.MatchString(what)):
+		*n = nil
+		return forgotten.in(l, forgotAll.in(l))
+	case len(q.keys) > 0 && (q.self || !yours.MatchString(what)):
+		*n = slices.DeleteFunc(*n, func(f fact) bool { return q.fit(f) > 0.99 })
+	}
+	if len(*n) == before {
+		return noSuchNote.in(l)
+	}
+	return forgotten.in(l, turned(strings.TrimPrefix(restLead.ReplaceAllString(what, ""), "что "), l))
+}
+
+// said is a note given back within a sentence.
+func (f fact) said(l lang) string {
+	if f.name != "" {
+		return nameIs.in(l, f.name)
+	}
+	return turned(f.text, l)
+}
+
+// again is a note given back as an answer.
+func (f fact) again(l lang) string {
+	if s := f.said(l); s != quoted.in(l, clip(f.text)) {
+		return sentence(s)
+	}
+	return youSaid.in(l, sentence(clip(f.text)))
+}

@@ -1,0 +1,216 @@
+package offline
+
+import (
+	"regexp"
+	"strings"
+
+	"mneme/proxy/wire"
+)
+
+// kind is what a sentence does.
+type kind int
+
+const (
+	other    kind = iota // a joke, an order, small talk, nonsense: nothing that the model does
+	note                 // a statement to be kept
+	ask                  // a question
+	dropping             // an order to forget
+	recalls              // what did I just say?
+	lists                // what do you know about me?
+	sum                  // arithmetic
+	calling              // use NAME {json}
+)
+
+// step is one thing that a message says.
+type step struct {
+	kind     kind
+	text     string // in the user's words, without what leads to it
+	explicit bool   // it is said to a subagent
+	to       string // the subagent's name, "" for one without a name
+	nobody   string // a name that is used as if there were such a subagent
+	long     bool   // it is a long text, which is quoted from only
+}
+
+// speech reads the messages of one dialogue, in order.
+type speech struct {
+	agents []wire.Tool // the subagents that there are; none for a subagent itself
+	last   string      // the subagent that was spoken of last
+	told   string      // what was told to a subagent last
+	verbs  *regexp.Regexp
+}
+
+func (s *speech) read(text string) (out []step) {
+	list := sentences(text)
+	if using.MatchString(text) {
+		return []step{{kind: calling, text: text}}
+	} else if len(list) > 10 || strings.Contains(text, "```") {
+		return []step{{kind: note, text: text, long: true}}
+	}
+	for _, sentence := range list {
+		out = append(out, s.sentence(sentence)...)
+	}
+	return out
+}
+
+// sentence reads one sentence; "tell X …, then ask it …" has two steps.
+func (s *speech) sentence(text string) (out []step) {
+	if s.verbs == nil {
+		names := "\x00"
+		for _, a := range s.agents {
+			names += "|" + regexp.QuoteMeta(a.Name) + "|" + cyrillic.Replace(a.Name) + `\pL{0,3}`
+		}
+		s.verbs = regexp.MustCompile(strings.ReplaceAll(telling, "NAMES", names))
+	}
+	var open step
+	start := 0
+	said := func(part string) string { return bare(polite.ReplaceAllString(stripped(part), "")) }
+	flush := func(end int) {
+		if part := text[start:end]; open.explicit {
+			out = append(out, s.addressed(open, part))
+		} else if end == len(text) || said(part) != "" {
+			out = append(out, classify(part))
+		}
+	}
+	for _, m := range s.verbs.FindAllStringSubmatchIndex(text, 20) {
+		group := func(i int) string { return text[max(0, m[2*i]):max(0, m[2*i+1])] }
+		first := !open.explicit && said(text[start:max(start, m[0])]) == ""
+		joined := open.explicit || m[4] < m[5] || strings.ContainsAny(group(1), ",;.")
+		next := step{kind: note, explicit: true, to: s.agent(group(5) + group(7)), nobody: group(6) + group(8) + group(9)}
+		if asking.MatchString(group(3)) {
+			next.kind = ask
+		}
+		rest := m[20]
+		switch unnamed := m[7] == rest; {
+		case next.to != "":
+			next.nobody = ""
+		case group(4) != "":
+			next.to = s.last
+		case unnamed || group(9) != "" && (len(s.agents) == 0 || mine.MatchString(group(9)) || yours.MatchString(group(9)) || indirect.MatchString(group(9))):
+			rest = m[7]
+			if left := strings.TrimLeft(text[rest:], " ,:"); next.kind != ask || !indirect.MatchString(left) && !strings.Contains(left, " ли ") {
+				continue
+			}
+			next.to, next.nobody = s.last, ""
+		}
+		if !first && !joined {
+			continue
+		}
+		if !first {
+			flush(m[0])
+		}
+		start, s.last, open = rest, next.to, next
+	}
+	flush(len(text))
+	return out
+}
+
+// agent is the name of the subagent that a word means, also in Cyrillic and with an ending.
+func (s *speech) agent(word string) string {
+	for _, a := range s.agents {
+		if strings.EqualFold(word, a.Name) || strings.HasPrefix(strings.ToLower(word), cyrillic.Replace(a.Name)) {
+			return a.Name
+		}
+	}
+	return ""
+}
+
+// addressed is what is said to a subagent, made a sentence of its own. Asked without an object, it is asked for what
+// it was told.
+func (s *speech) addressed(st step, part string) step {
+	rest := bare(restLead.ReplaceAllString(strings.TrimLeft(part, " \t,:;"), ""))
+	if st.kind == ask && len(keys(rest)) == 0 {
+		if st.text = whatTold.in(langOf(s.told + rest)); nameIn(s.told) != "" {
+			st.text = whatName.in(langOf(s.told + rest))
+		}
+		return st
+	}
+	if st.kind == note {
+		rest = strings.TrimPrefix(rest, "что ")
+	}
+	switch said := classify(rest).kind; {
+	case said == sum || said == dropping || said == lists || said == recalls || said == note && noteLead.MatchString(rest):
+		st.kind = said
+	case st.kind == ask && !imperative.MatchString(rest):
+		rest = inverted.ReplaceAllString(rest, "$1 $3 $2") + "?"
+	case said == ask:
+		st.kind = ask
+	case st.kind == ask || imperative.MatchString(rest):
+		st.kind = other
+	default:
+		if s.told = rest; said == other && len(words(rest)) > 1 {
+			rest = remember.in(langOf(rest), rest)
+		}
+	}
+	st.text = sentence(rest)
+	return st
+}
+
+// stripped is a sentence without what leads to it: greetings, "well", "no,".
+func stripped(s string) string {
+	for before := ""; s != before; {
+		before, s = s, filler.ReplaceAllString(strings.TrimLeft(s, " \t,.:;!—-"), "")
+	}
+	return s
+}
+
+// classify says what a sentence does. A statement must have the form of one: what is not surely told is not kept.
+func classify(text string) step {
+	s := corrected.ReplaceAllString(trailer.ReplaceAllString(stripped(text), "$1"), " ")
+	order, l := polite.ReplaceAllString(s, ""), langOf(s)
+	if order != s {
+		order = strings.TrimRight(order, " ?")
+	}
+	toNote, toKnow, toDrop := noteLead.ReplaceAllString(order, ""), askLead.ReplaceAllString(order, ""), dropLead.ReplaceAllString(order, "")
+	is := func(ok bool, k kind, text string) step {
+		if !ok {
+			k, text = other, s
+		}
+		return step{kind: k, text: text}
+	}
+	switch {
+	case recap.MatchString(order):
+		return is(true, recalls, s)
+	case listing.MatchString(s):
+		return is(true, lists, s)
+	case toNote != order:
+		return is(len(keys(toNote)) > 0 && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) && !strings.HasSuffix(toNote, "?"), note, toNote)
+	case toDrop != order:
+		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) || !imperative.MatchString(order), dropping, order)
+	case expression(s) != "":
+		return is(true, sum, s)
+	case toKnow != order:
+		asked := indirect.MatchString(toKnow) || strings.HasSuffix(toKnow, "?") && !imperative.MatchString(order)
+		return is(asked && len(newFact(toKnow, "").keys) > 0 && !yours.MatchString(toKnow), ask, bare(toKnow)+"?")
+	case whoAmI.MatchString(s):
+		return is(true, ask, whatName.in(l))
+	case nameIn(s) != "":
+		return is(true, note, s)
+	case smallTalk.MatchString(s), order != s && imperative.MatchString(order):
+		return is(false, other, s)
+	case strings.HasSuffix(strings.TrimRight(s, " \"»”)"), "?") || question.MatchString(s):
+		return is(len(newFact(s, "").keys) > 0 && (!yours.MatchString(s) || mine.MatchString(s) != howTo.MatchString(s)), ask, s)
+	case wish.MatchString(s) && !ambition.MatchString(s), imperative.MatchString(order), yours.MatchString(s), len(words(s)) < 2:
+		return is(false, other, s)
+	case l == ru:
+		return is(mine.MatchString(s) || bareRU.MatchString(s) || len(words(s)) > 2 && tellsRU.MatchString(s), note, s)
+	}
+	return is(tellsEN.MatchString(s+" "), note, s)
+}
+
+// nameIn is the user's name, if that is what a statement tells.
+func nameIn(s string) string {
+	if m := name.FindStringSubmatch(bare(s)); m != nil && !noName.MatchString(m[1]+m[2]+m[3]) {
+		return m[1] + m[2] + m[3]
+	}
+	return ""
+}
+
+// expression is what a sentence asks to calculate, "" if it is not arithmetic from its beginning to its end.
+func expression(s string) string {
+	whole := bare(stripped(s))
+	plain := strings.TrimSpace(operators.Replace(root.ReplaceAllString(sums.ReplaceAllString(whole, ""), "sqrt($1)")))
+	if !formula.MatchString(plain) || !worked.MatchString(plain) || plain == whole && digits.MatchString(plain) {
+		return ""
+	}
+	return plain
+}
