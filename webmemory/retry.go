@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -114,12 +115,32 @@ func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *ru
 }
 
 // known looks for a run that another process, or this one before its last start,
-// began for the same key.
+// began for the same key. One that is over, as its client knows already, is waited
+// for until its answer is kept.
 func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
 	if key == "" {
 		return nil, nil
 	}
-	return s.store.Record(ctx, r.chat, r.id)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for {
+		record, err := s.store.Record(ctx, r.chat, r.id)
+		if err != nil || record == nil || len(record.Result) > 0 || record.Newest > r.attempt {
+			return record, err
+		}
+		line, err := s.store.LastEvent(ctx, r.chat, r.id)
+		if err != nil {
+			return nil, err
+		}
+		if last, err := event.Decode(line); err != nil || !last.Terminal() {
+			return record, nil // it goes on, or nothing of it is known
+		}
+		select {
+		case <-time.After(jitter(40 * time.Millisecond)):
+		case <-ctx.Done():
+			return record, nil // who has it did not come to keep its answer
+		}
+	}
 }
 
 var errKeyReused = &api.Problem{

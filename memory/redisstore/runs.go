@@ -80,6 +80,19 @@ func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after 
 	return events, nil
 }
 
+// LastEvent is the newest event in a run's log; nil if there is none.
+func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
+	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading the last event of run %s: %w", run, unavailable(err))
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	line, _ := found[0].Values["e"].(string)
+	return []byte(line), nil
+}
+
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
 func (s *Store) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
