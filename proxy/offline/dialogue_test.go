@@ -65,6 +65,8 @@ var dialogues = []struct {
 		{say: "Can you remember my postal code?", want: honest},
 		{say: "What is my postal code?", want: unknownEN},
 		{say: "Запомни мой адрес", want: honest},
+		{say: "Я люблю чай", want: "Записано"},
+		{say: "что ты обо мне знаешь?", want: "чай"},
 	}},
 	{"a subagent that there is not", []line{
 		{say: "tell the finance subagent that the budget is 100", want: "no subagent named finance|analytic, knowledge"},

@@ -176,7 +176,7 @@ func TestAWindowTearsNothing(t *testing.T) {
 			total += msg.Tokens()
 			fixed += 6 + 64 + 2*len(msg.ToolCalls)*40
 		}
-		require.LessOrEqual(t, total, max(w.Tokens*3/4, fixed))
+		require.LessOrEqual(t, total, max(w.Tokens-w.Tokens/4, fixed)) // a quarter is for the answer
 	})
 }
 
