@@ -129,8 +129,8 @@ func TestOnBusy(t *testing.T) {
 		eventually(t, "the chat is free again", func() bool { return w.do("POST", path, body{"third", "reject"}).status == 200 })
 		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: third", "assistant: answer to third"}, w.stored("chat_history:1"))
 	})
-	for _, elsewhere := range []bool{false, true} {
-		t.Run(fmt.Sprintf("interrupt, run elsewhere: %v", elsewhere), func(t *testing.T) {
+	for _, where := range []struct{ run, wait bool }{{false, false}, {true, true}, {true, false}} {
+		t.Run(fmt.Sprintf("interrupt, elsewhere: %+v", where), func(t *testing.T) {
 			release := make(chan struct{})
 			w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 				if r.Message == "first" {
@@ -139,17 +139,26 @@ func TestOnBusy(t *testing.T) {
 				}
 				waits(release)(ctx, r, emit)
 			}, func(c *webmemory.Config) { c.QueueLimit = 4 })
-			url := w.url
-			if elsewhere {
-				url, _ = w.child()
+			run, wait := w.url, w.url
+			if where.run {
+				run, _ = w.child()
+			}
+			if where.wait {
+				wait = run
 			}
 			var first *transcript
 			var answers func() []answer
-			w.on(url, func() {
+			w.on(run, func() {
 				first = w.open("POST", path, message{"first"})
 				first.until("subagent_delegation")
+			})
+			w.on(wait, func() {
 				answers = w.waiting(3, func(i int) any { return message{fmt.Sprint("waits ", i)} })
-				w.waitFor(3)
+				if run == wait {
+					w.waitFor(3)
+				} else {
+					w.waitFor(2) // the third stands before all others, and waits for the lease
+				}
 			})
 			next := w.open("POST", path, body{"now", "interrupt"})
 			require.JSONEq(t, `"stopped"`, field(t, first.until("run_finished"), "outcome"))

@@ -219,14 +219,17 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), e
 // turnFor waits for the chat's turn, in this process and among all. A run that a
 // dead process left open is brought to its end first.
 func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, func(), error) {
-	for {
-		leave, err := s.queue.enter(waiting, chat, at)
+	for again := false; ; {
+		leave, err := s.queue.enter(waiting, chat, at, again)
 		if err != nil {
 			return nil, nil, err
 		}
 		t, err := s.takeTurn(ctx, waiting, chat, token, at)
 		if err != nil {
 			leave()
+			if again = errors.Is(err, errClaimed); again {
+				continue
+			}
 			return nil, nil, err
 		}
 		if t.Open == nil {

@@ -49,9 +49,10 @@ type waiter struct {
 
 // enter waits for the chat's turn and returns what gives it on. It fails with
 // errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has
-// then left nothing behind.
-func (q *queue) enter(ctx context.Context, chat memory.Chat, at place) (leave func(), err error) {
-	w, err := q.line(chat, at)
+// then left nothing behind. Who had the turn and stepped back lines up again
+// behind those who go first, and before all others.
+func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again bool) (leave func(), err error) {
+	w, err := q.line(chat, at, again)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +75,13 @@ func ended(waiting context.Context) error {
 }
 
 // line takes a waiter in; one that finds nobody there is called at once.
-func (q *queue) line(chat memory.Chat, at place) (*waiter, error) {
+func (q *queue) line(chat memory.Chat, at place, again bool) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := &waiter{at, make(chan struct{})}
 	l := q.lines[chat]
 	switch {
-	case l == nil && len(q.lines) >= q.chats && at != erasing:
+	case l == nil && len(q.lines) >= q.chats && at != erasing && !again:
 		return nil, errTooManyChats
 	case l == nil:
 		q.lines[chat] = &line{}
@@ -88,11 +89,11 @@ func (q *queue) line(chat memory.Chat, at place) (*waiter, error) {
 		return w, nil
 	case at == now:
 		return nil, errQueueSlow
-	case len(l.waiting) >= q.limit && at != erasing:
+	case len(l.waiting) >= q.limit && at != erasing && !again:
 		return nil, errQueueFull
 	}
 	i := len(l.waiting)
-	if at >= before {
+	if at >= before || again {
 		if j := slices.IndexFunc(l.waiting, func(w *waiter) bool { return w.place < before }); j >= 0 {
 			i = j
 		}

@@ -65,7 +65,7 @@ func (s *Server) adopt() {
 func (s *Server) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	leave, err := s.queue.enter(ctx, chat, now)
+	leave, err := s.queue.enter(ctx, chat, now, false)
 	if err != nil {
 		return
 	}

@@ -50,9 +50,14 @@ type turn struct {
 	histories map[memory.Key]*memory.History // pinned
 }
 
+// errClaimed: somebody else takes the chat's next turn, who may stand in this
+// process's line behind the caller, and so can only come when the caller steps back.
+var errClaimed = errors.New("the chat's next turn is claimed")
+
 // takeTurn takes the chat's lease, under a token of its own if none is given, and
 // brings every history of the chat up to date under it. It waits for another holder
-// until waiting ends, or not at all for a place now.
+// until waiting ends, or not at all for a place now; errClaimed says that the caller
+// must line up again.
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
 		chat: chat, token: cmp.Or(token, rand.Text()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
@@ -82,6 +87,9 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
 		case <-waiting.Done():
 			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
+		}
+		if held.Claimed {
+			return nil, errClaimed
 		}
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

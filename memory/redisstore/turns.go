@@ -39,6 +39,7 @@ type Turn struct {
 // HeldError says that another holder has the chat's turn, or comes first.
 type HeldError struct {
 	Left    time.Duration // until its claim ends, unless renewed
+	Claimed bool          // it waits for the turn too, and comes first: see First
 	Erasing bool          // it is there to erase: who waits for the turn should give up
 	Erased  string        // as in Turn
 }
@@ -59,9 +60,11 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	if err != nil {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
-	if r.word() == "held" || r.word() == "erasing" {
+	if word := r.word(); word == "held" || word == "claimed" || word == "erasing" {
 		left, _ := strconv.ParseInt(r.at(1), 10, 64)
-		return Turn{}, &HeldError{Left: time.Duration(left) * time.Millisecond, Erasing: r.word() == "erasing", Erased: r.at(2)}
+		return Turn{}, &HeldError{
+			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing", Erased: r.at(2),
+		}
 	}
 	number, err := strconv.ParseInt(r.at(1), 10, 64)
 	if err != nil || len(r) < 5 {

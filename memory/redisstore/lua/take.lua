@@ -9,7 +9,7 @@ if first and first ~= ARGV[1] and string.sub(ARGV[1], 1, 6) ~= 'erase:' then
   if string.sub(first, 1, 6) == 'erase:' then
     return {'erasing', redis.call('PTTL', KEYS[3]), erased}
   end
-  return {'held', redis.call('PTTL', KEYS[3]), erased}
+  return {'claimed', redis.call('PTTL', KEYS[3]), erased}
 end
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
