@@ -81,6 +81,9 @@ func (w *world) child() (url string, process *exec.Cmd) { return w.childOn(w.spo
 // childOn is child with a disk of its own.
 func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
 	w.t.Helper()
+	if testing.Short() {
+		w.t.Skip("runs webmemory as a process of its own")
+	}
 	settings, err := json.Marshal(childSettings{Redis: w.redis.Addr, Apiserver: w.api.URL, Spool: spools, Listen: "127.0.0.1:0"})
 	require.NoError(w.t, err)
 	cmd := exec.Command(os.Args[0])
@@ -347,6 +350,9 @@ func TestBothDie(t *testing.T) {
 // While Redis is away a run goes on; what it acknowledged is in Redis afterwards,
 // in its order.
 func TestRedisAwayDuringARun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": shortLease + shortLease/2} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
@@ -492,6 +498,9 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 
 // What was erased does not come back from an old spool.
 func TestErasureBeatsAnOldSpool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w, spools, run := deadSpool(t, true)
 	w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles()
 	w.api.Config.Handler = w.runs.Handler()
@@ -602,6 +611,9 @@ func TestErasureIsEverywhere(t *testing.T) {
 
 // Redis loses everything between two turns of one process: the next run says so.
 func TestResetIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t, answers("hi"))
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"one"}).status)
 	require.NoError(t, w.look.FlushAll(context.Background()).Err())

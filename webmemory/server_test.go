@@ -326,6 +326,9 @@ func TestTheApiserverLosesARun(t *testing.T) {
 }
 
 func TestRedisAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t, answers("hi"))
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 	eventually(t, "ready", func() bool { return w.do("GET", "/readyz", nil).status == 200 })

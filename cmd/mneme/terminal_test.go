@@ -88,10 +88,26 @@ func (p *typist) types(keys string) {
 	require.NoError(p.t, err)
 }
 
+// answered waits for a text and for the prompt behind it. What is typed before the
+// prompt is there meets a terminal that is not in its mode yet: a Ctrl-C is a signal
+// then, which stops an answer, and takes along what was typed before it.
+func (p *typist) answered(text string) {
+	p.t.Helper()
+	p.sees(text)
+	p.sees("› ")
+}
+
 // leaves waits for the program's end.
 func (p *typist) leaves() {
 	p.t.Helper()
-	require.NoError(p.t, p.cmd.Wait())
+	ended := make(chan error, 1)
+	go func() { ended <- p.cmd.Wait() }() // ends at the latest with the test, which kills the program
+	select {
+	case err := <-ended:
+		require.NoError(p.t, err)
+	case <-time.After(time.Minute):
+		p.t.Fatal("the program does not end")
+	}
 }
 
 const (
@@ -109,32 +125,31 @@ func TestChatAtATerminal(t *testing.T) {
 	home := t.TempDir()
 	chat := func() *typist {
 		p := sitDown(t, home, "chat", "--chat", "t", "--url", s.URL)
-		p.sees("chat t · /help")
-		p.sees("› ")
+		p.answered("chat t · /help")
 		return p
 	}
 	p := chat()
 	p.types("Меня завут Алия" + strings.Repeat(left, 8) + "\x7fо\r")
-	p.sees("You said: Меня зовут Алия\r\n")
+	p.answered("You said: Меня зовут Алия\r\n")
 	p.types("日本XX語" + left + "\x7f\x7f\r")
-	p.sees("You said: 日本語\r\n")
+	p.answered("You said: 日本語\r\n")
 	long := strings.Repeat("long words ", 12)
 	p.types(long + "end" + ctrlA + "Z\r")
-	p.sees("You said: Z" + long + "end\r\n")
+	p.answered("You said: Z" + long + "end\r\n")
 	p.types("see \x1b[200~one\rtwo\tx\r\x1b[201~ok\r")
-	p.sees("You said: see one\r\ntwo\txok\r\n")
+	p.answered("You said: see one\r\ntwo\txok\r\n")
 	p.types("\x1b[200~" + strings.Repeat("0123456789\r", 5000) + "\x1b[201~")
 	p.sees("[pasted text 1: 54999 characters]")
 	p.types(" read it\r")
-	p.sees("0123456789 read it\r\n")
+	p.answered("0123456789 read it\r\n")
 	p.types("half a line" + ctrlC)
-	p.sees("(Ctrl-C again, or Ctrl-D, leaves)")
+	p.answered("(Ctrl-C again, or Ctrl-D, leaves)")
 	p.types("/for\t\r")
 	p.sees("Erase everything of chat t?")
 	p.types("y\r")
-	p.sees("chat t is erased")
+	p.answered("chat t is erased")
 	p.types(ctrlC)
-	p.sees("(Ctrl-C again, or Ctrl-D, leaves)")
+	p.answered("(Ctrl-C again, or Ctrl-D, leaves)")
 	p.types(ctrlC)
 	p.leaves()
 	require.Equal(t, 5, s.Posts())
@@ -144,7 +159,7 @@ func TestChatAtATerminal(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	p = chat()
 	p.types(strings.Repeat(up, 3) + "!\r")
-	p.sees("You said: see one\r\ntwo\txok!\r\n")
+	p.answered("You said: see one\r\ntwo\txok!\r\n")
 	p.types(ctrlD)
 	p.leaves()
 }

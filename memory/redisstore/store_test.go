@@ -167,6 +167,9 @@ func TestLookingChangesNothing(t *testing.T) {
 }
 
 func TestWhatAbsenceMeans(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	first := memory.Mark{Run: "r", Seq: 1, Turn: 5}
 	t.Run("deleted by hand: empty, the copy is dropped", func(t *testing.T) {
 		w := newWorld(t)

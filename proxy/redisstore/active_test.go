@@ -100,6 +100,9 @@ func TestAnotherKindOfValueIsNoName(t *testing.T) {
 }
 
 func TestRedisAwayLeavesTheLastName(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	g := newGateway(server.Client(), "kimi", "kimi", "glm")
 	require.NoError(t, g.Use(t.Context(), "glm"))

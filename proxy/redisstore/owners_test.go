@@ -13,6 +13,9 @@ import (
 )
 
 func TestOwnersOfSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, client := range map[string]func() redis.UniversalClient{
 		"redis":   func() redis.UniversalClient { return redistest.Start(t).Client() },
 		"cluster": func() redis.UniversalClient { return redistest.StartCluster(t).Client() },

@@ -84,6 +84,9 @@ func saved(t testing.TB, l *ledger.Ledger) {
 // Redis comes back empty while a gateway goes on from memory: nobody asks for what
 // it knows, so it has to notice by itself.
 func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	client := server.Client()
 	l := shared(t, client)

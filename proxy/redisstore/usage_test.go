@@ -135,6 +135,9 @@ func TestForeignEntriesAreNoNumbers(t *testing.T) {
 // Redis dies in the middle and comes back: no record is lost, none counts twice,
 // and meanwhile the process answers for itself.
 func TestUsageOutlivesRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	r := usage.NewRecorder(usage.Options{Store: redisstore.NewUsage(server.Client(), 0), Log: zerolog.Nop()})
 	total := func(process bool) int64 {

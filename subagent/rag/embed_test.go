@@ -171,6 +171,9 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 // A model that is changed behind its name gives vectors that compare with nothing:
 // words alone count until all are made anew.
 func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	server := redistest.Start(t)
 	e := &hashing{space: "hash", size: 256}
 	l := hybrid(t, server, e)

@@ -128,6 +128,9 @@ func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 // store and into a Redis, and from there into an embedded one again: histories are
 // the same bytes, and what was said is known.
 func TestBackupAndRestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	model, goOn := listener(t)
 	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai", "MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,
 		// The same port for all of them: on it the next process knows nothing of the open run.

@@ -199,6 +199,9 @@ func restore(t *testing.T, c redis.UniversalClient, file []byte) {
 // other. What every store of ours writes is in it: a key that the backup does not
 // know fails here.
 func TestFromAnyStoreToAnyOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a Cluster and a Sentinel")
+	}
 	all := stores(t)
 	for from, source := range all {
 		fill(t, source)
