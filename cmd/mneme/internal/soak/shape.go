@@ -117,8 +117,8 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
-	if r != nil && r.retryOf() != "" {
-		open = indices[0] // the request stands before, with the failure of another run
+	if r != nil && r.retryOf() != "" && h.key.Agent() == "" {
+		open = indices[0] // the chat's request stands before, with the failure of another run
 	}
 	for _, i := range indices {
 		m := h.messages[i]

@@ -98,13 +98,18 @@ func (s *scene) hearRetry() []memory.Message {
 	copies := event.Copies{}
 	for id, events := range map[string][]event.Payload{
 		"a": {&event.RunStarted{ChatID: s.chat.id, Message: "asked"}, &event.Error{Code: "model_failed", Retryable: true}, &event.RunFinished{Outcome: event.Failed}},
-		"b": {&event.RunStarted{ChatID: s.chat.id, Message: "asked", RetryOf: "a"}, &event.Assistant{Content: "answer"}, &event.RunFinished{Outcome: event.Completed}},
+		"b": {&event.RunStarted{ChatID: s.chat.id, Message: "asked", RetryOf: "a"},
+			&event.Delegation{Task: "task", Calls: event.Serial}, &event.Completion{Response: "done", Status: event.Completed},
+			&event.Assistant{Content: "answer"}, &event.RunFinished{Outcome: event.Completed}},
 	} {
 		s.ledger.tried(p, attempt{status: 200, run: id})
 		sink := event.Copies{}
 		fold := event.NewHistories(s.chat.id, sink)
 		for i, payload := range events {
 			e := event.Event{Head: event.Head{RunID: id, Seq: int64(i + 1), TS: float64(10 + i)}, Payload: payload}
+			if id == "b" && i > 0 && i < 3 {
+				e.Subagent, e.CallID = "analytic", "b-1"
+			}
 			s.ledger.receive(p, e, e.Encode(), webA)
 			if err := fold.Apply(e); err != nil {
 				panic(err)
@@ -130,6 +135,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		"two runs, whole":           {agentKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
 		"a chat, whole":             {chatKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
 		"a failure and its retry":   {chatKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
+		"a retry's delegation":      {agentKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
 		"a retry's answer is lost":  {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
 		"the last message is lost":  {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
 		"a completion is lost":      {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
