@@ -6,9 +6,10 @@ import (
 )
 
 // contexts are the context windows of models, prompt and answer together, in
-// tokens, as their vendors documented them by mid-2026. The first row whose
-// expression is found in a model's name, in lower case, counts. Where a vendor
-// sells a longer window at another price or by a beta, the usual one stands here.
+// tokens, as they were known by mid-2026: a first guess, not checked against the
+// vendors, whose refusals count more. The first row whose expression is found in a
+// model's name, in lower case, counts. Where a vendor sells a longer window at
+// another price or by a beta, the usual one stands here.
 var contexts = []struct {
 	name   *regexp.Regexp
 	tokens int
