@@ -122,11 +122,35 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(half + n.Int64())
 }
 
+// load brings the histories of the chat up to date: its own, those in its index, and
+// of the configured subagents' those that are stored or cached without being there,
+// as another program leaves them, or Redis that lost them. A subagent that the chat
+// never used has no key, and the chat's own number fences its first message.
 func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	keys := []memory.Key{memory.ChatKey(t.chat)}
-	for _, a := range append(slices.Clone(agents), t.Agents...) {
-		if key := memory.SubagentKey(a, t.chat); !slices.Contains(keys, key) {
+	for _, a := range t.Agents {
+		keys = append(keys, memory.SubagentKey(a, t.chat))
+	}
+	var unknown []memory.Key
+	for _, a := range agents {
+		key := memory.SubagentKey(a, t.chat)
+		switch {
+		case slices.Contains(keys, key):
+		case t.cache.Peek(key) != nil:
 			keys = append(keys, key)
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		found, err := t.store.Found(ctx, unknown...)
+		if err != nil {
+			return err
+		}
+		for i, key := range unknown {
+			if found[i] {
+				keys = append(keys, key)
+			}
 		}
 	}
 	copies := make([]*memory.History, len(keys))

@@ -4,6 +4,7 @@
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, erased, adopted;
+//	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, conversation, s:<name>, r:<run>
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
@@ -23,6 +24,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -248,10 +250,8 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
-		// Before the first write, so that no history is ever missing from the index.
-		err := s.redis.HSetNX(ctx, metaKey(memory.ChatKey(key.Chat())), "s:"+string(key.Agent()), mark.Turn).Err()
-		if err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, unavailable(err))
+		if err := s.index(ctx, key, mark.Turn); err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
 	for try := range attempts {
@@ -284,6 +284,14 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 	}
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// index notes a subagent's history in its chat's meta, before the first write, so
+// that none is ever missing there. It is what fences that write: nothing of the
+// history need hold the number of a newer turn yet.
+func (s *Store) index(ctx context.Context, key memory.Key, turn int64) error {
+	_, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
+	return err
 }
 
 // pause lets other writers of one history go first after the first tries, so that
@@ -360,7 +368,7 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 			}
 		}
 	}
-	return s.eraseDamaged(ctx, keys)
+	return nil
 }
 
 // EraseChat removes these histories, which should be all of the chat, and what is
@@ -380,11 +388,29 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	if keep {
 		flag = 1
 	}
-	_, err := s.call(ctx, eraseScript, historyKeys(key), turn, int(tombstone.Seconds()), flag)
+	aside, err := s.setAsideOf(ctx, key)
+	if err == nil {
+		_, err = s.call(ctx, eraseScript, append(historyKeys(key), aside...), turn, int(tombstone.Seconds()), flag)
+	}
 	if err != nil {
 		return fmt.Errorf("erasing %s: %w", key, err)
 	}
 	return nil
+}
+
+// setAsideOf names the keys of what was set aside of a history.
+func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error) {
+	fields, err := s.redis.HKeys(ctx, metaKey(key)).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var names []string
+	for _, f := range fields {
+		if at, ok := strings.CutPrefix(f, "d:"); ok {
+			names = append(names, "{"+key.String()+"}:damaged:"+at)
+		}
+	}
+	return names, nil
 }
 
 // Trim rewrites a history to its last messages, beginning with a user message,

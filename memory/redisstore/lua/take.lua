@@ -15,7 +15,7 @@ local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
   return {'held', redis.call('PTTL', KEYS[1]), erased}
 end
-local turn = tonumber(redis.call('HGET', KEYS[2], 'turn') or '0') + 1
+local turn = number(redis.call('HGET', KEYS[2], 'turn')) + 1
 if turn < tonumber(ARGV[3]) then
   turn = tonumber(ARGV[3])
 end
