@@ -204,6 +204,10 @@ func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...stri
 					p.Del(ctx, recordKey(chat, run))
 					p.HDel(ctx, meta, f)
 				}
+				if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+					p.Del(ctx, name)
+					p.HDel(ctx, meta, f)
+				}
 			}
 			for _, run := range further {
 				p.Del(ctx, eventsKey(chat, run))

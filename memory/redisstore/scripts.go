@@ -18,6 +18,9 @@ var commonSource string
 //go:embed lua/append.lua
 var appendSource string
 
+//go:embed lua/aside.lua
+var asideSource string
+
 //go:embed lua/index.lua
 var indexSource string
 
@@ -38,6 +41,7 @@ var renewSource string
 
 var (
 	appendScript  = newScript(appendSource)
+	asideScript   = newScript(asideSource)
 	indexScript   = newScript(indexSource)
 	loadScript    = newScript(loadSource)
 	replaceScript = newScript(replaceSource)
@@ -84,6 +88,9 @@ func read(cmd *redis.Cmd) (reply, error) {
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, memory.ErrUnavailable) {
 		return err
+	}
+	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
+		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }

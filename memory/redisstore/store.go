@@ -74,9 +74,12 @@ type Counts struct {
 
 var _ memory.Store = (*Store)(nil)
 
-// New is a store over client, which the caller closes.
+// New is a store over client, which the caller closes. The client gets a hook, by
+// which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	return &Store{redis: client, log: log, now: time.Now}
+	s := &Store{redis: client, log: log, now: time.Now}
+	client.AddHook(mender{s})
+	return s
 }
 
 // Load implements memory.Store: one round trip, in which the bytes of a history
@@ -407,6 +410,9 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	var names []string
 	for _, f := range fields {
 		if at, ok := strings.CutPrefix(f, "d:"); ok {
+			if strings.HasPrefix(at, "{") { // the whole name of a key in another slot
+				continue
+			}
 			names = append(names, "{"+key.String()+"}:damaged:"+at)
 		}
 	}
