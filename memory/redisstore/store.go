@@ -12,6 +12,7 @@
 //	events:<chat>:<run>               stream: a run's log
 //	run:<chat>:<run>                  hash: what a repeated post is answered from
 //	mneme:epoch                       random text; another one means that data was lost
+//	mneme:processes                   hash: the processes that live, see Announce
 //
 // Every change of a history is one Lua script over it and its meta;
 // memory/DESIGN.md says what the scripts check and why.
