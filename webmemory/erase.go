@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -91,7 +90,7 @@ const scanTimeout = 10 * time.Minute
 func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
-	token := redisstore.EraserToken + rand.Text()
+	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
 		return erased{}, err

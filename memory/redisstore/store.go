@@ -13,6 +13,7 @@
 //	events:<chat>:<run>               stream: a run's log
 //	run:<chat>:<run>                  hash: what a repeated post is answered from
 //	mneme:epoch                       random text; another one means that data was lost
+//	mneme:processes                   hash: the processes that live, see Announce
 //
 // Every change of a history is one Lua script over it and its meta;
 // memory/DESIGN.md says what the scripts check and why.
@@ -201,8 +202,11 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, 
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
-	if err == nil && h.Sum() == sum || turn == 0 {
-		return h, err
+	if err == nil && h.Sum() == sum || h != nil && turn == 0 {
+		return h, nil
+	}
+	if turn == 0 {
+		return memory.ParseHistory(key, raw)
 	}
 	return nil, s.distrust(ctx, key)
 }
