@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -23,6 +25,24 @@ type health struct {
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
 	epoch string    // guarded by mu: the store's mark, as last seen
 	reset bool      // guarded by mu: it changed, and no run has been told yet
+	// refusal is why nothing can be written although the store answers; guarded by
+	// mu, nil while it can.
+	refusal error
+}
+
+// noteRefusal says whether there is a reason that was not there before.
+func (h *health) noteRefusal(why error) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = why != nil && h.refusal == nil
+	h.refusal = why
+	return fresh
+}
+
+func (h *health) refused() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal
 }
 
 // noteEpoch says whether the store lost its data since it was last seen.
@@ -65,8 +85,15 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
+		refusal := s.store.Sound(ctx)
 		cancel()
-		if err == nil && s.health.noteEpoch(epoch) {
+		if errors.Is(err, memory.ErrDamaged) {
+			err = nil // it answered; the refusal says of what
+		}
+		if s.health.noteRefusal(refusal) {
+			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+		}
+		if err == nil && epoch != "" && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
 		}
@@ -82,7 +109,8 @@ func (s *Server) watchStore() {
 }
 
 type ready struct {
-	Status string     `json:"status"` // ready, degraded, starting or draining
+	Status string     `json:"status"`           // ready, degraded, starting or draining
+	Reason string     `json:"reason,omitempty"` // why nothing can be stored although Redis answers
 	Redis  *awayState `json:"redis,omitempty"`
 }
 
@@ -104,6 +132,9 @@ func (s *Server) readyz(c *gin.Context) error {
 	s.mu.Unlock()
 	seen, since := s.health.get()
 	out, status := ready{Status: "ready"}, http.StatusOK
+	if refused := s.health.refused(); refused != nil {
+		out.Status, out.Reason = "degraded", refused.Error()
+	}
 	if !since.IsZero() {
 		out.Status, out.Redis = "degraded", &awayState{since}
 	}
