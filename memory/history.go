@@ -16,6 +16,16 @@ import (
 // ErrDamaged says that a stored value is not a JSON array of messages.
 var ErrDamaged = errors.New("the stored history is damaged")
 
+// DamagedError is an ErrDamaged that names the key in Redis.
+type DamagedError struct {
+	Key   string
+	Cause error
+}
+
+func (e *DamagedError) Error() string        { return fmt.Sprintf("%s: %v: %v", e.Key, ErrDamaged, e.Cause) }
+func (e *DamagedError) Unwrap() error        { return e.Cause }
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
 // Sum identifies the content of a history, see History.Sum.
 type Sum [sha256.Size]byte
 
@@ -77,7 +87,7 @@ func Empty(key Key) *History { return &History{key: key, log: &sharedLog{}} }
 func ParseHistory(key Key, value []byte) (*History, error) {
 	messages, err := split(value)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", key, ErrDamaged, err)
+		return nil, &DamagedError{key.String(), err}
 	}
 	h := &History{key: key, log: &sharedLog{messages: messages}, n: len(messages), size: len(value)}
 	for _, m := range messages {

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -206,7 +205,7 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), e
 	defer cancel()
 	token := ""
 	if at == before {
-		token = rand.Text()
+		token = s.token()
 		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
 			return nil, nil, err

@@ -49,6 +49,9 @@ type turn struct {
 	histories map[memory.Key]*memory.History // pinned
 }
 
+// token makes the token of a turn that this process takes.
+func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
+
 // errClaimed: somebody else takes the chat's next turn, who may stand in this
 // process's line behind the caller, and so can only come when the caller steps back.
 var errClaimed = errors.New("the chat's next turn is claimed")
@@ -59,7 +62,7 @@ var errClaimed = errors.New("the chat's next turn is claimed")
 // must line up again.
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
-		chat: chat, token: cmp.Or(token, rand.Text()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
+		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{},
 	}
 	for {
@@ -121,11 +124,35 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(half + n.Int64())
 }
 
+// load brings the histories of the chat up to date: its own, those in its index, and
+// of the configured subagents' those that are stored or cached without being there,
+// as another program leaves them, or Redis that lost them. A subagent that the chat
+// never used has no key, and the chat's own number fences its first message.
 func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	keys := []memory.Key{memory.ChatKey(t.chat)}
-	for _, a := range append(slices.Clone(agents), t.Agents...) {
-		if key := memory.SubagentKey(a, t.chat); !slices.Contains(keys, key) {
+	for _, a := range t.Agents {
+		keys = append(keys, memory.SubagentKey(a, t.chat))
+	}
+	var unknown []memory.Key
+	for _, a := range agents {
+		key := memory.SubagentKey(a, t.chat)
+		switch {
+		case slices.Contains(keys, key):
+		case t.cache.Peek(key) != nil:
 			keys = append(keys, key)
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		found, err := t.store.Found(ctx, unknown...)
+		if err != nil {
+			return err
+		}
+		for i, key := range unknown {
+			if found[i] {
+				keys = append(keys, key)
+			}
 		}
 	}
 	copies := make([]*memory.History, len(keys))
