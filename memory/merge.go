@@ -105,12 +105,12 @@ func pieces(h *History) []piece {
 }
 
 // since is what may stay of pieces that do not follow a change in turn cut: what
-// others, which do, hold too, and what was begun later. A turn's number is at least
-// the Unix time in ms.
+// others, which do, hold too, as they hold it, and what was begun later. A turn's
+// number is at least the Unix time in ms.
 func since(pieces, others []piece, cut int64) []piece {
-	known := map[string]bool{}
+	known := map[string]json.RawMessage{}
 	for _, p := range others {
-		known[p.id] = true
+		known[p.id] = p.raw
 	}
 	began := beginnings(pieces)
 	var out []piece
@@ -119,7 +119,11 @@ func since(pieces, others []piece, cut int64) []piece {
 		if p.run != "" {
 			at = began[p.run]
 		}
-		if known[p.id] || at*1000 >= float64(cut) {
+		raw, too := known[p.id]
+		if too {
+			p.raw = raw
+		}
+		if too || at*1000 >= float64(cut) {
 			out = append(out, p)
 		}
 	}
