@@ -249,7 +249,7 @@ func (s *Server) runsOf(t *turn) []string {
 			}
 			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
 				run, _, _ := strings.Cut(m.ID, ".")
-				runs[strings.TrimSuffix(run, closing(""))] = true
+				runs[strings.TrimSuffix(run, memory.ClosingSuffix)] = true
 			}
 		}
 	}

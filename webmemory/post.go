@@ -305,7 +305,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
-	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
+	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	if err == nil {
 		if accepted, err = s.ask(ctx, r, p, t); err != nil {
@@ -337,6 +337,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.mu.Lock()
 	r.at = at
 	r.mu.Unlock()
+	r.turn.Store(t.Number)
 	t.run = r.id
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),

@@ -205,9 +205,9 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 	if !r.over(0) {
 		return false
 	}
-	record, err := s.store.Record(ctx, r.chat, r.id)
-	if err != nil || record != nil {
-		return false
+	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
+	if err != nil || erased <= r.turn.Load() {
+		return false // that Redis does not know the run says nothing: it may have lost it
 	}
 	s.forgetRun(r)
 	return true

@@ -29,6 +29,7 @@ type Config struct {
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	SessionLogs           string         // folder of the session logs; "" writes none
+	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
 	MaxChats              int            // chats with work in hand at one time; 10,000
@@ -64,6 +65,7 @@ type Server struct {
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
+	ends     *ends
 	metrics  *metrics
 	health   health
 	handler  http.Handler
@@ -88,6 +90,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
+		ends:     &ends{dir: cfg.Ends, log: log},
 		live:     map[string]*run{},
 	}
 	s.metrics = newMetrics(s)
@@ -97,6 +100,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
+	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one
 	return s
 }
 
@@ -151,6 +155,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
+			s.ends.sweep()
 			s.mu.Lock()
 			for id, r := range s.live {
 				if r.over(s.cfg.KeepRuns) {

@@ -46,7 +46,6 @@ type turn struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
-	closes    bool                           // the event that is stored was written by who closed the run
 	histories map[memory.Key]*memory.History // pinned
 }
 
@@ -295,10 +294,11 @@ func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
-	if t.closes {
-		mark.Run = closing(t.run)
+	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
+	if !ok {
+		return fmt.Errorf("a message for %s has no id of a run: %q", key, m.ID)
 	}
+	mark := memory.Mark{Run: run, Seq: seq, Turn: t.Number}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
 	if !t.detached.Load() && t.spool.Pending(spool.Events(t.chat)) == 0 {
@@ -404,23 +404,15 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	if err != nil || message[0].Role != memory.RoleUser {
 		return err
 	}
-	end := memory.Failed(runLost)
-	end.Timestamp = message[0].Timestamp
-	mark := memory.Mark{Run: closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
+	mark := memory.Mark{Run: event.Closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
+	end := memory.Failed(event.RunLost)
+	end.Timestamp, end.ID = message[0].Timestamp, memory.MessageID(mark.Run, mark.Seq)
 	h, err = t.cache.Append(ctx, h, mark, end.Encode())
 	if err == nil {
 		t.histories[last.Key] = h
 	}
 	return err
 }
-
-// runLost is the code of the error with which a lost run is closed.
-const runLost = "run_lost"
-
-// closing is the run under which what closes a run is appended. It is numbered apart
-// from the run's own events: some of those may still lie in the spool of a process
-// that died, and must not pass for duplicates of it.
-func closing(run string) string { return run + "-end" }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.

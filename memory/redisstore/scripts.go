@@ -50,6 +50,15 @@ var (
 	renewScript   = newScript(renewSource)
 )
 
+// distrustScript drops the sum of a meta if it still is the one that was seen.
+// KEYS  history, meta
+// ARGV  sum
+var distrustScript = newScript(`
+if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
+  return redis.call('HDEL', KEYS[2], 'sum')
+end
+return 0`)
+
 func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
 // reply is what a script returns: a word, and what belongs to it.

@@ -199,6 +199,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	if !cfg.Redis.Embedded() { // a store that nobody else can use
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+		w.Ends = filepath.Join(cfg.DataDir, "ends")
+		adviseReplicas(cfg.Redis, log)
 	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
