@@ -86,6 +86,11 @@ func (s *Server) watchStore() {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
 		refusal := s.store.Sound(ctx)
+		if err == nil {
+			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
+				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
+			}
+		}
 		cancel()
 		if errors.Is(err, memory.ErrDamaged) {
 			err = nil // it answered; the refusal says of what
@@ -96,7 +101,7 @@ func (s *Server) watchStore() {
 		if err == nil && epoch != "" && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
-			s.workers.Go(func() { s.restoreRuns(s.life) })
+			s.workers.Go(s.restore)
 		}
 		if s.life.Err() == nil {
 			s.health.note(err)

@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 )
@@ -29,6 +30,7 @@ type Config struct {
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	SessionLogs           string         // folder of the session logs; "" writes none
+	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
 	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
@@ -49,6 +51,9 @@ func (c Config) withDefaults() Config {
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	if c.Erasures == nil {
+		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
+	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -66,6 +71,7 @@ type Server struct {
 	queue    *queue
 	sessions *sessionLogs
 	ends     *ends
+	follower follower
 	metrics  *metrics
 	health   health
 	handler  http.Handler
@@ -91,6 +97,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		ends:     &ends{dir: cfg.Ends, log: log},
+		follower: follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:     map[string]*run{},
 	}
 	s.metrics = newMetrics(s)
@@ -100,7 +107,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
-	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one
+	s.workers.Go(s.restore) // what Redis lost while no process was there
 	return s
 }
 
@@ -144,6 +151,13 @@ func (s *Server) routes() http.Handler {
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
 	return r
+}
+
+// restore tells Redis again what it has lost, and first of all what was erased.
+func (s *Server) restore() {
+	if s.cuts(s.life) == nil {
+		s.restoreRuns(s.life)
+	}
 }
 
 // janitor forgets finished runs.

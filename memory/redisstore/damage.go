@@ -22,7 +22,7 @@ import (
 // to move.
 func typeOf(name string) string {
 	switch name {
-	case openChats:
+	case openChats, erasuresKey:
 		return "zset"
 	case epochKey:
 		return "string"
@@ -150,7 +150,7 @@ func keysOf(cmd redis.Cmder) []string {
 // error that is ErrDamaged names one that stays in the way; it is nil while Redis
 // does not answer.
 func (s *Store) Sound(ctx context.Context) error {
-	names := []string{epochKey, openChats, processesKey}
+	names := []string{epochKey, openChats, processesKey, erasuresKey}
 	types := make([]*redis.StatusCmd, len(names))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,20 +26,6 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading the store's epoch: %w", unavailable(err))
 	}
 	return epoch, nil
-}
-
-// Erased is the turn in which a history was erased last, 0 if it never was:
-// nothing that was written in an earlier turn may come back.
-func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
-	text, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err == redis.Nil {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
-	}
-	turn, _ := strconv.ParseInt(text, 10, 64) // what is no number is no turn
-	return turn, nil
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.

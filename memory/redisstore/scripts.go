@@ -21,6 +21,9 @@ var appendSource string
 //go:embed lua/aside.lua
 var asideSource string
 
+//go:embed lua/cut.lua
+var cutSource string
+
 //go:embed lua/index.lua
 var indexSource string
 
@@ -42,6 +45,7 @@ var renewSource string
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
+	cutScript     = newScript(cutSource)
 	indexScript   = newScript(indexSource)
 	loadScript    = newScript(loadSource)
 	replaceScript = newScript(replaceSource)

@@ -14,6 +14,7 @@
 //	turns:open                        sorted set: chats with an open run, by the lease's end
 //	events:<chat>:<run>               stream: a run's log
 //	run:<chat>:<run>                  hash: what a repeated post is answered from
+//	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
 //
