@@ -31,7 +31,7 @@ func lockDir(dir, path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	// The id is for people to read; a full disk, which may not take it, is no reason not to open what is there.
-	if err := writeOwner(f); err != nil && !full(err) {
+	if err := writeOwner(f); err != nil && !NoRoom(err) {
 		f.Close()
 		return nil, fmt.Errorf("write the lock: %w", err)
 	}
@@ -46,5 +46,5 @@ func writeOwner(f *os.File) error {
 	return err
 }
 
-// full says that there is no room, which passes.
-func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// NoRoom says that an error of the file system means a full disk, which passes.
+func NoRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

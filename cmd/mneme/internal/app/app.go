@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"mneme/memory/embedded"
 )
 
 // Options are what a service needs beside its configuration.
@@ -76,6 +78,7 @@ type app struct {
 
 	together bool                  // all services are in this process
 	redis    redis.UniversalClient // once it is open
+	embedded *embedded.Server      // once it is open; nil over a Redis
 }
 
 // run builds with start, then serves until ctx ends or a part fails.
