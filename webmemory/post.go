@@ -79,17 +79,18 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	ctx := c.Request.Context()
-	r, kept, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
+	r, kept, fresh, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
-	if r.attempt > 1 {
-		c.Request.Header.Del("Last-Event-ID") // of the attempt before
+	if fresh || r.attempt > 1 {
+		// The position is one in an earlier attempt, or in a run that is lost.
+		c.Request.Header.Del("Last-Event-ID")
+		c.Request.URL.RawQuery = ""
 	}
 	if stream {
-		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
-		return nil
+		return s.serveEvents(c, r)
 	}
 	if kept != nil {
 		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
@@ -150,9 +151,7 @@ func joined(agents []memory.Agent) string {
 func (s *Server) forgetRun(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live[r.id] == r {
-		delete(s.live, r.id)
-	}
+	s.unlist(r)
 }
 
 // register enters a run, unless one with its id is there already.
@@ -415,6 +414,7 @@ func (s *Server) work(d *driver, leave func()) {
 	}
 	leave()
 	d.run.end()
+	s.retire(d.run)
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}
