@@ -9,6 +9,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -37,6 +38,12 @@ var (
 	// ErrPosition: the run never had an event with this number.
 	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
 )
+
+// ErrBodyTimeout: the body came too slowly.
+var ErrBodyTimeout = &Problem{
+	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,
+	Message: "The body did not come in time; send the request again.",
+}
 
 // Error is the sentence with its code.
 func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Message, p.Code) }
@@ -129,6 +136,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
 		return nil, tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, ErrBodyTimeout
 	}
 	if err != nil {
 		return nil, badRequest("The body ended before it was complete.")
