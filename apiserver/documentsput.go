@@ -241,6 +241,9 @@ func (d *documents) line(ctx context.Context, number int, line []byte, long bool
 	if err := json.Unmarshal(line, &body); err != nil {
 		return refuse(loader.Damaged, "the line is no JSON object with the strings id, title and text")
 	}
+	if twice := new(api.Problem); errors.As(api.CheckUnique(line), &twice) {
+		return refuse(loader.Damaged, twice.Message)
+	}
 	if err := docstore.CheckID(body.ID); err != nil {
 		return refuse(loader.Damaged, err.Error())
 	}

@@ -79,7 +79,11 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	ctx := c.Request.Context()
-	r, kept, fresh, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
+	key, err := idempotencyKey(c.Request)
+	if err != nil {
+		return err
+	}
+	r, kept, fresh, err := s.begin(ctx, chat, p, key)
 	if err != nil {
 		return err
 	}
@@ -102,6 +106,25 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// maxKey bounds an Idempotency-Key, in bytes.
+const maxKey = 255
+
+// idempotencyKey is the request's, empty if it has none.
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) > 1 {
+		return "", badRequest("bad_request", "There are %d Idempotency-Key headers; send one.", len(values))
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > maxKey {
+		return "", badRequest("bad_request", "An Idempotency-Key has at most %d bytes; this one has %d.", maxKey, len(key))
+	}
+	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", badRequest("bad_request", "An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+	}
+	return key, nil
 }
 
 // begun is what a waiting client is told when its run was left here: it has run,
