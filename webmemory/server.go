@@ -38,6 +38,7 @@ type Config struct {
 	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
 
 func (c Config) withDefaults() Config {
@@ -63,6 +64,7 @@ type Server struct {
 	cache    *cache.Cache
 	spool    *spool.Spool
 	runs     *api.Client
+	between  *http.Client // to other processes of this kind
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
@@ -87,8 +89,9 @@ var errShutdown = errors.New("the service is shutting down")
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
+	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
-		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
+		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		live:     map[string]*run{},
@@ -99,6 +102,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
+	s.workers.Go(s.announce)
 	return s
 }
 
@@ -137,6 +141,7 @@ func (s *Server) routes() http.Handler {
 	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
 	s.forwardDocuments(r)
+	s.internalRoutes(r.Group(internalPath))
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
@@ -181,4 +186,5 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
+	s.between.CloseIdleConnections()
 }
