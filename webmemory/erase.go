@@ -202,9 +202,9 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key)
 func (s *Server) dropRuns(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, r := range s.live {
+	for _, r := range s.live {
 		if r.chat == chat && r.over(0) {
-			delete(s.live, id)
+			s.unlist(r)
 		}
 	}
 }
