@@ -200,7 +200,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	turn, floor := max(c.turn, 0), int64(0)
 	if c.fresh.Len() > 0 && key.Agent() != "" && c.seen != "version" {
 		var err error
-		if floor, err = s.index(ctx, key, turn); err != nil {
+		if floor, err = s.indexHistory(ctx, key, turn); err != nil {
 			return err
 		}
 	}
