@@ -220,12 +220,19 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 // so that a history may be behind its log, but never ahead of it, where nobody
 // could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
+	told := ""
 	for _, e := range events {
-		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
-			p.Memory = "reset"
+		if p, ok := e.Payload.(*event.RunStarted); ok && !d.turn.detached.Load() {
+			if epoch, lost := d.server.lossOf(d.turn.ctx, d.run.chat); lost {
+				p.Memory, told = "reset", epoch
+			}
 		}
 	}
-	return d.store(events)
+	err := d.store(events)
+	if err == nil && told != "" {
+		d.server.toldLoss(d.turn.ctx, d.run.chat, told)
+	}
+	return err
 }
 
 // store is take for events that stay as they are.

@@ -72,7 +72,11 @@ type Server struct {
 	ends     *ends
 	metrics  *metrics
 	health   health
-	handler  http.Handler
+	losses   losses
+	// restoreCuts tells Redis again of what was changed on purpose, from this
+	// process's disk; nil if nothing is kept there.
+	restoreCuts func(context.Context) error
+	handler     http.Handler
 
 	life    context.Context // of runs and of the janitor
 	end     context.CancelCauseFunc
@@ -98,12 +102,14 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		ends:     &ends{dir: cfg.Ends, log: log},
 		live:     map[string]*run{},
+		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.handler = s.routes()
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
+	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
 	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -50,6 +51,29 @@ func (s *Store) Scrub(ctx context.Context) error {
 		return fmt.Errorf("what was erased may still be on the disk: %w", unavailable(err))
 	}
 	return nil
+}
+
+// Servers are the run ids of the Redis servers that hold keys, in some order. One
+// that was not there before may hold other data than the one in its place did: it was
+// restarted, or a replica took over. A server that does not say has no id.
+func (s *Store) Servers(ctx context.Context) ([]string, error) {
+	masters, err := s.masters(ctx)
+	var ids []string
+	for _, node := range masters {
+		var info string
+		if info, err = node.Info(ctx, "server").Result(); err != nil {
+			break
+		}
+		for line := range strings.Lines(info) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking which servers there are: %w", unavailable(err))
+	}
+	return ids, nil
 }
 
 // Erased is the turn in which a history was erased last, 0 if it never was:
