@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -165,4 +167,75 @@ func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 	require.Equal(t, exchanges("one", "two"), w.shows(second, "1"))
 	require.Equal(t, `"reset"`, w.says(first, "1", "three"))
 	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "1"))
+}
+
+// Redis loses its data again and again while two processes answer, each in its own
+// chats and both in one. What was answered is there once.
+func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := newWorld(t, answers("hi"))
+	urls := []string{w.url, w.process()}
+	var mu sync.Mutex
+	answered := map[string][]string{}
+	stop := make(chan struct{})
+	var posting sync.WaitGroup
+	for i, url := range urls {
+		for _, chat := range []string{"both", fmt.Sprint("own", i)} {
+			posting.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					text := fmt.Sprintf("%s %d.%d", chat, i, n)
+					req, err := http.NewRequest("POST", url+"/v1/chats/"+chat+"/messages", strings.NewReader(`{"message":"`+text+`"}`))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if w.send(req).status == http.StatusOK {
+						mu.Lock()
+						answered[chat] = append(answered[chat], text)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	count := func() (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, texts := range answered {
+			n += len(texts)
+		}
+		return n
+	}
+	for range 8 {
+		before := count()
+		eventually(t, "messages are answered", func() bool { return count() >= before+12 })
+		require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	}
+	close(stop)
+	posting.Wait()
+	for chat, want := range answered {
+		for _, url := range urls {
+			missing := want
+			eventually(t, "all of chat "+chat+" is back", func() bool {
+				found := map[string]int{}
+				for _, text := range w.shows(url, chat) {
+					found[text]++
+				}
+				missing = nil
+				for _, text := range want {
+					if found[text] != 1 {
+						missing = append(missing, fmt.Sprint(text, ": ", found[text]))
+					}
+				}
+				return len(missing) == 0
+			})
+		}
+	}
 }
