@@ -42,6 +42,9 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/pack.lua
+var packSource string
+
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
@@ -52,6 +55,7 @@ var (
 	eraseScript   = newScript(eraseSource)
 	takeScript    = newScript(takeSource)
 	renewScript   = newScript(renewSource)
+	packScript    = newScript(packSource)
 )
 
 // distrustScript drops the sum of a meta if it still is the one that was seen.
@@ -104,6 +108,9 @@ func unavailable(err error) error {
 	}
 	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
 		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
+	}
+	if strings.HasPrefix(err.Error(), "MISCONF") {
+		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }

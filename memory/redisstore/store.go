@@ -12,8 +12,9 @@
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
-//	events:<chat>:<run>               stream: a run's log
-//	run:<chat>:<run>                  hash: what a repeated post is answered from
+//	events:<chat>:<run>               stream: a run's log, see Log and Pack
+//	run:<chat>:<run>                  hash: what a repeated post is answered from, and
+//	                                  what tells other processes that the run has a log
 //	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
@@ -62,6 +63,21 @@ type Store struct {
 	// replicaWait at most; set it before the first call.
 	WaitReplicas int
 
+	// RunLife is how long a run may take, and ResumeLife how long its events can be
+	// read once it is over; what is kept of runs lives accordingly. Set them before
+	// the first call.
+	RunLife, ResumeLife time.Duration
+
+	// Exclusive says that no other process uses this Redis. Deltas that wait together
+	// are logged as one entry then: a process of a version that knows no such entries
+	// would take the log of a run that goes on for a torn one. Set it before the
+	// first call.
+	Exclusive bool
+
+	// Compact rewrites the store's files without what was deleted; nil where that is
+	// not in this process's hands. Set it before the first call.
+	Compact func(context.Context) error
+
 	// Counts of what went other than expected.
 	Counts Counts
 }
@@ -81,7 +97,10 @@ var _ memory.Store = (*Store)(nil)
 // New is a store over client, which the caller closes. The client gets a hook, by
 // which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	s := &Store{redis: client, log: log, now: time.Now}
+	s := &Store{
+		redis: client, log: log, now: time.Now,
+		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
+	}
 	client.AddHook(mender{s})
 	return s
 }
@@ -275,7 +294,7 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
-		if _, err := s.index(ctx, key, mark.Turn); err != nil {
+		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
@@ -311,11 +330,11 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// index notes a subagent's history in its chat's meta, before the first write, so
+// indexHistory notes a subagent's history in its chat's meta, before the first write, so
 // that none is ever missing there. It is what fences that write: nothing of the
 // history need hold the number of a newer turn yet.
-// A write that is no turn's (0) takes on the chat's number, which index gives.
-func (s *Store) index(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
+// A write that is no turn's (0) takes on the chat's number, which it gives.
+func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
 	r, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
 	if err != nil {
 		return 0, err
