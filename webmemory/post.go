@@ -307,6 +307,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	}
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
+	t.opened(note)
 	if err == nil {
 		if accepted, err = s.ask(ctx, r, p, t); err != nil {
 			err = fmt.Errorf("%w: %w", errAsked, err)
@@ -318,6 +319,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
 	}
 	note.Events = accepted.Events
+	t.opened(note)
 	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")

@@ -36,6 +36,7 @@ type Config struct {
 	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
 	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
+	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
@@ -49,6 +50,7 @@ func (c Config) withDefaults() Config {
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }

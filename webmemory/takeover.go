@@ -5,16 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
 )
 
-// This file is about runs of other processes: those that died, whose runs are
-// brought to their end here, and those that live, whose runs are read here.
-
-// mirrorEvery is how often the log of another process's run is read.
-const mirrorEvery = 150 * time.Millisecond
+// This file is about runs of other processes that died: they are brought to their
+// end here.
 
 // spooledEvery is how often a chat's turn is tried for while the spool holds some
 // of it: this process should be the first to go on, since it knows most.
@@ -98,6 +94,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
 	d.left, d.owner = true, t.Open.By
+	t.opened(*t.Open)
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
@@ -145,46 +142,4 @@ func (d *driver) replay(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// mirror is a run of another process, read from its log in Redis for as long as
-// ctx. finished: its log will not grow, so an empty one is gone.
-func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
-	r := newRun(id, chat, "")
-	close(r.posted)
-	s.workers.Go(func() {
-		defer r.end()
-		for !r.log.Done() {
-			logged, err := s.store.Events(ctx, chat, id, r.log.Last(), batch)
-			for _, l := range logged {
-				var e event.Event
-				if e, err = event.Decode(l.Line); err == nil {
-					err = r.log.Append(e)
-				}
-				if err != nil {
-					break
-				}
-			}
-			if err != nil && ctx.Err() == nil && !errors.Is(err, memory.ErrUnavailable) {
-				r.log.Abort(api.ErrGone) // a log with a gap
-				return
-			}
-			if finished && len(logged) == 0 && !r.log.Done() {
-				r.log.Abort(api.ErrGone)
-				return
-			}
-			if len(logged) == batch {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.life.Done():
-				r.log.Abort(problemOf(errShutdown))
-				return
-			case <-time.After(mirrorEvery):
-			}
-		}
-	})
-	return r
 }

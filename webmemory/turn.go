@@ -39,9 +39,13 @@ type turn struct {
 
 	ctx      context.Context // ends when the turn is lost or given back
 	cancel   context.CancelCauseFunc
-	keeper   sync.WaitGroup // the goroutine that renews
-	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
-	renewed  atomic.Int64   // when the lease was last asked for with success, Unix ns of this process's clock
+	keeper   sync.WaitGroup                     // the goroutine that renews
+	renewing sync.Mutex                         // one renewal at a time
+	note     atomic.Pointer[redisstore.OpenRun] // the run that is open in it; nil for none
+	lost     atomic.Bool                        // Redis has lost the turn; it was taken again, and what else was lost is not put back yet
+	retaken  chan struct{}                      // holds a token when it is time to put it back
+	detached atomic.Bool                        // the lease could not be renewed in time: write to the spool only
+	renewed  atomic.Int64                       // when the lease was last asked for with success, Unix ns of this process's clock
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
@@ -64,7 +68,7 @@ var errClaimed = errors.New("the chat's next turn is claimed")
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
 		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
-		histories: map[memory.Key]*memory.History{},
+		histories: map[memory.Key]*memory.History{}, retaken: make(chan struct{}, 1),
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
@@ -134,7 +138,7 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	}
 	copies := make([]*memory.History, len(keys))
 	for i, k := range keys {
-		copies[i] = memory.Empty(k)
+		copies[i] = t.history(k)
 	}
 	current, err := t.cache.Load(ctx, t.Number, copies...)
 	if err != nil {
@@ -172,7 +176,7 @@ func (t *turn) keep() {
 		before := asked // not when it was answered: the pause may lie between the two
 		asked = sinceStart()
 		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
-		held, err := t.store.Renew(ctx, t.chat, t.token, t.ttl)
+		held, err := t.renew(ctx)
 		cancel()
 		switch {
 		case err == nil && held:
@@ -185,6 +189,29 @@ func (t *turn) keep() {
 			return
 		}
 	}
+}
+
+// opened notes which run is open in the turn.
+func (t *turn) opened(run redisstore.OpenRun) { t.note.Store(&run) }
+
+// renew prolongs the lease. If Redis lost it, and nobody took the turn since, it is
+// taken again, and who owns the turn is told to put right what else was lost.
+func (t *turn) renew(ctx context.Context) (held bool, err error) {
+	t.renewing.Lock()
+	defer t.renewing.Unlock()
+	held, err = t.store.Renew(ctx, t.chat, t.token, t.ttl)
+	if err == nil && !held {
+		if held, err = t.store.Regain(ctx, t.chat, t.token, t.ttl, t.Turn, t.note.Load()); held {
+			t.lost.Store(true)
+		}
+	}
+	if held && t.lost.Load() {
+		select {
+		case t.retaken <- struct{}{}:
+		default:
+		}
+	}
+	return held, err
 }
 
 // standing is nil while this turn may go on. When the lease may have run out, as

@@ -30,6 +30,9 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/regain.lua
+var regainSource string
+
 var (
 	appendScript  = redis.NewScript(appendSource)
 	loadScript    = redis.NewScript(loadSource)
@@ -37,6 +40,7 @@ var (
 	eraseScript   = redis.NewScript(eraseSource)
 	takeScript    = redis.NewScript(takeSource)
 	renewScript   = redis.NewScript(renewSource)
+	regainScript  = redis.NewScript(regainSource)
 )
 
 // reply is what a script returns: a word, and what belongs to it.
