@@ -14,9 +14,9 @@ import (
 	"mneme/webmemory"
 )
 
-// disk gives a process a disk of its own.
-func (w *world) disk() func(*webmemory.Config) {
-	dir := filepath.Join(w.t.TempDir(), "ends")
+// apart gives a process a disk of its own.
+func apart(t *testing.T) func(*webmemory.Config) {
+	dir := filepath.Join(t.TempDir(), "ends")
 	return func(c *webmemory.Config) { c.Ends = dir }
 }
 
@@ -78,8 +78,8 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
-	first := w.process(w.disk(), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
-	second := w.process(w.disk(), lease)
+	first := w.process(apart(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
+	second := w.process(apart(t), lease)
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {})
 	ctx := context.Background()
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
@@ -98,7 +98,7 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	settings := w.settings()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
 	first, process := w.start(settings)
-	second := w.process(w.disk(), lease)
+	second := w.process(apart(t), lease)
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
 		require.NoError(t, process.Process.Kill())
 		_ = process.Wait()

@@ -64,7 +64,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 				r.log.Abort(api.ErrGone)
 				return
 			}
-			if grown && len(logged) == batch {
+			if grown && len(logged) >= batch {
 				continue
 			}
 			select {

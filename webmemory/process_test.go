@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,7 @@ const childKey = "MNEME_TEST_CHILD"
 type childSettings struct {
 	Redis, Apiserver, Spool, Ends, Listen string
 	Sentinels                             []string // in the place of Redis
+	Lease                                 time.Duration
 }
 
 // connect is a client that gives up soon.
@@ -71,7 +73,7 @@ func beWebmemory(settings string) {
 	store := redisstore.New(c.connect(), zerolog.Nop())
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease, Ends: c.Ends}
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease), Ends: c.Ends}
 	l, err := listen(c.Listen)
 	must(err)
 	cfg.Advertise = "http://" + l.Addr().String()

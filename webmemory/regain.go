@@ -30,10 +30,7 @@ func (d *driver) regain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
 	r, store := d.run, d.server.store
-	_, err := store.Begin(ctx, r.chat, r.id, r.body)
-	if err == nil && r.attempt > 1 {
-		err = store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
-	}
+	_, err := d.server.noteRun(ctx, r)
 	if err == nil {
 		err = store.Relog(ctx, r.chat, r.id, r.logged()...)
 	}

@@ -44,7 +44,7 @@ func (s *Server) endedRuns() []endHead {
 	s.mu.Lock()
 	for _, r := range s.live {
 		if r.log.Done() {
-			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load()})
+			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load(), Unkeyed: !r.keyed})
 		}
 	}
 	s.mu.Unlock()
@@ -107,7 +107,8 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
 	}
 	sink := &restoring{turn: t, since: head.Turn, late: t.latest() > events[len(events)-1].TS}
 	d.fold = event.NewHistories(head.Chat, sink)
-	if _, err := s.store.Begin(ctx, r.chat, r.id, r.body); err != nil {
+	r.keyed = !head.Unkeyed
+	if _, err := s.noteRun(ctx, r); err != nil {
 		return err
 	}
 	for len(events) > 0 {

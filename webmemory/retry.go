@@ -45,6 +45,7 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
+		r.keyed = key != ""
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}

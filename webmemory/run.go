@@ -22,6 +22,7 @@ type run struct {
 	body string   // hash of what was posted; the same key with another body is refused
 	log  *api.Log // its events, each stored before it is here
 
+	keyed   bool   // a post may repeat it, by its Idempotency-Key
 	attempt int    // at what was posted: 1, 2 …
 	first   string // run of the first attempt, if this is another one
 	retryOf string // run of the attempt before, if this is another one

@@ -88,6 +88,7 @@ var errShutdown = errors.New("the service is shutting down")
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
+	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},

@@ -36,6 +36,7 @@ type turn struct {
 	store *redisstore.Store
 	cache *cache.Cache
 	spool *spool.Spool
+	later func(func(context.Context) error) // see Server.later
 
 	ctx      context.Context // ends when the turn is lost or given back
 	cancel   context.CancelCauseFunc
@@ -57,6 +58,10 @@ type turn struct {
 // token makes the token of a turn that this process takes.
 func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
 
+// isDead says whether the process that made a token is proven dead, here where its disk
+// can be read.
+func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
+
 // errClaimed: somebody else takes the chat's next turn, who may stand in this
 // process's line behind the caller, and so can only come when the caller steps back.
 var errClaimed = errors.New("the chat's next turn is claimed")
@@ -69,12 +74,20 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	t := &turn{
 		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{}, retaken: make(chan struct{}, 1),
+		later: s.later,
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
 		held := &redisstore.HeldError{Erased: taken.Erased}
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
+		}
+		if err != nil && s.isDead(held.Token) {
+			// Who stands in the way is dead: neither its lease nor its claim is waited for.
+			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if at != erasing && (s.queue.saw(chat, held.Erased) || held.Erasing) {
 			s.dismiss(chat)
@@ -448,8 +461,7 @@ func (t *turn) trim(limit int) error {
 	return failed
 }
 
-// end gives the turn back, its run over. The lease runs out by itself if Redis is
-// away.
+// end gives the turn back, its run over; once Redis is back, if it is away.
 func (t *turn) end() error { return t.giveBack(t.store.Release) }
 
 // leave gives the turn back as it found it: a run that is open stays so, for
@@ -461,5 +473,28 @@ func (t *turn) giveBack(how func(context.Context, memory.Chat, string) error) er
 	t.keeper.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), storeTimeout)
 	defer cancel()
-	return how(ctx, t.chat, t.token)
+	err := how(ctx, t.chat, t.token)
+	if errors.Is(err, memory.ErrUnavailable) {
+		t.later(func(ctx context.Context) error { return how(ctx, t.chat, t.token) })
+	}
+	return err
+}
+
+// later goes on trying what Redis did not take, until it does.
+func (s *Server) later(try func(context.Context) error) {
+	s.workers.Go(func() {
+		for {
+			select {
+			case <-time.After(jitter(soon)):
+			case <-s.life.Done():
+				return
+			}
+			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+			err := try(ctx)
+			cancel()
+			if !errors.Is(err, memory.ErrUnavailable) {
+				return
+			}
+		}
+	})
 }

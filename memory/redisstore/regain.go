@@ -55,10 +55,10 @@ func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events 
 		key := eventsKey(chat, run)
 		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Del(ctx, key)
-			for _, e := range events[:n] {
-				p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: strconv.FormatInt(e.Seq, 10) + "-0", Values: []any{"e", e.Line}})
+			for _, e := range s.entries(events[:n]) {
+				p.XAdd(ctx, e.add(key))
 			}
-			p.Expire(ctx, key, eventsLife)
+			p.Expire(ctx, key, s.logLife())
 			return nil
 		})
 		if err != nil {

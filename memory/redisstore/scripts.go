@@ -33,6 +33,9 @@ var renewSource string
 //go:embed lua/regain.lua
 var regainSource string
 
+//go:embed lua/pack.lua
+var packSource string
+
 var (
 	appendScript  = redis.NewScript(appendSource)
 	loadScript    = redis.NewScript(loadSource)
@@ -41,6 +44,7 @@ var (
 	takeScript    = redis.NewScript(takeSource)
 	renewScript   = redis.NewScript(renewSource)
 	regainScript  = redis.NewScript(regainSource)
+	packScript    = redis.NewScript(packSource)
 )
 
 // reply is what a script returns: a word, and what belongs to it.

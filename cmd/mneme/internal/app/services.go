@@ -204,6 +204,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
+	store.Exclusive = cfg.Redis.Embedded()
 	if cfg.Redis.Embedded() {
 		if err := store.ReleaseAll(a.ctx); err != nil {
 			return err
