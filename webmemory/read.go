@@ -72,7 +72,7 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Histories(c.Request.Context(), chat)
+	stored, err := s.store.Histories(c.Request.Context(), chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -169,6 +169,18 @@ func keyOf(c *gin.Context) (memory.Key, error) {
 	}
 	agent, err := memory.ParseAgent(name)
 	return memory.SubagentKey(agent, chat), err
+}
+
+// flag is a query parameter that is true or false; it is false when it is absent.
+func flag(c *gin.Context, name string) (bool, error) {
+	switch text := c.Query(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, badRequest("bad_request", "%s is true or false, not %.40q.", name, text)
+	}
 }
 
 func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {

@@ -243,7 +243,7 @@ func (d *driver) store(events []event.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if err := d.apply(e); err != nil {
+		if err := d.fold.Apply(e); err != nil {
 			return err
 		}
 		d.note(e)
@@ -255,25 +255,6 @@ func (d *driver) store(events []event.Event) error {
 		}
 	}
 	return nil
-}
-
-// apply stores what an event adds to a history.
-func (d *driver) apply(e event.Event) error {
-	d.turn.closes = closesRun(e)
-	return d.fold.Apply(e)
-}
-
-// closesRun says whether an event was written by who closed a lost run.
-func closesRun(e event.Event) bool {
-	switch p := e.Payload.(type) {
-	case *event.Completion:
-		return p.Failure == runLost
-	case *event.Assistant:
-		return p.Failure == runLost
-	case *event.Error:
-		return p.Code == runLost
-	}
-	return false
 }
 
 // note tells the session log and the metrics of an event.
@@ -297,7 +278,7 @@ func (d *driver) note(e event.Event) {
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
 	lost := event.Error{
-		Code: runLost, Retryable: true,
+		Code: event.RunLost, Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
 	// With the time of what is known, so that who closes a run twice writes the same.

@@ -150,7 +150,7 @@ func (d *driver) replay(ctx context.Context) error {
 				return nil // a gap, from a time without Redis: the apiserver has the rest
 			}
 			if err == nil {
-				err = d.apply(e)
+				err = d.fold.Apply(e)
 			}
 			if err == nil {
 				err = d.run.log.Append(e)

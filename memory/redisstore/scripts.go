@@ -12,8 +12,17 @@ import (
 	"mneme/memory"
 )
 
+//go:embed lua/common.lua
+var commonSource string
+
 //go:embed lua/append.lua
 var appendSource string
+
+//go:embed lua/aside.lua
+var asideSource string
+
+//go:embed lua/index.lua
+var indexSource string
 
 //go:embed lua/load.lua
 var loadSource string
@@ -37,15 +46,28 @@ var regainSource string
 var packSource string
 
 var (
-	appendScript  = redis.NewScript(appendSource)
-	loadScript    = redis.NewScript(loadSource)
-	replaceScript = redis.NewScript(replaceSource)
-	eraseScript   = redis.NewScript(eraseSource)
-	takeScript    = redis.NewScript(takeSource)
-	renewScript   = redis.NewScript(renewSource)
-	regainScript  = redis.NewScript(regainSource)
-	packScript    = redis.NewScript(packSource)
+	appendScript  = newScript(appendSource)
+	asideScript   = newScript(asideSource)
+	indexScript   = newScript(indexSource)
+	loadScript    = newScript(loadSource)
+	replaceScript = newScript(replaceSource)
+	eraseScript   = newScript(eraseSource)
+	takeScript    = newScript(takeSource)
+	renewScript   = newScript(renewSource)
+	regainScript  = newScript(regainSource)
+	packScript    = newScript(packSource)
 )
+
+// distrustScript drops the sum of a meta if it still is the one that was seen.
+// KEYS  history, meta
+// ARGV  sum
+var distrustScript = newScript(`
+if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
+  return redis.call('HDEL', KEYS[2], 'sum')
+end
+return 0`)
+
+func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
 // reply is what a script returns: a word, and what belongs to it.
 type reply []string
@@ -83,6 +105,9 @@ func read(cmd *redis.Cmd) (reply, error) {
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, memory.ErrUnavailable) {
 		return err
+	}
+	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
+		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }

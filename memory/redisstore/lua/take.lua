@@ -16,7 +16,7 @@ local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
   return {'held', redis.call('PTTL', KEYS[1]), erased, owner}
 end
-local turn = tonumber(redis.call('HGET', KEYS[2], 'turn') or '0') + 1
+local turn = number(redis.call('HGET', KEYS[2], 'turn')) + 1
 if turn < tonumber(ARGV[3]) then
   turn = tonumber(ARGV[3])
 end
@@ -24,7 +24,9 @@ end
 turn = string.format('%.0f', turn)
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'turn', turn)
-redis.call('HSETNX', KEYS[2], 'conversation', ARGV[4])
+if not string.match(redis.call('HGET', KEYS[2], 'conversation') or '', '^[%w_-]+$') then
+  redis.call('HSET', KEYS[2], 'conversation', ARGV[4])
+end
 redis.call('PERSIST', KEYS[2])
 local reply = {'ok', turn, erased, redis.call('HGET', KEYS[2], 'conversation'), redis.call('HGET', KEYS[2], 'open') or ''}
 for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
