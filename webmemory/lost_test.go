@@ -3,6 +3,7 @@ package webmemory_test
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -163,4 +164,69 @@ func TestAStreamHasALastMoment(t *testing.T) {
 		require.Equal(t, "error", role)
 		require.Contains(t, string(data), `"events_gone"`)
 	})
+}
+
+// A process that was killed, and with it Redis, comes back on its disk: what it ended
+// lately is there again, in its place, and a post that is repeated elsewhere is
+// answered from it.
+func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, answers("done"), lease)
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	first, process := w.start(settings)
+	runs := map[string]string{} // by key
+	w.on(first, func() {
+		for _, key := range []string{"one", "two"} {
+			got := w.do("POST", "/v1/chats/1/messages", message{key}, "Idempotency-Key", key)
+			require.Equal(t, 200, got.status, string(got.body))
+			runs[key] = got.header.Get("Mneme-Run-Id")
+		}
+		require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"secret"}, "Idempotency-Key", "k").status)
+	})
+	require.NoError(t, process.Process.Kill())
+	_ = process.Wait()
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"three"}).status)
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/2", nil).status)
+	w.start(settings)
+	for key, run := range runs {
+		eventually(t, "its record is back", func() bool { return w.look.HExists(ctx, "run:1:"+run, "result").Val() })
+		again := w.do("POST", "/v1/chats/1/messages", message{key}, "Idempotency-Key", key)
+		require.Equal(t, 200, again.status, string(again.body))
+		require.Equal(t, run, again.header.Get("Mneme-Run-Id"))
+		require.Len(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), 6)
+	}
+	require.Equal(t, []string{
+		"user: one", "assistant: done", "user: two", "assistant: done", "user: three", "assistant: done",
+	}, w.stored("chat_history:1"), "in the order in which it was said")
+	require.Equal(t, []string{
+		"user: task: one", "assistant: done", "user: task: two", "assistant: done", "user: task: three", "assistant: done",
+	}, w.stored("subagent:analytic:1"))
+	require.Nil(t, w.stored("chat_history:2"), "what was erased meanwhile stays away")
+	require.Nil(t, w.stored("subagent:analytic:2"))
+}
+
+// Redis loses everything after a run: a process that lives tells it again, so that no
+// repeated post runs twice.
+func TestEndedRunsComeBackFromMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	ctx := context.Background()
+	w := newWorld(t, answers("done"))
+	second := w.process()
+	run := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k").header.Get("Mneme-Run-Id")
+	w.on(second, func() {
+		require.NoError(t, w.look.FlushAll(ctx).Err())
+		eventually(t, "its record and its events are back", func() bool {
+			record := w.look.HGetAll(ctx, "run:1:"+run).Val()
+			return record["body"] != "" && record["result"] != "" && w.look.XLen(ctx, "events:1:"+run).Val() > 0
+		})
+		again := w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+		require.Equal(t, 200, again.status, string(again.body))
+		require.Equal(t, run, again.header.Get("Mneme-Run-Id"))
+		require.Len(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), 6)
+	})
+	require.Equal(t, []string{"user: hi", "assistant: done"}, w.stored("chat_history:1"))
 }

@@ -243,18 +243,24 @@ func (d *driver) store(events []event.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if err := d.fold.Apply(e); err != nil {
-			return err
-		}
-		d.note(e)
-		if e.Terminal() {
-			d.keepEnd(e.Encode())
-		}
-		if err := d.run.log.Append(e); err != nil {
+		if err := d.show(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// show stores what an event of the run's log adds to a history, and hands it to the
+// readers.
+func (d *driver) show(e event.Event) error {
+	if err := d.fold.Apply(e); err != nil {
+		return err
+	}
+	d.note(e)
+	if e.Terminal() {
+		d.keepEnd(e.Encode())
+	}
+	return d.run.log.Append(e)
 }
 
 // note tells the session log and the metrics of an event.

@@ -121,7 +121,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	s.workers.Go(func() {
 		err := d.replay(s.life)
 		if err == nil {
-			err = d.retell(known)
+			err = d.retell(s.life, known)
 		}
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")

@@ -51,6 +51,7 @@ type turn struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
+	placed    bool                           // what they add to the histories is there already
 	histories map[memory.Key]*memory.History // pinned
 }
 
@@ -149,6 +150,11 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	keys := []memory.Key{memory.ChatKey(t.chat)}
 	for _, a := range t.Agents {
 		keys = append(keys, memory.SubagentKey(a, t.chat))
+	}
+	for key := range t.histories { // of a turn that goes on
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
 	}
 	var unknown []memory.Key
 	for _, a := range agents {
@@ -333,6 +339,9 @@ func (t *turn) relog(ctx context.Context, entries []spool.Entry) (done int, err 
 func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
+	}
+	if t.placed {
+		return nil
 	}
 	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
 	if !ok {
