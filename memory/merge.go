@@ -25,7 +25,8 @@ import (
 // stored comes back itself if the copy changes nothing. odd are ids under which the
 // copy has other bytes; what is stored stays there.
 func Merge(stored, mine *History) (merged *History, odd []string) {
-	if mine.Len() == 0 || mine.Turn() < stored.Cut() {
+	grown := stored.log == mine.log && stored.n >= mine.n
+	if grown || mine.Len() == 0 || mine.Turn() < stored.Cut() {
 		return stored, nil
 	}
 	before, b := pieces(stored), pieces(mine)

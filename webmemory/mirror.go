@@ -26,6 +26,7 @@ func (s *Server) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Le
 // on, whose owner writes it anew at its next renewal.
 func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
+	r.elsewhere, r.finished = true, finished
 	close(r.posted)
 	s.workers.Go(func() {
 		defer r.end()
@@ -52,7 +53,11 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 				sound = err == nil
 			}
 			switch {
-			case errors.Is(err, memory.ErrUnavailable), ctx.Err() != nil:
+			case ctx.Err() != nil:
+			case finished && errors.Is(err, memory.ErrUnavailable):
+				r.log.Abort(problemOf(err))
+				return
+			case errors.Is(err, memory.ErrUnavailable):
 			case finished && !grown && !r.log.Done():
 				r.log.Abort(api.ErrGone)
 				return

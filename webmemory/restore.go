@@ -151,7 +151,7 @@ func (t *turn) place(ctx context.Context, number int64, events []event.Event) er
 		h.ProvenIn(number)
 		copies = append(copies, h)
 	}
-	current, _, err := t.store.WriteBack(ctx, copies...)
+	current, err := t.store.WriteBack(ctx, copies...)
 	for _, h := range current {
 		if h != nil {
 			t.histories[h.Key()] = h

@@ -109,9 +109,10 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
+	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()
-	s.live[r.id] = r
+	s.enlist(r)
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
 	d.left, d.owner = true, t.Open.By
@@ -129,6 +130,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 			_ = t.leave()
 			leave()
 			r.end()
+			s.retire(r)
 			return
 		}
 		s.work(d, leave)

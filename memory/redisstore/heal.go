@@ -200,7 +200,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	turn, floor := max(c.turn, 0), int64(0)
 	if c.fresh.Len() > 0 && key.Agent() != "" && c.seen != "version" {
 		var err error
-		if floor, err = s.index(ctx, key, turn); err != nil {
+		if floor, err = s.indexHistory(ctx, key, turn); err != nil {
 			return err
 		}
 	}
@@ -240,10 +240,9 @@ func (s *Store) replace(ctx context.Context, c change) error {
 // WriteBack brings back what Redis lost of the histories and the copies hold. It
 // is no turn's write: what it changes under a running turn, that turn finds changed,
 // and goes on from there. The copies may be of any state; those from before a
-// deliberate change bring nothing. It gives what is stored now, in their order, and
-// how many histories something was brought back to. One that cannot be read, or that
-// only a turn may put right, is left as it is, and nil.
-func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) (current []*memory.History, brought int, err error) {
+// deliberate change bring nothing. It gives what is stored now, in their order; one
+// that cannot be read, or that only a turn may put right, is left as it is, and nil.
+func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*memory.History, error) {
 	cmds := make([]*redis.Cmd, len(copies))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, have := range copies {
@@ -251,28 +250,24 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) (curre
 		}
 		return nil
 	})
-	current = make([]*memory.History, len(copies))
+	current := make([]*memory.History, len(copies))
 	for i, have := range copies {
 		r, err := read(cmds[i])
 		if missing(cmds[i].Err()) {
 			r, err = s.look(ctx, looking, have)
 		}
 		if err != nil {
-			return nil, brought, fmt.Errorf("writing back %s: %w", have.Key(), err)
+			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
 		}
-		before := s.Counts.Lost.Load()
 		current[i], err = s.settle(ctx, writingBack, have, r, nil)
 		if errors.Is(err, memory.ErrDamaged) {
 			continue
 		}
 		if err != nil {
-			return nil, brought, fmt.Errorf("writing back %s: %w", have.Key(), err)
-		}
-		if s.Counts.Lost.Load() > before {
-			brought++
+			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
 		}
 	}
-	return current, brought, nil
+	return current, nil
 }
 
 // Loss is what a run may have to tell of.

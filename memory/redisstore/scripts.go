@@ -109,6 +109,9 @@ func unavailable(err error) error {
 	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
 		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
 	}
+	if strings.HasPrefix(err.Error(), "MISCONF") {
+		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
+	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }
 

@@ -72,6 +72,10 @@ type Store struct {
 	// first call.
 	Exclusive bool
 
+	// Compact rewrites the store's files without what was deleted; nil where that is
+	// not in this process's hands. Set it before the first call.
+	Compact func(context.Context) error
+
 	// Counts of what went other than expected.
 	Counts Counts
 }
@@ -288,7 +292,7 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
-		if _, err := s.index(ctx, key, mark.Turn); err != nil {
+		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
@@ -324,11 +328,11 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// index notes a subagent's history in its chat's meta, before the first write, so
+// indexHistory notes a subagent's history in its chat's meta, before the first write, so
 // that none is ever missing there. It is what fences that write: nothing of the
 // history need hold the number of a newer turn yet.
-// A write that is no turn's (0) takes on the chat's number, which index gives.
-func (s *Store) index(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
+// A write that is no turn's (0) takes on the chat's number, which it gives.
+func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
 	r, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
 	if err != nil {
 		return 0, err
