@@ -12,6 +12,29 @@ import (
 // takes its turn again and puts back what it holds of the run, so that its client
 // sees nothing of it and other processes find the run where it was.
 
+// opened notes which run is open in the turn.
+func (t *turn) opened(run redisstore.OpenRun) { t.note.Store(&run) }
+
+// renew prolongs the lease. If Redis lost it, and nobody took the turn since, it is
+// taken again, and who owns the turn is told to put right what else was lost.
+func (t *turn) renew(ctx context.Context) (held bool, err error) {
+	t.renewing.Lock()
+	defer t.renewing.Unlock()
+	held, err = t.store.Renew(ctx, t.chat, t.token, t.ttl)
+	if err == nil && !held {
+		if held, err = t.store.Regain(ctx, t.chat, t.token, t.ttl, t.Turn, t.note.Load()); held {
+			t.lost.Store(true)
+		}
+	}
+	if held && t.lost.Load() {
+		select {
+		case t.retaken <- struct{}{}:
+		default:
+		}
+	}
+	return held, err
+}
+
 // regainIfLost is regain if the turn was taken again and nobody has put right yet
 // what else was lost.
 func (d *driver) regainIfLost(ctx context.Context) error {

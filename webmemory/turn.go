@@ -233,29 +233,6 @@ func (t *turn) keep() {
 	}
 }
 
-// opened notes which run is open in the turn.
-func (t *turn) opened(run redisstore.OpenRun) { t.note.Store(&run) }
-
-// renew prolongs the lease. If Redis lost it, and nobody took the turn since, it is
-// taken again, and who owns the turn is told to put right what else was lost.
-func (t *turn) renew(ctx context.Context) (held bool, err error) {
-	t.renewing.Lock()
-	defer t.renewing.Unlock()
-	held, err = t.store.Renew(ctx, t.chat, t.token, t.ttl)
-	if err == nil && !held {
-		if held, err = t.store.Regain(ctx, t.chat, t.token, t.ttl, t.Turn, t.note.Load()); held {
-			t.lost.Store(true)
-		}
-	}
-	if held && t.lost.Load() {
-		select {
-		case t.retaken <- struct{}{}:
-		default:
-		}
-	}
-	return held, err
-}
-
 // standing is nil while this turn may go on. When the lease may have run out, as
 // after a time in which this process did not run, it waits for what keep finds.
 func (t *turn) standing() error {
