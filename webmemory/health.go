@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -65,12 +66,20 @@ func (s *Server) watchStore() {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
 		servers, unknown := s.store.Servers(ctx)
-		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
+		refusal := errors.Join(s.store.Sound(ctx), s.store.Writable(ctx), s.spool.Check())
+		if err == nil {
+			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
+				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
+			}
+		}
 		cancel()
+		if errors.Is(err, memory.ErrDamaged) {
+			err = nil // it answered; the refusal says of what
+		}
 		if s.health.noteRefusal(refusal) {
 			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
-		if err == nil {
+		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)
 		}
 		if err == nil && unknown == nil {

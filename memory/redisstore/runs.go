@@ -164,7 +164,11 @@ func (s *Store) expired(fields map[string]string) (gone []string) {
 // Withdraw forgets a run that was never accepted.
 func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) error {
 	err := s.redis.Del(ctx, recordKey(chat, run)).Err()
+	logged := int64(0) // of an earlier run with this id, whose record was lost: it stays in the index
 	if err == nil {
+		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
+	}
+	if err == nil && logged == 0 {
 		err = s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "r:"+run).Err()
 	}
 	if err != nil {

@@ -21,6 +21,9 @@ var appendSource string
 //go:embed lua/aside.lua
 var asideSource string
 
+//go:embed lua/cut.lua
+var cutSource string
+
 //go:embed lua/index.lua
 var indexSource string
 
@@ -45,6 +48,7 @@ var packSource string
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
+	cutScript     = newScript(cutSource)
 	indexScript   = newScript(indexSource)
 	loadScript    = newScript(loadSource)
 	replaceScript = newScript(replaceSource)
@@ -62,6 +66,20 @@ if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
   return redis.call('HDEL', KEYS[2], 'sum')
 end
 return 0`)
+
+// restoreCutScript notes a deliberate change of a history that is not there.
+// KEYS  history, meta
+// ARGV  turn of the change, life of a tombstone in seconds
+var restoreCutScript = newScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 or number(redis.call('HGET', KEYS[2], 'cut')) >= tonumber(ARGV[1]) then
+  return 0
+end
+local fresh = redis.call('EXISTS', KEYS[2]) == 0
+redis.call('HSET', KEYS[2], 'cut', ARGV[1], 'adopted', ARGV[1])
+if fresh then
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+end
+return 1`)
 
 func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
