@@ -26,9 +26,14 @@ import (
 // words get to.
 var secrets = []string{"Quittengelee", "Holunderblüte", "Schlehenlikör", "Wirsingstrunk"}
 
-// tells is a run that has a secret in the task, in what comes back, and in the answer.
+// tells is a run that has, in chat 1, a secret in the task, in what comes back, and in
+// the answer.
 func tells() agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		secrets := secrets
+		if r.Chat != "1" {
+			secrets = []string{"no", "no", "no", "no"}
+		}
 		of := event.Head{Subagent: "analytic", CallID: "c"}
 		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
 		emit(of, &event.Delegation{Task: "task " + secrets[1], Calls: event.Serial})

@@ -145,6 +145,7 @@ type metrics struct {
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
+	regained  prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
@@ -166,7 +167,10 @@ func newMetrics(s *Server) *metrics {
 	m.retold = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
 	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold)
+	m.regained = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
+	})
+	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold, m.regained)
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}

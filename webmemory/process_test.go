@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,7 @@ type childSettings struct {
 	Redis, Apiserver, Spool, Ends, Listen string
 	Data                                  string   // folder for all that a process keeps; the others are in it then
 	Sentinels                             []string // in the place of Redis
+	Lease                                 time.Duration
 }
 
 // connect is a client that gives up soon.
@@ -72,7 +74,7 @@ func beWebmemory(settings string) {
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
 	store := redisstore.New(c.connect(), zerolog.Nop())
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease, Ends: c.Ends}
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease), Ends: c.Ends}
 	if c.Data != "" {
 		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "logs")
 		cfg.Erasures, err = erasures.Open(filepath.Join(c.Data, "erasures.ndjson"))

@@ -41,6 +41,7 @@ type Config struct {
 	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
 	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
+	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
@@ -56,6 +57,7 @@ func (c Config) withDefaults() Config {
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
 	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
 	if c.Erasures == nil {
 		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
 	}

@@ -42,6 +42,9 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/regain.lua
+var regainSource string
+
 //go:embed lua/pack.lua
 var packSource string
 
@@ -55,6 +58,7 @@ var (
 	eraseScript   = newScript(eraseSource)
 	takeScript    = newScript(takeSource)
 	renewScript   = newScript(renewSource)
+	regainScript  = newScript(regainSource)
 	packScript    = newScript(packSource)
 )
 
