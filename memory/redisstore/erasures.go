@@ -57,14 +57,14 @@ func (s *Store) Erasures(ctx context.Context, since int64) (map[string]int64, er
 func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	var mark *redis.StringCmd
 	var scores [2]*redis.FloatCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		mark = p.HGet(ctx, metaKey(key), "erased")
 		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
 		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
 		return nil
 	})
-	for _, e := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
-		if err = e; err != nil && err != redis.Nil {
+	for _, err := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
+		if err != nil && err != redis.Nil {
 			return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
 		}
 	}

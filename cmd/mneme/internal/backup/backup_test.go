@@ -81,6 +81,7 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	_, err = s.Begin(ctx, "12345", openRun, "hash")
 	require.NoError(t, err)
 	require.NoError(t, s.Announce(ctx, "process", "http://127.0.0.1:1"))
+	require.NoError(t, s.NoteErasure(ctx, time.Now().UnixMilli(), "chat:gone"))
 	require.NoError(t, s.Open(ctx, "12345", "token", time.Minute, redisstore.OpenRun{Run: openRun, Turn: turn.Number, Events: "http://127.0.0.1:1/", Body: "hash"}))
 	for _, r := range []string{run, openRun} {
 		require.NoError(t, s.Log(ctx, "12345", r, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)}, redisstore.Logged{Seq: 2, Line: []byte("\xff\x00")}))
