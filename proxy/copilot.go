@@ -151,7 +151,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 			s.log.Warn().Err(err).Str("backend", name).Msg("the connection to the Copilot CLI did not end cleanly")
 		}
 	}
-	s.metrics.registry.MustRegister(newCLICollector(name, cli))
+	s.seen.MustRegister(newCLICollector(name, cli))
 	return out, nil
 }
 

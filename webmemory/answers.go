@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/journal"
 	"mneme/memory/spool"
+	"mneme/memory/telemetry"
 )
 
 // statusGone is what the log says of a request whose client left first.
@@ -85,6 +87,7 @@ func (s *Server) answered(h func(*gin.Context) error) gin.HandlerFunc {
 func (s *Server) fail(c *gin.Context, err error) {
 	_ = c.Error(err)
 	p := *problemOf(err)
+	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
 		c.Status(statusGone)
 		return
@@ -96,29 +99,9 @@ func (s *Server) fail(c *gin.Context, err error) {
 }
 
 func (s *Server) panicked(c *gin.Context, value any) {
-	s.log.Error().Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
+	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
 	if !c.Writer.Written() {
 		s.fail(c, errors.New("a request panicked"))
 	}
 	c.Abort()
-}
-
-// requestLog writes one line per request; contents are never in it.
-func (s *Server) requestLog(c *gin.Context) {
-	began := time.Now()
-	c.Next()
-	level := s.log.Debug()
-	if c.Writer.Status() >= http.StatusInternalServerError {
-		level = s.log.Error()
-	}
-	level.Str("method", c.Request.Method).Str("path", c.Request.URL.Path).Int("status", c.Writer.Status()).
-		Dur("took", time.Since(began)).Errs("causes", causes(c)).Msg("request")
-}
-
-func causes(c *gin.Context) []error {
-	var out []error
-	for _, e := range c.Errors {
-		out = append(out, e.Err)
-	}
-	return out
 }

@@ -11,6 +11,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
 )
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
@@ -46,7 +47,8 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) 
 	s.workers.Go(func() {
 		out, err := s.eraseNow(chat, which)
 		if err != nil {
-			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("an erasure did not succeed")
+			trail := telemetry.From(c.Request.Context())
+			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
 		}
 		ended <- end{out, err}
 	})

@@ -8,9 +8,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mneme/apiserver/api"
+	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -43,15 +44,18 @@ func (h *health) takeReset() bool {
 	return was
 }
 
-func (h *health) note(err error) {
+// note takes whether the store answered, and says whether that is news.
+func (h *health) note(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	news = h.since.IsZero() == (err != nil)
 	switch {
 	case err == nil:
 		h.seen, h.since = true, time.Time{}
-	case h.since.IsZero():
+	case news:
 		h.since = time.Now()
 	}
+	return news
 }
 
 func (h *health) get() (seen bool, since time.Time) {
@@ -70,8 +74,12 @@ func (s *Server) watchStore() {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
 		}
-		if s.life.Err() == nil {
-			s.health.note(err)
+		if s.life.Err() == nil && s.health.note(err) {
+			if err != nil {
+				s.seen.Often.Warn().Err(err).Msg("Redis does not answer: new messages are refused, running answers are kept in the spool")
+			} else {
+				s.log.Info().Msg("Redis answers again")
+			}
 		}
 		select {
 		case <-s.life.Done():
@@ -81,9 +89,10 @@ func (s *Server) watchStore() {
 	}
 }
 
+// ready answers GET /readyz.
 type ready struct {
-	Status string     `json:"status"` // ready, degraded, starting or draining
-	Redis  *awayState `json:"redis,omitempty"`
+	telemetry.Readiness
+	Redis *awayState `json:"redis,omitempty"`
 }
 
 type awayState struct {
@@ -92,26 +101,31 @@ type awayState struct {
 
 // healthz says that the process lives.
 func (s *Server) healthz(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, ready{Status: "ok"})
+	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
 	return nil
 }
 
-// readyz says whether messages should be sent here. Redis being away makes the
-// service degraded, not unready: it still answers, if only with a clear 503.
+// readyz says whether messages should be sent here, and why not. Redis being away
+// makes the service degraded, not unready: it still answers, if only with a clear 503.
 func (s *Server) readyz(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
 	seen, since := s.health.get()
-	out, status := ready{Status: "ready"}, http.StatusOK
+	out, status := ready{}, http.StatusOK
+	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
+	out.Status = "ready"
 	if !since.IsZero() {
-		out.Status, out.Redis = "degraded", &awayState{since}
+		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
+		out.Redis = &awayState{since}
 	}
 	if !seen {
-		out.Status, status = "starting", http.StatusServiceUnavailable
+		because("starting", "Redis has not answered since the service started.")
+		status = http.StatusServiceUnavailable
 	}
 	if draining {
-		out.Status, status = "draining", http.StatusServiceUnavailable
+		because("draining", "The service is stopping and takes no new messages.")
+		status = http.StatusServiceUnavailable
 	}
 	api.WriteJSON(c.Writer, status, out)
 	return nil
@@ -119,33 +133,49 @@ func (s *Server) readyz(c *gin.Context) error {
 
 // metrics are this service's own, in a registry of its own.
 type metrics struct {
-	registry *prometheus.Registry
-	runs     *prometheus.CounterVec
+	runs       *prometheus.CounterVec
+	runSeconds *prometheus.HistogramVec
+	running    prometheus.Gauge
+	readers    prometheus.Gauge
+	firstEvent prometheus.Histogram
+	firstText  prometheus.Histogram
+	logged     prometheus.Counter
 
 	takeovers prometheus.Counter
 	resets    prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
+	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_runs_total", Help: "Runs by how they ended.",
+		runs: made.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_runs_total", Help: "Runs by how they ended; left: for another process to finish.",
 		}, []string{"outcome"}),
+		runSeconds: made.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mneme_run_duration_seconds", Help: "Time from a post to its run's end, the wait for the chat's turn included.",
+			Buckets: telemetry.Buckets,
+		}, []string{"outcome"}),
+		running: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_runs_running", Help: "Runs that this process brings to their end."}),
+		readers: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
+		firstEvent: made.NewHistogram(prometheus.HistogramOpts{
+			Name: "mneme_run_first_event_seconds", Help: "Time from a post to its run's first event, the wait for the chat's turn included.",
+			Buckets: telemetry.Buckets,
+		}),
+		firstText: made.NewHistogram(prometheus.HistogramOpts{
+			Name: "mneme_run_first_text_seconds", Help: "Time from a post to the first of the answer's text.", Buckets: telemetry.Buckets,
+		}),
+		logged: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_event_log_bytes_total", Help: "Bytes of events put into the logs of runs.",
+		}),
+		takeovers: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
+		}),
+		resets: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
+		}),
 	}
-	m.takeovers = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
-	})
-	m.resets = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
-	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets)
-	gauge := func(name, help string, value func() float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-	}
-	counter := func(name, help string, value func() int64) {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return float64(value()) }))
+	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, "left"} {
+		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
 		if _, since := s.health.get(); !since.IsZero() {
@@ -154,7 +184,12 @@ func newMetrics(s *Server) *metrics {
 		return 0
 	})
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
+	gauge("mneme_spool_queues", "Histories and runs' logs that have something in the spool.", func() float64 { return float64(len(s.spool.Queues())) })
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
+	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Bytes) })
+	gauge("mneme_cache_entries", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Entries) })
+	counter("mneme_cache_hits_total", "Histories that were loaded as they were in the cache.", func() int64 { return s.cache.Stats().Hits })
+	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.", func() int64 { return s.cache.Stats().Misses })
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
@@ -163,8 +198,4 @@ func newMetrics(s *Server) *metrics {
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
 	counter("mneme_memory_lost_total", "Histories that Redis lost and a copy brought back.", counts.Lost.Load)
 	return m
-}
-
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

@@ -88,7 +88,7 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		c.Request.Header.Del("Last-Event-ID") // of the attempt before
 	}
 	if stream {
-		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
+		s.show(c, r)
 		return nil
 	}
 	if kept != nil {
@@ -115,7 +115,12 @@ func begun(err error) error {
 	return err
 }
 
-func (s *Server) pace() api.Pace { return api.Pace{Heartbeat: s.cfg.Heartbeat} }
+// show streams a run's events to its reader.
+func (s *Server) show(c *gin.Context, r *run) {
+	s.metrics.readers.Inc()
+	defer s.metrics.readers.Dec()
+	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+}
 
 // check refuses what needs no turn to be refused.
 func (s *Server) check(p *post) error {
@@ -182,7 +187,7 @@ func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record,
 	accepted, found, err := s.open(ctx, r, p, t)
 	if err != nil || found != nil {
 		if ending := t.end(); ending != nil {
-			s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
+			s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
 			if errors.Is(err, errAsked) {
 				err = fmt.Errorf("%w: %w", errMayRun, err)
 			}
@@ -321,7 +326,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	note.Events = accepted.Events
 	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
-		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")
+		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
 	return accepted, nil, nil
 }
@@ -341,7 +346,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	t.run = r.id
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
-		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),
+		log: r.trail.Logger(s.log),
 	}
 }
 
@@ -373,7 +378,7 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
-		s.workers.Go(func() { s.forget(r.id) })
+		s.workers.Go(func() { s.forget(r) })
 		return accepted, asking(err)
 	}
 	return accepted, nil
@@ -395,17 +400,19 @@ func asking(err error) error {
 }
 
 // forget stops a run that nobody follows.
-func (s *Server) forget(id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+func (s *Server) forget(r *run) {
+	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
 	defer cancel()
-	_ = s.runs.Stop(ctx, id) // not there in most cases, and bounded by run_timeout in the others
+	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
 }
 
 // work drives a run to its end and gives the turn on.
 func (s *Server) work(d *driver, leave func()) {
-	ctx, cancel := context.WithTimeout(s.life, s.cfg.RunTimeout)
+	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
 	defer cancel()
+	s.metrics.running.Inc()
 	finished := d.drive(ctx)
+	s.metrics.running.Dec()
 	giveBack := d.turn.leave
 	if finished {
 		giveBack = d.turn.end
@@ -418,7 +425,7 @@ func (s *Server) work(d *driver, leave func()) {
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}
-	done, stop := context.WithTimeout(context.Background(), storeTimeout)
+	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer stop()
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")

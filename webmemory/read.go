@@ -243,7 +243,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 		}
 	}
 	c.Header("Mneme-Run-Id", r.id)
-	api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
+	s.show(c, r)
 	return nil
 }
 

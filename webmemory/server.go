@@ -20,6 +20,7 @@ import (
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
+	"mneme/memory/telemetry"
 )
 
 // Config says how the service behaves. Zero values mean the defaults.
@@ -36,6 +37,8 @@ type Config struct {
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
 	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+
+	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
 
 func (c Config) withDefaults() Config {
@@ -62,6 +65,7 @@ type Server struct {
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
+	seen     *telemetry.Service
 	metrics  *metrics
 	health   health
 	handler  http.Handler
@@ -84,10 +88,13 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
-		live:     map[string]*run{},
+		queue: &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
+		live:  map[string]*run{},
 	}
+	if s.seen = cfg.Telemetry; s.seen == nil {
+		s.seen = telemetry.Open("", log)
+	}
+	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.handler = s.routes()
@@ -106,7 +113,7 @@ func (s *Server) routes() http.Handler {
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false // a redirect would be followed without the body
 	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.requestLog, gin.CustomRecoveryWithWriter(nil, s.panicked))
+	r.Use(s.seen.Middleware, gin.CustomRecoveryWithWriter(nil, s.panicked))
 	r.NoRoute(s.answered(func(c *gin.Context) error {
 		return &api.Problem{
 			Status: http.StatusNotFound, Code: "unknown_route",
@@ -134,7 +141,7 @@ func (s *Server) routes() http.Handler {
 	s.forwardDocuments(r)
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
-	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
 	return r
 }
 

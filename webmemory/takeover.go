@@ -57,7 +57,7 @@ func (s *Server) lookAfter() {
 // adopt takes the spools of processes that died on this disk.
 func (s *Server) adopt() {
 	if err := s.spool.Adopt(); err != nil {
-		s.log.Warn().Err(err).Msg("the spools of dead processes were not looked for")
+		s.seen.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
 	}
 }
 
@@ -72,7 +72,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 	t, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
 		if !errors.Is(err, errQueueSlow) && !errors.Is(err, errErased) && s.life.Err() == nil {
-			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
+			s.seen.Often.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
 		}
 		leave()
 		return

@@ -6,6 +6,7 @@ package cache
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/maypok86/otter/v2"
 
@@ -20,6 +21,21 @@ const overhead = 256
 type Cache struct {
 	below  memory.Store
 	copies *otter.Cache[memory.Key, *memory.History]
+
+	hits, misses atomic.Int64
+}
+
+// Stats are what a Cache holds, and how often that was enough.
+type Stats struct {
+	Bytes   uint64 // about, with what an entry costs beside the history
+	Entries int
+	Hits    int64 // histories that the store below said were as they are here
+	Misses  int64 // histories that it had more of
+}
+
+// Stats are as of now.
+func (c *Cache) Stats() Stats {
+	return Stats{c.copies.WeightedSize(), c.copies.EstimatedSize(), c.hits.Load(), c.misses.Load()}
 }
 
 var _ memory.Store = (*Cache)(nil)
@@ -52,7 +68,14 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range current {
+	for i, h := range current {
+		switch {
+		case h.Len() == 0:
+		case h == best[i]:
+			c.hits.Add(1)
+		default:
+			c.misses.Add(1)
+		}
 		c.keep(h)
 	}
 	return current, nil
