@@ -185,7 +185,7 @@ func TestTransport(t *testing.T) {
 	require.Empty(t, r.Header)
 	client.CloseIdleConnections()
 	other.Close()
-	_, err = client.Get(other.URL) //nolint:bodyclose // there is none
+	_, err = client.Get(other.URL)
 	require.Error(t, err)
 	w := httptest.NewRecorder()
 	s.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/redistest"
 	"mneme/memory/telemetry"
 	"mneme/proxy/copilot/copilottest"
 	"mneme/proxy/upstreamtest"
@@ -32,12 +34,17 @@ type seen struct {
 	*up
 	services         map[string]*telemetry.Service
 	claude, teammate *upstreamtest.Server
+	gate             sync.Mutex // while it is held the master's model thinks
 }
 
 func startSeen(t *testing.T, environ ...string) *seen {
 	t.Helper()
 	s := &seen{up: &up{t: t}}
-	s.claude = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Anthropic, Answer: clerk})
+	s.claude = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Anthropic, Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+		s.gate.Lock()
+		defer s.gate.Unlock()
+		return clerk(r)
+	}})
 	s.teammate = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: clerk})
 	claude, teammate := httptest.NewServer(s.claude), httptest.NewServer(s.teammate)
 	t.Cleanup(claude.Close)
@@ -248,6 +255,133 @@ func TestErrorsNameTheirRun(t *testing.T) {
 	status, answer = call("no run's id")
 	require.Equal(t, 400, status)
 	require.Contains(t, answer, "X-AG-Run-Id must be")
+}
+
+// of counts the lines with a message.
+func (s *seen) of(service, message string) (n int) {
+	for _, line := range s.lines(service) {
+		if line["message"] == message {
+			n++
+		}
+	}
+	return n
+}
+
+// What an operator watches of runs moves with them.
+func TestRunsAreSeenInMetrics(t *testing.T) {
+	s := startSeen(t)
+	has := func(addr, line string) func() bool {
+		return func() bool { return strings.Contains(metrics(t, addr), "\n"+line+"\n") }
+	}
+	web, agents, gateway := s.addrs.Webmemory, s.addrs.Apiserver, s.addrs.Proxy
+	require.True(t, has(web, `mneme_runs_total{outcome="failed"} 0`)(), "what has not happened is 0, not absent")
+	s.gate.Lock()
+	var posts sync.WaitGroup
+	for range 2 {
+		posts.Go(func() { s.post("/v1/chats/1/messages", `{"message":"How much is 6 times 7?","stream":true}`) })
+	}
+	for addr, lines := range map[string][]string{
+		web:    {"mneme_runs_running 1", "mneme_waiting_messages 1", "mneme_event_streams 1", "mneme_http_requests_in_flight 3"},
+		agents: {"mneme_apiserver_runs_running 1", "mneme_apiserver_event_streams 1"},
+	} {
+		for _, line := range lines {
+			until(t, line, has(addr, line))
+		}
+	}
+	s.gate.Unlock()
+	posts.Wait()
+	for addr, lines := range map[string][]string{
+		web: {
+			"mneme_runs_running 0", "mneme_waiting_messages 0", "mneme_event_streams 0", `mneme_runs_total{outcome="completed"} 2`,
+			`mneme_run_duration_seconds_count{outcome="completed"} 2`, "mneme_run_first_event_seconds_count 2", "mneme_run_first_text_seconds_count 2",
+			`mneme_http_requests_total{method="POST",route="/v1/chats/:chat/messages",status="200"} 2`,
+			`mneme_client_requests_total{status="202",to="apiserver"} 2`, "mneme_cache_entries 2", "mneme_cache_hits_total 2",
+		},
+		agents:  {`mneme_client_requests_total{status="200",to="proxy"} 8`, `mneme_http_requests_total{method="POST",route="/v1/runs",status="202"} 2`},
+		gateway: {`mneme_proxy_upstream_first_byte_seconds_count{backend="claude"} 4`, `mneme_proxy_circuit_open{backend="claude"} 0`},
+	} {
+		for _, line := range lines {
+			until(t, line, has(addr, line))
+		}
+	}
+	require.NotContains(t, metrics(t, web), "mneme_event_log_bytes_total 0\n")
+	page, err := http.NewRequest(http.MethodGet, s.url("/v1/chats"), nil)
+	require.NoError(t, err)
+	page.Header.Set("Origin", "https://evil.example")
+	resp, err := http.DefaultClient.Do(page)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.True(t, has(web, `mneme_http_requests_total{method="GET",route="(refused)",status="403"} 1`)())
+}
+
+// A vendor that refuses everything fills no log, and each request is in it all the same.
+func TestAVendorThatGoesOnRefusing(t *testing.T) {
+	s := startSeen(t)
+	const posts = 7
+	for range posts {
+		s.claude.Fail(upstreamtest.Fault{Status: 401})
+		status, _, _ := s.post("/v1/chats/1/messages", `{"message":"Hello"}`)
+		require.Equal(t, http.StatusBadGateway, status)
+	}
+	require.Equal(t, 3, s.of("proxy", "the backend refused a request (claude: key_refused)"))
+	require.Equal(t, posts, s.of("proxy", "model call"))
+	for _, line := range s.lines("proxy") {
+		if line["message"] == "model call" {
+			require.Equal(t, "key_refused", line["reason"])
+		}
+	}
+	require.Equal(t, posts, s.of("webmemory", "run finished"))
+}
+
+// Redis goes and comes back: said once by each service that needs it, and in /readyz
+// with the reason.
+func TestARedisThatIsAwayIsSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	server := redistest.Start(t)
+	s := startSeen(t, "MNEME_REDIS_URL="+server.URL())
+	ready := func(addr string) telemetry.Readiness {
+		resp, err := http.Get("http://" + addr + "/readyz")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		var out telemetry.Readiness
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&out))
+		return out
+	}
+	for _, addr := range []string{s.addrs.Webmemory, s.addrs.Apiserver, s.addrs.Proxy} {
+		until(t, "ready", func() bool { return ready(addr).Status == "ready" })
+		require.Empty(t, ready(addr).Reasons)
+	}
+	server.Kill()
+	for _, addr := range []string{s.addrs.Webmemory, s.addrs.Proxy} {
+		until(t, "degraded", func() bool { return ready(addr).Status == "degraded" })
+		require.Len(t, ready(addr).Reasons, 1)
+		require.Contains(t, ready(addr).Reasons[0], "Redis does not answer")
+	}
+	require.Contains(t, metrics(t, s.addrs.Proxy), "\nmneme_proxy_store_away 1\n")
+	require.NotContains(t, metrics(t, s.addrs.Webmemory), "\nmneme_redis_away_seconds 0\n")
+	for range 5 {
+		status, run, answer := s.post("/v1/chats/1/messages", `{"message":"Hello"}`)
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		require.Empty(t, run)
+		require.Contains(t, answer, `"run_id":"`)
+	}
+	require.NoError(t, server.Run())
+	for _, addr := range []string{s.addrs.Webmemory, s.addrs.Proxy} {
+		until(t, "ready again", func() bool { return ready(addr).Status == "ready" })
+	}
+	require.Equal(t, 1, s.of("webmemory", "Redis does not answer: new messages are refused, running answers are kept in the spool"))
+	until(t, "said", func() bool { return s.of("webmemory", "Redis answers again") == 1 })
+	refused := 0
+	for _, line := range s.lines("webmemory") {
+		if line["path"] == "/v1/chats/1/messages" && line["status"] == 503.0 {
+			require.NotEmpty(t, line["run"])
+			require.NotEmpty(t, line["causes"])
+			refused++
+		}
+	}
+	require.Equal(t, 5, refused, "each request that failed has its line")
 }
 
 // tableRow is a row of the metrics in docs/operation.md: name, services.

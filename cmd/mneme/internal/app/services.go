@@ -130,7 +130,7 @@ func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, 
 	if cfg.Redis.Embedded() && !a.together {
 		return proxy.Shared{}, nil
 	}
-	client, err := a.openRedis(cfg, seen.Log)
+	client, err := a.openRedis(cfg, seen.Often)
 	if err != nil {
 		return proxy.Shared{}, err
 	}
@@ -155,7 +155,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	gateway := a.client(seen, "proxy")
-	library, err := a.library(cfg, gateway, seen.Log)
+	library, err := a.library(cfg, gateway, seen.Often)
 	if err != nil {
 		return "", err
 	}
@@ -181,7 +181,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	client, err := a.openRedis(cfg, seen.Log)
+	client, err := a.openRedis(cfg, seen.Often)
 	if err != nil {
 		return err
 	}
