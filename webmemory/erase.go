@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"time"
 
@@ -74,7 +73,7 @@ const eraseWait = 30 * time.Second
 func (s *Server) eraseNow(chat memory.Chat, which func(memory.Key) bool) (erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
-	token := redisstore.EraserToken + rand.Text()
+	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
 		return erased{}, err

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -211,7 +210,7 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), e
 	defer cancel()
 	token := ""
 	if at == before {
-		token = rand.Text()
+		token = s.token()
 		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
 			return nil, nil, err
@@ -304,7 +303,11 @@ var (
 // open notes the run, so that it is finished whatever happens to this process,
 // and posts it.
 func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
-	found, err := s.store.Begin(ctx, r.chat, r.id, r.body)
+	begin := s.store.Begin
+	if !r.keyed {
+		begin = s.store.BeginUnkeyed
+	}
+	found, err := begin(ctx, r.chat, r.id, r.body)
 	if err == nil && found == nil && r.attempt > 1 {
 		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 	}
@@ -429,5 +432,27 @@ func (s *Server) work(d *driver, leave func()) {
 	defer stop()
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
+	}
+	s.pack(d.run)
+}
+
+// packAfter is how long the log of a finished run stays as it was written when other
+// processes read it: one of a version that knows no joined deltas, and was following
+// the run, has its end by then.
+const packAfter = 10 * time.Second
+
+// pack lets the log of a run that is over shrink to what it needs.
+func (s *Server) pack(r *run) {
+	if !s.store.Exclusive {
+		select {
+		case <-time.After(packAfter):
+		case <-s.life.Done():
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if err := s.store.Pack(ctx, r.chat, r.id); err != nil && s.life.Err() == nil {
+		s.log.Debug().Err(err).Str("run", r.id).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }

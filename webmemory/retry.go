@@ -48,6 +48,7 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
 		telemetry.Concerns(ctx, string(chat), r.id)
 		r.trail = telemetry.From(ctx)
+		r.keyed = key != ""
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}

@@ -28,6 +28,7 @@ type run struct {
 	trail telemetry.Trail // of the post that began it, or of its own
 	began time.Time
 
+	keyed   bool   // a post may repeat it, by its Idempotency-Key
 	attempt int    // at what was posted: 1, 2 …
 	first   string // run of the first attempt, if this is another one
 	retryOf string // run of the attempt before, if this is another one

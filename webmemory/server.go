@@ -37,6 +37,7 @@ type Config struct {
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
 	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+	Advertise             string         // base URL under which other processes reach this one; "": they do not
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
@@ -62,6 +63,7 @@ type Server struct {
 	cache    *cache.Cache
 	spool    *spool.Spool
 	runs     *api.Client
+	between  *http.Client // to other processes of this kind
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
@@ -86,6 +88,7 @@ var errShutdown = errors.New("the service is shutting down")
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
+	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		queue: &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
@@ -94,6 +97,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
+	s.between = newOthersClient(s.seen)
 	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -101,6 +105,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
+	s.workers.Go(s.announce)
 	return s
 }
 
@@ -139,6 +144,7 @@ func (s *Server) routes() http.Handler {
 	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
 	s.forwardDocuments(r)
+	s.internalRoutes(r.Group(internalPath))
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
@@ -189,4 +195,5 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
+	s.between.CloseIdleConnections()
 }

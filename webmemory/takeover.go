@@ -168,7 +168,7 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 				r.log.Abort(api.ErrGone)
 				return
 			}
-			if len(logged) == batch {
+			if len(logged) >= batch {
 				continue
 			}
 			select {

@@ -30,6 +30,9 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/pack.lua
+var packSource string
+
 var (
 	appendScript  = redis.NewScript(appendSource)
 	loadScript    = redis.NewScript(loadSource)
@@ -37,6 +40,7 @@ var (
 	eraseScript   = redis.NewScript(eraseSource)
 	takeScript    = redis.NewScript(takeSource)
 	renewScript   = redis.NewScript(renewSource)
+	packScript    = redis.NewScript(packSource)
 )
 
 // reply is what a script returns: a word, and what belongs to it.

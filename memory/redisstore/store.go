@@ -9,9 +9,11 @@
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
-//	events:<chat>:<run>               stream: a run's log
-//	run:<chat>:<run>                  hash: what a repeated post is answered from
+//	events:<chat>:<run>               stream: a run's log, see Log and Pack
+//	run:<chat>:<run>                  hash: what a repeated post is answered from, and
+//	                                  what tells other processes that the run has a log
 //	mneme:epoch                       random text; another one means that data was lost
+//	mneme:processes                   hash: the processes that live, see Announce
 //
 // Every change of a history is one Lua script over it and its meta;
 // memory/DESIGN.md says what the scripts check and why.
@@ -56,6 +58,17 @@ type Store struct {
 	// replicaWait at most; set it before the first call.
 	WaitReplicas int
 
+	// RunLife is how long a run may take, and ResumeLife how long its events can be
+	// read once it is over; what is kept of runs lives accordingly. Set them before
+	// the first call.
+	RunLife, ResumeLife time.Duration
+
+	// Exclusive says that no other process uses this Redis. Deltas that wait together
+	// are logged as one entry then: a process of a version that knows no such entries
+	// would take the log of a run that goes on for a torn one. Set it before the
+	// first call.
+	Exclusive bool
+
 	// Counts of what went other than expected.
 	Counts Counts
 }
@@ -74,7 +87,10 @@ var _ memory.Store = (*Store)(nil)
 
 // New is a store over client, which the caller closes.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	return &Store{redis: client, log: log, now: time.Now}
+	return &Store{
+		redis: client, log: log, now: time.Now,
+		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
+	}
 }
 
 // Load implements memory.Store: one round trip, in which the bytes of a history

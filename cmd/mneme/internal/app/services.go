@@ -198,8 +198,12 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
+	if !cfg.Redis.Embedded() { // a store that nobody else can use
+		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+	}
 	store := redisstore.New(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
+	store.Exclusive = cfg.Redis.Embedded()
 	if cfg.Redis.Embedded() {
 		if err := store.ReleaseAll(a.ctx); err != nil {
 			return err
