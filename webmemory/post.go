@@ -314,7 +314,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
-	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
+	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, Trace: r.trail.Parent()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	if err == nil {
 		if accepted, err = s.ask(ctx, r, p, t); err != nil {

@@ -3,11 +3,13 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // This file is about runs of other processes: those that died, whose runs are
@@ -91,6 +93,8 @@ func (s *Server) lookAt(chat memory.Chat) {
 // place are the run's from here on.
 func (s *Server) resume(t *turn, leave func()) *run {
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
+	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
+	r.trail.Run, r.trail.Chat = r.id, string(r.chat)
 	close(r.posted)
 	s.mu.Lock()
 	s.live[r.id] = r

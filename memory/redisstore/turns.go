@@ -25,6 +25,7 @@ type OpenRun struct {
 	Turn   int64  `json:"turn"`
 	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
 	Body   string `json:"body"`             // hash of the post
+	Trace  string `json:"trace,omitempty"`  // traceparent of the post
 }
 
 // Turn is the right to write into a chat's histories.
