@@ -2,7 +2,9 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +26,9 @@ type health struct {
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
 	epoch string    // guarded by mu: the store's mark, as last seen
 	reset bool      // guarded by mu: it changed, and no run has been told yet
+	// refusal is why nothing can be written although the store answers; guarded by
+	// mu, nil while it can.
+	refusal error
 }
 
 // noteEpoch says whether the store lost its data since it was last seen.
@@ -58,6 +63,21 @@ func (h *health) note(err error) (news bool) {
 	return news
 }
 
+// noteRefusal says whether there is a reason that was not there before.
+func (h *health) noteRefusal(why error) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = why != nil && h.refusal == nil
+	h.refusal = why
+	return fresh
+}
+
+func (h *health) refused() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal
+}
+
 func (h *health) get() (seen bool, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +89,11 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
+		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
 		cancel()
+		if s.health.noteRefusal(refusal) {
+			s.seen.Often.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+		}
 		if err == nil && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
@@ -118,6 +142,11 @@ func (s *Server) readyz(c *gin.Context) error {
 	if !since.IsZero() {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
 		out.Redis = &awayState{since}
+	}
+	if refused := s.health.refused(); refused != nil { // nothing can be stored although Redis answers
+		for reason := range strings.SplitSeq(refused.Error(), "\n") {
+			because("degraded", reason)
+		}
 	}
 	if !seen {
 		because("starting", "Redis has not answered since the service started.")
@@ -190,6 +219,11 @@ func newMetrics(s *Server) *metrics {
 	gauge("mneme_cache_entries", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Entries) })
 	counter("mneme_cache_hits_total", "Histories that were loaded as they were in the cache.", func() int64 { return s.cache.Stats().Hits })
 	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.", func() int64 { return s.cache.Stats().Misses })
+	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.", func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return float64(s.finished.bytes)
+	})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)

@@ -48,8 +48,7 @@ func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
 		want = append(want, string(data))
 	}
 	require.Len(t, want, 123)
-	elsewhere := *w
-	elsewhere.url = w.process()
+	elsewhere := &world{t: t, url: w.process()}
 	resumes := func() {
 		t.Helper()
 		for _, after := range []int{0, 1, 57, 121, 122} {

@@ -35,7 +35,9 @@ type Config struct {
 	MaxChats              int            // chats with work in hand at one time; 10,000
 	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
-	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
+	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
+	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 
@@ -51,6 +53,8 @@ func (c Config) withDefaults() Config {
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
+	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -78,6 +82,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	live     map[string]*run // guarded by mu: running and lately finished, by run id
+	finished finished        // guarded by mu: those of live that are over
 	draining bool            // guarded by mu
 }
 
@@ -160,13 +165,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
-			s.mu.Lock()
-			for id, r := range s.live {
-				if r.over(s.cfg.KeepRuns) {
-					delete(s.live, id)
-				}
-			}
-			s.mu.Unlock()
+			s.expire()
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// guarded is a service's handler behind the guard against web pages, whose refusals
-// count among the service's requests.
+// guarded is a service's handler behind the guards against web pages and against
+// bodies that never end, whose refusals count among the service's requests.
 func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service) http.Handler {
 	c := crossorigin.Config{Own: ownHosts(cfg)}
 	for _, text := range cfg.HTTP.AllowedHosts {
@@ -25,10 +25,11 @@ func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen 
 		origin, _ := crossorigin.Origin(text)
 		c.AllowedOrigins = append(c.AllowedOrigins, origin)
 	}
-	return crossorigin.New(c, seen.Often).Protect(h, func(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
+	counted := func(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
 		seen.Count("(refused)", r.Method, no.Status, 0)
 		refuse(w, r, no)
-	})
+	}
+	return bounded(crossorigin.New(c, seen.Often).Protect(h, counted), cfg.HTTP.BodyTimeout, counted)
 }
 
 // ownHosts are the names under which the services listen and call each other.
