@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,8 +49,26 @@ func TestTraceparent(t *testing.T) {
 	require.False(t, taken(good, good), "two of them are none")
 }
 
+// kept is a log. Safe for concurrent use: lines that repeat are told by timers.
+type kept struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (k *kept) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.Write(b)
+}
+
+func (k *kept) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.String()
+}
+
 // lines are those of a log.
-func lines(t *testing.T, log *bytes.Buffer) (out []map[string]any) {
+func lines(t *testing.T, log *kept) (out []map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(log.String()) {
 		var line map[string]any
@@ -63,7 +82,7 @@ func lines(t *testing.T, log *bytes.Buffer) (out []map[string]any) {
 // within a minute; others are written beside it.
 func TestLinesThatRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log kept
 		s := telemetry.Open("", zerolog.New(&log).Level(zerolog.InfoLevel))
 		often := s.Often.With().Str("folder", "x").Logger()
 		for i := range 20 {
@@ -95,7 +114,7 @@ func TestLinesThatRepeat(t *testing.T) {
 
 // Messages without end are written: what is counted is bounded.
 func TestManyMessagesAreNotCounted(t *testing.T) {
-	var log bytes.Buffer
+	var log kept
 	s := telemetry.Open("", zerolog.New(&log))
 	for i := range 1100 {
 		s.Often.Warn().Msg(strings.Repeat("x", i+1))
@@ -123,7 +142,7 @@ func service(t *testing.T, log io.Writer) (*telemetry.Service, http.Handler) {
 }
 
 func TestRequestsAreCountedAndLogged(t *testing.T) {
-	var log bytes.Buffer
+	var log kept
 	s, h := service(t, &log)
 	do := func(method, path string) string {
 		w := httptest.NewRecorder()
