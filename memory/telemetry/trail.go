@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"net/http"
@@ -54,9 +55,8 @@ func parse(s string) (trace, flags string, ok bool) {
 // random is that many bytes in hexadecimal digits, not all of them 0.
 func random(bytes int) string {
 	var b [16]byte
-	for i := range b {
-		b[i] = byte(rand.Uint32())
-	}
+	binary.NativeEndian.PutUint64(b[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(b[8:], rand.Uint64())
 	b[0] |= 1
 	return hex.EncodeToString(b[:bytes])
 }
