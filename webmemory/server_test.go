@@ -551,11 +551,9 @@ func TestHealthAndMetrics(t *testing.T) {
 }
 
 func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	w := newWorld(t, answers("hi"))
-	value := `[{"role":"user","content":"` + strings.Repeat("x", memory.MaxHistory) + `"}]`
+	const full = 64 << 10
+	w := newWorld(t, answers("hi"), func(c *webmemory.Config) { c.FullAt = full })
+	value := `[{"role":"user","content":"` + strings.Repeat("x", full) + `"}]`
 	require.NoError(t, w.look.Set(context.Background(), "subagent:analytic:1", value, 0).Err())
 	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
 	require.Equal(t, http.StatusInsufficientStorage, got.status, string(got.body))

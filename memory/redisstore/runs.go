@@ -37,7 +37,7 @@ func recordKey(chat memory.Chat, run string) string { return "run:" + string(cha
 // Record is what is known of a run: enough to answer a repeated post, and to tell
 // where its events are.
 type Record struct {
-	Body   string // hash of what was posted
+	Body string // hash of what was posted
 	// Result is the final answer as JSON, empty while the run goes on. That of a run
 	// which no post can repeat is an empty object.
 	Result []byte
