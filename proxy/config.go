@@ -39,6 +39,7 @@ type Config struct {
 	Limits            Limits
 	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
 	MaxTurns          int           // how many are kept of a conversation; 200
+	TurnsWait         time.Duration // for Shared.Turns, at most, before a call and after it; 50 ms
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
 	// Transport reaches the backends of kind anthropic and openai; nil: each has a

@@ -77,7 +77,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)
 	}
-	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Log: log})
+	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: log})
 	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: log})
 	s.teammateDefault = s.backends[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
