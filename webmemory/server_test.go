@@ -278,7 +278,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			"a message whose sender left while it waited is withdrawn")
 	})
 	t.Run("a wait has an end", func(t *testing.T) {
-		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = 50 * time.Millisecond })
+		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = time.Second })
 		w.open("POST", "/v1/chats/1/messages", message{"first"}).until("run_started")
 		late := w.do("POST", "/v1/chats/1/messages", message{"late"})
 		require.Equal(t, 409, late.status)
