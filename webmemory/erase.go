@@ -93,8 +93,16 @@ func (s *Server) eraseNow(chat memory.Chat, which func(memory.Key) bool) (erased
 	if ending := t.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
+	if err == nil {
+		scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+		defer stop()
+		err = s.store.Scrub(scrubbing)
+	}
 	return out, err
 }
+
+// scrubWait is how long an erasure waits until its text is in no file of the store's.
+const scrubWait = time.Minute
 
 // dismiss ends the wait of all posts of this process that wait for a chat's turn.
 func (s *Server) dismiss(chat memory.Chat) {

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ type health struct {
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
 	epoch string    // guarded by mu: the store's mark, as last seen
 	reset bool      // guarded by mu: it changed, and no run has been told yet
+	// refusal is why nothing can be written although the store answers; guarded by
+	// mu, nil while it can.
+	refusal error
 }
 
 // noteEpoch says whether the store lost its data since it was last seen.
@@ -54,6 +58,21 @@ func (h *health) note(err error) {
 	}
 }
 
+// noteRefusal says whether there is a reason that was not there before.
+func (h *health) noteRefusal(why error) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = why != nil && h.refusal == nil
+	h.refusal = why
+	return fresh
+}
+
+func (h *health) refused() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal
+}
+
 func (h *health) get() (seen bool, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +84,11 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
+		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
 		cancel()
+		if s.health.noteRefusal(refusal) {
+			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+		}
 		if err == nil && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
@@ -84,6 +107,7 @@ func (s *Server) watchStore() {
 type ready struct {
 	Status string     `json:"status"` // ready, degraded, starting or draining
 	Redis  *awayState `json:"redis,omitempty"`
+	Reason string     `json:"reason,omitempty"` // why nothing can be stored although Redis answers
 }
 
 type awayState struct {
@@ -106,6 +130,9 @@ func (s *Server) readyz(c *gin.Context) error {
 	out, status := ready{Status: "ready"}, http.StatusOK
 	if !since.IsZero() {
 		out.Status, out.Redis = "degraded", &awayState{since}
+	}
+	if refused := s.health.refused(); refused != nil {
+		out.Status, out.Reason = "degraded", refused.Error()
 	}
 	if !seen {
 		out.Status, status = "starting", http.StatusServiceUnavailable

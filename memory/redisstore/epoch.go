@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -27,6 +28,28 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading the store's epoch: %w", unavailable(err))
 	}
 	return epoch, nil
+}
+
+// Writable is nil unless the store says by itself that it takes no writes, which Redis
+// and the embedded store answer to a PING when they cannot put them on their disk:
+// ErrReadOnly with their words.
+func (s *Store) Writable(ctx context.Context) error {
+	if err := unavailable(s.redis.Ping(ctx).Err()); errors.Is(err, memory.ErrReadOnly) {
+		return err
+	}
+	return nil
+}
+
+// Scrub returns when nothing that was erased before is in a file of the store's any
+// more, where the store is this process's own; the files of a Redis are out of reach.
+func (s *Store) Scrub(ctx context.Context) error {
+	if s.Compact == nil {
+		return nil
+	}
+	if err := s.Compact(ctx); err != nil {
+		return fmt.Errorf("what was erased may still be on the disk: %w", unavailable(err))
+	}
+	return nil
 }
 
 // Erased is the turn in which a history was erased last, 0 if it never was:

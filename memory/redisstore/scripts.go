@@ -80,6 +80,9 @@ func unavailable(err error) error {
 	if err == nil || errors.Is(err, memory.ErrUnavailable) {
 		return err
 	}
+	if strings.HasPrefix(err.Error(), "MISCONF") {
+		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
+	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }
 

@@ -69,6 +69,10 @@ type Store struct {
 	// first call.
 	Exclusive bool
 
+	// Compact rewrites the store's files without what was deleted; nil where that is
+	// not in this process's hands. Set it before the first call.
+	Compact func(context.Context) error
+
 	// Counts of what went other than expected.
 	Counts Counts
 }

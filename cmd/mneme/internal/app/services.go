@@ -204,10 +204,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
-	store.Exclusive = cfg.Redis.Embedded()
 	if cfg.Redis.Embedded() {
+		store.Exclusive, store.Compact = true, a.embedded.Compact
 		if err := store.ReleaseAll(a.ctx); err != nil {
-			return err
+			log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}
 	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, log)
