@@ -40,6 +40,7 @@ type Config struct {
 	Limits            Limits
 	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
 	MaxTurns          int           // how many are kept of a conversation; 200
+	TurnsWait         time.Duration // for Shared.Turns, at most, before a call and after it; 50 ms
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
 	Telemetry         *telemetry.Service // what the gateway counts in; nil for one of its own

@@ -83,7 +83,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	if s.active = c.Shared.Active; s.active == nil {
 		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.seen.Often)
 	}
-	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Log: s.seen.Often})
+	s.ledger = ledger.New(ledger.Config{
+		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.seen.Often,
+	})
 	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: s.seen.Often})
 	s.teammateDefault = s.backends[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]

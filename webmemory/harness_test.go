@@ -109,7 +109,7 @@ func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*web
 	w := &world{t: t, redis: redistest.Start(t, redisArgs...), shutdown: map[string]func(){}, logs: t.TempDir(), spools: t.TempDir()}
 	w.look = w.redis.Client()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
+	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
 	w.url = w.process(change...)
@@ -159,7 +159,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
 	client := redis.NewClient(&redis.Options{
-		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
+		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: 10 * time.Second, DialerRetries: 1,
 	})
 	store := redisstore.New(client, zerolog.Nop())
 	appends, err := spool.Open(w.spools, w.spoolOptions, logger())
@@ -355,5 +355,5 @@ func (w *world) stored(key string) []string {
 // eventually waits for what has no event to wait for.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, what)
 }

@@ -378,7 +378,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 // ask posts the run with what the memory holds.
 func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, error) {
 	for key, h := range t.histories {
-		if h.Size()+memory.MaxMessage > memory.MaxHistory {
+		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
 		}
 	}

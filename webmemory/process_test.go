@@ -28,8 +28,10 @@ import (
 	"mneme/webmemory"
 )
 
-// shortLease makes the time after which a dead holder is replaced bearable.
-const shortLease = 1500 * time.Millisecond
+// shortLease makes the time after which a dead holder is replaced bearable. A living
+// one must be able to renew it on a busy machine: two thirds of it without doing so
+// are a lost turn.
+const shortLease = 4 * time.Second
 
 func lease(c *webmemory.Config) { c.Lease = shortLease }
 
@@ -56,7 +58,7 @@ func beWebmemory(settings string) {
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
 	store := redisstore.New(redis.NewClient(&redis.Options{
-		Addr: c.Redis, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
+		Addr: c.Redis, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: 10 * time.Second, DialerRetries: 1,
 	}), zerolog.Nop())
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)

@@ -29,6 +29,7 @@ type Config struct {
 	ContextWindow         int            // messages of a chat shown to the master; 10
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
+	FullAt                int            // bytes of a history above which no exchange begins; memory.MaxHistory less a message
 	SessionLogs           string         // folder of the session logs; "" writes none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
@@ -47,6 +48,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
+	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)

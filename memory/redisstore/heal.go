@@ -14,6 +14,10 @@ import (
 // compare-and-set on what was seen, so that two processes cannot both do it.
 // A look without a turn changes nothing.
 
+// adoptedWhole is the size of a foreign value above which it is worth a round trip
+// not to send it twice, in bytes.
+const adoptedWhole = 1 << 20
+
 // adopt takes over a value that a foreign writer left: laid out anew, with a meta.
 func (s *Store) adopt(ctx context.Context, turn int64, key memory.Key, value []byte) (*memory.History, error) {
 	found, err := memory.ParseHistory(key, value)
@@ -23,9 +27,12 @@ func (s *Store) adopt(ctx context.Context, turn int64, key memory.Key, value []b
 	if err != nil || turn == 0 {
 		return found, err
 	}
-	h, err := memory.ParseHistory(key, found.JSON())
-	if err != nil {
-		return nil, err
+	h := found.Compact()
+	if len(value) > adoptedWhole {
+		// A script that Redis does not know is sent again with all its arguments.
+		if err := replaceScript.Load(ctx, s.redis).Err(); err != nil {
+			return nil, unavailable(err)
+		}
 	}
 	err = s.replace(ctx, change{turn: turn, seen: "value", old: value, fresh: h})
 	if err == nil {

@@ -98,6 +98,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
+		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
 		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen,
 	}
