@@ -233,6 +233,11 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/erased", nil).status)
 	require.Empty(t, with("classified matter"))
 	require.NotEmpty(t, with("other matter"))
+	tombstones := func(chat string) []string {
+		return []string{"{chat_history:" + chat + "}:meta", "{subagent:analytic:" + chat + "}:meta", "{subagent:knowledge:" + chat + "}:meta"}
+	}
+	// A scan sees nothing of what is deflated.
+	require.Subset(t, tombstones("erased"), s.look.Keys(t.Context(), "*erased*").Val())
 
 	task := "What is known of this: partial matter"
 	require.NotEmpty(t, with(task))
@@ -241,6 +246,7 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, s.do("DELETE", "/v1/chats/part", nil).status)
 	require.Empty(t, with("partial matter"))
+	require.Subset(t, tombstones("part"), s.look.Keys(t.Context(), "*:part*").Val())
 	require.NotEmpty(t, with("other matter"))
 	s.close()
 	require.Empty(t, with("classified matter"))

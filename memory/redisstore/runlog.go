@@ -225,7 +225,7 @@ func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string) error {
 			break
 		}
 	}
-	args := []any{strconv.FormatInt(all[len(all)-1].Seq, 10) + "-0"}
+	var args []any
 	how := joinTexts
 	if s.Exclusive {
 		how = joinAll
