@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"time"
 
@@ -72,7 +71,7 @@ const eraseWait = 30 * time.Second
 func (s *Server) eraseNow(chat memory.Chat, which func(memory.Key) bool) (erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
-	token := redisstore.EraserToken + rand.Text()
+	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
 		return erased{}, err
@@ -203,9 +202,9 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key)
 func (s *Server) dropRuns(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, r := range s.live {
+	for _, r := range s.live {
 		if r.chat == chat && r.over(0) {
-			delete(s.live, id)
+			s.unlist(r)
 		}
 	}
 }

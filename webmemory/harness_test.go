@@ -164,8 +164,11 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	store := redisstore.New(client, zerolog.Nop())
 	appends, err := spool.Open(w.spools, w.spoolOptions, logger())
 	require.NoError(w.t, err)
+	door := httptest.NewUnstartedServer(nil)
+	cfg.Advertise = "http://" + door.Listener.Addr().String()
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
-	door := httptest.NewServer(server.Handler())
+	door.Config.Handler = server.Handler()
+	door.Start()
 	w.shutdown[door.URL] = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()

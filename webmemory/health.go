@@ -182,6 +182,11 @@ func newMetrics(s *Server) *metrics {
 	})
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
+	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.", func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return float64(s.finished.bytes)
+	})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,17 +78,22 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	ctx := c.Request.Context()
-	r, kept, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
+	key, err := idempotencyKey(c.Request)
+	if err != nil {
+		return err
+	}
+	r, kept, fresh, err := s.begin(ctx, chat, p, key)
 	if err != nil {
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
-	if r.attempt > 1 {
-		c.Request.Header.Del("Last-Event-ID") // of the attempt before
+	if fresh || r.attempt > 1 {
+		// The position is one in an earlier attempt, or in a run that is lost.
+		c.Request.Header.Del("Last-Event-ID")
+		c.Request.URL.RawQuery = ""
 	}
 	if stream {
-		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
-		return nil
+		return s.serveEvents(c, r)
 	}
 	if kept != nil {
 		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
@@ -101,6 +105,25 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// maxKey bounds an Idempotency-Key, in bytes.
+const maxKey = 255
+
+// idempotencyKey is the request's, empty if it has none.
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) > 1 {
+		return "", badRequest("bad_request", "There are %d Idempotency-Key headers; send one.", len(values))
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > maxKey {
+		return "", badRequest("bad_request", "An Idempotency-Key has at most %d bytes; this one has %d.", maxKey, len(key))
+	}
+	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", badRequest("bad_request", "An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+	}
+	return key, nil
 }
 
 // begun is what a waiting client is told when its run was left here: it has run,
@@ -150,9 +173,7 @@ func joined(agents []memory.Agent) string {
 func (s *Server) forgetRun(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live[r.id] == r {
-		delete(s.live, r.id)
-	}
+	s.unlist(r)
 }
 
 // register enters a run, unless one with its id is there already.
@@ -206,7 +227,7 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), e
 	defer cancel()
 	token := ""
 	if at == before {
-		token = rand.Text()
+		token = s.token()
 		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
 			return nil, nil, err
@@ -419,6 +440,7 @@ func (s *Server) work(d *driver, leave func()) {
 	}
 	leave()
 	d.run.end()
+	s.retire(d.run)
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}

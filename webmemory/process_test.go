@@ -61,9 +61,10 @@ func beWebmemory(settings string) {
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)
 	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease}
-	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
 	l, err := listen(c.Listen)
 	must(err)
+	cfg.Advertise = "http://" + l.Addr().String()
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
 	fmt.Println(l.Addr())
 	must(http.Serve(l, server.Handler()))
 }

@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"net/http"
@@ -24,6 +25,9 @@ type run struct {
 	body string   // hash of what was posted; the same key with another body is refused
 	log  *api.Log // its events, each stored before it is here
 
+	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
+	finished  bool // it was over when this copy of it was begun
+
 	keyed   bool   // a post may repeat it, by its Idempotency-Key
 	attempt int    // at what was posted: 1, 2 …
 	first   string // run of the first attempt, if this is another one
@@ -32,6 +36,9 @@ type run struct {
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
+
+	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
+	size  int           // guarded by Server.mu: what it takes of them, in bytes
 
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted

@@ -34,8 +34,11 @@ type Config struct {
 	MaxChats              int            // chats with work in hand at one time; 10,000
 	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
-	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
+	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
+	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
 
 func (c Config) withDefaults() Config {
@@ -47,6 +50,8 @@ func (c Config) withDefaults() Config {
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
+	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -59,6 +64,7 @@ type Server struct {
 	cache    *cache.Cache
 	spool    *spool.Spool
 	runs     *api.Client
+	between  *http.Client // to other processes of this kind
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
@@ -72,6 +78,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	live     map[string]*run // guarded by mu: running and lately finished, by run id
+	finished finished        // guarded by mu: those of live that are over
 	draining bool            // guarded by mu
 }
 
@@ -84,7 +91,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	cfg = cfg.withDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
-		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
+		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		live:     map[string]*run{},
@@ -95,6 +102,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
+	s.workers.Go(s.announce)
 	return s
 }
 
@@ -133,6 +141,7 @@ func (s *Server) routes() http.Handler {
 	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
 	s.forwardDocuments(r)
+	s.internalRoutes(r.Group(internalPath))
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
@@ -148,13 +157,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
-			s.mu.Lock()
-			for id, r := range s.live {
-				if r.over(s.cfg.KeepRuns) {
-					delete(s.live, id)
-				}
-			}
-			s.mu.Unlock()
+			s.expire()
 		}
 	}
 }
@@ -183,4 +186,5 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
+	s.between.CloseIdleConnections()
 }

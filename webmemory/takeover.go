@@ -91,9 +91,10 @@ func (s *Server) lookAt(chat memory.Chat) {
 // place are the run's from here on.
 func (s *Server) resume(t *turn, leave func()) *run {
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
+	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()
-	s.live[r.id] = r
+	s.enlist(r)
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
 	d.left = true
@@ -106,6 +107,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 			_ = t.leave()
 			leave()
 			r.end()
+			s.retire(r)
 			return
 		}
 		s.work(d, leave)
@@ -146,6 +148,7 @@ func (d *driver) replay(ctx context.Context) error {
 // ctx. finished: its log will not grow, so an empty one is gone.
 func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
+	r.elsewhere, r.finished = true, finished
 	close(r.posted)
 	s.workers.Go(func() {
 		defer r.end()
@@ -162,6 +165,10 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, memory.ErrUnavailable) {
 				r.log.Abort(api.ErrGone) // a log with a gap
+				return
+			}
+			if finished && errors.Is(err, memory.ErrUnavailable) && ctx.Err() == nil {
+				r.log.Abort(problemOf(err))
 				return
 			}
 			if finished && len(logged) == 0 && !r.log.Done() {

@@ -50,6 +50,9 @@ type turn struct {
 	histories map[memory.Key]*memory.History // pinned
 }
 
+// token makes the token of a turn that this process takes.
+func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
+
 // errClaimed: somebody else takes the chat's next turn, who may stand in this
 // process's line behind the caller, and so can only come when the caller steps back.
 var errClaimed = errors.New("the chat's next turn is claimed")
@@ -60,7 +63,7 @@ var errClaimed = errors.New("the chat's next turn is claimed")
 // must line up again.
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
-		chat: chat, token: cmp.Or(token, rand.Text()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
+		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{},
 	}
 	for {

@@ -13,6 +13,7 @@
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
 //	mneme:epoch                       random text; another one means that data was lost
+//	mneme:processes                   hash: the processes that live, see Announce
 //
 // Every change of a history is one Lua script over it and its meta;
 // memory/DESIGN.md says what the scripts check and why.

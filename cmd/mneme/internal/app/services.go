@@ -191,11 +191,15 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
+		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(),
 	}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
+	}
+	if !cfg.Redis.Embedded() { // a store that nobody else can use
+		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
 	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
