@@ -2,7 +2,6 @@ package webmemory
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -24,9 +23,9 @@ type health struct {
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
 	epoch string    // guarded by mu: the store's mark, as last seen
 	reset bool      // guarded by mu: it changed, and no run has been told yet
-	// refusal is why nothing can be written although the store answers; guarded by
-	// mu, nil while it can.
-	refusal error
+	// refusal is why something cannot be written although the store answers; guarded
+	// by mu, empty while all can.
+	refusal string
 }
 
 // noteEpoch says whether the store lost its data since it was last seen.
@@ -59,15 +58,15 @@ func (h *health) note(err error) {
 }
 
 // noteRefusal says whether there is a reason that was not there before.
-func (h *health) noteRefusal(why error) (fresh bool) {
+func (h *health) noteRefusal(why string) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fresh = why != nil && h.refusal == nil
+	fresh = why != "" && h.refusal == ""
 	h.refusal = why
 	return fresh
 }
 
-func (h *health) refused() error {
+func (h *health) refused() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.refusal
@@ -84,10 +83,10 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
-		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
+		refusal := s.refusal(ctx)
 		cancel()
 		if s.health.noteRefusal(refusal) {
-			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.log.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
@@ -102,6 +101,18 @@ func (s *Server) watchStore() {
 		case <-time.After(checkEvery):
 		}
 	}
+}
+
+// refusal is why the store, or the spool that stands in for it, cannot be written.
+func (s *Server) refusal(ctx context.Context) string {
+	reason := s.store.Refusal(ctx)
+	if err := s.spool.Check(); err != nil {
+		if reason != "" {
+			reason += "; "
+		}
+		reason += err.Error()
+	}
+	return reason
 }
 
 type ready struct {
@@ -131,8 +142,8 @@ func (s *Server) readyz(c *gin.Context) error {
 	if !since.IsZero() {
 		out.Status, out.Redis = "degraded", &awayState{since}
 	}
-	if refused := s.health.refused(); refused != nil {
-		out.Status, out.Reason = "degraded", refused.Error()
+	if reason := s.health.refused(); reason != "" {
+		out.Status, out.Reason = "degraded", reason
 	}
 	if !seen {
 		out.Status, status = "starting", http.StatusServiceUnavailable
