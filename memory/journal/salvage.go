@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -239,4 +240,13 @@ func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 		return nil, 0, nil
 	}
 	return payload, end, nil
+}
+
+// foreign judges a file that starts with head, as no journal does: it is damaged there if it has sound records.
+func (s scanner) foreign(head []byte) error {
+	version := bytes.HasPrefix(head, []byte(magic[:len(magic)-1])) // of a version that is not known
+	if next, err := s.search(0, s.size); err == nil && next < s.size && !version {
+		return &CorruptError{Path: s.path, Offset: 0, Next: next}
+	}
+	return fmt.Errorf("%s: %w", s.path, ErrNotJournal)
 }

@@ -54,6 +54,20 @@ func TestSalvageKeepsBothSidesOfTheDamage(t *testing.T) {
 	require.Equal(t, Salvaged{Records: 3, Bytes: 12}, again, "a sound journal stays as it is")
 }
 
+func TestADamagedStartIsSaidAndSalvaged(t *testing.T) {
+	dir, _ := damaged(t, []string{"one", "two"}, func(raw []byte) []byte { raw[2] ^= 4; return raw })
+	_, _, err := Open(dir, Options{}, discard)
+	var corrupt *CorruptError
+	require.ErrorAs(t, err, &corrupt)
+	require.Zero(t, corrupt.Offset)
+	require.ErrorAs(t, Read(dir, Options{}, discard), &corrupt)
+	found, err := Salvage(dir, Options{})
+	require.NoError(t, err)
+	require.Equal(t, []Span{{0, 8}}, found.Lost)
+	_, _, got := reopen(t, dir)
+	require.Equal(t, []string{"one", "two"}, got)
+}
+
 func TestSalvageRefuses(t *testing.T) {
 	dir := written(t, "one")
 	j, _, err := Open(dir, Options{}, discard)
