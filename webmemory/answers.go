@@ -54,7 +54,7 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, memory.ErrDamaged):
 		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
 	case errors.Is(err, memory.ErrReadOnly):
-		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no new messages right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
+		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
 	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):

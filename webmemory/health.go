@@ -2,9 +2,7 @@ package webmemory
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +24,9 @@ type health struct {
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
 	epoch string    // guarded by mu: the store's mark, as last seen
 	reset bool      // guarded by mu: it changed, and no run has been told yet
-	// refusal is why nothing can be written although the store answers; guarded by
-	// mu, nil while it can.
-	refusal error
+	// refusal is why something cannot be written although the store answers; guarded
+	// by mu, empty while all can.
+	refusal string
 }
 
 // noteEpoch says whether the store lost its data since it was last seen.
@@ -64,15 +62,15 @@ func (h *health) note(err error) (news bool) {
 }
 
 // noteRefusal says whether there is a reason that was not there before.
-func (h *health) noteRefusal(why error) (fresh bool) {
+func (h *health) noteRefusal(why string) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fresh = why != nil && h.refusal == nil
+	fresh = why != "" && h.refusal == ""
 	h.refusal = why
 	return fresh
 }
 
-func (h *health) refused() error {
+func (h *health) refused() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.refusal
@@ -89,10 +87,10 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
-		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
+		refusal := s.refusal(ctx)
 		cancel()
 		if s.health.noteRefusal(refusal) {
-			s.seen.Often.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.seen.Often.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
@@ -111,6 +109,18 @@ func (s *Server) watchStore() {
 		case <-time.After(checkEvery):
 		}
 	}
+}
+
+// refusal is why the store, or the spool that stands in for it, cannot be written.
+func (s *Server) refusal(ctx context.Context) string {
+	reason := s.store.Refusal(ctx)
+	if err := s.spool.Check(); err != nil {
+		if reason != "" {
+			reason += "; "
+		}
+		reason += err.Error()
+	}
+	return reason
 }
 
 // ready answers GET /readyz.
@@ -143,10 +153,8 @@ func (s *Server) readyz(c *gin.Context) error {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
 		out.Redis = &awayState{since}
 	}
-	if refused := s.health.refused(); refused != nil { // nothing can be stored although Redis answers
-		for reason := range strings.SplitSeq(refused.Error(), "\n") {
-			because("degraded", reason)
-		}
+	if reason := s.health.refused(); reason != "" { // nothing can be stored although Redis answers
+		because("degraded", reason)
 	}
 	if !seen {
 		because("starting", "Redis has not answered since the service started.")

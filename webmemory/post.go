@@ -460,9 +460,9 @@ func (s *Server) work(d *driver, leave func()) {
 }
 
 // packAfter is how long the log of a finished run stays as it was written when other
-// processes read it: one of a version that knows no joined deltas, and was following
-// the run, has its end by then.
-const packAfter = 10 * time.Second
+// processes read it: one of a version that knows no joined events, and was following
+// the run or is asked to resume it, has its end by then.
+const packAfter = time.Minute
 
 // pack lets the log of a run that is over shrink to what it needs.
 func (s *Server) pack(r *run) {
