@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,7 @@ type world struct {
 	url     string
 	logs    string
 
+	sentinel     *redistest.Sentinel // in the place of redis, if it is there
 	spools       string
 	spoolOptions spool.Options
 
@@ -106,14 +108,50 @@ func newWorld(t *testing.T, a agent, change ...func(*webmemory.Config)) *world {
 // newWorldOver is newWorld over a redis-server with arguments.
 func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*webmemory.Config)) *world {
 	t.Helper()
-	w := &world{t: t, redis: redistest.Start(t, redisArgs...), shutdown: map[string]func(){}, logs: t.TempDir(), spools: t.TempDir()}
+	w := &world{t: t, redis: redistest.Start(t, redisArgs...)}
 	w.look = w.redis.Client()
+	w.begin(a)
+	w.url = w.process(change...)
+	return w
+}
+
+// newSentinelWorld is newWorld over a Redis that fails over; it starts no process.
+func newSentinelWorld(t *testing.T, a agent) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := &world{t: t, sentinel: redistest.StartSentinel(t)}
+	w.look = w.sentinel.Client()
+	w.begin(a)
+	return w
+}
+
+// begin starts what is not a webmemory.
+func (w *world) begin(a agent) {
+	t := w.t
+	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
-	w.url = w.process(change...)
-	return w
+}
+
+// connect is a client as a webmemory has it.
+func (w *world) connect() redis.UniversalClient {
+	s := w.settings()
+	return s.connect()
+}
+
+// settings are those of one more webmemory.
+func (w *world) settings() childSettings {
+	s := childSettings{Apiserver: w.api.URL, Spool: w.spools}
+	if w.sentinel != nil {
+		s.Sentinels = w.sentinel.Addrs()
+	} else {
+		s.Redis = w.redis.Addr
+	}
+	return s
 }
 
 // gateway is where conversations with models are erased.
@@ -158,11 +196,13 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	}
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
-	client := redis.NewClient(&redis.Options{
-		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: 10 * time.Second, DialerRetries: 1,
-	})
+	client := w.connect()
 	store := redisstore.New(client, zerolog.Nop())
-	appends, err := spool.Open(w.spools, w.spoolOptions, logger())
+	spools := w.spools
+	if cfg.Ends != "" { // a disk of its own
+		spools = filepath.Join(filepath.Dir(cfg.Ends), "spool")
+	}
+	appends, err := spool.Open(spools, w.spoolOptions, logger())
 	require.NoError(w.t, err)
 	door := httptest.NewUnstartedServer(nil)
 	cfg.Advertise = "http://" + door.Listener.Addr().String()
@@ -284,9 +324,13 @@ func (w *world) open(method, path string, body any, header ...string) *transcrip
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { resp.Body.Close() })
 	require.Equal(w.t, http.StatusOK, resp.StatusCode)
+	return &transcript{t: w.t, resp: resp, lines: newLines(resp)}
+}
+
+func newLines(resp *http.Response) *bufio.Scanner {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 4<<20)
-	return &transcript{t: w.t, resp: resp, lines: lines}
+	return lines
 }
 
 // next reads one event; its head is empty for one that has no id.

@@ -2,7 +2,10 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 )
@@ -22,29 +26,9 @@ type health struct {
 	mu    sync.Mutex
 	seen  bool      // guarded by mu: the store has answered once
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
-	epoch string    // guarded by mu: the store's mark, as last seen
-	reset bool      // guarded by mu: it changed, and no run has been told yet
 	// refusal is why something cannot be written although the store answers; guarded
 	// by mu, empty while all can.
 	refusal string
-}
-
-// noteEpoch says whether the store lost its data since it was last seen.
-func (h *health) noteEpoch(epoch string) (lost bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lost = h.epoch != "" && h.epoch != epoch
-	h.epoch, h.reset = epoch, h.reset || lost
-	return lost
-}
-
-// takeReset says once that the store lost its data.
-func (h *health) takeReset() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	was := h.reset
-	h.reset = false
-	return was
 }
 
 // note takes whether the store answered, and says whether that is news.
@@ -87,14 +71,25 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
+		servers, unknown := s.store.Servers(ctx)
 		refusal := s.refusal(ctx)
+		if err == nil {
+			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
+				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
+			}
+		}
 		cancel()
+		if errors.Is(err, memory.ErrDamaged) {
+			err = nil // it answered; the refusal says of what
+		}
 		if s.health.noteRefusal(refusal) {
 			s.seen.Often.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
-		if err == nil && s.health.noteEpoch(epoch) {
-			s.metrics.resets.Inc()
-			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
+		if err == nil && epoch != "" {
+			s.noteEpoch(epoch)
+		}
+		if err == nil && unknown == nil {
+			s.noteServers(servers)
 		}
 		if s.life.Err() == nil && s.health.note(err) {
 			if err != nil {
@@ -113,14 +108,13 @@ func (s *Server) watchStore() {
 
 // refusal is why the store, or the spool that stands in for it, cannot be written.
 func (s *Server) refusal(ctx context.Context) string {
-	reason := s.store.Refusal(ctx)
-	if err := s.spool.Check(); err != nil {
-		if reason != "" {
-			reason += "; "
+	reasons := []string{s.store.Refusal(ctx)}
+	for _, err := range []error{s.store.Sound(ctx), s.spool.Check()} {
+		if err != nil {
+			reasons = append(reasons, err.Error())
 		}
-		reason += err.Error()
 	}
-	return reason
+	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
 }
 
 // ready answers GET /readyz.
@@ -180,6 +174,9 @@ type metrics struct {
 
 	takeovers prometheus.Counter
 	resets    prometheus.Counter
+	changes   prometheus.Counter
+	retold    prometheus.Counter
+	regained  prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
@@ -210,6 +207,15 @@ func newMetrics(s *Server) *metrics {
 		resets: made.NewCounter(prometheus.CounterOpts{
 			Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
 		}),
+		changes: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_redis_changes_total", Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
+		}),
+		retold: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
+		}),
+		regained: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
+		}),
 	}
 	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, "left"} {
 		m.runs.WithLabelValues(outcome)
@@ -236,8 +242,8 @@ func newMetrics(s *Server) *metrics {
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
 	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
-	counter("mneme_memory_damaged_total", "Damaged histories set aside.", counts.Damaged.Load)
+	counter("mneme_memory_damaged_total", "Histories set aside: damaged ones, and copies with other contents under the same ids.", counts.Damaged.Load)
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
-	counter("mneme_memory_lost_total", "Histories that Redis lost and a copy brought back.", counts.Lost.Load)
+	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.", counts.Lost.Load)
 	return m
 }

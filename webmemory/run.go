@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,9 +16,6 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
 )
-
-// patience is how long a run whose events do not come is waited for.
-const patience = 15 * time.Second
 
 // run is one request while it is answered, and for a while after.
 type run struct {
@@ -41,6 +39,7 @@ type run struct {
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
 
+	turn  atomic.Int64  // in which it runs; 0 before it has one
 	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
 	size  int           // guarded by Server.mu: what it takes of them, in bytes
 
@@ -94,6 +93,7 @@ type driver struct {
 	events string      // URL of the run's events
 
 	left  bool      // by another process, which this one has replaced
+	owner string    // of a left run: the process that had it; empty if that is not known
 	first time.Time // when the first event was shown; zero before
 	text  time.Time // when the first of the answer's text was shown; zero before
 }
@@ -107,11 +107,10 @@ func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
-		if d.left && d.run.log.Last() == 0 {
-			return d.withdraw(err)
-		}
-		d.log.Error().Err(err).Msg("the apiserver lost a run; it is closed here")
-		err = d.closeRun()
+		err = d.giveUp(ctx, gone)
+	}
+	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
+		return d.withdraw(err)
 	}
 	if err != nil {
 		d.abandon(err)
@@ -124,6 +123,22 @@ func (d *driver) drive(ctx context.Context) bool {
 	return finished
 }
 
+// giveUp brings a run to its end whose events do not come any more: to the one that
+// others know of, or else to one that is made here.
+func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
+	if d.left {
+		if err := d.inquire(ctx); err != nil || d.run.log.Done() {
+			return err
+		}
+		if d.run.log.Last() == 0 {
+			return gone
+		}
+	}
+	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
+	d.server.workers.Go(func() { d.stopThere() })
+	return d.closeRun()
+}
+
 // goneError says that a run's events will not come any more.
 type goneError struct{ cause error }
 
@@ -132,26 +147,31 @@ func (e *goneError) Error() string {
 }
 func (e *goneError) Unwrap() error { return e.cause }
 
-// follow takes the run's events, over as many connections as it takes.
+// follow takes the run's events, over as many connections as it takes. It gives up
+// once none could be made for longer than the patience, counted from the first that
+// failed: a quiet run whose connections break is a living one.
 func (d *driver) follow(ctx context.Context) error {
-	progress := time.Now()
+	var failing time.Time // since when no connection could be made; zero while they can
 	for !d.run.log.Done() {
 		before := d.run.log.Last()
 		broken, err := d.read(ctx)
 		if err != nil || d.run.log.Done() {
 			return err
 		}
-		if d.run.log.Last() > before {
-			progress = time.Now()
-		}
 		var problem *api.Problem
+		refused := errors.As(broken, &problem)
 		switch {
 		case d.turn.ctx.Err() != nil:
 			return context.Cause(d.turn.ctx)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone),
-			time.Since(progress) > patience:
+		case refused && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
+			return &goneError{errors.Join(errors.New("no more events"), broken)}
+		case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) > d.server.cfg.Patience:
 			return &goneError{errors.Join(errors.New("no more events"), broken)}
 		}
 		select {
@@ -188,7 +208,20 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 	defer cancel()
 	lost := context.AfterFunc(d.turn.ctx, cancel)
 	defer lost()
-	for first := range arrivals {
+	for {
+		var first arrival
+		var more bool
+		select {
+		case first, more = <-arrivals:
+		case <-d.turn.retaken:
+			if err := d.regain(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !more {
+			return nil, nil
+		}
 		taken := []arrival{first}
 		for len(arrivals) > 0 && len(taken) < batch {
 			taken = append(taken, <-arrivals)
@@ -204,7 +237,6 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 			return broken, err
 		}
 	}
-	return nil, nil
 }
 
 // take stores events, in the run's log and each in the history that it changes,
@@ -212,21 +244,29 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 // so that a history may be behind its log, but never ahead of it, where nobody
 // could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
+	told := ""
 	for _, e := range events {
-		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
-			p.Memory = "reset"
+		if p, ok := e.Payload.(*event.RunStarted); ok && !d.turn.detached.Load() {
+			if epoch, lost := d.server.lossOf(d.turn.ctx, d.run.chat); lost {
+				p.Memory, told = "reset", epoch
+			}
 		}
 	}
+	err := d.store(events)
+	if err == nil && told != "" {
+		d.server.toldLoss(d.turn.ctx, d.run.chat, told)
+	}
+	return err
+}
+
+// store is take for events that stay as they are.
+func (d *driver) store(events []event.Event) error {
 	if err := d.turn.record(events); err != nil {
 		return err
 	}
 	before := d.run.log.Size()
 	for _, e := range events {
-		if err := d.apply(e); err != nil {
-			return err
-		}
-		d.note(e)
-		if err := d.run.log.Append(e); err != nil {
+		if err := d.show(e); err != nil {
 			return err
 		}
 		d.clock(e)
@@ -235,23 +275,17 @@ func (d *driver) take(events []event.Event) error {
 	return nil
 }
 
-// apply stores what an event adds to a history.
-func (d *driver) apply(e event.Event) error {
-	d.turn.closes = closesRun(e)
-	return d.fold.Apply(e)
-}
-
-// closesRun says whether an event was written by who closed a lost run.
-func closesRun(e event.Event) bool {
-	switch p := e.Payload.(type) {
-	case *event.Completion:
-		return p.Failure == runLost
-	case *event.Assistant:
-		return p.Failure == runLost
-	case *event.Error:
-		return p.Code == runLost
+// show stores what an event of the run's log adds to a history, and hands it to the
+// readers.
+func (d *driver) show(e event.Event) error {
+	if err := d.fold.Apply(e); err != nil {
+		return err
 	}
-	return false
+	d.note(e)
+	if e.Terminal() {
+		d.keepEnd(e.Encode())
+	}
+	return d.run.log.Append(e)
 }
 
 // note tells the session log and the metrics of an event.
@@ -307,7 +341,7 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
 	lost := event.Error{
-		Code: runLost, Retryable: true,
+		Code: event.RunLost, Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
 	// With the time of what is known, so that who closes a run twice writes the same.
@@ -316,6 +350,26 @@ func (d *driver) closeRun() error {
 		at = last
 	}
 	return d.take(d.run.log.Closing(lost, at))
+}
+
+// stopThere stops a run that is closed here, so that nobody pays for an answer that
+// nobody reads. Its apiserver may be out of reach for a while.
+func (d *driver) stopThere() {
+	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
+	defer cancel()
+	for ctx.Err() == nil {
+		try, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := d.runs.Stop(try, d.run.id)
+		cancel()
+		var problem *api.Problem
+		if err == nil || errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+			return // it stops, or is not there any more
+		}
+		select {
+		case <-time.After(jitter(2 * time.Second)):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // withdraw forgets a left run of which nothing is known: it never began, or what
@@ -338,7 +392,11 @@ func (d *driver) withdraw(cause error) bool {
 func (d *driver) conclude() bool {
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
-	err := d.turn.drain(ctx)
+	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
+	err := d.regainIfLost(ctx)
+	if err == nil {
+		err = d.turn.drain(ctx)
+	}
 	if err == nil {
 		status, body := d.run.final(ctx)
 		err = d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
@@ -361,7 +419,7 @@ func (d *driver) abandon(cause error) {
 	}
 	level.Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was left")
 	d.server.metrics.runs.WithLabelValues("left").Inc()
-	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) {
+	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
@@ -369,6 +427,15 @@ func (d *driver) abandon(cause error) {
 	if err := d.runs.Stop(ctx, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("the apiserver could not be told to stop")
 	}
+}
+
+// hasFollower says whether another process may bring the run to its end: unless Redis
+// says that no run is open, or another one.
+func (d *driver) hasFollower() bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.turn.ctx), storeTimeout)
+	defer cancel()
+	open, err := d.server.store.OpenRun(ctx, d.run.chat)
+	return err != nil || open != nil && open.Run == d.run.id
 }
 
 // result is a run's end as one JSON answer.

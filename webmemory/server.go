@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
@@ -31,6 +32,9 @@ type Config struct {
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	FullAt                int            // bytes of a history above which no exchange begins; memory.MaxHistory less a message
 	SessionLogs           string         // folder of the session logs; "" writes none
+	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
+	Cuts                  *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
+	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
 	MaxChats              int            // chats with work in hand at one time; 10,000
@@ -39,6 +43,7 @@ type Config struct {
 	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
 	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
+	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 
@@ -57,6 +62,13 @@ func (c Config) withDefaults() Config {
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
 	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
+	if c.Erasures == nil {
+		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
+	}
+	if c.Cuts == nil {
+		c.Cuts, _ = erasures.Open("")
+	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -73,9 +85,12 @@ type Server struct {
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
+	ends     *ends
+	follower follower
 	seen     *telemetry.Service
 	metrics  *metrics
 	health   health
+	losses   losses
 	handler  http.Handler
 
 	life    context.Context // of runs and of the janitor
@@ -98,9 +113,13 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		queue: &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		live:  map[string]*run{},
+		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
+		ends:     &ends{dir: cfg.Ends, log: log},
+		follower: follower{file: cfg.Erasures, applied: map[string]int64{}},
+		live:     map[string]*run{},
+		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
+	store.OnCut = s.noteCut
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
@@ -111,8 +130,10 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.handler = s.routes()
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
+	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
+	s.losses.wakeUp() // to what Redis lost while no process was there
 	return s
 }
 
@@ -167,6 +188,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
+			s.ends.sweep()
 			s.expire()
 		}
 	}

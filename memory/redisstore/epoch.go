@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -53,21 +52,27 @@ func (s *Store) Scrub(ctx context.Context) error {
 	return nil
 }
 
-// Erased is the turn in which a history was erased last, 0 if it never was:
-// nothing that was written in an earlier turn may come back.
-func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
-	text, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err == redis.Nil {
-		return 0, nil
-	}
-	turn := int64(0)
-	if err == nil {
-		turn, err = strconv.ParseInt(text, 10, 64)
+// Servers are the run ids of the Redis servers that hold keys, in some order. One
+// that was not there before may hold other data than the one in its place did: it was
+// restarted, or a replica took over. A server that does not say has no id.
+func (s *Store) Servers(ctx context.Context) ([]string, error) {
+	masters, err := s.masters(ctx)
+	var ids []string
+	for _, node := range masters {
+		var info string
+		if info, err = node.Info(ctx, "server").Result(); err != nil {
+			break
+		}
+		for line := range strings.Lines(info) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+				ids = append(ids, id)
+			}
+		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
+		return nil, fmt.Errorf("asking which servers there are: %w", unavailable(err))
 	}
-	return turn, nil
+	return ids, nil
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.

@@ -88,6 +88,15 @@ func join(events []Logged, how joining) []entry {
 
 func (e entry) id() string { return strconv.FormatInt(e.last.Seq, 10) + "-0" }
 
+// add is the command that puts the entry into a log.
+func (e entry) add(key string) *redis.XAddArgs {
+	values := []any{"e", e.last.Line}
+	if len(e.before) > 0 {
+		values = append(values, "b", e.before)
+	}
+	return &redis.XAddArgs{Stream: key, ID: e.id(), Values: values}
+}
+
 // packed is the field under which the lines before the last take the least room.
 func (e entry) packed() (field string, value []byte) {
 	if len(e.before) == 0 {
@@ -134,17 +143,10 @@ func events(m redis.XMessage) ([]Logged, error) {
 // Log adds events to a run's log, in one round trip. Events that are there
 // already stay as they are.
 func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
-	key, how := eventsKey(chat, run), joinNone
-	if s.Exclusive {
-		how = joinDeltas
-	}
+	key := eventsKey(chat, run)
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, e := range join(events, how) {
-			values := []any{"e", e.last.Line}
-			if len(e.before) > 0 {
-				values = append(values, "b", e.before)
-			}
-			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: e.id(), Values: values})
+		for _, e := range s.entries(events) {
+			p.XAdd(ctx, e.add(key))
 		}
 		p.Expire(ctx, key, s.logLife())
 		return nil
@@ -159,6 +161,14 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ..
 		return unavailable(err)
 	}
 	return nil
+}
+
+// entries are events as they are logged while a run goes on.
+func (s *Store) entries(events []Logged) []entry {
+	if s.Exclusive {
+		return join(events, joinDeltas)
+	}
+	return join(events, joinNone)
 }
 
 // Events reads events of a run's log after a number: those of up to count entries,

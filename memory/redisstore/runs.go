@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ func (s *Store) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body st
 func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed bool, fields ...any) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
 	life := s.openLife(keyed)
-	err := s.index(ctx, s.redis, chat, run, life)
+	err := s.indexRun(ctx, s.redis, chat, run, life)
 	fresh := false
 	if err == nil {
 		fresh, err = s.redis.HSetNX(ctx, recordKey(chat, run), fields[0].(string), fields[1]).Result()
@@ -84,8 +83,8 @@ func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed b
 	return nil, nil
 }
 
-// index notes in the chat's meta until when something may be kept of a run.
-func (s *Store) index(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
+// indexRun notes in the chat's meta until when something may be kept of a run.
+func (s *Store) indexRun(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
 	return to.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli()).Err()
 }
 
@@ -105,7 +104,7 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 // Retried notes in the record of a first run that there is a further attempt at
 // the same post. The record lives as long as that of the newest attempt.
 func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
-	err := s.index(ctx, s.redis, chat, first, s.openLife(true))
+	err := s.indexRun(ctx, s.redis, chat, first, s.openLife(true))
 	if err == nil {
 		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, recordKey(chat, first), "body", body, "newest", attempt)
@@ -138,7 +137,7 @@ func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result
 			p.HSet(ctx, key, "result", result)
 			p.PExpire(ctx, key, life)
 			p.PExpire(ctx, eventsKey(chat, run), s.ResumeLife)
-			_ = s.index(ctx, p, chat, run, life) // told by the pipeline
+			_ = s.indexRun(ctx, p, chat, run, life) // told by the pipeline
 			if gone := s.expired(fields.Val()); len(gone) > 0 {
 				p.HDel(ctx, meta, gone...)
 			}
@@ -165,7 +164,11 @@ func (s *Store) expired(fields map[string]string) (gone []string) {
 // Withdraw forgets a run that was never accepted.
 func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) error {
 	err := s.redis.Del(ctx, recordKey(chat, run)).Err()
+	logged := int64(0) // of an earlier run with this id, whose record was lost: it stays in the index
 	if err == nil {
+		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
+	}
+	if err == nil && logged == 0 {
 		err = s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "r:"+run).Err()
 	}
 	if err != nil {
@@ -174,21 +177,31 @@ func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) erro
 	return nil
 }
 
-// EraseRuns removes the logs and records of a chat's runs. It must run before the
-// chat's meta is erased, which holds their index.
-func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat) error {
+// EraseRuns removes the logs and records of a chat's runs: of those in the chat's
+// index, and of further ones that the caller knows of. It must run before the
+// chat's meta is erased, which holds the index.
+func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...string) error {
 	meta := metaKey(memory.ChatKey(chat))
 	fields, err := s.redis.HKeys(ctx, meta).Result()
-	for _, f := range fields {
-		run, ok := strings.CutPrefix(f, "r:")
-		if !ok || err != nil {
-			continue
-		}
-		err = errors.Join(
-			s.redis.Del(ctx, eventsKey(chat, run)).Err(),
-			s.redis.Del(ctx, recordKey(chat, run)).Err(),
-			s.redis.HDel(ctx, meta, f).Err(),
-		)
+	if err == nil {
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, f := range fields {
+				if run, ok := strings.CutPrefix(f, "r:"); ok {
+					p.Del(ctx, eventsKey(chat, run))
+					p.Del(ctx, recordKey(chat, run))
+					p.HDel(ctx, meta, f)
+				}
+				if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+					p.Del(ctx, name)
+					p.HDel(ctx, meta, f)
+				}
+			}
+			for _, run := range further {
+				p.Del(ctx, eventsKey(chat, run))
+				p.Del(ctx, recordKey(chat, run))
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("erasing the runs of chat %s: %w", chat, unavailable(err))

@@ -12,8 +12,20 @@ import (
 	"mneme/memory"
 )
 
+//go:embed lua/common.lua
+var commonSource string
+
 //go:embed lua/append.lua
 var appendSource string
+
+//go:embed lua/aside.lua
+var asideSource string
+
+//go:embed lua/cut.lua
+var cutSource string
+
+//go:embed lua/index.lua
+var indexSource string
 
 //go:embed lua/load.lua
 var loadSource string
@@ -30,18 +42,50 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/regain.lua
+var regainSource string
+
 //go:embed lua/pack.lua
 var packSource string
 
 var (
-	appendScript  = redis.NewScript(appendSource)
-	loadScript    = redis.NewScript(loadSource)
-	replaceScript = redis.NewScript(replaceSource)
-	eraseScript   = redis.NewScript(eraseSource)
-	takeScript    = redis.NewScript(takeSource)
-	renewScript   = redis.NewScript(renewSource)
-	packScript    = redis.NewScript(packSource)
+	appendScript  = newScript(appendSource)
+	asideScript   = newScript(asideSource)
+	cutScript     = newScript(cutSource)
+	indexScript   = newScript(indexSource)
+	loadScript    = newScript(loadSource)
+	replaceScript = newScript(replaceSource)
+	eraseScript   = newScript(eraseSource)
+	takeScript    = newScript(takeSource)
+	renewScript   = newScript(renewSource)
+	regainScript  = newScript(regainSource)
+	packScript    = newScript(packSource)
 )
+
+// distrustScript drops the sum of a meta if it still is the one that was seen.
+// KEYS  history, meta
+// ARGV  sum
+var distrustScript = newScript(`
+if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
+  return redis.call('HDEL', KEYS[2], 'sum')
+end
+return 0`)
+
+// restoreCutScript notes a deliberate change of a history that is not there.
+// KEYS  history, meta
+// ARGV  turn of the change, life of a tombstone in seconds
+var restoreCutScript = newScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 or number(redis.call('HGET', KEYS[2], 'cut')) >= tonumber(ARGV[1]) then
+  return 0
+end
+local fresh = redis.call('EXISTS', KEYS[2]) == 0
+redis.call('HSET', KEYS[2], 'cut', ARGV[1], 'adopted', ARGV[1])
+if fresh then
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+end
+return 1`)
+
+func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
 // reply is what a script returns: a word, and what belongs to it.
 type reply []string
@@ -79,6 +123,9 @@ func read(cmd *redis.Cmd) (reply, error) {
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, memory.ErrUnavailable) {
 		return err
+	}
+	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
+		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
 	}
 	if strings.HasPrefix(err.Error(), "MISCONF") {
 		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)

@@ -25,6 +25,7 @@ type OpenRun struct {
 	Turn   int64  `json:"turn"`
 	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
 	Body   string `json:"body"`             // hash of the post
+	By     string `json:"by,omitempty"`     // the process that began it
 	Trace  string `json:"trace,omitempty"`  // traceparent of the post
 }
 

@@ -13,6 +13,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
@@ -202,6 +203,14 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	if !cfg.Redis.Embedded() { // a store that nobody else can use
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+		w.Ends = filepath.Join(cfg.DataDir, "ends")
+		adviseReplicas(cfg.Redis, seen.Log)
+	}
+	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {
+		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
+	}
+	if w.Cuts, err = erasures.Open(filepath.Join(cfg.DataDir, "cuts.ndjson")); err != nil {
+		return fmt.Errorf("reading what was changed by hand: %w; check data_dir", err)
 	}
 	store := redisstore.New(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas

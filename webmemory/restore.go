@@ -1,0 +1,173 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// This file is about runs that ended, and of which Redis knows nothing any more, or
+// not the end: it lost its data, or a failover its last writes. Nobody would look
+// after them, and a repeated post would run again what its client saw completed.
+
+// restoreTries bounds how often chats that are busy are tried for, about once a second.
+const restoreTries = 60
+
+// restoreRuns tells Redis again of the runs that ended lately, as far as this process
+// remembers them or finds them on its disk.
+func (s *Server) restoreRuns(ctx context.Context) {
+	left := s.endedRuns()
+	for range restoreTries {
+		left = slices.DeleteFunc(left, func(head endHead) bool {
+			err := s.restoreRun(ctx, head)
+			if err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
+			}
+			return err == nil
+		})
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(jitter(time.Second)):
+		case <-ctx.Done():
+			return
+		}
+	}
+	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+}
+
+// endedRuns are those that ended here, or in a process with the same disk, oldest
+// first.
+func (s *Server) endedRuns() []endHead {
+	heads := s.ends.heads()
+	s.mu.Lock()
+	for _, r := range s.live {
+		if r.log.Done() {
+			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load(), Unkeyed: !r.keyed})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(heads, func(a, b endHead) int { return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Run, b.Run)) })
+	return slices.CompactFunc(heads, func(a, b endHead) bool { return a.Run == b.Run })
+}
+
+// restoreRun puts one run back, unless Redis knows its end or its chat was erased
+// since. It takes the chat's turn for that, which brings an open run to its end too.
+func (s *Server) restoreRun(ctx context.Context, head endHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+	defer cancel()
+	record, err := s.store.Record(ctx, head.Chat, head.Run)
+	if err != nil || record != nil && len(record.Result) > 0 && record.Body != "" {
+		return err
+	}
+	leave, err := s.queue.enter(ctx, head.Chat, now, false)
+	if err != nil {
+		return err
+	}
+	t, err := s.takeTurn(ctx, ctx, head.Chat, "", now)
+	if errors.Is(err, errErased) {
+		err = nil
+	}
+	if err != nil || t == nil {
+		leave()
+		return err
+	}
+	if t.Open != nil {
+		run := t.Open.Run
+		s.resume(t, leave)
+		if run == head.Run {
+			return nil
+		}
+		return errQueueSlow
+	}
+	defer leave()
+	err = s.putBack(ctx, t, head)
+	return errors.Join(err, t.end())
+}
+
+// putBack is restoreRun under the chat's turn.
+func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
+	if erased, _ := strconv.ParseInt(t.Erased, 10, 64); erased > head.Turn {
+		return nil
+	}
+	r := newRun(head.Run, head.Chat, head.Body)
+	d := s.driver(r, t, "")
+	known := s.knownEvents(head.Chat, head.Run)
+	var events []event.Event
+	for _, l := range known {
+		e, err := event.Decode(l)
+		if err != nil || e.RunID != r.id || e.Seq != int64(len(events))+1 {
+			return nil
+		}
+		events = append(events, e)
+	}
+	if len(events) == 0 || !events[len(events)-1].Terminal() {
+		return nil
+	}
+	r.keyed = !head.Unkeyed
+	if _, err := s.noteRun(ctx, r); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := r.log.Append(e); err != nil {
+			return err
+		}
+	}
+	if err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+		return err
+	}
+	if err := t.place(ctx, head.Turn, events); err != nil {
+		return err
+	}
+	status, body := r.final(ctx)
+	if err := s.store.Finish(ctx, r.chat, r.id, encodeFinal(status, body)); err != nil {
+		return err
+	}
+	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
+	s.metrics.retold.Inc()
+	return nil
+}
+
+// place puts the messages of a run of turn number, of which these are the first
+// events, where they belong in the histories: a run of which Redis lost a part may not be the last one
+// there by now. What was erased or trimmed since the run's turn stays away.
+func (t *turn) place(ctx context.Context, number int64, events []event.Event) error {
+	said := collected{}
+	fold := event.NewHistories(t.chat, said)
+	for _, e := range events {
+		if err := fold.Apply(e); err != nil {
+			return err
+		}
+	}
+	copies := make([]*memory.History, 0, len(said))
+	for _, h := range said {
+		h.ProvenIn(number)
+		copies = append(copies, h)
+	}
+	current, err := t.store.WriteBack(ctx, copies...)
+	for _, h := range current {
+		if h != nil {
+			t.histories[h.Key()] = h
+			t.cache.Put(h)
+		}
+	}
+	return err
+}
+
+// collected is the sink of a fold of which only the messages are wanted.
+type collected map[memory.Key]*memory.History
+
+func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
+	if c[key] == nil {
+		c[key] = memory.Empty(key)
+	}
+	c[key] = c[key].With(m.Encode())
+	return nil
+}
