@@ -122,6 +122,9 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 	}
 	for _, i := range indices {
 		m := h.messages[i]
+		if m.Failure == "run_lost" && r != nil && r.completed() {
+			c.report(h, violation{kind: declared, run: r.id, post: r.post, at: h.time(i), what: fmt.Sprintf("message %d: %.200s", i, h.raw[i])})
+		}
 		switch {
 		case closed && m.Role != memory.RoleUser:
 			closed = len(m.ToolCalls) > 0 || m.Role == memory.RoleTool
