@@ -10,12 +10,21 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // ErrDamaged says that a stored value is not a JSON array of messages.
 var ErrDamaged = errors.New("the stored history is damaged")
+
+// DamagedError is an ErrDamaged that names the key in Redis.
+type DamagedError struct {
+	Key   string
+	Cause error
+}
+
+func (e *DamagedError) Error() string        { return fmt.Sprintf("%s: %v: %v", e.Key, ErrDamaged, e.Cause) }
+func (e *DamagedError) Unwrap() error        { return e.Cause }
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
 // Sum identifies the content of a history, see History.Sum.
 type Sum [sha256.Size]byte
@@ -48,16 +57,16 @@ type History struct {
 type sharedLog struct {
 	mu       sync.Mutex
 	messages []json.RawMessage // guarded by mu; elements never change once appended
-	origins  []origin          // guarded by mu: of those that were appended here, in order
+	standing standing          // guarded by mu
 	claim    *claim            // what was read without being proven; nil if there is none
-	turn     atomic.Int64      // newest turn in which the list was proven
 }
 
-// origin says which event of which run a message was.
-type origin struct {
-	index int // in messages
-	run   string
-	seq   int64
+// standing is what a store said of a history beside its content.
+type standing struct {
+	turn    int64  // newest turn in which the content was proven
+	cut     int64  // turn of the last deliberate change that it is known to follow
+	first   string // id of the first message that a trim kept
+	revoked bool   // proven no more, and never again
 }
 
 // claim is a sum that was read beside its messages and not computed from them.
@@ -78,7 +87,7 @@ func Empty(key Key) *History { return &History{key: key, log: &sharedLog{}} }
 func ParseHistory(key Key, value []byte) (*History, error) {
 	messages, err := split(value)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", key, ErrDamaged, err)
+		return nil, &DamagedError{key.String(), err}
 	}
 	h := &History{key: key, log: &sharedLog{messages: messages}, n: len(messages), size: len(value)}
 	for _, m := range messages {
@@ -188,45 +197,70 @@ func (s Sum) next(raw []byte) Sum {
 	return Sum(h.Sum(nil))
 }
 
-// CameFrom notes that the last message, which a store has taken, is event mark.Seq
-// of mark.Run.
-func (h *History) CameFrom(mark Mark) {
-	h.log.mu.Lock()
-	defer h.log.mu.Unlock()
-	last := h.n - 1
-	if n := len(h.log.origins); n == 0 || h.log.origins[n-1].index < last {
-		h.log.origins = append(h.log.origins, origin{last, mark.Run, mark.Seq})
-	}
-}
-
-// Applied is the last event of each run of which messages were added here, as far
-// as the history knows, newest run first.
-func (h *History) Applied() []Mark {
-	h.log.mu.Lock()
-	defer h.log.mu.Unlock()
+// Applied is the last event of each run that made messages of the history, newest
+// run first, of the last n runs at most.
+func (h *History) Applied(n int) []Mark {
 	var marks []Mark
-	seen := map[string]bool{}
-	for _, o := range slices.Backward(h.log.origins) {
-		if o.index < h.n && !seen[o.run] {
-			seen[o.run] = true
-			marks = append(marks, Mark{Run: o.run, Seq: o.seq})
+	at := map[string]int{}
+	for _, id := range slices.Backward(h.IDs()) {
+		run, seq, ok := SplitID(id)
+		i, seen := at[run]
+		switch {
+		case !ok:
+		case seen:
+			marks[i].Seq = max(marks[i].Seq, seq)
+		case len(marks) < n:
+			at[run] = len(marks)
+			marks = append(marks, Mark{Run: run, Seq: seq})
 		}
 	}
 	return marks
 }
 
-// ProvenIn notes that a store has proven the history in a turn.
-func (h *History) ProvenIn(turn int64) {
-	for {
-		before := h.log.turn.Load()
-		if turn <= before || h.log.turn.CompareAndSwap(before, turn) {
-			return
-		}
-	}
+func (h *History) standing() standing {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	return h.log.standing
 }
 
-// Turn is the newest turn in which the history was proven, 0 if unknown.
-func (h *History) Turn() int64 { return h.log.turn.Load() }
+// stand changes what is known of the history beside its content.
+func (h *History) stand(change func(*standing)) {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	change(&h.log.standing)
+}
+
+// ProvenIn notes that a store has proven the history in a turn.
+func (h *History) ProvenIn(turn int64) {
+	h.stand(func(s *standing) {
+		if !s.revoked {
+			s.turn = max(s.turn, turn)
+		}
+	})
+}
+
+// Revoke makes the history one that was never proven, and never will be: it is not
+// written back anywhere.
+func (h *History) Revoke() {
+	h.stand(func(s *standing) { s.turn, s.revoked = 0, true })
+}
+
+// Turn is the newest turn in which the history was proven, 0 if it never was.
+func (h *History) Turn() int64 { return h.standing().turn }
+
+// Follows notes the turn of the last deliberate change (an erasure, a rewriting)
+// that the content follows, and the id of the first message that a trim kept, ""
+// for none.
+func (h *History) Follows(cut int64, first string) {
+	h.stand(func(s *standing) { s.cut, s.first = max(s.cut, cut), first })
+}
+
+// Cut is the turn of the last deliberate change that the content follows, 0 if
+// there was none.
+func (h *History) Cut() int64 { return h.standing().cut }
+
+// First is the id of the first message that a trim kept, "" if none was trimmed.
+func (h *History) First() string { return h.standing().first }
 
 // Key is the history's name.
 func (h *History) Key() Key { return h.key }
@@ -280,13 +314,7 @@ func (h *History) With(raw []byte) *History {
 	// Somebody grew another line from here: ours gets a list of its own.
 	own := make([]json.RawMessage, h.n, h.n+8)
 	copy(own, h.log.messages)
-	grown.log = &sharedLog{messages: append(own, raw), claim: h.log.claim}
-	for _, o := range h.log.origins {
-		if o.index < h.n {
-			grown.log.origins = append(grown.log.origins, o)
-		}
-	}
-	grown.log.turn.Store(h.log.turn.Load())
+	grown.log = &sharedLog{messages: append(own, raw), standing: h.log.standing, claim: h.log.claim}
 	return grown
 }
 
@@ -308,45 +336,18 @@ func (h *History) JSON() []byte {
 }
 
 // Last is a history of its own with the last n messages at most, from the first
-// user message among them on; without one it is h.
+// user message among them on, each with its id; without one it is h.
 func (h *History) Last(n int) *History {
-	raw := h.Raw(max(h.n-n, 0))
-	raw = raw[nextUser(raw, 0):]
-	if len(raw) == 0 {
+	raw := h.Raw(0)
+	from := nextUser(raw, max(h.n-n, 0))
+	if from == len(raw) {
 		return h
 	}
+	ids := IDs(raw)
 	short := Empty(h.key)
-	for _, m := range raw {
-		short = short.With(m)
+	for i := from; i < len(raw); i++ {
+		short = short.With(WithID(raw[i], ids[i]))
 	}
+	short.Follows(h.Cut(), ids[from])
 	return short
-}
-
-// Missing gives the messages of h that older, which holds an earlier state of the
-// same history, lacks at its end. None if older is no such state: h does not
-// begin inside it.
-func (h *History) Missing(older *History) []json.RawMessage {
-	mine, theirs := h.Raw(0), older.Raw(0)
-	if len(mine) == 0 {
-		return nil
-	}
-	start := slices.IndexFunc(theirs, func(raw json.RawMessage) bool { return bytes.Equal(raw, mine[0]) })
-	if start < 0 {
-		return nil
-	}
-	n := 0
-	for n < min(len(mine), len(theirs)-start) && bytes.Equal(mine[n], theirs[start+n]) {
-		n++
-	}
-	known := map[string]bool{}
-	for _, raw := range theirs[start+n:] {
-		known[string(raw)] = true
-	}
-	var missing []json.RawMessage
-	for _, raw := range mine[n:] {
-		if !known[string(raw)] {
-			missing = append(missing, raw)
-		}
-	}
-	return missing
 }

@@ -15,7 +15,7 @@ const (
 )
 
 // Message is one entry of a history. Its JSON is the format stored in Redis;
-// apart from timestamp, partial and failure it is the chat-completions message.
+// apart from timestamp, partial, failure and id it is the chat-completions message.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -25,6 +25,7 @@ type Message struct {
 	Name       string     `json:"name,omitempty"`    // of the tool whose result this is
 	Partial    bool       `json:"partial,omitempty"` // an answer that was stopped while it was shown
 	Failure    string     `json:"failure,omitempty"` // code of the error that stands in place of an answer; see Repair
+	ID         string     `json:"id,omitempty"`      // see IDs; the last member, and never sent to a model
 }
 
 // Failed is the message that stands in a history where an answer should, had the
@@ -70,6 +71,7 @@ type foreign struct {
 	Name       json.RawMessage `json:"name"`
 	Partial    json.RawMessage `json:"partial"`
 	Failure    json.RawMessage `json:"failure"`
+	ID         json.RawMessage `json:"id"`
 }
 
 // UnmarshalJSON also reads what other programs store under the same keys: content
@@ -87,6 +89,7 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name), Failure: text(f.Failure)}
 	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	_ = json.Unmarshal(f.Partial, &m.Partial)
+	m.ID = readID(f.ID)
 	var calls []foreignCall
 	_ = json.Unmarshal(f.ToolCalls, &calls)
 	for _, c := range calls {

@@ -51,6 +51,9 @@ func problemOf(err error) *api.Problem {
 		say(http.StatusInsufficientStorage, "history_full", "The chat's history is full; delete it, or a part of it, to go on.", false)
 	case errors.Is(err, memory.ErrDamaged):
 		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
+		if named := new(memory.DamagedError); errors.As(err, &named) {
+			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there; the next message sets it aside and goes on.", named.Key)
+		}
 	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):

@@ -2,8 +2,11 @@ package webmemory
 
 import (
 	"context"
-	"crypto/rand"
+	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -19,32 +22,44 @@ func (s *Server) deleteHistory(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.erase(c, key.Chat(), func(k memory.Key) bool { return k == key })
+	return s.erase(c, key.Chat(), wanted{history: &key})
 }
 
-// deleteChat is DELETE /v1/chats/{chat}.
+// deleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
+// keys of Redis for what no index names.
 func (s *Server) deleteChat(c *gin.Context) error {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
 		return err
 	}
-	return s.erase(c, chat, nil)
+	scan, err := flag(c, "scan")
+	if err != nil {
+		return err
+	}
+	return s.erase(c, chat, wanted{scan: scan})
 }
+
+// wanted is what of a chat is to be erased: everything, unless it is one history.
+type wanted struct {
+	history *memory.Key
+	scan    bool // look through all keys of Redis
+}
+
+func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
 type erased struct {
 	Erased []string `json:"erased"`
 }
 
-// erase removes those of a chat's histories that which names, all of the chat if
-// which is nil. It goes on if its client leaves.
-func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) bool) error {
+// erase removes what is wanted gone of a chat. It goes on if its client leaves.
+func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	type end struct {
 		out erased
 		err error
 	}
 	ended := make(chan end, 1)
 	s.workers.Go(func() {
-		out, err := s.eraseNow(chat, which)
+		out, err := s.eraseNow(chat, what)
 		if err != nil {
 			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("an erasure did not succeed")
 		}
@@ -66,13 +81,16 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, which func(memory.Key) 
 // the holder may have died.
 const eraseWait = 30 * time.Second
 
+// scanTimeout bounds an erasure that looks through all keys: a million take seconds.
+const scanTimeout = 10 * time.Minute
+
 // eraseNow takes the turn as a writer does, before all who wait for it and after
 // stopping what runs, so that once it has returned no run can still use or write
 // what was erased. Posts that wait are dismissed.
-func (s *Server) eraseNow(chat memory.Chat, which func(memory.Key) bool) (erased, error) {
+func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
-	token := redisstore.EraserToken + rand.Text()
+	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
 		return erased{}, err
@@ -88,9 +106,13 @@ func (s *Server) eraseNow(chat memory.Chat, which func(memory.Key) bool) (erased
 		s.queue.saw(chat, "") // posts that came during the erasure may have their turn
 		leave()
 	}()
-	done, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*storeTimeout)
+	allowed := 2 * storeTimeout
+	if what.scan {
+		allowed = scanTimeout
+	}
+	done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
 	defer stop()
-	out, err := s.eraseUnder(done, t, which)
+	out, err := s.eraseUnder(done, t, what)
 	if ending := t.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
@@ -143,40 +165,58 @@ func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 // eraseUnder erases under the chat's turn. The gateway's conversation goes first,
 // whole: it may hold what any of the histories does, and once the chat is gone
 // nobody knows its id.
-func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key) bool) (erased, error) {
+func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, error) {
 	out := erased{Erased: []string{}}
 	if err := s.runs.EraseConversation(ctx, t.Conversation); err != nil {
 		return out, asking(err)
 	}
-	stored, err := s.store.Histories(ctx, t.chat)
+	named, err := s.store.Keys(ctx, t.chat, s.cfg.Agents...)
 	if err != nil {
 		return out, err
 	}
-	wanted := map[memory.Key]bool{}
-	for key := range t.histories { // the tombstones of those that hold nothing now
-		wanted[key] = true
+	var keys []memory.Key // of what is stored, and of what left a number or a tombstone
+	var beside []string
+	for key := range t.histories {
+		keys = append(keys, key)
+	}
+	if what.history != nil {
+		keys = append(keys, *what.history) // of a subagent that is in no list, perhaps
+	}
+	if what.scan {
+		var more []memory.Key
+		if more, beside, err = s.store.Scan(ctx, t.chat); err != nil {
+			return out, err
+		}
+		keys = append(keys, more...)
+	}
+	stored, err := s.store.Measure(ctx, append(named, keys...)...)
+	if err != nil {
+		return out, err
 	}
 	for _, h := range stored {
-		wanted[h.Key] = true
-		if which == nil || which(h.Key) {
+		keys = append(keys, h.Key)
+		if what.has(h.Key) {
 			out.Erased = append(out.Erased, h.Key.String())
 		}
 	}
-	var keys []memory.Key
-	for key := range wanted {
-		if which == nil || which(key) {
-			keys = append(keys, key)
-		}
-	}
-	if err := s.spool.Forget(keys...); err != nil {
+	out.Erased = append(out.Erased, beside...)
+	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
+	named = slices.DeleteFunc(named, func(k memory.Key) bool { return !what.has(k) })
+	// The spool may hold the first messages of histories that Redis has never seen.
+	if err := s.spool.Forget(append(named, keys...)...); err != nil {
 		return out, err
 	}
-	if which != nil {
+	if what.history != nil {
 		s.sessions.write(t.chat, "erased: %v", out.Erased)
 		return out, s.cache.Erase(ctx, t.Number, keys...)
 	}
 	s.cache.Forget(keys...)
-	err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
+	if err = s.store.EraseRuns(ctx, t.chat, s.runsOf(t)...); err == nil {
+		err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
+	}
+	if err == nil {
+		err = s.store.Remove(ctx, beside...)
+	}
 	s.cache.Forget(keys...) // what was read while the store erased
 	if err != nil {
 		return out, err
@@ -189,6 +229,31 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, which func(memory.Key)
 		return out, asking(err)
 	}
 	return out, nil
+}
+
+// runsOf are the runs of a chat that this process knows of: those that it has lately
+// shown, and those that wrote the messages of the histories.
+func (s *Server) runsOf(t *turn) []string {
+	runs := map[string]bool{}
+	s.mu.Lock()
+	for id, r := range s.live {
+		if r.chat == t.chat {
+			runs[id] = true
+		}
+	}
+	s.mu.Unlock()
+	for _, h := range t.histories {
+		for _, raw := range h.Raw(0) {
+			var m struct {
+				ID string `json:"id"`
+			}
+			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
+				run, _, _ := strings.Cut(m.ID, ".")
+				runs[strings.TrimSuffix(run, closing(""))] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(runs))
 }
 
 // dropRuns forgets the events of a chat's finished runs.

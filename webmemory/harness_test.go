@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,7 @@ type world struct {
 	url     string
 	logs    string
 
+	sentinel     *redistest.Sentinel // in the place of redis, if it is there
 	spools       string
 	spoolOptions spool.Options
 
@@ -106,14 +108,50 @@ func newWorld(t *testing.T, a agent, change ...func(*webmemory.Config)) *world {
 // newWorldOver is newWorld over a redis-server with arguments.
 func newWorldOver(t *testing.T, a agent, redisArgs []string, change ...func(*webmemory.Config)) *world {
 	t.Helper()
-	w := &world{t: t, redis: redistest.Start(t, redisArgs...), shutdown: map[string]func(){}, logs: t.TempDir(), spools: t.TempDir()}
+	w := &world{t: t, redis: redistest.Start(t, redisArgs...)}
 	w.look = w.redis.Client()
+	w.begin(a)
+	w.url = w.process(change...)
+	return w
+}
+
+// newSentinelWorld is newWorld over a Redis that fails over; it starts no process.
+func newSentinelWorld(t *testing.T, a agent) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := &world{t: t, sentinel: redistest.StartSentinel(t)}
+	w.look = w.sentinel.Client()
+	w.begin(a)
+	return w
+}
+
+// begin starts what is not a webmemory.
+func (w *world) begin(a agent) {
+	t := w.t
+	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
-	w.url = w.process(change...)
-	return w
+}
+
+// connect is a client as a webmemory has it.
+func (w *world) connect() redis.UniversalClient {
+	s := w.settings()
+	return s.connect()
+}
+
+// settings are those of one more webmemory.
+func (w *world) settings() childSettings {
+	s := childSettings{Apiserver: w.api.URL, Spool: w.spools}
+	if w.sentinel != nil {
+		s.Sentinels = w.sentinel.Addrs()
+	} else {
+		s.Redis = w.redis.Addr
+	}
+	return s
 }
 
 // gateway is where conversations with models are erased.
@@ -158,14 +196,19 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	}
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(w.t, err)
-	client := redis.NewClient(&redis.Options{
-		Addr: w.redis.Addr, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
-	})
+	client := w.connect()
 	store := redisstore.New(client, zerolog.Nop())
-	appends, err := spool.Open(w.spools, w.spoolOptions, logger())
+	spools := w.spools
+	if cfg.Ends != "" { // a disk of its own
+		spools = filepath.Join(filepath.Dir(cfg.Ends), "spool")
+	}
+	appends, err := spool.Open(spools, w.spoolOptions, logger())
 	require.NoError(w.t, err)
+	door := httptest.NewUnstartedServer(nil)
+	cfg.Advertise = "http://" + door.Listener.Addr().String()
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
-	door := httptest.NewServer(server.Handler())
+	door.Config.Handler = server.Handler()
+	door.Start()
 	w.shutdown[door.URL] = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()

@@ -69,6 +69,7 @@ func (s *Server) watchStore() {
 		if err == nil && s.health.noteEpoch(epoch) {
 			s.metrics.resets.Inc()
 			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
+			s.workers.Go(func() { s.restoreRuns(s.life) })
 		}
 		if s.life.Err() == nil {
 			s.health.note(err)
@@ -124,6 +125,7 @@ type metrics struct {
 
 	takeovers prometheus.Counter
 	resets    prometheus.Counter
+	retold    prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
@@ -139,7 +141,10 @@ func newMetrics(s *Server) *metrics {
 	m.resets = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
 	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets)
+	m.retold = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
+	})
+	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.retold)
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}

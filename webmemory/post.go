@@ -3,7 +3,6 @@ package webmemory
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -206,7 +205,7 @@ func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), e
 	defer cancel()
 	token := ""
 	if at == before {
-		token = rand.Text()
+		token = s.token()
 		yield, err := s.goFirst(ctx, r.chat, token)
 		if err != nil {
 			return nil, nil, err
@@ -306,7 +305,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
-	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body}
+	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	if err == nil {
 		if accepted, err = s.ask(ctx, r, p, t); err != nil {
@@ -338,6 +337,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.mu.Lock()
 	r.at = at
 	r.mu.Unlock()
+	r.turn.Store(t.Number)
 	t.run = r.id
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),

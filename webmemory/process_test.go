@@ -24,6 +24,7 @@ import (
 	"mneme/memory/cache"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	"mneme/memory/redistest"
 	"mneme/memory/spool"
 	"mneme/webmemory"
 )
@@ -37,7 +38,19 @@ func lease(c *webmemory.Config) { c.Lease = shortLease }
 const childKey = "MNEME_TEST_CHILD"
 
 type childSettings struct {
-	Redis, Apiserver, Spool, Listen string
+	Redis, Apiserver, Spool, Ends, Listen string
+	Sentinels                             []string // in the place of Redis
+}
+
+// connect is a client that gives up soon.
+func (c childSettings) connect() redis.UniversalClient {
+	o := &redis.UniversalOptions{
+		Addrs: []string{c.Redis}, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
+	}
+	if c.Sentinels != nil {
+		o.Addrs, o.MasterName = c.Sentinels, redistest.MasterName
+	}
+	return redis.NewUniversalClient(o)
 }
 
 func TestMain(m *testing.M) {
@@ -55,15 +68,14 @@ func beWebmemory(settings string) {
 	must(json.Unmarshal([]byte(settings), &c))
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
-	store := redisstore.New(redis.NewClient(&redis.Options{
-		Addr: c.Redis, ContextTimeoutEnabled: true, MaxRetries: 1, DialTimeout: time.Second, DialerRetries: 1,
-	}), zerolog.Nop())
+	store := redisstore.New(c.connect(), zerolog.Nop())
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease}
-	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease, Ends: c.Ends}
 	l, err := listen(c.Listen)
 	must(err)
+	cfg.Advertise = "http://" + l.Addr().String()
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
 	fmt.Println(l.Addr())
 	must(http.Serve(l, server.Handler()))
 }
@@ -81,10 +93,19 @@ func (w *world) child() (url string, process *exec.Cmd) { return w.childOn(w.spo
 // childOn is child with a disk of its own.
 func (w *world) childOn(spools string) (url string, process *exec.Cmd) {
 	w.t.Helper()
+	s := w.settings()
+	s.Spool = spools
+	return w.start(s)
+}
+
+// start starts one more webmemory as a process of its own.
+func (w *world) start(s childSettings) (url string, process *exec.Cmd) {
+	w.t.Helper()
 	if testing.Short() {
 		w.t.Skip("runs webmemory as a process of its own")
 	}
-	settings, err := json.Marshal(childSettings{Redis: w.redis.Addr, Apiserver: w.api.URL, Spool: spools, Listen: "127.0.0.1:0"})
+	s.Listen = "127.0.0.1:0"
+	settings, err := json.Marshal(s)
 	require.NoError(w.t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childKey+"="+string(settings))

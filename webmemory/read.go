@@ -72,7 +72,7 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Histories(c.Request.Context(), chat)
+	stored, err := s.store.Histories(c.Request.Context(), chat, s.cfg.Agents...)
 	if err != nil {
 		return err
 	}
@@ -171,6 +171,18 @@ func keyOf(c *gin.Context) (memory.Key, error) {
 	return memory.SubagentKey(agent, chat), err
 }
 
+// flag is a query parameter that is true or false; it is false when it is absent.
+func flag(c *gin.Context, name string) (bool, error) {
+	switch text := c.Query(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, badRequest("bad_request", "%s is true or false, not %.40q.", name, text)
+	}
+}
+
 func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
 	text := c.Query(name)
 	if text == "" {
@@ -193,9 +205,9 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 	if !r.over(0) {
 		return false
 	}
-	record, err := s.store.Record(ctx, r.chat, r.id)
-	if err != nil || record != nil {
-		return false
+	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
+	if err != nil || erased <= r.turn.Load() {
+		return false // that Redis does not know the run says nothing: it may have lost it
 	}
 	s.forgetRun(r)
 	return true

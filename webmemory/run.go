@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,6 +32,8 @@ type run struct {
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
+
+	turn atomic.Int64 // in which it runs; 0 before it has one
 
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted
@@ -78,7 +81,8 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
-	left bool // by another process, which this one has replaced
+	left  bool   // by another process, which this one has replaced
+	owner string // of a left run: the process that had it; empty if that is not known
 }
 
 // batch is how many events that wait already are logged in one round trip.
@@ -90,11 +94,10 @@ func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
-		if d.left && d.run.log.Last() == 0 {
-			return d.withdraw(err)
-		}
-		d.log.Error().Err(err).Msg("the apiserver lost a run; it is closed here")
-		err = d.closeRun()
+		err = d.giveUp(ctx, gone)
+	}
+	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
+		return d.withdraw(err)
 	}
 	if err != nil {
 		d.abandon(err)
@@ -105,6 +108,21 @@ func (d *driver) drive(ctx context.Context) bool {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
 	return finished
+}
+
+// giveUp brings a run to its end whose events do not come any more: to the one that
+// others know of, or else to one that is made here.
+func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
+	if d.left {
+		if err := d.inquire(ctx); err != nil || d.run.log.Done() {
+			return err
+		}
+		if d.run.log.Last() == 0 {
+			return gone
+		}
+	}
+	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
+	return d.closeRun()
 }
 
 // goneError says that a run's events will not come any more.
@@ -200,38 +218,27 @@ func (d *driver) take(events []event.Event) error {
 			p.Memory = "reset"
 		}
 	}
+	return d.store(events)
+}
+
+// store is take for events that stay as they are.
+func (d *driver) store(events []event.Event) error {
 	if err := d.turn.record(events); err != nil {
 		return err
 	}
 	for _, e := range events {
-		if err := d.apply(e); err != nil {
+		if err := d.fold.Apply(e); err != nil {
 			return err
 		}
 		d.note(e)
+		if e.Terminal() {
+			d.keepEnd(e.Encode())
+		}
 		if err := d.run.log.Append(e); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// apply stores what an event adds to a history.
-func (d *driver) apply(e event.Event) error {
-	d.turn.closes = closesRun(e)
-	return d.fold.Apply(e)
-}
-
-// closesRun says whether an event was written by who closed a lost run.
-func closesRun(e event.Event) bool {
-	switch p := e.Payload.(type) {
-	case *event.Completion:
-		return p.Failure == runLost
-	case *event.Assistant:
-		return p.Failure == runLost
-	case *event.Error:
-		return p.Code == runLost
-	}
-	return false
 }
 
 // note tells the session log and the metrics of an event.
@@ -255,7 +262,7 @@ func (d *driver) note(e event.Event) {
 // closeRun stores the end that a lost run did not get.
 func (d *driver) closeRun() error {
 	lost := event.Error{
-		Code: runLost, Retryable: true,
+		Code: event.RunLost, Retryable: true,
 		Message: "The service that worked on this message was lost; please send it again.",
 	}
 	// With the time of what is known, so that who closes a run twice writes the same.

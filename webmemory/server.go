@@ -29,6 +29,7 @@ type Config struct {
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	SessionLogs           string         // folder of the session logs; "" writes none
+	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
 	MaxChats              int            // chats with work in hand at one time; 10,000
@@ -36,6 +37,7 @@ type Config struct {
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
 	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
+	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
 
 func (c Config) withDefaults() Config {
@@ -59,9 +61,11 @@ type Server struct {
 	cache    *cache.Cache
 	spool    *spool.Spool
 	runs     *api.Client
+	between  *http.Client // to other processes of this kind
 	log      zerolog.Logger
 	queue    *queue
 	sessions *sessionLogs
+	ends     *ends
 	metrics  *metrics
 	health   health
 	handler  http.Handler
@@ -83,9 +87,10 @@ var errShutdown = errors.New("the service is shutting down")
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
+		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
+		ends:     &ends{dir: cfg.Ends, log: log},
 		live:     map[string]*run{},
 	}
 	s.metrics = newMetrics(s)
@@ -94,6 +99,8 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
 	s.workers.Go(s.lookAfter)
+	s.workers.Go(s.announce)
+	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one
 	return s
 }
 
@@ -132,6 +139,7 @@ func (s *Server) routes() http.Handler {
 	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
 	s.forwardDocuments(r)
+	s.internalRoutes(r.Group(internalPath))
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
@@ -147,6 +155,7 @@ func (s *Server) janitor() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
+			s.ends.sweep()
 			s.mu.Lock()
 			for id, r := range s.live {
 				if r.over(s.cfg.KeepRuns) {
@@ -182,4 +191,5 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
+	s.between.CloseIdleConnections()
 }

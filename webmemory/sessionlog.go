@@ -27,8 +27,14 @@ type sessionLogs struct {
 	failed bool       // guarded by mu
 }
 
-// path is the log of a chat. What some file system could take amiss is escaped.
+// path is the log of a chat.
 func (l *sessionLogs) path(chat memory.Chat) string {
+	return filepath.Join(l.dir, "memory_"+escaped(chat)+".log")
+}
+
+// escaped is a chat as a part of a file's name: what some file system could take
+// amiss is escaped.
+func escaped(chat memory.Chat) string {
 	var b strings.Builder
 	for _, c := range []byte(chat) {
 		if strings.IndexByte("_-.", c) >= 0 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
@@ -37,7 +43,7 @@ func (l *sessionLogs) path(chat memory.Chat) string {
 			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
-	return filepath.Join(l.dir, "memory_"+b.String()+".log")
+	return b.String()
 }
 
 func (l *sessionLogs) write(chat memory.Chat, format string, args ...any) {

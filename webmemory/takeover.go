@@ -90,17 +90,22 @@ func (s *Server) lookAt(chat memory.Chat) {
 // resume brings the run that t found open to its end. The turn and the queue's
 // place are the run's from here on.
 func (s *Server) resume(t *turn, leave func()) *run {
+	known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	close(r.posted)
 	s.mu.Lock()
 	s.live[r.id] = r
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
-	d.left = true
+	d.left, d.owner = true, t.Open.By
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
-		if err := d.replay(s.life); err != nil {
+		err := d.replay(s.life)
+		if err == nil {
+			err = d.retell(known)
+		}
+		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
 			d.run.log.Abort(problemOf(err))
 			_ = t.leave()
@@ -127,7 +132,7 @@ func (d *driver) replay(ctx context.Context) error {
 				return nil // a gap, from a time without Redis: the apiserver has the rest
 			}
 			if err == nil {
-				err = d.apply(e)
+				err = d.fold.Apply(e)
 			}
 			if err == nil {
 				err = d.run.log.Append(e)

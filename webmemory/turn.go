@@ -46,9 +46,11 @@ type turn struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
-	closes    bool                           // the event that is stored was written by who closed the run
 	histories map[memory.Key]*memory.History // pinned
 }
+
+// token makes the token of a turn that this process takes.
+func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
 
 // errClaimed: somebody else takes the chat's next turn, who may stand in this
 // process's line behind the caller, and so can only come when the caller steps back.
@@ -60,7 +62,7 @@ var errClaimed = errors.New("the chat's next turn is claimed")
 // must line up again.
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
-		chat: chat, token: cmp.Or(token, rand.Text()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
+		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
 		histories: map[memory.Key]*memory.History{},
 	}
 	for {
@@ -122,11 +124,35 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(half + n.Int64())
 }
 
+// load brings the histories of the chat up to date: its own, those in its index, and
+// of the configured subagents' those that are stored or cached without being there,
+// as another program leaves them, or Redis that lost them. A subagent that the chat
+// never used has no key, and the chat's own number fences its first message.
 func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	keys := []memory.Key{memory.ChatKey(t.chat)}
-	for _, a := range append(slices.Clone(agents), t.Agents...) {
-		if key := memory.SubagentKey(a, t.chat); !slices.Contains(keys, key) {
+	for _, a := range t.Agents {
+		keys = append(keys, memory.SubagentKey(a, t.chat))
+	}
+	var unknown []memory.Key
+	for _, a := range agents {
+		key := memory.SubagentKey(a, t.chat)
+		switch {
+		case slices.Contains(keys, key):
+		case t.cache.Peek(key) != nil:
 			keys = append(keys, key)
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		found, err := t.store.Found(ctx, unknown...)
+		if err != nil {
+			return err
+		}
+		for i, key := range unknown {
+			if found[i] {
+				keys = append(keys, key)
+			}
 		}
 	}
 	copies := make([]*memory.History, len(keys))
@@ -268,10 +294,11 @@ func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	mark := memory.Mark{Run: t.run, Seq: seq, Turn: t.Number}
-	if t.closes {
-		mark.Run = closing(t.run)
+	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
+	if !ok {
+		return fmt.Errorf("a message for %s has no id of a run: %q", key, m.ID)
 	}
+	mark := memory.Mark{Run: run, Seq: seq, Turn: t.Number}
 	encoded := m.Encode()
 	err := error(memory.ErrUnavailable)
 	if !t.detached.Load() && t.spool.Pending(spool.Events(t.chat)) == 0 {
@@ -377,23 +404,15 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	if err != nil || message[0].Role != memory.RoleUser {
 		return err
 	}
-	end := memory.Failed(runLost)
-	end.Timestamp = message[0].Timestamp
-	mark := memory.Mark{Run: closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
+	mark := memory.Mark{Run: event.Closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
+	end := memory.Failed(event.RunLost)
+	end.Timestamp, end.ID = message[0].Timestamp, memory.MessageID(mark.Run, mark.Seq)
 	h, err = t.cache.Append(ctx, h, mark, end.Encode())
 	if err == nil {
 		t.histories[last.Key] = h
 	}
 	return err
 }
-
-// runLost is the code of the error with which a lost run is closed.
-const runLost = "run_lost"
-
-// closing is the run under which what closes a run is appended. It is numbered apart
-// from the run's own events: some of those may still lie in the spool of a process
-// that died, and must not pass for duplicates of it.
-func closing(run string) string { return run + "-end" }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
 // trimmed after a later turn.

@@ -146,6 +146,8 @@ func TestMemoryRm(t *testing.T) {
 	require.Equal(t, result{0, asked + "erased subagent:analytic:12345\n", ""}, mneme(t, "y\n", "memory", "rm", "12345", "analytic", url))
 	require.Equal(t, result{0, "erased chat_history:12345\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
+	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", "--scan", url))
+	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave SUBAGENT out\n"}, mneme(t, "", "memory", "rm", "12345", "analytic", "--scan", url))
 	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--", "-100123"))
 }
 

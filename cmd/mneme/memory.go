@@ -211,19 +211,26 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 type memoryRmCmd struct {
 	clientFlags
 	historyArgs
-	Yes bool `short:"y" help:"Do not ask."`
+	Yes  bool `short:"y" help:"Do not ask."`
+	Scan bool `help:"Look through all keys of Redis for what no index of the chat names, and erase that too."`
 }
 
 func (memoryRmCmd) Help() string {
 	return `Without SUBAGENT everything of the chat goes: its history, every subagent's, runs and what else is kept of it. It cannot be undone.
 
+--scan also finds histories that another program wrote for subagents that are not configured, and what versions before set aside. It takes seconds for each million keys in Redis.
+
 Examples:
   mneme memory rm 12345
   mneme memory rm 12345 analytic --yes
+  mneme memory rm 12345 --scan
   mneme memory rm --yes -- -100123`
 }
 
 func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
+	if c.Scan && c.Subagent != "" {
+		return errors.New("--scan is for a whole chat; leave SUBAGENT out")
+	}
 	client, err := c.dial()
 	if err != nil {
 		return err
@@ -237,6 +244,9 @@ func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
 	erase := func() ([]string, error) { return client.EraseHistory(ctx, c.key()) }
 	if c.Subagent == "" {
 		erase = func() ([]string, error) { return client.EraseChat(ctx, memory.Chat(c.Chat)) }
+	}
+	if c.Scan {
+		erase = func() ([]string, error) { return client.ScanAndErase(ctx, memory.Chat(c.Chat)) }
 	}
 	erased, err := erase()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 
 // Sink takes the messages that events add to histories.
 type Sink interface {
-	// Append adds the message that event seq of the run carries to a history.
-	// It must take the same (key, seq) twice without adding twice if the run can
-	// be folded again.
+	// Append adds the message that event seq of the run carries to a history; its
+	// id names the run. It must take the same (key, seq) twice without adding twice
+	// if the run can be folded again.
 	Append(key memory.Key, seq int64, m memory.Message) error
 }
 
@@ -43,11 +43,41 @@ func (h *Histories) Apply(e Event) error {
 	if !ok {
 		return nil
 	}
-	m.Timestamp = e.TS
+	m.Timestamp, m.ID = e.TS, e.messageID()
 	if err := h.sink.Append(key, e.Seq, m); err != nil {
 		return fmt.Errorf("%s (event %d) into %s: %w", e.Role(), e.Seq, key, err)
 	}
 	return nil
+}
+
+// RunLost is the code of the error with which a lost run is closed.
+const RunLost = "run_lost"
+
+// Closing is the run under which what closes a run is remembered. It is numbered
+// apart from the run's own events: those may still lie in the spool of a process
+// that died, and must not pass for what closed the run.
+func Closing(run string) string { return run + memory.ClosingSuffix }
+
+// messageID is the id of the message that the event carries.
+func (e Event) messageID() string {
+	run := e.RunID
+	if e.closes() {
+		run = Closing(run)
+	}
+	return memory.MessageID(run, e.Seq)
+}
+
+// closes says whether the event was written by who closed a lost run.
+func (e Event) closes() bool {
+	switch p := e.Payload.(type) {
+	case *Completion:
+		return p.Failure == RunLost
+	case *Assistant:
+		return p.Failure == RunLost
+	case *Error:
+		return p.Code == RunLost
+	}
+	return false
 }
 
 func (h *Histories) change(e Event) (memory.Key, memory.Message, bool) {

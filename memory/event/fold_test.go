@@ -84,14 +84,14 @@ func TestFoldOfOneRun(t *testing.T) {
 	))
 	require.Equal(t, event.Copies{
 		memory.ChatKey(chat): {
-			{Role: "user", Content: "ask", Timestamp: 1},
-			{Role: "assistant", Content: "answer", Timestamp: 14, Partial: true},
+			{Role: "user", Content: "ask", Timestamp: 1, ID: "r.1"},
+			{Role: "assistant", Content: "answer", Timestamp: 14, Partial: true, ID: "r.14"},
 		},
 		memory.SubagentKey("analytic", chat): {
-			{Role: "user", Content: "remember", Timestamp: 2},
-			{Role: "assistant", Content: "hm", Timestamp: 5, ToolCalls: []memory.ToolCall{call}},
-			{Role: "tool", Content: "12", Timestamp: 9, ToolCallID: "t1", Name: "calculator"},
-			{Role: "assistant", Content: "done", Timestamp: 12},
+			{Role: "user", Content: "remember", Timestamp: 2, ID: "r.2"},
+			{Role: "assistant", Content: "hm", Timestamp: 5, ToolCalls: []memory.ToolCall{call}, ID: "r.5"},
+			{Role: "tool", Content: "12", Timestamp: 9, ToolCallID: "t1", Name: "calculator", ID: "r.9"},
+			{Role: "assistant", Content: "done", Timestamp: 12, ID: "r.12"},
 		},
 	}, copies)
 }
@@ -122,13 +122,13 @@ func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 	))
 	require.Equal(t, event.Copies{
 		memory.ChatKey(chat): {
-			{Role: "user", Content: "ask", Timestamp: 1},
-			{Role: "assistant", Content: "(no answer: run_timeout)", Timestamp: 5, Failure: "run_timeout"},
-			{Role: "assistant", Content: "half an ans", Timestamp: 2, Partial: true},
+			{Role: "user", Content: "ask", Timestamp: 1, ID: "r.1"},
+			{Role: "assistant", Content: "(no answer: run_timeout)", Timestamp: 5, Failure: "run_timeout", ID: "r.5"},
+			{Role: "assistant", Content: "half an ans", Timestamp: 2, Partial: true, ID: "r.2"},
 		},
 		memory.SubagentKey("analytic", chat): {
-			{Role: "user", Content: "t", Timestamp: 2},
-			{Role: "assistant", Content: "(no answer: model_failed)", Timestamp: 4, Failure: "model_failed"},
+			{Role: "user", Content: "t", Timestamp: 2, ID: "r.2"},
+			{Role: "assistant", Content: "(no answer: model_failed)", Timestamp: 4, Failure: "model_failed", ID: "r.4"},
 		},
 	}, copies)
 }
@@ -272,5 +272,26 @@ func TestRunEventsBelongToTheChat(t *testing.T) {
 	require.Equal(t, []memory.Key{memory.ChatKey(chat)}, slices.Collect(maps.Keys(copies)))
 	b, err := json.Marshal(copies[memory.ChatKey(chat)])
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"role":"user","content":"a","timestamp":1},{"role":"assistant","content":"b","timestamp":2}]`, string(b))
+	require.JSONEq(t, `[{"role":"user","content":"a","timestamp":1,"id":"r.1"},{"role":"assistant","content":"b","timestamp":2,"id":"r.2"}]`, string(b))
+}
+
+// What closes a lost run has ids of its own: the run's late entries may still come,
+// under the numbers that the closing has.
+func TestWhatClosesALostRunHasIDsOfItsOwn(t *testing.T) {
+	copies := event.Copies{}
+	fold(t, copies, run(
+		main(&event.RunStarted{ChatID: chat, Message: "ask"}),
+		of("analytic", "c1", &event.Delegation{Task: "t"}),
+		of("analytic", "c1", &event.Completion{Response: "(no answer: run_lost)", Status: event.Failed, Failure: event.RunLost}),
+		main(&event.Error{Code: event.RunLost}),
+		main(&event.RunFinished{Outcome: event.Failed}),
+	))
+	ids := func(key memory.Key) (out []string) {
+		for _, m := range copies[key] {
+			out = append(out, m.ID)
+		}
+		return out
+	}
+	require.Equal(t, []string{"r.1", "r-end.4"}, ids(memory.ChatKey(chat)))
+	require.Equal(t, []string{"r.2", "r-end.3"}, ids(memory.SubagentKey("analytic", chat)))
 }

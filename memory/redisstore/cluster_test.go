@@ -277,7 +277,9 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 		require.NoError(t, cluster.Client().Set(ctx, k.String(), `[{"role":"user","content":"x"}]`, 0).Err())
 		want = append(want, k.String())
 	}
-	stored, err := s.Histories(ctx, "chat1")
+	found, _, err := s.Scan(ctx, "chat1")
+	require.NoError(t, err)
+	stored, err := s.Measure(ctx, found...)
 	require.NoError(t, err)
 	var keys []string
 	for _, h := range stored {

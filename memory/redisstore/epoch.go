@@ -36,13 +36,10 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	if err == redis.Nil {
 		return 0, nil
 	}
-	turn := int64(0)
-	if err == nil {
-		turn, err = strconv.ParseInt(text, 10, 64)
-	}
 	if err != nil {
 		return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
 	}
+	turn, _ := strconv.ParseInt(text, 10, 64) // what is no number is no turn
 	return turn, nil
 }
 

@@ -126,6 +126,11 @@ type change struct {
 // replace makes a change if what was seen still holds; errChanged if it does not.
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
+	if c.fresh.Len() > 0 && key.Agent() != "" && c.seen != "version" {
+		if err := s.index(ctx, key, c.turn); err != nil {
+			return err
+		}
+	}
 	value, aside := []byte{}, 0
 	if c.aside {
 		aside = 1
@@ -143,20 +148,6 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	}
 	if r.word() != "ok" {
 		return errChanged
-	}
-	return nil
-}
-
-// eraseDamaged removes what was set aside of these histories.
-func (s *Store) eraseDamaged(ctx context.Context, keys []memory.Key) error {
-	for _, key := range keys {
-		pattern := "{" + escape(key.String()) + "}:damaged:*"
-		err := s.scan(ctx, pattern, func(found string) error {
-			return s.redis.Del(ctx, found).Err()
-		})
-		if err != nil {
-			return fmt.Errorf("erasing what was set aside of %s: %w", key, unavailable(err))
-		}
 	}
 	return nil
 }

@@ -85,9 +85,22 @@ func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
 }
 
 // Histories lists the histories of one chat, its own first, then the subagents'
-// by name; also those that only a foreign writer knows of.
-func (s *Store) Histories(ctx context.Context, chat memory.Chat) ([]Stored, error) {
-	keys := map[memory.Key]bool{memory.ChatKey(chat): true}
+// by name: those that Keys names and that hold something.
+func (s *Store) Histories(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]Stored, error) {
+	keys, err := s.Keys(ctx, chat, agents...)
+	if err != nil {
+		return nil, err
+	}
+	return s.Measure(ctx, keys...)
+}
+
+// Keys names the histories that a chat may have: its own, those in its index, and
+// those of agents, which another program may have written.
+func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]memory.Key, error) {
+	keys := []memory.Key{memory.ChatKey(chat)}
+	for _, agent := range agents {
+		keys = append(keys, memory.SubagentKey(agent, chat))
+	}
 	fields, err := s.redis.HKeys(ctx, metaKey(memory.ChatKey(chat))).Result()
 	if err != nil {
 		return nil, fmt.Errorf("listing the histories of chat %s: %w", chat, unavailable(err))
@@ -95,30 +108,19 @@ func (s *Store) Histories(ctx context.Context, chat memory.Chat) ([]Stored, erro
 	for _, f := range fields {
 		if name, ok := strings.CutPrefix(f, "s:"); ok {
 			if agent, err := memory.ParseAgent(name); err == nil {
-				keys[memory.SubagentKey(agent, chat)] = true
+				keys = append(keys, memory.SubagentKey(agent, chat))
 			}
 		}
 	}
-	err = s.scan(ctx, "subagent:*:"+escape(string(chat)), func(found string) error {
-		if key, ok := memory.ParseKey(found); ok && key.Chat() == chat {
-			keys[key] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the histories of chat %s: %w", chat, unavailable(err))
-	}
-	return s.measure(ctx, keys)
+	return keys, nil
 }
 
-func (s *Store) measure(ctx context.Context, keys map[memory.Key]bool) ([]Stored, error) {
-	ordered := make([]memory.Key, 0, len(keys))
-	for k := range keys {
-		ordered = append(ordered, k)
-	}
-	slices.SortFunc(ordered, func(a, b memory.Key) int {
-		return strings.Compare(string(a.Agent()), string(b.Agent()))
-	})
+// Measure gives those of some histories that hold something, each once, ordered by
+// the subagent's name.
+func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
+	ordered := slices.Clone(keys)
+	slices.SortFunc(ordered, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
+	ordered = slices.Compact(ordered)
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
@@ -140,6 +142,90 @@ func (s *Store) measure(ctx context.Context, keys map[memory.Key]bool) ([]Stored
 		out = append(out, Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())})
 	}
 	return out, nil
+}
+
+// Found says of each key whether Redis has it, or a meta beside it. It costs one
+// round trip and leaves nothing behind.
+func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
+	cmds := make([][2]*redis.IntCmd, len(keys))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, k := range keys {
+			cmds[i] = [2]*redis.IntCmd{p.Exists(ctx, k.String()), p.Exists(ctx, metaKey(k))}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for %v: %w", keys, unavailable(err))
+	}
+	found := make([]bool, len(keys))
+	for i, c := range cmds {
+		found[i] = c[0].Val()+c[1].Val() > 0
+	}
+	return found, nil
+}
+
+// Scan looks through all keys of Redis for what is a chat's: histories, and what
+// lies beside them under names of its own, values that were set aside, logs and
+// records of runs. It finds what no index names.
+func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
+	found := map[memory.Key]bool{}
+	err = s.scan(ctx, "*:"+escape(string(chat))+"*", func(name string) error {
+		key, kind := Belongs(name)
+		switch {
+		case key.Chat() != chat:
+		case kind == "" || kind == "meta":
+			found[key] = true
+		case kind != "turn" && kind != "first":
+			beside = append(beside, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking through all keys for chat %s: %w", chat, unavailable(err))
+	}
+	return slices.Collect(maps.Keys(found)), beside, nil
+}
+
+// Remove deletes what Scan found beside histories.
+func (s *Store) Remove(ctx context.Context, names ...string) error {
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names {
+			p.Del(ctx, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("erasing what lies beside histories: %w", unavailable(err))
+	}
+	return nil
+}
+
+// Belongs says which history a key of Redis is ("" as kind) or is beside: "meta",
+// "turn", "first", "damaged", or "events" and "run" of one of the chat's runs. The
+// zero Key is of no chat.
+func Belongs(name string) (key memory.Key, kind string) {
+	if inner, rest, ok := strings.Cut(name, "}:"); ok && strings.HasPrefix(inner, "{") {
+		key, kind = Belongs(inner[1:])
+		rest, _, _ = strings.Cut(rest, ":")
+		if kind != "" && rest != "damaged" {
+			return memory.Key{}, ""
+		}
+		return key, rest
+	}
+	head, rest, _ := strings.Cut(name, ":")
+	if head == "events" || head == "run" {
+		end := strings.LastIndexByte(rest, ':')
+		chat, err := memory.ParseChat(rest[:max(end, 0)])
+		if err != nil {
+			return memory.Key{}, ""
+		}
+		return memory.ChatKey(chat), head
+	}
+	key, ok := memory.ParseKey(name)
+	if !ok {
+		return memory.Key{}, ""
+	}
+	return key, ""
 }
 
 // scan calls f for every key that matches, on every node.

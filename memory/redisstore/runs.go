@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -191,21 +190,31 @@ func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) erro
 	return nil
 }
 
-// EraseRuns removes the logs and records of a chat's runs. It must run before the
-// chat's meta is erased, which holds their index.
-func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat) error {
+// EraseRuns removes the logs and records of a chat's runs: of those in the chat's
+// index, and of further ones that the caller knows of. It must run before the
+// chat's meta is erased, which holds the index.
+func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...string) error {
 	meta := metaKey(memory.ChatKey(chat))
 	fields, err := s.redis.HKeys(ctx, meta).Result()
-	for _, f := range fields {
-		run, ok := strings.CutPrefix(f, "r:")
-		if !ok || err != nil {
-			continue
-		}
-		err = errors.Join(
-			s.redis.Del(ctx, eventsKey(chat, run)).Err(),
-			s.redis.Del(ctx, recordKey(chat, run)).Err(),
-			s.redis.HDel(ctx, meta, f).Err(),
-		)
+	if err == nil {
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, f := range fields {
+				if run, ok := strings.CutPrefix(f, "r:"); ok {
+					p.Del(ctx, eventsKey(chat, run))
+					p.Del(ctx, recordKey(chat, run))
+					p.HDel(ctx, meta, f)
+				}
+				if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+					p.Del(ctx, name)
+					p.HDel(ctx, meta, f)
+				}
+			}
+			for _, run := range further {
+				p.Del(ctx, eventsKey(chat, run))
+				p.Del(ctx, recordKey(chat, run))
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("erasing the runs of chat %s: %w", chat, unavailable(err))

@@ -12,8 +12,17 @@ import (
 	"mneme/memory"
 )
 
+//go:embed lua/common.lua
+var commonSource string
+
 //go:embed lua/append.lua
 var appendSource string
+
+//go:embed lua/aside.lua
+var asideSource string
+
+//go:embed lua/index.lua
+var indexSource string
 
 //go:embed lua/load.lua
 var loadSource string
@@ -31,13 +40,17 @@ var takeSource string
 var renewSource string
 
 var (
-	appendScript  = redis.NewScript(appendSource)
-	loadScript    = redis.NewScript(loadSource)
-	replaceScript = redis.NewScript(replaceSource)
-	eraseScript   = redis.NewScript(eraseSource)
-	takeScript    = redis.NewScript(takeSource)
-	renewScript   = redis.NewScript(renewSource)
+	appendScript  = newScript(appendSource)
+	asideScript   = newScript(asideSource)
+	indexScript   = newScript(indexSource)
+	loadScript    = newScript(loadSource)
+	replaceScript = newScript(replaceSource)
+	eraseScript   = newScript(eraseSource)
+	takeScript    = newScript(takeSource)
+	renewScript   = newScript(renewSource)
 )
+
+func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
 // reply is what a script returns: a word, and what belongs to it.
 type reply []string
@@ -75,6 +88,9 @@ func read(cmd *redis.Cmd) (reply, error) {
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, memory.ErrUnavailable) {
 		return err
+	}
+	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
+		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }

@@ -4,6 +4,7 @@
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, erased, adopted;
+//	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, conversation, s:<name>, r:<run>
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
@@ -12,6 +13,7 @@
 //	events:<chat>:<run>               stream: a run's log
 //	run:<chat>:<run>                  hash: what a repeated post is answered from
 //	mneme:epoch                       random text; another one means that data was lost
+//	mneme:processes                   hash: the processes that live, see Announce
 //
 // Every change of a history is one Lua script over it and its meta;
 // memory/DESIGN.md says what the scripts check and why.
@@ -23,6 +25,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,9 +75,12 @@ type Counts struct {
 
 var _ memory.Store = (*Store)(nil)
 
-// New is a store over client, which the caller closes.
+// New is a store over client, which the caller closes. The client gets a hook, by
+// which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	return &Store{redis: client, log: log, now: time.Now}
+	s := &Store{redis: client, log: log, now: time.Now}
+	client.AddHook(mender{s})
+	return s
 }
 
 // Load implements memory.Store: one round trip, in which the bytes of a history
@@ -196,8 +202,11 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, 
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
-	if err == nil && h.Sum() == sum || turn == 0 {
-		return h, err
+	if err == nil && h.Sum() == sum || h != nil && turn == 0 {
+		return h, nil
+	}
+	if turn == 0 {
+		return memory.ParseHistory(key, raw)
 	}
 	return nil, s.distrust(ctx, key)
 }
@@ -248,10 +257,8 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
-		// Before the first write, so that no history is ever missing from the index.
-		err := s.redis.HSetNX(ctx, metaKey(memory.ChatKey(key.Chat())), "s:"+string(key.Agent()), mark.Turn).Err()
-		if err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, unavailable(err))
+		if err := s.index(ctx, key, mark.Turn); err != nil {
+			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
 	for try := range attempts {
@@ -284,6 +291,14 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 	}
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// index notes a subagent's history in its chat's meta, before the first write, so
+// that none is ever missing there. It is what fences that write: nothing of the
+// history need hold the number of a newer turn yet.
+func (s *Store) index(ctx context.Context, key memory.Key, turn int64) error {
+	_, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
+	return err
 }
 
 // pause lets other writers of one history go first after the first tries, so that
@@ -360,7 +375,7 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 			}
 		}
 	}
-	return s.eraseDamaged(ctx, keys)
+	return nil
 }
 
 // EraseChat removes these histories, which should be all of the chat, and what is
@@ -380,11 +395,32 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	if keep {
 		flag = 1
 	}
-	_, err := s.call(ctx, eraseScript, historyKeys(key), turn, int(tombstone.Seconds()), flag)
+	aside, err := s.setAsideOf(ctx, key)
+	if err == nil {
+		_, err = s.call(ctx, eraseScript, append(historyKeys(key), aside...), turn, int(tombstone.Seconds()), flag)
+	}
 	if err != nil {
 		return fmt.Errorf("erasing %s: %w", key, err)
 	}
 	return nil
+}
+
+// setAsideOf names the keys of what was set aside of a history.
+func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error) {
+	fields, err := s.redis.HKeys(ctx, metaKey(key)).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var names []string
+	for _, f := range fields {
+		if at, ok := strings.CutPrefix(f, "d:"); ok {
+			if strings.HasPrefix(at, "{") { // the whole name of a key in another slot
+				continue
+			}
+			names = append(names, "{"+key.String()+"}:damaged:"+at)
+		}
+	}
+	return names, nil
 }
 
 // Trim rewrites a history to its last messages, beginning with a user message,

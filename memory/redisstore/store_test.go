@@ -391,7 +391,7 @@ func TestLists(t *testing.T) {
 	}
 	require.ElementsMatch(t, []memory.Chat{"1", "x:1"}, chats)
 
-	stored, err := w.Histories(ctx, "1")
+	stored, err := w.Histories(ctx, "1", "b", "foreign", "unused")
 	require.NoError(t, err)
 	var keys []string
 	for _, s := range stored {

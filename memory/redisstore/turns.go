@@ -25,6 +25,7 @@ type OpenRun struct {
 	Turn   int64  `json:"turn"`
 	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
 	Body   string `json:"body"`             // hash of the post
+	By     string `json:"by,omitempty"`     // the process that began it
 }
 
 // Turn is the right to write into a chat's histories.
@@ -42,6 +43,7 @@ type HeldError struct {
 	Claimed bool          // it waits for the turn too, and comes first: see First
 	Erasing bool          // it is there to erase: who waits for the turn should give up
 	Erased  string        // as in Turn
+	Token   string        // of the holder, or of who comes first
 }
 
 func (e *HeldError) Error() string {
@@ -63,7 +65,7 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	if word := r.word(); word == "held" || word == "claimed" || word == "erasing" {
 		left, _ := strconv.ParseInt(r.at(1), 10, 64)
 		return Turn{}, &HeldError{
-			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing", Erased: r.at(2),
+			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing", Erased: r.at(2), Token: r.at(3),
 		}
 	}
 	number, err := strconv.ParseInt(r.at(1), 10, 64)

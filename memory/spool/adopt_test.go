@@ -232,7 +232,9 @@ func TestFoldersOfOthersAreLeftAlone(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, other, "journal"), []byte("mine"), 0o600))
 	}
 	before := texts(t, dir)
-	require.NoError(t, open(t, dir).Close())
+	s := open(t, dir)
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Remove(filepath.Join(dir, s.Name()+dead)))
 	require.Equal(t, before, texts(t, dir))
 }
 

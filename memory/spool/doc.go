@@ -5,11 +5,13 @@
 //
 //	<dir>/<host>-<pid>-<random>/        one process's appends, a memory/journal
 //	<dir>/<host>-<pid>-<random>.gone/   one being deleted, never read
+//	<dir>/<host>-<pid>-<random>.dead    empty: the process of this name was proven dead
 //
 // A process writes new appends only into a folder that it made itself and holds the lock of. A folder whose lock is free
 // belonged to a process that died: the next Open or Adopt takes the lock, and with it the appends, where they lie. Nothing is
 // copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. A folder that is not the
 // one written to is deleted when its last append was drained: renamed first, under its lock, so that it is whole or gone.
+// The first folder that a process makes gives it its name and stays as long as it lives.
 //
 // # Records
 //

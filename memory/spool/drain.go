@@ -154,7 +154,7 @@ func (s *Spool) tidy(g *segment) {
 		return
 	}
 	switch {
-	case g != s.active && len(g.live) == 0:
+	case g != s.active && g != s.own && len(g.live) == 0:
 		s.note(g, s.remove(g))
 	case g.wasteful() && !g.failed:
 		s.note(g, g.rewrite(g.sorted(nil)))
@@ -193,7 +193,7 @@ func (s *Spool) Forget(keys ...memory.Key) error {
 func (s *Spool) forget(g *segment, keys []memory.Key) error {
 	keep := g.sorted(keys)
 	var err error
-	if len(keep) == 0 && g != s.active {
+	if len(keep) == 0 && g != s.active && (g != s.own || g.failed) {
 		err = s.remove(g)
 	} else {
 		err = g.rewrite(keep)

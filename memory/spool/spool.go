@@ -39,6 +39,7 @@ type Spool struct {
 	log  zerolog.Logger
 
 	mu       sync.Mutex
+	own      *segment // made by Open: its name is the process's, and it stays until Close
 	active   *segment // where Add writes; nil after a failed write, until Add makes a new one
 	segments []*segment
 	queues   map[Queue][]*pending // ordered by before, none empty
@@ -69,6 +70,7 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	if err == nil {
 		s.mu.Lock()
 		err = s.activate()
+		s.own = s.active
 		s.mu.Unlock()
 	}
 	if err != nil {
@@ -88,19 +90,33 @@ func (s *Spool) Adopt() error {
 	for _, f := range folders {
 		path := filepath.Join(s.dir, f.Name())
 		name, deleted := strings.CutSuffix(f.Name(), gone)
-		if !f.IsDir() || !folderName.MatchString(name) {
-			continue
-		}
-		if deleted {
-			err = os.RemoveAll(path)
-		} else {
-			err = s.adoptFolder(path)
-		}
-		if err != nil {
-			s.log.Error().Err(err).Str("folder", path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
+		switch {
+		case strings.HasSuffix(name, dead):
+			forgetDead(f, path)
+		case !f.IsDir() || !folderName.MatchString(name):
+		case deleted:
+			if err := os.RemoveAll(path); err != nil {
+				s.unadopted(path, err)
+			}
+		default:
+			s.adopt(path)
 		}
 	}
 	return nil
+}
+
+func (s *Spool) unadopted(path string, err error) {
+	s.log.Error().Err(err).Str("folder", path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
+}
+
+// adopt takes one folder, if its process is dead.
+func (s *Spool) adopt(path string) {
+	if s.holds(path) {
+		return
+	}
+	if err := s.adoptFolder(path); err != nil {
+		s.unadopted(path, err)
+	}
 }
 
 func (s *Spool) adoptFolder(path string) error {
@@ -117,6 +133,7 @@ func (s *Spool) adoptFolder(path string) error {
 	if err != nil {
 		return err
 	}
+	s.certify(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -348,6 +365,10 @@ func (s *Spool) Close() error {
 	var failed error
 	for _, g := range s.segments {
 		var err error
+		if g == s.own && len(g.live) == 0 {
+			// A lease that could not be given back is not waited for.
+			s.certify(g.dir)
+		}
 		if len(g.live) == 0 {
 			err = g.remove()
 		}

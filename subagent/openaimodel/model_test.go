@@ -82,7 +82,7 @@ func TestTheRequest(t *testing.T) {
 	_, err := collect(t.Context(), m, loop.Request{
 		System: "be brief", Conversation: "conv-1.analytic",
 		Messages: []memory.Message{
-			{Role: "user", Content: "hi", Timestamp: 5, Partial: true},
+			{Role: "user", Content: "hi", Timestamp: 5, Partial: true, ID: "R.1"},
 			{Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f"}}}},
 			{Role: "tool", ToolCallID: "c1", Name: "f", Content: ""},
 			{Role: "assistant", Content: ""},

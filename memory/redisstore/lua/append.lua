@@ -5,7 +5,7 @@
 -- has moved on or the value was changed since.
 local run, seq, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'count', 'turn', 'applied', 'erased')
-local sum, len, count = meta[1] or string.rep('0', 64), tonumber(meta[2] or '0'), tonumber(meta[3] or '0')
+local sum, len, count = meta[1] or string.rep('0', 64), number(meta[2]), number(meta[3])
 local applied = meta[5] or ''
 
 -- applied: "run=seq run=seq …", newest run first
@@ -21,7 +21,7 @@ end
 if seq <= last then
   return {'duplicate', sum, len, count}
 end
-if tonumber(meta[4] or '0') > turn then
+if number(meta[4]) > turn then
   return {'moved', meta[4], meta[6] or '0'}
 end
 local stored = redis.call('STRLEN', KEYS[1])

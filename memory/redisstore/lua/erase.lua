@@ -1,12 +1,16 @@
 -- Removes a history; what stays of its meta is the turn of the erasure, as a
 -- tombstone on which late appends die.
--- KEYS  history, meta
+-- KEYS  history, meta, what was set aside of it
 -- ARGV  turn, life of the tombstone in seconds, 1 to keep what a chat's meta says beside its history
 local turn = redis.call('HGET', KEYS[2], 'turn')
-if tonumber(turn or '0') > tonumber(ARGV[1]) then
+if number(turn) > tonumber(ARGV[1]) then
   return {'moved', turn}
 end
 redis.call('DEL', KEYS[1])
+for i = 3, #KEYS do
+  redis.call('DEL', KEYS[i])
+  redis.call('HDEL', KEYS[2], 'd:' .. string.match(KEYS[i], ':damaged:(.*)$'))
+end
 if ARGV[3] == '1' then
   redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'applied')
 else

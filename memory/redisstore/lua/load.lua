@@ -6,12 +6,12 @@
 local turn = tonumber(ARGV[1])
 local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'erased', 'turn', 'count', 'adopted')
 if turn > 0 then
-  if tonumber(meta[4] or '0') > turn then
+  if number(meta[4]) > turn then
     return {'moved', meta[4]}
   end
   redis.call('HSET', KEYS[2], 'turn', ARGV[1])
 end
-local len, stored = tonumber(meta[2] or '0'), redis.call('STRLEN', KEYS[1])
+local len, stored = number(meta[2]), redis.call('STRLEN', KEYS[1])
 if stored == 0 then
   if len > 0 then
     return {'deleted'}

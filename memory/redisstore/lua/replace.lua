@@ -4,7 +4,7 @@
 --       old len, new value ("": none), its sum, count, keep the old value (1 or 0),
 --       "run=seq …" of what is written back
 local turn = redis.call('HGET', KEYS[2], 'turn')
-if tonumber(turn or '0') > tonumber(ARGV[1]) then
+if number(turn) > tonumber(ARGV[1]) then
   return {'moved', turn}
 end
 local stored = redis.call('STRLEN', KEYS[1])
@@ -21,6 +21,8 @@ if not same then
 end
 if ARGV[8] == '1' and stored > 0 then
   redis.call('RENAME', KEYS[1], KEYS[3])
+  redis.call('HSET', KEYS[2], 'd:' .. string.match(KEYS[3], ':damaged:(.*)$'), stored)
+  redis.call('PERSIST', KEYS[2])
 end
 if ARGV[5] == '' then
   redis.call('DEL', KEYS[1])

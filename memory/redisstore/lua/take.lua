@@ -1,21 +1,22 @@
 -- Takes a chat's turn: the lease and the number that fences older holders. Answers
 -- with the run that an earlier holder left open, if any, and the subagents of the index.
--- Every answer tells the turn of the chat's last erasure, "0" for none.
+-- Every answer tells the turn of the chat's last erasure, "0" for none; a refusal also
+-- the token that stands in the way.
 -- KEYS  lease, meta of the chat's history, token of who goes first
 -- ARGV  token, lease in ms, Unix ms, a conversation id for a chat that has none
 local erased = redis.call('HGET', KEYS[2], 'erased') or '0'
 local first = redis.call('GET', KEYS[3])
 if first and first ~= ARGV[1] and string.sub(ARGV[1], 1, 6) ~= 'erase:' then
   if string.sub(first, 1, 6) == 'erase:' then
-    return {'erasing', redis.call('PTTL', KEYS[3]), erased}
+    return {'erasing', redis.call('PTTL', KEYS[3]), erased, first}
   end
-  return {'claimed', redis.call('PTTL', KEYS[3]), erased}
+  return {'claimed', redis.call('PTTL', KEYS[3]), erased, first}
 end
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
-  return {'held', redis.call('PTTL', KEYS[1]), erased}
+  return {'held', redis.call('PTTL', KEYS[1]), erased, owner}
 end
-local turn = tonumber(redis.call('HGET', KEYS[2], 'turn') or '0') + 1
+local turn = number(redis.call('HGET', KEYS[2], 'turn')) + 1
 if turn < tonumber(ARGV[3]) then
   turn = tonumber(ARGV[3])
 end
@@ -23,7 +24,9 @@ end
 turn = string.format('%.0f', turn)
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'turn', turn)
-redis.call('HSETNX', KEYS[2], 'conversation', ARGV[4])
+if not string.match(redis.call('HGET', KEYS[2], 'conversation') or '', '^[%w_-]+$') then
+  redis.call('HSET', KEYS[2], 'conversation', ARGV[4])
+end
 redis.call('PERSIST', KEYS[2])
 local reply = {'ok', turn, erased, redis.call('HGET', KEYS[2], 'conversation'), redis.call('HGET', KEYS[2], 'open') or ''}
 for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do

@@ -11,11 +11,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"mneme/cmd/mneme/internal/config"
 )
 
 // Options are what a service needs beside its configuration.
@@ -150,4 +153,28 @@ func url(l net.Listener) string {
 		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
 	}
 	return "http://" + addr.String()
+}
+
+// advertised is the base URL under which other machines reach what listens on l. Of
+// a listener on all addresses it is the address from which Redis is reached, where
+// the others are as well.
+func advertised(l net.Listener, cfg config.Redis) string {
+	addr := l.Addr().(*net.TCPAddr)
+	if !addr.IP.IsUnspecified() {
+		return url(l)
+	}
+	o, err := RedisOptions(cfg)
+	if err != nil || len(o.Addrs) == 0 {
+		return url(l)
+	}
+	for _, to := range o.Addrs {
+		c, err := net.DialTimeout("udp", to, 2*time.Second) // which sends nothing
+		if err != nil {
+			continue
+		}
+		from := c.LocalAddr().(*net.UDPAddr).IP
+		_ = c.Close()
+		return "http://" + net.JoinHostPort(from.String(), strconv.Itoa(addr.Port))
+	}
+	return url(l)
 }

@@ -101,6 +101,13 @@ func (a *app) warnOfEviction(client redis.UniversalClient, log zerolog.Logger) {
 	}
 }
 
+// adviseReplicas says what a failover of this Redis loses.
+func adviseReplicas(cfg config.Redis, log zerolog.Logger) {
+	if cfg.MasterName != "" && cfg.WaitReplicas == 0 {
+		log.Warn().Msg("a failover of this Redis loses what its replica has not got yet; set redis.wait_replicas: 1, so that an answer counts as stored once a replica has it")
+	}
+}
+
 // redisLog is where go-redis tells of connections that failed; what matters of it
 // comes back as an error too.
 type redisLog struct{ log zerolog.Logger }

@@ -197,6 +197,11 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
+	if !cfg.Redis.Embedded() { // a store that nobody else can use
+		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+		w.Ends = filepath.Join(cfg.DataDir, "ends")
+		adviseReplicas(cfg.Redis, log)
+	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {

@@ -80,6 +80,7 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	require.NoError(t, err)
 	_, err = s.Begin(ctx, "12345", openRun, "hash")
 	require.NoError(t, err)
+	require.NoError(t, s.Announce(ctx, "process", "http://127.0.0.1:1"))
 	require.NoError(t, s.Open(ctx, "12345", "token", time.Minute, redisstore.OpenRun{Run: openRun, Turn: turn.Number, Events: "http://127.0.0.1:1/", Body: "hash"}))
 	for _, r := range []string{run, openRun} {
 		require.NoError(t, s.Log(ctx, "12345", r, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)}, redisstore.Logged{Seq: 2, Line: []byte("\xff\x00")}))
@@ -134,7 +135,7 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 }
 
 // left are the keys that a backup leaves out.
-var left = []string{"mneme:epoch", "proxy:turns:born", "proxy:copilot:{:conversation}", "{chat_history:12345}:turn", "turns:open"}
+var left = []string{"mneme:epoch", "mneme:processes", "proxy:turns:born", "proxy:copilot:{:conversation}", "{chat_history:12345}:turn", "turns:open"}
 
 // content is everything that a store holds: by key its type, whether it expires,
 // and what is in it.

@@ -23,6 +23,7 @@ const (
 // Keys that do not depend on what is stored.
 const (
 	epochKey     = "mneme:epoch"
+	processesKey = "mneme:processes"
 	openRunsKey  = "turns:open"
 	turnsBornKey = "proxy:turns:born"
 )
@@ -61,7 +62,7 @@ func roleOf(key string) role {
 	case "proxy":
 		return ofProxy(key)
 	case "mneme", "turns":
-		if key == epochKey || key == openRunsKey {
+		if key == epochKey || key == openRunsKey || key == processesKey {
 			return live
 		}
 	}

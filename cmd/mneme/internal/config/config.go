@@ -66,6 +66,7 @@ func (r Redis) Embedded() bool { return r.URL == "" && len(r.Addrs) == 0 }
 type Webmemory struct {
 	Listen                string `yaml:"listen" env:"LISTEN"`
 	Apiserver             string `yaml:"apiserver" env:"APISERVER"`                             // base URL
+	Advertise             string `yaml:"advertise" env:"ADVERTISE"`                             // base URL of this very process for other webmemories; empty: its own address
 	MaxHistory            int    `yaml:"max_history" env:"MAX_HISTORY"`                         // messages kept per history, 0 for all
 	ContextWindow         int    `yaml:"context_window" env:"CONTEXT_WINDOW"`                   // messages of the chat that the master sees
 	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees

@@ -117,6 +117,11 @@ func (r Redis) validate() error {
 }
 
 func (w Webmemory) validate() error {
+	if w.Advertise != "" {
+		if err := baseURL("webmemory.advertise", w.Advertise); err != nil {
+			return err
+		}
+	}
 	return cmp.Or(
 		address("webmemory.listen", w.Listen),
 		baseURL("webmemory.apiserver", w.Apiserver),

@@ -153,6 +153,12 @@ func (c *Client) EraseChat(ctx context.Context, chat memory.Chat) ([]string, err
 	return c.erase(ctx, chatPath(chat))
 }
 
+// ScanAndErase is EraseChat that also looks through all keys of Redis for what no
+// index of the chat names.
+func (c *Client) ScanAndErase(ctx context.Context, chat memory.Chat) ([]string, error) {
+	return c.erase(ctx, chatPath(chat)+"?scan=true")
+}
+
 // EraseHistory erases one history and names the keys that were erased.
 func (c *Client) EraseHistory(ctx context.Context, key memory.Key) ([]string, error) {
 	return c.erase(ctx, historyPath(key))

@@ -1,0 +1,12 @@
+-- Notes that a subagent has a history in the chat, before its first message. Only
+-- under the chat's newest turn: whoever takes a newer one is told what is noted, and
+-- raises the turn of all of it.
+-- KEYS  meta of the chat's history
+-- ARGV  turn, field
+local turn = redis.call('HGET', KEYS[1], 'turn')
+if number(turn) > tonumber(ARGV[1]) then
+  return {'moved', turn}
+end
+redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[1])
+redis.call('PERSIST', KEYS[1])
+return {'ok'}

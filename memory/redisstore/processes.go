@@ -1,0 +1,101 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// processesKey is the hash of the processes that serve this memory: by id, where
+// each is reached and when it last said so.
+const processesKey = "mneme:processes"
+
+// Beat is how often a process says that it lives; one that has not for processLife
+// is taken for dead.
+const (
+	Beat        = 5 * time.Second
+	processLife = 4 * Beat
+)
+
+// Process is a process that serves this memory.
+type Process struct {
+	ID  string `json:"-"`
+	URL string `json:"url"` // base URL under which the others reach it
+	At  int64  `json:"at"`  // Unix ms of its last sign of life
+}
+
+// Announce says that a process lives, and where.
+func (s *Store) Announce(ctx context.Context, id, url string) error {
+	value, err := json.Marshal(Process{URL: url, At: s.now().UnixMilli()})
+	if err == nil {
+		err = s.redis.HSet(ctx, processesKey, id, value).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("announcing process %s: %w", id, unavailable(err))
+	}
+	return nil
+}
+
+// Resign takes a process off the list.
+func (s *Store) Resign(ctx context.Context, id string) error {
+	if err := s.redis.HDel(ctx, processesKey, id).Err(); err != nil {
+		return fmt.Errorf("taking process %s off the list: %w", id, unavailable(err))
+	}
+	return nil
+}
+
+// Processes lists those that live, and drops the dead from the list.
+func (s *Store) Processes(ctx context.Context) ([]Process, error) {
+	values, err := s.redis.HGetAll(ctx, processesKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("listing the processes: %w", unavailable(err))
+	}
+	var living []Process
+	var dead []string
+	from := s.now().Add(-processLife).UnixMilli()
+	for id, value := range values {
+		p := Process{ID: id}
+		if err := json.Unmarshal([]byte(value), &p); err != nil || p.At < from {
+			dead = append(dead, id)
+			continue
+		}
+		living = append(living, p)
+	}
+	if len(dead) > 0 {
+		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next who lists them tries again
+	}
+	return living, nil
+}
+
+// Token makes the token of a turn that a process takes: it begins with the
+// process's id, so that who can prove the process's death may end its lease. An
+// eraser's token is EraserToken and then such a token.
+func Token(process, random string) string { return process + ":" + random }
+
+// HolderOf is the id of the process that made a token; empty for a token of a
+// version that did not name its process.
+func HolderOf(token string) string {
+	process, _, found := strings.Cut(strings.TrimPrefix(token, EraserToken), ":")
+	if !found {
+		return ""
+	}
+	return process
+}
+
+// Holder is the token of who holds the chat's turn; empty if nobody does.
+func (s *Store) Holder(ctx context.Context, chat memory.Chat) (token string, err error) {
+	token, err = s.redis.Get(ctx, leaseKey(chat)).Result()
+	if err == redis.Nil {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking who holds the turn of chat %s: %w", chat, unavailable(err))
+	}
+	return token, nil
+}

@@ -1,0 +1,235 @@
+package webmemory
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+)
+
+// Bounds of what is kept of ended runs on disk: it is for the time in which a failover
+// is noticed and a process restarted.
+const (
+	endsLife    = 20 * time.Minute
+	endsBytes   = 256 << 20
+	endMaxBytes = 16 << 20 // of one run
+)
+
+// ends keeps the events of runs that ended here on disk, for when Redis loses them:
+//
+//	<dir>/<escaped chat>/<run>   a line of JSON about the run, then a line per event
+//
+// Processes of one data folder share them, and find those of the dead. The files
+// survive the death of the process, not a power loss. Safe for concurrent use.
+type ends struct {
+	dir string // "" keeps nothing
+	log zerolog.Logger
+
+	mu     sync.Mutex
+	bytes  int64 // guarded by mu: about what the files take
+	failed bool  // guarded by mu
+}
+
+// endHead is the first line of a file.
+type endHead struct {
+	V    int         `json:"v"` // 1
+	Chat memory.Chat `json:"chat"`
+	Run  string      `json:"run"`
+	Turn int64       `json:"turn"` // in which it ended
+	Body string      `json:"body"` // hash of the post
+}
+
+// folder is a chat's. A name that would be too long for a file is hashed.
+func (e *ends) folder(chat memory.Chat) string {
+	name := "c-" + escaped(chat)
+	if len(name) > 200 {
+		name = fmt.Sprintf("h-%x", sha256.Sum256([]byte(chat)))
+	}
+	return filepath.Join(e.dir, name)
+}
+
+// path is the file of a run; empty for what is no id of a run.
+func (e *ends) path(chat memory.Chat, run string) string {
+	if run == "" || strings.ContainsAny(run, "./\\\x00") {
+		return ""
+	}
+	return filepath.Join(e.folder(chat), run)
+}
+
+// keep writes a run's events. What cannot be kept is only missed if Redis loses the
+// run too, so a failure is reported once.
+func (e *ends) keep(head endHead, lines [][]byte) {
+	path := e.path(head.Chat, head.Run)
+	if e.dir == "" || path == "" {
+		return
+	}
+	head.V = 1
+	first, err := json.Marshal(head)
+	if err != nil {
+		return
+	}
+	size := len(first) + 1
+	for _, l := range lines {
+		size += len(l) + 1
+	}
+	if size > endMaxBytes {
+		return
+	}
+	text := append(bytes.Join(append([][]byte{first}, lines...), []byte("\n")), '\n')
+	for range 2 { // a sweep may remove the empty folder in between
+		if err = os.MkdirAll(e.folder(head.Chat), 0o700); err == nil {
+			err = os.WriteFile(path+".new", text, 0o600)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil && !e.failed {
+		e.log.Warn().Err(err).Msg("ended runs cannot be kept on disk; what a failover of Redis loses of them is lost")
+	}
+	e.failed = err != nil
+	if e.bytes += int64(size); e.bytes > endsBytes {
+		e.sweepHeld()
+	}
+}
+
+// find reads a run's events; none if they are not there, or not whole.
+func (e *ends) find(chat memory.Chat, run string) (endHead, [][]byte) {
+	path := e.path(chat, run)
+	if e.dir == "" || path == "" {
+		return endHead{}, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return endHead{}, nil
+	}
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	var head endHead
+	if json.Unmarshal(first, &head) != nil || head.V != 1 || head.Chat != chat || head.Run != run {
+		return endHead{}, nil
+	}
+	return head, bytes.Split(bytes.TrimSuffix(rest, []byte("\n")), []byte("\n"))
+}
+
+// heads are those of all runs that are kept, by chat and run.
+func (e *ends) heads() (all []endHead) {
+	for _, f := range e.files() {
+		file, err := os.Open(f.path)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		first, err := bufio.NewReader(file).ReadBytes('\n')
+		_ = file.Close()
+		var head endHead
+		if err == nil && json.Unmarshal(first, &head) == nil && head.V == 1 && e.path(head.Chat, head.Run) == f.path {
+			all = append(all, head)
+		}
+	}
+	return all
+}
+
+// remove deletes what is kept of a chat's runs. It is for an erasure: after an error
+// it may be called again.
+func (e *ends) remove(chat memory.Chat) error {
+	if e.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(e.folder(chat)); err != nil {
+		return fmt.Errorf("erasing the ended runs of chat %s: %w", chat, err)
+	}
+	return nil
+}
+
+// endFile is one file of the folder.
+type endFile struct {
+	path string
+	size int64
+	at   time.Time
+}
+
+func (e *ends) files() (all []endFile) {
+	if e.dir == "" {
+		return nil
+	}
+	// Others remove files at the same time; what cannot be looked at is passed over.
+	_ = filepath.WalkDir(e.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			all = append(all, endFile{path, info.Size(), info.ModTime()})
+		}
+		return nil
+	})
+	return all
+}
+
+// sweep removes what is too old, and the oldest of what is too much.
+func (e *ends) sweep() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sweepHeld()
+}
+
+func (e *ends) sweepHeld() {
+	files := e.files()
+	slices.SortFunc(files, func(a, b endFile) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.path, b.path)) })
+	e.bytes = 0
+	for _, f := range files {
+		// Room for a while, so that a full folder is not walked for each run.
+		if time.Since(f.at) <= endsLife && e.bytes+f.size <= endsBytes*3/4 {
+			e.bytes += f.size
+			continue
+		}
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			e.log.Debug().Err(err).Msg("an ended run stays on disk for now")
+		}
+		_ = os.Remove(filepath.Dir(f.path)) // if it was the last one there
+	}
+}
+
+// keepEnd keeps the run's events, of which last is shown next.
+func (d *driver) keepEnd(last []byte) {
+	d.server.ends.keep(
+		endHead{Chat: d.run.chat, Run: d.run.id, Turn: d.turn.Number, Body: d.run.body},
+		append(slices.Clip(d.run.log.Lines(0)), last),
+	)
+}
+
+// knownEvents is what this process knows of a run's events, from its memory or from its
+// disk: also of one that it, or a dead process with the same disk, has brought to
+// its end.
+func (s *Server) knownEvents(chat memory.Chat, run string) [][]byte {
+	s.mu.Lock()
+	r := s.live[run]
+	s.mu.Unlock()
+	var lines [][]byte
+	if r != nil && r.chat == chat {
+		lines = r.log.Lines(0)
+	}
+	if r == nil || !r.log.Done() || lines == nil {
+		if _, kept := s.ends.find(chat, run); len(kept) > len(lines) {
+			lines = kept
+		}
+	}
+	return lines
+}

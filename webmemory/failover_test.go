@@ -1,0 +1,127 @@
+package webmemory_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/webmemory"
+)
+
+// disk gives a process a disk of its own.
+func (w *world) disk() func(*webmemory.Config) {
+	dir := filepath.Join(w.t.TempDir(), "ends")
+	return func(c *webmemory.Config) { c.Ends = dir }
+}
+
+// frames reads all of a stream: each event's id and data.
+func (tr *transcript) frames() (all []string) {
+	for {
+		_, data, ok := tr.next()
+		if !ok {
+			return all
+		}
+		all = append(all, tr.id+" "+string(data))
+	}
+}
+
+// staysCompleted looks, through one process, at a scripted run of a chat that its
+// client saw completed.
+func (w *world) staysCompleted(url, chat, key, run string, seen []string) {
+	w.t.Helper()
+	w.on(url, func() {
+		require.Equal(w.t, seen, w.open("GET", "/v1/chats/"+chat+"/runs/"+run+"/events", nil).frames(), "no event's id has two contents")
+		again := w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
+		require.Equal(w.t, 200, again.status, string(again.body))
+		require.Contains(w.t, string(again.body), "answer to hi")
+		require.Equal(w.t, run, again.header.Get("Mneme-Run-Id"))
+	})
+	wantChat, wantAnalytic := whole("hi")
+	require.Equal(w.t, wantChat, w.stored("chat_history:"+chat))
+	require.Equal(w.t, wantAnalytic, w.stored("subagent:analytic:"+chat))
+}
+
+// loseTheEnd runs a message on a process, lets a failover forget all behind its
+// second event, and gives the run with all that its client saw.
+func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (run string, seen []string) {
+	w.t.Helper()
+	s.let(memory.Chat(chat), 2)
+	var tr *transcript
+	w.on(url, func() {
+		tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
+	})
+	for range 2 {
+		_, data, _ := tr.next()
+		seen = append(seen, tr.id+" "+string(data))
+	}
+	w.sentinel.CutReplica()
+	s.let(memory.Chat(chat), scriptEvents)
+	seen = append(seen, tr.frames()...)
+	require.Len(w.t, seen, scriptEvents)
+	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
+	ctx := context.Background()
+	eventually(w.t, "the run is over", func() bool { return w.look.ZScore(ctx, "turns:open", chat).Err() == redis.Nil })
+	meanwhile()
+	w.sentinel.Failover()
+	eventually(w.t, "Redis is back", func() bool { return w.look.Ping(ctx).Err() == nil })
+	return tr.resp.Header.Get("Mneme-Run-Id"), seen
+}
+
+// A failover forgets the end of a run that its client saw completed. Who finds the
+// run open asks the process that had it, and all of it is as it was.
+func TestACompletedRunSurvivesAFailover(t *testing.T) {
+	s := newScript()
+	w := newSentinelWorld(t, s.agent)
+	first := w.process(w.disk(), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
+	second := w.process(w.disk(), lease)
+	run, seen := loseTheEnd(w, s, first, "1", "k", func() {})
+	ctx := context.Background()
+	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
+	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
+	eventually(t, "the run is over again", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
+	w.staysCompleted(second, "1", "k", run, seen)
+	w.staysCompleted(first, "1", "k", run, seen)
+	w.on(second, func() { require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_retold_runs_total 1") })
+}
+
+// The same with a process that is killed before the failover and comes back on its
+// disk: whoever is first to find the run waits for it, or is it.
+func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
+	s := newScript()
+	w := newSentinelWorld(t, s.agent)
+	settings := w.settings()
+	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
+	first, process := w.start(settings)
+	second := w.process(w.disk(), lease)
+	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
+		require.NoError(t, process.Process.Kill())
+		_ = process.Wait()
+	})
+	ctx := context.Background()
+	eventually(t, "the dead process's run is found", func() bool {
+		token := w.look.Get(ctx, "{chat_history:1}:turn").Val()
+		var id string
+		for at := range w.look.HGetAll(ctx, "mneme:processes").Val() {
+			if len(token) > len(at) && token[:len(at)] == at {
+				id = at
+			}
+		}
+		return id != ""
+	})
+	again, _ := w.start(settings)
+	eventually(t, "the run is over again", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
+	w.staysCompleted(second, "1", "k", run, seen)
+	w.staysCompleted(again, "1", "k", run, seen)
+	folder, err := os.Stat(settings.Ends)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), folder.Mode().Perm())
+	kept, err := os.Stat(filepath.Join(settings.Ends, "c-1", run))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), kept.Mode().Perm())
+}

@@ -1,0 +1,133 @@
+package webmemory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory/redisstore"
+)
+
+// This file is about the other processes that serve the same memory: each writes
+// into Redis where it is reached, and may ask the others by routes below
+// internalPath, which serve nothing that a public route would not give.
+
+const internalPath = "/internal/v1"
+
+// How long another process is waited for. One that is paused takes connections and
+// never answers.
+const (
+	otherDials   = time.Second
+	otherAnswers = 3 * time.Second
+)
+
+// maxOther bounds another process's answer, in bytes: the events of one run and
+// what JSON adds.
+const maxOther = 80 << 20
+
+// errOther says that another process did not do what it was asked for.
+var errOther = errors.New("another webmemory could not be asked")
+
+func newOthersClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
+		TLSHandshakeTimeout:   otherAnswers,
+		ResponseHeaderTimeout: otherAnswers,
+		IdleConnTimeout:       30 * time.Second,
+	}}
+}
+
+// internalRoutes are for other processes.
+func (s *Server) internalRoutes(r *gin.RouterGroup) {
+	r.GET("/chats/:chat/runs/:run", s.answered(s.getKnown))
+}
+
+// announce says every few seconds that this process lives, and at the end that it
+// does not.
+func (s *Server) announce() {
+	if s.cfg.Advertise == "" {
+		return
+	}
+	for {
+		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+		err := s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
+		cancel()
+		if err != nil && s.life.Err() == nil {
+			s.log.Debug().Err(err).Msg("other processes were not told that this one lives")
+		}
+		select {
+		case <-time.After(redisstore.Beat):
+			continue
+		case <-s.life.Done():
+		}
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(s.life), otherAnswers)
+		defer cancel()
+		if err := s.store.Resign(ctx, s.spool.Name()); err != nil {
+			s.log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
+		}
+		return
+	}
+}
+
+// others are the processes beside this one that live and can be asked.
+func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
+	all, err := s.store.Processes(ctx)
+	var others []redisstore.Process
+	for _, p := range all {
+		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
+			others = append(others, p)
+		}
+	}
+	return others, err
+}
+
+// askOther calls an internal route of another process: path is what follows
+// internalPath. body, if not nil, is sent as JSON; what is answered is read into
+// into, unless that is nil. The error is errOther or, if it answered with one, an
+// *api.Problem.
+func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
+	var sent io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(p.URL, "/")+internalPath+path, sent)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errOther, p.ID, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := s.between.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errOther, p.ID, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("process %s: %w", p.ID, api.ReadProblem(resp))
+	}
+	if into == nil {
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxOther))
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+)
+
+// This file is about events that were shown and that Redis does not have, since a
+// failover or a restart lost its last writes. Who finds a run open there must not
+// close it before he has asked all who may know better: what a client has seen stays
+// true, and no event's id gets two contents.
+
+// knownRun is the answer of an internal route: a run's events from the first on, as
+// far as a process has shown them.
+type knownRun struct {
+	Events []json.RawMessage `json:"events"`
+}
+
+func knownPath(chat memory.Chat, run string) string {
+	return "/chats/" + url.PathEscape(string(chat)) + "/runs/" + url.PathEscape(run)
+}
+
+// getKnown is GET /internal/v1/chats/{chat}/runs/{run}.
+func (s *Server) getKnown(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	lines := s.knownEvents(chat, c.Param("run"))
+	if len(lines) == 0 {
+		return errUnknownRun
+	}
+	out := knownRun{Events: make([]json.RawMessage, len(lines))}
+	for i, l := range lines {
+		out.Events[i] = l
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// askForRun gives the longest answer of the other processes that live, if any
+// knows the run.
+func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (lines [][]byte, err error) {
+	others, err := s.others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range others {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
+			defer cancel()
+			var known knownRun
+			err := s.askOther(ctx, p, http.MethodGet, knownPath(chat, run), nil, &known)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && !errors.Is(err, api.ErrUnknownRun) {
+				s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+			}
+			if len(known.Events) > len(lines) {
+				lines = lines[:0]
+				for _, e := range known.Events {
+					lines = append(lines, e)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return lines, nil
+}
+
+// inquire asks who may know more of a left run than its log in Redis holds, and takes
+// that. Where a process may just have come back, on a disk that is not read here, it
+// waits one beat for it.
+func (d *driver) inquire(ctx context.Context) error {
+	for last := false; ; last = true {
+		lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
+		if err == nil {
+			err = d.retell(lines)
+		}
+		if last || d.run.log.Done() || err == nil && d.ownerGone() {
+			return err
+		}
+		select {
+		case <-time.After(redisstore.Beat + time.Second):
+		case <-d.turn.ctx.Done():
+			return context.Cause(d.turn.ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ownerGone says that what the process that had the run showed of it is known here:
+// it was this one, or a dead one with the same disk.
+func (d *driver) ownerGone() bool {
+	return d.owner != "" && (d.owner == d.server.spool.Name() || d.server.spool.Dead(d.owner))
+}
+
+// retell stores and shows what others have shown of a run, from where its log ends.
+func (d *driver) retell(lines [][]byte) error {
+	var events []event.Event
+	next := d.run.log.Last() + 1
+	for _, l := range lines {
+		e, err := event.Decode(l)
+		if err != nil || e.RunID != d.run.id {
+			return nil // not ours to judge: as if nothing were known
+		}
+		if e.Seq == next {
+			events = append(events, e)
+			next++
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	d.log.Warn().Int("events", len(events)).Msg("Redis has lost events of a run; they are told again")
+	d.server.metrics.retold.Inc()
+	for len(events) > 0 {
+		n := min(len(events), batch)
+		if err := d.store(events[:n]); err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return nil
+}
