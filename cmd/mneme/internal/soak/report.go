@@ -17,7 +17,7 @@ type kind string
 const (
 	lost      kind = "lost"          // acknowledged and not stored
 	torn      kind = "torn"          // no array of messages, at any instant
-	rewritten kind = "rewritten"     // a history that changed other than by growing
+	rewritten kind = "rewritten"     // a history that changed other than by growing, an id with other contents
 	doubled   kind = "doubled"       // stored twice
 	disorder  kind = "disorder"      // not in the order of its run, or inside another
 	conflict  kind = "conflict"      // one event with two contents

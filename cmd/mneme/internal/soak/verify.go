@@ -183,16 +183,17 @@ func (ch *chat) stateOf(key memory.Key, seconds float64) state {
 // history checks one history message by message.
 func (c *checker) history(h *stored) {
 	c.found.stored += len(h.raw)
-	where := map[string]int{}
+	where, ids := map[string]int{}, map[string]int{}
 	for i, raw := range h.raw {
-		if j, twice := where[raw]; twice {
-			c.report(h, violation{kind: doubled, at: h.time(i), what: fmt.Sprintf("messages %d and %d are the same: %.300s", j, i, raw)})
-			continue
-		}
 		where[raw] = i
+		if i < len(h.messages) {
+			id := h.messages[i].ID
+			if j, twice := ids[id]; twice {
+				c.report(h, violation{kind: doubled, at: h.time(i), what: fmt.Sprintf("messages %d and %d have one id: %.300s", j, i, raw)})
+			}
+			ids[id] = i
+		}
 	}
-	owner := make([]*run, len(h.raw))
-	last := map[*run]int{}
 	for _, w := range c.wanted[h.key] {
 		at := time.UnixMilli(int64(w.started * 1000))
 		now := h.chat.stateOf(h.key, w.started)
@@ -204,6 +205,9 @@ func (c *checker) history(h *stored) {
 			c.found.maybe++ // what was removed by hand is looked for below
 		case now == kept && !there:
 			v.kind, v.what = lost, fmt.Sprintf("acknowledged to %s: %.400s", w.run.events[w.seq].web, w.raw)
+			if j, other := ids[memory.MessageID(w.run.id, w.seq)]; other {
+				v.kind, v.what = rewritten, fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw, h.raw[j])
+			}
 			c.report(h, v)
 		case now == erased && there:
 			v.kind, v.what, v.at = returned, fmt.Sprintf("message %d of a run of %s was erased: %.300s", i, at.Format("15:04:05.000"), w.raw), at
@@ -211,18 +215,10 @@ func (c *checker) history(h *stored) {
 		default:
 			c.found.checked++
 		}
-		if !there {
-			continue
-		}
-		if before, ok := last[w.run]; ok && before > i {
-			v.kind, v.what = disorder, fmt.Sprintf("message %d stands before an earlier one of its run, %d: %.300s", i, before, w.raw)
-			c.report(h, v)
-		}
-		last[w.run], owner[i] = i, w.run
 	}
 	c.edits(h, where)
 	c.times(h)
-	c.sendable(h, c.structure(h, owner))
+	c.sendable(h, c.structure(h))
 }
 
 // times looks for messages from before an erasure, whoever they were shown to, and
