@@ -56,7 +56,7 @@ type chat struct {
 
 	// What its history says in the end; set by the check.
 	said    map[string][]int  // user message → where
-	replies map[string]string // user message → the answer behind it
+	replies map[string]string // run → its answer
 }
 
 func chatID(i int) memory.Chat { return memory.Chat(fmt.Sprintf("soak-%03d", i)) }

@@ -132,7 +132,7 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 			}
 		}
 		if h.key.Agent() == "" {
-			c.chatMessage(h, r, indices, i, bad)
+			c.chatMessage(h, r, i, bad)
 		}
 	}
 	if open >= 0 && h.key.Agent() != "" {
@@ -141,7 +141,7 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 }
 
 // chatMessage notes what the chat's history says to whom.
-func (c *checker) chatMessage(h *stored, r *run, indices []int, i int, bad func(int, string)) {
+func (c *checker) chatMessage(h *stored, r *run, i int, bad func(int, string)) {
 	ch, m := h.chat, h.messages[i]
 	if ch.said == nil {
 		ch.said, ch.replies = map[string][]int{}, map[string]string{}
@@ -151,11 +151,7 @@ func (c *checker) chatMessage(h *stored, r *run, indices []int, i int, bad func(
 		ch.said[m.Content] = append(ch.said[m.Content], i)
 	case m.Role == memory.RoleAssistant && m.Failure != "":
 	case m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0:
-		if r.post != nil {
-			ch.replies[r.post.text] = m.Content
-		} else if first := indices[0]; first != i {
-			ch.replies[h.messages[first].Content] = m.Content
-		}
+		ch.replies[r.id] = m.Content
 	default:
 		bad(i, "does not belong into a chat's history")
 	}

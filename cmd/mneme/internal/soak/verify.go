@@ -304,9 +304,9 @@ func (c *checker) answers(p *post, said []int) {
 				what: fmt.Sprintf("answered with 200, but the message is not stored: %.200s", p.text)})
 			continue
 		}
-		if a.Content != "" && p.chat.replies[p.text] != a.Content {
+		if a.Content != "" && p.chat.replies[a.RunID] != a.Content {
 			c.ledger.violate(violation{kind: lost, chat: p.chat, key: key, run: a.RunID, post: p, at: p.sent,
-				what: fmt.Sprintf("answered with 200 and %.200q, stored behind the message is %.200q", a.Content, p.chat.replies[p.text])})
+				what: fmt.Sprintf("answered with 200 and %.200q, stored as the answer of the run is %.200q", a.Content, p.chat.replies[a.RunID])})
 		}
 		c.found.checked++
 	}
