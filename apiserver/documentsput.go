@@ -11,6 +11,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -77,6 +78,9 @@ func bodyProblem(err error) error {
 		refused *docstore.Error
 		over    *http.MaxBytesError
 	)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return api.ErrBodyTimeout
+	}
 	if errors.As(err, &said) || errors.As(err, &unread) || errors.As(err, &refused) || errors.As(err, &over) {
 		return err
 	}
@@ -210,7 +214,7 @@ func (d *documents) lines(ctx context.Context, body io.Reader) iter.Seq2[rag.Inp
 		for number := 1; ; number++ {
 			line, err := readLine(reader, d.limits.Bytes)
 			if err != nil && !errors.Is(err, errLongLine) && err != io.EOF {
-				yield(rag.Input{}, errCutBody)
+				yield(rag.Input{}, bodyProblem(err))
 				return
 			}
 			end := err == io.EOF
@@ -236,6 +240,9 @@ func (d *documents) line(ctx context.Context, number int, line []byte, long bool
 	var body api.Document
 	if err := json.Unmarshal(line, &body); err != nil {
 		return refuse(loader.Damaged, "the line is no JSON object with the strings id, title and text")
+	}
+	if twice := new(api.Problem); errors.As(api.CheckUnique(line), &twice) {
+		return refuse(loader.Damaged, twice.Message)
 	}
 	if err := docstore.CheckID(body.ID); err != nil {
 		return refuse(loader.Damaged, err.Error())

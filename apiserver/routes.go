@@ -72,8 +72,8 @@ func (s *Server) panicked(c *gin.Context, p any) {
 }
 
 func (s *Server) postRun(c *gin.Context) error {
-	var body api.RunRequest
-	if err := api.DecodeBody(c.Writer, c.Request, s.cfg.MaxBody, &body); err != nil {
+	body, err := api.DecodeRun(c.Writer, c.Request, s.cfg.MaxBody)
+	if err != nil {
 		return err
 	}
 	if body.AgentVersion == "" {

@@ -25,7 +25,8 @@ import (
 // stored comes back itself if the copy changes nothing. odd are ids under which the
 // copy has other bytes; what is stored stays there.
 func Merge(stored, mine *History) (merged *History, odd []string) {
-	if mine.Len() == 0 || mine.Turn() < stored.Cut() {
+	grown := stored.log == mine.log && stored.n >= mine.n
+	if grown || mine.Len() == 0 || mine.Turn() < stored.Cut() {
 		return stored, nil
 	}
 	before, b := pieces(stored), pieces(mine)
@@ -105,12 +106,12 @@ func pieces(h *History) []piece {
 }
 
 // since is what may stay of pieces that do not follow a change in turn cut: what
-// others, which do, hold too, and what was begun later. A turn's number is at least
-// the Unix time in ms.
+// others, which do, hold too, as they hold it, and what was begun later. A turn's
+// number is at least the Unix time in ms.
 func since(pieces, others []piece, cut int64) []piece {
-	known := map[string]bool{}
+	known := map[string]json.RawMessage{}
 	for _, p := range others {
-		known[p.id] = true
+		known[p.id] = p.raw
 	}
 	began := beginnings(pieces)
 	var out []piece
@@ -119,7 +120,11 @@ func since(pieces, others []piece, cut int64) []piece {
 		if p.run != "" {
 			at = began[p.run]
 		}
-		if known[p.id] || at*1000 >= float64(cut) {
+		raw, too := known[p.id]
+		if too {
+			p.raw = raw
+		}
+		if too || at*1000 >= float64(cut) {
 			out = append(out, p)
 		}
 	}

@@ -12,6 +12,9 @@ var (
 	// ErrUnavailable: the store could not be reached or did not answer; it says
 	// nothing about what is stored, and never stands for an empty history.
 	ErrUnavailable = errors.New("the memory store cannot be reached")
+	// ErrReadOnly: the store answers and takes no writes, as when its disk is full.
+	// It comes with ErrUnavailable.
+	ErrReadOnly = errors.New("the memory store takes no writes")
 	// ErrFull: the message would make the history larger than a store keeps.
 	ErrFull = errors.New("the history is full")
 )

@@ -117,13 +117,6 @@ func (c *clientWriter) whole(status int, body []byte) error {
 	return c.write(body, true)
 }
 
-// receiving gives the client its time to send the body.
-func (c *clientWriter) receiving() { _ = c.control.SetReadDeadline(time.Now().Add(c.timeout)) }
-
-// received ends that time. It must not run out later: the server goes on reading
-// to learn when the client leaves, and takes a time-out for that.
-func (c *clientWriter) received() { _ = c.control.SetReadDeadline(time.Time{}) }
-
 // release ends the pings and takes the deadline off the connection, which serves
 // other requests.
 func (c *clientWriter) release() {

@@ -95,7 +95,7 @@ type ThinkingConfig struct {
 // Limits bound requests. A zero value means its default.
 type Limits struct {
 	MaxBody  int64           // bytes of a request; 32 MiB
-	Client   time.Duration   // for a client to send its body, or to take one piece of an answer; 1 min
+	Client   time.Duration   // for a client to take one piece of an answer; 1 min
 	Upstream upstream.Limits // of calls to backends
 }
 

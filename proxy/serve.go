@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -102,12 +103,10 @@ func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return wire.Failure{Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e)}
 	}
-	x.client.receiving()
 	body, err := readBody(x.client, r, s.limits.MaxBody)
 	if err != nil {
 		return err
 	}
-	x.client.received()
 	x.in.outline, err = wire.ReadOutline(body)
 	return err
 }
@@ -130,7 +129,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 	if over := new(http.MaxBytesError); errors.As(err, &over) {
 		return nil, tooLarge(limit)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, errBodyTimeout
+	}
 	return nil, fmt.Errorf("%w: the body ended early: %w", errClientGone, err)
+}
+
+// errBodyTimeout: whoever serves this gateway bounds how slowly a body may come.
+var errBodyTimeout = wire.Failure{
+	Status: http.StatusRequestTimeout, Code: "body_timeout", Message: "the body did not come in time; send the request again",
 }
 
 func tooLarge(limit int64) error {
@@ -149,7 +156,9 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 		}
 		return outcomeOK
 	}
-	if ctx.Err() != nil || errors.Is(err, errClientGone) {
+	// A body that came too late has ended the request's context too.
+	late := errors.Is(err, errBodyTimeout)
+	if ctx.Err() != nil && !late || errors.Is(err, errClientGone) {
 		return outcomeCanceled
 	}
 	f := x.failure(err)

@@ -54,6 +54,8 @@ func problemOf(err error) *api.Problem {
 		if named := new(memory.DamagedError); errors.As(err, &named) {
 			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there; the next message sets it aside and goes on.", named.Key)
 		}
+	case errors.Is(err, memory.ErrReadOnly):
+		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no new messages right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
 	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 
@@ -38,6 +41,8 @@ func (s *Server) forward(c *gin.Context) error {
 	if c.Query("stream") == "true" { // results are read while the body is on its way
 		_ = http.NewResponseController(c.Writer).EnableFullDuplex()
 	}
+	body := &forwarded{ReadCloser: c.Request.Body}
+	c.Request.Body = body
 	var failed error
 	to, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
 		if failed = err; r.Context().Err() != nil {
@@ -48,10 +53,28 @@ func (s *Server) forward(c *gin.Context) error {
 		return err
 	}
 	to.ServeHTTP(c.Writer, c.Request)
+	if failed != nil && body.late.Load() {
+		return api.ErrBodyTimeout
+	}
 	if errors.Is(failed, api.ErrUnreachable) {
 		return fmt.Errorf("%w (%w)", errNoApiserver, failed)
 	}
 	return failed
+}
+
+// forwarded is a body on its way to the apiserver, which notes why it ended: the
+// transport's error is a cancellation then, as when the client leaves.
+type forwarded struct {
+	io.ReadCloser
+	late atomic.Bool
+}
+
+func (f *forwarded) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		f.late.Store(true)
+	}
+	return n, err
 }
 
 var errNoApiserver = &api.Problem{

@@ -116,8 +116,16 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 	if ending := t.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
+	if err == nil {
+		scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+		defer stop()
+		err = s.store.Scrub(scrubbing)
+	}
 	return out, err
 }
+
+// scrubWait is how long an erasure waits until its text is in no file of the store's.
+const scrubWait = time.Minute
 
 // dismiss ends the wait of all posts of this process that wait for a chat's turn.
 func (s *Server) dismiss(chat memory.Chat) {
@@ -249,7 +257,7 @@ func (s *Server) runsOf(t *turn) []string {
 			}
 			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
 				run, _, _ := strings.Cut(m.ID, ".")
-				runs[strings.TrimSuffix(run, closing(""))] = true
+				runs[strings.TrimSuffix(run, memory.ClosingSuffix)] = true
 			}
 		}
 	}
@@ -260,9 +268,9 @@ func (s *Server) runsOf(t *turn) []string {
 func (s *Server) dropRuns(chat memory.Chat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, r := range s.live {
+	for _, r := range s.live {
 		if r.chat == chat && r.over(0) {
-			delete(s.live, id)
+			s.unlist(r)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -21,26 +22,9 @@ type health struct {
 	mu    sync.Mutex
 	seen  bool      // guarded by mu: the store has answered once
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
-	epoch string    // guarded by mu: the store's mark, as last seen
-	reset bool      // guarded by mu: it changed, and no run has been told yet
-}
-
-// noteEpoch says whether the store lost its data since it was last seen.
-func (h *health) noteEpoch(epoch string) (lost bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lost = h.epoch != "" && h.epoch != epoch
-	h.epoch, h.reset = epoch, h.reset || lost
-	return lost
-}
-
-// takeReset says once that the store lost its data.
-func (h *health) takeReset() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	was := h.reset
-	h.reset = false
-	return was
+	// refusal is why nothing can be written although the store answers; guarded by
+	// mu, nil while it can.
+	refusal error
 }
 
 func (h *health) note(err error) {
@@ -54,6 +38,21 @@ func (h *health) note(err error) {
 	}
 }
 
+// noteRefusal says whether there is a reason that was not there before.
+func (h *health) noteRefusal(why error) (fresh bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fresh = why != nil && h.refusal == nil
+	h.refusal = why
+	return fresh
+}
+
+func (h *health) refused() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refusal
+}
+
 func (h *health) get() (seen bool, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,11 +64,17 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
+		servers, unknown := s.store.Servers(ctx)
+		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
 		cancel()
-		if err == nil && s.health.noteEpoch(epoch) {
-			s.metrics.resets.Inc()
-			s.log.Error().Msg("Redis has lost its data: another epoch. Histories that are cached are written back when their chats are used")
-			s.workers.Go(func() { s.restoreRuns(s.life) })
+		if s.health.noteRefusal(refusal) {
+			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+		}
+		if err == nil {
+			s.noteEpoch(epoch)
+		}
+		if err == nil && unknown == nil {
+			s.noteServers(servers)
 		}
 		if s.life.Err() == nil {
 			s.health.note(err)
@@ -85,6 +90,7 @@ func (s *Server) watchStore() {
 type ready struct {
 	Status string     `json:"status"` // ready, degraded, starting or draining
 	Redis  *awayState `json:"redis,omitempty"`
+	Reason string     `json:"reason,omitempty"` // why nothing can be stored although Redis answers
 }
 
 type awayState struct {
@@ -108,6 +114,9 @@ func (s *Server) readyz(c *gin.Context) error {
 	if !since.IsZero() {
 		out.Status, out.Redis = "degraded", &awayState{since}
 	}
+	if refused := s.health.refused(); refused != nil {
+		out.Status, out.Reason = "degraded", refused.Error()
+	}
 	if !seen {
 		out.Status, status = "starting", http.StatusServiceUnavailable
 	}
@@ -125,6 +134,7 @@ type metrics struct {
 
 	takeovers prometheus.Counter
 	resets    prometheus.Counter
+	changes   prometheus.Counter
 	retold    prometheus.Counter
 }
 
@@ -141,10 +151,13 @@ func newMetrics(s *Server) *metrics {
 	m.resets = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
 	})
+	m.changes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_redis_changes_total", Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
+	})
 	m.retold = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
 	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.retold)
+	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold)
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -160,13 +173,18 @@ func newMetrics(s *Server) *metrics {
 	})
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
+	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.", func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return float64(s.finished.bytes)
+	})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
 	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
-	counter("mneme_memory_damaged_total", "Damaged histories set aside.", counts.Damaged.Load)
+	counter("mneme_memory_damaged_total", "Histories set aside: damaged ones, and copies with other contents under the same ids.", counts.Damaged.Load)
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
-	counter("mneme_memory_lost_total", "Histories that Redis lost and a copy brought back.", counts.Lost.Load)
+	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.", counts.Lost.Load)
 	return m
 }
 

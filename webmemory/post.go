@@ -78,17 +78,22 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 		return err
 	}
 	ctx := c.Request.Context()
-	r, kept, err := s.begin(ctx, chat, p, c.GetHeader("Idempotency-Key"))
+	key, err := idempotencyKey(c.Request)
+	if err != nil {
+		return err
+	}
+	r, kept, fresh, err := s.begin(ctx, chat, p, key)
 	if err != nil {
 		return err
 	}
 	c.Header("Mneme-Run-Id", r.id)
-	if r.attempt > 1 {
-		c.Request.Header.Del("Last-Event-ID") // of the attempt before
+	if fresh || r.attempt > 1 {
+		// The position is one in an earlier attempt, or in a run that is lost.
+		c.Request.Header.Del("Last-Event-ID")
+		c.Request.URL.RawQuery = ""
 	}
 	if stream {
-		api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
-		return nil
+		return s.serveEvents(c, r)
 	}
 	if kept != nil {
 		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
@@ -100,6 +105,25 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// maxKey bounds an Idempotency-Key, in bytes.
+const maxKey = 255
+
+// idempotencyKey is the request's, empty if it has none.
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) > 1 {
+		return "", badRequest("bad_request", "There are %d Idempotency-Key headers; send one.", len(values))
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > maxKey {
+		return "", badRequest("bad_request", "An Idempotency-Key has at most %d bytes; this one has %d.", maxKey, len(key))
+	}
+	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", badRequest("bad_request", "An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+	}
+	return key, nil
 }
 
 // begun is what a waiting client is told when its run was left here: it has run,
@@ -149,9 +173,7 @@ func joined(agents []memory.Agent) string {
 func (s *Server) forgetRun(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live[r.id] == r {
-		delete(s.live, r.id)
-	}
+	s.unlist(r)
 }
 
 // register enters a run, unless one with its id is there already.
@@ -298,7 +320,11 @@ var (
 // open notes the run, so that it is finished whatever happens to this process,
 // and posts it.
 func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
-	found, err := s.store.Begin(ctx, r.chat, r.id, r.body)
+	begin := s.store.Begin
+	if !r.keyed {
+		begin = s.store.BeginUnkeyed
+	}
+	found, err := begin(ctx, r.chat, r.id, r.body)
 	if err == nil && found == nil && r.attempt > 1 {
 		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 	}
@@ -415,6 +441,7 @@ func (s *Server) work(d *driver, leave func()) {
 	}
 	leave()
 	d.run.end()
+	s.retire(d.run)
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}
@@ -422,5 +449,27 @@ func (s *Server) work(d *driver, leave func()) {
 	defer stop()
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
+	}
+	s.pack(d.run)
+}
+
+// packAfter is how long the log of a finished run stays as it was written when other
+// processes read it: one of a version that knows no joined deltas, and was following
+// the run, has its end by then.
+const packAfter = 10 * time.Second
+
+// pack lets the log of a run that is over shrink to what it needs.
+func (s *Server) pack(r *run) {
+	if !s.store.Exclusive {
+		select {
+		case <-time.After(packAfter):
+		case <-s.life.Done():
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if err := s.store.Pack(ctx, r.chat, r.id); err != nil && s.life.Err() == nil {
+		s.log.Debug().Err(err).Str("run", r.id).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }

@@ -240,7 +240,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if r == nil {
+	if r == nil || !r.accepted() {
 		ctx := c.Request.Context()
 		record, err := s.store.Record(ctx, chat, c.Param("run"))
 		if err != nil {
@@ -250,7 +250,25 @@ func (s *Server) getEvents(c *gin.Context) error {
 			return errUnknownRun
 		}
 		r = s.mirror(ctx, chat, c.Param("run"), len(record.Result) > 0)
-		if err := r.caughtUp(c.Request, len(record.Result) > 0); err != nil {
+	}
+	return s.serveEvents(c, r)
+}
+
+// accepted says whether the post of a run is past the point where it may still turn
+// out that another process has the run.
+func (r *run) accepted() bool {
+	select {
+	case <-r.posted:
+		return true
+	default:
+		return false
+	}
+}
+
+// serveEvents answers with a run's events from the request's position on.
+func (s *Server) serveEvents(c *gin.Context, r *run) error {
+	if r.elsewhere {
+		if err := s.caughtUp(r, c.Request); err != nil {
 			return err
 		}
 	}
@@ -259,22 +277,35 @@ func (s *Server) getEvents(c *gin.Context) error {
 	return nil
 }
 
-// caughtUp waits until a mirror holds what the request has seen already, so that
-// its position means something; for a finished run, until it holds all.
-func (r *run) caughtUp(req *http.Request, finished bool) error {
+// caughtUp waits until the log of a run that another process had holds what the
+// request has seen already: what that process showed may have to come out of its
+// spool first. An event that does not come, since the run was closed without it, is
+// gone. Of a finished run it waits for one event more, which tells whether there is
+// anything to send.
+func (s *Server) caughtUp(r *run, req *http.Request) error {
 	after, err := api.LastEventID(req)
 	if err != nil {
 		return err
 	}
-	for _, err := range r.log.Follow(req.Context(), 0) {
-		if err != nil {
-			return err
-		}
-		if !finished && r.log.Last() >= after {
-			break
-		}
+	want := after
+	if r.finished {
+		want++
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(req.Context(), s.cfg.ResumeWait)
+	defer cancel()
+	err = r.log.Reach(ctx, want)
+	switch {
+	case err == nil, errors.Is(err, api.ErrGone) && r.log.Done() && r.log.Last() == after:
+		return nil
+	case req.Context().Err() != nil:
+		return context.Cause(req.Context())
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	if _, away := s.health.get(); !away.IsZero() {
+		return memory.ErrUnavailable
+	}
+	return api.ErrGone
 }
 
 type stopping struct {

@@ -116,7 +116,7 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
 			return err
 		}
 		for _, e := range events[:n] {
-			if err := errors.Join(d.apply(e), r.log.Append(e)); err != nil {
+			if err := errors.Join(d.fold.Apply(e), r.log.Append(e)); err != nil {
 				return err
 			}
 		}

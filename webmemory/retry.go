@@ -40,17 +40,18 @@ func runID(chat memory.Chat, key string, attempt int) string {
 // begin gives the run of a post: a new one, or the one that an earlier post with
 // the same key began, here or in another process, with its final answer if that
 // was kept. It returns once the apiserver has accepted the run; a post refused
-// before that has left nothing behind.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (*run, *final, error) {
+// before that has left nothing behind. fresh: the run began for this very post.
+func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (found *run, kept *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
+		r.keyed = key != ""
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
 		}
 		found, kept, newer, err := s.try(ctx, r, p, key)
 		if newer <= attempt || err != nil {
-			return found, kept, err
+			return found, kept, found == r, err
 		}
 		attempt = newer
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -226,4 +227,28 @@ func TestEmptyHistoriesTravelAsLists(t *testing.T) {
 	require.NoError(t, json.Unmarshal(<-bodies, &body))
 	require.JSONEq(t, `[]`, string(body.Context))
 	require.JSONEq(t, `[]`, string(body.SubagentContexts["analytic"]))
+}
+
+// What no sensible client sends as a key is refused before anything runs.
+func TestKeysThatAreNone(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	for name, keys := range map[string][]string{
+		"too long":      {strings.Repeat("k", 256)},
+		"not printable": {"a\tb"},
+		"not ASCII":     {"ключ"},
+		"two":           {"a", "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := w.request("POST", "/v1/chats/1/messages", message{"hi"})
+			req.Header["Idempotency-Key"] = keys
+			got := w.send(req)
+			require.Equal(t, http.StatusBadRequest, got.status, string(got.body))
+			require.Contains(t, got.problem(t).Message, "Idempotency-Key")
+		})
+	}
+	require.Nil(t, w.stored("chat_history:1"))
+	longest := strings.Repeat("k ~", 85)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", longest).status)
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", longest).status)
+	require.Len(t, w.stored("chat_history:1"), 2)
 }

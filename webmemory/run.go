@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"net/http"
@@ -25,6 +26,10 @@ type run struct {
 	body string   // hash of what was posted; the same key with another body is refused
 	log  *api.Log // its events, each stored before it is here
 
+	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
+	finished  bool // it was over when this copy of it was begun
+
+	keyed   bool   // a post may repeat it, by its Idempotency-Key
 	attempt int    // at what was posted: 1, 2 …
 	first   string // run of the first attempt, if this is another one
 	retryOf string // run of the attempt before, if this is another one
@@ -33,7 +38,9 @@ type run struct {
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
 
-	turn atomic.Int64 // in which it runs; 0 before it has one
+	turn  atomic.Int64  // in which it runs; 0 before it has one
+	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
+	size  int           // guarded by Server.mu: what it takes of them, in bytes
 
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted
@@ -213,12 +220,19 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 // so that a history may be behind its log, but never ahead of it, where nobody
 // could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
+	told := ""
 	for _, e := range events {
-		if p, ok := e.Payload.(*event.RunStarted); ok && d.server.health.takeReset() {
-			p.Memory = "reset"
+		if p, ok := e.Payload.(*event.RunStarted); ok && !d.turn.detached.Load() {
+			if epoch, lost := d.server.lossOf(d.turn.ctx, d.run.chat); lost {
+				p.Memory, told = "reset", epoch
+			}
 		}
 	}
-	return d.store(events)
+	err := d.store(events)
+	if err == nil && told != "" {
+		d.server.toldLoss(d.turn.ctx, d.run.chat, told)
+	}
+	return err
 }
 
 // store is take for events that stay as they are.

@@ -35,7 +35,9 @@ type Config struct {
 	MaxChats              int            // chats with work in hand at one time; 10,000
 	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
-	KeepRuns              time.Duration  // how long a finished run can be resumed; 15 min
+	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
+	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
@@ -49,6 +51,8 @@ func (c Config) withDefaults() Config {
 	c.MaxChats = cmp.Or(c.MaxChats, 10_000)
 	c.RunTimeout = cmp.Or(c.RunTimeout, 11*time.Minute)
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
+	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
+	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -68,7 +72,11 @@ type Server struct {
 	ends     *ends
 	metrics  *metrics
 	health   health
-	handler  http.Handler
+	losses   losses
+	// restoreCuts tells Redis again of what was changed on purpose, from this
+	// process's disk; nil if nothing is kept there.
+	restoreCuts func(context.Context) error
+	handler     http.Handler
 
 	life    context.Context // of runs and of the janitor
 	end     context.CancelCauseFunc
@@ -76,6 +84,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	live     map[string]*run // guarded by mu: running and lately finished, by run id
+	finished finished        // guarded by mu: those of live that are over
 	draining bool            // guarded by mu
 }
 
@@ -86,18 +95,21 @@ var errShutdown = errors.New("the service is shutting down")
 // apiserver behind runs.
 func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
+	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		ends:     &ends{dir: cfg.Ends, log: log},
 		live:     map[string]*run{},
+		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.handler = s.routes()
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
+	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
 	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one
@@ -156,13 +168,7 @@ func (s *Server) janitor() {
 			return
 		case <-tick.C:
 			s.ends.sweep()
-			s.mu.Lock()
-			for id, r := range s.live {
-				if r.over(s.cfg.KeepRuns) {
-					delete(s.live, id)
-				}
-			}
-			s.mu.Unlock()
+			s.expire()
 		}
 	}
 }

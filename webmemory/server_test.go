@@ -47,6 +47,8 @@ func TestBadInput(t *testing.T) {
 		"a chat id with a slash":    {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
 		"an endless chat id":        {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
 		"a mistyped member":         {"POST", "/v1/chats/1/messages", `{"message":"hi","on_bussy":"reject"}`, 400, "bad_request", `no member "on_bussy"; the nearest one is on_busy`},
+		"a member twice":            {"POST", "/v1/chats/1/messages", `{"message":"hi","message":"ho"}`, 400, "bad_request", `the member "message" twice`},
+		"a member twice, inside":    {"POST", "/chat", `{"message":"hi","chat_id":1,"x":{"y":[{"z":1,"z":2}]}}`, 400, "bad_request", `"x.y.z" twice`},
 		"a member of elsewhere":     {"POST", "/chat", `{"message":"hi","chat_id":1,"temperature":1}`, 400, "bad_request", `no member "temperature"; there are message, agent_version, stream, chat_id, on_busy`},
 		"an unknown on_busy":        {"POST", "/v1/chats/1/messages", `{"message":"hi","on_busy":"wait"}`, 400, "bad_request", "on_busy is queue, reject or interrupt"},
 		"an unknown agent_version":  {"POST", "/v1/chats/1/messages", `{"message":"hi","agent_version":"nobody"}`, 400, "unknown_agent", "there are: master, analytic, knowledge"},

@@ -92,9 +92,10 @@ func (s *Server) lookAt(chat memory.Chat) {
 func (s *Server) resume(t *turn, leave func()) *run {
 	known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
+	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()
-	s.live[r.id] = r
+	s.enlist(r)
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
 	d.left, d.owner = true, t.Open.By
@@ -111,6 +112,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 			_ = t.leave()
 			leave()
 			r.end()
+			s.retire(r)
 			return
 		}
 		s.work(d, leave)
@@ -151,6 +153,7 @@ func (d *driver) replay(ctx context.Context) error {
 // ctx. finished: its log will not grow, so an empty one is gone.
 func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
 	r := newRun(id, chat, "")
+	r.elsewhere, r.finished = true, finished
 	close(r.posted)
 	s.workers.Go(func() {
 		defer r.end()
@@ -169,11 +172,15 @@ func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finish
 				r.log.Abort(api.ErrGone) // a log with a gap
 				return
 			}
+			if finished && errors.Is(err, memory.ErrUnavailable) && ctx.Err() == nil {
+				r.log.Abort(problemOf(err))
+				return
+			}
 			if finished && len(logged) == 0 && !r.log.Done() {
 				r.log.Abort(api.ErrGone)
 				return
 			}
-			if len(logged) == batch {
+			if len(logged) >= batch {
 				continue
 			}
 			select {

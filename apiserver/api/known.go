@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -16,12 +17,9 @@ import (
 // mistyped option is not silently none.
 func DecodeKnown(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
 	var members map[string]json.RawMessage
-	raw, err := readBody(w, r, limit)
+	raw, err := decodeBody(w, r, limit, math.MaxInt, v)
 	if err != nil {
 		return err
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return explain(err)
 	}
 	if err := json.Unmarshal(raw, &members); err != nil {
 		return explain(err)

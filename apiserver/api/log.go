@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +63,9 @@ type entry struct {
 	line []byte
 }
 
+// entrySize is what an entry takes in memory beside its line, in bytes.
+const entrySize = 40
+
 // NewLog is the empty log of a run.
 func NewLog(run string, limits Limits) *Log {
 	if limits.Events == 0 {
@@ -108,6 +112,8 @@ func newEntry(e event.Event) (entry, error) {
 		}
 		en.line = line.Bytes()
 	}
+	// It may be a piece of what came with it, all of which would be held as long.
+	en.line = slices.Clone(en.line)
 	return en, nil
 }
 
@@ -271,11 +277,11 @@ func (l *Log) LastTime() time.Time {
 	return time.UnixMilli(int64(math.Round(l.ts * 1000)))
 }
 
-// Size is the number of bytes held.
+// Size is about how many bytes of memory the log takes.
 func (l *Log) Size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.bytes
+	return l.bytes + cap(l.entries)*entrySize
 }
 
 // Done says whether run_finished is in the log.
@@ -307,6 +313,19 @@ func (l *Log) Follow(ctx context.Context, after int64) iter.Seq2[event.Event, er
 			}
 		}
 	}
+}
+
+// Reach waits until the log holds event n. ErrGone: the run is over and never had
+// it here; otherwise the problem of Abort, or the cause of ctx's end.
+func (l *Log) Reach(ctx context.Context, n int64) error {
+	for last := l.Last(); last < n; last = l.Last() {
+		if _, err := l.wait(ctx, last); err == io.EOF {
+			return ErrGone
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wait is next, once there is one.

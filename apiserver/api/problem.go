@@ -9,6 +9,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -37,6 +38,12 @@ var (
 	// ErrPosition: the run never had an event with this number.
 	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
 )
+
+// ErrBodyTimeout: the body came too slowly.
+var ErrBodyTimeout = &Problem{
+	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,
+	Message: "The body did not come in time; send the request again.",
+}
 
 // Error is the sentence with its code.
 func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Message, p.Code) }
@@ -106,18 +113,31 @@ func ReadProblem(resp *http.Response) *Problem {
 }
 
 // DecodeBody reads a JSON body of at most limit bytes into v. What is wrong with
-// it comes back as a *Problem: 413 over the limit, 415 for another media type,
-// 400 with a sentence that names the field for the rest. Unknown fields are let
-// through, so that a newer caller can talk to an older server.
+// it comes back as a *Problem: 413 over the limit, 415 for another media type, 408
+// if it did not come in time, 400 with a sentence that names the field for the rest,
+// also for a member that is there twice. Unknown fields are let through, so that a
+// newer caller can talk to an older server.
 func DecodeBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	raw, err := readBody(w, r, limit)
-	if err != nil {
-		return err
+	_, err := decodeBody(w, r, limit, math.MaxInt, v)
+	return err
+}
+
+// DecodeRun is DecodeBody for a run. The messages in it stand as they are stored, and
+// another program may have written a member of one twice.
+func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunRequest, err error) {
+	_, err = decodeBody(w, r, limit, 1, &body)
+	return body, err
+}
+
+// decodeBody reads a body in which no member is there twice, down to a depth, into v.
+func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, depth int, v any) (raw []byte, err error) {
+	if raw, err = readBody(w, r, limit); err != nil {
+		return nil, err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return explain(err)
+		return nil, explain(err)
 	}
-	return nil
+	return raw, checkUnique(raw, depth)
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
@@ -129,6 +149,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
 		return nil, tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, ErrBodyTimeout
 	}
 	if err != nil {
 		return nil, badRequest("The body ended before it was complete.")

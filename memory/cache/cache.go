@@ -6,6 +6,7 @@ package cache
 
 import (
 	"context"
+	"slices"
 
 	"github.com/maypok86/otter/v2"
 
@@ -52,8 +53,10 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range current {
-		c.keep(h)
+	for i, h := range current {
+		if turn > 0 || covers(h, best[i]) {
+			c.keep(h)
+		}
 	}
 	return current, nil
 }
@@ -76,9 +79,33 @@ func (c *Cache) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 	return err
 }
 
-// Forget drops copies.
+// covers says whether h makes a copy superfluous. A look may find less than was once
+// stored: then the copy is what brings the rest back.
+func covers(h, have *memory.History) bool {
+	merged, _ := memory.Merge(h, have)
+	return h == have || have.Turn() == 0 || merged == h
+}
+
+// All are the copies at this time, in no order.
+func (c *Cache) All() []*memory.History {
+	return slices.Collect(c.copies.Values())
+}
+
+// Refresh puts what is stored now in the place of a copy, unless that has been
+// replaced meanwhile.
+func (c *Cache) Refresh(have, current *memory.History) {
+	if c.Peek(have.Key()) == have {
+		c.keep(current)
+	}
+}
+
+// Forget drops copies, and sees to it that who still holds one does not bring it
+// back.
 func (c *Cache) Forget(keys ...memory.Key) {
 	for _, k := range keys {
+		if h := c.Peek(k); h != nil {
+			h.Revoke()
+		}
 		c.copies.Invalidate(k)
 	}
 }

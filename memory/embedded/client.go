@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+
+	"mneme/memory/journal"
 )
 
 const (
@@ -226,6 +228,9 @@ func (o *outbox) writeTo(conn net.Conn) {
 
 // misconf is the reply while the store does not take a command because its journal failed.
 func misconf(cause error) string {
-	return fmt.Sprintf("MISCONF mneme's embedded store takes no more writes: %v; "+
-		"make room or mend the disk, then start mneme again", cause)
+	advice := "make room or mend the disk, and it goes on by itself"
+	if errors.Is(cause, journal.ErrRemoved) {
+		advice = "put its folder back, or copy what is needed with mneme memory get while this process runs, and start anew"
+	}
+	return fmt.Sprintf("MISCONF mneme's embedded store takes no writes: %v; %s", cause, advice)
 }

@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"mneme/memory/journal"
 )
@@ -92,17 +91,9 @@ func (s *Server) commit() error {
 	if err := s.journal.Append(appendRecord(nil, r)); err != nil {
 		return err
 	}
+	s.writes++
 	s.compactIfLarge()
 	return nil
-}
-
-// refuseWrites is for good: only opening the store anew lets writes in again.
-func (s *Server) refuseWrites(cause error) {
-	if s.broken != nil {
-		return
-	}
-	s.broken = cause
-	s.log.Error().Err(cause).Msg("embedded store: the journal failed, no more writes are accepted until the next start")
 }
 
 // rebuild replaces the engine by one made from the journal, which holds what was acknowledged and nothing else.
@@ -114,36 +105,9 @@ func (s *Server) rebuild() {
 	if err != nil {
 		s.engine = nil
 		s.refuseWrites(err)
-		s.log.Error().Err(err).Msg("embedded store: the journal cannot be read back, every command is refused")
+		s.log.Error().Err(err).Msg("embedded store: the journal cannot be read back, every command is refused until it can")
 		return
 	}
 	e.endReplay()
 	s.engine = e
-}
-
-// measure finds the size of the live data.
-func (s *Server) measure() error {
-	s.live = 0
-	return s.engine.snapshot(func(payload []byte) error {
-		s.live += int64(len(payload))
-		return nil
-	})
-}
-
-// compactIfLarge rewrites the journal as a snapshot when it has outgrown the live data. Not being able to is no failure:
-// the journal is whole, and the next attempt comes when it has grown as much again.
-func (s *Server) compactIfLarge() {
-	before := s.journal.Size()
-	if before <= max(compactMin, compactFactor*s.live) {
-		return
-	}
-	started := time.Now()
-	err := s.journal.Rewrite(func(emit func([]byte) error) error { return s.engine.snapshot(emit) })
-	s.live = s.journal.Size()
-	if err != nil {
-		s.log.Warn().Err(err).Int64("bytes", before).Msg("embedded store: the journal could not be compacted")
-		return
-	}
-	s.log.Debug().Int64("before", before).Int64("after", s.live).Dur("took", time.Since(started)).
-		Msg("embedded store: journal compacted")
 }

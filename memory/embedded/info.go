@@ -1,10 +1,19 @@
 package embedded
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
 )
+
+// runID tells this process's store from any other, as Redis has it: 40 hex digits.
+var runID = func() string {
+	id := make([]byte, 20)
+	_, _ = rand.Read(id) // it never fails
+	return hex.EncodeToString(id)
+}()
 
 // info is the text of INFO, all sections or those named.
 func (s *Server) info(sections []string) string {
@@ -23,7 +32,7 @@ func (s *Server) info(sections []string) string {
 	var out strings.Builder
 	for _, section := range []struct{ name, text string }{
 		{"Server", fmt.Sprintf("server_name:mneme embedded store, for one process; set redis.url to use a real Redis\r\n"+
-			"redis_version:7.0.0\r\nredis_mode:standalone\r\nprocess_id:%d\r\n", os.Getpid())},
+			"redis_version:7.0.0\r\nredis_mode:standalone\r\nprocess_id:%d\r\nrun_id:%s\r\n", os.Getpid(), runID)},
 		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", connected)},
 		{"Memory", "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
 		{"Persistence", fmt.Sprintf("loading:0\r\njournal_bytes:%d\r\njournal_live_bytes:%d\r\njournal_writes:%s\r\n",

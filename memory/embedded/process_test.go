@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -124,7 +125,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 }
 
 // fillTheDisk writes under a limit of the kernel on the size of files, which fails a write half way like a full disk. It
-// prints the number of writes acknowledged.
+// prints the number of writes acknowledged. Then it takes the limit away, and waits until the store goes on by itself.
 func fillTheDisk(dir string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	ctx := context.Background()
@@ -136,7 +137,11 @@ func fillTheDisk(dir string) error {
 	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
 	defer c.Close()
 	const most = 20_000
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: limit.Max}); err != nil {
 		return err
 	}
 	acknowledged := 0
@@ -161,7 +166,22 @@ func fillTheDisk(dir string) error {
 	if info := c.Info(ctx, "persistence").Val(); !strings.Contains(info, "journal_writes:refused") {
 		return fmt.Errorf("INFO says %q", info)
 	}
-	fmt.Println(acknowledged)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		n, err := spliceScript.Run(ctx, c, []string{"log", "meta"}, `"`+strings.Repeat("x", 1000)+`"`).Int()
+		if err == nil && n == acknowledged+1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("with room again: %d, %w", n, err)
+		}
+	}
+	if err := c.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	fmt.Println(acknowledged + 1)
 	return nil
 }
 

@@ -15,10 +15,7 @@ import (
 )
 
 const (
-	syncEvery     = time.Second
-	compactMin    = 1 << 20
-	compactFactor = 4
-	maxOutside    = 128 // connections to the TCP door at a time
+	maxOutside = 128 // connections to the TCP door at a time
 )
 
 // ErrClosed is returned by Dial after Close.
@@ -47,6 +44,9 @@ type Server struct {
 	engine *engine // nil when it could not be rebuilt: everything is refused
 	broken error   // why writes are refused
 	live   int64   // size of the live data when it was last known, in bytes of journal
+	writes int64   // records that were appended since the store was opened
+
+	rounds rounds // of compactions that were asked for
 
 	connMu  sync.Mutex
 	closed  bool
@@ -74,7 +74,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		}
 		s.running.Go(s.accept)
 	}
-	s.running.Go(s.syncLoop)
+	s.running.Go(s.tend)
 	return s, nil
 }
 
@@ -202,21 +202,12 @@ func (s *Server) admit(c *client) bool {
 	return true
 }
 
-// syncLoop syncs the journal until Close.
-func (s *Server) syncLoop() {
-	tick := time.NewTicker(syncEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-		}
-		if err := s.journal.Sync(); err != nil {
-			s.mu.Lock()
-			s.refuseWrites(err)
-			s.mu.Unlock()
-			return
-		}
+// start runs work in a goroutine that Close waits for, or reports false after Close.
+func (s *Server) start(work func()) bool {
+	s.connMu.Lock()
+	defer s.connMu.Unlock()
+	if !s.closed {
+		s.running.Go(work)
 	}
+	return !s.closed
 }

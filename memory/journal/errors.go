@@ -3,12 +3,17 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 )
 
 var (
 	// ErrFailed is what Append, Sync and Rewrite return once a write, a sync or the end of a rewrite has failed. It wraps
-	// the cause. Every record that was acknowledged before is still in the file; only opening the journal anew clears it.
-	ErrFailed = errors.New("the journal takes no more records since a write failed")
+	// the cause. Every record that was acknowledged before is still in the file; Resume clears it once the disk works.
+	ErrFailed = errors.New("the journal takes no records since a write failed")
+	// ErrRemoved is the cause of an ErrFailed: the file is not in its folder any more, or another one is in its place.
+	// What would be written to it would be gone when the process ends.
+	ErrRemoved = errors.New("the journal's file was removed or replaced while it was open")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the journal is closed")
 	// ErrRecordSize refuses an empty record or one above Options.MaxRecord. Nothing was written.
@@ -38,6 +43,16 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s is damaged at byte %d and has sound records from byte %d on: restore the file from a copy, "+
-		"or keep only what is before the damage with: truncate -s %d %s", e.Path, e.Offset, e.Next, e.Offset, e.Path)
+	return fmt.Sprintf("%s is damaged at byte %d and has sound records from byte %d on: keep every sound record "+
+		"on both sides with: mneme journal salvage %s", e.Path, e.Offset, e.Next, shellWord(filepath.Dir(e.Path)))
+}
+
+// shellWord quotes a path for a command line if it needs it.
+func shellWord(path string) string {
+	if strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+=:@,", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
 }

@@ -63,6 +63,8 @@ type Journal struct {
 	size     int64 // end of the last whole record; whatever is behind it is not ours
 	unsynced bool
 	broken   error // ErrFailed with its cause, or ErrClosed
+	doubtful bool  // broken by a sync: the disk may lack what was written before
+	refused  int   // bytes of the frame whose write failed last
 	frame    []byte
 }
 
@@ -173,8 +175,9 @@ func (j *Journal) start(size int64) (int64, error) {
 	return int64(len(magic)), nil
 }
 
-// Append adds a record; when it returns nil the operating system has it. After an error of the disk nothing of the
-// record is left and the journal takes no more: ErrFailed, for good. ErrRecordSize refuses this record only.
+// Append adds a record; when it returns nil the operating system has it, in the file that the folder holds. After an
+// error of the disk nothing of the record is left and the journal takes no more until Resume: ErrFailed. ErrRecordSize
+// refuses this record only.
 func (j *Journal) Append(payload []byte) error {
 	if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
 		return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
@@ -188,7 +191,12 @@ func (j *Journal) Append(payload []byte) error {
 	if cap(frame) <= 1<<20 {
 		j.frame = frame
 	}
-	if err := j.write(frame); err != nil {
+	err := j.write(frame)
+	if err == nil {
+		err = j.present()
+	}
+	if err != nil {
+		j.refused = len(frame)
 		// Should the truncation fail too, the half record is a torn tail for the next Open.
 		if j.try(stepTruncate) == nil {
 			_ = j.file.Truncate(j.size)
@@ -247,6 +255,7 @@ func (j *Journal) syncHeld() error {
 	if err != nil {
 		j.mu.Lock()
 		defer j.mu.Unlock()
+		j.doubtful = true
 		return j.fail(fmt.Errorf("sync %s: %w", j.path(fileName), err))
 	}
 	return nil

@@ -123,7 +123,8 @@ func TestEveryFlippedBit(t *testing.T) {
 			require.ErrorAs(t, err, &corrupt, "byte %d", at)
 			require.LessOrEqual(t, corrupt.Offset, at)
 			require.Greater(t, corrupt.Next, corrupt.Offset)
-			require.Contains(t, err.Error(), fmt.Sprintf("truncate -s %d %s", corrupt.Offset, path))
+			require.Contains(t, err.Error(), fmt.Sprintf("damaged at byte %d", corrupt.Offset))
+			require.Contains(t, err.Error(), "mneme journal salvage "+filepath.Dir(path))
 		default:
 			require.NoError(t, err)
 			require.Equal(t, records[:2], got)

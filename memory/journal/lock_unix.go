@@ -30,7 +30,8 @@ func lockDir(dir, path string) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := writeOwner(f); err != nil {
+	// The id is for people to read; a full disk, which may not take it, is no reason not to open what is there.
+	if err := writeOwner(f); err != nil && !NoRoom(err) {
 		f.Close()
 		return nil, fmt.Errorf("write the lock: %w", err)
 	}
@@ -44,3 +45,6 @@ func writeOwner(f *os.File) error {
 	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return err
 }
+
+// NoRoom says that an error of the file system means a full disk, which passes.
+func NoRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -20,6 +20,14 @@ func (j *Journal) Rewrite(fill func(emit func(payload []byte) error) error) erro
 	if j.broken != nil {
 		return j.broken
 	}
+	if err := j.present(); err != nil { // another journal may be in this one's place
+		return j.fail(fmt.Errorf("rewrite %s: %w", j.path(fileName), err))
+	}
+	return j.rewrite(fill)
+}
+
+// rewrite is Rewrite for a holder of both locks.
+func (j *Journal) rewrite(fill func(emit func(payload []byte) error) error) error {
 	file, size, err := j.writeNew(fill)
 	if err == nil {
 		err = j.rename()
@@ -38,6 +46,7 @@ func (j *Journal) Rewrite(fill func(emit func(payload []byte) error) error) erro
 		err = j.syncDir()
 	}
 	if err != nil {
+		j.doubtful = true
 		return j.fail(fmt.Errorf("rewrite %s: %w", j.path(fileName), err))
 	}
 	return nil

@@ -22,9 +22,15 @@ import (
 	"mneme/memory/redistest"
 )
 
-// said is a message of its own time, as those of events are.
+// said is a message of its own time, as those of events are, and as the version
+// before wrote them: without an id.
 func said(seq int64) []byte {
 	return memory.Message{Role: memory.RoleUser, Content: fmt.Sprint(seq), Timestamp: float64(seq)}.Encode()
+}
+
+// saidIn is the same with the id that event seq of a run gives it.
+func saidIn(run string, seq int64) []byte {
+	return memory.WithID(said(seq), memory.MessageID(run, seq))
 }
 
 // saying are the contents of said(1) to said(n).
@@ -50,7 +56,7 @@ func contents(t *testing.T, h *memory.History) []string {
 func appendTo(t *testing.T, s memory.Store, h *memory.History, run string, turn int64, seqs ...int64) *memory.History {
 	t.Helper()
 	for _, seq := range seqs {
-		grown, err := s.Append(ctx, h, memory.Mark{Run: run, Seq: seq, Turn: turn}, said(seq))
+		grown, err := s.Append(ctx, h, memory.Mark{Run: run, Seq: seq, Turn: turn}, saidIn(run, seq))
 		require.NoError(t, err)
 		h = grown
 	}
@@ -309,7 +315,7 @@ func clusterErase(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 	require.NoError(t, s.EraseChat(ctx, 7, "12345", keys...))
 	want := map[string]string{}
 	for _, k := range keys {
-		want["{"+k.String()+"}:meta"] = "turn erased"
+		want["{"+k.String()+"}:meta"] = "turn erased cut"
 	}
 	require.Equal(t, want, everything(t, client))
 	for _, k := range keys {

@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,6 +29,51 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading the store's epoch: %w", unavailable(err))
 	}
 	return epoch, nil
+}
+
+// Writable is nil unless the store says by itself that it takes no writes, which Redis
+// and the embedded store answer to a PING when they cannot put them on their disk:
+// ErrReadOnly with their words.
+func (s *Store) Writable(ctx context.Context) error {
+	if err := unavailable(s.redis.Ping(ctx).Err()); errors.Is(err, memory.ErrReadOnly) {
+		return err
+	}
+	return nil
+}
+
+// Scrub returns when nothing that was erased before is in a file of the store's any
+// more, where the store is this process's own; the files of a Redis are out of reach.
+func (s *Store) Scrub(ctx context.Context) error {
+	if s.Compact == nil {
+		return nil
+	}
+	if err := s.Compact(ctx); err != nil {
+		return fmt.Errorf("what was erased may still be on the disk: %w", unavailable(err))
+	}
+	return nil
+}
+
+// Servers are the run ids of the Redis servers that hold keys, in some order. One
+// that was not there before may hold other data than the one in its place did: it was
+// restarted, or a replica took over. A server that does not say has no id.
+func (s *Store) Servers(ctx context.Context) ([]string, error) {
+	masters, err := s.masters(ctx)
+	var ids []string
+	for _, node := range masters {
+		var info string
+		if info, err = node.Info(ctx, "server").Result(); err != nil {
+			break
+		}
+		for line := range strings.Lines(info) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking which servers there are: %w", unavailable(err))
+	}
+	return ids, nil
 }
 
 // Erased is the turn in which a history was erased last, 0 if it never was:

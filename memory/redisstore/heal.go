@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
 )
@@ -12,142 +15,298 @@ import (
 // This file is about values that are not what a store left: written by another
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
 // compare-and-set on what was seen, so that two processes cannot both do it.
-// A look without a turn changes nothing.
 
-// adopt takes over a value that a foreign writer left: laid out anew, with a meta.
-func (s *Store) adopt(ctx context.Context, turn int64, key memory.Key, value []byte) (*memory.History, error) {
-	found, err := memory.ParseHistory(key, value)
+// How a history is read, beside a turn's number above 0.
+const (
+	looking     = 0  // nothing is changed
+	writingBack = -1 // what Redis lost and a copy holds is brought back, at any time of any turn
+)
+
+// found is what is known of a history beside its content, from the load script.
+type found struct {
+	cut   int64  // turn of the last deliberate change
+	first string // id of the first message that a trim kept
+	turn  int64  // the stored turn, before this one
+}
+
+func foundIn(r reply) found {
+	cut, _ := strconv.ParseInt(r.at(1), 10, 64)
+	turn, _ := strconv.ParseInt(r.at(3), 10, 64)
+	return found{cut, r.at(2), turn}
+}
+
+// adopt takes over a value that a foreign writer left: laid out anew, each message
+// with its id, with a meta. In the place of a history that was known, it is a
+// deliberate change. Where none was known the copy comes in too: Redis lost the
+// history, and then somebody wrote.
+func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool, value []byte) (*memory.History, error) {
+	key := have.Key()
+	theirs, err := memory.ParseHistory(key, value)
 	if errors.Is(err, memory.ErrDamaged) {
 		return s.setAside(ctx, turn, key, value, err)
 	}
-	if err != nil || turn == 0 {
-		return found, err
+	if err != nil || turn == looking {
+		return theirs, err
 	}
-	h, err := memory.ParseHistory(key, found.JSON())
-	if err != nil {
+	c := change{turn: turn, seen: "value", old: value, fresh: theirs}
+	back := 0
+	if known {
+		c.cut = turn
+	} else {
+		theirs.Follows(max(f.cut, have.Cut()), f.first)
+		c, back = s.join(c, theirs, have)
+	}
+	if turn == writingBack && back == 0 {
+		return theirs, nil // the chat's next turn will
+	}
+	first := c.fresh.First()
+	c.fresh = c.fresh.Identified()
+	c.fresh.Follows(c.cut, first)
+	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	err = s.replace(ctx, change{turn: turn, seen: "value", old: value, fresh: h})
-	if err == nil {
-		s.Counts.Adopted.Add(1)
-		s.log.Warn().Str("key", key.String()).Int("messages", h.Len()).Msg("took over a history that another program wrote")
-	}
-	return h, err
+	s.Counts.Adopted.Add(1)
+	s.log.Warn().Str("key", key.String()).Int("messages", c.fresh.Len()).Msg("took over a history that another program wrote")
+	return c.fresh, s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
 }
 
 // setAside moves a value that is no history out of the way, to be looked at.
 func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History, error) {
-	if turn == 0 {
+	if turn <= looking {
 		return nil, cause
 	}
-	if err := s.replace(ctx, change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true}); err != nil {
+	c := change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true, cut: turn}
+	c.fresh.Follows(turn, "")
+	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
 	s.Counts.Damaged.Add(1)
 	s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
-	return memory.Empty(key), nil
+	return c.fresh, nil
 }
 
 // accept takes note that somebody deleted a history by hand.
 func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory.History, error) {
-	if turn == 0 {
+	if turn <= looking {
 		return memory.Empty(key), nil
 	}
-	err := s.replace(ctx, change{turn: turn, seen: "absent", old: "", fresh: memory.Empty(key)})
-	if err == nil {
-		s.Counts.Deleted.Add(1)
-		s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	c := change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key), cut: turn}
+	c.fresh.Follows(turn, "")
+	if err := s.replace(ctx, c); err != nil {
+		return nil, err
 	}
-	return memory.Empty(key), err
+	s.Counts.Deleted.Add(1)
+	s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	return c.fresh, nil
 }
 
 // restore writes back a copy of what Redis no longer knows. Without one the
-// history is new.
-func (s *Store) restore(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
-	if have.Len() == 0 || turn == 0 {
-		return memory.Empty(have.Key()), nil
+// history is new; a copy from before an erasure is none.
+func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found) (*memory.History, error) {
+	none := memory.Empty(have.Key())
+	none.Follows(f.cut, "")
+	if have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
+		return none, nil
 	}
-	h, err := memory.ParseHistory(have.Key(), have.JSON())
+	h, err := memory.ParseHistory(have.Key(), have.JSON()) // computes the sum
 	if err != nil {
 		return nil, err
 	}
-	err = s.replace(ctx, change{turn: turn, seen: "absent", old: "", fresh: h, applied: have.Applied()})
-	if err == nil {
-		s.Counts.Lost.Add(1)
-		s.log.Error().Str("key", have.Key().String()).Int("messages", h.Len()).Msg("Redis lost a history; it was written back")
+	h.Follows(max(f.cut, have.Cut()), have.First())
+	h.ProvenIn(have.Turn())
+	c := change{turn: turn, seen: "absent", old: "", fresh: h, cut: h.Cut(), copy: have}
+	if err := s.replace(ctx, c); err != nil {
+		return nil, err
 	}
-	return h, err
+	return h, s.noteLost(ctx, c, h.Len(), "Redis lost a history; it was written back")
 }
 
-// regain brings back the writes that a failover lost. stored is proven, and so was
-// the copy once; if stored begins where the copy does, or before, and does not go
-// on as the copy does, then it is an older state of the same history. A trim or an
-// erasure leaves another beginning; what somebody cut by hand was adopted in a
-// turn that the copy has not seen. What the copy alone has is put behind what is
-// stored.
-func (s *Store) regain(ctx context.Context, turn, adopted int64, have, stored *memory.History) (*memory.History, error) {
-	if turn == 0 || have.Len() == 0 || adopted > have.Turn() {
+// regain brings back what a copy holds and Redis lost: the writes that a failover
+// lost, or all that came before a loss after which others began anew.
+func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
+	if turn == looking || have.Len() == 0 || have.Turn() == 0 {
 		return stored, nil
 	}
-	// Messages of ours carry the time they were made; without one two beginnings may be alike by chance.
-	if first, err := memory.Decode(have.Raw(0)[:1]); err != nil || first[0].Timestamp == 0 {
-		return stored, err
-	}
-	missing := have.Missing(stored)
-	if len(missing) == 0 {
+	c := change{turn: turn, seen: "version", old: stored.Sum().String(), oldLen: stored.Size(), fresh: stored}
+	c, back := s.join(c, stored, have)
+	if c.copy == nil {
 		return stored, nil
 	}
-	whole := stored
-	for _, raw := range missing {
-		whole = whole.With(raw)
-	}
-	err := s.replace(ctx, change{
-		turn: turn, seen: "version", old: stored.Sum().String(), oldLen: stored.Size(), fresh: whole, applied: have.Applied(),
-	})
-	if err != nil {
+	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
+	return c.fresh, s.noteLost(ctx, c, back, "Redis lost a part of a history; it was written back")
+}
+
+// join makes of a change one that brings a copy in, and says how many messages that
+// adds. Without anything to bring in the change stays as it is.
+func (s *Store) join(c change, stored, have *memory.History) (change, int) {
+	if have.Len() == 0 || have.Turn() == 0 {
+		return c, 0
+	}
+	merged, odd := memory.Merge(stored, have)
+	if merged == stored && len(odd) == 0 {
+		return c, 0
+	}
+	c.fresh, c.cut, c.copy, c.odd = merged, merged.Cut(), have, odd
+	return c, max(merged.Len()-stored.Len(), 0)
+}
+
+// noteLost logs and counts that a copy was needed, and marks the chat, whose next
+// run tells.
+func (s *Store) noteLost(ctx context.Context, c change, back int, what string) error {
+	key := c.fresh.Key()
+	if len(c.odd) > 0 {
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Str("key", key.String()).Strs("ids", c.odd[:min(len(c.odd), 10)]).
+			Msg("a copy has other contents under the same ids; it was set aside, under {key}:damaged:<time>")
+	}
+	if back == 0 {
+		return nil
+	}
 	s.Counts.Lost.Add(1)
-	s.log.Error().Str("key", have.Key().String()).Int("messages", len(missing)).Msg("Redis lost the end of a history; it was written back")
-	return whole, nil
+	level := s.log.Error()
+	if c.turn == writingBack { // one of many, of which there is a summary
+		level = s.log.Debug()
+	}
+	level.Str("key", key.String()).Int("messages", back).Msg(what)
+	// What was brought back is safe without this mark.
+	err := s.redis.HSet(ctx, metaKey(memory.ChatKey(key.Chat())), "lost", s.now().UnixMilli()).Err()
+	if err != nil {
+		s.log.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
+	}
+	return nil
 }
 
 // change is one compare-and-set of a whole history.
 type change struct {
-	turn    int64
-	seen    string // what must still hold: "value", "version" or "absent"
-	old     any    // the value, or its sum
-	oldLen  int
-	fresh   *memory.History // Empty stores nothing, unless there is a value to replace
-	aside   bool            // keep the old value under another key
-	applied []memory.Mark   // events whose messages are written back
+	turn   int64  // of the writer, or writingBack
+	seen   string // what must still hold: "value", "version", "absent" or "deleted"
+	old    any    // the value, or its sum
+	oldLen int
+	fresh  *memory.History // Empty stores nothing, unless there is a value to replace
+	aside  bool            // keep the old value under another key
+	cut    int64           // turn of the deliberate change that fresh follows; 0 for none
+	copy   *memory.History // that is brought in; nil if none is
+	odd    []string        // ids under which the copy has other bytes, so that it is set aside
 }
+
+// maxApplied is how many runs a meta remembers; the scripts have the same number.
+const maxApplied = 32
 
 // replace makes a change if what was seen still holds; errChanged if it does not.
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
+	turn, floor := max(c.turn, 0), int64(0)
 	if c.fresh.Len() > 0 && key.Agent() != "" && c.seen != "version" {
-		if err := s.index(ctx, key, c.turn); err != nil {
+		var err error
+		if floor, err = s.indexHistory(ctx, key, turn); err != nil {
 			return err
 		}
 	}
-	value, aside := []byte{}, 0
+	value, aside, conflict := []byte{}, 0, []byte{}
 	if c.aside {
 		aside = 1
 	} else if c.fresh.Len() > 0 || c.seen == "value" {
 		value = c.fresh.JSON()
 	}
 	var applied []string
-	for _, m := range c.applied {
-		applied = append(applied, fmt.Sprintf("%s=%d", m.Run, m.Seq))
+	proven := ""
+	if c.copy != nil {
+		for _, m := range c.fresh.Applied(maxApplied) {
+			applied = append(applied, fmt.Sprintf("%s=%d", m.Run, m.Seq))
+		}
+		proven = strconv.FormatInt(c.copy.Turn(), 10)
+		floor = max(floor, c.copy.Turn())
+	}
+	if len(c.odd) > 0 {
+		conflict = c.copy.JSON()
+	}
+	if turn > 0 {
+		floor = 0 // the load has raised it
 	}
 	r, err := s.call(ctx, replaceScript, append(historyKeys(key), s.damagedKey(key)),
-		c.turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, strings.Join(applied, " "))
+		turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, conflict,
+		strings.Join(applied, " "), proven, c.cut, c.fresh.First(), floor)
 	if err != nil {
 		return err
 	}
 	if r.word() != "ok" {
 		return errChanged
+	}
+	return nil
+}
+
+// WriteBack brings back what Redis lost of the histories and the copies hold. It
+// is no turn's write: what it changes under a running turn, that turn finds changed,
+// and goes on from there. The copies may be of any state; those from before a
+// deliberate change bring nothing. It gives what is stored now, in their order; one
+// that cannot be read, or that only a turn may put right, is left as it is, and nil.
+func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*memory.History, error) {
+	cmds := make([]*redis.Cmd, len(copies))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, have := range copies {
+			cmds[i] = loadScript.EvalSha(ctx, p, historyKeys(have.Key()), loadArgs(looking, have)...)
+		}
+		return nil
+	})
+	current := make([]*memory.History, len(copies))
+	for i, have := range copies {
+		r, err := read(cmds[i])
+		if missing(cmds[i].Err()) {
+			r, err = s.look(ctx, looking, have)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
+		}
+		current[i], err = s.settle(ctx, writingBack, have, r, nil)
+		if errors.Is(err, memory.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
+		}
+	}
+	return current, nil
+}
+
+// Loss is what a run may have to tell of.
+type Loss struct {
+	Lost  bool   // something of the chat was brought back, and no run has told yet
+	Told  string // the epoch of which a run of the chat told last
+	Epoch string // the store's mark; "" if it has none
+}
+
+// Loss says what is known of losses of a chat, in one round trip.
+func (s *Store) Loss(ctx context.Context, chat memory.Chat) (Loss, error) {
+	var marks *redis.SliceCmd
+	var epoch *redis.StringCmd
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		marks = p.HMGet(ctx, metaKey(memory.ChatKey(chat)), "lost", "told")
+		epoch = p.Get(ctx, epochKey)
+		return nil
+	})
+	err := marks.Err()
+	if err == nil && epoch.Err() != redis.Nil {
+		err = epoch.Err()
+	}
+	if err != nil || len(marks.Val()) != 2 {
+		return Loss{}, fmt.Errorf("looking for losses of chat %s: %w", chat, unavailable(err))
+	}
+	told, _ := marks.Val()[1].(string)
+	return Loss{Lost: marks.Val()[0] != nil, Told: told, Epoch: epoch.Val()}, nil
+}
+
+// TellLoss notes that a run of the chat has told of what it lost.
+func (s *Store) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
+	meta := metaKey(memory.ChatKey(chat))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HDel(ctx, meta, "lost")
+		p.HSet(ctx, meta, "told", epoch)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("noting that a loss of chat %s was told: %w", chat, unavailable(err))
 	}
 	return nil
 }

@@ -12,105 +12,80 @@ import (
 	"mneme/memory"
 )
 
-// How long what is kept of a run lives after it was last written.
-const (
-	eventsLife = 25 * time.Minute // a run's 10 minutes, and 15 to resume it
-	recordLife = 24 * time.Hour
-)
+// recordLife is how long the record of a post with an Idempotency-Key lives after it
+// was last written: so long it is answered from the record when it is repeated.
+const recordLife = 24 * time.Hour
+
+// logLife is how long the log of a run that goes on outlives its last event. A quiet
+// run is still there when its next event comes, and can be resumed once it is over.
+func (s *Store) logLife() time.Duration { return s.RunLife + s.ResumeLife }
+
+// openLife is how long the record of a run that begins lives, and the entry in the
+// index by which an erasure finds the record and the log.
+func (s *Store) openLife(keyed bool) time.Duration {
+	life := s.RunLife + s.logLife() // the last event may come at the end of RunLife
+	if keyed {
+		life = max(life, recordLife)
+	}
+	return life
+}
 
 func eventsKey(chat memory.Chat, run string) string { return "events:" + string(chat) + ":" + run }
 func recordKey(chat memory.Chat, run string) string { return "run:" + string(chat) + ":" + run }
 
-// Logged is one event of a run's log: its number and its line of JSON.
-type Logged struct {
-	Seq  int64
-	Line []byte
-}
-
-// Record is what is known of a run for a day: enough to answer a repeated post.
+// Record is what is known of a run: enough to answer a repeated post, and to tell
+// where its events are.
 type Record struct {
-	Body   string // hash of what was posted
-	Result []byte // the final answer as JSON; empty while the run goes on
+	Body string // hash of what was posted
+	// Result is the final answer as JSON, empty while the run goes on. That of a run
+	// which no post can repeat is an empty object.
+	Result []byte
 	// Newest is the number of the newest attempt at what was posted. Only the record
 	// of the first attempt has it; 0 there means that there is no other.
 	Newest int
 }
 
-// Log adds events to a run's log, in one round trip. Events that are there
-// already stay as they are.
-func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
-	key := eventsKey(chat, run)
-	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, e := range events {
-			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: strconv.FormatInt(e.Seq, 10) + "-0", Values: []any{"e", e.Line}})
-		}
-		p.Expire(ctx, key, eventsLife)
-		return nil
-	})
-	for _, c := range cmds {
-		// "equal or smaller than the target stream top item": it is there.
-		if c.Err() != nil && !strings.Contains(c.Err().Error(), "equal or smaller") {
-			return fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
-		}
-	}
-	if len(cmds) == 0 {
-		return unavailable(err)
-	}
-	return nil
-}
-
-// Events reads up to count events of a run's log after a number. None and no
-// error: nothing new, or no such log.
-func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
-	found, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(after, 10)+"-0", "+", count).Result()
-	if err != nil {
-		return nil, fmt.Errorf("reading the events of run %s: %w", run, unavailable(err))
-	}
-	events := make([]Logged, 0, len(found))
-	for _, m := range found {
-		number, _, _ := strings.Cut(m.ID, "-")
-		seq, err := strconv.ParseInt(number, 10, 64)
-		line, ok := m.Values["e"].(string)
-		if err != nil || !ok {
-			return nil, fmt.Errorf("reading the events of run %s: %w: entry %s is none of ours", run, memory.ErrDamaged, m.ID)
-		}
-		events = append(events, Logged{seq, []byte(line)})
-	}
-	return events, nil
-}
-
-// LastEvent is the newest event in a run's log; nil if there is none.
-func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
-	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("reading the last event of run %s: %w", run, unavailable(err))
-	}
-	if len(found) == 0 {
-		return nil, nil
-	}
-	line, _ := found[0].Values["e"].(string)
-	return []byte(line), nil
-}
-
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
 func (s *Store) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
+	return s.begin(ctx, chat, run, true, "body", body)
+}
+
+// BeginUnkeyed is Begin for a post without an Idempotency-Key. No post can repeat it,
+// so its record lives only as long as its events, which other processes find by it.
+func (s *Store) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
+	return s.begin(ctx, chat, run, false, "body", body, "unkeyed", 1)
+}
+
+func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed bool, fields ...any) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
-	err = s.redis.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(recordLife).UnixMilli()).Err()
+	life := s.openLife(keyed)
+	err := s.index(ctx, s.redis, chat, run, life)
 	fresh := false
 	if err == nil {
-		fresh, err = s.redis.HSetNX(ctx, recordKey(chat, run), "body", body).Result()
+		fresh, err = s.redis.HSetNX(ctx, recordKey(chat, run), fields[0].(string), fields[1]).Result()
 	}
 	if err == nil && !fresh {
 		return s.Record(ctx, chat, run)
 	}
 	if err == nil {
-		err = s.redis.Expire(ctx, recordKey(chat, run), recordLife).Err()
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			if len(fields) > 2 {
+				p.HSet(ctx, recordKey(chat, run), fields[2:]...)
+			}
+			p.Expire(ctx, recordKey(chat, run), life)
+			return nil
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("noting run %s: %w", run, unavailable(err))
 	}
 	return nil, nil
+}
+
+// index notes in the chat's meta until when something may be kept of a run.
+func (s *Store) index(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
+	return to.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli()).Err()
 }
 
 // Record is what is known of a run; nil if nothing is.
@@ -129,11 +104,11 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 // Retried notes in the record of a first run that there is a further attempt at
 // the same post. The record lives as long as that of the newest attempt.
 func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
-	err := s.redis.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+first, s.now().Add(recordLife).UnixMilli()).Err()
+	err := s.index(ctx, s.redis, chat, first, s.openLife(true))
 	if err == nil {
 		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, recordKey(chat, first), "body", body, "newest", attempt)
-			p.Expire(ctx, recordKey(chat, first), recordLife)
+			p.Expire(ctx, recordKey(chat, first), s.openLife(true))
 			return nil
 		})
 	}
@@ -143,20 +118,31 @@ func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body strin
 	return nil
 }
 
-// Finish keeps a run's final answer, and drops from the index what has expired.
+// Finish keeps a run's final answer, bounds the life of its log, and drops from the
+// index what has expired.
 func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
 	key, meta := recordKey(chat, run), metaKey(memory.ChatKey(chat))
+	var unkeyed *redis.BoolCmd
+	var fields *redis.MapStringStringCmd
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, key, "result", result)
-		p.Expire(ctx, key, recordLife)
+		unkeyed, fields = p.HExists(ctx, key, "unkeyed"), p.HGetAll(ctx, meta)
 		return nil
 	})
-	var fields map[string]string
 	if err == nil {
-		fields, err = s.redis.HGetAll(ctx, meta).Result()
-	}
-	if err == nil {
-		err = s.dropExpired(ctx, meta, fields)
+		life := max(recordLife, s.ResumeLife)
+		if unkeyed.Val() {
+			life, result = s.ResumeLife, []byte("{}") // nobody asks for it, and its events have it
+		}
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, key, "result", result)
+			p.PExpire(ctx, key, life)
+			p.PExpire(ctx, eventsKey(chat, run), s.ResumeLife)
+			_ = s.index(ctx, p, chat, run, life) // told by the pipeline
+			if gone := s.expired(fields.Val()); len(gone) > 0 {
+				p.HDel(ctx, meta, gone...)
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("finishing run %s: %w", run, unavailable(err))
@@ -164,18 +150,15 @@ func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result
 	return nil
 }
 
-func (s *Store) dropExpired(ctx context.Context, meta string, fields map[string]string) error {
+// expired are those of a meta's fields that index runs of which nothing is kept.
+func (s *Store) expired(fields map[string]string) (gone []string) {
 	now := s.now().UnixMilli()
-	var gone []string
 	for field, until := range fields {
 		if at, err := strconv.ParseInt(until, 10, 64); err == nil && strings.HasPrefix(field, "r:") && at < now {
 			gone = append(gone, field)
 		}
 	}
-	if len(gone) == 0 {
-		return nil
-	}
-	return s.redis.HDel(ctx, meta, gone...).Err()
+	return gone
 }
 
 // Withdraw forgets a run that was never accepted.

@@ -39,6 +39,9 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/pack.lua
+var packSource string
+
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
@@ -48,7 +51,17 @@ var (
 	eraseScript   = newScript(eraseSource)
 	takeScript    = newScript(takeSource)
 	renewScript   = newScript(renewSource)
+	packScript    = newScript(packSource)
 )
+
+// distrustScript drops the sum of a meta if it still is the one that was seen.
+// KEYS  history, meta
+// ARGV  sum
+var distrustScript = newScript(`
+if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
+  return redis.call('HDEL', KEYS[2], 'sum')
+end
+return 0`)
 
 func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
@@ -91,6 +104,9 @@ func unavailable(err error) error {
 	}
 	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
 		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
+	}
+	if strings.HasPrefix(err.Error(), "MISCONF") {
+		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }

@@ -46,7 +46,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 
 	// The run is replayed, as after a crash: what came back is not said twice.
 	for seq := int64(1); seq <= 6; seq++ {
-		_, err := other.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: seq, Turn: next.Number}, said(seq))
+		_, err := other.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: seq, Turn: next.Number}, saidIn("r", seq))
 		require.NoError(t, err)
 	}
 	require.Equal(t, saying(6), contents(t, loadFrom(t, cached, next.Number, h)), "a replay of the run doubles nothing")

@@ -3,15 +3,17 @@
 //
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
-//	{<history key>}:meta              hash: sum, len, count, turn, applied, erased, adopted;
+//	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, conversation, s:<name>, r:<run>
+//	                                  on the chat's also open, conversation, lost, told,
+//	                                  s:<name>, r:<run>
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
-//	events:<chat>:<run>               stream: a run's log
-//	run:<chat>:<run>                  hash: what a repeated post is answered from
+//	events:<chat>:<run>               stream: a run's log, see Log and Pack
+//	run:<chat>:<run>                  hash: what a repeated post is answered from, and
+//	                                  what tells other processes that the run has a log
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
 //
@@ -59,6 +61,21 @@ type Store struct {
 	// replicaWait at most; set it before the first call.
 	WaitReplicas int
 
+	// RunLife is how long a run may take, and ResumeLife how long its events can be
+	// read once it is over; what is kept of runs lives accordingly. Set them before
+	// the first call.
+	RunLife, ResumeLife time.Duration
+
+	// Exclusive says that no other process uses this Redis. Deltas that wait together
+	// are logged as one entry then: a process of a version that knows no such entries
+	// would take the log of a run that goes on for a torn one. Set it before the
+	// first call.
+	Exclusive bool
+
+	// Compact rewrites the store's files without what was deleted; nil where that is
+	// not in this process's hands. Set it before the first call.
+	Compact func(context.Context) error
+
 	// Counts of what went other than expected.
 	Counts Counts
 }
@@ -78,7 +95,10 @@ var _ memory.Store = (*Store)(nil)
 // New is a store over client, which the caller closes. The client gets a hook, by
 // which keys of the store that turn out to be of the wrong type are set aside.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
-	s := &Store{redis: client, log: log, now: time.Now}
+	s := &Store{
+		redis: client, log: log, now: time.Now,
+		RunLife: 10 * time.Minute, ResumeLife: 15 * time.Minute,
+	}
 	client.AddHook(mender{s})
 	return s
 }
@@ -110,7 +130,9 @@ func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History)
 		if err != nil {
 			return nil, fmt.Errorf("loading %s: %w", have.Key(), err)
 		}
-		current[i].ProvenIn(turn)
+		if turn > looking {
+			current[i].ProvenIn(turn)
+		}
 	}
 	return current, nil
 }
@@ -156,59 +178,72 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 var errChanged = errors.New("the stored value changed")
 
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply, value *redis.StringCmd) (*memory.History, error) {
-	key := have.Key()
+	key, f := have.Key(), foundIn(r)
 	switch r.word() {
 	case "same":
-		return s.proven(ctx, turn, have)
+		h, err := s.proven(ctx, turn, have)
+		return f.of(h), err
 	case "tail":
-		h, err := grow(have, r.at(2))
-		if err != nil || h.Sum().String() != r.at(1) {
+		h, err := grow(have, r.at(5))
+		if err != nil || h.Sum().String() != r.at(4) {
 			return nil, errChanged
 		}
-		return h, nil
+		return f.of(h), nil
 	case "whole":
-		h, err := s.whole(ctx, turn, key, r, value)
-		if err != nil {
-			return nil, err
+		h, sound, err := s.whole(ctx, turn, key, r, value)
+		if err != nil || !sound {
+			return h, err
 		}
-		adopted, _ := strconv.ParseInt(r.at(3), 10, 64)
-		return s.regain(ctx, turn, adopted, have, h)
+		return s.regain(ctx, turn, have, f.of(h))
 	case "foreign":
 		raw, err := s.bytesOf(ctx, key, value)
 		if err != nil {
 			return nil, err
 		}
-		return s.adopt(ctx, turn, key, raw)
-	case "erased":
-		return memory.Empty(key), nil
+		return s.adopt(ctx, turn, have, f, r.at(4) != "", raw)
 	case "deleted":
 		return s.accept(ctx, turn, key)
 	case "absent":
-		return s.restore(ctx, turn, have)
+		return s.restore(ctx, turn, have, f)
 	}
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.word())
 }
 
+// of notes on a history, which is stored so, what was found beside it. It was stored
+// before the stored turn ended, perhaps before a change in it; so what is only looked
+// at counts as proven in the one before.
+func (f found) of(h *memory.History) *memory.History {
+	if h != nil {
+		h.Follows(f.cut, f.first)
+		h.ProvenIn(f.turn - 1)
+	}
+	return h
+}
+
 // whole reads a history that the meta describes. Its sum is taken as it stands
 // until proveAfter.
-func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, value *redis.StringCmd) (*memory.History, error) {
+func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	sum, err := memory.ParseSum(r.at(1))
-	count, _ := strconv.Atoi(r.at(2)) // another number than there are makes it parse
-	var h *memory.History
+	sum, err := memory.ParseSum(r.at(4))
+	count, _ := strconv.Atoi(r.at(5)) // another number than there are makes it parse
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
-	if err == nil && h.Sum() == sum || h != nil && turn == 0 {
-		return h, nil
+	if err == nil && h.Sum() == sum {
+		return h, true, nil
 	}
-	if turn == 0 {
-		return memory.ParseHistory(key, raw)
+	// Somebody may have written between the two that were read.
+	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.at(4) {
+		return nil, false, errChanged
 	}
-	return nil, s.distrust(ctx, key)
+	if turn <= looking {
+		h, err = memory.ParseHistory(key, raw)
+		return h, false, err
+	}
+	return nil, false, s.distrust(ctx, key, r.at(4))
 }
 
 // proveAfter is how long a history is used with the sum that was read beside it.
@@ -221,16 +256,16 @@ func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*
 	if at := have.ReadAt(); at.IsZero() || s.now().Sub(at) < proveAfter || have.Proven() {
 		return have, nil
 	}
-	if turn == 0 {
+	if turn <= looking {
 		return have, nil // a look changes nothing; the next turn will
 	}
-	return nil, s.distrust(ctx, have.Key())
+	return nil, s.distrust(ctx, have.Key(), have.Sum().String())
 }
 
-// distrust drops a meta that does not describe its value, which makes the value a
+// distrust drops a sum that does not describe its value, which makes the value a
 // foreign one: to be adopted or set aside.
-func (s *Store) distrust(ctx context.Context, key memory.Key) error {
-	if err := s.redis.HDel(ctx, metaKey(key), "sum").Err(); err != nil {
+func (s *Store) distrust(ctx context.Context, key memory.Key, sum string) error {
+	if err := distrustScript.Run(ctx, s.redis, historyKeys(key), sum).Err(); err != nil {
 		return unavailable(err)
 	}
 	return errChanged
@@ -257,7 +292,7 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
-		if err := s.index(ctx, key, mark.Turn); err != nil {
+		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
 	}
@@ -270,13 +305,13 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		}
 		switch r.word() {
 		case "ok":
-			grown.CameFrom(mark)
+			grown.ProvenIn(mark.Turn)
 			return grown, nil
 		case "full":
 			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
 		case "duplicate":
 			if r.at(1) == grown.Sum().String() {
-				grown.CameFrom(mark)
+				grown.ProvenIn(mark.Turn)
 				return grown, nil
 			}
 			return s.reload(ctx, mark.Turn, have)
@@ -293,12 +328,17 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// index notes a subagent's history in its chat's meta, before the first write, so
+// indexHistory notes a subagent's history in its chat's meta, before the first write, so
 // that none is ever missing there. It is what fences that write: nothing of the
 // history need hold the number of a newer turn yet.
-func (s *Store) index(ctx context.Context, key memory.Key, turn int64) error {
-	_, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
-	return err
+// A write that is no turn's (0) takes on the chat's number, which it gives.
+func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
+	r, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
+	if err != nil {
+		return 0, err
+	}
+	number, _ = strconv.ParseInt(r.at(1), 10, 64)
+	return number, nil
 }
 
 // pause lets other writers of one history go first after the first tries, so that
@@ -359,7 +399,11 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.settle(ctx, turn, have, r, nil)
+	h, err := s.settle(ctx, turn, have, r, nil)
+	if err == nil {
+		h.ProvenIn(turn)
+	}
+	return h, err
 }
 
 // Erase implements memory.Store. Copies that were set aside as damaged go too.
@@ -431,6 +475,9 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 		return have, nil
 	}
 	short := have.Last(limit)
+	if short == have {
+		return have, nil
+	}
 	err := s.replace(ctx, change{
 		turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: short,
 	})

@@ -51,6 +51,7 @@ type Spool struct {
 
 // Open makes this process's folder under dir, which is created with mode 0700 when absent, and adopts the folders of
 // dead processes. One that cannot be read is logged and left as it is for a person to mend: it is no reason not to serve.
+// Nor is a full disk: Add fails until there is room.
 func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultMaxBytes
@@ -73,6 +74,10 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		s.own = s.active
 		s.mu.Unlock()
 	}
+	if journal.NoRoom(err) {
+		log.Error().Err(err).Str("dir", dir).Msg("the spool has no room on its disk; what Redis does not take cannot be kept until there is some")
+		return s, nil
+	}
 	if err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("open the spool in %s: %w", dir, err)
@@ -84,6 +89,9 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 // and left as it is.
 func (s *Spool) Adopt() error {
 	folders, err := os.ReadDir(s.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was removed; Add makes it anew
+	}
 	if err != nil {
 		return err
 	}
@@ -154,6 +162,9 @@ func (s *Spool) adoptFolder(path string) error {
 // queue in its order. They go on holding it; whoever applies it must do so idempotently by (run, seq), as they will.
 func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
 	folders, err := os.ReadDir(s.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look for other spools in %s: %w", s.dir, err)
 	}
@@ -207,6 +218,30 @@ func (s *Spool) activate() error {
 	}
 	s.active = g
 	s.segments = append(s.segments, g)
+	return nil
+}
+
+// Check is nil while the spool can take entries: the file that Add writes to is in its folder, or, after a failure, a new
+// one could be made. What was in a file that somebody removed is still drained, but would not survive this process.
+func (s *Spool) Check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	if g := s.active; g != nil {
+		err := g.journal.Check()
+		if err == nil {
+			return nil
+		}
+		s.failed(g, err)
+		s.log.Error().Err(err).Str("folder", g.dir).Int("appends", len(g.live)).
+			Msg("the spool's file takes no more; another one is made")
+		s.tidy(g)
+	}
+	if err := s.activate(); err != nil {
+		return fmt.Errorf("the spool in %s takes nothing: %w", s.dir, err)
+	}
 	return nil
 }
 

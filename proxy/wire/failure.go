@@ -28,6 +28,7 @@ var classes = map[int]struct{ messages, chat, code string }{
 	403: {"permission_error", "permission_error", "permission_denied"},
 	404: {"not_found_error", "invalid_request_error", "not_found"},
 	405: {"invalid_request_error", "invalid_request_error", "method_not_allowed"},
+	408: {"timeout_error", "invalid_request_error", "request_timeout"},
 	413: {"request_too_large", "invalid_request_error", "request_too_large"},
 	415: {"invalid_request_error", "invalid_request_error", "unsupported_media_type"},
 	422: {"invalid_request_error", "invalid_request_error", "unprocessable"},

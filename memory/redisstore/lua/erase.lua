@@ -12,12 +12,12 @@ for i = 3, #KEYS do
   redis.call('HDEL', KEYS[2], 'd:' .. string.match(KEYS[i], ':damaged:(.*)$'))
 end
 if ARGV[3] == '1' then
-  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'applied')
+  redis.call('HDEL', KEYS[2], 'sum', 'len', 'count', 'applied', 'adopted', 'first')
 else
   redis.call('DEL', KEYS[2])
 end
-redis.call('HSET', KEYS[2], 'turn', ARGV[1], 'erased', ARGV[1])
-if redis.call('HLEN', KEYS[2]) == 2 then
+redis.call('HSET', KEYS[2], 'turn', ARGV[1], 'erased', ARGV[1], 'cut', ARGV[1])
+if redis.call('HLEN', KEYS[2]) == 3 then
   redis.call('EXPIRE', KEYS[2], ARGV[2])
 end
 return {'ok'}

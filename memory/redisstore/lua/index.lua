@@ -2,11 +2,11 @@
 -- under the chat's newest turn: whoever takes a newer one is told what is noted, and
 -- raises the turn of all of it.
 -- KEYS  meta of the chat's history
--- ARGV  turn, field
+-- ARGV  turn (0: no turn's write, whose history takes on the chat's number), field
 local turn = redis.call('HGET', KEYS[1], 'turn')
-if number(turn) > tonumber(ARGV[1]) then
+if ARGV[1] ~= '0' and number(turn) > tonumber(ARGV[1]) then
   return {'moved', turn}
 end
 redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[1])
 redis.call('PERSIST', KEYS[1])
-return {'ok'}
+return {'ok', string.format('%.0f', number(turn))}

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/embedded"
 )
 
 // Options are what a service needs beside its configuration.
@@ -79,6 +80,7 @@ type app struct {
 
 	together bool                  // all services are in this process
 	redis    redis.UniversalClient // once it is open
+	embedded *embedded.Server      // once it is open; nil over a Redis
 }
 
 // run builds with start, then serves until ctx ends or a part fails.

@@ -14,7 +14,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// guarded is a service's handler behind the guard against web pages.
+// guarded is a service's handler behind the guards against web pages and against
+// bodies that never end.
 func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, log zerolog.Logger) http.Handler {
 	c := crossorigin.Config{Own: ownHosts(cfg)}
 	for _, text := range cfg.HTTP.AllowedHosts {
@@ -25,7 +26,7 @@ func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, log z
 		origin, _ := crossorigin.Origin(text)
 		c.AllowedOrigins = append(c.AllowedOrigins, origin)
 	}
-	return crossorigin.New(c, log).Protect(h, refuse)
+	return bounded(crossorigin.New(c, log).Protect(h, refuse), cfg.HTTP.BodyTimeout, refuse)
 }
 
 // ownHosts are the names under which the services listen and call each other.

@@ -51,6 +51,7 @@ func (a *app) redisOptions(cfg config.Config, log zerolog.Logger) (*redis.Univer
 		return nil, err
 	}
 	a.push("embedded store", store.Close)
+	a.embedded = store
 	if store.Addr() != nil {
 		a.addrs.Redis = store.Addr().String()
 	}

@@ -191,6 +191,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
+		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
 		Agents: cfg.AgentNames(),
 	}
@@ -205,8 +206,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {
+		store.Exclusive, store.Compact = true, a.embedded.Compact
 		if err := store.ReleaseAll(a.ctx); err != nil {
-			return err
+			log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}
 	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, log)

@@ -39,11 +39,14 @@ type Log struct {
 	Format string `yaml:"format" env:"FORMAT"` // auto, console or json
 }
 
-// HTTP says which names and web pages all three services take beside the safe ones,
-// see package crossorigin.
+// HTTP is what all three services take: which names and web pages beside the safe
+// ones, see package crossorigin, and how slow a body.
 type HTTP struct {
 	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`     // names in the Host header, without port
 	AllowedOrigins []string `yaml:"allowed_origins" env:"ALLOWED_ORIGINS"` // pages that may call, scheme://host[:port]
+	// BodyTimeout is how long a request's body is waited for, beside the time that
+	// its bytes take.
+	BodyTimeout time.Duration `yaml:"body_timeout" env:"BODY_TIMEOUT"`
 }
 
 // Redis says where histories are stored. With neither URL nor Addrs it is the
@@ -72,6 +75,7 @@ type Webmemory struct {
 	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees
 	MaxChats              int    `yaml:"max_chats" env:"MAX_CHATS"`                             // chats with work in hand at one time
 	CacheBytes            int64  `yaml:"cache_bytes" env:"CACHE_BYTES"`
+	FinishedBytes         int64  `yaml:"finished_bytes" env:"FINISHED_BYTES"` // of memory for finished runs
 	Queue                 Queue  `yaml:"queue" envPrefix:"QUEUE_"`
 }
 

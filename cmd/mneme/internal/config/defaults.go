@@ -18,6 +18,7 @@ func Default() Config {
 		RunTimeout:  10 * time.Minute,
 		SessionLogs: true,
 		Log:         Log{Level: "info", Format: "auto"},
+		HTTP:        HTTP{BodyTimeout: 30 * time.Second},
 		Redis:       Redis{EmbeddedListen: "127.0.0.1:6380"},
 		Webmemory: Webmemory{
 			Listen:                "127.0.0.1:8080",
@@ -27,6 +28,7 @@ func Default() Config {
 			SubagentContextWindow: 50,
 			MaxChats:              10_000,
 			CacheBytes:            256 << 20,
+			FinishedBytes:         64 << 20,
 			Queue:                 Queue{Limit: 16, Wait: 30 * time.Second},
 		},
 		Apiserver: Apiserver{Listen: "127.0.0.1:8081", Proxy: "http://127.0.0.1:8082", MaxRuns: 256},

@@ -43,5 +43,6 @@ func TestAllowedHostsAndOrigins(t *testing.T) {
 	require.Len(t, c.HTTP.AllowedOrigins, 5)
 	c, err = load(t, "http: {allowed_origins: [https://a.example]}", "MNEME_HTTP_ALLOWED_ORIGINS=https://b.example,http://localhost:5173", "MNEME_HTTP_ALLOWED_HOSTS=b.example")
 	require.NoError(t, err)
-	require.Equal(t, HTTP{[]string{"b.example"}, []string{"https://b.example", "http://localhost:5173"}}, c.HTTP)
+	require.Equal(t, []string{"b.example"}, c.HTTP.AllowedHosts)
+	require.Equal(t, []string{"https://b.example", "http://localhost:5173"}, c.HTTP.AllowedOrigins)
 }

@@ -51,6 +51,9 @@ func (c Config) validateCommon() error {
 }
 
 func (h HTTP) validate() error {
+	if err := positive("http.body_timeout", h.BodyTimeout); err != nil {
+		return err
+	}
 	for _, list := range []struct {
 		key   string
 		names []string
@@ -132,6 +135,7 @@ func (w Webmemory) validate() error {
 		w.fits("webmemory.subagent_context_window", w.SubagentContextWindow),
 		positive("webmemory.max_chats", w.MaxChats),
 		positive("webmemory.cache_bytes", w.CacheBytes),
+		positive("webmemory.finished_bytes", w.FinishedBytes),
 		positive("webmemory.queue.limit", w.Queue.Limit),
 		positive("webmemory.queue.wait", w.Queue.Wait),
 	)

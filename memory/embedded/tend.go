@@ -1,0 +1,77 @@
+package embedded
+
+import (
+	"errors"
+	"time"
+
+	"mneme/memory/journal"
+)
+
+const syncEvery = time.Second
+
+// tend looks after the journal until Close: it syncs it every second, compacts it in quiet moments, notices that it
+// fails or was removed, and lets writes in again once it works.
+func (s *Server) tend() {
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	var seen int64        // writes at the last tick
+	var patient time.Time // no next attempt to resume before this
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		err := s.journal.Sync()
+		if err == nil {
+			err = s.journal.Check()
+		}
+		if errors.Is(err, journal.ErrClosed) {
+			return
+		}
+		s.mu.Lock()
+		switch {
+		case err != nil || s.broken != nil:
+			s.refuseWrites(err)
+			if started := time.Now(); started.After(patient) {
+				s.resume()
+				patient = started.Add(10 * time.Since(started)) // much data takes long to write anew
+			}
+		case s.writes == seen:
+			s.compactIfWorth()
+		}
+		seen = s.writes
+		s.mu.Unlock()
+	}
+}
+
+// refuseWrites keeps writes out, for cause, until resume lets them in.
+func (s *Server) refuseWrites(cause error) {
+	if cause == nil || s.broken != nil && s.broken.Error() == cause.Error() {
+		return
+	}
+	s.broken = cause
+	event := s.log.Error().Err(cause)
+	if errors.Is(cause, journal.ErrRemoved) {
+		event.Msg("embedded store: its folder in data_dir was removed or replaced; no write is accepted. What was acknowledged is in memory and can be read: " +
+			"put the folder back, or copy what is needed with mneme memory get while this process runs, and start anew")
+		return
+	}
+	event.Msg("embedded store: the journal failed; reads go on, writes are refused until it works again")
+}
+
+// resume finds out whether the journal works again.
+func (s *Server) resume() {
+	if s.engine == nil {
+		if s.rebuild(); s.engine == nil {
+			return
+		}
+	}
+	err := s.journal.Resume(s.engine.snapshot)
+	if err != nil {
+		s.log.Debug().Err(err).Msg("embedded store: the journal does not work yet")
+		return
+	}
+	s.broken = nil
+	s.log.Info().Msg("embedded store: the journal works again; writes are accepted")
+}

@@ -1,0 +1,226 @@
+package redisstore
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// A run's log is a stream. An entry's id is <seq>-0, with the number of its last
+// event, and its fields are
+//
+//	e   the line of its last event
+//	b   the lines of the deltas right before it, each ended by a line feed
+//	z   the same as b, deflated with the bytes of e as the dictionary
+//
+// Only deltas are joined to what follows, and only to a delta: every other event has
+// an entry of its own. Entries may overlap, since an append whose reply was lost is
+// repeated, perhaps joined otherwise; a reader takes each number once.
+
+// joined bounds the lines that one entry has before its last, in bytes.
+const joined = 256 << 10
+
+// packable bounds a log that is packed, in bytes; a larger one stays as it is.
+const packable = 16 << 20
+
+// Logged is one event of a run's log: its number and its line of JSON.
+type Logged struct {
+	Seq  int64
+	Line []byte
+}
+
+// delta says whether the event is a piece of an answer while it is written.
+func (l Logged) delta() bool {
+	return (bytes.HasPrefix(l.Line, []byte(`{"role":"assistant_delta",`)) ||
+		bytes.HasPrefix(l.Line, []byte(`{"role":"subagent_delta",`))) && bytes.IndexByte(l.Line, '\n') < 0
+}
+
+// entry is one of the stream's: its last event, and the deltas before it.
+type entry struct {
+	before []byte
+	last   Logged
+}
+
+// join lays events out in entries.
+func join(events []Logged) []entry {
+	var out []entry
+	open := false // the last entry of out ends in a delta that another may follow
+	for _, e := range events {
+		delta := e.delta()
+		if open && delta {
+			if last := &out[len(out)-1]; e.Seq == last.last.Seq+1 && len(last.before)+len(last.last.Line) < joined {
+				last.before = append(append(last.before, last.last.Line...), '\n')
+				last.last = e
+				continue
+			}
+		}
+		out, open = append(out, entry{last: e}), delta
+	}
+	return out
+}
+
+func (e entry) id() string { return strconv.FormatInt(e.last.Seq, 10) + "-0" }
+
+// packed is the field under which the lines before the last take the least room.
+func (e entry) packed() (field string, value []byte) {
+	if len(e.before) == 0 {
+		return "", nil
+	}
+	var z bytes.Buffer
+	w, err := flate.NewWriterDict(&z, flate.BestCompression, e.last.Line)
+	if err == nil {
+		_, err = w.Write(e.before)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil || z.Len() >= len(e.before) {
+		return "b", e.before
+	}
+	return "z", z.Bytes()
+}
+
+// events are those of an entry, as it was read.
+func events(m redis.XMessage) ([]Logged, error) {
+	number, _, _ := strings.Cut(m.ID, "-")
+	seq, err := strconv.ParseInt(number, 10, 64)
+	line, ok := m.Values["e"].(string)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("%w: entry %s is none of ours", memory.ErrDamaged, m.ID)
+	}
+	before, _ := m.Values["b"].(string)
+	if z, ok := m.Values["z"].(string); ok {
+		raw, err := io.ReadAll(io.LimitReader(flate.NewReaderDict(strings.NewReader(z), []byte(line)), 2*joined+packable))
+		if err != nil {
+			return nil, fmt.Errorf("%w: entry %s: %w", memory.ErrDamaged, m.ID, err)
+		}
+		before = string(raw)
+	}
+	lines := strings.SplitAfter(before, "\n")
+	out := make([]Logged, 0, len(lines))
+	for i, l := range lines[:len(lines)-1] { // behind the last line feed is nothing
+		out = append(out, Logged{seq - int64(len(lines)-1-i), []byte(l[:len(l)-1])})
+	}
+	return append(out, Logged{seq, []byte(line)}), nil
+}
+
+// Log adds events to a run's log, in one round trip. Events that are there
+// already stay as they are.
+func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
+	key := eventsKey(chat, run)
+	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, e := range s.entries(events) {
+			values := []any{"e", e.last.Line}
+			if len(e.before) > 0 {
+				values = append(values, "b", e.before)
+			}
+			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: e.id(), Values: values})
+		}
+		p.Expire(ctx, key, s.logLife())
+		return nil
+	})
+	for _, c := range cmds {
+		// "equal or smaller than the target stream top item": it is there.
+		if c.Err() != nil && !strings.Contains(c.Err().Error(), "equal or smaller") {
+			return fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
+		}
+	}
+	if len(cmds) == 0 {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func (s *Store) entries(events []Logged) []entry {
+	if s.Exclusive {
+		return join(events)
+	}
+	out := make([]entry, len(events))
+	for i, e := range events {
+		out[i] = entry{last: e}
+	}
+	return out
+}
+
+// Events reads events of a run's log after a number: those of up to count entries,
+// so at least count events if the log has as many. None and no error: nothing new, or
+// no such log.
+func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
+	found, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(after, 10)+"-0", "+", count).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading the events of run %s: %w", run, unavailable(err))
+	}
+	out := make([]Logged, 0, len(found))
+	for _, m := range found {
+		of, err := events(m)
+		if err != nil {
+			return nil, fmt.Errorf("reading the events of run %s: %w", run, err)
+		}
+		for _, l := range of {
+			if l.Seq > after {
+				out, after = append(out, l), l.Seq
+			}
+		}
+	}
+	return out, nil
+}
+
+// LastEvent is the newest event in a run's log; nil if there is none.
+func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
+	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading the last event of run %s: %w", run, unavailable(err))
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	line, _ := found[0].Values["e"].(string)
+	return []byte(line), nil
+}
+
+// Pack joins and deflates the deltas in the log of a run that is over: most of its
+// bytes, which few read again. Its events stay, each with its number, and it lives no
+// longer than before. A log that changed meanwhile, an erased one above all, stays as
+// it is.
+func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string) error {
+	const page = 512
+	var all []Logged
+	size := 0
+	for {
+		after := int64(0)
+		if len(all) > 0 {
+			after = all[len(all)-1].Seq
+		}
+		more, err := s.Events(ctx, chat, run, after, page)
+		if err != nil {
+			return fmt.Errorf("packing the log of run %s: %w", run, err)
+		}
+		for _, l := range more {
+			size += len(l.Line)
+		}
+		all = append(all, more...)
+		if size > packable || len(all) == 0 {
+			return nil
+		}
+		if len(more) < page {
+			break
+		}
+	}
+	args := []any{strconv.FormatInt(all[len(all)-1].Seq, 10) + "-0"}
+	for _, e := range join(all) {
+		field, value := e.packed()
+		args = append(args, e.id(), e.last.Line, field, value)
+	}
+	if _, err := s.call(ctx, packScript, []string{eventsKey(chat, run)}, args...); err != nil {
+		return fmt.Errorf("packing the log of run %s: %w", run, err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory/redisstore"
+)
+
+const logRun = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+// told are the events of a run: deltas, but for every n-th.
+func told(count, n int) (events []redisstore.Logged) {
+	for seq := 1; seq <= count; seq++ {
+		line := fmt.Sprintf(`{"role":"assistant_delta","run_id":%q,"seq":%d,"ts":1763711157.%03d,"text":"слово %d"}`, logRun, seq, seq%1000, seq)
+		if seq%n == 0 {
+			line = fmt.Sprintf(`{"role":"subagent_delegation","run_id":%q,"seq":%d,"ts":1763711157.25,"task":"t"}`, logRun, seq)
+		}
+		events = append(events, redisstore.Logged{Seq: int64(seq), Line: []byte(line)})
+	}
+	return events
+}
+
+func (w *world) logged(t *testing.T, after int64) (events []redisstore.Logged) {
+	t.Helper()
+	for {
+		more, err := w.Events(ctx, "1", logRun, after, 7)
+		require.NoError(t, err)
+		if len(more) == 0 {
+			return events
+		}
+		events, after = append(events, more...), more[len(more)-1].Seq
+	}
+}
+
+// Whatever was joined how, and repeated how after a reply that was lost, a reader gets
+// the events after its number, each once.
+func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
+	for _, exclusive := range []bool{false, true} {
+		t.Run(fmt.Sprint("exclusive ", exclusive), func(t *testing.T) {
+			w := newWorld(t)
+			w.Exclusive = exclusive
+			all := told(60, 9)
+			for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
+				require.NoError(t, w.Log(ctx, "1", logRun, all[part[0]:part[1]]...))
+			}
+			check := func() {
+				t.Helper()
+				for after := range len(all) + 1 {
+					got := w.logged(t, int64(after))
+					require.Equal(t, len(all)-after, len(got), "after %d", after)
+					for i := range got {
+						require.Equal(t, all[after+i].Seq, got[i].Seq)
+						require.Equal(t, string(all[after+i].Line), string(got[i].Line))
+					}
+				}
+				last, err := w.LastEvent(ctx, "1", logRun)
+				require.NoError(t, err)
+				require.Equal(t, string(all[59].Line), string(last))
+			}
+			check()
+			require.NoError(t, w.Finish(ctx, "1", logRun, []byte("{}")))
+			require.NoError(t, w.Pack(ctx, "1", logRun))
+			check()
+			require.NoError(t, w.Pack(ctx, "1", logRun), "it may be packed again")
+			check()
+			require.NoError(t, w.Log(ctx, "1", logRun, all[40:]...), "and a late repetition adds nothing")
+			check()
+		})
+	}
+}
+
+// A process of the version before takes one event from each entry and expects the
+// next number: what goes on while it may follow is laid out so.
+func TestTheLogOfARunningRunHasOneEventInAnEntry(t *testing.T) {
+	w := newWorld(t)
+	all := told(30, 9)
+	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
+	require.NoError(t, err)
+	require.Len(t, found, 30)
+	for i, m := range found {
+		require.Equal(t, fmt.Sprint(i+1, "-0"), m.ID)
+		require.Equal(t, map[string]any{"e": string(all[i].Line)}, m.Values)
+	}
+}
+
+func TestDeltasThatWaitTogetherAreOneEntry(t *testing.T) {
+	w := newWorld(t)
+	w.Exclusive = true
+	all := told(10, 4)
+	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
+	require.NoError(t, err)
+	want := map[string][]redisstore.Logged{"3-0": all[:3], "4-0": all[3:4], "7-0": all[4:7], "8-0": all[7:8], "10-0": all[8:]}
+	require.Len(t, found, len(want))
+	for _, m := range found {
+		in := want[m.ID]
+		require.NotEmpty(t, in, m.ID)
+		var before strings.Builder
+		for _, l := range in[:len(in)-1] {
+			before.Write(l.Line)
+			before.WriteByte('\n')
+		}
+		require.Equal(t, string(in[len(in)-1].Line), m.Values["e"])
+		if before.Len() > 0 {
+			require.Equal(t, before.String(), m.Values["b"])
+		} else {
+			require.NotContains(t, m.Values, "b")
+		}
+	}
+}
+
+func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
+	w := newWorld(t)
+	all := told(200, 50)
+	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	require.NoError(t, w.Finish(ctx, "1", logRun, []byte("{}")))
+	key := "events:1:" + logRun
+	size := func() (bytes int) {
+		for _, m := range w.redis.XRange(ctx, key, "-", "+").Val() {
+			for name, v := range m.Values {
+				bytes += len(m.ID) + len(name) + len(v.(string))
+			}
+		}
+		return bytes
+	}
+	before := size()
+	require.NoError(t, w.redis.PExpire(ctx, key, time.Minute).Err())
+	require.NoError(t, w.Pack(ctx, "1", logRun))
+	require.Less(t, size(), before/6)
+	left := w.redis.PTTL(ctx, key).Val()
+	require.Positive(t, left)
+	require.LessOrEqual(t, left, time.Minute)
+}
+
+// What was erased while it was read must not come back with what is written anew.
+func TestPackingRevivesNothingErased(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.Pack(ctx, "1", logRun))
+	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun).Val())
+
+	_, err := w.Begin(ctx, "1", logRun, "body")
+	require.NoError(t, err)
+	all := told(100, 9)
+	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	done := make(chan error)
+	go func() {
+		var err error
+		for range 200 {
+			if err = w.Pack(ctx, "1", logRun); err != nil {
+				break
+			}
+		}
+		done <- err
+	}()
+	require.NoError(t, w.EraseRuns(ctx, "1"))
+	require.NoError(t, <-done)
+	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun, "run:1:"+logRun).Val())
+}
+
+func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
+	w := newWorld(t)
+	w.RunLife, w.ResumeLife = time.Hour, 20*time.Minute
+	life := func(key string) time.Duration { return w.redis.PTTL(ctx, key).Val() }
+	near := func(want, got time.Duration) {
+		t.Helper()
+		require.InDelta(t, want.Seconds(), got.Seconds(), 60)
+	}
+	until := func(run string) time.Duration {
+		at, err := w.redis.HGet(ctx, "{chat_history:1}:meta", "r:"+run).Int64()
+		require.NoError(t, err)
+		return time.Until(time.UnixMilli(at))
+	}
+	_, err := w.Begin(ctx, "1", "keyed", "body")
+	require.NoError(t, err)
+	_, err = w.BeginUnkeyed(ctx, "1", "free", "body")
+	require.NoError(t, err)
+	for _, run := range []string{"keyed", "free"} {
+		require.NoError(t, w.Log(ctx, "1", run, told(1, 9)...))
+		near(80*time.Minute, life("events:1:"+run)) // an hour until its next event, and 20 min to resume it
+		require.GreaterOrEqual(t, until(run), 140*time.Minute-time.Minute)
+	}
+	near(24*time.Hour, life("run:1:keyed"))
+	near(140*time.Minute, life("run:1:free"))
+
+	require.NoError(t, w.Finish(ctx, "1", "keyed", []byte(`{"status":200}`)))
+	require.NoError(t, w.Finish(ctx, "1", "free", []byte(`{"status":200}`)))
+	near(24*time.Hour, life("run:1:keyed"))
+	near(24*time.Hour, until("keyed"))
+	near(20*time.Minute, life("run:1:free"))
+	near(20*time.Minute, until("free"))
+	near(20*time.Minute, life("events:1:keyed"))
+	near(20*time.Minute, life("events:1:free"))
+	record, err := w.Record(ctx, "1", "free")
+	require.NoError(t, err)
+	require.Equal(t, &redisstore.Record{Body: "body", Result: []byte("{}")}, record, "it is known to be over")
+	record, err = w.Record(ctx, "1", "keyed")
+	require.NoError(t, err)
+	require.Equal(t, `{"status":200}`, string(record.Result))
+
+	redisstore.Later(w.Store, 21*time.Minute)
+	_, err = w.Begin(ctx, "1", "next", "body")
+	require.NoError(t, err)
+	require.NoError(t, w.Finish(ctx, "1", "next", []byte("{}")))
+	fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"r:keyed", "r:next"}, fields)
+}

@@ -1,0 +1,206 @@
+package webmemory
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mneme/memory"
+)
+
+// This file is about data that Redis lost: how it is noticed, what of it is brought
+// back, and who is told.
+
+// losses is what is known of them.
+type losses struct {
+	mu      sync.Mutex
+	epoch   string                 // guarded by mu: the store's mark, as last seen; "" before
+	servers []string               // guarded by mu: run ids of its servers, as last seen
+	used    map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
+	wake    chan struct{}          // something may have been lost
+}
+
+// maxUsed bounds how many chats are remembered to have been used here.
+const maxUsed = 1 << 16
+
+// noteEpoch takes note of the store's mark. Another one than before: all is lost.
+func (s *Server) noteEpoch(epoch string) {
+	s.losses.mu.Lock()
+	lost := s.losses.epoch != "" && s.losses.epoch != epoch
+	s.losses.epoch = epoch
+	s.losses.mu.Unlock()
+	if lost {
+		s.metrics.resets.Inc()
+		s.log.Error().Msg("Redis has lost its data: another epoch. What is known here is written back")
+		s.losses.wakeUp()
+	}
+}
+
+// noteServers takes note of who holds the data. One that was not there before may
+// have lost the last of it, or have loaded an older state.
+func (s *Server) noteServers(ids []string) {
+	s.losses.mu.Lock()
+	fresh := len(s.losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(s.losses.servers, id) })
+	if len(ids) > 0 {
+		s.losses.servers = ids
+	}
+	s.losses.mu.Unlock()
+	if fresh {
+		s.metrics.changes.Inc()
+		s.log.Warn().Msg("Redis is another server than before: restarted, or failed over. What is known here and missing there is written back")
+		s.losses.wakeUp()
+	}
+}
+
+func (l *losses) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is asked for already
+	}
+}
+
+// Bounds of writing back: histories that are looked at in one round trip, round trips
+// at one time, and how often it is said how far it is.
+const (
+	writeBackBatch = 64
+	writeBackers   = 8
+	writeBackSays  = 5 * time.Second
+)
+
+// writeBack brings back what Redis lost, each time that something may be lost, until
+// it has succeeded.
+func (s *Server) writeBack() {
+	for {
+		select {
+		case <-s.losses.wake:
+		case <-s.life.Done():
+			return
+		}
+		for s.life.Err() == nil {
+			err := s.writeBackAll(s.life)
+			if err == nil {
+				s.workers.Go(func() { s.restoreRuns(s.life) })
+				break
+			}
+			if s.life.Err() == nil {
+				s.log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
+			}
+			select {
+			case <-time.After(jitter(time.Second)):
+			case <-s.life.Done():
+			}
+		}
+	}
+}
+
+// writeBackAll writes back all histories that are cached. What was erased or changed
+// on purpose comes first, so that nothing of that is brought back.
+func (s *Server) writeBackAll(ctx context.Context) error {
+	if s.restoreCuts != nil {
+		if err := s.restoreCuts(ctx); err != nil {
+			return err
+		}
+	}
+	began, before := time.Now(), s.store.Counts.Lost.Load()
+	copies := s.cache.All()
+	var looked atomic.Int64
+	said := func() {
+		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).Int64("brought_back", s.store.Counts.Lost.Load()-before).
+			Dur("took", time.Since(began)).Msg("writing back what Redis lost")
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	batches := make(chan []*memory.History)
+	var working sync.WaitGroup
+	for range writeBackers {
+		working.Go(func() {
+			for batch := range batches {
+				ctx, stop := context.WithTimeout(ctx, 6*storeTimeout)
+				current, err := s.store.WriteBack(ctx, batch...)
+				stop()
+				looked.Add(int64(len(batch)))
+				if err != nil {
+					cancel(err)
+					continue
+				}
+				for i, h := range current {
+					if h != nil {
+						s.cache.Refresh(batch[i], h)
+					}
+				}
+			}
+		})
+	}
+	tick := time.NewTicker(writeBackSays)
+	defer tick.Stop()
+	for batch := range slices.Chunk(copies, writeBackBatch) {
+		for sent := false; !sent && ctx.Err() == nil; {
+			select {
+			case batches <- batch:
+				sent = true
+			case <-tick.C:
+				said()
+			case <-ctx.Done():
+			}
+		}
+	}
+	close(batches)
+	working.Wait()
+	said()
+	return context.Cause(ctx)
+}
+
+// lossOf says whether a run of a chat is to tell that the memory lost data: something
+// of the chat was brought back, or Redis lost everything since the chat was used here.
+// It gives the store's mark, under which it is told once, whoever tells. It is also
+// where a loss is noticed first, if the chat is used right after it.
+func (s *Server) lossOf(ctx context.Context, chat memory.Chat) (epoch string, lost bool) {
+	if _, since := s.health.get(); !since.IsZero() {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkEvery)
+	defer cancel()
+	loss, err := s.store.Loss(ctx, chat)
+	if err == nil && loss.Epoch == "" {
+		loss.Epoch, err = s.store.Epoch(ctx)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("whether a chat lost something is not known")
+		return "", false
+	}
+	s.noteEpoch(loss.Epoch)
+	since := s.losses.usedIn(chat, loss.Epoch)
+	return loss.Epoch, loss.Lost || since && loss.Told != loss.Epoch
+}
+
+// usedIn notes that a chat is used, and says whether it was used under another epoch.
+// Until that is told it stays so.
+func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, known := l.used[chat]
+	if !known {
+		for other := range l.used {
+			if len(l.used) < maxUsed {
+				break
+			}
+			delete(l.used, other) // any: what they lost and is cached is told all the same
+		}
+		l.used[chat] = epoch
+	}
+	return known && before != epoch
+}
+
+// toldLoss notes that a chat's run has told of a loss.
+func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
+	s.losses.mu.Lock()
+	s.losses.used[chat] = epoch
+	s.losses.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
+		s.log.Warn().Err(err).Str("chat", string(chat)).Msg("a loss may be told twice")
+	}
+}

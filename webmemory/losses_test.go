@@ -1,0 +1,241 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+)
+
+// shows are the contents of a chat's own history as a process gives them.
+func (w *world) shows(url, chat string) (said []string) {
+	w.t.Helper()
+	w.on(url, func() {
+		got := w.do("GET", "/v1/chats/"+chat+"/history", nil)
+		var page struct{ Messages []memory.Message }
+		require.NoError(w.t, json.Unmarshal(got.body, &page), string(got.body))
+		for _, m := range page.Messages {
+			said = append(said, m.Content)
+		}
+	})
+	return said
+}
+
+// says posts a message to a process and gives what run_started says of the memory.
+func (w *world) says(url, chat, text string) (reset string) {
+	w.t.Helper()
+	w.on(url, func() {
+		tr := w.open("POST", "/v1/chats/"+chat+"/messages", message{text})
+		reset = field(w.t, tr.until("run_started"), "memory")
+		roles := tr.roles()
+		require.Equal(w.t, "run_finished", roles[len(roles)-1])
+	})
+	return reset
+}
+
+func exchanges(texts ...string) (all []string) {
+	for _, text := range texts {
+		all = append(all, text, "hi")
+	}
+	return all
+}
+
+// A process writes back all it knows as soon as Redis has lost its data: it is listed
+// and readable through every process, before anybody uses a chat.
+func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	second := w.process()
+	for i := range 20 {
+		require.Empty(t, w.says(w.url, fmt.Sprint("c", i), "one"))
+	}
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	eventually(t, "all is back", func() bool {
+		n := 0
+		w.on(second, func() {
+			n = strings.Count(string(w.do("GET", "/v1/chats?limit=100", nil).body), `"chat_id"`)
+		})
+		return n == 20
+	})
+	eventually(t, "and counted", func() bool {
+		return strings.Contains(string(w.do("GET", "/metrics", nil).body), "mneme_memory_lost_total 40")
+	})
+	for i := range 20 {
+		chat := fmt.Sprint("c", i)
+		require.Equal(t, exchanges("one"), w.shows(second, chat))
+		w.on(second, func() {
+			require.Contains(t, string(w.do("GET", "/v1/chats/"+chat, nil).body), "subagent:analytic:"+chat)
+		})
+	}
+	require.Equal(t, `"reset"`, w.says(second, "c3", "two"), "whoever runs the next one tells")
+	require.Empty(t, w.says(w.url, "c3", "three"), "once")
+	require.Equal(t, `"reset"`, w.says(w.url, "c4", "two"), "each chat is told")
+	require.Empty(t, w.says(w.url, "c4", "three"))
+	require.Empty(t, w.says(w.url, "new", "one"), "a chat that began after the loss has lost nothing")
+	require.Empty(t, w.says(w.url, "new", "two"))
+	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "c3"))
+}
+
+// A chat is used on one process, Redis loses its data, and the chat goes on at once
+// on another one, which knows nothing of it, then on the first.
+func TestAChatGoesOnElsewhereRightAfterALoss(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	first, second := w.url, w.process()
+	var said []string
+	for i := range 6 {
+		said = append(said, fmt.Sprint("message ", i))
+		require.Empty(t, w.says(first, "1", said[i]))
+	}
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	said = append(said, "on the second", "on the first again")
+	w.says(second, "1", said[6])
+	require.Equal(t, `"reset"`, w.says(first, "1", said[7]), "the first run that can know of it tells")
+	require.Empty(t, w.says(first, "1", "and on"))
+	said = append(said, "and on")
+	for _, url := range []string{first, second} {
+		require.Equal(t, exchanges(said...), w.shows(url, "1"))
+	}
+	require.Len(t, w.stored("subagent:analytic:1"), 18)
+}
+
+// A chat whose memory nobody had cached is told too, where it was used before.
+func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
+	w := newWorld(t, answers("hi"))
+	require.Empty(t, w.says(w.url, "1", "one"))
+	require.Empty(t, w.says(w.url, "2", "one"))
+	require.Equal(t, 200, w.do("DELETE", "/v1/chats/2", nil).status)
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	require.Equal(t, `"reset"`, w.says(w.url, "2", "two"))
+	require.Empty(t, w.says(w.url, "2", "three"))
+	require.Equal(t, exchanges("two", "three"), w.shows(w.url, "2"))
+}
+
+// Redis is started again with an older state, under the epoch that it had.
+func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := newWorld(t, answers("hi"))
+	second := w.process()
+	require.Empty(t, w.says(w.url, "1", "one"))
+	require.NoError(t, w.look.Save(context.Background()).Err())
+	require.Empty(t, w.says(w.url, "1", "two"))
+	require.Empty(t, w.says(w.url, "2", "begun since"))
+	dump := filepath.Join(w.redis.Dir, "dump.rdb")
+	before, err := os.ReadFile(dump)
+	require.NoError(t, err)
+	w.redis.Kill()
+	require.NoError(t, os.WriteFile(dump, before, 0o600))
+	require.NoError(t, w.redis.Run())
+	eventually(t, "the rest is back", func() bool {
+		return len(w.shows(second, "1")) == 4 && len(w.shows(second, "2")) == 2
+	})
+	require.Equal(t, exchanges("one", "two"), w.shows(second, "1"))
+	require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_redis_changes_total 1")
+	require.Equal(t, `"reset"`, w.says(second, "1", "three"))
+	require.Equal(t, exchanges("one", "two", "three"), w.shows(w.url, "1"))
+}
+
+// A failover loses the last writes; they are back before anybody uses the chat.
+func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
+	w := newSentinelWorld(t, answers("hi"))
+	first, second := w.process(), w.process()
+	w.url = first
+	require.Empty(t, w.says(first, "1", "one"))
+	w.sentinel.CutReplica()
+	require.Empty(t, w.says(first, "1", "two"))
+	require.Empty(t, w.says(first, "2", "begun since"))
+	w.sentinel.Failover()
+	eventually(t, "the rest is back", func() bool {
+		for _, chat := range []string{"1", "2"} {
+			ok := false
+			w.on(second, func() { ok = w.do("GET", "/v1/chats/"+chat+"/history", nil).status == 200 })
+			if !ok {
+				return false
+			}
+		}
+		return len(w.shows(second, "1")) == 4 && len(w.shows(second, "2")) == 2
+	})
+	require.Equal(t, exchanges("one", "two"), w.shows(second, "1"))
+	require.Equal(t, `"reset"`, w.says(first, "1", "three"))
+	require.Equal(t, exchanges("one", "two", "three"), w.shows(second, "1"))
+}
+
+// Redis loses its data again and again while two processes answer, each in its own
+// chats and both in one. What was answered is there once.
+func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := newWorld(t, answers("hi"))
+	urls := []string{w.url, w.process()}
+	var mu sync.Mutex
+	answered := map[string][]string{}
+	stop := make(chan struct{})
+	var posting sync.WaitGroup
+	for i, url := range urls {
+		for _, chat := range []string{"both", fmt.Sprint("own", i)} {
+			posting.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					text := fmt.Sprintf("%s %d.%d", chat, i, n)
+					req, err := http.NewRequest("POST", url+"/v1/chats/"+chat+"/messages", strings.NewReader(`{"message":"`+text+`"}`))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if w.send(req).status == http.StatusOK {
+						mu.Lock()
+						answered[chat] = append(answered[chat], text)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	count := func() (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, texts := range answered {
+			n += len(texts)
+		}
+		return n
+	}
+	for range 8 {
+		before := count()
+		eventually(t, "messages are answered", func() bool { return count() >= before+12 })
+		require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	}
+	close(stop)
+	posting.Wait()
+	for chat, want := range answered {
+		for _, url := range urls {
+			missing := want
+			eventually(t, "all of chat "+chat+" is back", func() bool {
+				found := map[string]int{}
+				for _, text := range w.shows(url, chat) {
+					found[text]++
+				}
+				missing = nil
+				for _, text := range want {
+					if found[text] != 1 {
+						missing = append(missing, fmt.Sprint(text, ": ", found[text]))
+					}
+				}
+				return len(missing) == 0
+			})
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package webmemory_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/apiserver/api"
+	"mneme/master"
+	"mneme/memory/event"
+)
+
+// streams is a run whose answer comes in pieces.
+func streams(pieces int) agent {
+	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		var text strings.Builder
+		for i := range pieces {
+			piece := fmt.Sprint("слово", i, " ")
+			text.WriteString(piece)
+			emit(event.Head{}, &event.AssistantDelta{Text: piece})
+		}
+		emit(event.Head{}, &event.Assistant{Content: text.String()})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+// A post without a key leaves a run that any process can resume from any event, also
+// once its log is packed.
+func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until the log is packed")
+	}
+	w := newWorld(t, streams(120))
+	tr := w.open("POST", "/v1/chats/1/messages", message{"hello"})
+	run := tr.resp.Header.Get("Mneme-Run-Id")
+	var want []string // the events' data, by number
+	for {
+		role, data, ok := tr.next()
+		if !ok {
+			break
+		}
+		require.NotEmpty(t, role)
+		want = append(want, string(data))
+	}
+	require.Len(t, want, 123)
+	elsewhere := &world{t: t, url: w.process()}
+	resumes := func() {
+		t.Helper()
+		for _, after := range []int{0, 1, 57, 121, 122} {
+			tr := elsewhere.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", fmt.Sprint(after))
+			for n := after; n < len(want); n++ {
+				_, data, ok := tr.next()
+				require.True(t, ok, "event %d after %d", n+1, after)
+				require.Equal(t, want[n], string(data))
+				require.Equal(t, fmt.Sprint(n+1), tr.id)
+			}
+			_, _, more := tr.next()
+			require.False(t, more)
+		}
+		require.Equal(t, http.StatusNoContent, elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "123").status)
+	}
+	eventually(t, "the run's end is stored", func() bool {
+		return len(w.look.HGet(t.Context(), "run:1:"+run, "result").Val()) > 0
+	})
+	resumes()
+	eventually(t, "the log is packed", func() bool { return w.look.XLen(t.Context(), "events:1:"+run).Val() == 4 })
+	resumes()
+
+	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/chats/1", nil).status)
+	p := elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil)
+	require.Equal(t, http.StatusNotFound, p.status)
+	require.Equal(t, api.ErrUnknownRun.Code, p.problem(t).Code)
+}
