@@ -25,27 +25,30 @@ type edit struct {
 // editNowAndThen edits histories of chats in which nothing goes on, until ctx ends.
 func (w *writer) editNowAndThen(ctx context.Context) {
 	for w.edits > 0 && sleep(ctx, time.Duration(w.rng.ExpFloat64()*float64(w.edits))) {
-		ch := w.chats[w.rng.IntN(len(w.chats))]
-		if !ch.keyed.TryLock() {
-			continue
+		for done, try := false, 0; !done && try < 50; try++ { // most are busy
+			ch := w.chats[w.rng.IntN(len(w.chats))]
+			if !ch.keyed.TryLock() {
+				continue
+			}
+			if ch.busy.TryLock() {
+				done = w.edit(ch)
+				ch.busy.Unlock()
+			}
+			ch.keyed.Unlock()
 		}
-		if ch.busy.TryLock() {
-			w.edit(ch)
-			ch.busy.Unlock()
-		}
-		ch.keyed.Unlock()
 	}
 }
 
-// edit rewrites a history and then posts, so that a process takes the change over.
-func (w *writer) edit(ch *chat) {
+// edit rewrites a history and then posts, so that a process takes the change over. It
+// says whether there was something to edit.
+func (w *writer) edit(ch *chat) bool {
 	before, losing := w.outages.state()
 	keys := keysOf(ch.id)
 	e := edit{key: keys[w.rng.IntN(len(keys))]}
 	ch.begun.Add(1)
 	defer ch.ended.Add(1)
 	if losing || !w.set(ch, &e) {
-		return
+		return false
 	}
 	w.ledger.add(func(c *counts) { c.edited++ })
 	for try := 0; try < 5 && !e.sure; try++ {
@@ -58,6 +61,7 @@ func (w *writer) edit(ch *chat) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.edits = append(ch.edits, e)
+	return true
 }
 
 // set writes the edited array if there is something to edit and no run is open.

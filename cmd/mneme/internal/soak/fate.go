@@ -16,42 +16,50 @@ type holder struct {
 	life *span
 }
 
-// load is a run of a chat that a process is known to have begun, for which it loaded
-// all the chat's histories.
+// load is a point at which a history was in the memory of a process: of the only one
+// that can have done it, or of one of several.
 type load struct {
-	at time.Time
-	holder
+	at     time.Time
+	owners []holder
 }
 
 // fates says what Redis' losses may have cost.
 type fates struct {
 	s     *soak
-	loads map[*chat][]load
+	loads map[*chat][]load // runs that began, for which all the chat's histories were loaded
 }
 
 func (s *soak) fates() *fates {
 	f := &fates{s: s, loads: map[*chat][]load{}}
 	for _, r := range s.ledger.runs {
-		first := r.first()
-		if own := f.owner(r, when(first.event.TS)); own.life != nil {
-			f.loads[r.chat] = append(f.loads[r.chat], load{when(first.event.TS), own})
+		at := when(r.first().event.TS)
+		if owners := f.owners(r, at); owners != nil {
+			f.loads[r.chat] = append(f.loads[r.chat], load{at, owners})
 		}
 	}
 	return f
 }
 
-// owner is the life that had a run from its begin to some point. None if the post
-// went to several processes, or somebody else may have taken the run over.
-func (f *fates) owner(r *run, to time.Time) holder {
-	if r == nil || r.post == nil || len(r.post.attempts) == 0 {
-		return holder{}
+// owners are the lives of those that had been asked for a run when it began; one of
+// them had it from there to some point. None if one of them ended or slept before:
+// somebody else may have taken the run over.
+func (f *fates) owners(r *run, to time.Time) (owners []holder) {
+	if r == nil || r.post == nil {
+		return nil
 	}
-	web := r.post.attempts[0].web
-	if slices.ContainsFunc(r.post.attempts, func(a attempt) bool { return a.web != web }) {
-		return holder{}
+	began := when(r.first().event.TS)
+	for _, a := range r.post.attempts {
+		v := f.s.stack.services[a.web]
+		if a.at.After(began) || slices.ContainsFunc(owners, func(h holder) bool { return h.web == v }) {
+			continue
+		}
+		life := v.life(began, to)
+		if life == nil {
+			return nil
+		}
+		owners = append(owners, holder{v, life})
 	}
-	v := f.s.stack.services[web]
-	return holder{v, v.life(when(r.first().event.TS), to)}
+	return owners
 }
 
 // lost says whether something of a run, made at a time, may be gone: Redis lost it,
@@ -65,8 +73,8 @@ func (f *fates) lost(ch *chat, key memory.Key, r *run, at time.Time) (why string
 	}
 	made := at
 	var held []load
-	if own := f.owner(r, at); own.life != nil {
-		held = append(held, load{at, own})
+	if owners := f.owners(r, at); owners != nil {
+		held = append(held, load{at, owners})
 	}
 	if key != (memory.Key{}) {
 		ch.mu.Lock()
@@ -92,6 +100,10 @@ func (f *fates) lost(ch *chat, key memory.Key, r *run, at time.Time) (why string
 		}
 	}
 	return ""
+}
+
+func (l load) wroteBack(o outage) bool {
+	return !slices.ContainsFunc(l.owners, func(h holder) bool { return !h.wroteBack(o) })
 }
 
 // wroteBack says whether the process lived long enough after a loss.

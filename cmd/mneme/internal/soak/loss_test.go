@@ -55,11 +55,11 @@ func TestWhatRedisLossesMayCost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
 			s.hear("a", test.at)
-			s.ledger.posts[0].attempts[0].web = webA
+			s.ledger.posts[0].attempts = []attempt{{web: webA, at: second(test.at - 1)}, {web: webB, at: second(test.at + 1)}}
 			stack := &stack{services: map[string]*service{webA: test.a, webB: test.b}}
 			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{test.loss}}}, loads: map[*chat][]load{}}
 			for _, at := range test.others {
-				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), holder{test.b, test.b.life(second(at), second(at))}})
+				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{test.b, test.b.life(second(at), second(at))}}})
 			}
 			if test.edited > 0 {
 				s.chat.edits = []edit{{key: chatKey, at: second(test.edited)}}
