@@ -52,7 +52,7 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, memory.ErrDamaged):
 		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
 		if named := new(memory.DamagedError); errors.As(err, &named) {
-			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there; the next message sets it aside and goes on.", named.Key)
+			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
 		}
 	case errors.Is(err, memory.ErrReadOnly):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no new messages right now, as when its disk is full; GET /readyz says why. Please try again later.", true)

@@ -51,6 +51,8 @@ type endHead struct {
 	Run  string      `json:"run"`
 	Turn int64       `json:"turn"` // in which it ended
 	Body string      `json:"body"` // hash of the post
+	// Unkeyed: no post can repeat it.
+	Unkeyed bool `json:"unkeyed,omitempty"`
 }
 
 // folder is a chat's. A name that would be too long for a file is hashed.
@@ -210,7 +212,7 @@ func (e *ends) sweepHeld() {
 // keepEnd keeps the run's events, of which last is shown next.
 func (d *driver) keepEnd(last []byte) {
 	d.server.ends.keep(
-		endHead{Chat: d.run.chat, Run: d.run.id, Turn: d.turn.Number, Body: d.run.body},
+		endHead{Chat: d.run.chat, Run: d.run.id, Turn: d.turn.Number, Body: d.run.body, Unkeyed: !d.run.keyed},
 		append(slices.Clip(d.run.log.Lines(0)), last),
 	)
 }

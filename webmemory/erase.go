@@ -13,6 +13,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 )
 
@@ -209,28 +210,37 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 	}
 	out.Erased = append(out.Erased, beside...)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
-	named = slices.DeleteFunc(named, func(k memory.Key) bool { return !what.has(k) })
-	// The spool may hold the first messages of histories that Redis has never seen.
-	if err := s.spool.Forget(append(named, keys...)...); err != nil {
+	// From here on it is a fact: whoever holds a copy drops it, and none is written back.
+	fact := erasure{Name: erasures.Chat(t.chat), Turn: t.Number}
+	if what.history != nil {
+		fact.Name = what.history.String()
+	}
+	runs := s.runsOf(t)
+	if err := s.applyErasures(map[string]int64{fact.Name: fact.Turn}); err != nil {
+		return out, err
+	}
+	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {
 		return out, err
 	}
 	if what.history != nil {
 		s.sessions.write(t.chat, "erased: %v", out.Erased)
-		return out, s.cache.Erase(ctx, t.Number, keys...)
+		err := s.cache.Erase(ctx, t.Number, keys...)
+		if err == nil {
+			s.tellOthers(ctx, fact)
+		}
+		return out, err
 	}
-	s.cache.Forget(keys...)
-	if err = s.store.EraseRuns(ctx, t.chat, s.runsOf(t)...); err == nil {
+	if err = s.store.EraseRuns(ctx, t.chat, runs...); err == nil {
 		err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
 	}
 	if err == nil {
 		err = s.store.Remove(ctx, beside...)
 	}
+	if err == nil {
+		err = s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
+	}
 	s.cache.Forget(keys...) // what was read while the store erased
 	if err != nil {
-		return out, err
-	}
-	s.dropRuns(t.chat)
-	if err := s.sessions.remove(t.chat); err != nil {
 		return out, err
 	}
 	if err := s.runs.DeleteChat(ctx, t.chat); err != nil {
@@ -243,13 +253,9 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 // shown, and those that wrote the messages of the histories.
 func (s *Server) runsOf(t *turn) []string {
 	runs := map[string]bool{}
-	s.mu.Lock()
-	for id, r := range s.live {
-		if r.chat == t.chat {
-			runs[id] = true
-		}
+	for _, id := range s.runsHere(t.chat) {
+		runs[id] = true
 	}
-	s.mu.Unlock()
 	for _, h := range t.histories {
 		for _, raw := range h.Raw(0) {
 			var m struct {

@@ -14,9 +14,9 @@ import (
 	"mneme/webmemory"
 )
 
-// disk gives a process a disk of its own.
-func (w *world) disk() func(*webmemory.Config) {
-	dir := filepath.Join(w.t.TempDir(), "ends")
+// apart gives a process a disk of its own.
+func apart(t *testing.T) func(*webmemory.Config) {
+	dir := filepath.Join(t.TempDir(), "ends")
 	return func(c *webmemory.Config) { c.Ends = dir }
 }
 
@@ -78,16 +78,28 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
-	first := w.process(w.disk(), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
-	second := w.process(w.disk(), lease)
-	run, seen := loseTheEnd(w, s, first, "1", "k", func() {})
+	first := w.process(apart(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
+	second := w.process(apart(t), lease)
+	var lostRun string
+	var lostSeen []string
+	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
+		s.let("2", scriptEvents) // a run of which nothing will be left
+		w.on(first, func() {
+			tr := w.open("POST", "/v1/chats/2/messages", message{"hi"}, "Idempotency-Key", "k")
+			lostRun, lostSeen = tr.resp.Header.Get("Mneme-Run-Id"), tr.frames()
+		})
+		require.Len(t, lostSeen, scriptEvents)
+	})
 	ctx := context.Background()
+	eventually(t, "the other run is told again", func() bool { return w.look.HExists(ctx, "run:2:"+lostRun, "result").Val() })
+	w.staysCompleted(second, "2", "k", lostRun, lostSeen)
+	w.staysCompleted(first, "2", "k", lostRun, lostSeen)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
 	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
 	eventually(t, "the run is over again", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
 	w.staysCompleted(second, "1", "k", run, seen)
 	w.staysCompleted(first, "1", "k", run, seen)
-	w.on(second, func() { require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_retold_runs_total 1") })
+	w.on(second, func() { require.Contains(t, string(w.do("GET", "/metrics", nil).body), "mneme_retold_runs_total 1\n") })
 }
 
 // The same with a process that is killed before the failover and comes back on its
@@ -98,7 +110,7 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	settings := w.settings()
 	settings.Spool, settings.Ends = t.TempDir(), filepath.Join(t.TempDir(), "ends")
 	first, process := w.start(settings)
-	second := w.process(w.disk(), lease)
+	second := w.process(apart(t), lease)
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
 		require.NoError(t, process.Process.Kill())
 		_ = process.Wait()

@@ -324,9 +324,13 @@ func (w *world) open(method, path string, body any, header ...string) *transcrip
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { resp.Body.Close() })
 	require.Equal(w.t, http.StatusOK, resp.StatusCode)
+	return &transcript{t: w.t, resp: resp, lines: newLines(resp)}
+}
+
+func newLines(resp *http.Response) *bufio.Scanner {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 4<<20)
-	return &transcript{t: w.t, resp: resp, lines: lines}
+	return lines
 }
 
 // next reads one event; its head is empty for one that has no id.

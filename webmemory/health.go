@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -65,7 +66,12 @@ func (s *Server) watchStore() {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
 		servers, unknown := s.store.Servers(ctx)
-		refusal := errors.Join(s.store.Writable(ctx), s.spool.Check())
+		refusal := errors.Join(s.store.Sound(ctx), s.store.Writable(ctx), s.spool.Check())
+		if err == nil {
+			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
+				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
+			}
+		}
 		cancel()
 		if s.health.noteRefusal(refusal) {
 			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
@@ -75,6 +81,9 @@ func (s *Server) watchStore() {
 		}
 		if err == nil && unknown == nil {
 			s.noteServers(servers)
+		}
+		if errors.Is(err, memory.ErrDamaged) {
+			err = nil // it answered; the refusal says of what
 		}
 		if s.life.Err() == nil {
 			s.health.note(err)
@@ -136,6 +145,7 @@ type metrics struct {
 	resets    prometheus.Counter
 	changes   prometheus.Counter
 	retold    prometheus.Counter
+	regained  prometheus.Counter
 }
 
 func newMetrics(s *Server) *metrics {
@@ -157,7 +167,10 @@ func newMetrics(s *Server) *metrics {
 	m.retold = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
 	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold)
+	m.regained = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
+	})
+	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold, m.regained)
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}

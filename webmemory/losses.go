@@ -98,10 +98,8 @@ func (s *Server) writeBack() {
 // writeBackAll writes back all histories that are cached. What was erased or changed
 // on purpose comes first, so that nothing of that is brought back.
 func (s *Server) writeBackAll(ctx context.Context) error {
-	if s.restoreCuts != nil {
-		if err := s.restoreCuts(ctx); err != nil {
-			return err
-		}
+	if err := s.cuts(ctx); err != nil {
+		return err
 	}
 	began, before := time.Now(), s.store.Counts.Lost.Load()
 	copies := s.cache.All()

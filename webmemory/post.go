@@ -317,22 +317,29 @@ var (
 	}
 )
 
-// open notes the run, so that it is finished whatever happens to this process,
-// and posts it.
-func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
+// noteRun keeps a record of a run; found is one that is there already.
+func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
 	begin := s.store.Begin
 	if !r.keyed {
 		begin = s.store.BeginUnkeyed
 	}
-	found, err := begin(ctx, r.chat, r.id, r.body)
+	found, err = begin(ctx, r.chat, r.id, r.body)
 	if err == nil && found == nil && r.attempt > 1 {
 		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 	}
+	return found, err
+}
+
+// open notes the run, so that it is finished whatever happens to this process,
+// and posts it.
+func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
+	found, err := s.noteRun(ctx, r)
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
+	t.opened(note)
 	if err == nil {
 		if accepted, err = s.ask(ctx, r, p, t); err != nil {
 			err = fmt.Errorf("%w: %w", errAsked, err)
@@ -344,6 +351,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
 	}
 	note.Events = accepted.Events
+	t.opened(note)
 	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")

@@ -2,12 +2,14 @@ package webmemory_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +24,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/redistest"
@@ -39,7 +42,9 @@ const childKey = "MNEME_TEST_CHILD"
 
 type childSettings struct {
 	Redis, Apiserver, Spool, Ends, Listen string
+	Data                                  string   // folder for all that a process keeps; the others are in it then
 	Sentinels                             []string // in the place of Redis
+	Lease                                 time.Duration
 }
 
 // connect is a client that gives up soon.
@@ -69,9 +74,14 @@ func beWebmemory(settings string) {
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
 	store := redisstore.New(c.connect(), zerolog.Nop())
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease), Ends: c.Ends}
+	if c.Data != "" {
+		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "logs")
+		cfg.Erasures, err = erasures.Open(filepath.Join(c.Data, "erasures.ndjson"))
+		must(err)
+	}
 	appends, err := spool.Open(c.Spool, spool.Options{}, zerolog.Nop())
 	must(err)
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: shortLease, Ends: c.Ends}
 	l, err := listen(c.Listen)
 	must(err)
 	cfg.Advertise = "http://" + l.Addr().String()

@@ -50,6 +50,7 @@ func newOthersClient() *http.Client {
 // internalRoutes are for other processes.
 func (s *Server) internalRoutes(r *gin.RouterGroup) {
 	r.GET("/chats/:chat/runs/:run", s.answered(s.getKnown))
+	r.POST("/erasures", s.answered(s.postErasure))
 }
 
 // announce says every few seconds that this process lives, and at the end that it

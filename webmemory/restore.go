@@ -16,25 +16,31 @@ import (
 // not the end: it lost its data, or a failover its last writes. Nobody would look
 // after them, and a repeated post would run again what its client saw completed.
 
-// restoreTries bounds how often a chat that is busy is tried for.
-const restoreTries = 30
+// restoreTries bounds how often chats that are busy are tried for, about once a second.
+const restoreTries = 60
 
 // restoreRuns tells Redis again of the runs that ended lately, as far as this process
-// remembers them or finds them on its disk. Those of the same chat go in their order.
+// remembers them or finds them on its disk.
 func (s *Server) restoreRuns(ctx context.Context) {
-	for _, head := range s.endedRuns() {
-		for range restoreTries {
+	left := s.endedRuns()
+	for range restoreTries {
+		left = slices.DeleteFunc(left, func(head endHead) bool {
 			err := s.restoreRun(ctx, head)
-			if err == nil || ctx.Err() != nil {
-				break
+			if err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
 			}
-			s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
-			select {
-			case <-time.After(jitter(time.Second)):
-			case <-ctx.Done():
-			}
+			return err == nil
+		})
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(jitter(time.Second)):
+		case <-ctx.Done():
+			return
 		}
 	}
+	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
 // endedRuns are those that ended here, or in a process with the same disk, oldest
@@ -44,7 +50,7 @@ func (s *Server) endedRuns() []endHead {
 	s.mu.Lock()
 	for _, r := range s.live {
 		if r.log.Done() {
-			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load()})
+			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load(), Unkeyed: !r.keyed})
 		}
 	}
 	s.mu.Unlock()
@@ -58,7 +64,7 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
 	record, err := s.store.Record(ctx, head.Chat, head.Run)
-	if err != nil || record != nil && len(record.Result) > 0 {
+	if err != nil || record != nil && len(record.Result) > 0 && record.Body != "" {
 		return err
 	}
 	leave, err := s.queue.enter(ctx, head.Chat, now, false)
@@ -105,24 +111,19 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
 	if len(events) == 0 || !events[len(events)-1].Terminal() {
 		return nil
 	}
-	sink := &restoring{turn: t, since: head.Turn, late: t.latest() > events[len(events)-1].TS}
-	d.fold = event.NewHistories(head.Chat, sink)
-	if _, err := s.store.Begin(ctx, r.chat, r.id, r.body); err != nil {
+	r.keyed = !head.Unkeyed
+	if _, err := s.noteRun(ctx, r); err != nil {
 		return err
 	}
-	for len(events) > 0 {
-		n := min(len(events), batch)
-		if err := t.record(events[:n]); err != nil {
+	for _, e := range events {
+		if err := r.log.Append(e); err != nil {
 			return err
 		}
-		for _, e := range events[:n] {
-			if err := errors.Join(d.fold.Apply(e), r.log.Append(e)); err != nil {
-				return err
-			}
-		}
-		events = events[n:]
 	}
-	if err := t.drain(ctx); err != nil {
+	if err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+		return err
+	}
+	if err := t.place(ctx, head.Turn, events); err != nil {
 		return err
 	}
 	status, body := r.final(ctx)
@@ -134,35 +135,39 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
 	return nil
 }
 
-// latest is when the newest message of the chat's own history was made, in Unix
-// seconds; 0 without one.
-func (t *turn) latest() float64 {
-	h := t.history(memory.ChatKey(t.chat))
-	if h.Len() == 0 {
-		return 0
+// place puts the messages of a run of turn number, of which these are the first
+// events, where they belong in the histories: a run of which Redis lost a part may not be the last one
+// there by now. What was erased or trimmed since the run's turn stays away.
+func (t *turn) place(ctx context.Context, number int64, events []event.Event) error {
+	said := collected{}
+	fold := event.NewHistories(t.chat, said)
+	for _, e := range events {
+		if err := fold.Apply(e); err != nil {
+			return err
+		}
 	}
-	last, err := memory.Decode(h.Raw(h.Len() - 1))
-	if err != nil {
-		return 0
+	copies := make([]*memory.History, 0, len(said))
+	for _, h := range said {
+		h.ProvenIn(number)
+		copies = append(copies, h)
 	}
-	return last[0].Timestamp
+	current, err := t.store.WriteBack(ctx, copies...)
+	for _, h := range current {
+		if h != nil {
+			t.histories[h.Key()] = h
+			t.cache.Put(h)
+		}
+	}
+	return err
 }
 
-// restoring is the sink of a run that is put back. It adds what the run said only
-// behind everything else: further in front it may have been trimmed, and is put back
-// with the histories if somebody has them.
-type restoring struct {
-	*turn
-	since int64 // the run's turn
-	late  bool  // the chat has gone on behind it
-}
+// collected is the sink of a fold of which only the messages are wanted.
+type collected map[memory.Key]*memory.History
 
-func (r *restoring) Append(key memory.Key, seq int64, m memory.Message) error {
-	ctx, cancel := context.WithTimeout(r.ctx, storeTimeout)
-	defer cancel()
-	erased, err := r.store.Erased(ctx, key)
-	if err != nil || erased > r.since || r.late {
-		return err
+func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
+	if c[key] == nil {
+		c[key] = memory.Empty(key)
 	}
-	return r.turn.Append(key, seq, m)
+	c[key] = c[key].With(m.Encode())
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (d *driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
 		lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
 		if err == nil {
-			err = d.retell(lines)
+			err = d.retell(ctx, lines)
 		}
 		if last || d.run.log.Done() || err == nil && d.ownerGone() {
 			return err
@@ -110,31 +111,37 @@ func (d *driver) ownerGone() bool {
 	return d.owner != "" && (d.owner == d.server.spool.Name() || d.server.spool.Dead(d.owner))
 }
 
-// retell stores and shows what others have shown of a run, from where its log ends.
-func (d *driver) retell(lines [][]byte) error {
-	var events []event.Event
-	next := d.run.log.Last() + 1
+// retell stores and shows what others have shown of a run, from where its log ends:
+// first in the log, then in the histories.
+func (d *driver) retell(ctx context.Context, lines [][]byte) error {
+	var all []event.Event
 	for _, l := range lines {
 		e, err := event.Decode(l)
-		if err != nil || e.RunID != d.run.id {
+		if err != nil || e.RunID != d.run.id || e.Seq != int64(len(all))+1 {
 			return nil // not ours to judge: as if nothing were known
 		}
-		if e.Seq == next {
-			events = append(events, e)
-			next++
-		}
+		all = append(all, e)
 	}
-	if len(events) == 0 {
+	known := int(d.run.log.Last())
+	if len(all) <= known {
 		return nil
 	}
-	d.log.Warn().Int("events", len(events)).Msg("Redis has lost events of a run; they are told again")
+	d.log.Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
 	d.server.metrics.retold.Inc()
-	for len(events) > 0 {
-		n := min(len(events), batch)
-		if err := d.store(events[:n]); err != nil {
+	for some := range slices.Chunk(all[known:], batch) {
+		if err := d.turn.record(some); err != nil {
 			return err
 		}
-		events = events[n:]
+	}
+	if err := d.turn.place(ctx, d.turn.Open.Turn, all); err != nil {
+		return err
+	}
+	d.turn.placed = true
+	defer func() { d.turn.placed = false }()
+	for _, e := range all[known:] {
+		if err := d.show(e); err != nil {
+			return err
+		}
 	}
 	return nil
 }

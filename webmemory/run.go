@@ -16,9 +16,6 @@ import (
 	"mneme/memory/event"
 )
 
-// patience is how long a run whose events do not come is waited for.
-const patience = 15 * time.Second
-
 // run is one request while it is answered, and for a while after.
 type run struct {
 	id   string
@@ -129,6 +126,7 @@ func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
 		}
 	}
 	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
+	d.server.workers.Go(func() { d.stopThere() })
 	return d.closeRun()
 }
 
@@ -140,26 +138,31 @@ func (e *goneError) Error() string {
 }
 func (e *goneError) Unwrap() error { return e.cause }
 
-// follow takes the run's events, over as many connections as it takes.
+// follow takes the run's events, over as many connections as it takes. It gives up
+// once none could be made for longer than the patience, counted from the first that
+// failed: a quiet run whose connections break is a living one.
 func (d *driver) follow(ctx context.Context) error {
-	progress := time.Now()
+	var failing time.Time // since when no connection could be made; zero while they can
 	for !d.run.log.Done() {
 		before := d.run.log.Last()
 		broken, err := d.read(ctx)
 		if err != nil || d.run.log.Done() {
 			return err
 		}
-		if d.run.log.Last() > before {
-			progress = time.Now()
-		}
 		var problem *api.Problem
+		refused := errors.As(broken, &problem)
 		switch {
 		case d.turn.ctx.Err() != nil:
 			return context.Cause(d.turn.ctx)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone),
-			time.Since(progress) > patience:
+		case refused && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
+			return &goneError{errors.Join(errors.New("no more events"), broken)}
+		case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) > d.server.cfg.Patience:
 			return &goneError{errors.Join(errors.New("no more events"), broken)}
 		}
 		select {
@@ -196,7 +199,20 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 	defer cancel()
 	lost := context.AfterFunc(d.turn.ctx, cancel)
 	defer lost()
-	for first := range arrivals {
+	for {
+		var first arrival
+		var more bool
+		select {
+		case first, more = <-arrivals:
+		case <-d.turn.retaken:
+			if err := d.regain(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !more {
+			return nil, nil
+		}
 		taken := []arrival{first}
 		for len(arrivals) > 0 && len(taken) < batch {
 			taken = append(taken, <-arrivals)
@@ -212,7 +228,6 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 			return broken, err
 		}
 	}
-	return nil, nil
 }
 
 // take stores events, in the run's log and each in the history that it changes,
@@ -241,18 +256,24 @@ func (d *driver) store(events []event.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if err := d.fold.Apply(e); err != nil {
-			return err
-		}
-		d.note(e)
-		if e.Terminal() {
-			d.keepEnd(e.Encode())
-		}
-		if err := d.run.log.Append(e); err != nil {
+		if err := d.show(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// show stores what an event of the run's log adds to a history, and hands it to the
+// readers.
+func (d *driver) show(e event.Event) error {
+	if err := d.fold.Apply(e); err != nil {
+		return err
+	}
+	d.note(e)
+	if e.Terminal() {
+		d.keepEnd(e.Encode())
+	}
+	return d.run.log.Append(e)
 }
 
 // note tells the session log and the metrics of an event.
@@ -287,6 +308,26 @@ func (d *driver) closeRun() error {
 	return d.take(d.run.log.Closing(lost, at))
 }
 
+// stopThere stops a run that is closed here, so that nobody pays for an answer that
+// nobody reads. Its apiserver may be out of reach for a while.
+func (d *driver) stopThere() {
+	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
+	defer cancel()
+	for ctx.Err() == nil {
+		try, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := d.runs.Stop(try, d.run.id)
+		cancel()
+		var problem *api.Problem
+		if err == nil || errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+			return // it stops, or is not there any more
+		}
+		select {
+		case <-time.After(jitter(2 * time.Second)):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // withdraw forgets a left run of which nothing is known: it never began, or what
 // it said lies where only the process that died can find it. To close it with
 // numbers that it may have used would say two things under one id.
@@ -307,7 +348,11 @@ func (d *driver) withdraw(cause error) bool {
 func (d *driver) conclude() bool {
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
-	err := d.turn.drain(ctx)
+	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
+	err := d.regainIfLost(ctx)
+	if err == nil {
+		err = d.turn.drain(ctx)
+	}
 	if err == nil {
 		status, body := d.run.final(ctx)
 		err = d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
@@ -330,7 +375,7 @@ func (d *driver) abandon(cause error) {
 	}
 	level.Err(cause).Str("code", p.Code).Int64("seq", d.run.log.Last()).Msg("a run was left")
 	d.server.metrics.runs.WithLabelValues("left").Inc()
-	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) {
+	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -338,6 +383,15 @@ func (d *driver) abandon(cause error) {
 	if err := d.runs.Stop(ctx, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("the apiserver could not be told to stop")
 	}
+}
+
+// hasFollower says whether another process may bring the run to its end: unless Redis
+// says that no run is open, or another one.
+func (d *driver) hasFollower() bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.turn.ctx), storeTimeout)
+	defer cancel()
+	open, err := d.server.store.OpenRun(ctx, d.run.chat)
+	return err != nil || open != nil && open.Run == d.run.id
 }
 
 // result is a run's end as one JSON answer.

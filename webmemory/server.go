@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 )
@@ -29,6 +30,7 @@ type Config struct {
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	SessionLogs           string         // folder of the session logs; "" writes none
+	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
 	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
@@ -38,6 +40,7 @@ type Config struct {
 	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
 	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
+	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
 }
@@ -53,6 +56,10 @@ func (c Config) withDefaults() Config {
 	c.KeepRuns = cmp.Or(c.KeepRuns, 15*time.Minute)
 	c.KeepBytes = cmp.Or(c.KeepBytes, 64<<20)
 	c.ResumeWait = cmp.Or(c.ResumeWait, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
+	if c.Erasures == nil {
+		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
+	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
 }
@@ -70,13 +77,11 @@ type Server struct {
 	queue    *queue
 	sessions *sessionLogs
 	ends     *ends
+	follower follower
 	metrics  *metrics
 	health   health
 	losses   losses
-	// restoreCuts tells Redis again of what was changed on purpose, from this
-	// process's disk; nil if nothing is kept there.
-	restoreCuts func(context.Context) error
-	handler     http.Handler
+	handler  http.Handler
 
 	life    context.Context // of runs and of the janitor
 	end     context.CancelCauseFunc
@@ -101,6 +106,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
 		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		ends:     &ends{dir: cfg.Ends, log: log},
+		follower: follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:     map[string]*run{},
 		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
@@ -112,7 +118,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
-	s.workers.Go(func() { s.restoreRuns(s.life) }) // of a process before this one
+	s.workers.Go(s.restore) // what Redis lost while no process was there
 	return s
 }
 
@@ -156,6 +162,13 @@ func (s *Server) routes() http.Handler {
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
 	return r
+}
+
+// restore tells Redis again what it has lost, and first of all what was erased.
+func (s *Server) restore() {
+	if s.cuts(s.life) == nil {
+		s.restoreRuns(s.life)
+	}
 }
 
 // janitor forgets finished runs.

@@ -5,53 +5,69 @@ import (
 	"errors"
 	"time"
 
-	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
 )
 
-// This file is about runs of other processes: those that died, whose runs are
-// brought to their end here, and those that live, whose runs are read here.
+// This file is about runs of other processes that died: they are brought to their
+// end here.
 
-// mirrorEvery is how often the log of another process's run is read.
-const mirrorEvery = 150 * time.Millisecond
+// soon is how often it is looked whether a process with the same disk died, how often
+// a chat's turn is tried for while the spool holds some of it, since this process
+// knows most of it, and how often a turn is given back while Redis is away.
+const soon = 500 * time.Millisecond
 
-// spooledEvery is how often a chat's turn is tried for while the spool holds some
-// of it: this process should be the first to go on, since it knows most.
-const spooledEvery = 500 * time.Millisecond
-
-// lookAfter looks, three times in the life of a lease, for what others left: it
-// finishes runs whose holders died and drains the spool, also of chats that
-// nobody writes to again.
+// lookAfter looks, at once and then three times in the life of a lease, for what
+// others left: it finishes runs whose holders died and drains the spool, also of
+// chats that nobody writes to again. The leases of those who died on this disk are
+// not waited for.
 func (s *Server) lookAfter() {
-	for {
-		pause := s.cfg.Lease / 3
-		if s.spool.Bytes() > 0 {
-			pause = min(pause, spooledEvery)
+	var next time.Time // when it is time to look again
+	buried := 0        // deaths on this disk of which the runs were looked after
+	for s.life.Err() == nil {
+		s.adopt()
+		deaths := s.spool.Deaths()
+		if spooled := s.spool.Bytes() > 0; spooled || deaths > buried || !time.Now().Before(next) {
+			if s.lookOnce(deaths > buried) == nil {
+				buried = deaths
+			}
+			next = time.Now().Add(jitter(s.cfg.Lease / 3))
 		}
 		select {
 		case <-s.life.Done():
-			return
-		case <-time.After(jitter(pause)):
+		case <-time.After(jitter(min(s.cfg.Lease/3, soon))):
 		}
-		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-		chats, err := s.store.Abandoned(ctx)
-		cancel()
-		if err != nil {
-			continue // Redis is away; the health check tells
-		}
-		s.adopt()
-		for _, q := range s.spool.Queues() {
-			chats = append(chats, q.Key.Chat())
-		}
-		seen := map[memory.Chat]bool{}
-		for _, chat := range chats {
-			if !seen[chat] && s.life.Err() == nil {
-				seen[chat] = true
-				s.lookAt(chat)
+	}
+}
+
+// lookOnce looks at all chats that need it; died: a process on this disk did.
+func (s *Server) lookOnce(died bool) error {
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	chats, err := s.store.Abandoned(ctx)
+	if err == nil && died {
+		var holders map[memory.Chat]string
+		holders, err = s.store.Holders(ctx)
+		for chat, token := range holders {
+			if s.isDead(token) {
+				chats = append(chats, chat)
 			}
 		}
 	}
+	if err != nil {
+		return err // Redis is away; the health check tells
+	}
+	for _, q := range s.spool.Queues() {
+		chats = append(chats, q.Key.Chat())
+	}
+	seen := map[memory.Chat]bool{}
+	for _, chat := range chats {
+		if !seen[chat] && s.life.Err() == nil {
+			seen[chat] = true
+			s.lookAt(chat)
+		}
+	}
+	return nil
 }
 
 // adopt takes the spools of processes that died on this disk.
@@ -92,6 +108,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 func (s *Server) resume(t *turn, leave func()) *run {
 	known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
+	r.keyed = true // as far as is known
 	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()
@@ -99,12 +116,13 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	s.mu.Unlock()
 	d := s.driver(r, t, t.Open.Events)
 	d.left, d.owner = true, t.Open.By
+	t.opened(*t.Open)
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
 		err := d.replay(s.life)
 		if err == nil {
-			err = d.retell(known)
+			err = d.retell(s.life, known)
 		}
 		if err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
@@ -147,51 +165,4 @@ func (d *driver) replay(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// mirror is a run of another process, read from its log in Redis for as long as
-// ctx. finished: its log will not grow, so an empty one is gone.
-func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
-	r := newRun(id, chat, "")
-	r.elsewhere, r.finished = true, finished
-	close(r.posted)
-	s.workers.Go(func() {
-		defer r.end()
-		for !r.log.Done() {
-			logged, err := s.store.Events(ctx, chat, id, r.log.Last(), batch)
-			for _, l := range logged {
-				var e event.Event
-				if e, err = event.Decode(l.Line); err == nil {
-					err = r.log.Append(e)
-				}
-				if err != nil {
-					break
-				}
-			}
-			if err != nil && ctx.Err() == nil && !errors.Is(err, memory.ErrUnavailable) {
-				r.log.Abort(api.ErrGone) // a log with a gap
-				return
-			}
-			if finished && errors.Is(err, memory.ErrUnavailable) && ctx.Err() == nil {
-				r.log.Abort(problemOf(err))
-				return
-			}
-			if finished && len(logged) == 0 && !r.log.Done() {
-				r.log.Abort(api.ErrGone)
-				return
-			}
-			if len(logged) >= batch {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.life.Done():
-				r.log.Abort(problemOf(errShutdown))
-				return
-			case <-time.After(mirrorEvery):
-			}
-		}
-	})
-	return r
 }

@@ -36,21 +36,31 @@ type turn struct {
 	store *redisstore.Store
 	cache *cache.Cache
 	spool *spool.Spool
+	later func(func(context.Context) error) // see Server.later
 
 	ctx      context.Context // ends when the turn is lost or given back
 	cancel   context.CancelCauseFunc
-	keeper   sync.WaitGroup // the goroutine that renews
-	detached atomic.Bool    // the lease could not be renewed in time: write to the spool only
-	renewed  atomic.Int64   // when the lease was last asked for with success, Unix ns of this process's clock
+	keeper   sync.WaitGroup                     // the goroutine that renews
+	renewing sync.Mutex                         // one renewal at a time
+	note     atomic.Pointer[redisstore.OpenRun] // the run that is open in it; nil for none
+	lost     atomic.Bool                        // Redis has lost the turn; it was taken again, and what else was lost is not put back yet
+	retaken  chan struct{}                      // holds a token when it is time to put it back
+	detached atomic.Bool                        // the lease could not be renewed in time: write to the spool only
+	renewed  atomic.Int64                       // when the lease was last asked for with success, Unix ns of this process's clock
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
+	placed    bool                           // what they add to the histories is there already
 	histories map[memory.Key]*memory.History // pinned
 }
 
 // token makes the token of a turn that this process takes.
 func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
+
+// isDead says whether the process that made a token is proven dead, here where its disk
+// can be read.
+func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
 
 // errClaimed: somebody else takes the chat's next turn, who may stand in this
 // process's line behind the caller, and so can only come when the caller steps back.
@@ -63,13 +73,21 @@ var errClaimed = errors.New("the chat's next turn is claimed")
 func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
 	t := &turn{
 		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
-		histories: map[memory.Key]*memory.History{},
+		histories: map[memory.Key]*memory.History{}, retaken: make(chan struct{}, 1),
+		later: s.later,
 	}
 	for {
 		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
 		held := &redisstore.HeldError{Erased: taken.Erased}
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
+		}
+		if err != nil && s.isDead(held.Token) {
+			// Who stands in the way is dead: neither its lease nor its claim is waited for.
+			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if at != erasing && (s.queue.saw(chat, held.Erased) || held.Erasing) {
 			s.dismiss(chat)
@@ -133,6 +151,11 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	for _, a := range t.Agents {
 		keys = append(keys, memory.SubagentKey(a, t.chat))
 	}
+	for key := range t.histories { // of a turn that goes on
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
 	var unknown []memory.Key
 	for _, a := range agents {
 		key := memory.SubagentKey(a, t.chat)
@@ -157,7 +180,7 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	}
 	copies := make([]*memory.History, len(keys))
 	for i, k := range keys {
-		copies[i] = memory.Empty(k)
+		copies[i] = t.history(k)
 	}
 	current, err := t.cache.Load(ctx, t.Number, copies...)
 	if err != nil {
@@ -195,7 +218,7 @@ func (t *turn) keep() {
 		before := asked // not when it was answered: the pause may lie between the two
 		asked = sinceStart()
 		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
-		held, err := t.store.Renew(ctx, t.chat, t.token, t.ttl)
+		held, err := t.renew(ctx)
 		cancel()
 		switch {
 		case err == nil && held:
@@ -293,6 +316,9 @@ func (t *turn) relog(ctx context.Context, entries []spool.Entry) (done int, err 
 func (t *turn) Append(key memory.Key, seq int64, m memory.Message) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
+	}
+	if t.placed {
+		return nil
 	}
 	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
 	if !ok {
@@ -437,8 +463,7 @@ func (t *turn) trim(limit int) error {
 	return failed
 }
 
-// end gives the turn back, its run over. The lease runs out by itself if Redis is
-// away.
+// end gives the turn back, its run over; once Redis is back, if it is away.
 func (t *turn) end() error { return t.giveBack(t.store.Release) }
 
 // leave gives the turn back as it found it: a run that is open stays so, for
@@ -450,5 +475,28 @@ func (t *turn) giveBack(how func(context.Context, memory.Chat, string) error) er
 	t.keeper.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), storeTimeout)
 	defer cancel()
-	return how(ctx, t.chat, t.token)
+	err := how(ctx, t.chat, t.token)
+	if errors.Is(err, memory.ErrUnavailable) {
+		t.later(func(ctx context.Context) error { return how(ctx, t.chat, t.token) })
+	}
+	return err
+}
+
+// later goes on trying what Redis did not take, until it does.
+func (s *Server) later(try func(context.Context) error) {
+	s.workers.Go(func() {
+		for {
+			select {
+			case <-time.After(jitter(soon)):
+			case <-s.life.Done():
+				return
+			}
+			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+			err := try(ctx)
+			cancel()
+			if !errors.Is(err, memory.ErrUnavailable) {
+				return
+			}
+		}
+	})
 }

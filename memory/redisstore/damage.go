@@ -22,7 +22,7 @@ import (
 // to move.
 func typeOf(name string) string {
 	switch name {
-	case openChats:
+	case openChats, erasuresKey:
 		return "zset"
 	case epochKey:
 		return "string"
@@ -146,6 +146,31 @@ func keysOf(cmd redis.Cmder) []string {
 	}
 }
 
+// Sound looks at the keys of all chats, and moves away those of the wrong type. An
+// error that is ErrDamaged names one that stays in the way; it is nil while Redis
+// does not answer.
+func (s *Store) Sound(ctx context.Context) error {
+	names := []string{epochKey, openChats, processesKey, erasuresKey}
+	types := make([]*redis.StatusCmd, len(names))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			types[i] = p.Type(ctx, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	for i, name := range names {
+		if found := types[i].Val(); found != "none" && found != typeOf(name) {
+			if err := s.mendAll(ctx, name); errors.Is(err, memory.ErrDamaged) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // mendFor moves away what a command found to be of the wrong type. An error names the
 // key that stays in the way.
 func (s *Store) mendFor(ctx context.Context, cmd redis.Cmder) error {
@@ -155,16 +180,23 @@ func (s *Store) mendFor(ctx context.Context, cmd redis.Cmder) error {
 			names = append(names, name)
 		}
 	}
-	for _, name := range names {
-		if err := s.mend(ctx, name); err != nil {
-			if refused := redis.Error(nil); !errors.As(err, &refused) {
-				return unavailable(err)
-			}
-			return &memory.DamagedError{Key: name, Cause: fmt.Errorf("it is of another type than what is kept there, and cannot be moved away: %w", err)}
-		}
-	}
 	if len(names) == 0 {
 		return &memory.DamagedError{Key: strings.Join(keysOf(cmd), ", "), Cause: cmd.Err()}
+	}
+	return s.mendAll(ctx, names...)
+}
+
+// mendAll moves away those of some keys that are of the wrong type.
+func (s *Store) mendAll(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		err := s.mend(ctx, name)
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return &memory.DamagedError{Key: name, Cause: fmt.Errorf("it is a %s where a %s belongs, and cannot be moved away: %w",
+				s.redis.Type(ctx, name).Val(), typeOf(name), err)}
+		}
+		if err != nil {
+			return unavailable(err)
+		}
 	}
 	return nil
 }

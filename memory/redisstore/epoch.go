@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -74,20 +73,6 @@ func (s *Store) Servers(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("asking which servers there are: %w", unavailable(err))
 	}
 	return ids, nil
-}
-
-// Erased is the turn in which a history was erased last, 0 if it never was:
-// nothing that was written in an earlier turn may come back.
-func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
-	text, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err == redis.Nil {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
-	}
-	turn, _ := strconv.ParseInt(text, 10, 64) // what is no number is no turn
-	return turn, nil
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.

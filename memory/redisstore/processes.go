@@ -88,14 +88,33 @@ func HolderOf(token string) string {
 	return process
 }
 
-// Holder is the token of who holds the chat's turn; empty if nobody does.
-func (s *Store) Holder(ctx context.Context, chat memory.Chat) (token string, err error) {
-	token, err = s.redis.Get(ctx, leaseKey(chat)).Result()
-	if err == redis.Nil {
-		return "", nil
+// Holders are the tokens of who holds the turns of chats with an open run; empty
+// where nobody does.
+func (s *Store) Holders(ctx context.Context) (map[memory.Chat]string, error) {
+	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
+	leases := map[memory.Chat]*redis.StringCmd{}
+	if err == nil && len(members) > 0 {
+		_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			for _, m := range members {
+				if chat, err := memory.ParseChat(m); err == nil {
+					leases[chat] = p.Get(ctx, leaseKey(chat))
+				}
+			}
+			return nil
+		})
+	}
+	tokens := map[memory.Chat]string{}
+	for chat, lease := range leases {
+		if lease.Err() != nil && lease.Err() != redis.Nil {
+			err = lease.Err()
+		}
+		tokens[chat] = lease.Val()
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking who holds the turn of chat %s: %w", chat, unavailable(err))
+		return nil, fmt.Errorf("looking who holds the turns of open runs: %w", unavailable(err))
 	}
-	return token, nil
+	return tokens, nil
 }
+
+// maxHolders bounds how many chats Holders looks at.
+const maxHolders = 10_000

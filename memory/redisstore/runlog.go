@@ -69,6 +69,15 @@ func join(events []Logged) []entry {
 
 func (e entry) id() string { return strconv.FormatInt(e.last.Seq, 10) + "-0" }
 
+// add is the command that puts the entry into a log.
+func (e entry) add(key string) *redis.XAddArgs {
+	values := []any{"e", e.last.Line}
+	if len(e.before) > 0 {
+		values = append(values, "b", e.before)
+	}
+	return &redis.XAddArgs{Stream: key, ID: e.id(), Values: values}
+}
+
 // packed is the field under which the lines before the last take the least room.
 func (e entry) packed() (field string, value []byte) {
 	if len(e.before) == 0 {
@@ -118,11 +127,7 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ..
 	key := eventsKey(chat, run)
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, e := range s.entries(events) {
-			values := []any{"e", e.last.Line}
-			if len(e.before) > 0 {
-				values = append(values, "b", e.before)
-			}
-			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: e.id(), Values: values})
+			p.XAdd(ctx, e.add(key))
 		}
 		p.Expire(ctx, key, s.logLife())
 		return nil

@@ -60,7 +60,7 @@ func (s *Store) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body st
 func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed bool, fields ...any) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
 	life := s.openLife(keyed)
-	err := s.index(ctx, s.redis, chat, run, life)
+	err := s.indexRun(ctx, s.redis, chat, run, life)
 	fresh := false
 	if err == nil {
 		fresh, err = s.redis.HSetNX(ctx, recordKey(chat, run), fields[0].(string), fields[1]).Result()
@@ -83,8 +83,8 @@ func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed b
 	return nil, nil
 }
 
-// index notes in the chat's meta until when something may be kept of a run.
-func (s *Store) index(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
+// indexRun notes in the chat's meta until when something may be kept of a run.
+func (s *Store) indexRun(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
 	return to.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli()).Err()
 }
 
@@ -104,7 +104,7 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 // Retried notes in the record of a first run that there is a further attempt at
 // the same post. The record lives as long as that of the newest attempt.
 func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
-	err := s.index(ctx, s.redis, chat, first, s.openLife(true))
+	err := s.indexRun(ctx, s.redis, chat, first, s.openLife(true))
 	if err == nil {
 		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, recordKey(chat, first), "body", body, "newest", attempt)
@@ -137,7 +137,7 @@ func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result
 			p.HSet(ctx, key, "result", result)
 			p.PExpire(ctx, key, life)
 			p.PExpire(ctx, eventsKey(chat, run), s.ResumeLife)
-			_ = s.index(ctx, p, chat, run, life) // told by the pipeline
+			_ = s.indexRun(ctx, p, chat, run, life) // told by the pipeline
 			if gone := s.expired(fields.Val()); len(gone) > 0 {
 				p.HDel(ctx, meta, gone...)
 			}
@@ -164,7 +164,11 @@ func (s *Store) expired(fields map[string]string) (gone []string) {
 // Withdraw forgets a run that was never accepted.
 func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) error {
 	err := s.redis.Del(ctx, recordKey(chat, run)).Err()
+	logged := int64(0) // of an earlier run with this id, whose record was lost: it stays in the index
 	if err == nil {
+		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
+	}
+	if err == nil && logged == 0 {
 		err = s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "r:"+run).Err()
 	}
 	if err != nil {

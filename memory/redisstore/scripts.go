@@ -21,6 +21,9 @@ var appendSource string
 //go:embed lua/aside.lua
 var asideSource string
 
+//go:embed lua/cut.lua
+var cutSource string
+
 //go:embed lua/index.lua
 var indexSource string
 
@@ -39,18 +42,23 @@ var takeSource string
 //go:embed lua/renew.lua
 var renewSource string
 
+//go:embed lua/regain.lua
+var regainSource string
+
 //go:embed lua/pack.lua
 var packSource string
 
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
+	cutScript     = newScript(cutSource)
 	indexScript   = newScript(indexSource)
 	loadScript    = newScript(loadSource)
 	replaceScript = newScript(replaceSource)
 	eraseScript   = newScript(eraseSource)
 	takeScript    = newScript(takeSource)
 	renewScript   = newScript(renewSource)
+	regainScript  = newScript(regainSource)
 	packScript    = newScript(packSource)
 )
 

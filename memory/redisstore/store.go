@@ -10,10 +10,12 @@
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
+//	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
 //	turns:open                        sorted set: chats with an open run, by the lease's end
 //	events:<chat>:<run>               stream: a run's log, see Log and Pack
 //	run:<chat>:<run>                  hash: what a repeated post is answered from, and
 //	                                  what tells other processes that the run has a log
+//	mneme:erasures                    sorted set: what was erased, by the turn
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
 //

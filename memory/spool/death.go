@@ -33,6 +33,13 @@ func (s *Spool) Dead(name string) bool {
 	return err == nil
 }
 
+// Deaths is how many processes this one has found dead.
+func (s *Spool) Deaths() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deaths
+}
+
 // certify keeps the proof of a death. Without it others wait longer, so a failure is only logged.
 func (s *Spool) certify(path string) {
 	f, err := os.OpenFile(path+dead, os.O_WRONLY|os.O_CREATE, 0o600)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"mneme/memory"
@@ -173,6 +174,17 @@ func (s *Spool) remove(g *segment) error {
 // text of theirs, also not of entries that were drained before. Entries that a drain has handed out already are the store's to refuse, by the turn that the erasure
 // has raised. After an error nothing is lost; it may be called again.
 func (s *Spool) Forget(keys ...memory.Key) error {
+	return s.ForgetBefore(func(k memory.Key) int64 {
+		if slices.Contains(keys, k) {
+			return math.MaxInt64
+		}
+		return 0
+	})
+}
+
+// ForgetBefore is Forget for what was written in turns before the one that erased gives for its history; 0 erases
+// nothing. It costs little where there is nothing to erase.
+func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -180,8 +192,8 @@ func (s *Spool) Forget(keys ...memory.Key) error {
 	}
 	var failed error
 	for _, g := range slices.Clone(s.segments) {
-		if g.has(keys) {
-			failed = errors.Join(failed, s.forget(g, keys))
+		if g.has(erased) {
+			failed = errors.Join(failed, s.forget(g, erased))
 		}
 	}
 	if failed != nil {
@@ -190,10 +202,10 @@ func (s *Spool) Forget(keys ...memory.Key) error {
 	return nil
 }
 
-func (s *Spool) forget(g *segment, keys []memory.Key) error {
-	keep := g.sorted(keys)
+func (s *Spool) forget(g *segment, erased func(memory.Key) int64) error {
+	keep := g.sorted(erased)
 	var err error
-	if len(keep) == 0 && g != s.active && (g != s.own || g.failed) {
+	if len(keep) == 0 && g != s.active {
 		err = s.remove(g)
 	} else {
 		err = g.rewrite(keep)
@@ -203,7 +215,7 @@ func (s *Spool) forget(g *segment, keys []memory.Key) error {
 		return err
 	}
 	for _, p := range g.sorted(nil) {
-		if slices.Contains(keys, p.Key) {
+		if p.Mark.Turn < erased(p.Key) {
 			s.drop([]*pending{p})
 		}
 	}

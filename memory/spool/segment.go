@@ -30,10 +30,10 @@ var (
 type segment struct {
 	dir     string
 	journal *journal.Journal
-	live    map[int64]*pending      // by at
-	bytes   int64                   // of the live records
-	held    map[memory.Key]struct{} // every history that the file has text of, live or not
-	failed  bool                    // the journal takes no more records
+	live    map[int64]*pending   // by at
+	bytes   int64                // of the live records
+	held    map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn
+	failed  bool                 // the journal takes no more records
 }
 
 func newFolderName() string {
@@ -68,7 +68,7 @@ func adoptSegment(dir string) (*segment, error) {
 }
 
 func newSegment(dir string) *segment {
-	return &segment{dir: dir, live: map[int64]*pending{}, held: map[memory.Key]struct{}{}}
+	return &segment{dir: dir, live: map[int64]*pending{}, held: map[memory.Key]int64{}}
 }
 
 func (g *segment) replay(record []byte) error {
@@ -90,7 +90,13 @@ func (g *segment) replay(record []byte) error {
 func (g *segment) put(p *pending) {
 	g.live[p.at] = p
 	g.bytes += p.size
-	g.held[p.Key] = struct{}{}
+	g.hold(p)
+}
+
+func (g *segment) hold(p *pending) {
+	if turn, ok := g.held[p.Key]; !ok || p.Mark.Turn < turn {
+		g.held[p.Key] = p.Mark.Turn
+	}
 }
 
 func (g *segment) drop(p *pending) {
@@ -98,10 +104,10 @@ func (g *segment) drop(p *pending) {
 	g.bytes -= p.size
 }
 
-// has reports whether the file has text of one of the histories, also text that is only waiting for compaction.
-func (g *segment) has(keys []memory.Key) bool {
-	for _, k := range keys {
-		if _, ok := g.held[k]; ok {
+// has reports whether the file has text that is erased, also text that is only waiting for compaction.
+func (g *segment) has(erased func(memory.Key) int64) bool {
+	for k, oldest := range g.held {
+		if oldest < erased(k) {
 			return true
 		}
 	}
@@ -115,11 +121,11 @@ func (g *segment) wasteful() bool {
 	return g.journal.Size() > 2*g.bytes+compactFrom
 }
 
-// sorted are the live entries in the order they were added, without those of some histories.
-func (g *segment) sorted(without []memory.Key) []*pending {
+// sorted are the live entries in the order they were added, without those that are erased; nil: all.
+func (g *segment) sorted(erased func(memory.Key) int64) []*pending {
 	var list []*pending
 	for _, p := range g.live {
-		if !slices.Contains(without, p.Key) {
+		if erased == nil || p.Mark.Turn >= erased(p.Key) {
 			list = append(list, p)
 		}
 	}
@@ -142,7 +148,7 @@ func (g *segment) rewrite(keep []*pending) error {
 	}
 	clear(g.held)
 	for _, p := range keep {
-		g.held[p.Key] = struct{}{}
+		g.hold(p)
 	}
 	return nil
 }

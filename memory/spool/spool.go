@@ -47,6 +47,8 @@ type Spool struct {
 	bytes    int64
 	last     int64 // highest at
 	closed   bool
+	deaths   int             // processes that this one found dead
+	refused  map[string]bool // folders that could not be taken over, as was logged
 }
 
 // Open makes this process's folder under dir, which is created with mode 0700 when absent, and adopts the folders of
@@ -60,6 +62,7 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		dir: dir, opts: opts, log: log,
 		queues:   map[Queue][]*pending{},
 		draining: map[Queue]chan struct{}{},
+		refused:  map[string]bool{},
 	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -113,7 +116,15 @@ func (s *Spool) Adopt() error {
 	return nil
 }
 
+// unadopted logs, once, that a folder could not be taken over.
 func (s *Spool) unadopted(path string, err error) {
+	s.mu.Lock()
+	known := s.refused[path]
+	s.refused[path] = true
+	s.mu.Unlock()
+	if known {
+		return
+	}
 	s.log.Error().Err(err).Str("folder", path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 }
 
@@ -148,6 +159,7 @@ func (s *Spool) adoptFolder(path string) error {
 		return g.journal.Close() // for the next one
 	}
 	s.segments = append(s.segments, g)
+	s.deaths++
 	for _, p := range g.live {
 		s.insert(p)
 	}

@@ -5,14 +5,24 @@
 -- KEYS  lease, meta of the chat's history, token of who goes first
 -- ARGV  token, lease in ms, Unix ms, a conversation id for a chat that has none
 local erased = redis.call('HGET', KEYS[2], 'erased') or '0'
-local first = redis.call('GET', KEYS[3])
+
+-- A token ends by itself; what does not is of somebody else, and would hold the chat for ever.
+local function token(key)
+  if redis.call('PTTL', key) == -1 then
+    redis.call('GET', key) -- of another type: set aside
+    redis.call('DEL', key)
+  end
+  return redis.call('GET', key)
+end
+
+local first = token(KEYS[3])
 if first and first ~= ARGV[1] and string.sub(ARGV[1], 1, 6) ~= 'erase:' then
   if string.sub(first, 1, 6) == 'erase:' then
     return {'erasing', redis.call('PTTL', KEYS[3]), erased, first}
   end
   return {'claimed', redis.call('PTTL', KEYS[3]), erased, first}
 end
-local owner = redis.call('GET', KEYS[1])
+local owner = token(KEYS[1])
 if owner and owner ~= ARGV[1] then
   return {'held', redis.call('PTTL', KEYS[1]), erased, owner}
 end

@@ -15,6 +15,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/cache"
+	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	"mneme/proxy"
@@ -202,6 +203,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
 		w.Ends = filepath.Join(cfg.DataDir, "ends")
 		adviseReplicas(cfg.Redis, log)
+	}
+	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {
+		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
 	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas

@@ -34,7 +34,7 @@ const (
 // meanwhile the histories go first, so that nothing behind them outlives it.
 var scans = []string{
 	"chat_history:*", "subagent:*", "{chat_history:*", "{subagent:*",
-	"events:*", "run:*", "documents:{*", "proxy:turns:*", "proxy:*",
+	"events:*", "run:*", "{events:*", "{run:*", "{turns:*", "{mneme:*", "documents:{*", "proxy:turns:*", "proxy:*",
 }
 
 // runID is what the id of a run looks like: others may have keys that begin with
@@ -54,6 +54,10 @@ func roleOf(key string) role {
 		name, kind, _ := strings.Cut(key[1:], "}:")
 		if _, ok := memory.ParseKey(name); ok {
 			return besideHistory(kind)
+		}
+	case "{events", "{run", "{turns", "{mneme": // of another type than they should have, and set aside
+		if name, kind, ok := strings.Cut(key[1:], "}:"); ok && strings.HasPrefix(kind, "damaged:") {
+			return roleOf(name)
 		}
 	case "documents":
 		return ofDocuments(rest)

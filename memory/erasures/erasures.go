@@ -1,0 +1,209 @@
+// Package erasures keeps on disk what was erased, and in which turn: for when Redis
+// comes back without knowing it, and for processes of one data folder to know what
+// was applied to it.
+//
+// The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
+// where a name is the key of a history, or chat:<chat> for everything of a chat. It
+// holds nothing that users said. Processes share it under the lock of a file beside it.
+package erasures
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"mneme/memory"
+)
+
+// Life is how long an erasure is known: as long as its tombstone in Redis.
+const Life = 30 * 24 * time.Hour
+
+// compactFrom is how many bytes a file may have before what is older than Life is dropped.
+const compactFrom = 1 << 20
+
+// Chat is the name of everything of a chat.
+func Chat(chat memory.Chat) string { return "chat:" + string(chat) }
+
+// ChatOf is the chat that a name is of, and its history if it is of one only; ok is
+// false for a name of another kind.
+func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
+	if rest, whole := bytes.CutPrefix([]byte(name), []byte("chat:")); whole {
+		chat, err := memory.ParseChat(string(rest))
+		return chat, nil, err == nil
+	}
+	k, ok := memory.ParseKey(name)
+	return k.Chat(), &k, ok
+}
+
+type record struct {
+	Name string `json:"name"`
+	Turn int64  `json:"turn"`
+}
+
+// File is the list of one data folder. Safe for concurrent use.
+type File struct {
+	path string // "" keeps it in memory only
+
+	mu    sync.Mutex
+	turns map[string]int64 // guarded by mu
+	seen  os.FileInfo      // guarded by mu: the file as it was last read; nil before
+}
+
+// Open reads the list at path, which need not exist; "" is a list in memory.
+func Open(path string) (*File, error) {
+	f := &File{path: path, turns: map[string]int64{}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f, f.refresh()
+}
+
+// All are the newest turns in which something was erased, by name.
+func (f *File) All() (map[string]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.refresh()
+	return maps.Clone(f.turns), err
+}
+
+// Of is the newest turn in which a history was erased, alone or with its chat; 0 if
+// none is known.
+func (f *File) Of(key memory.Key) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(f.turns[key.String()], f.turns[Chat(key.Chat())])
+}
+
+// Add notes erasures. When it returns nil they survive a power loss.
+func (f *File) Add(turns map[string]int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" || len(turns) == 0 {
+		f.merge(turns)
+		return nil
+	}
+	if err := f.write(turns); err != nil {
+		return fmt.Errorf("noting erasures in %s: %w", f.path, err)
+	}
+	return nil
+}
+
+func (f *File) merge(turns map[string]int64) {
+	for name, turn := range turns {
+		f.turns[name] = max(f.turns[name], turn)
+	}
+}
+
+// write appends under the lock that all processes of the folder share.
+func (f *File) write(turns map[string]int64) error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(f.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if err := f.refresh(); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	for name, turn := range turns {
+		if turn > f.turns[name] {
+			encode(&text, name, turn)
+		}
+	}
+	if text.Len() == 0 {
+		return nil
+	}
+	f.merge(turns)
+	if f.seen != nil && f.seen.Size() > compactFrom {
+		return f.compact()
+	}
+	out, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	// A line that a crash cut short must not take the next one with it.
+	_, err = out.Write(append([]byte("\n"), text.Bytes()...))
+	if err == nil {
+		err = out.Sync()
+	}
+	if closing := out.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+func encode(text *bytes.Buffer, name string, turn int64) {
+	line, err := json.Marshal(record{name, turn})
+	if err == nil { // of a string and a number, always
+		text.Write(append(line, '\n'))
+	}
+}
+
+// compact writes the list anew, without what is older than Life.
+func (f *File) compact() error {
+	var text bytes.Buffer
+	oldest := time.Now().Add(-Life).UnixMilli()
+	for name, turn := range f.turns {
+		if turn < oldest {
+			delete(f.turns, name)
+			continue
+		}
+		encode(&text, name, turn)
+	}
+	out, err := os.OpenFile(f.path+".new", os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text.Bytes())
+	if err == nil {
+		err = out.Sync()
+	}
+	if closing := out.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.path+".new", f.path)
+	}
+	return err
+}
+
+// refresh reads what other processes have written since. Lines that are none of ours
+// are passed over.
+func (f *File) refresh() error {
+	if f.path == "" {
+		return nil
+	}
+	info, err := os.Stat(f.path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() && info.ModTime().Equal(f.seen.ModTime()) {
+		return nil
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text) {
+		var r record
+		if json.Unmarshal(line, &r) == nil && r.Turn > f.turns[r.Name] {
+			f.turns[r.Name] = r.Turn
+		}
+	}
+	f.seen = info
+	return nil
+}

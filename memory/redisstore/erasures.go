@@ -1,0 +1,154 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+	"mneme/memory/erasures"
+)
+
+// erasuresKey is the sorted set of what was erased, by names as in package erasures,
+// scored by the turn, which is about the Unix ms: each process applies it to its own
+// memory and disk.
+const erasuresKey = "mneme:erasures"
+
+// NoteErasure says to all processes that something was erased in a turn. What is
+// older than a tombstone's life is dropped.
+func (s *Store) NoteErasure(ctx context.Context, turn int64, names ...string) error {
+	members := make([]redis.Z, len(names))
+	for i, name := range names {
+		members[i] = redis.Z{Score: float64(turn), Member: name}
+	}
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAddGT(ctx, erasuresKey, members...)
+		p.ZRemRangeByScore(ctx, erasuresKey, "-inf", strconv.FormatInt(s.now().Add(-tombstone).UnixMilli(), 10))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("noting an erasure: %w", unavailable(err))
+	}
+	return nil
+}
+
+// Erasures gives what was erased in turns from one on, by name.
+func (s *Store) Erasures(ctx context.Context, since int64) (map[string]int64, error) {
+	found, err := s.redis.ZRangeByScoreWithScores(ctx, erasuresKey, &redis.ZRangeBy{
+		Min: strconv.FormatInt(since, 10), Max: "+inf",
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading what was erased: %w", unavailable(err))
+	}
+	turns := make(map[string]int64, len(found))
+	for _, z := range found {
+		if name, ok := z.Member.(string); ok {
+			turns[name] = int64(z.Score)
+		}
+	}
+	return turns, nil
+}
+
+// Erased is the turn in which a history was erased last, alone or with its chat, 0
+// if it never was: nothing that was written in an earlier turn may come back.
+func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
+	var mark *redis.StringCmd
+	var scores [2]*redis.FloatCmd
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		mark = p.HGet(ctx, metaKey(key), "erased")
+		scores[0] = p.ZScore(ctx, erasuresKey, key.String())
+		scores[1] = p.ZScore(ctx, erasuresKey, erasures.Chat(key.Chat()))
+		return nil
+	})
+	for _, e := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
+		if err = e; err != nil && err != redis.Nil {
+			return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
+		}
+	}
+	turn, _ := strconv.ParseInt(mark.Val(), 10, 64) // what is no number is no turn
+	return max(turn, int64(scores[0].Val()), int64(scores[1].Val())), nil
+}
+
+// Cut erases once more what was erased in a turn, after Redis has forgotten that:
+// messages from before it go, and what is written back later is measured by it. It is
+// no turn's write: a running turn finds the history changed. cut says whether there
+// was anything from before.
+func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
+	for range attempts {
+		before, err := s.Load(ctx, looking, memory.Empty(key))
+		if err != nil {
+			return cut, err
+		}
+		h := before[0]
+		short, err := since(h, turn)
+		if err != nil {
+			return cut, err
+		}
+		if short.Len() < h.Len() {
+			c := change{turn: writingBack, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: short, cut: turn}
+			err = s.replace(ctx, c)
+			if err == errChanged { // its meta is gone, perhaps
+				var value []byte
+				if value, err = s.bytesOf(ctx, key, nil); err == nil && slices.Equal(value, h.JSON()) {
+					c.seen, c.old = "value", value
+					err = s.replace(ctx, c)
+				}
+			}
+			if err == errChanged {
+				continue
+			}
+			cut = cut || err == nil
+		}
+		if err == nil {
+			_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
+		}
+		if err != nil {
+			return cut, fmt.Errorf("erasing %s once more: %w", key, err)
+		}
+		return cut, nil
+	}
+	return cut, fmt.Errorf("erasing %s once more: %w: it changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// since is a history of its own without the messages from before a turn.
+func since(h *memory.History, turn int64) (*memory.History, error) {
+	messages, err := h.Messages(0)
+	if err != nil {
+		return nil, err
+	}
+	short := memory.Empty(h.Key())
+	for i, raw := range h.Raw(0) {
+		if at := messages[i].Timestamp; at == 0 || at*1000 >= float64(turn) {
+			short = short.With(raw)
+		}
+	}
+	return short, nil
+}
+
+// EraseOldRuns removes the logs and records of a chat's runs that began before a
+// turn, and the conversation of that time, whose name it gives.
+func (s *Store) EraseOldRuns(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
+	meta := metaKey(memory.ChatKey(chat))
+	fields, err := s.redis.HGetAll(ctx, meta).Result()
+	if err == nil {
+		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for f, until := range fields {
+				at, _ := strconv.ParseInt(until, 10, 64)
+				if run := f[min(2, len(f)):]; len(f) > 2 && f[:2] == "r:" && at-recordLife.Milliseconds() < turn {
+					p.Del(ctx, eventsKey(chat, run))
+					p.Del(ctx, recordKey(chat, run))
+					p.HDel(ctx, meta, f)
+				}
+			}
+			p.HDel(ctx, meta, "conversation")
+			return nil
+		})
+	}
+	if err != nil {
+		return "", fmt.Errorf("erasing old runs of chat %s: %w", chat, unavailable(err))
+	}
+	return fields["conversation"], nil
+}

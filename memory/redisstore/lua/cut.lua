@@ -1,0 +1,13 @@
+-- Notes a deliberate change that Redis has forgotten. What is written back is measured by it.
+-- KEYS  history, meta
+-- ARGV  turn of the change, life of a tombstone in seconds
+local fresh = redis.call('EXISTS', KEYS[2]) == 0
+for _, field in ipairs({'erased', 'cut'}) do
+  if number(redis.call('HGET', KEYS[2], field)) < tonumber(ARGV[1]) then
+    redis.call('HSET', KEYS[2], field, ARGV[1])
+  end
+end
+if fresh and redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+end
+return {'ok'}

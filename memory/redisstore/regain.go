@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// This file is about what a turn's holder puts right when Redis has lost data under
+// it.
+
+// Regain takes a turn again whose lease Redis does not know any more, with the run
+// that is open in it, nil for none. False: somebody else holds the chat's turn, or
+// has held it since.
+func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn, run *OpenRun) (bool, error) {
+	record := []byte{}
+	var err error
+	if run != nil {
+		if record, err = json.Marshal(run); err != nil {
+			return false, err
+		}
+		// As in Open, the set first.
+		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+	}
+	held := false
+	if err == nil {
+		held, err = regainScript.Run(ctx, s.redis, turnKeys(chat),
+			token, ttl.Milliseconds(), strconv.FormatInt(turn.Number, 10), turn.Conversation, record).Bool()
+	}
+	if err != nil {
+		return false, fmt.Errorf("taking the turn of chat %s again: %w", chat, unavailable(err))
+	}
+	return held, nil
+}
+
+// Relog writes a run's log anew, from its first event on. Whoever reads it meanwhile
+// finds it shorter for a moment, never with a hole.
+func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
+	const chunk = 256 // so that nobody else waits long for one command
+	for first := true; first || len(events) > 0; first = false {
+		n := min(len(events), chunk)
+		if !first {
+			if err := s.Log(ctx, chat, run, events[:n]...); err != nil {
+				return err
+			}
+			events = events[n:]
+			continue
+		}
+		key := eventsKey(chat, run)
+		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Del(ctx, key)
+			for _, e := range s.entries(events[:n]) {
+				p.XAdd(ctx, e.add(key))
+			}
+			p.Expire(ctx, key, s.logLife())
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("logging the events of run %s again: %w", run, unavailable(err))
+		}
+		events = events[n:]
+	}
+	return nil
+}

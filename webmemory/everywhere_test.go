@@ -1,0 +1,199 @@
+package webmemory_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/master"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/spool"
+)
+
+// secrets are words that stand nowhere by themselves, one for each place that users'
+// words get to.
+var secrets = []string{"Quittengelee", "Holunderblüte", "Schlehenlikör", "Wirsingstrunk"}
+
+// tells is a run that has, in chat 1, a secret in the task, in what comes back, and in
+// the answer.
+func tells() agent {
+	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		secrets := secrets
+		if r.Chat != "1" {
+			secrets = []string{"no", "no", "no", "no"}
+		}
+		of := event.Head{Subagent: "analytic", CallID: "c"}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message})
+		emit(of, &event.Delegation{Task: "task " + secrets[1], Calls: event.Serial})
+		emit(of, &event.Completion{Response: "result " + secrets[2], Status: event.Completed})
+		emit(event.Head{}, &event.AssistantDelta{Text: "answer " + secrets[3]})
+		emit(event.Head{}, &event.Assistant{Content: "answer " + secrets[3]})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	}
+}
+
+// traces are the places, in Redis and below folders, where a secret stands.
+func (w *world) traces(folders ...string) (places []string) {
+	w.t.Helper()
+	ctx := context.Background()
+	note := func(place string, content string) {
+		for _, s := range secrets {
+			if strings.Contains(content, s) {
+				places = append(places, place+": "+s)
+			}
+		}
+	}
+	for _, folder := range folders {
+		require.NoError(w.t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			note("a name", path)
+			if err == nil && !d.IsDir() {
+				content, _ := os.ReadFile(path) // one that went meanwhile has nothing
+				note(path, string(content))
+			}
+			return nil
+		}))
+	}
+	for _, key := range w.keys("") {
+		note("a name", key)
+		dump, _ := w.look.Dump(ctx, key).Result()
+		note(key, dump)
+		// A dump may be compressed.
+		content := fmt.Sprint(w.look.Get(ctx, key).Val(), w.look.HGetAll(ctx, key).Val(), w.look.XRange(ctx, key, "-", "+").Val(),
+			w.look.ZRange(ctx, key, 0, -1).Val(), w.look.SMembers(ctx, key).Val(), w.look.LRange(ctx, key, 0, -1).Val())
+		note(key, content)
+	}
+	return places
+}
+
+// process is a webmemory as a process of its own.
+type process struct {
+	cmd      *exec.Cmd
+	settings childSettings
+}
+
+// kill ends it at once, and waits until it has.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// disks makes n webmemories as processes with disks of their own.
+func (w *world) disks(n int) (urls, data []string, processes []*process) {
+	for range n {
+		s := w.settings()
+		s.Data = w.t.TempDir()
+		url, cmd := w.start(s)
+		urls, data, processes = append(urls, url), append(data, s.Data), append(processes, &process{cmd: cmd, settings: s})
+	}
+	return urls, data, processes
+}
+
+// After an erasure not a byte of what it erased is left in Redis, nor on any disk:
+// not of a process that could not be asked, once it goes on, nor of one that was
+// dead, once it starts, nor where the chat's index was lost.
+func TestErasureLeavesNoByte(t *testing.T) {
+	for _, index := range []string{"there", "lost"} {
+		t.Run("the chat's index is "+index, func(t *testing.T) {
+			w := newWorld(t, tells())
+			ctx := context.Background()
+			urls, data, processes := w.disks(4)
+			for round := range 2 {
+				for i, url := range urls {
+					w.on(url, func() {
+						got := w.do("POST", "/v1/chats/1/messages", message{"hello " + secrets[0]}, "Idempotency-Key", fmt.Sprint(round, i))
+						require.Equal(t, 200, got.status, string(got.body))
+						require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"stays"}).status)
+					})
+				}
+			}
+			require.NotEmpty(t, w.traces(data[0]))
+			asleep, dead := 1, 2
+			pause(t, processes[asleep].cmd)
+			processes[dead].kill()
+			// What it could not store before it died.
+			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, logger())
+			require.NoError(t, err)
+			old := memory.Mark{Run: "OLD", Seq: 1, Turn: time.Now().UnixMilli()}
+			for _, key := range []memory.Key{memory.ChatKey("1"), memory.SubagentKey("knowledge", "1")} {
+				m := memory.Message{Role: memory.RoleUser, Content: secrets[0], Timestamp: event.Seconds(time.Now())}
+				require.NoError(t, left.Add(spool.Entry{Queue: spool.History(key), Mark: old, Bytes: m.Encode()}))
+			}
+			require.NoError(t, left.Close())
+			if index == "lost" {
+				eventually(t, "no turn is held", func() bool { return w.look.Exists(ctx, "{chat_history:1}:turn").Val() == 0 })
+				require.NoError(t, w.look.Del(ctx, "{chat_history:1}:meta").Err())
+			}
+
+			w.on(urls[0], func() {
+				got := w.do("DELETE", "/v1/chats/1", nil)
+				require.Equal(t, 200, got.status, string(got.body))
+			})
+			require.Empty(t, w.traces(data[0], data[3]), "Redis, and the disks of those who could be asked")
+			require.NotEmpty(t, w.traces(data[asleep]))
+			require.NotEmpty(t, w.traces(data[dead]))
+
+			require.NoError(t, processes[asleep].cmd.Process.Signal(syscall.SIGCONT))
+			w.start(processes[dead].settings)
+			eventually(t, "those who were away have applied it", func() bool { return len(w.traces(data...)) == 0 })
+			w.on(urls[asleep], func() {
+				require.Contains(t, string(w.do("GET", "/v1/chats/1", nil).body), `"histories":[]`)
+				require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"a new beginning"}).status)
+			})
+			require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
+			require.NotEmpty(t, w.stored("chat_history:2"), "another chat is as it was")
+			logs, err := os.ReadFile(filepath.Join(data[0], "logs", "memory_2.log"))
+			require.NoError(t, err)
+			require.True(t, bytes.Contains(logs, []byte("stays")))
+		})
+	}
+}
+
+// A Redis that comes back as it was before an erasure is made to forget again.
+func TestAnErasureOutlivesRedis(t *testing.T) {
+	w := newWorld(t, tells())
+	ctx := context.Background()
+	urls, data, _ := w.disks(2)
+	post := func(url, chat, text string) {
+		w.on(url, func() {
+			got := w.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key", text)
+			require.Equal(t, 200, got.status, string(got.body))
+		})
+	}
+	post(urls[0], "1", "hello "+secrets[0])
+	post(urls[1], "1", "again "+secrets[0])
+	post(urls[1], "2", "stays")
+	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0 })
+	before := map[string]string{}
+	for _, key := range w.keys("") {
+		if key != "mneme:epoch" {
+			before[key] = w.look.Dump(ctx, key).Val()
+		}
+	}
+	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	require.Empty(t, w.traces(data...))
+
+	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, value := range before {
+			p.Restore(ctx, key, 0, value)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	eventually(t, "it is erased once more", func() bool { return len(w.keys("chat_history:1", "subagent:analytic:1", "events:1:", "run:1:")) == 0 })
+	require.NotEmpty(t, w.stored("chat_history:2"))
+	post(urls[1], "1", "a new beginning")
+	require.Len(t, w.stored("chat_history:1"), 2)
+}
