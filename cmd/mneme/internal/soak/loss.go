@@ -80,13 +80,6 @@ func (o *outages) state() (done int, now bool) {
 	return o.done, o.now
 }
 
-// within says whether a loss lies between two points in time.
-func (o *outages) within(from, to time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.list, func(x outage) bool { return x.from.Before(to) && x.up.Add(restore).After(from) })
-}
-
 // lose makes Redis lose data again and again until ctx ends.
 func (c *chaos) lose(ctx context.Context, s *soak, rng *rand.Rand) {
 	for s.fault != faultKills && s.losses > 0 {
