@@ -104,7 +104,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 	}
 	defer func() {
 		yield()
-		s.queue.saw(chat, "") // posts that came during the erasure may have their turn
+		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
 		leave()
 	}()
 	allowed := 2 * storeTimeout

@@ -163,7 +163,7 @@ func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, k
 	return err
 }
 
-// cuts brings what this disk and Redis know of erasures together. It tries until it
+// cuts brings what this disk and Redis know of erasures together, and of changes by hand. It tries until it
 // has, or ctx ends: before that nothing may be written back.
 func (s *Server) cuts(ctx context.Context) error {
 	for {
@@ -171,6 +171,9 @@ func (s *Server) cuts(ctx context.Context) error {
 		err := s.followErasures(look)
 		if err == nil {
 			err = s.restoreErasures(look)
+		}
+		if err == nil {
+			err = s.restoreHandCuts(look)
 		}
 		cancel()
 		if err == nil || ctx.Err() != nil {

@@ -73,17 +73,17 @@ func (s *Server) watchStore() {
 			}
 		}
 		cancel()
+		if errors.Is(err, memory.ErrDamaged) {
+			err = nil // it answered; the refusal says of what
+		}
 		if s.health.noteRefusal(refusal) {
 			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
-		if err == nil {
+		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)
 		}
 		if err == nil && unknown == nil {
 			s.noteServers(servers)
-		}
-		if errors.Is(err, memory.ErrDamaged) {
-			err = nil // it answered; the refusal says of what
 		}
 		if s.life.Err() == nil {
 			s.health.note(err)

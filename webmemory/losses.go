@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mneme/memory"
+	"mneme/memory/erasures"
 )
 
 // This file is about data that Redis lost: how it is noticed, what of it is brought
@@ -105,6 +106,9 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 	copies := s.cache.All()
 	var looked atomic.Int64
 	said := func() {
+		if len(copies) == 0 {
+			return
+		}
 		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).Int64("brought_back", s.store.Counts.Lost.Load()-before).
 			Dur("took", time.Since(began)).Msg("writing back what Redis lost")
 	}
@@ -148,6 +152,31 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 	working.Wait()
 	said()
 	return context.Cause(ctx)
+}
+
+// noteCut keeps on disk that somebody deleted or rewrote a history, in the turn that
+// took note of it.
+func (s *Server) noteCut(key memory.Key, turn int64) {
+	if err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn}); err != nil {
+		s.log.Error().Err(err).Str("key", key.String()).Msg("a change by hand is not known here if Redis loses its data; older copies may come back then")
+	}
+}
+
+// restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
+func (s *Server) restoreHandCuts(ctx context.Context) error {
+	known, err := s.cfg.Cuts.All()
+	if err != nil {
+		return err
+	}
+	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	for name, turn := range known {
+		if key, ok := memory.ParseKey(name); ok && turn >= oldest {
+			if err := s.store.RestoreCut(ctx, turn, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // lossOf says whether a run of a chat is to tell that the memory lost data: something

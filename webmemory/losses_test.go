@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
+	"mneme/memory/erasures"
+	"mneme/webmemory"
 )
 
 // shows are the contents of a chat's own history as a process gives them.
@@ -238,4 +240,32 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A history was deleted by hand, and who took note of it is gone when Redis loses its
+// data: an older copy elsewhere does not come back, since that stands on their disk.
+func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "cuts.ndjson")
+	disk := func(c *webmemory.Config) {
+		var err error
+		c.Cuts, err = erasures.Open(list)
+		require.NoError(t, err)
+	}
+	w := newWorld(t, answers("hi"), disk)
+	second := w.process(disk)
+	w.says(w.url, "1", "one")
+	w.says(second, "1", "two") // it has a copy
+	require.NoError(t, w.look.Del(context.Background(), "chat_history:1").Err())
+	w.says(w.url, "1", "three")
+	require.Equal(t, exchanges("three"), w.shows(second, "1"))
+	// What it looked at is no older copy; this is one.
+	require.NoError(t, w.look.Del(context.Background(), "chat_history:1").Err())
+	w.says(w.url, "1", "four")
+	w.shutdown[w.url]()
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+	eventually(t, "the other history is back", func() bool {
+		return w.look.Exists(context.Background(), "subagent:analytic:1").Val() == 1
+	})
+	require.Equal(t, `"reset"`, w.says(second, "1", "five"))
+	require.Equal(t, exchanges("five"), w.shows(second, "1"))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 
 	"mneme/memory"
@@ -39,6 +40,7 @@ type queue struct {
 type line struct {
 	waiting []*waiter
 	erased  string // the turn of the chat's last erasure, as it was last seen; "" for unknown
+	turn    int64  // the newest turn that was taken from the line; 0 for none
 }
 
 // waiter is one who waits.
@@ -139,16 +141,19 @@ func (q *queue) length() (n int) {
 	return n
 }
 
-// saw notes what the holder of the line's turn found of the chat's last erasure,
-// and says whether there was one since it was last seen. "" forgets what was seen.
-func (q *queue) saw(chat memory.Chat, erased string) (again bool) {
+// saw notes what the holder of the line's turn, or who asked for one (0), found of the
+// chat's last erasure, and says whether there was one since it was last seen. One from
+// before a turn of this line was told again to a Redis that had lost it. "" forgets
+// what was seen.
+func (q *queue) saw(chat memory.Chat, erased string, turn int64) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[chat]
 	if l == nil {
 		return false
 	}
-	again = erased != "" && l.erased != "" && l.erased != erased
-	l.erased = erased
+	at, err := strconv.ParseInt(erased, 10, 64)
+	again = erased != "" && l.erased != "" && l.erased != erased && (err != nil || at > l.turn)
+	l.erased, l.turn = erased, max(l.turn, turn)
 	return again
 }

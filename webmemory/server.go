@@ -31,6 +31,7 @@ type Config struct {
 	MaxHistory            int            // messages kept per history; 0 keeps all
 	SessionLogs           string         // folder of the session logs; "" writes none
 	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
+	Cuts                  *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
 	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
 	QueueLimit            int            // posts that wait for one chat; 16
 	QueueWait             time.Duration  // for the chat's turn; 30 s
@@ -59,6 +60,9 @@ func (c Config) withDefaults() Config {
 	c.Patience = cmp.Or(c.Patience, 15*time.Second)
 	if c.Erasures == nil {
 		c.Erasures, _ = erasures.Open("") // without a file nothing can fail
+	}
+	if c.Cuts == nil {
+		c.Cuts, _ = erasures.Open("")
 	}
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	return c
@@ -110,6 +114,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 		live:     map[string]*run{},
 		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
+	store.OnCut = s.noteCut
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.handler = s.routes()
@@ -118,7 +123,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.workers.Go(s.writeBack)
 	s.workers.Go(s.lookAfter)
 	s.workers.Go(s.announce)
-	s.workers.Go(s.restore) // what Redis lost while no process was there
+	s.losses.wakeUp() // to what Redis lost while no process was there
 	return s
 }
 
@@ -162,13 +167,6 @@ func (s *Server) routes() http.Handler {
 	r.GET("/readyz", s.answered(s.readyz))
 	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
 	return r
-}
-
-// restore tells Redis again what it has lost, and first of all what was erased.
-func (s *Server) restore() {
-	if s.cuts(s.life) == nil {
-		s.restoreRuns(s.life)
-	}
 }
 
 // janitor forgets finished runs.

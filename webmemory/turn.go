@@ -89,7 +89,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 			}
 			continue
 		}
-		if at != erasing && (s.queue.saw(chat, held.Erased) || held.Erasing) {
+		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
 			s.dismiss(chat)
 			if err == nil {
 				err = s.store.Leave(ctx, chat, t.token)

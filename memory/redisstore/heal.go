@@ -66,6 +66,9 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 		return nil, err
 	}
 	s.Counts.Adopted.Add(1)
+	if known {
+		s.onCut(key, turn)
+	}
 	s.log.Warn().Str("key", key.String()).Int("messages", c.fresh.Len()).Msg("took over a history that another program wrote")
 	return c.fresh, s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
 }
@@ -81,6 +84,7 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 		return nil, err
 	}
 	s.Counts.Damaged.Add(1)
+	s.onCut(key, turn)
 	s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
 	return c.fresh, nil
 }
@@ -96,8 +100,26 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 		return nil, err
 	}
 	s.Counts.Deleted.Add(1)
+	s.onCut(key, turn)
 	s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
 	return c.fresh, nil
+}
+
+func (s *Store) onCut(key memory.Key, turn int64) {
+	if s.OnCut != nil {
+		s.OnCut(key, turn)
+	}
+}
+
+// RestoreCut says again that a history was changed on purpose in a turn, after Redis
+// has lost that with the history: copies from before bring nothing back. What is
+// stored by now stays; a copy that follows the change puts it right.
+func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) error {
+	err := restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err()
+	if err != nil {
+		return fmt.Errorf("noting a change of %s again: %w", key, unavailable(err))
+	}
+	return nil
 }
 
 // restore writes back a copy of what Redis no longer knows. Without one the

@@ -71,6 +71,20 @@ if redis.call('HGET', KEYS[2], 'sum') == ARGV[1] then
 end
 return 0`)
 
+// restoreCutScript notes a deliberate change of a history that is not there.
+// KEYS  history, meta
+// ARGV  turn of the change, life of a tombstone in seconds
+var restoreCutScript = newScript(`
+if redis.call('EXISTS', KEYS[1]) == 1 or number(redis.call('HGET', KEYS[2], 'cut')) >= tonumber(ARGV[1]) then
+  return 0
+end
+local fresh = redis.call('EXISTS', KEYS[2]) == 0
+redis.call('HSET', KEYS[2], 'cut', ARGV[1], 'adopted', ARGV[1])
+if fresh then
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+end
+return 1`)
+
 func newScript(source string) *redis.Script { return redis.NewScript(commonSource + source) }
 
 // reply is what a script returns: a word, and what belongs to it.

@@ -78,6 +78,10 @@ type Store struct {
 	// not in this process's hands. Set it before the first call.
 	Compact func(context.Context) error
 
+	// OnCut, if it is set, is called when a history was found deleted or rewritten by
+	// hand, with the turn that took note of it; set it before the first call.
+	OnCut func(key memory.Key, turn int64)
+
 	// Counts of what went other than expected.
 	Counts Counts
 }

@@ -207,6 +207,9 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {
 		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
 	}
+	if w.Cuts, err = erasures.Open(filepath.Join(cfg.DataDir, "cuts.ndjson")); err != nil {
+		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
+	}
 	store := redisstore.New(client, log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {

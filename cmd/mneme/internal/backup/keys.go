@@ -24,6 +24,7 @@ const (
 const (
 	epochKey     = "mneme:epoch"
 	processesKey = "mneme:processes"
+	erasuresKey  = "mneme:erasures"
 	openRunsKey  = "turns:open"
 	turnsBornKey = "proxy:turns:born"
 )
@@ -66,7 +67,7 @@ func roleOf(key string) role {
 	case "proxy":
 		return ofProxy(key)
 	case "mneme", "turns":
-		if key == epochKey || key == openRunsKey || key == processesKey {
+		if key == epochKey || key == openRunsKey || key == processesKey || key == erasuresKey {
 			return live
 		}
 	}

@@ -157,7 +157,7 @@ func (r *restorer) wipe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return remove(epochKey, openRunsKey, processesKey)
+	return remove(epochKey, openRunsKey, processesKey, erasuresKey)
 }
 
 // put writes one record.
