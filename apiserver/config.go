@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
+	"mneme/memory/telemetry"
 	"mneme/subagent/rag"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB
+
+	Telemetry *telemetry.Service // what the server counts in; nil for one of its own
 
 	Log  api.Limits // of one run's events
 	Pace api.Pace   // of event streams

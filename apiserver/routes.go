@@ -15,6 +15,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory"
+	"mneme/memory/telemetry"
 	"mneme/subagent"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) routes() http.Handler {
 	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false // a redirect would be followed without the body
 	g.UseRawPath, g.UnescapePathValues = true, true
-	g.Use(gin.CustomRecoveryWithWriter(nil, s.panicked))
+	g.Use(s.seen.Middleware, gin.CustomRecoveryWithWriter(nil, s.panicked))
 	g.NoRoute(func(c *gin.Context) {
 		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusNotFound, Code: "not_found",
 			Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)})
@@ -43,28 +44,29 @@ func (s *Server) routes() http.Handler {
 	g.GET("/v1/subagents", s.answer(s.getSubagents))
 	g.GET("/healthz", s.answer(s.getHealth))
 	g.GET("/readyz", s.answer(s.getReady))
-	g.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	g.GET("/metrics", gin.WrapH(s.seen.Metrics()))
 	return g
 }
 
-// answer is the one place where a handler's error becomes an HTTP answer.
+// answer is the one place where a handler's error becomes an HTTP answer; the cause
+// is for the request's log line.
 func (s *Server) answer(h func(*gin.Context) error) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		err := h(c)
-		var p *api.Problem
-		switch {
-		case err == nil:
-		case errors.As(err, &p):
-			api.WriteProblem(c.Writer, p)
-		default:
-			s.log.Error().Err(err).Str("route", c.FullPath()).Msg("a request failed")
-			api.WriteProblem(c.Writer, errInternal)
+		if err == nil {
+			return
 		}
+		_ = c.Error(err)
+		known := errInternal
+		errors.As(err, &known)
+		p := *known
+		p.RunID = telemetry.From(c.Request.Context()).Run
+		api.WriteProblem(c.Writer, &p)
 	}
 }
 
 func (s *Server) panicked(c *gin.Context, p any) {
-	s.log.Error().Str("route", c.FullPath()).Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a request panicked")
+	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("route", c.FullPath()).Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a request panicked")
 	if !c.Writer.Written() {
 		api.WriteProblem(c.Writer, errInternal)
 	}
@@ -82,6 +84,7 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err := body.Validate(); err != nil {
 		return err
 	}
+	telemetry.Concerns(c.Request.Context(), string(body.ChatID), body.RunID)
 	if !s.hasAgent(body.AgentVersion) {
 		return &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
 			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion, master.Version)}
@@ -90,7 +93,7 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.start(req, digest(body))
+	r, err := s.start(req, digest(body), telemetry.From(c.Request.Context()))
 	if err != nil {
 		return err
 	}
@@ -160,8 +163,17 @@ func (s *Server) base(r *http.Request) string {
 	return "http://" + local.String()
 }
 
-func (s *Server) getEvents(c *gin.Context) error {
+// named is the run of a path.
+func (s *Server) named(c *gin.Context) (*run, error) {
 	r, err := s.find(c.Param("run"))
+	if err == nil {
+		telemetry.Concerns(c.Request.Context(), string(r.chat), r.id)
+	}
+	return r, err
+}
+
+func (s *Server) getEvents(c *gin.Context) error {
+	r, err := s.named(c)
 	if err != nil {
 		return err
 	}
@@ -172,7 +184,7 @@ func (s *Server) getEvents(c *gin.Context) error {
 }
 
 func (s *Server) stopRun(c *gin.Context) error {
-	r, err := s.find(c.Param("run"))
+	r, err := s.named(c)
 	if err != nil {
 		return err
 	}
@@ -183,7 +195,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 
 // deleteRun is webmemory saying that it has stored everything of a run.
 func (s *Server) deleteRun(c *gin.Context) error {
-	r, err := s.find(c.Param("run"))
+	r, err := s.named(c)
 	if err != nil {
 		return err
 	}
@@ -232,8 +244,7 @@ func (s *Server) deleteConversation(c *gin.Context) error {
 	}
 	if erase := s.cfg.EraseConversation; erase != nil {
 		if err := erase(c.Request.Context(), id); err != nil {
-			s.log.Warn().Err(err).Msg("a conversation was not erased")
-			return errGatewayAway
+			return fmt.Errorf("%w: %w", errGatewayAway, err)
 		}
 	}
 	c.Status(http.StatusNoContent)
@@ -245,24 +256,23 @@ func (s *Server) getSubagents(c *gin.Context) error {
 	return nil
 }
 
-type health struct {
-	Status string `json:"status"` // ok or draining
-}
-
 func (s *Server) getHealth(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, health{"ok"})
+	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
 	return nil
 }
 
+// getReady says whether runs should be sent here, and why not.
 func (s *Server) getReady(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
+	out, status := telemetry.Readiness{Status: "ready"}, http.StatusOK
 	switch {
 	case draining:
-		return errDraining
+		out, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}}, errDraining.Status
 	case !s.documents.ready():
-		return errStarting
+		out, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}}, errStarting.Status
 	}
-	return s.getHealth(c)
+	api.WriteJSON(c.Writer, status, out)
+	return nil
 }

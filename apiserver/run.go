@@ -12,6 +12,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // run is one request and its events. After it is forgotten only its id and digest
@@ -22,6 +23,7 @@ type run struct {
 	chat   memory.Chat
 	digest [32]byte // of the request
 	log    *api.Log
+	trail  telemetry.Trail
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed last of all: the agent has returned, the log is complete
 
@@ -66,7 +68,7 @@ func (r *run) hasEnded() bool {
 }
 
 // start admits a request and runs it, or finds the run that it started before.
-func (s *Server) start(req master.Request, digest [32]byte) (*run, error) {
+func (s *Server) start(req master.Request, digest [32]byte, trail telemetry.Trail) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.runs[req.RunID]; r != nil {
@@ -83,7 +85,7 @@ func (s *Server) start(req master.Request, digest [32]byte) (*run, error) {
 	}
 	life, cancel := context.WithCancelCause(s.life)
 	r := &run{
-		id: req.RunID, chat: req.Chat, digest: digest, cancel: cancel,
+		id: req.RunID, chat: req.Chat, digest: digest, trail: trail, cancel: cancel,
 		log: api.NewLog(req.RunID, s.cfg.Log), ended: make(chan struct{}), started: time.Now(),
 	}
 	s.runs[r.id] = r
@@ -101,8 +103,8 @@ func (s *Server) refuse(p *api.Problem) error {
 // execute runs the agent and makes sure that the log has an end, also when the
 // agent panicked or forgot it.
 func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
-	log := s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger()
-	ctx, release := context.WithTimeout(ctx, s.cfg.RunTimeout)
+	log := r.trail.Logger(s.log)
+	ctx, release := context.WithTimeout(r.trail.In(ctx), s.cfg.RunTimeout)
 	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.", Retryable: true}
 	defer func() {
 		if p := recover(); p != nil {
@@ -117,7 +119,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 			Dur("took", time.Since(r.started)).Msg("run finished")
 		s.finish(r)
 	}()
-	log.Info().Str("agent", req.AgentVersion).Msg("run started")
+	log.Debug().Str("agent", req.AgentVersion).Msg("run started")
 	s.agent.Run(ctx, req, r.log.Append)
 }
 

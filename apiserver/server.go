@@ -13,6 +13,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/master"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // Agent runs one request to its end: it publishes the events 1, 2, 3 … in order,
@@ -28,6 +29,7 @@ type Server struct {
 	agent     Agent
 	subagents []api.SubagentInfo
 	log       zerolog.Logger
+	seen      *telemetry.Service
 	metrics   metrics
 	documents *documents
 	handler   http.Handler
@@ -48,6 +50,9 @@ type Server struct {
 func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), agent: agent, subagents: subagents, log: log, runs: map[string]*run{}}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	if s.seen = cfg.Telemetry; s.seen == nil {
+		s.seen = telemetry.Open("", log)
+	}
 	s.metrics = newMetrics(s)
 	s.documents = newDocuments(s.cfg, subagents)
 	s.handler = s.routes()

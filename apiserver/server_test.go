@@ -319,12 +319,14 @@ func TestDrainLetsRunsEndAndRefusesNewOnes(t *testing.T) {
 	accepted := s.post(t, request("r1"))
 	drained := make(chan error)
 	go func() { drained <- s.Drain(context.Background()) }()
-	ready := func() int {
+	ready := func() (int, string) {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-		return w.Code
+		return w.Code, w.Body.String()
 	}
-	require.Eventually(t, func() bool { return ready() == 503 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := ready(); return code == 503 }, time.Minute, time.Millisecond)
+	_, why := ready()
+	require.JSONEq(t, `{"status":"draining","reasons":["The server is shutting down and takes no new runs."]}`, why)
 	_, err := s.PostRun(t.Context(), request("r2"))
 	require.ErrorIs(t, err, &api.Problem{Code: "draining"})
 	require.Equal(t, accepted, s.post(t, request("r1")), "a run that is there is still found")
@@ -455,10 +457,10 @@ func TestHealthAndMetrics(t *testing.T) {
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
-	for _, path := range []string{"/healthz", "/readyz"} {
+	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ready"}`} {
 		code, body := get(path)
 		require.Equal(t, 200, code)
-		require.JSONEq(t, `{"status":"ok"}`, body)
+		require.JSONEq(t, want, body)
 	}
 	_, metrics := get("/metrics")
 	for _, line := range []string{

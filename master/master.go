@@ -19,6 +19,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 )
@@ -65,7 +66,9 @@ func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) er
 			run.kits[s.Name] = s.Kit()
 		}
 	}
-	log := a.Log.With().Str("run", r.RunID).Str("chat", string(r.Chat)).Logger()
+	trail := telemetry.From(ctx)
+	trail.Run, trail.Chat = r.RunID, string(r.Chat)
+	log := trail.Logger(a.Log)
 	if err := run.do(log.WithContext(ctx)); err != nil {
 		log.Error().Err(err).Msg("a run could not be told to its end")
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -157,36 +156,95 @@ func (h *History) Proven() bool {
 	return c.proven
 }
 
-// split cuts an array into its elements without copying them.
+// space is what may stand between the parts of JSON.
+const space = " \t\r\n"
+
+// split cuts an array into its elements without copying them. It looks at each byte
+// once to find where an element ends and once to see that it is valid: an array may
+// have tens of megabytes.
 func split(value []byte) ([]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(value))
-	if t, err := d.Token(); err != nil {
-		return nil, err
-	} else if t != json.Delim('[') {
-		return nil, fmt.Errorf("it is not a JSON array")
+	rest := bytes.TrimLeft(value, space)
+	if len(rest) == 0 || rest[0] != '[' {
+		return nil, errors.New("it is not a JSON array")
 	}
 	var messages []json.RawMessage
-	for d.More() {
-		var head struct {
-			Role string `json:"role"`
+	rest = bytes.TrimLeft(rest[1:], space)
+	for more := !bytes.HasPrefix(rest, []byte("]")); more; {
+		raw := rest[:objectEnd(rest)]
+		if err := hasRole(raw); err != nil {
+			return nil, fmt.Errorf("element %d: %w", len(messages), err)
 		}
-		start := d.InputOffset()
-		if err := d.Decode(&head); err != nil {
-			return nil, err
+		messages = append(messages, json.RawMessage(raw[:len(raw):len(raw)]))
+		rest = bytes.TrimLeft(rest[len(raw):], space)
+		if more = bytes.HasPrefix(rest, []byte(",")); more {
+			rest = bytes.TrimLeft(rest[1:], space)
 		}
-		if head.Role == "" {
-			return nil, fmt.Errorf("element %d has no role", len(messages))
-		}
-		raw := bytes.TrimLeft(value[start:d.InputOffset()], ", \t\r\n")
-		messages = append(messages, json.RawMessage(raw))
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
+	if !bytes.HasPrefix(rest, []byte("]")) {
+		return nil, errors.New("the array does not end")
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the array")
+	if len(bytes.TrimLeft(rest[1:], space)) > 0 {
+		return nil, errors.New("something follows the array")
 	}
 	return messages, nil
+}
+
+// objectEnd is how long the object is with which text begins. Of what is no object,
+// or no JSON, it gives some length within text.
+func objectEnd(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		n := bytes.IndexAny(text[i:], `"{}`)
+		if n < 0 {
+			break
+		}
+		switch i += n; text[i] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth <= 0 {
+				return i + 1
+			}
+		case '"':
+			i = stringEnd(text, i)
+		}
+	}
+	return len(text)
+}
+
+// stringEnd is where the string ends that begins at i: at its closing quote, or
+// where text does.
+func stringEnd(text []byte, i int) int {
+	for i++; i < len(text); i += 2 {
+		n := bytes.IndexAny(text[i:], `"\`)
+		if n < 0 {
+			break
+		}
+		if i += n; text[i] == '"' {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// hasRole says why an element is no message, if it is none.
+func hasRole(raw []byte) error {
+	role := []byte(`{"role":"`)
+	// Of one that begins with its role, and cannot name it twice, only the validity is
+	// in question.
+	if len(raw) > len(role) && bytes.HasPrefix(raw, role) && raw[len(role)] != '"' && bytes.Count(raw, []byte(`ole"`)) == 1 && !bytes.Contains(raw, []byte(`\u`)) && json.Valid(raw) {
+		return nil
+	}
+	var head struct {
+		Role string `json:"role"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return err
+	}
+	if head.Role == "" {
+		return errors.New("it has no role")
+	}
+	return nil
 }
 
 // next chains one message onto the sum of those before it.
@@ -316,6 +374,17 @@ func (h *History) With(raw []byte) *History {
 	copy(own, h.log.messages)
 	grown.log = &sharedLog{messages: append(own, raw), standing: h.log.standing, claim: h.log.claim}
 	return grown
+}
+
+// Compact is the history as it is once its JSON is stored: its messages are those of
+// h, whatever stood between them.
+func (h *History) Compact() *History {
+	compact := *h
+	compact.size = len("[]") + max(h.n-1, 0)
+	for _, m := range h.Raw(0) {
+		compact.size += len(m)
+	}
+	return &compact
 }
 
 // JSON is the compact array, as it would be stored.

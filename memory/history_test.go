@@ -76,16 +76,23 @@ func TestParseHistoryOfDamage(t *testing.T) {
 }
 
 func FuzzParseHistory(f *testing.F) {
-	for _, s := range []string{`[]`, `[{"role":"user","content":"a"} , {"role":"tool"}]`, "[\n{\"role\":\"a\"}\n]\n", `[{"role":"a"},]`, `[{"Role":"a"}]`} {
+	for _, s := range []string{`[]`, `[{"role":"user","content":"a"} , {"role":"tool"}]`, "[\n{\"role\":\"a\"}\n]\n", `[{"role":"a"},]`, `[{"Role":"a"}]`, `[{"role":"\\\"}{"},{"role":"a\u0022","x":[{"role":"}"}]}]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		h, err := memory.ParseHistory(key, stored)
 		if err != nil {
 			require.ErrorIs(t, err, memory.ErrDamaged)
+			var all []struct{ Role string }
+			ours := json.Unmarshal(stored, &all) == nil && all != nil
+			for _, m := range all {
+				ours = ours && m.Role != ""
+			}
+			require.False(t, ours, "an array of messages was refused: %v", err)
 			return
 		}
 		require.True(t, json.Valid(stored))
+		require.Equal(t, len(h.JSON()), h.Compact().Size())
 		again, err := memory.ParseHistory(key, h.JSON())
 		require.NoError(t, err)
 		require.Equal(t, h.Sum(), again.Sum())

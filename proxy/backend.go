@@ -31,7 +31,8 @@ type backend struct {
 	dialect wire.Dialect
 	models  modelMap
 	close   func()
-	cli     *cli // of kind copilot; nil for any other
+	alone   func() bool // it failed too often and is left alone
+	cli     *cli        // of kind copilot; nil for any other
 
 	profiles *profiles
 	lessons  *lessons

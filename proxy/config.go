@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
@@ -39,8 +40,11 @@ type Config struct {
 	Limits            Limits
 	TurnsTTL          time.Duration // how long answered turns are kept after their last use; 24 h
 	MaxTurns          int           // how many are kept of a conversation; 200
+	TurnsWait         time.Duration // for Shared.Turns, at most, before a call and after it; 50 ms
 	Stateless         bool          // conversations are not kept, only the turns in them
 	Shared            Shared
+	Telemetry         *telemetry.Service // what the gateway counts in; nil for one of its own
+
 	// Transport reaches the backends of kind anthropic and openai; nil: each has a
 	// pool of connections of its own.
 	Transport http.RoundTripper
@@ -248,7 +252,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)
 	}
-	out.Backend, out.close = client, client.Close
+	out.Backend, out.close, out.alone = client, client.Close, client.Open
 	return out, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
@@ -120,11 +121,11 @@ func (s *Server) eraseConversation(c *gin.Context) {
 	}
 	err := errors.Join(s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id), s.eraseSessions(c.Request.Context(), tenant(c.Request.Header), id))
 	if err != nil {
-		s.log.Error().Err(err).Str("conversation", id).Msg("a conversation could not be erased")
+		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Msg("a conversation could not be erased")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
 		return
 	}
-	s.log.Info().Str("conversation", id).Msg("conversation erased")
+	s.log.Info().EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Msg("conversation erased")
 	c.Status(http.StatusNoContent)
 }
 

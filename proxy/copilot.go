@@ -151,7 +151,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 			s.log.Warn().Err(err).Str("backend", name).Msg("the connection to the Copilot CLI did not end cleanly")
 		}
 	}
-	s.metrics.registry.MustRegister(newCLICollector(name, cli))
+	s.seen.MustRegister(newCLICollector(name, cli))
 	return out, nil
 }
 
@@ -159,7 +159,7 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 func (s *Server) openCLI(name string, c CLIConfig, token string) (*cli, error) {
 	log := s.log.With().Str("backend", name).Logger()
 	base := strings.TrimRight(s.config.SelfURL, "/") + "/teammate/" + copilotTeammate + "/v1"
-	config := copilot.SupervisorConfig{Addr: c.Addr, Router: copilot.RouterConfig{Token: token, Log: log}}
+	config := copilot.SupervisorConfig{Addr: c.Addr, Router: copilot.RouterConfig{Token: token, Log: s.seen.Often.With().Str("backend", name).Logger()}}
 	if len(c.Command) > 0 {
 		// Offline: nothing but the model calls that come back here leaves the CLI.
 		env := append(slices.Clone(c.Env), "COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL="+base, "COPILOT_MODEL="+name)

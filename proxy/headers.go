@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/wire"
 )
 
@@ -25,22 +27,25 @@ const ours = "X-Ag-"
 // what concerns this connection where the dialect is the same, next to nothing
 // where it is not. Credentials are judged when the call is sent.
 func headers(_ context.Context, x *Exchange) error {
+	var h http.Header
 	if x.translated() {
-		x.attempt.header = translatedHeader(x.in.header, x.backend.dialect)
-		x.attempt.fitted.Header(x.attempt.header)
-		return nil
+		h = translatedHeader(x.in.header, x.backend.dialect)
+	} else {
+		h = make(http.Header, len(x.in.header)+1)
+		endToEnd(h, x.in.header, unasked)
 	}
-	h := make(http.Header, len(x.in.header))
-	endToEnd(h, x.in.header, unasked)
+	h[telemetry.Header] = []string{x.trail.Parent()}
 	x.attempt.header = h
 	x.attempt.fitted.Header(h)
 	return nil
 }
 
-// unasked are the headers that concern this gateway and not the backend.
+// unasked are the headers that concern this gateway and not the backend. What callers
+// tell each other along a trace is among them, but for its id.
 func unasked(name string) bool {
 	switch name {
-	case "Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip":
+	case telemetry.Header, "Tracestate", "Baggage",
+		"Accept-Encoding", "Content-Length", "Content-Encoding", "Cookie", "Expect", "Forwarded", "Host", "X-Real-Ip":
 		return true
 	}
 	return strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Forwarded-")
@@ -110,4 +115,31 @@ func unanswered(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")
+}
+
+// Headers by which a client names what a request belongs to, for the log and the
+// records of usage.
+const (
+	runHeader  = "X-Ag-Run-Id"
+	chatHeader = "X-Ag-Chat-Id"
+)
+
+var (
+	runID  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	chatID = regexp.MustCompile(`^[A-Za-z0-9._:@+=-]{1,128}$`)
+)
+
+// nameRun takes the run and the chat of a request into its trail.
+func nameRun(r *http.Request) error {
+	run, chat := r.Header.Get(runHeader), r.Header.Get(chatHeader)
+	switch {
+	case run == "" && chat == "":
+		return nil
+	case run != "" && !runID.MatchString(run):
+		return wire.Failure{Status: 400, Message: "X-AG-Run-Id must be 1 to 64 characters of A-Z a-z 0-9 _ -"}
+	case chat != "" && !chatID.MatchString(chat):
+		return wire.Failure{Status: 400, Message: "X-AG-Chat-Id must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -"}
+	}
+	telemetry.Concerns(r.Context(), chat, run)
+	return nil
 }

@@ -1,13 +1,13 @@
 package proxy
 
 import (
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 )
@@ -24,7 +24,6 @@ const (
 // metrics are the gateway's counters. Labels take values of the configuration
 // and of fixed sets only, never what clients send.
 type metrics struct {
-	registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
 	upstream   *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
@@ -36,18 +35,22 @@ type metrics struct {
 	tokens     *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	overhead   *prometheus.HistogramVec
+	firstByte  *prometheus.HistogramVec
 
 	conversations *prometheus.CounterVec
 	branches      *prometheus.CounterVec
 	rebuilt       *prometheus.CounterVec
 }
 
-func newMetrics() *metrics {
+func newMetrics(seen *telemetry.Service) *metrics {
+	made := seen.Make()
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
+		return made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
 	}
-	m := &metrics{
-		registry:   prometheus.NewRegistry(),
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return made.NewHistogramVec(prometheus.HistogramOpts{Name: "mneme_proxy_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	return &metrics{
 		refusals:   counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend", "class"),
 		retries:    counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline", "backend", "class", "outcome"),
 		parameters: counter("parameter_retries_total", "Attempts without a parameter that the backend had refused.", "pipeline", "backend", "parameter", "outcome"),
@@ -57,25 +60,37 @@ func newMetrics() *metrics {
 		tokens:     counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
 		requests:   counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
 		upstream:   counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mneme_proxy_request_duration_seconds", Help: "Time from a request's first byte to its answer's last.",
-			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
-		}, []string{"door", "pipeline"}),
-		overhead: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mneme_proxy_overhead_seconds", Help: "Time that a request spent in the gateway and not with its backend or its client.",
-			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1},
-		}, []string{"door", "pipeline"}),
+		duration: histogram("request_duration_seconds", "Time from a request's first byte to its answer's last.",
+			[]float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}, "door", "pipeline"),
+		overhead: histogram("overhead_seconds", "Time that a request spent in the gateway and not with its backend or its client.",
+			[]float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1}, "door", "pipeline"),
+		firstByte: histogram("upstream_first_byte_seconds", "Time until a backend's answer began, retries included.", telemetry.Buckets, "backend"),
+
+		conversations: counter("conversation_requests_total", "Requests that name a conversation, by what they are to it.", "pipeline", "outcome"),
+		branches:      counter("conversation_branches_total", "Answers that began a branch of their conversation.", "pipeline"),
+		rebuilt:       counter("conversation_messages_rebuilt_total", "Messages that a client's replay lacked or had changed, put back as they were.", "pipeline"),
 	}
-	m.conversations = counter("conversation_requests_total", "Requests that name a conversation, by what they are to it.", "pipeline", "outcome")
-	m.branches = counter("conversation_branches_total", "Answers that began a branch of their conversation.", "pipeline")
-	m.rebuilt = counter("conversation_messages_rebuilt_total", "Messages that a client's replay lacked or had changed, put back as they were.", "pipeline")
-	m.registry.MustRegister(m.conversations, m.branches, m.rebuilt)
-	m.registry.MustRegister(m.requests, m.upstream, m.refusals, m.retries, m.parameters, m.filter, m.restored, m.changes, m.tokens, m.duration, m.overhead)
-	return m
 }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+// watch registers what is counted elsewhere.
+func (m *metrics) watch(s *Server) {
+	flag := func(on bool) float64 {
+		if on {
+			return 1
+		}
+		return 0
+	}
+	s.seen.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 { return flag(s.ledger.Degraded()) })
+	s.seen.Gauge("mneme_proxy_turns_waiting", "Answered turns and refusals that Redis has not taken yet.",
+		func() float64 { return float64(s.ledger.Stats().Waiting) })
+	s.seen.Counter("mneme_proxy_turns_dropped_total", "Answered turns and refusals that never reached Redis.",
+		func() int64 { return s.ledger.Stats().Dropped })
+	s.seen.Counter("mneme_proxy_usage_dropped_total", "Records of usage that never reached Redis.", s.usage.Dropped)
+	for name, b := range s.backends {
+		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name}, s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often in a row is left alone.",
+		}, func() float64 { return flag(b.alone()) })
+	}
 }
 
 // observe counts a request that is over.
@@ -89,6 +104,7 @@ func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
 	m.overhead.WithLabelValues(x.door.name, x.pipeline).Observe(max(0, took-x.elsewhere-x.client.spent).Seconds())
 	if x.answer != nil {
 		m.upstream.WithLabelValues(backend, strconv.Itoa(x.answer.status)).Inc()
+		m.firstByte.WithLabelValues(backend).Observe(x.firstByte.Seconds())
 		m.refused(x)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
@@ -60,7 +61,9 @@ type Exchange struct {
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
 	id       string // of the request, for logs and records
+	trail    telemetry.Trail
 	logger   zerolog.Logger
+	often    zerolog.Logger // for what many requests may say alike
 
 	backend *backend
 	model   string // the backend's name for the request's
@@ -80,12 +83,14 @@ type Exchange struct {
 	tokens     *usage.Reader
 	client     *clientWriter
 	elsewhere  time.Duration // that was the backend's
+	firstByte  time.Duration // part of it, until the last attempt's answer began
+	reason     reason        // why the backend refused; empty if it did not
 }
 
 // log is for lines about this request. Most requests have only one, at their end,
 // which is written without it.
 func (x *Exchange) log() *zerolog.Logger {
-	l := x.logger.With().Str("request_id", x.id).Logger()
+	l := x.logger.With().Str("request_id", x.id).EmbedObject(x.trail).Logger()
 	return &l
 }
 

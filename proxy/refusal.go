@@ -104,8 +104,10 @@ func (x *Exchange) tellRefusal() {
 	if name := x.backend.config.KeyName; why == reasonKey && name != "" {
 		h[keyNameHeader] = []string{name}
 	}
-	x.log().Warn().Str("reason", string(why)).Int("upstream_status", a.status).Str("backend", x.backend.name).
-		Str("model", x.model).Str("error", x.said(a)).Msg("the backend refused a request")
+	x.reason = why // for the request's own line, which is always written
+	x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("reason", string(why)).Int("upstream_status", a.status).
+		Str("backend", x.backend.name).Str("model", x.model).Str("error", x.said(a)).
+		Msgf("the backend refused a request (%s: %s)", x.backend.name, why)
 }
 
 // errorStatus is the status of an error; 0 for one that came as a success.

@@ -168,7 +168,7 @@ func TestHealthAndMetrics(t *testing.T) {
 	server.Close()
 	got := call(t, "GET", url+"/readyz", "")
 	require.Equal(t, 503, got.status)
-	require.JSONEq(t, `{"status":"draining"}`, got.body)
+	require.JSONEq(t, `{"status":"draining","reasons":["The gateway is stopping."]}`, got.body)
 }
 
 func TestTheOfflineBackendAnswersBothDoors(t *testing.T) {

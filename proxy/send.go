@@ -19,7 +19,8 @@ func send(ctx context.Context, x *Exchange) error {
 	}
 	began := time.Now()
 	resp, err := x.backend.Send(x.inConversation(ctx), call)
-	x.elsewhere += time.Since(began)
+	x.firstByte = time.Since(began)
+	x.elsewhere += x.firstByte
 	if err != nil {
 		return err
 	}

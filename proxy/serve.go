@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/chatwire"
 	"mneme/proxy/upstream"
 	"mneme/proxy/usage"
@@ -33,7 +34,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	began := time.Now()
 	x := &Exchange{
 		door: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
-		client: newClientWriter(w, s.limits.Client), id: w.Header().Get(requestIDHeader), logger: s.log,
+		client: newClientWriter(w, s.limits.Client), id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often,
 	}
 	defer x.close()
 	err := s.receive(r, x)
@@ -53,7 +54,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipelin
 	if err != nil {
 		level = zerolog.WarnLevel
 	}
-	line := s.log.WithLevel(level).Str("request_id", x.id)
+	line := s.log.WithLevel(level).Str("request_id", x.id).EmbedObject(x.trail)
+	if x.reason != "" {
+		line = line.Str("reason", string(x.reason)).Int("upstream_status", x.answer.status)
+	}
 	if err != nil {
 		line = line.Str(zerolog.ErrorFieldName, x.shownError(err))
 	}
@@ -84,7 +88,8 @@ func (s *Server) count(x *Exchange, outcome string) {
 		Backend: x.backend.name, Model: x.in.model(), UpstreamModel: x.model,
 		Tokens: tokens, Estimated: estimated, Outcome: outcome,
 	}
-	if !x.minted {
+	r.Run, r.Chat = x.trail.Run, x.trail.Chat
+	if r.Chat == "" && !x.minted {
 		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)
@@ -100,6 +105,11 @@ func (x *Exchange) close() {
 
 // receive reads and checks what every door needs of a request.
 func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
+	err = nameRun(r)
+	x.trail = telemetry.From(r.Context())
+	if err != nil {
+		return err
+	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return wire.Failure{Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e)}
 	}
@@ -162,6 +172,7 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 		return outcomeCanceled
 	}
 	f := x.failure(err)
+	f.Run = x.trail.Run
 	if errors.Is(err, upstream.ErrUnreachable) || errors.Is(err, upstream.ErrOpen) || errors.Is(err, upstream.ErrTimeout) {
 		x.client.Header()[reasonHeader] = []string{string(reasonDown)}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
+	"mneme/memory/telemetry"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/usage"
@@ -32,6 +33,7 @@ type Server struct {
 	config  Config
 	limits  Limits
 	log     zerolog.Logger
+	seen    *telemetry.Service
 	metrics *metrics
 
 	backends        map[string]*backend
@@ -58,9 +60,13 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		config: c, limits: c.Limits.withDefaults(), log: log, metrics: newMetrics(),
+		config: c, limits: c.Limits.withDefaults(), log: log, seen: c.Telemetry,
 		backends: map[string]*backend{}, teammates: map[string]*backend{},
 	}
+	if s.seen == nil {
+		s.seen = telemetry.Open("", log)
+	}
+	s.metrics = newMetrics(s.seen)
 	hidden := c.secrets()
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		b := c.Backends[name]
@@ -75,10 +81,12 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 			Msg("a backend keeps the rules of its vendor")
 	}
 	if s.active = c.Shared.Active; s.active == nil {
-		s.active = redisstore.NewActive(nil, c.Active, s.knows, log)
+		s.active = redisstore.NewActive(nil, c.Active, s.knows, s.seen.Often)
 	}
-	s.ledger = ledger.New(ledger.Config{Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Log: log})
-	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: log})
+	s.ledger = ledger.New(ledger.Config{
+		Remote: c.Shared.Turns, TTL: c.TurnsTTL, ScopeTurns: c.MaxTurns, Patience: c.TurnsWait, Log: s.seen.Often,
+	})
+	s.usage = usage.NewRecorder(usage.Options{Store: c.Shared.Usage, Count: s.metrics.used, Log: s.seen.Often})
 	s.teammateDefault = s.backends[c.teammateBackend()]
 	s.embedder = s.backends[c.EmbeddingsBackend]
 	for name, b := range c.Teammates {
@@ -87,6 +95,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	if provider := c.providerBackend(); provider != "" {
 		s.teammates[copilotTeammate] = s.backends[provider]
 	}
+	s.metrics.watch(s)
 	s.build()
 	s.engine = s.routes()
 	return s, nil
@@ -133,7 +142,7 @@ func (s *Server) routes() *gin.Engine {
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
 	e.RedirectTrailingSlash = false
-	e.Use(func(c *gin.Context) { stamp(c.Writer) }, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
+	e.Use(s.seen.Middleware, func(c *gin.Context) { stamp(c.Writer) }, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
 	e.NoRoute(func(c *gin.Context) {
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
 			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
@@ -152,33 +161,41 @@ func (s *Server) routes() *gin.Engine {
 	e.GET("/admin/usage", s.showUsage)
 	e.HEAD("/", func(c *gin.Context) { c.Status(http.StatusOK) })
 	for _, path := range []string{"/health", "/healthz"} {
-		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, health{"ok"}) })
+		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, telemetry.Readiness{Status: "ok"}) })
 	}
-	e.GET("/readyz", func(c *gin.Context) {
-		if s.closed.Load() {
-			c.JSON(http.StatusServiceUnavailable, health{"draining"})
-			return
-		}
-		if s.ledger.Degraded() {
-			c.JSON(http.StatusOK, health{"degraded"})
-			return
-		}
-		c.JSON(http.StatusOK, health{"ready"})
-	})
-	e.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	e.GET("/readyz", s.ready)
+	e.GET("/metrics", gin.WrapH(s.seen.Metrics()))
 	return e
 }
 
-// health is the body of the health routes.
-type health struct {
-	Status string `json:"status"`
+// ready says whether requests should be sent here, and why not. A gateway that goes on
+// without its store, or without one of its backends, is degraded.
+func (s *Server) ready(c *gin.Context) {
+	out, status := telemetry.Readiness{Status: "ready"}, http.StatusOK
+	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
+	if s.ledger.Degraded() {
+		because("degraded", "Redis does not answer: conversations are kept in this process until it does.")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
+		if s.backends[name].alone() {
+			because("degraded", fmt.Sprintf("The backend %s failed too often in a row and is left alone for a moment.", name))
+		}
+	}
+	if s.closed.Load() {
+		because("draining", "The gateway is stopping.")
+		status = http.StatusServiceUnavailable
+	}
+	c.JSON(status, out)
 }
 
 // doors hangs the doors under a prefix; its requests take the pipeline p,
 // whose name is scope, or count, if they only count tokens.
 func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
 	through := func(d door, p pipeline) gin.HandlerFunc {
-		return func(c *gin.Context) { s.serve(c.Writer, c.Request, d, p, scope, c.Param("name")) }
+		return func(c *gin.Context) {
+			telemetry.Told(c.Request.Context())
+			s.serve(c.Writer, c.Request, d, p, scope, c.Param("name"))
+		}
 	}
 	g.POST("/v1/messages", through(messagesDoor, p))
 	g.POST("/v1/messages/count_tokens", through(countDoor, count))
@@ -197,7 +214,7 @@ func checkTeammate(c *gin.Context) {
 
 // recovered answers for a handler that panicked.
 func (s *Server) recovered(c *gin.Context, cause any) {
-	s.log.Error().Interface("panic", cause).Str("path", c.Request.URL.Path).
+	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Interface("panic", cause).Str("path", c.Request.URL.Path).
 		Str("request_id", c.Writer.Header().Get(requestIDHeader)).Msg("a request failed inside the gateway")
 	if c.Writer.Written() {
 		c.Abort()

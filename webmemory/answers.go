@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/journal"
 	"mneme/memory/spool"
+	"mneme/memory/telemetry"
 )
 
 // statusGone is what the log says of a request whose client left first.
@@ -55,7 +57,7 @@ func problemOf(err error) *api.Problem {
 			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
 		}
 	case errors.Is(err, memory.ErrReadOnly):
-		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no new messages right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
+		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
 	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
 		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):
@@ -90,6 +92,7 @@ func (s *Server) answered(h func(*gin.Context) error) gin.HandlerFunc {
 func (s *Server) fail(c *gin.Context, err error) {
 	_ = c.Error(err)
 	p := *problemOf(err)
+	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
 		c.Status(statusGone)
 		return
@@ -101,29 +104,9 @@ func (s *Server) fail(c *gin.Context, err error) {
 }
 
 func (s *Server) panicked(c *gin.Context, value any) {
-	s.log.Error().Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
+	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
 	if !c.Writer.Written() {
 		s.fail(c, errors.New("a request panicked"))
 	}
 	c.Abort()
-}
-
-// requestLog writes one line per request; contents are never in it.
-func (s *Server) requestLog(c *gin.Context) {
-	began := time.Now()
-	c.Next()
-	level := s.log.Debug()
-	if c.Writer.Status() >= http.StatusInternalServerError {
-		level = s.log.Error()
-	}
-	level.Str("method", c.Request.Method).Str("path", c.Request.URL.Path).Int("status", c.Writer.Status()).
-		Dur("took", time.Since(began)).Errs("causes", causes(c)).Msg("request")
-}
-
-func causes(c *gin.Context) []error {
-	var out []error
-	for _, e := range c.Errors {
-		out = append(out, e.Err)
-	}
-	return out
 }

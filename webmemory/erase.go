@@ -15,6 +15,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
 )
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
@@ -62,7 +63,8 @@ func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	s.workers.Go(func() {
 		out, err := s.eraseNow(chat, what)
 		if err != nil {
-			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("an erasure did not succeed")
+			trail := telemetry.From(c.Request.Context())
+			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
 		}
 		ended <- end{out, err}
 	})

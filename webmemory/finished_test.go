@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,8 +82,9 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 // the first one's spool: it gets what follows, once that is in Redis.
 func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 	s := newScript()
-	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"})
-	second := w.process()
+	patient := func(c *webmemory.Config) { c.Lease, c.ResumeWait = time.Minute, time.Minute }
+	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patient)
+	second := w.process(patient)
 	s.let("1", 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 	tr.until("subagent_delegation")

@@ -132,7 +132,7 @@ func (w *world) begin(a agent) {
 	t := w.t
 	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
-	w.runs = apiserver.New(apiserver.Config{StopGrace: time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
+	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
 }
@@ -399,5 +399,5 @@ func (w *world) stored(key string) []string {
 // eventually waits for what has no event to wait for.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, what)
 }

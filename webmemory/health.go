@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // checkEvery is how often the store is asked whether it answers.
@@ -23,32 +26,35 @@ type health struct {
 	mu    sync.Mutex
 	seen  bool      // guarded by mu: the store has answered once
 	since time.Time // guarded by mu: when it stopped answering; zero while it does
-	// refusal is why nothing can be written although the store answers; guarded by
-	// mu, nil while it can.
-	refusal error
+	// refusal is why something cannot be written although the store answers; guarded
+	// by mu, empty while all can.
+	refusal string
 }
 
-func (h *health) note(err error) {
+// note takes whether the store answered, and says whether that is news.
+func (h *health) note(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	news = h.since.IsZero() == (err != nil)
 	switch {
 	case err == nil:
 		h.seen, h.since = true, time.Time{}
-	case h.since.IsZero():
+	case news:
 		h.since = time.Now()
 	}
+	return news
 }
 
 // noteRefusal says whether there is a reason that was not there before.
-func (h *health) noteRefusal(why error) (fresh bool) {
+func (h *health) noteRefusal(why string) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fresh = why != nil && h.refusal == nil
+	fresh = why != "" && h.refusal == ""
 	h.refusal = why
 	return fresh
 }
 
-func (h *health) refused() error {
+func (h *health) refused() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.refusal
@@ -66,7 +72,7 @@ func (s *Server) watchStore() {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
 		servers, unknown := s.store.Servers(ctx)
-		refusal := errors.Join(s.store.Sound(ctx), s.store.Writable(ctx), s.spool.Check())
+		refusal := s.refusal(ctx)
 		if err == nil {
 			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
 				s.log.Debug().Err(failed).Msg("what others erased is not known yet")
@@ -77,7 +83,7 @@ func (s *Server) watchStore() {
 			err = nil // it answered; the refusal says of what
 		}
 		if s.health.noteRefusal(refusal) {
-			s.log.Error().Err(refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.seen.Often.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)
@@ -85,8 +91,12 @@ func (s *Server) watchStore() {
 		if err == nil && unknown == nil {
 			s.noteServers(servers)
 		}
-		if s.life.Err() == nil {
-			s.health.note(err)
+		if s.life.Err() == nil && s.health.note(err) {
+			if err != nil {
+				s.seen.Often.Warn().Err(err).Msg("Redis does not answer: new messages are refused, running answers are kept in the spool")
+			} else {
+				s.log.Info().Msg("Redis answers again")
+			}
 		}
 		select {
 		case <-s.life.Done():
@@ -96,10 +106,21 @@ func (s *Server) watchStore() {
 	}
 }
 
+// refusal is why the store, or the spool that stands in for it, cannot be written.
+func (s *Server) refusal(ctx context.Context) string {
+	reasons := []string{s.store.Refusal(ctx)}
+	for _, err := range []error{s.store.Sound(ctx), s.spool.Check()} {
+		if err != nil {
+			reasons = append(reasons, err.Error())
+		}
+	}
+	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; ")
+}
+
+// ready answers GET /readyz.
 type ready struct {
-	Status string     `json:"status"` // ready, degraded, starting or draining
-	Redis  *awayState `json:"redis,omitempty"`
-	Reason string     `json:"reason,omitempty"` // why nothing can be stored although Redis answers
+	telemetry.Readiness
+	Redis *awayState `json:"redis,omitempty"`
 }
 
 type awayState struct {
@@ -108,29 +129,34 @@ type awayState struct {
 
 // healthz says that the process lives.
 func (s *Server) healthz(c *gin.Context) error {
-	api.WriteJSON(c.Writer, http.StatusOK, ready{Status: "ok"})
+	api.WriteJSON(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"})
 	return nil
 }
 
-// readyz says whether messages should be sent here. Redis being away makes the
-// service degraded, not unready: it still answers, if only with a clear 503.
+// readyz says whether messages should be sent here, and why not. Redis being away
+// makes the service degraded, not unready: it still answers, if only with a clear 503.
 func (s *Server) readyz(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
 	seen, since := s.health.get()
-	out, status := ready{Status: "ready"}, http.StatusOK
+	out, status := ready{}, http.StatusOK
+	because := func(to, reason string) { out.Status, out.Reasons = to, append(out.Reasons, reason) }
+	out.Status = "ready"
 	if !since.IsZero() {
-		out.Status, out.Redis = "degraded", &awayState{since}
+		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
+		out.Redis = &awayState{since}
 	}
-	if refused := s.health.refused(); refused != nil {
-		out.Status, out.Reason = "degraded", refused.Error()
+	if reason := s.health.refused(); reason != "" { // nothing can be stored although Redis answers
+		because("degraded", reason)
 	}
 	if !seen {
-		out.Status, status = "starting", http.StatusServiceUnavailable
+		because("starting", "Redis has not answered since the service started.")
+		status = http.StatusServiceUnavailable
 	}
 	if draining {
-		out.Status, status = "draining", http.StatusServiceUnavailable
+		because("draining", "The service is stopping and takes no new messages.")
+		status = http.StatusServiceUnavailable
 	}
 	api.WriteJSON(c.Writer, status, out)
 	return nil
@@ -138,8 +164,13 @@ func (s *Server) readyz(c *gin.Context) error {
 
 // metrics are this service's own, in a registry of its own.
 type metrics struct {
-	registry *prometheus.Registry
-	runs     *prometheus.CounterVec
+	runs       *prometheus.CounterVec
+	runSeconds *prometheus.HistogramVec
+	running    prometheus.Gauge
+	readers    prometheus.Gauge
+	firstEvent prometheus.Histogram
+	firstText  prometheus.Histogram
+	logged     prometheus.Counter
 
 	takeovers prometheus.Counter
 	resets    prometheus.Counter
@@ -149,34 +180,45 @@ type metrics struct {
 }
 
 func newMetrics(s *Server) *metrics {
+	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_runs_total", Help: "Runs by how they ended.",
+		runs: made.NewCounterVec(prometheus.CounterOpts{
+			Name: "mneme_runs_total", Help: "Runs by how they ended; left: for another process to finish.",
 		}, []string{"outcome"}),
+		runSeconds: made.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mneme_run_duration_seconds", Help: "Time from a post to its run's end, the wait for the chat's turn included.",
+			Buckets: telemetry.Buckets,
+		}, []string{"outcome"}),
+		running: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_runs_running", Help: "Runs that this process brings to their end."}),
+		readers: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
+		firstEvent: made.NewHistogram(prometheus.HistogramOpts{
+			Name: "mneme_run_first_event_seconds", Help: "Time from a post to its run's first event, the wait for the chat's turn included.",
+			Buckets: telemetry.Buckets,
+		}),
+		firstText: made.NewHistogram(prometheus.HistogramOpts{
+			Name: "mneme_run_first_text_seconds", Help: "Time from a post to the first of the answer's text.", Buckets: telemetry.Buckets,
+		}),
+		logged: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_event_log_bytes_total", Help: "Bytes of events put into the logs of runs.",
+		}),
+		takeovers: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
+		}),
+		resets: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
+		}),
+		changes: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_redis_changes_total", Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
+		}),
+		retold: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
+		}),
+		regained: made.NewCounter(prometheus.CounterOpts{
+			Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
+		}),
 	}
-	m.takeovers = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
-	})
-	m.resets = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
-	})
-	m.changes = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_redis_changes_total", Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
-	})
-	m.retold = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
-	})
-	m.regained = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
-	})
-	m.registry.MustRegister(m.runs, m.takeovers, m.resets, m.changes, m.retold, m.regained)
-	gauge := func(name, help string, value func() float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-	}
-	counter := func(name, help string, value func() int64) {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return float64(value()) }))
+	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, "left"} {
+		m.runs.WithLabelValues(outcome)
 	}
 	gauge("mneme_redis_away_seconds", "For how long Redis has not answered; 0 while it does.", func() float64 {
 		if _, since := s.health.get(); !since.IsZero() {
@@ -185,7 +227,12 @@ func newMetrics(s *Server) *metrics {
 		return 0
 	})
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
+	gauge("mneme_spool_queues", "Histories and runs' logs that have something in the spool.", func() float64 { return float64(len(s.spool.Queues())) })
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
+	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Bytes) })
+	gauge("mneme_cache_entries", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Entries) })
+	counter("mneme_cache_hits_total", "Histories that were loaded as they were in the cache.", func() int64 { return s.cache.Stats().Hits })
+	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.", func() int64 { return s.cache.Stats().Misses })
 	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.", func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -199,8 +246,4 @@ func newMetrics(s *Server) *metrics {
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
 	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.", counts.Lost.Load)
 	return m
-}
-
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

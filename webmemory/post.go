@@ -138,7 +138,12 @@ func begun(err error) error {
 	return err
 }
 
-func (s *Server) pace() api.Pace { return api.Pace{Heartbeat: s.cfg.Heartbeat} }
+// show streams a run's events to its reader.
+func (s *Server) show(c *gin.Context, r *run) {
+	s.metrics.readers.Inc()
+	defer s.metrics.readers.Dec()
+	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+}
 
 // check refuses what needs no turn to be refused.
 func (s *Server) check(p *post) error {
@@ -203,7 +208,7 @@ func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record,
 	accepted, found, err := s.open(ctx, r, p, t)
 	if err != nil || found != nil {
 		if ending := t.end(); ending != nil {
-			s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
+			s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
 			if errors.Is(err, errAsked) {
 				err = fmt.Errorf("%w: %w", errMayRun, err)
 			}
@@ -337,7 +342,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	if err != nil || found != nil {
 		return api.RunAccepted{}, found, err
 	}
-	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name()}
+	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	t.opened(note)
 	if err == nil {
@@ -354,7 +359,7 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	t.opened(note)
 	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
-		s.log.Warn().Err(err).Str("run", r.id).Msg("a run's place was not noted")
+		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
 	return accepted, nil, nil
 }
@@ -375,14 +380,14 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	t.run = r.id
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
-		log: s.log.With().Str("run", r.id).Str("chat", string(r.chat)).Logger(),
+		log: r.trail.Logger(s.log),
 	}
 }
 
 // ask posts the run with what the memory holds.
 func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, error) {
 	for key, h := range t.histories {
-		if h.Size()+memory.MaxMessage > memory.MaxHistory {
+		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
 		}
 	}
@@ -407,7 +412,7 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
-		s.workers.Go(func() { s.forget(r.id) })
+		s.workers.Go(func() { s.forget(r) })
 		return accepted, asking(err)
 	}
 	return accepted, nil
@@ -429,17 +434,19 @@ func asking(err error) error {
 }
 
 // forget stops a run that nobody follows.
-func (s *Server) forget(id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+func (s *Server) forget(r *run) {
+	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
 	defer cancel()
-	_ = s.runs.Stop(ctx, id) // not there in most cases, and bounded by run_timeout in the others
+	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
 }
 
 // work drives a run to its end and gives the turn on.
 func (s *Server) work(d *driver, leave func()) {
-	ctx, cancel := context.WithTimeout(s.life, s.cfg.RunTimeout)
+	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
 	defer cancel()
+	s.metrics.running.Inc()
 	finished := d.drive(ctx)
+	s.metrics.running.Dec()
 	giveBack := d.turn.leave
 	if finished {
 		giveBack = d.turn.end
@@ -453,7 +460,7 @@ func (s *Server) work(d *driver, leave func()) {
 	if !finished {
 		return // the apiserver keeps the run for whoever finishes it
 	}
-	done, stop := context.WithTimeout(context.Background(), storeTimeout)
+	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer stop()
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
@@ -462,9 +469,9 @@ func (s *Server) work(d *driver, leave func()) {
 }
 
 // packAfter is how long the log of a finished run stays as it was written when other
-// processes read it: one of a version that knows no joined deltas, and was following
-// the run, has its end by then.
-const packAfter = 10 * time.Second
+// processes read it: one of a version that knows no joined events, and was following
+// the run or is asked to resume it, has its end by then.
+const packAfter = time.Minute
 
 // pack lets the log of a run that is over shrink to what it needs.
 func (s *Server) pack(r *run) {

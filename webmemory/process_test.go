@@ -32,8 +32,10 @@ import (
 	"mneme/webmemory"
 )
 
-// shortLease makes the time after which a dead holder is replaced bearable.
-const shortLease = 1500 * time.Millisecond
+// shortLease makes the time after which a dead holder is replaced bearable. A living
+// one must be able to renew it on a busy machine: two thirds of it without doing so
+// are a lost turn.
+const shortLease = 4 * time.Second
 
 func lease(c *webmemory.Config) { c.Lease = shortLease }
 

@@ -16,6 +16,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
 )
 
 // This file is about the other processes that serve the same memory: each writes
@@ -38,13 +39,13 @@ const maxOther = 80 << 20
 // errOther says that another process did not do what it was asked for.
 var errOther = errors.New("another webmemory could not be asked")
 
-func newOthersClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
+func newOthersClient(seen *telemetry.Service) *http.Client {
+	return &http.Client{Transport: seen.Transport("webmemory", &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: otherDials}).DialContext,
 		TLSHandshakeTimeout:   otherAnswers,
 		ResponseHeaderTimeout: otherAnswers,
 		IdleConnTimeout:       30 * time.Second,
-	}}
+	})}
 }
 
 // internalRoutes are for other processes.

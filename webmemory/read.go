@@ -273,7 +273,7 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 		}
 	}
 	c.Header("Mneme-Run-Id", r.id)
-	api.ServeEvents(c.Writer, c.Request, r.log, s.pace())
+	s.show(c, r)
 	return nil
 }
 

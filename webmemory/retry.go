@@ -17,6 +17,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
 )
 
 // This file is about posts that are repeated with their Idempotency-Key: they join
@@ -45,6 +46,8 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
+		telemetry.Concerns(ctx, string(chat), r.id)
+		r.trail = telemetry.From(ctx)
 		r.keyed = key != ""
 		if r.attempt = attempt; attempt > 1 {
 			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)

@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // run is one request while it is answered, and for a while after.
@@ -22,6 +23,9 @@ type run struct {
 	chat memory.Chat
 	body string   // hash of what was posted; the same key with another body is refused
 	log  *api.Log // its events, each stored before it is here
+
+	trail telemetry.Trail // of the post that began it, or of its own
+	began time.Time
 
 	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
 	finished  bool // it was over when this copy of it was begun
@@ -47,7 +51,10 @@ type run struct {
 }
 
 func newRun(id string, chat memory.Chat, body string) *run {
+	trail := telemetry.New()
+	trail.Run, trail.Chat = id, string(chat)
 	return &run{
+		trail: trail, began: time.Now(),
 		id: id, chat: chat, body: body, log: api.NewLog(id, api.Limits{}),
 		posted: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -85,8 +92,10 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
-	left  bool   // by another process, which this one has replaced
-	owner string // of a left run: the process that had it; empty if that is not known
+	left  bool      // by another process, which this one has replaced
+	owner string    // of a left run: the process that had it; empty if that is not known
+	first time.Time // when the first event was shown; zero before
+	text  time.Time // when the first of the answer's text was shown; zero before
 }
 
 // batch is how many events that wait already are logged in one round trip.
@@ -255,11 +264,14 @@ func (d *driver) store(events []event.Event) error {
 	if err := d.turn.record(events); err != nil {
 		return err
 	}
+	before := d.run.log.Size()
 	for _, e := range events {
 		if err := d.show(e); err != nil {
 			return err
 		}
+		d.clock(e)
 	}
+	d.server.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
 	return nil
 }
 
@@ -290,8 +302,40 @@ func (d *driver) note(e event.Event) {
 		say("error %s: %s", p.Code, p.Message)
 	case *event.RunFinished:
 		say("run %s finished: %s", d.run.id, p.Outcome)
-		d.server.metrics.runs.WithLabelValues(p.Outcome).Inc()
+		d.finished(e.Seq, p)
 	}
+}
+
+// clock notes when a run's readers first had something. A run that another process
+// left says nothing of that.
+func (d *driver) clock(e event.Event) {
+	if d.left {
+		return
+	}
+	now := time.Now()
+	if d.first.IsZero() {
+		d.first = now
+		d.server.metrics.firstEvent.Observe(now.Sub(d.run.began).Seconds())
+	}
+	if _, ok := e.Payload.(*event.AssistantDelta); ok && d.text.IsZero() {
+		d.text = now
+		d.server.metrics.firstText.Observe(now.Sub(d.run.began).Seconds())
+	}
+}
+
+// finished writes the line of a run that is over, which begins where it was posted.
+func (d *driver) finished(events int64, end *event.RunFinished) {
+	took := time.Since(d.run.began)
+	d.server.metrics.runs.WithLabelValues(end.Outcome).Inc()
+	d.server.metrics.runSeconds.WithLabelValues(end.Outcome).Observe(took.Seconds())
+	line := d.log.Info().Str("outcome", end.Outcome).Dur("took", took).Int64("events", events).
+		Int64("input_tokens", end.Usage.InputTokens).Int64("output_tokens", end.Usage.OutputTokens)
+	for name, at := range map[string]time.Time{"first_event": d.first, "first_text": d.text} {
+		if !at.IsZero() {
+			line.Dur(name, at.Sub(d.run.began))
+		}
+	}
+	line.Bool("taken_over", d.left).Msg("run finished")
 }
 
 // closeRun stores the end that a lost run did not get.
@@ -378,7 +422,7 @@ func (d *driver) abandon(cause error) {
 	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	ctx, cancel := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer cancel()
 	if err := d.runs.Stop(ctx, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("the apiserver could not be told to stop")
@@ -441,7 +485,7 @@ func (r *run) collect(ctx context.Context) (result, error) {
 			failure = &event.Error{Code: "run_failed", Message: "The run failed."}
 		}
 		return out, &api.Problem{
-			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
+			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,
 		}
 	}
 	return out, nil

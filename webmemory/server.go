@@ -21,6 +21,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
+	"mneme/memory/telemetry"
 )
 
 // Config says how the service behaves. Zero values mean the defaults.
@@ -29,6 +30,7 @@ type Config struct {
 	ContextWindow         int            // messages of a chat shown to the master; 10
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
+	FullAt                int            // bytes of a history above which no exchange begins; memory.MaxHistory less a message
 	SessionLogs           string         // folder of the session logs; "" writes none
 	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
 	Cuts                  *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
@@ -44,11 +46,14 @@ type Config struct {
 	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
 	Advertise             string         // base URL under which other processes reach this one; "": they do not
+
+	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
 
 func (c Config) withDefaults() Config {
 	c.ContextWindow = cmp.Or(c.ContextWindow, 10)
 	c.SubagentContextWindow = cmp.Or(c.SubagentContextWindow, 50)
+	c.FullAt = cmp.Or(c.FullAt, memory.MaxHistory-memory.MaxMessage)
 	c.QueueLimit = cmp.Or(c.QueueLimit, 16)
 	c.QueueWait = cmp.Or(c.QueueWait, 30*time.Second)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
@@ -82,6 +87,7 @@ type Server struct {
 	sessions *sessionLogs
 	ends     *ends
 	follower follower
+	seen     *telemetry.Service
 	metrics  *metrics
 	health   health
 	losses   losses
@@ -106,15 +112,19 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	cfg = cfg.withDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
-		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, between: newOthersClient(), log: log,
+		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
 		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		sessions: &sessionLogs{dir: cfg.SessionLogs, log: log},
 		ends:     &ends{dir: cfg.Ends, log: log},
 		follower: follower{file: cfg.Erasures, applied: map[string]int64{}},
 		live:     map[string]*run{},
 		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
 	}
 	store.OnCut = s.noteCut
+	if s.seen = cfg.Telemetry; s.seen == nil {
+		s.seen = telemetry.Open("", log)
+	}
+	s.between = newOthersClient(s.seen)
+	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.handler = s.routes()
@@ -136,7 +146,7 @@ func (s *Server) routes() http.Handler {
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false // a redirect would be followed without the body
 	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.requestLog, gin.CustomRecoveryWithWriter(nil, s.panicked))
+	r.Use(s.seen.Middleware, gin.CustomRecoveryWithWriter(nil, s.panicked))
 	r.NoRoute(s.answered(func(c *gin.Context) error {
 		return &api.Problem{
 			Status: http.StatusNotFound, Code: "unknown_route",
@@ -165,7 +175,7 @@ func (s *Server) routes() http.Handler {
 	s.internalRoutes(r.Group(internalPath))
 	r.GET("/healthz", s.answered(s.healthz))
 	r.GET("/readyz", s.answered(s.readyz))
-	r.GET("/metrics", gin.WrapH(s.metrics.handler()))
+	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
 	return r
 }
 

@@ -278,7 +278,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			"a message whose sender left while it waited is withdrawn")
 	})
 	t.Run("a wait has an end", func(t *testing.T) {
-		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = 50 * time.Millisecond })
+		w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueWait = time.Second })
 		w.open("POST", "/v1/chats/1/messages", message{"first"}).until("run_started")
 		late := w.do("POST", "/v1/chats/1/messages", message{"late"})
 		require.Equal(t, 409, late.status)
@@ -551,11 +551,9 @@ func TestHealthAndMetrics(t *testing.T) {
 }
 
 func TestAFullHistoryTakesNoNewExchange(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	w := newWorld(t, answers("hi"))
-	value := `[{"role":"user","content":"` + strings.Repeat("x", memory.MaxHistory) + `"}]`
+	const full = 64 << 10
+	w := newWorld(t, answers("hi"), func(c *webmemory.Config) { c.FullAt = full })
+	value := `[{"role":"user","content":"` + strings.Repeat("x", full) + `"}]`
 	require.NoError(t, w.look.Set(context.Background(), "subagent:analytic:1", value, 0).Err())
 	got := w.do("POST", "/v1/chats/1/messages", message{"hi"})
 	require.Equal(t, http.StatusInsufficientStorage, got.status, string(got.body))

@@ -18,13 +18,12 @@ const sessionLogBytes = 1 << 20
 
 // sessionLogs writes one readable log per chat: what came in, what was loaded,
 // what was stored. It is for people who look into one conversation; losing a line
-// harms nobody, so a failure is reported once and the service goes on.
+// harms nobody, so a failure is reported and the service goes on.
 type sessionLogs struct {
-	dir string // "" writes nothing
-	log zerolog.Logger
+	dir string         // "" writes nothing
+	log zerolog.Logger // of what repeats
 
-	mu     sync.Mutex // one writer at a time, over all chats
-	failed bool       // guarded by mu
+	mu sync.Mutex // one writer at a time, over all chats
 }
 
 // path is the log of a chat.
@@ -53,11 +52,8 @@ func (l *sessionLogs) write(chat memory.Chat, format string, args ...any) {
 	line := time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.append(l.path(chat), line); err != nil && !l.failed {
-		l.failed = true
+	if err := l.append(l.path(chat), line); err != nil {
 		l.log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
-	} else if err == nil {
-		l.failed = false
 	}
 }
 

@@ -3,10 +3,12 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 )
 
 // This file is about runs of other processes that died: they are brought to their
@@ -73,7 +75,7 @@ func (s *Server) lookOnce(died bool) error {
 // adopt takes the spools of processes that died on this disk.
 func (s *Server) adopt() {
 	if err := s.spool.Adopt(); err != nil {
-		s.log.Warn().Err(err).Msg("the spools of dead processes were not looked for")
+		s.seen.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
 	}
 }
 
@@ -88,7 +90,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 	t, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
 		if !errors.Is(err, errQueueSlow) && !errors.Is(err, errErased) && s.life.Err() == nil {
-			s.log.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
+			s.seen.Often.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
 		}
 		leave()
 		return
@@ -109,6 +111,8 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
+	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
+	r.trail.Run, r.trail.Chat = r.id, string(r.chat)
 	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()

@@ -26,7 +26,8 @@ type Problem struct {
 	Code       string        `json:"code"`
 	Message    string        `json:"message"` // one sentence that says what to do
 	Retryable  bool          `json:"retryable"`
-	RetryAfter time.Duration `json:"-"` // sent as Retry-After in whole seconds; 0 for none
+	RunID      string        `json:"run_id,omitempty"` // of the run that it is about, by which the logs know it
+	RetryAfter time.Duration `json:"-"`                // sent as Retry-After in whole seconds; 0 for none
 }
 
 // Problems about a run's events; test with errors.Is.

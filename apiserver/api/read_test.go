@@ -73,7 +73,7 @@ func TestReadingSkipsWhatItHasAndWhatIsNoEvent(t *testing.T) {
 func TestASilentStreamCountsAsCut(t *testing.T) {
 	url := stream(t, frame(delta(1, "a")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := client(t, url)
-	c.Idle = 100 * time.Millisecond
+	c.Idle = 2 * time.Second // in which the first event must come
 	seqs, err := read(t.Context(), c, url, 0)
 	require.ErrorIs(t, err, api.ErrCut)
 	require.Equal(t, []int64{1}, seqs)

@@ -57,7 +57,9 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
 	}
 	var problem *Problem
 	if errors.As(err, &problem) {
-		WriteProblem(w, problem)
+		p := *problem
+		p.RunID = log.run
+		WriteProblem(w, &p)
 		return
 	}
 	pace = pace.withDefaults()

@@ -31,6 +31,7 @@ type cli struct {
 	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
 	Backup    backupCmd    `cmd:"" help:"Save everything that is stored into a file."`
 	Restore   restoreCmd   `cmd:"" help:"Restore the store from such a file."`
+	Journal   journalCmd   `cmd:"" help:"Mend what is on the disk."`
 	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
 	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`

@@ -26,7 +26,7 @@ type proxyUsageCmd struct {
 }
 
 func (proxyUsageCmd) Help() string {
-	return `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is known by its conversation at the gateway.
+	return `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is what the apiserver or your own client names by X-AG-Chat-Id, or else its conversation at the gateway.
 
 Examples:
   mneme proxy usage

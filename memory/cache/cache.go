@@ -7,6 +7,7 @@ package cache
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/maypok86/otter/v2"
 
@@ -21,6 +22,21 @@ const overhead = 256
 type Cache struct {
 	below  memory.Store
 	copies *otter.Cache[memory.Key, *memory.History]
+
+	hits, misses atomic.Int64
+}
+
+// Stats are what a Cache holds, and how often that was enough.
+type Stats struct {
+	Bytes   uint64 // about, with what an entry costs beside the history
+	Entries int
+	Hits    int64 // histories that the store below said were as they are here
+	Misses  int64 // histories that it had more of
+}
+
+// Stats are as of now.
+func (c *Cache) Stats() Stats {
+	return Stats{c.copies.WeightedSize(), c.copies.EstimatedSize(), c.hits.Load(), c.misses.Load()}
 }
 
 var _ memory.Store = (*Cache)(nil)
@@ -54,6 +70,13 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 		return nil, err
 	}
 	for i, h := range current {
+		switch {
+		case h.Len() == 0:
+		case h == best[i]:
+			c.hits.Add(1)
+		default:
+			c.misses.Add(1)
+		}
 		if turn > 0 || covers(h, best[i]) {
 			c.keep(h)
 		}

@@ -18,12 +18,21 @@
 // Every record carries the time at which it ran, and a replay gives every expiry its absolute time: a lease that ended
 // while the process was down is gone when it is back.
 //
-// When a write to the journal fails, the command gets an error and the store takes no more writes until it is opened
-// anew. The state in memory, which has the change, is thrown away and rebuilt from the journal; so reads go on and show
-// exactly what was acknowledged. Should the rebuild fail too, every command is refused.
+// When a write to the journal fails, the command gets an error, as does every further write and PING. The state in
+// memory, which has the change, is thrown away and rebuilt from the journal; so reads go on and show exactly what was
+// acknowledged. Should the rebuild fail too, every command is refused. Each second the store tries whether the journal
+// works again, by writing some bytes and cutting them off; after a failed sync, of which nobody knows what it left on
+// the disk, by writing all of it anew. Then writes are let in.
+//
+// A journal whose file is not in its folder any more, since somebody removed, moved or replaced the folder, would take
+// writes that are gone with the process. So each write looks for the file before it is acknowledged, and a check does
+// each second. The store goes on when the very file is back, and never makes another: the lock went with the folder, and
+// another process may use what is in its place.
 //
 // The journal is compacted when it is larger than 1 MiB and four times the live data, while it is being opened or after
-// a write. Commands wait for a compaction: about a second for 100 MB of live data.
+// a write; after a second without a write already when it holds a quarter more than the live data; and by Compact, for
+// an erasure that must leave no text in a file. Erasures that meet share a compaction. Commands wait for it: about
+// a second for 100 MB of live data.
 //
 // # Time
 //

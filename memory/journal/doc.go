@@ -3,7 +3,8 @@
 // # Layout
 //
 // The directory holds the file "journal", the file "lock" (flocked while the journal is open; it names the owner's
-// process id) and, during a rewrite, "journal.new". The journal starts with eight magic bytes. Each record is
+// process id unless the disk was full), during a rewrite "journal.new", and after a salvage "journal.damaged-<time>". The
+// journal starts with eight magic bytes. Each record is
 //
 //	length      uint32, little endian, at least 1
 //	payload sum uint32, little endian, CRC32C of the payload
@@ -16,7 +17,9 @@
 // # What survives what
 //
 // Append hands the record to the operating system before it returns: a killed process loses nothing. What Sync has not
-// yet confirmed may be lost with the power.
+// yet confirmed may be lost with the power. A file that is no longer in the directory counts for nothing: Append fails.
+//
+// A failed write or sync fails the journal until Resume finds that the disk works again.
 //
 // # Torn tail or corruption
 //
@@ -29,5 +32,5 @@
 //
 // Two cases cannot be told apart from inside the file. Damage to the very last record looks like a tail that power loss
 // left half written, and is dropped. Power loss may also write later blocks and not earlier ones; that looks like damage
-// in the middle, and is refused: a person decides.
+// in the middle, and is refused: a person decides. Salvage keeps every sound record on both sides of such damage.
 package journal

@@ -117,7 +117,7 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 		return fmt.Errorf("read %s: %w", j.path(fileName), err)
 	}
 	if !strings.HasPrefix(magic, string(head)) {
-		return fmt.Errorf("%s: %w", j.path(fileName), ErrNotJournal)
+		return j.scan(f, info.Size()).foreign(head)
 	}
 	_, _, err = j.scan(f, info.Size()).each(fn)
 	return err
@@ -161,7 +161,7 @@ func (j *Journal) start(size int64) (int64, error) {
 		return 0, fmt.Errorf("read %s: %w", j.path(fileName), err)
 	}
 	if !strings.HasPrefix(magic, string(head)) {
-		return 0, fmt.Errorf("%s: %w", j.path(fileName), ErrNotJournal)
+		return 0, j.scan(j.file, size).foreign(head)
 	}
 	if len(head) == len(magic) {
 		return size, nil

@@ -30,14 +30,14 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 	return epoch, nil
 }
 
-// Writable is nil unless the store says by itself that it takes no writes, which Redis
-// and the embedded store answer to a PING when they cannot put them on their disk:
-// ErrReadOnly with their words.
-func (s *Store) Writable(ctx context.Context) error {
-	if err := unavailable(s.redis.Ping(ctx).Err()); errors.Is(err, memory.ErrReadOnly) {
-		return err
+// Refusal is why the store takes no writes, in its own words, as Redis and the embedded
+// store answer to a PING when they cannot put writes on their disk; "" while it says
+// nothing of the kind.
+func (s *Store) Refusal(ctx context.Context) string {
+	if err := s.redis.Ping(ctx).Err(); errors.Is(unavailable(err), memory.ErrReadOnly) {
+		return strings.TrimPrefix(err.Error(), "MISCONF ")
 	}
-	return nil
+	return ""
 }
 
 // Scrub returns when nothing that was erased before is in a file of the store's any

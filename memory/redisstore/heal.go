@@ -16,6 +16,10 @@ import (
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
 // compare-and-set on what was seen, so that two processes cannot both do it.
 
+// adoptedWhole is the size of a foreign value above which it is worth a round trip
+// not to send it twice, in bytes.
+const adoptedWhole = 1 << 20
+
 // How a history is read, beside a turn's number above 0.
 const (
 	looking     = 0  // nothing is changed
@@ -62,6 +66,12 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 	first := c.fresh.First()
 	c.fresh = c.fresh.Identified()
 	c.fresh.Follows(c.cut, first)
+	if len(value) > adoptedWhole {
+		// A script that Redis does not know is sent again with all its arguments.
+		if err := replaceScript.Load(ctx, s.redis).Err(); err != nil {
+			return nil, unavailable(err)
+		}
+	}
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}

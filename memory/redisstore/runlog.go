@@ -18,12 +18,33 @@ import (
 // event, and its fields are
 //
 //	e   the line of its last event
-//	b   the lines of the deltas right before it, each ended by a line feed
+//	b   the lines of the events right before it, each ended by a line feed
 //	z   the same as b, deflated with the bytes of e as the dictionary
 //
-// Only deltas are joined to what follows, and only to a delta: every other event has
-// an entry of its own. Entries may overlap, since an append whose reply was lost is
-// repeated, perhaps joined otherwise; a reader takes each number once.
+// Which events are joined is a writer's choice, see joining. Entries may overlap, since
+// an append whose reply was lost is repeated, perhaps joined otherwise; a reader takes
+// each number once.
+
+// joining says which events share an entry.
+type joining int
+
+const (
+	joinNone   joining = iota
+	joinDeltas         // deltas, to a delta: while a run goes on
+	joinTexts          // deltas, to whatever follows: often the text that they are the pieces of
+	joinAll            // of a run that is over, where nobody else reads the entries
+)
+
+// follows says whether an event may share the entry of the one before it.
+func (j joining) follows(before, e Logged) bool {
+	switch j {
+	case joinDeltas:
+		return before.delta() && e.delta()
+	case joinTexts:
+		return before.delta()
+	}
+	return j == joinAll && bytes.IndexByte(before.Line, '\n') < 0
+}
 
 // joined bounds the lines that one entry has before its last, in bytes.
 const joined = 256 << 10
@@ -43,26 +64,24 @@ func (l Logged) delta() bool {
 		bytes.HasPrefix(l.Line, []byte(`{"role":"subagent_delta",`))) && bytes.IndexByte(l.Line, '\n') < 0
 }
 
-// entry is one of the stream's: its last event, and the deltas before it.
+// entry is one of the stream's: its last event, and the lines before it.
 type entry struct {
 	before []byte
 	last   Logged
 }
 
 // join lays events out in entries.
-func join(events []Logged) []entry {
+func join(events []Logged, how joining) []entry {
 	var out []entry
-	open := false // the last entry of out ends in a delta that another may follow
-	for _, e := range events {
-		delta := e.delta()
-		if open && delta {
-			if last := &out[len(out)-1]; e.Seq == last.last.Seq+1 && len(last.before)+len(last.last.Line) < joined {
+	for i, e := range events {
+		if i > 0 && e.Seq == events[i-1].Seq+1 && how.follows(events[i-1], e) {
+			if last := &out[len(out)-1]; len(last.before)+len(last.last.Line) < joined {
 				last.before = append(append(last.before, last.last.Line...), '\n')
 				last.last = e
 				continue
 			}
 		}
-		out, open = append(out, entry{last: e}), delta
+		out = append(out, entry{last: e})
 	}
 	return out
 }
@@ -144,15 +163,12 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ..
 	return nil
 }
 
+// entries are events as they are logged while a run goes on.
 func (s *Store) entries(events []Logged) []entry {
 	if s.Exclusive {
-		return join(events)
+		return join(events, joinDeltas)
 	}
-	out := make([]entry, len(events))
-	for i, e := range events {
-		out[i] = entry{last: e}
-	}
-	return out
+	return join(events, joinNone)
 }
 
 // Events reads events of a run's log after a number: those of up to count entries,
@@ -191,8 +207,8 @@ func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]
 	return []byte(line), nil
 }
 
-// Pack joins and deflates the deltas in the log of a run that is over: most of its
-// bytes, which few read again. Its events stay, each with its number, and it lives no
+// Pack joins and deflates what is in the log of a run that is over, which few read
+// again: the deltas, most of its bytes, and with Exclusive all but the end. Its events stay, each with its number, and it lives no
 // longer than before. A log that changed meanwhile, an erased one above all, stays as
 // it is.
 func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string) error {
@@ -219,8 +235,12 @@ func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string) error {
 			break
 		}
 	}
-	args := []any{strconv.FormatInt(all[len(all)-1].Seq, 10) + "-0"}
-	for _, e := range join(all) {
+	var args []any
+	how := joinTexts
+	if s.Exclusive {
+		how = joinAll
+	}
+	for _, e := range join(all, how) {
 		field, value := e.packed()
 		args = append(args, e.id(), e.last.Line, field, value)
 	}

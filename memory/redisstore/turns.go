@@ -26,6 +26,7 @@ type OpenRun struct {
 	Events string `json:"events,omitempty"` // URL of its events; empty before the run was accepted
 	Body   string `json:"body"`             // hash of the post
 	By     string `json:"by,omitempty"`     // the process that began it
+	Trace  string `json:"trace,omitempty"`  // traceparent of the post
 }
 
 // Turn is the right to write into a chat's histories.

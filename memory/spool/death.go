@@ -16,8 +16,9 @@ const (
 	deadFor = 24 * time.Hour
 )
 
-// Name is this process's id: that of the folder whose lock it holds from Open to Close.
-func (s *Spool) Name() string { return filepath.Base(s.own.dir) }
+// Name is this process's id: that of the folder whose lock it holds from Open to Close, or, where there was no room for
+// one, from when there is. Until then nobody takes this process for dead, nor proves that it is.
+func (s *Spool) Name() string { return s.name }
 
 // Dead reports whether the process that has this name is proven to be dead. A living process is never taken for dead; of
 // one that has another disk nothing is known.

@@ -46,8 +46,8 @@ func newFolderName() string {
 }
 
 // createSegment makes a folder of this process's own under dir. It survives a power loss when this returns.
-func createSegment(dir string) (*segment, error) {
-	g := newSegment(filepath.Join(dir, newFolderName()))
+func createSegment(dir, name string) (*segment, error) {
+	g := newSegment(filepath.Join(dir, name))
 	var err error
 	if g.journal, _, err = journal.Open(g.dir, journal.Options{}, g.replay); err == nil {
 		if err = syncDir(dir); err == nil {

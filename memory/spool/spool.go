@@ -35,11 +35,12 @@ type Options struct {
 // goroutine; it starts none.
 type Spool struct {
 	dir  string
+	name string // this process's, and that of its first folder
 	opts Options
 	log  zerolog.Logger
 
 	mu       sync.Mutex
-	own      *segment // made by Open: its name is the process's, and it stays until Close
+	own      *segment // the first folder, which stays until Close; nil while there is no room for one
 	active   *segment // where Add writes; nil after a failed write, until Add makes a new one
 	segments []*segment
 	queues   map[Queue][]*pending // ordered by before, none empty
@@ -59,7 +60,7 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		opts.MaxBytes = DefaultMaxBytes
 	}
 	s := &Spool{
-		dir: dir, opts: opts, log: log,
+		dir: dir, opts: opts, log: log, name: newFolderName(),
 		queues:   map[Queue][]*pending{},
 		draining: map[Queue]chan struct{}{},
 		refused:  map[string]bool{},
@@ -74,7 +75,6 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	if err == nil {
 		s.mu.Lock()
 		err = s.activate()
-		s.own = s.active
 		s.mu.Unlock()
 	}
 	if journal.NoRoom(err) {
@@ -224,9 +224,16 @@ func (s *Spool) holds(path string) bool {
 
 // activate makes the folder that Add writes to.
 func (s *Spool) activate() error {
-	g, err := createSegment(s.dir)
+	name := s.name
+	if s.own != nil {
+		name = newFolderName()
+	}
+	g, err := createSegment(s.dir, name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", journal.ErrFailed, err)
+	}
+	if s.own == nil {
+		s.own = g
 	}
 	s.active = g
 	s.segments = append(s.segments, g)

@@ -193,7 +193,7 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 	for n, i := range batch {
 		entries[n] = i.Entry
 	}
-	timed, cancel := context.WithTimeout(ctx, saveTimeout)
+	timed, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
 	err := w.Remote.Save(timed, entries)
 	w.saving.note(err, w.Log, "save turns")
@@ -210,7 +210,7 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 // that has what was saved.
 func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	now := w.Now()
-	timed, cancel := context.WithTimeout(ctx, saveTimeout)
+	timed, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
 	loaded, err := w.Remote.Load(timed, Query{ErasedSince: since})
 	w.reading.note(err, w.Log, "look for turns")
@@ -240,7 +240,7 @@ func (w *writer) erase(ctx context.Context, e Erasure) error {
 	}
 	w.leave(erased)
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
 	return w.Remote.Erase(ctx, e)
 }

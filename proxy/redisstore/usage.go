@@ -17,7 +17,7 @@ import (
 // usageKey is a stream with one entry for each model call, by the time at which
 // it was written. Fields that are empty or 0 are left out:
 //
-//	at request tenant route conversation chat backend model upstream_model
+//	at request tenant route conversation chat run backend model upstream_model
 //	input cache_read cache_creation output reasoning outcome estimated
 const usageKey = "proxy:usage"
 
@@ -105,11 +105,11 @@ type field struct {
 	count *int64
 }
 
-func fieldsOf(r *usage.Record) [14]field {
+func fieldsOf(r *usage.Record) [15]field {
 	t := &r.Tokens
 	return [...]field{
 		{name: "request", text: &r.RequestID}, {name: "tenant", text: &r.Tenant}, {name: "route", text: &r.Route},
-		{name: "conversation", text: &r.Conversation}, {name: "chat", text: &r.Chat},
+		{name: "conversation", text: &r.Conversation}, {name: "chat", text: &r.Chat}, {name: "run", text: &r.Run},
 		{name: "backend", text: &r.Backend}, {name: "model", text: &r.Model}, {name: "upstream_model", text: &r.UpstreamModel},
 		{name: "input", count: &t.Input}, {name: "cache_read", count: &t.CacheRead}, {name: "cache_creation", count: &t.CacheCreation},
 		{name: "output", count: &t.Output}, {name: "reasoning", count: &t.Reasoning}, {name: "outcome", text: &r.Outcome},

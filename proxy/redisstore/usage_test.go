@@ -51,7 +51,7 @@ func TestUsageComesBackAsItWas(t *testing.T) {
 				records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) usage.Record {
 					return usage.Record{
 						At: time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC(), RequestID: text.Draw(t, "request"), Tenant: text.Draw(t, "tenant"),
-						Route: text.Draw(t, "route"), Conversation: text.Draw(t, "conversation"), Chat: text.Draw(t, "chat"), Backend: text.Draw(t, "backend"),
+						Route: text.Draw(t, "route"), Conversation: text.Draw(t, "conversation"), Chat: text.Draw(t, "chat"), Run: text.Draw(t, "run"), Backend: text.Draw(t, "backend"),
 						Model: text.Draw(t, "model"), UpstreamModel: text.Draw(t, "upstream"), Outcome: text.Draw(t, "outcome"), Estimated: rapid.Bool().Draw(t, "estimated"),
 						Tokens: usage.Tokens{
 							Input: count.Draw(t, "input"), CacheRead: count.Draw(t, "read"), CacheCreation: count.Draw(t, "creation"),

@@ -37,7 +37,8 @@ type Record struct {
 	Tenant        string    // hex SHA-256 of the credential that the caller presented; empty if none
 	Route         string    // main, or teammate/<name>
 	Conversation  string
-	Chat          string // what reports by chat go by, see Chat; empty if the caller named no conversation
+	Chat          string // as the caller names it, or else its conversation; empty if it named neither
+	Run           string // that the call belongs to; empty if the caller named none
 	Backend       string // its name in the configuration
 	Model         string // as the client calls it
 	UpstreamModel string // as the backend calls it
@@ -53,7 +54,7 @@ const maxName = 160
 func (r *Record) tidy() {
 	r.At = r.At.UTC().Truncate(time.Millisecond)
 	for _, s := range []*string{
-		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Backend, &r.Model, &r.UpstreamModel, &r.Outcome,
+		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Run, &r.Backend, &r.Model, &r.UpstreamModel, &r.Outcome,
 	} {
 		*s = strings.ToValidUTF8((*s)[:min(len(*s), maxName)], "\uFFFD")
 	}

@@ -17,6 +17,7 @@ type Failure struct {
 	Code    string // snake_case, for the chat dialect; empty: by Status
 	Param   string // the member of the request that is at fault, for the chat dialect; empty for none
 	Message string // one clear sentence, or the vendor's own
+	Run     string // that the request belongs to, by which the logs know it; empty for none
 }
 
 func (f Failure) Error() string { return f.Message }
@@ -55,17 +56,18 @@ func (f Failure) Body(d Dialect) []byte {
 		Message string `json:"message"`
 		Param   string `json:"param,omitzero"`
 		Code    string `json:"code,omitzero"`
+		Run     string `json:"run_id,omitzero"`
 	}
 	var body any
 	if d == Messages {
 		body = struct {
 			Type  string `json:"type"`
 			Error detail `json:"error"`
-		}{"error", detail{Type: either(f.Type, class.messages), Message: f.Message}}
+		}{"error", detail{Type: either(f.Type, class.messages), Message: f.Message, Run: f.Run}}
 	} else {
 		body = struct {
 			Error detail `json:"error"`
-		}{detail{Type: class.chat, Message: f.Message, Param: f.Param, Code: either(f.Code, class.code)}}
+		}{detail{Type: class.chat, Message: f.Message, Param: f.Param, Code: either(f.Code, class.code), Run: f.Run}}
 	}
 	b, err := Marshal(body)
 	if err != nil { // strings always encode

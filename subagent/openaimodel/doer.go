@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"mneme/memory/telemetry"
 )
 
 // maxAnswer bounds an answer, in bytes: the client reads lines and error bodies
@@ -55,6 +57,11 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	}
 	if ok && x.auto {
 		r.Header.Set("X-AG-Effort", EffortAuto)
+	}
+	// By these the gateway's log and its records of usage name the run.
+	if trail := telemetry.From(r.Context()); trail.Run != "" {
+		r.Header.Set("X-AG-Run-Id", trail.Run)
+		r.Header.Set("X-AG-Chat-Id", trail.Chat)
 	}
 	resp, err := d.http.Do(r)
 	if err != nil {

@@ -227,7 +227,7 @@ func TestAnEndpointThatRefusesEverything(t *testing.T) {
 func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
 	e := &hashing{space: "hash", size: 256}
 	e.hang.Store(true)
-	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Embedder: e, Patience: 50 * time.Millisecond, Log: zerolog.Nop()})
+	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Embedder: e, Patience: time.Second, Log: zerolog.Nop()})
 	c := collection(t, l, "docs")
 	put(t, l, c, "a", "cars need oil")
 	for range 5 {

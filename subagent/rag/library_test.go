@@ -28,7 +28,7 @@ import (
 var ctx = context.Background()
 
 func library(client redis.UniversalClient) *rag.Library {
-	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 300 * time.Millisecond})
+	return rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 10 * time.Second})
 }
 
 func collection(t testing.TB, l *rag.Library, name string) docstore.Collection {

@@ -15,6 +15,7 @@ import (
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
@@ -35,10 +36,7 @@ type agents struct {
 
 // newAgents makes the agents, all of whose model calls go to the proxy: the
 // master's by its main routes, a subagent's by /teammate/<name>.
-func (a *app) newAgents(cfg config.Config, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo, error) {
-	// One pool for all; without a timeout, since answers stream as long as a run may last.
-	gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
-	a.push("gateway client", func() error { gateway.CloseIdleConnections(); return nil })
+func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo, error) {
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
 		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
@@ -126,22 +124,22 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 		if collections, reads := a.readers[s.Name]; reads {
 			m.Subagents[i] = a.reader(s, rag.TurnOptions{
 				Tenant: docstore.DefaultTenant, Collections: collections, Chat: r.Chat, Numbers: numbers,
-			})
+			}, telemetry.From(ctx).Logger(a.log))
 		}
 	}
 	m.Run(ctx, r, publish)
 }
 
 // reader is a subagent that can search, beside what it can do anyway.
-func (a *agents) reader(s *subagent.Subagent, o rag.TurnOptions) *subagent.Subagent {
+func (a *agents) reader(s *subagent.Subagent, o rag.TurnOptions, log zerolog.Logger) *subagent.Subagent {
 	documents := subagent.Kit{Tools: []loop.Tool{noDocuments{}}}
 	if a.library != nil {
 		turn, err := a.library.NewTurn(o)
 		if err != nil { // of a name, all of which were checked before
-			a.log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
+			log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
 			return s
 		}
-		documents = turn.Kit(a.log.With().Str("subagent", string(s.Name)).Str("chat", string(o.Chat)).Logger())
+		documents = turn.Kit(log.With().Str("subagent", string(s.Name)).Logger())
 	}
 	reader := *s
 	reader.Kit = func() subagent.Kit {

@@ -20,6 +20,7 @@ import (
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/memory/embedded"
+	"mneme/memory/telemetry"
 )
 
 // Options are what a service needs beside its configuration.
@@ -29,6 +30,7 @@ type Options struct {
 	Ready func(Addrs) // called once everything listens; may be nil
 	// Transport reaches the vendors of models; nil is the network.
 	Transport http.RoundTripper
+	Version   string // of a release; empty for what the build says of itself
 }
 
 // Addrs say where the services listen, host:port; empty for what does not run in
@@ -78,14 +80,15 @@ type app struct {
 	fail  context.CancelCauseFunc
 	addrs Addrs
 
-	together bool                  // all services are in this process
-	redis    redis.UniversalClient // once it is open
-	embedded *embedded.Server      // once it is open; nil over a Redis
+	together bool                          // all services are in this process
+	seen     map[string]*telemetry.Service // what runs in this process, by its name
+	redis    redis.UniversalClient         // once it is open
+	embedded *embedded.Server              // once it is open; nil over a Redis
 }
 
 // run builds with start, then serves until ctx ends or a part fails.
 func run(ctx context.Context, o Options, start func(*app) error) error {
-	a := &app{stack: stack{log: o.Log}}
+	a := &app{stack: stack{log: o.Log}, seen: map[string]*telemetry.Service{}}
 	a.ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
 	defer a.unwind()
@@ -101,6 +104,22 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 		return nil
 	}
 	return context.Cause(a.ctx)
+}
+
+// observe makes the logs and the metrics of a service.
+func (a *app) observe(service string, o Options) *telemetry.Service {
+	seen := telemetry.Open(o.Version, o.Log.With().Str("service", service).Logger())
+	a.push("telemetry of "+service, seen.Close)
+	a.seen[service] = seen
+	return seen
+}
+
+// client is for requests of one service to another, over a pool of its own and without
+// a timeout, since answers stream as long as a run may last.
+func (a *app) client(seen *telemetry.Service, to string) *http.Client {
+	c := &http.Client{Transport: seen.Transport(to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})}
+	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
+	return c
 }
 
 // listen takes a service's port; key is the setting that names it.

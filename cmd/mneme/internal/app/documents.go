@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -22,7 +21,7 @@ const maxLog = 1000
 // library opens the documents, which are in the store of the histories, and begins
 // to read them. An apiserver alone and without a Redis has none: an embedded store is
 // another process's.
-func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, error) {
+func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logger) (*rag.Library, error) {
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -37,8 +36,6 @@ func (a *app) library(cfg config.Config, log zerolog.Logger) (*rag.Library, erro
 	}
 	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
-		gateway := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
-		a.push("embeddings client", func() error { gateway.CloseIdleConnections(); return nil })
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
 		})

@@ -5,18 +5,17 @@ import (
 	"net/http"
 	neturl "net/url"
 
-	"github.com/rs/zerolog"
-
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/crossorigin"
+	"mneme/memory/telemetry"
 	"mneme/proxy"
 	"mneme/proxy/wire"
 )
 
 // guarded is a service's handler behind the guards against web pages and against
-// bodies that never end.
-func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, log zerolog.Logger) http.Handler {
+// bodies that never end, whose refusals count among the service's requests.
+func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen *telemetry.Service) http.Handler {
 	c := crossorigin.Config{Own: ownHosts(cfg)}
 	for _, text := range cfg.HTTP.AllowedHosts {
 		host, _ := crossorigin.Host(text) // the configuration was checked
@@ -26,7 +25,11 @@ func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, log z
 		origin, _ := crossorigin.Origin(text)
 		c.AllowedOrigins = append(c.AllowedOrigins, origin)
 	}
-	return bounded(crossorigin.New(c, log).Protect(h, refuse), cfg.HTTP.BodyTimeout, refuse)
+	counted := func(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
+		seen.Count("(refused)", r.Method, no.Status, 0)
+		refuse(w, r, no)
+	}
+	return bounded(crossorigin.New(c, seen.Often).Protect(h, counted), cfg.HTTP.BodyTimeout, counted)
 }
 
 // ownHosts are the names under which the services listen and call each other.

@@ -130,7 +130,7 @@ func (s *stack) start(service, listen string) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	s.running[service] = &process{cmd, ended}
-	for range 3000 {
+	for range 18_000 { // three minutes
 		resp, err := http.Get("http://" + listen + "/readyz")
 		if err == nil {
 			resp.Body.Close()

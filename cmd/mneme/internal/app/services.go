@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/config"
@@ -18,6 +16,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/spool"
+	"mneme/memory/telemetry"
 	"mneme/proxy"
 	proxystore "mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
@@ -28,24 +27,26 @@ import (
 
 // Up runs all three services in this process.
 func Up(ctx context.Context, cfg config.Config, o Options) error {
-	return run(ctx, o, func(a *app) error {
-		a.together = true
-		proxyURL, err := a.startProxy(cfg, o)
-		if err != nil {
-			return err
-		}
-		cfg.Apiserver.Proxy = proxyURL
-		apiURL, err := a.startApiserver(cfg, o)
-		if err != nil {
-			return err
-		}
-		cfg.Webmemory.Apiserver = apiURL
-		if err := a.startWebmemory(cfg, o); err != nil {
-			return err
-		}
-		welcome(o.Out, cfg, a.addrs)
-		return nil
-	})
+	return run(ctx, o, func(a *app) error { return a.startAll(cfg, o) })
+}
+
+func (a *app) startAll(cfg config.Config, o Options) error {
+	a.together = true
+	proxyURL, err := a.startProxy(cfg, o)
+	if err != nil {
+		return err
+	}
+	cfg.Apiserver.Proxy = proxyURL
+	apiURL, err := a.startApiserver(cfg, o)
+	if err != nil {
+		return err
+	}
+	cfg.Webmemory.Apiserver = apiURL
+	if err := a.startWebmemory(cfg, o); err != nil {
+		return err
+	}
+	welcome(o.Out, cfg, a.addrs)
+	return nil
 }
 
 // Webmemory runs the public service alone.
@@ -85,12 +86,12 @@ func easeGC() (restore func()) {
 }
 
 func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
-	log := o.Log.With().Str("service", "proxy").Logger()
+	seen := a.observe("proxy", o)
 	l, err := a.listen(cfg.Proxy.Listen, "proxy.listen")
 	if err != nil {
 		return "", err
 	}
-	shared, err := a.shared(cfg, log)
+	shared, err := a.shared(cfg, seen)
 	if err != nil {
 		return "", err
 	}
@@ -98,8 +99,9 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		Active: cfg.Proxy.Active, TeammateBackend: cfg.Proxy.TeammateBackend, Teammates: cfg.Proxy.Teammates,
 		EmbeddingsBackend: cfg.Proxy.EmbeddingsBackend, Backends: map[string]proxy.BackendConfig{},
 		TurnsTTL: cfg.Proxy.StateMachine.TTL, MaxTurns: cfg.Proxy.StateMachine.MaxTurns,
+		TurnsWait: cfg.Proxy.StateMachine.Wait,
 		Stateless: !cfg.Proxy.StateMachine.Enabled, Shared: shared, SelfURL: cmp.Or(cfg.Proxy.Advertise, url(l)),
-		Transport: o.Transport, Secrets: cfg.Secrets(),
+		Transport: o.Transport, Secrets: cfg.Secrets(), Telemetry: seen,
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
@@ -114,23 +116,23 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		}
 		p.Backends[name] = backend
 	}
-	server, err := proxy.New(p, log)
+	server, err := proxy.New(p, seen.Log)
 	if err != nil {
 		return "", err
 	}
 	a.push("gateway", server.Close)
-	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, log), func(context.Context) error { server.Drain(); return nil })
+	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error { server.Drain(); return nil })
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
 }
 
 // shared is what the gateway keeps in Redis. Alone and without one it keeps to
 // itself: an embedded store is another process's.
-func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error) {
+func (a *app) shared(cfg config.Config, seen *telemetry.Service) (proxy.Shared, error) {
 	if cfg.Redis.Embedded() && !a.together {
 		return proxy.Shared{}, nil
 	}
-	client, err := a.openRedis(cfg, log)
+	client, err := a.openRedis(cfg, seen.Often)
 	if err != nil {
 		return proxy.Shared{}, err
 	}
@@ -143,58 +145,58 @@ func (a *app) shared(cfg config.Config, log zerolog.Logger) (proxy.Shared, error
 	return proxy.Shared{
 		Turns:  proxystore.NewTurns(client, turns),
 		Usage:  proxystore.NewUsage(client, records),
-		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, log),
+		Active: proxystore.NewActive(client, cfg.Proxy.Active, known, seen.Often),
 		Owners: proxystore.NewOwners(client, cfg.Proxy.StateMachine.TTL+time.Hour),
 	}, nil
 }
 
 func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
-	log := o.Log.With().Str("service", "apiserver").Logger()
+	seen := a.observe("apiserver", o)
 	l, err := a.listen(cfg.Apiserver.Listen, "apiserver.listen")
 	if err != nil {
 		return "", err
 	}
-	library, err := a.library(cfg, log)
+	gateway := a.client(seen, "proxy")
+	library, err := a.library(cfg, gateway, seen.Often)
 	if err != nil {
 		return "", err
 	}
-	agent, infos, err := a.newAgents(cfg, library, log)
+	agent, infos, err := newAgents(cfg, gateway, library, seen.Log)
 	if err != nil {
 		return "", err
 	}
 	server := apiserver.New(apiserver.Config{
-		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
+		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library, Telemetry: seen,
 		EraseConversation: func(ctx context.Context, id string) error {
-			return openaimodel.EraseConversation(ctx, nil, cfg.Apiserver.Proxy, id)
+			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
-	}, agent, infos, log)
+	}, agent, infos, seen.Log)
 	a.push("apiserver", server.Close)
-	a.serve("apiserver", l, guarded(cfg, server.Handler(), refuseRequest, log), server.Drain)
+	a.serve("apiserver", l, guarded(cfg, server.Handler(), refuseRequest, seen), server.Drain)
 	a.addrs.Apiserver = l.Addr().String()
 	return url(l), nil
 }
 
 func (a *app) startWebmemory(cfg config.Config, o Options) error {
-	log := o.Log.With().Str("service", "webmemory").Logger()
+	seen := a.observe("webmemory", o)
 	l, err := a.listen(cfg.Webmemory.Listen, "webmemory.listen")
 	if err != nil {
 		return err
 	}
-	client, err := a.openRedis(cfg, log)
+	client, err := a.openRedis(cfg, seen.Often)
 	if err != nil {
 		return err
 	}
-	runs, err := api.NewClient(cfg.Webmemory.Apiserver, nil)
+	runs, err := api.NewClient(cfg.Webmemory.Apiserver, a.client(seen, "apiserver"))
 	if err != nil {
 		return fmt.Errorf("webmemory.apiserver: %w", err)
 	}
-	a.push("apiserver client", func() error { runs.Close(); return nil })
 	w := webmemory.Config{
 		ContextWindow: cfg.Webmemory.ContextWindow, SubagentContextWindow: cfg.Webmemory.SubagentContextWindow,
 		MaxHistory: cfg.Webmemory.MaxHistory, MaxChats: cfg.Webmemory.MaxChats, RunTimeout: cfg.RunTimeout + time.Minute,
 		KeepBytes:  int(cfg.Webmemory.FinishedBytes),
 		QueueLimit: cfg.Webmemory.Queue.Limit, QueueWait: cfg.Webmemory.Queue.Wait,
-		Agents: cfg.AgentNames(),
+		Agents: cfg.AgentNames(), Telemetry: seen,
 	}
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
@@ -202,30 +204,30 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if !cfg.Redis.Embedded() { // a store that nobody else can use
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
 		w.Ends = filepath.Join(cfg.DataDir, "ends")
-		adviseReplicas(cfg.Redis, log)
+		adviseReplicas(cfg.Redis, seen.Log)
 	}
 	if w.Erasures, err = erasures.Open(filepath.Join(cfg.DataDir, "erasures.ndjson")); err != nil {
 		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
 	}
 	if w.Cuts, err = erasures.Open(filepath.Join(cfg.DataDir, "cuts.ndjson")); err != nil {
-		return fmt.Errorf("reading what was erased: %w; check data_dir", err)
+		return fmt.Errorf("reading what was changed by hand: %w; check data_dir", err)
 	}
-	store := redisstore.New(client, log)
+	store := redisstore.New(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {
 		store.Exclusive, store.Compact = true, a.embedded.Compact
 		if err := store.ReleaseAll(a.ctx); err != nil {
-			log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
+			seen.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
 	}
-	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, log)
+	appends, err := spool.Open(filepath.Join(cfg.DataDir, "spool"), spool.Options{}, seen.Often)
 	if err != nil {
 		return fmt.Errorf("%w; check data_dir", err)
 	}
 	a.push("spool", appends.Close)
-	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, log)
+	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
-	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, log), func(ctx context.Context) error { server.Drain(ctx); return nil })
+	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error { server.Drain(ctx); return nil })
 	a.addrs.Webmemory = l.Addr().String()
 	return nil
 }

@@ -411,7 +411,7 @@ func TestExpiredKeysStayAway(t *testing.T) {
 	source, target := client(t, redistest.Start(t)), client(t, redistest.Start(t))
 	fill(t, source)
 	for _, r := range []string{run, openRun} {
-		require.NoError(t, source.PExpire(ctx, "events:12345:"+r, 500*time.Millisecond).Err())
+		require.NoError(t, source.PExpire(ctx, "events:12345:"+r, 5*time.Second).Err())
 	}
 	file := save(t, source)
 	require.Eventually(t, func() bool { return source.Exists(ctx, "events:12345:"+run, "events:12345:"+openRun).Val() == 0 }, time.Minute, 10*time.Millisecond)

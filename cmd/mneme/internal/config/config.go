@@ -165,6 +165,7 @@ type StateMachine struct {
 	Enabled  bool          `yaml:"enabled" env:"ENABLED"`
 	TTL      time.Duration `yaml:"ttl" env:"TTL"` // since the last request
 	MaxTurns int           `yaml:"max_turns" env:"MAX_TURNS"`
+	Wait     time.Duration `yaml:"wait" env:"WAIT"` // of a call for Redis, before and after
 }
 
 // Retrieval is how documents are searched.

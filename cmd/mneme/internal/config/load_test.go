@@ -451,7 +451,7 @@ agents: {subagents: [{name: analytic}]}
 func TestTheGatewaysOwnVariables(t *testing.T) {
 	c, err := load(t, "", "GATEWAY_STATE_MACHINE_ENABLED=false", "STATE_MACHINE_TTL_SECONDS=60", "STATE_MACHINE_MAX_TURNS=9")
 	require.NoError(t, err)
-	require.Equal(t, StateMachine{Enabled: false, TTL: time.Minute, MaxTurns: 9}, c.Proxy.StateMachine)
+	require.Equal(t, StateMachine{Enabled: false, TTL: time.Minute, MaxTurns: 9, Wait: 50 * time.Millisecond}, c.Proxy.StateMachine)
 
 	c, err = load(t, "", "STATE_MACHINE_MAX_TURNS=9", "MNEME_PROXY_STATE_MACHINE_MAX_TURNS=10")
 	require.NoError(t, err)

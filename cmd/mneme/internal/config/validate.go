@@ -184,6 +184,7 @@ func (p Proxy) validate(teammates []string) error {
 		address("proxy.listen", p.Listen),
 		positive("proxy.state_machine.ttl", p.StateMachine.TTL),
 		positive("proxy.state_machine.max_turns", p.StateMachine.MaxTurns),
+		positive("proxy.state_machine.wait", p.StateMachine.Wait),
 	); err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -53,9 +52,10 @@ type Guard struct {
 	log     zerolog.Logger
 }
 
-// New makes a guard that logs what it refuses, a few lines in a minute.
+// New makes a guard that logs what it refuses; a page can make it refuse any number of
+// times.
 func New(c Config, log zerolog.Logger) *Guard {
-	g := &Guard{config: c, hosts: map[string]bool{}, origins: map[string]bool{}, log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}
+	g := &Guard{config: c, hosts: map[string]bool{}, origins: map[string]bool{}, log: log}
 	for _, h := range slices.Concat(c.Own, c.AllowedHosts) {
 		g.hosts[strings.ToLower(h)] = true
 	}

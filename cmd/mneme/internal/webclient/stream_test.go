@@ -151,7 +151,7 @@ func TestASilentConnectionIsOpenedAgain(t *testing.T) {
 	}))
 	defer s.Close()
 	c := dial(t, s.URL)
-	c.Idle = 10 * time.Millisecond
+	c.Idle = time.Second // in which what is sent must come
 	got, err := roles(c.Say(t.Context(), "1", "hi", "k"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "run_finished"}, got)

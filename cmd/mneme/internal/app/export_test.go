@@ -1,0 +1,19 @@
+package app
+
+import (
+	"context"
+
+	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/telemetry"
+)
+
+// UpSeen is Up that hands out what the services count in, once all of them run.
+func UpSeen(seen chan<- map[string]*telemetry.Service) func(context.Context, config.Config, Options) error {
+	return func(ctx context.Context, cfg config.Config, o Options) error {
+		return run(ctx, o, func(a *app) error {
+			err := a.startAll(cfg, o)
+			seen <- a.seen
+			return err
+		})
+	}
+}

@@ -1,0 +1,252 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Span is a piece of a file, in bytes from its start: From to To, without To.
+type Span struct{ From, To int64 }
+
+// Salvaged says what Salvage found and did.
+type Salvaged struct {
+	Records int    // sound ones, all of which are kept
+	Bytes   int64  // of their payloads
+	Lost    []Span // what is no sound record, in the order of the file
+	Kept    string // where the damaged file is; "" if nothing was lost and so nothing was changed
+}
+
+// Salvage writes the journal in dir anew with every sound record of it, on both sides of any damage, and keeps the damaged
+// file beside it under another name. What replays the journal afterwards must be able to do without the records that
+// were lost.
+//
+// After damaged bytes the first sound record is searched for byte by byte. Where the damaged record's header is sound,
+// its end is known, and what lies inside is not taken for a record, unless records lead from there to that very end, as
+// they do when bytes were taken out of the file.
+//
+// Errors: *InUseError when someone has dir open, ErrNotJournal when the file has neither the start of a journal nor a
+// sound record, and what the file system says. The journal is as it was then.
+func Salvage(dir string, opts Options) (Salvaged, error) {
+	if opts.MaxRecord <= 0 {
+		opts.MaxRecord = DefaultMaxRecord
+	}
+	j := &Journal{dir: dir, opts: opts}
+	if _, err := os.Stat(j.path(fileName)); err != nil {
+		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
+	}
+	lock, err := lockDir(dir, j.path(lockName))
+	if err != nil {
+		return Salvaged{}, err
+	}
+	defer lock.Close()
+	f, err := os.Open(j.path(fileName))
+	if err != nil {
+		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
+	}
+	s := scanner{file: f, path: j.path(fileName), size: info.Size(), maxRecord: opts.MaxRecord}
+	found, err := s.salvage(discardPayload)
+	if err != nil || len(found.Lost) == 0 {
+		return found, err
+	}
+	if found.Records == 0 && found.Lost[0].From == 0 {
+		return Salvaged{}, fmt.Errorf("%s: %w", s.path, ErrNotJournal)
+	}
+	found.Kept, err = j.keepDamaged(s)
+	if err != nil {
+		return Salvaged{}, fmt.Errorf("salvage %s: %w", s.path, err)
+	}
+	return found, nil
+}
+
+func discardPayload([]byte) error { return nil }
+
+// keepDamaged puts the sound records of s in the journal's place; the file that it was gets the name that is returned.
+func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
+	file, _, err := j.writeNew(func(emit func([]byte) error) error {
+		_, err := s.salvage(emit)
+		return err
+	})
+	if file != nil {
+		err = errors.Join(err, file.Close())
+	}
+	if err == nil {
+		// A second name first, so that at every instant there is a journal, the damaged one or the new one.
+		name := fileName + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+		kept = filepath.Join(j.dir, name)
+		err = os.Link(s.path, kept)
+	}
+	if err == nil {
+		err = j.rename()
+	}
+	if err != nil {
+		_ = os.Remove(j.path(newName))
+		return "", err
+	}
+	return kept, j.syncDir()
+}
+
+// salvage calls fn for every sound record, in their order, and says what lies between them.
+func (s scanner) salvage(fn func(payload []byte) error) (Salvaged, error) {
+	var found Salvaged
+	at := int64(len(magic))
+	head := make([]byte, min(s.size, at))
+	if _, err := s.file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return found, fmt.Errorf("read %s: %w", s.path, err)
+	}
+	if string(head) != magic {
+		if s.size <= at && strings.HasPrefix(magic, string(head)) {
+			return found, nil // of a journal that was never written to
+		}
+		next, err := s.search(0, s.size)
+		if err != nil {
+			return found, err
+		}
+		found.Lost = append(found.Lost, Span{0, next})
+		at = next
+	}
+	for at < s.size {
+		payload, end, err := s.record(at)
+		if err != nil {
+			return found, err
+		}
+		if payload != nil {
+			if err := fn(payload); err != nil {
+				return found, err
+			}
+			found.Records++
+			found.Bytes += int64(len(payload))
+			at = end
+			continue
+		}
+		next, err := s.behind(at)
+		if err != nil {
+			return found, err
+		}
+		found.Lost = append(found.Lost, Span{at, next})
+		at = next
+	}
+	return found, nil
+}
+
+// behind is where the first sound record after the damaged one at bad starts, or the end of the file.
+func (s scanner) behind(bad int64) (int64, error) {
+	h, err := s.header(bad)
+	if err != nil {
+		return 0, err
+	}
+	if end := bad + headerSize + h.length; h.length > 0 && end <= s.size {
+		sound, err := s.soundAt(end)
+		if err != nil {
+			return 0, err
+		}
+		if sound || end == s.size {
+			return s.leading(bad+1, end)
+		}
+	}
+	return s.search(bad+1, s.size)
+}
+
+// leading is where the first of some sound records starts that follow each other from there up to end, or end.
+func (s scanner) leading(from, end int64) (int64, error) {
+	for {
+		first, err := s.search(from, end)
+		if err != nil || first == end {
+			return end, err
+		}
+		at := first
+		for at < end {
+			payload, next, err := s.record(at)
+			if err != nil {
+				return 0, err
+			}
+			if payload == nil {
+				break
+			}
+			at = next
+		}
+		if at == end {
+			return first, nil
+		}
+		from = first + 1
+	}
+}
+
+// search is where the first sound record starts from from on, or to.
+func (s scanner) search(from, to int64) (int64, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(s.file, from, s.size-from), 1<<16)
+	for at := from; at < to && s.size-at > headerSize; at++ {
+		head, err := in.Peek(headerSize)
+		if err != nil {
+			return 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+		if _, ok := parseHeader(head); ok {
+			if sound, err := s.soundAt(at); err != nil || sound {
+				return at, err
+			}
+		}
+		if _, err := in.Discard(1); err != nil {
+			return 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		}
+	}
+	return to, nil
+}
+
+func (s scanner) soundAt(at int64) (bool, error) {
+	payload, _, err := s.record(at)
+	return payload != nil, err
+}
+
+// header is what is at an offset; its length is 0 if it is no sound header of a record that may be this long.
+func (s scanner) header(at int64) (header, error) {
+	if s.size-at < headerSize {
+		return header{}, nil
+	}
+	var head [headerSize]byte
+	if _, err := s.file.ReadAt(head[:], at); err != nil {
+		return header{}, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+	}
+	h, sound := parseHeader(head[:])
+	if !sound || h.length > int64(s.maxRecord) {
+		return header{}, nil
+	}
+	return h, nil
+}
+
+// record is the payload of the sound record at an offset, and where it ends; nil if there is none.
+func (s scanner) record(at int64) (payload []byte, end int64, err error) {
+	h, err := s.header(at)
+	end = at + headerSize + h.length
+	if err != nil || h.length == 0 || end > s.size {
+		return nil, 0, err
+	}
+	payload = make([]byte, h.length)
+	if _, err := s.file.ReadAt(payload, at+headerSize); err != nil {
+		return nil, 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+	}
+	if crc32.Checksum(payload, castagnoli) != h.sum {
+		return nil, 0, nil
+	}
+	return payload, end, nil
+}
+
+// foreign judges a file that starts with head, as no journal does: it is damaged there if it has sound records.
+func (s scanner) foreign(head []byte) error {
+	version := bytes.HasPrefix(head, []byte(magic[:len(magic)-1])) // of a version that is not known
+	if next, err := s.search(0, s.size); err == nil && next < s.size && !version {
+		return &CorruptError{Path: s.path, Offset: 0, Next: next}
+	}
+	return fmt.Errorf("%s: %w", s.path, ErrNotJournal)
+}
