@@ -27,6 +27,11 @@ type Options struct {
 	Writers int // concurrent writers on one chat, over two processes; 8
 	Turns   int // of each writer, two messages each; 50
 
+	Filler int // keys of other chats, for what one chat costs among many; 20,000
+	// Services makes mneme up with a configuration file, offline; nil leaves the
+	// comparison of databases out. It runs over redis-servers of its own.
+	Services func(ctx context.Context, config string) *exec.Cmd
+
 	// Writer makes the command of a process that calls Write on its standard
 	// input and output. It must end when ctx does.
 	Writer func(ctx context.Context) *exec.Cmd
@@ -46,6 +51,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Turns == 0 {
 		o.Turns = 50
+	}
+	if o.Filler == 0 {
+		o.Filler = 20_000
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -100,6 +108,11 @@ func measure(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	if report.Contention, err = contend(ctx, client, name, o); err != nil {
 		return nil, err
+	}
+	if o.Services != nil {
+		if report.Crowded, err = crowding(ctx, o); err != nil {
+			return nil, err
+		}
 	}
 	report.judge(o.Sizes)
 	return report, nil

@@ -49,6 +49,12 @@ func TestEveryRowIsMeasuredAndPrinted(t *testing.T) {
 	var steps []string
 	o := small()
 	o.Progress = func(doing string) { steps = append(steps, doing) }
+	o.Filler = 400
+	o.Services = func(ctx context.Context, config string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, os.Args[0], config)
+		cmd.Env = append(os.Environ(), asPart+"=services", "GORACE=atexit_sleep_ms=0")
+		return cmd
+	}
 	report, err := bench.Memory(t.Context(), o)
 	require.NoError(t, err)
 	require.True(t, report.OwnServer)
@@ -76,7 +82,17 @@ func TestEveryRowIsMeasuredAndPrinted(t *testing.T) {
 		require.Equal(t, 30, c.Kept, c.Way)
 		require.Zero(t, c.Twice, c.Way)
 	}
-	require.Len(t, report.Reaches, 12)
+	require.Len(t, report.Crowded, 4)
+	for _, c := range report.Crowded {
+		require.Contains(t, text.String(), c.What)
+		require.Equal(t, 400, c.Keys)
+		for _, s := range []bench.Spread{c.Few, c.Many, c.Ratio} {
+			require.Positive(t, s.Min, c.What)
+			require.LessOrEqual(t, s.Min, s.Median, c.What)
+			require.LessOrEqual(t, s.Median, s.Max, c.What)
+		}
+	}
+	require.Len(t, report.Reaches, 12+4)
 	for _, r := range report.Reaches {
 		require.Contains(t, text.String(), r.What)
 	}

@@ -9,6 +9,7 @@ const (
 	reachEachWay   = 2_048 // bytes to or from Redis
 	reachAdvantage = 300.0 // rewriting all's time ÷ ours at the largest size
 	reachCold      = 1.5   // cold load ÷ bare GET
+	reachCrowded   = 2.0   // time among many chats ÷ among few
 )
 
 // judge compares what was measured with what is to be reached.
@@ -39,6 +40,9 @@ func (r *Report) judge(sizes []int) {
 		})
 	}
 	r.atMost(fmt.Sprintf("cold load ÷ bare GET: time, %s messages", count(large)), "×", r.cost(wayCold, large).OverGet, reachCold)
+	for _, c := range r.Crowded {
+		r.atMost(fmt.Sprintf("%s: time, among %s keys ÷ among %s", c.What, count(c.Keys), count(fewChats*keysOfChat)), "×", c.Ratio, reachCrowded)
+	}
 }
 
 func (r *Report) atMost(what, unit string, measured Spread, limit float64) {

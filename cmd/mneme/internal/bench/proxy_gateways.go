@@ -174,11 +174,16 @@ func (l launcher) mneme(ctx context.Context, way string, command func(ctx contex
 		file := filepath.Join(dir, "mneme.yaml")
 		text := strings.NewReplacer("ADDR", addr, "VENDOR", l.vendor, "DIR", dir, "KEY", vendorKey, "CONVERSATIONS", strconv.FormatBool(way == wayMneme)).Replace(mnemeConfig)
 		cmd := command(ctx, file)
-		// What is set for the services of this machine must not change what is measured.
-		cmd.Env = append(slices.DeleteFunc(cmd.Environ(), func(variable string) bool {
-			return strings.HasPrefix(variable, "MNEME_") || strings.HasPrefix(variable, "GATEWAY_") || strings.HasPrefix(variable, "STATE_MACHINE_")
-		}), vendorKey+"=sk-of-the-gateway")
+		cmd.Env = append(withoutOurs(cmd.Environ()), vendorKey+"=sk-of-the-gateway")
 		return cmd, os.WriteFile(file, []byte(text), 0o600)
+	})
+}
+
+// withoutOurs is an environment without what is set for the services of this machine:
+// it must not change what is measured.
+func withoutOurs(environ []string) []string {
+	return slices.DeleteFunc(environ, func(variable string) bool {
+		return strings.HasPrefix(variable, "MNEME_") || strings.HasPrefix(variable, "GATEWAY_") || strings.HasPrefix(variable, "STATE_MACHINE_")
 	})
 }
 

@@ -27,7 +27,7 @@ import (
 const asPart = "BENCH_TEST_PART"
 
 func init() {
-	run := map[string]func(context.Context) error{"vendor": vendor, "relay": relay, "gateway": gateway}[os.Getenv(asPart)]
+	run := map[string]func(context.Context) error{"vendor": vendor, "relay": relay, "gateway": gateway, "services": services}[os.Getenv(asPart)]
 	if run == nil {
 		return
 	}
@@ -56,6 +56,15 @@ func gateway(ctx context.Context) error {
 		err = errors.Join(err, os.WriteFile(name, []byte("profile"), 0o600))
 	}
 	return err
+}
+
+// services is mneme up --offline --config os.Args[1].
+func services(ctx context.Context) error {
+	cfg, err := config.Load(os.Args[1], os.Environ())
+	if err != nil {
+		return err
+	}
+	return app.Up(ctx, cfg, app.Options{Log: zerolog.New(os.Stderr)})
 }
 
 // tiny is a run that shows everything, and the processes that it started.

@@ -17,6 +17,7 @@ type Report struct {
 	Appended   int          `json:"appended_bytes"` // of the two messages that a turn appends
 	Costs      []Cost       `json:"costs"`
 	Contention []Contention `json:"contention"`
+	Crowded    []Crowded    `json:"crowded"` // empty if it was not measured
 	Reaches    []Reach      `json:"reaches"`
 }
 
@@ -89,6 +90,16 @@ type Contention struct {
 	Stale        int64   `json:"appends_repeated"`
 	Retried      int64   `json:"appends_refused_and_retried"`
 	Milliseconds float64 `json:"milliseconds"`
+}
+
+// Crowded is what something that concerns one chat costs beside many others. Ratios
+// are taken within each run and summed up then.
+type Crowded struct {
+	What  string `json:"what"`
+	Keys  int    `json:"other_keys"` // in the database of many
+	Few   Spread `json:"milliseconds_among_few"`
+	Many  Spread `json:"milliseconds_among_many"`
+	Ratio Spread `json:"many_over_few"`
 }
 
 // Reach is one aim and whether this run met it.

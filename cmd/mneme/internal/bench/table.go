@@ -34,6 +34,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	b.WriteString("\n\n")
 	r.writeCosts(&b)
 	r.writeContention(&b)
+	r.writeCrowded(&b)
 	r.writeReaches(&b)
 	_, err := b.WriteTo(out)
 	return err
@@ -81,6 +82,16 @@ func (r *Report) writeContention(b *bytes.Buffer) {
 			fmt.Fprintf(b, "; %s stored twice", count(c.Twice))
 		}
 		fmt.Fprintln(b)
+	}
+	fmt.Fprintln(b)
+}
+
+func (r *Report) writeCrowded(b *bytes.Buffer) {
+	for i, c := range r.Crowded {
+		if i == 0 {
+			fmt.Fprintf(b, "One chat over HTTP, in ms: in a database of %s keys, and in one of %s more\n", count(fewChats*keysOfChat), count(c.Keys))
+		}
+		fmt.Fprintf(b, "  %s\n    %s%s, %s%s: %s×\n", c.What, number(c.Few.Median), between(c.Few), number(c.Many.Median), between(c.Many), number(c.Ratio.Median))
 	}
 	fmt.Fprintln(b)
 }

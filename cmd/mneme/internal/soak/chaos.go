@@ -71,6 +71,7 @@ type chaos struct {
 	rng    *rand.Rand
 	going  sync.WaitGroup
 	paused atomic.Bool // one at a time: two would only be waited for
+	losing bool        // Redis loses data; see lose
 }
 
 // run returns when every fault it began is over: nothing is paused, and what was
@@ -79,10 +80,8 @@ func (c *chaos) run(ctx context.Context, every time.Duration) {
 	defer c.going.Wait()
 	for every > 0 {
 		wait := time.Duration(c.rng.ExpFloat64() * float64(every))
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, min(wait, 4*every)) {
 			return
-		case <-time.After(min(wait, 4*every)):
 		}
 		c.strike(ctx)
 	}
@@ -121,10 +120,7 @@ func (c *chaos) strike(ctx context.Context) {
 }
 
 func (c *chaos) startAfter(ctx context.Context, v *service, down time.Duration) {
-	select {
-	case <-time.After(down):
-	case <-ctx.Done():
-	}
+	sleep(ctx, down)
 	c.log.add(v.name, "start")
 	if err := v.start(); err != nil {
 		c.log.add(v.name, "start failed: "+err.Error())
@@ -133,7 +129,10 @@ func (c *chaos) startAfter(ctx context.Context, v *service, down time.Duration) 
 
 // pick reserves up to n services, webmemory more often than the others.
 func (c *chaos) pick(n int) []*service {
-	bag := []string{redisName, redisName, proxyName, apiName, apiName, webA, webA, webA, webB, webB, webB}
+	bag := []string{proxyName, apiName, apiName, webA, webA, webA, webB, webB, webB}
+	if !c.losing { // else Redis has its own trouble
+		bag = append(bag, redisName, redisName)
+	}
 	c.rng.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
 	var picked []*service
 	for _, name := range bag {
@@ -169,15 +168,16 @@ func (c *chaos) term(v *service) {
 }
 
 // pause stops a process for longer than a lease, as a starved machine would.
-func (c *chaos) pause(ctx context.Context, v *service, span time.Duration) {
+func (c *chaos) pause(ctx context.Context, v *service, length time.Duration) {
 	c.log.add(v.name, "pause")
+	stretch := v.beginPause()
 	v.signal(syscall.SIGSTOP)
-	select {
-	case <-time.After(span):
-	case <-ctx.Done():
-	}
+	sleep(ctx, length)
 	c.log.add(v.name, "continue")
 	v.signal(syscall.SIGCONT)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	stretch.to = time.Now()
 }
 
 // revive starts what ended by itself.
@@ -192,10 +192,7 @@ func (c *chaos) revive(ctx context.Context) {
 				_ = v.start() // tried again in the next round
 			}
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
+		sleep(ctx, time.Second)
 	}
 }
 

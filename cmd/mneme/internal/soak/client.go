@@ -115,11 +115,15 @@ func (c *client) hear(p *post, web *service, resp *http.Response, after int64, s
 		a.code = out.code
 		return out
 	}
-	in := bufio.NewReader(resp.Body)
+	in, began := bufio.NewReader(resp.Body), time.Now()
 	for {
 		f, err := readFrame(in)
 		if err != nil {
 			a.note = "broken: " + err.Error()
+			if age := time.Since(began); age > hung && errors.Is(err, context.DeadlineExceeded) {
+				c.ledger.violate(violation{kind: hang, chat: p.chat, run: out.run, seq: out.last, post: p,
+					what: fmt.Sprintf("%s has sent no end for %v; runs end after %v", web.name, age.Round(time.Second), runTimeout)})
+			}
 			return out
 		}
 		if f.id == "" {

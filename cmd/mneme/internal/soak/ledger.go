@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +32,7 @@ type counts struct {
 	refused                          map[string]int // by status and code
 	events                           int            // with an id, each once
 	resumed, repeated, stopped       int
-	erased, eraseRetries             int
+	erased, eraseRetries, edited     int
 }
 
 func newLedger(out io.Writer) *ledger {
@@ -43,16 +45,18 @@ type chat struct {
 	tag string // stands in every text of the chat and in no other chat's
 
 	serial atomic.Int64 // of its posts
+	busy   sync.RWMutex // held for reading while a client speaks to it
 	keyed  sync.RWMutex // held for reading while a post may be repeated: its run's record must not be erased
-	begun  atomic.Int64 // erasures begun
+	begun  atomic.Int64 // erasures and edits begun
 	ended  atomic.Int64 // and answered with success
 
 	mu       sync.Mutex
 	erasures []erasure // guarded by mu
+	edits    []edit    // guarded by mu
 
 	// What its history says in the end; set by the check.
 	said    map[string][]int  // user message → where
-	replies map[string]string // user message → the answer behind it
+	replies map[string]string // run → its answer
 }
 
 func chatID(i int) memory.Chat { return memory.Chat(fmt.Sprintf("soak-%03d", i)) }
@@ -108,6 +112,8 @@ type answer struct {
 	RunID   string `json:"run_id"`
 	Content string `json:"content"`
 	Outcome string `json:"outcome"`
+
+	at time.Time // received
 }
 
 // run is what clients received of one run.
@@ -116,6 +122,21 @@ type run struct {
 	chat   *chat
 	post   *post
 	events map[int64]received
+}
+
+func (r *run) seqs() []int64 { return slices.Sorted(maps.Keys(r.events)) }
+
+// first is the earliest event that was received.
+func (r *run) first() received { return r.events[r.seqs()[0]] }
+
+// completed says whether a client saw the run come to a good end.
+func (r *run) completed() bool {
+	for _, e := range r.events {
+		if p, ok := e.event.Payload.(*event.RunFinished); ok && p.Outcome == event.Completed {
+			return true
+		}
+	}
+	return false
 }
 
 // retryOf is the failed run that this one tried once more; empty if it is none.
@@ -178,6 +199,7 @@ func (l *ledger) tried(p *post, a attempt) {
 func (l *ledger) answered(p *post, a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	a.at = time.Now()
 	p.answers = append(p.answers, a)
 	l.counts.answers++
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -40,7 +41,11 @@ type options struct {
 	mneme    string        // the binary
 	dir      string        // for everything that is kept
 	keep     bool
-	level    string // of the processes' logs
+	level    string        // of the processes' logs
+	fault    string        // what Redis loses, one of faultKinds
+	losses   time.Duration // mean time between two losses
+	wait     int           // redis.wait_replicas
+	edits    time.Duration // mean time between two edits by hand; 0 for none
 }
 
 func parse(args []string, out io.Writer) (options, error) {
@@ -51,7 +56,12 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.chats, "chats", 50, "chats to write to")
 	f.IntVar(&o.writers, "writers", 16, "concurrent writers")
 	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock (timing differs from run to run all the same)")
-	f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two faults; 0 for none")
+	f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two kills, ends or pauses; 0 for none; 12s if Redis loses data, so that processes have something to write back")
+	f.StringVar(&o.fault, "fault", faultKills, "what Redis loses: nothing ("+faultKills+"), everything by FLUSHALL ("+faultFlush+") or by a start on an empty disk ("+faultEmpty+
+		"), the last seconds by a start from an older file ("+faultOldAOF+") or by a Sentinel failover to a replica that lags ("+faultFailover+")")
+	f.DurationVar(&o.losses, "losses-every", 30*time.Second, "mean time between two losses of --fault")
+	f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
+	f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
 	f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
 	f.StringVar(&o.mneme, "mneme", "mneme", "the mneme binary")
 	f.StringVar(&o.dir, "dir", "", "folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
@@ -63,7 +73,9 @@ func parse(args []string, out io.Writer) (options, error) {
 Two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
 random. In the end every acknowledged message must be stored once, unaltered and in
-order. Exit status 0: nothing lost, torn or invalid; 1: something was, and the
+order, and nothing that was erased may lie anywhere. With another --fault than kills
+Redis loses data too, and both webmemories have disks of their own; then only that may
+be gone which Redis lost and no living process held, and it is counted apart. Exit status 0: nothing lost, torn or invalid; 1: something was, and the
 folder with all data is kept; 2: the soak could not be done.
 
 `)
@@ -75,8 +87,19 @@ folder with all data is kept; 2: the soak could not be done.
 	switch {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case !slices.Contains(faultKinds, o.fault):
+		return o, fmt.Errorf("--fault is %q; choose one of %s", o.fault, strings.Join(faultKinds, ", "))
+	case o.wait != 0 && o.fault != faultFailover:
+		return o, errors.New("--wait-replicas needs --fault failover: the others have no replica")
+	case o.edits < 0 || o.losses <= 0 || o.wait < 0 || o.wait > 1:
+		return o, errors.New("--edits-every and --losses-every must be positive, --wait-replicas 0 or 1")
 	case o.chats < 1 || o.writers < 1 || o.duration <= 0 || o.every < 0 || o.erase < 0:
 		return o, errors.New("duration, chats and writers must be positive")
+	}
+	every := false
+	f.Visit(func(g *flag.Flag) { every = every || g.Name == "faults-every" })
+	if o.fault != faultKills && !every {
+		o.every = 12 * time.Second
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixMicro())
@@ -123,7 +146,7 @@ func soakOnce(o options) (clean bool, err error) {
 	// The first signal ends the writing early; what was written is checked all the same.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fmt.Printf("soak: %v, %d chats, %d writers, seed %d, in %s\n", o.duration, o.chats, o.writers, o.seed, o.dir)
+	fmt.Printf("soak: %v, fault %s, %d chats, %d writers, seed %d, in %s\n", o.duration, o.fault, o.chats, o.writers, o.seed, o.dir)
 	s, err := newSoak(o)
 	if err != nil {
 		return false, err
@@ -147,6 +170,9 @@ type soak struct {
 	client *client
 	reads  *reader
 	meters *meters
+
+	outages *outages
+	words   *words
 }
 
 func newSoak(o options) (*soak, error) {
@@ -154,12 +180,13 @@ func newSoak(o options) (*soak, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &soak{options: o, stack: stack, ledger: newLedger(os.Stdout), meters: newMeters()}
+	s := &soak{options: o, stack: stack, ledger: newLedger(os.Stdout), meters: newMeters(), outages: &outages{}}
+	s.words = newWords(s)
 	for i := range o.chats {
 		s.chats = append(s.chats, &chat{id: chatID(i), tag: chatTag(i)})
 	}
 	s.client = newClient(s.ledger)
-	s.reads = newReader(stack.redisClient(), s.ledger, s.chats)
+	s.reads = newReader(stack.redisClient(), s.ledger, s.chats, s.outages)
 	return s, nil
 }
 
@@ -174,6 +201,9 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	watched := s.watch(watching, began)
 	s.write(ctx)
 	s.say("writing is over after %v; bringing everything up", time.Since(began).Round(time.Second))
+	if s.fault != faultKills {
+		time.Sleep(2 * restore) // what was away has its time as well
+	}
 	if err := s.stack.healAll(); err != nil {
 		s.ledger.violate(violation{kind: unsettled, what: err.Error()})
 	}
@@ -185,6 +215,7 @@ func (s *soak) run(ctx context.Context) (clean bool, err error) {
 	} else {
 		s.say("at rest after %v: no open turn, spools empty", rest.Round(100*time.Millisecond))
 	}
+	s.lastPosts()
 	found, err := s.verify()
 	if err != nil {
 		return false, err

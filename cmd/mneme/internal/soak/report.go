@@ -15,19 +15,23 @@ type kind string
 
 // What can be found.
 const (
-	lost      kind = "lost"      // acknowledged and not stored
-	torn      kind = "torn"      // no array of messages, at any instant
-	rewritten kind = "rewritten" // a history that changed other than by growing
-	doubled   kind = "doubled"   // stored twice
-	disorder  kind = "disorder"  // not in the order of its run, or inside another
-	conflict  kind = "conflict"  // one event with two contents
-	returned  kind = "returned"  // from before an erasure
-	ghost     kind = "ghost"     // refused as having run nothing, and stored
-	invalid   kind = "invalid"   // anything else that must not be
-	unsettled kind = "unsettled" // never came to rest
+	lost      kind = "lost"          // acknowledged and not stored
+	torn      kind = "torn"          // no array of messages, at any instant
+	rewritten kind = "rewritten"     // a history that changed other than by growing, an id with other contents
+	doubled   kind = "doubled"       // stored twice
+	disorder  kind = "disorder"      // not in the order of its run, or inside another
+	conflict  kind = "conflict"      // one event with two contents
+	returned  kind = "returned"      // from before an erasure
+	ghost     kind = "ghost"         // refused as having run nothing, and stored
+	invalid   kind = "invalid"       // anything else that must not be
+	declared  kind = "declared lost" // a run that a client saw completed
+	revived   kind = "put back"      // what was edited by hand
+	untold    kind = "untold"        // a loss of which the chat's next run says nothing
+	hang      kind = "hung"          // a stream without an end
+	unsettled kind = "unsettled"     // never came to rest
 )
 
-var kinds = []kind{lost, torn, rewritten, doubled, disorder, conflict, returned, ghost, invalid, unsettled}
+var kinds = []kind{lost, torn, rewritten, doubled, disorder, conflict, returned, ghost, declared, revived, untold, hang, invalid, unsettled}
 
 // violation is one finding.
 type violation struct {
@@ -144,12 +148,21 @@ func (s *soak) table(found *findings, took time.Duration) {
 	row("resumed with Last-Event-ID", c.resumed)
 	row("stops", c.stopped)
 	row("erasures (attempts repeated)", fmt.Sprintf("%d (%d)", c.erased, c.eraseRetries))
+	row("edits by hand", c.edited)
+	row("words of erased chats looked for", s.words.looked)
 	row("runs seen", len(l.runs))
 	row("events acknowledged", c.events)
 	row("messages stored in the end", found.stored)
 	row("acknowledged messages compared", found.checked)
 	row("not compared: while being erased", found.maybe)
 	row("runs read again in the end", found.replayed)
+	if s.fault != faultKills {
+		row("losses of Redis ("+s.fault+")", s.outages.done)
+		row("runs that told of one in time", found.told)
+		row("gone with all that held them", found.lost)
+		row("findings that follow from that", found.followed)
+		s.dump("excused.txt", []byte(strings.Join(found.excuses, "\n")))
+	}
 	row("reads of histories meanwhile", s.reads.reads.Load())
 	for _, name := range s.stack.order {
 		row(name+" kill -9, SIGTERM, paused", fmt.Sprintf("%d, %d, %d", l.faults.count(name, "kill"), l.faults.count(name, "term"), l.faults.count(name, "pause")))

@@ -1,127 +1,108 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"mneme/memory"
+	"mneme/memory/event"
 )
 
-// block is a stretch of a history that is one run's.
+// block is a stretch of a history that is one run's, by the ids of its messages.
 type block struct {
-	run   *run // nil if nobody was shown any of it
-	first int  // index of its first message
-	n     int
-	late  bool // nobody was shown it, and it is older than what it stands behind
+	run     *run // one of which nobody was shown anything has a name only
+	indices []int
 }
 
-// blocks cuts a history into runs. A message that nobody was shown belongs to the
-// block that it stands in; a user message of a chat always begins one.
-func blocks(h *stored, owner []*run) []block {
+// blocks cuts a history into runs.
+func (c *checker) blocks(h *stored) []block {
 	var out []block
-	chatOwn := h.key.Agent() == ""
-	for i := range h.raw {
-		user := h.messages[i].Role == memory.RoleUser
-		last := len(out) - 1
-		// An answer that its writer stored in time, and told nobody of, came out of a
-		// spool: it is no part of the run that it stands behind.
-		late := i > 0 && !user && owner[i] == nil && h.messages[i].Timestamp < h.messages[i-1].Timestamp
-		// Nor is the late answer of a run that began before part of one that nobody was shown.
-		known := owner[i] != nil && slices.Contains(owner[:i], owner[i])
-		switch {
-		case late || last >= 0 && out[last].late && owner[i] == nil && !user:
-			out = append(out, block{first: i, n: 1, late: true})
-		case last < 0, chatOwn && user, owner[i] != nil && out[last].run != nil && owner[i] != out[last].run,
-			owner[i] != nil && out[last].run == nil && (user || known), owner[i] == nil && user:
-			out = append(out, block{run: owner[i], first: i, n: 1})
-		default:
-			if out[last].run == nil {
-				out[last].run = owner[i]
-			}
-			out[last].n++
-		}
-	}
-	return joined(out)
-}
-
-// joined puts neighbours of one run together: its delegations.
-func joined(in []block) []block {
-	var out []block
-	for _, b := range in {
-		if last := len(out) - 1; last >= 0 && b.run != nil && out[last].run == b.run {
-			out[last].n += b.n
+	runs := map[string]*run{}
+	for i, m := range h.messages {
+		name, _, ok := memory.SplitID(m.ID)
+		if !ok {
+			c.report(h, violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d has no id of a run: %.300s", i, h.raw[i])})
 			continue
 		}
-		out = append(out, b)
+		name = strings.TrimSuffix(name, memory.ClosingSuffix)
+		r := cmp.Or(c.ledger.runs[name], runs[name])
+		if r == nil {
+			r = &run{id: name}
+			runs[name] = r
+		}
+		if last := len(out) - 1; last >= 0 && out[last].run == r {
+			out[last].indices = append(out[last].indices, i)
+			continue
+		}
+		out = append(out, block{r, []int{i}})
 	}
 	return out
 }
 
-// structure checks that runs are not interleaved and that each is whole: in the
-// chat a user message and at most one answer, in a subagent's history delegations
-// that have one completion each. What came out of a spool after its turn may stand
-// behind, between two runs; it is counted and read as a part of its run.
-func (c *checker) structure(h *stored, owner []*run) (late int) {
+// structure checks that runs stand one behind another in the order in which they
+// began, and that each is whole and in its order: in the chat a user message and at
+// most one answer, in a subagent's history delegations that have one completion each.
+// What came out of a spool after its turn may stand behind, between two runs; it is
+// counted and read as a part of its run.
+func (c *checker) structure(h *stored) (late int) {
 	if len(h.messages) != len(h.raw) {
 		return 0
 	}
+	list := c.blocks(h)
 	var order []*run
 	whole := map[*run][]int{}
-	for _, b := range blocks(h, owner) {
-		indices := make([]int, b.n)
-		for i := range indices {
-			indices[i] = b.first + i
+	newest := 0.0 // begin of the runs so far
+	for i, b := range list {
+		begun := h.messages[b.indices[0]].Timestamp
+		if whole[b.run] != nil || begun < newest {
+			late += len(b.indices)
 		}
-		if b.late {
-			late += b.n
-			continue
-		}
-		if b.run == nil {
-			c.grammar(h, nil, indices)
-			continue
-		}
-		if _, earlier := whole[b.run]; earlier {
-			late += b.n
-			if !startsRunAt(h, owner, b.first+b.n) {
-				c.report(h, violation{kind: disorder, run: b.run.id, post: b.run.post, at: b.run.events[1].at,
-					what: fmt.Sprintf("messages %d to %d of a run stand inside another run", b.first, b.first+b.n-1)})
-			}
-		} else {
+		if whole[b.run] == nil {
 			order = append(order, b.run)
+			newest = max(newest, begun)
 		}
-		whole[b.run] = append(whole[b.run], indices...)
+		if whole[b.run] != nil && i+1 < len(list) && list[i-1].run == list[i+1].run {
+			c.report(h, violation{kind: disorder, run: b.run.id, post: b.run.post, at: h.time(b.indices[0]),
+				what: fmt.Sprintf("messages %d to %d of a run stand inside another run", b.indices[0], b.indices[len(b.indices)-1])})
+		}
+		whole[b.run] = append(whole[b.run], b.indices...)
 	}
 	for _, r := range order {
+		last := map[string]int64{} // by whether the run or its closer wrote
+		for _, i := range whole[r] {
+			name, seq, _ := memory.SplitID(h.messages[i].ID)
+			if seq <= last[name] {
+				c.report(h, violation{kind: disorder, run: r.id, seq: seq, post: r.post, at: h.time(i),
+					what: fmt.Sprintf("message %d stands behind event %d of its run: %.300s", i, last[name], h.raw[i])})
+			}
+			last[name] = max(last[name], seq)
+		}
 		c.grammar(h, r, whole[r])
 	}
 	c.found.late += late
 	return late
 }
 
-// startsRunAt says whether a run begins, or the history ends, at an index.
-func startsRunAt(h *stored, owner []*run, i int) bool {
-	return i >= len(h.raw) || h.messages[i].Role == memory.RoleUser || owner[i] == nil || !slices.Contains(owner[:i], owner[i])
-}
-
 // grammar checks the messages of one run in one history.
 func (c *checker) grammar(h *stored, r *run, indices []int) {
 	bad := func(i int, what string) {
-		v := violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d %s: %.300s", i, what, h.raw[i])}
-		if r != nil {
-			v.run, v.post = r.id, r.post
-		}
-		c.report(h, v)
+		c.report(h, violation{kind: invalid, run: r.id, post: r.post, at: h.time(i), what: fmt.Sprintf("message %d %s: %.300s", i, what, h.raw[i])})
 	}
 	open := -1 // the user message that has no answer yet
 	// A run that its closer had to give up may have been further: what a dead process
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
-	if r != nil && r.retryOf() != "" && h.key.Agent() == "" {
+	if before := indices[0] - 1; h.key.Agent() == "" && (r.retryOf() != "" || r.events == nil && before >= 0 && h.messages[before].Failure != "") {
 		open = indices[0] // the chat's request stands before, with the failure of another run
 	}
 	for _, i := range indices {
 		m := h.messages[i]
+		if m.Failure == event.RunLost && r.completed() {
+			c.report(h, violation{kind: declared, run: r.id, post: r.post, at: h.time(i), what: fmt.Sprintf("message %d: %.200s", i, h.raw[i])})
+		}
 		switch {
 		case closed && m.Role != memory.RoleUser:
 			closed = len(m.ToolCalls) > 0 || m.Role == memory.RoleTool
@@ -145,13 +126,13 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 				calls = append(calls, call.ID)
 			}
 		default:
-			closed = m.Failure == "run_lost" || m.Partial
+			closed = m.Failure == event.RunLost || m.Partial
 			if h.key.Agent() != "" || m.Failure == "" {
 				open = -1 // a chat's request may be answered after all
 			}
 		}
 		if h.key.Agent() == "" {
-			c.chatMessage(h, r, indices, i, bad)
+			c.chatMessage(h, r, i, bad)
 		}
 	}
 	if open >= 0 && h.key.Agent() != "" {
@@ -160,7 +141,7 @@ func (c *checker) grammar(h *stored, r *run, indices []int) {
 }
 
 // chatMessage notes what the chat's history says to whom.
-func (c *checker) chatMessage(h *stored, r *run, indices []int, i int, bad func(int, string)) {
+func (c *checker) chatMessage(h *stored, r *run, i int, bad func(int, string)) {
 	ch, m := h.chat, h.messages[i]
 	if ch.said == nil {
 		ch.said, ch.replies = map[string][]int{}, map[string]string{}
@@ -170,11 +151,7 @@ func (c *checker) chatMessage(h *stored, r *run, indices []int, i int, bad func(
 		ch.said[m.Content] = append(ch.said[m.Content], i)
 	case m.Role == memory.RoleAssistant && m.Failure != "":
 	case m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0:
-		if r != nil && r.post != nil {
-			ch.replies[r.post.text] = m.Content
-		} else if first := indices[0]; first != i {
-			ch.replies[h.messages[first].Content] = m.Content
-		}
+		ch.replies[r.id] = m.Content
 	default:
 		bad(i, "does not belong into a chat's history")
 	}

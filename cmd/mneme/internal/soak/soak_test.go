@@ -139,7 +139,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		"a retry's answer is lost":  {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
 		"the last message is lost":  {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
 		"a completion is lost":      {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
-		"another time, not itself":  {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) }, []kind{lost}},
+		"another time, not itself":  {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) }, []kind{rewritten}},
 		"a message is stored twice": {chatKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[1], m[1]) }, []kind{doubled, invalid}},
 		"a run is stored twice, made anew": {chatKey, func(s *scene) {
 			m := s.hear("a", 10)
@@ -158,6 +158,15 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 			s.store(b...)
 			s.store(a[2:]...)
 		}, nil},
+		"a completed run, closed as lost": {chatKey, func(s *scene) {
+			m := s.hear("a", 10)
+			p, e := s.ledger.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{Outcome: event.Completed}}
+			s.ledger.receive(p, e, e.Encode(), webA)
+			closing := memory.Failed(event.RunLost)
+			closing.Timestamp, closing.ID = 12, "a-end.7"
+			s.store(append(m, closing)...)
+		}, []kind{declared}},
+		"a message of no run":   {chatKey, func(s *scene) { s.store(memory.Message{Role: "user", Content: "x"}) }, []kind{invalid}},
 		"a foreign chat's text": {chatKey, func(s *scene) { s.store(memory.Message{Role: "user", Content: "box c002n00007"}) }, []kind{invalid}},
 		"a second result": {agentKey, func(s *scene) {
 			m := s.hear("a", 10)
@@ -168,7 +177,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		"refused and yet there": {chatKey, func(s *scene) {
 			p := s.ledger.post(s.chat, "refused", "master", "")
 			s.ledger.tried(p, attempt{status: 503, code: "shutting_down"})
-			s.store(memory.Message{Role: "user", Content: "refused", Timestamp: 5})
+			s.store(memory.Message{Role: "user", Content: "refused", Timestamp: 5, ID: "r.1"})
 		}, []kind{ghost}},
 		"answered with another text": {chatKey, func(s *scene) {
 			s.store(s.hear("a", 10)...)
@@ -203,6 +212,11 @@ func TestLateMessagesAreCounted(t *testing.T) {
 	s.store(append(append(a[:2:2], b...), a[2:]...)...)
 	require.Empty(t, s.kinds(t))
 	require.Equal(t, 2, s.found.late)
+	s = newScene(agentKey)
+	a, b = s.hear("a", 10), s.hear("b", 20)
+	s.store(append(b, a...)...)
+	require.Empty(t, s.kinds(t))
+	require.Equal(t, 4, s.found.late, "runs stand in the order in which they began")
 }
 
 func TestErasure(t *testing.T) {
@@ -315,6 +329,9 @@ func TestCommandLine(t *testing.T) {
 		"--duration long":             "invalid value",
 		"--seed 7 --faults-every 0":   "",
 		"--erase-every -1s --chats 2": "must be positive",
+		"--fault fire":                "choose one of kills, flushall, empty, oldaof, failover",
+		"--wait-replicas 1":           "needs --fault failover",
+		"--fault failover --wait-replicas 1 --edits-every 0": "",
 	} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		if want == "" {

@@ -21,18 +21,24 @@ import (
 
 // Names of the processes.
 const (
-	redisName = "redis"
-	proxyName = "proxy"
-	apiName   = "apiserver"
-	webA      = "webmemory-a"
-	webB      = "webmemory-b"
+	redisName    = "redis"
+	replicaName  = "redis-2" // with Sentinel only; which of the two is the master changes
+	sentinelName = "sentinel"
+	proxyName    = "proxy"
+	apiName      = "apiserver"
+	webA         = "webmemory-a"
+	webB         = "webmemory-b"
 )
+
+// masterName is what the sentinel calls its master.
+const masterName = "soak"
 
 // stack is the processes under test, each on a port that it keeps.
 type stack struct {
 	dir      string
 	services map[string]*service
-	order    []string // to start in
+	order    []string            // to start in
+	disks    map[string][]string // data folders, each with the processes that use it
 }
 
 // service is one process over all its lives.
@@ -46,8 +52,42 @@ type service struct {
 	mu      sync.Mutex
 	process *process // guarded by mu; nil while it is down
 	busy    bool     // guarded by mu: a fault is being done to it
-	starts  int      // guarded by mu
+	lives   []*span  // guarded by mu: from each start to its end
+	pauses  []*span  // guarded by mu
 	crashes []string // guarded by mu: ends that nobody here caused
+}
+
+// span is a stretch of time; one that goes on has no end.
+type span struct{ from, to time.Time }
+
+func (s *span) covers(at time.Time) bool {
+	return !at.Before(s.from) && (s.to.IsZero() || at.Before(s.to))
+}
+
+// beginPause enters a pause, which goes on until it gets an end.
+func (v *service) beginPause() *span {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pauses = append(v.pauses, &span{from: time.Now()})
+	return v.pauses[len(v.pauses)-1]
+}
+
+// life is the one in which the service was up, and not paused, all the time between
+// two points; nil if there is none.
+func (v *service) life(from, to time.Time) *span {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, p := range v.pauses {
+		if p.covers(from) || p.covers(to) || from.Before(p.from) && p.from.Before(to) {
+			return nil
+		}
+	}
+	for _, l := range v.lives {
+		if l.covers(from) && l.covers(to) {
+			return l
+		}
+	}
+	return nil
 }
 
 // process is one life of a service.
@@ -69,31 +109,62 @@ func newStack(o options) (*stack, error) {
 	if mneme, err = filepath.Abs(mneme); err != nil {
 		return nil, err
 	}
-	addrs, err := freeAddrs(5)
+	s := &stack{dir: o.dir, services: map[string]*service{}, disks: map[string][]string{}, order: []string{redisName, proxyName, apiName, webA, webB}}
+	if o.fault == faultFailover {
+		s.order = append([]string{redisName, replicaName, sentinelName}, s.order[1:]...)
+	}
+	addrs, err := freeAddrs(len(s.order))
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(addrs[0])
-	s := &stack{dir: o.dir, services: map[string]*service{}, order: []string{redisName, proxyName, apiName, webA, webB}}
+	at := map[string]string{}
 	for i, name := range s.order {
-		v := &service{name: name, addr: addrs[i], dir: filepath.Join(o.dir, name)}
-		command, _, _ := strings.Cut(name, "-")
-		data := filepath.Join(o.dir, command+"-data") // one for both webmemories, as on one machine
-		v.args = []string{mneme, command}
-		v.env = append(os.Environ(),
-			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
-			"MNEME_REDIS_URL=redis://"+addrs[0], "MNEME_WEBMEMORY_MAX_HISTORY=0", "MNEME_WEBMEMORY_LISTEN="+addrs[i],
-			"MNEME_PROXY_LISTEN="+addrs[1], "MNEME_APISERVER_PROXY=http://"+addrs[1],
-			"MNEME_APISERVER_LISTEN="+addrs[2], "MNEME_WEBMEMORY_APISERVER=http://"+addrs[2])
-		if name == redisName {
-			v.args = []string{server, "--port", port, "--bind", "127.0.0.1", "--dir", v.dir, "--save", "",
-				"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"}
-			v.env = os.Environ()
-		}
+		at[name] = addrs[i]
+	}
+	store := []string{"MNEME_REDIS_URL=redis://" + at[redisName]}
+	if o.fault == faultFailover {
+		store = []string{"MNEME_REDIS_ADDRS=" + at[sentinelName], "MNEME_REDIS_MASTER_NAME=" + masterName,
+			fmt.Sprintf("MNEME_REDIS_WAIT_REPLICAS=%d", o.wait)}
+	}
+	if o.fault != faultKills {
+		store = append(store, "MNEME_RUN_TIMEOUT="+runTimeout.String())
+	}
+	for _, name := range s.order {
+		v := &service{name: name, addr: at[name], dir: filepath.Join(o.dir, name), env: os.Environ()}
 		if err := os.MkdirAll(v.dir, 0o700); err != nil {
 			return nil, err
 		}
 		s.services[name] = v
+		_, port, _ := net.SplitHostPort(v.addr)
+		switch name {
+		case redisName, replicaName:
+			v.args = []string{server, "--port", port, "--bind", "127.0.0.1", "--dir", v.dir, "--save", "",
+				"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+				"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
+			if name == replicaName {
+				v.args = follow(v.args, at[redisName])
+			}
+			continue
+		case sentinelName:
+			v.args = []string{server, filepath.Join(v.dir, "sentinel.conf"), "--sentinel"}
+			if err := sentinelConfig(v, at[redisName]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		command, _, _ := strings.Cut(name, "-")
+		disk := name
+		if o.fault == faultKills {
+			disk = command // one for both webmemories, as on one machine
+		}
+		data := filepath.Join(o.dir, disk+"-data")
+		s.disks[data] = append(s.disks[data], name)
+		v.args = []string{mneme, command}
+		v.env = append(append(v.env, store...),
+			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
+			"MNEME_WEBMEMORY_MAX_HISTORY=0", "MNEME_WEBMEMORY_LISTEN="+v.addr,
+			"MNEME_PROXY_LISTEN="+at[proxyName], "MNEME_APISERVER_PROXY=http://"+at[proxyName],
+			"MNEME_APISERVER_LISTEN="+at[apiName], "MNEME_WEBMEMORY_APISERVER=http://"+at[apiName])
 	}
 	return s, nil
 }
@@ -117,11 +188,19 @@ func freeAddrs(n int) ([]string, error) {
 }
 
 func (s *stack) redisClient() *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: s.services[redisName].addr, ContextTimeoutEnabled: true, MaxRetries: -1,
-		DialTimeout: time.Second, DialerRetries: 1,
+	if sentinel := s.services[sentinelName]; sentinel != nil {
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: masterName, SentinelAddrs: []string{sentinel.addr}, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second,
+		})
+	}
+	return redis.NewClient(redisOptions(s.services[redisName].addr))
+}
+
+func redisOptions(addr string) *redis.Options {
+	return &redis.Options{
+		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }
 
 // web is one of the two webmemory processes, other the other one.
@@ -168,7 +247,7 @@ func (v *service) start() error {
 	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	v.process = p
-	v.starts++
+	v.lives = append(v.lives, &span{from: time.Now()})
 	go func() { // ends with the process
 		err := cmd.Wait()
 		v.mu.Lock()
@@ -177,6 +256,7 @@ func (v *service) start() error {
 			v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", time.Now().Format("15:04:05.000"), v.name, err))
 		}
 		v.process = nil
+		v.lives[len(v.lives)-1].to = time.Now()
 		close(p.ended)
 	}()
 	return nil
@@ -197,12 +277,13 @@ func (v *service) ready(within time.Duration) error {
 	}
 }
 
+func (v *service) isRedis() bool {
+	return v.name == redisName || v.name == replicaName || v.name == sentinelName
+}
+
 func (v *service) answers() bool {
-	if v.name == redisName {
-		client := redis.NewClient(&redis.Options{Addr: v.addr, MaxRetries: -1,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
-		defer client.Close()
-		return client.Ping(context.Background()).Err() == nil
+	if v.isRedis() {
+		return plain(v.addr, func(r *redis.Client) bool { return r.Ping(context.Background()).Err() == nil })
 	}
 	probe := http.Client{Timeout: 2 * time.Second}
 	resp, err := probe.Get("http://" + v.addr + "/readyz")

@@ -12,7 +12,7 @@ import (
 func text(rng *rand.Rand, ch *chat) (message, agent string) {
 	n := ch.serial.Add(1)
 	box := func(n int64) string { return fmt.Sprintf("box %s%05d", ch.tag, n) }
-	code := fmt.Sprintf("%s%05dk%d", ch.tag, n, rng.IntN(1000))
+	code := fmt.Sprintf("%s%05dk%03d", ch.tag, n, rng.IntN(1000))
 	earlier := box(max(n-1-rng.Int64N(6), 1))
 	pad := ""
 	if rng.IntN(40) == 0 { // a long one now and then: more to tear

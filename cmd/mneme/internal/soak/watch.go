@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,21 +36,23 @@ func keysOf(ch memory.Chat) []memory.Key {
 // reader looks at stored histories all the time, straight in Redis: each must be
 // an array of messages at every instant, and go on from what it was before.
 type reader struct {
-	redis  *redis.Client
-	ledger *ledger
-	chats  []*chat
-	reads  atomic.Int64
-	before map[memory.Key]seen // used by the reading goroutine only
+	redis   *redis.Client
+	ledger  *ledger
+	outages *outages
+	chats   []*chat
+	reads   atomic.Int64
+	before  map[memory.Key]seen // used by the reading goroutine only
 }
 
 // seen is a value while nothing was being erased.
 type seen struct {
 	value  []byte
-	erased int64 // erasures before it
+	erased int64 // erasures and edits before it
+	losses int   // of Redis before it
 }
 
-func newReader(client *redis.Client, l *ledger, chats []*chat) *reader {
-	return &reader{redis: client, ledger: l, chats: chats, before: map[memory.Key]seen{}}
+func newReader(client *redis.Client, l *ledger, chats []*chat, o *outages) *reader {
+	return &reader{redis: client, ledger: l, chats: chats, outages: o, before: map[memory.Key]seen{}}
 }
 
 func (r *reader) run(ctx context.Context) {
@@ -66,6 +70,7 @@ func (r *reader) run(ctx context.Context) {
 
 func (r *reader) look(ctx context.Context, ch *chat, key memory.Key) {
 	ended, begun := ch.ended.Load(), ch.begun.Load()
+	losses, losing := r.outages.state()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	value, err := r.redis.Get(ctx, key.String()).Bytes()
@@ -75,13 +80,14 @@ func (r *reader) look(ctx context.Context, ch *chat, key memory.Key) {
 	r.reads.Add(1)
 	before, known := r.before[key]
 	delete(r.before, key)
-	if quiet := ended == begun && begun == ch.begun.Load(); quiet {
-		if known && before.erased == begun && !continues(before.value, value) {
+	again, still := r.outages.state()
+	if quiet := ended == begun && begun == ch.begun.Load() && !losing && !still && losses == again; quiet {
+		if known && before.erased == begun && before.losses == losses && !r.outages.goesOn(before.value, value) {
 			r.ledger.violate(violation{kind: rewritten, chat: ch, key: key,
-				what: fmt.Sprintf("a history is no longer what it was with more behind it:\n    before: …%.600s\n    after:  …%.600s",
+				what: fmt.Sprintf("a history is no longer what it was with more in it:\n    before: …%.600s\n    after:  …%.600s",
 					tail(before.value, 600), tail(value, 600))})
 		}
-		r.before[key] = seen{value, begun}
+		r.before[key] = seen{value, begun, losses}
 	}
 	if err == nil {
 		if _, err := memory.ParseHistory(key, value); err != nil {
@@ -95,6 +101,29 @@ func continues(before, after []byte) bool {
 	open := bytes.TrimSuffix(before, []byte("]"))
 	return len(before) == 0 || bytes.Equal(before, after) ||
 		bytes.HasPrefix(after, open) && (len(open) == 1 || bytes.HasPrefix(after[len(open):], []byte(",")))
+}
+
+// goesOn says whether after is what before has become. Once Redis has lost data, what
+// another process writes back may come to stand between older messages.
+func (o *outages) goesOn(before, after []byte) bool {
+	if done, _ := o.state(); done == 0 || continues(before, after) {
+		return continues(before, after)
+	}
+	key := memory.ChatKey("x")
+	old, err := memory.ParseHistory(key, before)
+	young, err2 := memory.ParseHistory(key, after)
+	if err != nil || err2 != nil {
+		return err2 == nil
+	}
+	rest := young.Raw(0)
+	for _, m := range old.Raw(0) {
+		i := slices.IndexFunc(rest, func(n json.RawMessage) bool { return bytes.Equal(m, n) })
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+1:]
+	}
+	return true
 }
 
 func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
@@ -127,7 +156,7 @@ func (m *meters) scrape(v *service) (values map[string]float64) {
 		return nil
 	}
 	v.mu.Lock()
-	life := v.starts
+	life := len(v.lives)
 	v.mu.Unlock()
 	resp, err := m.http.Get("http://" + v.addr + "/metrics")
 	if err != nil {

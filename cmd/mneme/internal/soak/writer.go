@@ -16,6 +16,7 @@ import (
 const (
 	hasty    = 6 * time.Second
 	patience = 75 * time.Second
+	hung     = runTimeout + 20*time.Second // of a stream, where run_timeout is runTimeout
 )
 
 // writer is one client. Its methods are for one goroutine.
@@ -32,9 +33,11 @@ func (s *soak) write(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.duration)
 	defer cancel()
 	var all sync.WaitGroup
-	faults := &chaos{stack: s.stack, log: &s.ledger.faults, meters: s.meters, rng: s.random(1)}
+	faults := &chaos{stack: s.stack, log: &s.ledger.faults, meters: s.meters, rng: s.random(1), losing: s.fault != faultKills}
 	all.Go(func() { faults.run(ctx, s.every) })
 	all.Go(func() { faults.revive(ctx) })
+	all.Go(func() { faults.lose(ctx, s, s.random(4)) })
+	all.Go(func() { (&writer{s, s.random(5)}).editNowAndThen(ctx) })
 	all.Go(func() { (&writer{s, s.random(2)}).eraseNowAndThen(ctx) })
 	for i := range s.writers {
 		w := &writer{s, s.random(uint64(100 + i))}
@@ -56,6 +59,8 @@ func (w *writer) once() {
 	if w.rng.IntN(8) == 0 {
 		ch = w.chats[w.rng.IntN(min(3, len(w.chats)))] // some chats are busier
 	}
+	ch.busy.RLock()
+	defer ch.busy.RUnlock()
 	var out outcome
 	switch dice := w.rng.IntN(100); {
 	case dice < 40:
@@ -82,6 +87,9 @@ func (w *writer) once() {
 func (w *writer) bounded() (context.Context, context.CancelFunc) {
 	if w.rng.IntN(3) > 0 {
 		return context.WithTimeout(context.Background(), hasty)
+	}
+	if w.fault != faultKills {
+		return context.WithTimeout(context.Background(), hung+30*time.Second)
 	}
 	return context.WithTimeout(context.Background(), patience)
 }
@@ -125,6 +133,27 @@ func (w *writer) comeBack(p *post, out outcome, web *service) {
 		}
 		last, web = next.last, w.stack.other(web)
 		w.rest(2 * time.Second)
+	}
+}
+
+// lastPosts says something in each chat once everything is at rest, and is answered.
+func (s *soak) lastPosts() {
+	w := &writer{s, s.random(6)}
+	for _, ch := range s.chats {
+		for try := 0; ; try++ {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			p, web := w.compose(ch, ""), w.anyWeb()
+			out := w.client.say(ctx, p, web, nil)
+			cancel()
+			if out.done {
+				break
+			}
+			if try == 5 {
+				s.ledger.violate(violation{kind: unsettled, chat: ch, post: p, what: "everything is at rest, yet a post is not answered by " + web.name})
+				break
+			}
+			time.Sleep(time.Second)
+		}
 	}
 }
 
@@ -253,4 +282,7 @@ func (w *writer) eraseOnce(ch *chat, key memory.Key, web *service) {
 	ch.mu.Unlock()
 	ch.ended.Add(1)
 	w.ledger.add(func(c *counts) { c.erased++ })
+	if key == (memory.Key{}) {
+		w.words.erased(ch, done)
+	}
 }

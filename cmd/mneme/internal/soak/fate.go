@@ -1,0 +1,207 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// holder is a life of a webmemory process that had something in its memory.
+type holder struct {
+	web  *service
+	life *span
+}
+
+// load is a point at which a history was in the memory of a process: of the only one
+// that can have done it, or of one of several.
+type load struct {
+	at     time.Time
+	owners []holder
+}
+
+// fates says what Redis' losses may have cost.
+type fates struct {
+	s     *soak
+	loads map[*chat][]load // runs that began, for which all the chat's histories were loaded
+}
+
+func (s *soak) fates() *fates {
+	f := &fates{s: s, loads: map[*chat][]load{}}
+	for _, r := range s.ledger.runs {
+		at := when(r.first().event.TS)
+		if owners := f.owners(r, at); owners != nil {
+			f.loads[r.chat] = append(f.loads[r.chat], load{at, owners})
+		}
+	}
+	return f
+}
+
+// owners are the lives of those that had been asked for a run when it began; one of
+// them had it from there to some point. None if one of them ended or slept before:
+// somebody else may have taken the run over.
+func (f *fates) owners(r *run, to time.Time) (owners []holder) {
+	if r == nil || r.post == nil {
+		return nil
+	}
+	began := when(r.first().event.TS)
+	for _, a := range r.post.attempts {
+		v := f.s.stack.services[a.web]
+		if a.at.After(began) || slices.ContainsFunc(owners, func(h holder) bool { return h.web == v }) {
+			continue
+		}
+		life := v.life(began, to)
+		if life == nil {
+			return nil
+		}
+		owners = append(owners, holder{v, life})
+	}
+	return owners
+}
+
+// lost says whether something of a run, made at a time, may be gone: Redis lost it,
+// and each process that had it had ended before it could write it back. Which
+// processes had it is known of those alone that were asked for the run, or for a later
+// one of the chat. why is empty if it must be there. key is the history in question;
+// without one only the process that had the run counts, as for its record.
+func (f *fates) lost(ch *chat, key memory.Key, r *run, at time.Time) (why string) {
+	if f == nil {
+		return ""
+	}
+	made := at
+	var held []load
+	if owners := f.owners(r, at); owners != nil {
+		held = append(held, load{at, owners})
+	}
+	if key != (memory.Key{}) {
+		ch.mu.Lock()
+		for _, e := range ch.edits {
+			if e.key == key && made.Before(e.at) { // older copies do not count since
+				made, held = e.at, nil
+			}
+		}
+		ch.mu.Unlock()
+		for _, l := range f.loads[ch] {
+			if l.at.After(made) {
+				held = append(held, l)
+			}
+		}
+	}
+	for i, o := range f.s.outages.list {
+		if !made.Before(o.from) || made.Before(o.kept.Add(-2*time.Second)) {
+			continue
+		}
+		if !slices.ContainsFunc(held, func(l load) bool { return l.at.Before(o.from) && l.wroteBack(o) }) {
+			return fmt.Sprintf("loss %d at %s, Redis back %s: none of %d known holders lived until %v after that",
+				i+1, o.from.Format("15:04:05.000"), o.up.Format("15:04:05.000"), len(held), restore)
+		}
+	}
+	return ""
+}
+
+func (l load) wroteBack(o outage) bool {
+	return !slices.ContainsFunc(l.owners, func(h holder) bool { return !h.wroteBack(o) })
+}
+
+// wroteBack says whether the process lived long enough after a loss.
+func (h holder) wroteBack(o outage) bool {
+	h.web.mu.Lock()
+	defer h.web.mu.Unlock()
+	until := o.up.Add(restore)
+	for _, p := range h.web.pauses {
+		if p.from.Before(until) && p.to.After(o.up) {
+			until = p.to.Add(restore)
+		}
+	}
+	return h.life.to.IsZero() || h.life.to.After(until)
+}
+
+// excuse says whether a finding is what Redis' losses must cost, and counts it.
+func (c *checker) excuse(h *stored, v violation) bool {
+	var why string
+	switch r := c.ledger.runs[v.run]; {
+	case v.kind == lost:
+		why = c.fates.lost(h.chat, h.key, r, when(r.events[v.seq].event.TS))
+	case v.kind != invalid && v.kind != disorder:
+	case r == nil:
+		why = c.fates.lost(h.chat, h.key, nil, v.at)
+	default: // the neighbours that it lacks
+		for _, seq := range r.seqs() {
+			why = cmp.Or(why, c.fates.lost(h.chat, h.key, r, when(r.events[seq].event.TS)))
+		}
+	}
+	if why == "" {
+		return false
+	}
+	if v.kind == lost {
+		c.found.lost++
+	} else {
+		c.found.followed++
+	}
+	c.found.excuses = append(c.found.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
+	return true
+}
+
+// excuseConflicts drops those of runs whose record may be gone: a post that is sent
+// once more under its key runs again then.
+func (c *checker) excuseConflicts() {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	c.ledger.violations = slices.DeleteFunc(c.ledger.violations, func(v violation) bool {
+		r := c.ledger.runs[v.run]
+		if v.kind != conflict || r == nil {
+			return false
+		}
+		why := c.fates.lost(r.chat, memory.Key{}, r, when(r.first().event.TS))
+		if why != "" {
+			c.found.followed++
+			c.found.excuses = append(c.found.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
+		}
+		return why != ""
+	})
+}
+
+// told checks that the first run of a chat after Redis lost everything says so.
+func (c *checker) told(s *soak) {
+	runs := map[*chat][]*run{}
+	for _, r := range c.ledger.runs {
+		if _, ok := r.events[1].event.Payload.(*event.RunStarted); ok {
+			runs[r.chat] = append(runs[r.chat], r)
+		}
+	}
+	for ch, list := range runs {
+		slices.SortFunc(list, func(a, b *run) int { return cmp.Compare(a.first().event.TS, b.first().event.TS) })
+		for i, o := range s.outages.list {
+			next := slices.IndexFunc(list, func(r *run) bool { return when(r.first().event.TS).After(o.from) })
+			if !o.kept.IsZero() || next < 1 {
+				continue
+			}
+			before, r := list[next-1], list[next]
+			at := when(r.first().event.TS)
+			switch {
+			case r.events[1].event.Payload.(*event.RunStarted).Memory == "reset":
+				c.found.told++
+			case at.Before(o.up.Add(time.Second)), i+1 < len(s.outages.list) && at.After(s.outages.list[i+1].from):
+			case ch.stateOf(memory.ChatKey(ch.id), before.first().event.TS) != kept, c.unseen(ch, o.from, at):
+			case c.fates.lost(ch, memory.ChatKey(ch.id), before, when(before.first().event.TS)) != "":
+			default:
+				c.ledger.violate(violation{kind: untold, chat: ch, run: r.id, post: r.post, at: at,
+					what: fmt.Sprintf("the first run since Redis lost everything at %s does not say memory reset", o.from.Format("15:04:05.000"))})
+			}
+		}
+	}
+}
+
+// unseen says whether a run of the chat may have begun of which nobody heard.
+func (c *checker) unseen(ch *chat, from, to time.Time) bool {
+	return slices.ContainsFunc(c.ledger.posts, func(p *post) bool {
+		return p.chat == ch && slices.ContainsFunc(p.attempts, func(a attempt) bool {
+			return a.at.After(from.Add(-time.Minute)) && a.at.Before(to) && !a.refused() && c.ledger.runs[a.run] == nil
+		})
+	})
+}
+
+func when(seconds float64) time.Time { return time.UnixMilli(int64(seconds*1000 + 0.5)) }

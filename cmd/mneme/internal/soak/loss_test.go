@@ -1,0 +1,159 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+)
+
+// lived is a service with lives and pauses, in seconds; an end of 0 is none.
+func lived(name string, lives, pauses [][2]float64) *service {
+	v := &service{name: name}
+	for into, list := range map[*[]*span][][2]float64{&v.lives: lives, &v.pauses: pauses} {
+		for _, x := range list {
+			s := &span{from: second(x[0])}
+			if x[1] > 0 {
+				s.to = second(x[1])
+			}
+			*into = append(*into, s)
+		}
+	}
+	return v
+}
+
+func TestWhatRedisLossesMayCost(t *testing.T) {
+	flush := outage{from: second(100), up: second(100)}
+	lag := outage{kept: second(95), from: second(100), up: second(103)}
+	always := [][2]float64{{1, 0}}
+	for name, test := range map[string]struct {
+		a, b   *service
+		loss   outage
+		at     float64 // begin of the run, on webmemory-a
+		others []float64
+		edited float64
+		gone   bool
+	}{
+		"its process lives":                        {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 0, false},
+		"its process had ended":                    {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process ended with it":                {lived(webA, [][2]float64{{1, 104}, {105, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process ended later":                  {lived(webA, [][2]float64{{1, 140}, {141, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, false},
+		"another one had loaded it":                {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{94}, 0, false},
+		"another one had loaded the chat before":   {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{80}, 0, true},
+		"another one loaded it too late":           {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{105}, 0, true},
+		"its process slept and ended on waking":    {lived(webA, [][2]float64{{1, 125}, {126, 0}}, [][2]float64{{99, 120}}), lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process slept and lives":              {lived(webA, always, [][2]float64{{99, 120}}), lived(webB, always, nil), flush, 90, nil, 0, false},
+		"said after the loss":                      {lived(webA, [][2]float64{{1, 112}, {113, 0}}, nil), lived(webB, always, nil), flush, 110, nil, 0, false},
+		"said before the window":                   {lived(webA, [][2]float64{{1, 91}, {92, 0}}, nil), lived(webB, always, nil), lag, 90, nil, 0, false},
+		"said in the window":                       {lived(webA, [][2]float64{{1, 99}, {104, 0}}, nil), lived(webB, always, nil), lag, 97, nil, 0, true},
+		"edited since, and loaded by nobody since": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 92, true},
+		"edited since, and loaded since":           {lived(webA, always, nil), lived(webB, always, nil), flush, 90, []float64{94}, 92, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(chatKey)
+			s.hear("a", test.at)
+			s.ledger.posts[0].attempts = []attempt{{web: webA, at: second(test.at - 1)}, {web: webB, at: second(test.at + 1)}}
+			stack := &stack{services: map[string]*service{webA: test.a, webB: test.b}}
+			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{test.loss}}}, loads: map[*chat][]load{}}
+			for _, at := range test.others {
+				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{test.b, test.b.life(second(at), second(at))}}})
+			}
+			if test.edited > 0 {
+				s.chat.edits = []edit{{key: chatKey, at: second(test.edited)}}
+			}
+			why := f.lost(s.chat, chatKey, s.ledger.runs["a"], second(test.at))
+			require.Equal(t, test.gone, why != "", why)
+			s.fates = f
+			found := s.kinds(t) // nothing is stored
+			require.Equal(t, test.gone, len(found) == 0, "%v", found)
+		})
+	}
+}
+
+func TestWhatWasEditedByHandStaysSo(t *testing.T) {
+	for name, test := range map[string]struct {
+		sure bool
+		now  string // of the answer; "" removes
+		back bool   // the answer as it was is there
+		want []kind
+	}{
+		"rewritten":                       {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, false, nil},
+		"rewritten, and put back":         {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, true, []kind{revived, lost}},
+		"rewritten while Redis lost data": {false, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, true, nil},
+		"removed":                         {true, "", false, nil},
+		"removed, and put back":           {true, "", true, []kind{revived}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(chatKey)
+			m := s.hear("a", 10)
+			s.chat.edits = []edit{{key: chatKey, at: second(20), sure: test.sure, now: map[string]string{string(m[1].Encode()): test.now}}}
+			s.history = s.history.With(m[0].Encode())
+			switch {
+			case test.back:
+				s.history = s.history.With(m[1].Encode())
+			case test.now != "":
+				s.history = s.history.With([]byte(test.now))
+			}
+			found := s.kinds(t)
+			require.Equal(t, len(test.want) == 0, len(found) == 0, "%v", found)
+			for _, k := range test.want {
+				if k != lost { // with ids it is known as the same message
+					require.Contains(t, found, k)
+				}
+			}
+		})
+	}
+}
+
+func TestAnEditTouchesOneExchange(t *testing.T) {
+	s := newScene(agentKey)
+	s.store(s.hear("a", 10)...)
+	s.store(s.hear("b", 20)...)
+	rng := (&soak{options: options{seed: 1}}).random(1)
+	for range 30 {
+		e := edit{key: agentKey}
+		require.True(t, e.change(rng, s.history))
+		require.Contains(t, []int{1, 4}, len(e.now), "the answer is rewritten, or all goes")
+		for old, now := range e.now {
+			if now != "" {
+				m, err := memory.Decode(append(memory.Empty(agentKey).With([]byte(now)).Raw(0), []byte(old)))
+				require.NoError(t, err)
+				require.Equal(t, m[1].ID, m[0].ID)
+				require.Equal(t, "edited by hand: "+m[1].Content, m[0].Content)
+			}
+		}
+	}
+}
+
+func TestWordsAreFound(t *testing.T) {
+	var found []string
+	eachWord([]byte("c001n00001k001c002n00002k002, xc003n00003k003 c004n0004k004 c005n00005k05"), func(w string) { found = append(found, w) })
+	require.Equal(t, []string{"c001n00001k001", "c002n00002k002", "c003n00003k003"}, found)
+	s, ch := &soak{options: options{seed: 1}}, &chat{tag: chatTag(7)}
+	rng := s.random(1)
+	for range 100 {
+		message, _ := text(rng, ch)
+		n := 0
+		eachWord([]byte(message), func(string) { n++ })
+		require.Positive(t, n, message)
+	}
+}
+
+func TestAnOlderLog(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "appendonlydir", "appendonly.aof.1.incr.aof")
+	require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
+	require.NoError(t, os.WriteFile(log, []byte("older"), 0o600))
+	sizes, err := filesOf(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(log, []byte("older and newer"), 0o600))
+	require.NoError(t, cutBack(dir, sizes))
+	raw, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Equal(t, "older", string(raw))
+	require.NoError(t, cutBack(dir, nil))
+	require.NoDirExists(t, filepath.Dir(log))
+}
