@@ -211,27 +211,28 @@ func (e *ends) sweepHeld() {
 
 // keepEnd keeps the run's events, of which last is shown next.
 func (d *driver) keepEnd(last []byte) {
-	d.server.ends.keep(
-		endHead{Chat: d.run.chat, Run: d.run.id, Turn: d.turn.Number, Body: d.run.body, Unkeyed: !d.run.keyed},
-		append(slices.Clip(d.run.log.Lines(0)), last),
-	)
+	d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), last))
 }
 
 // knownEvents is what this process knows of a run's events, from its memory or from its
 // disk: also of one that it, or a dead process with the same disk, has brought to
 // its end.
-func (s *Server) knownEvents(chat memory.Chat, run string) [][]byte {
+func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines [][]byte) {
 	s.mu.Lock()
 	r := s.live[run]
 	s.mu.Unlock()
-	var lines [][]byte
 	if r != nil && r.chat == chat {
-		lines = r.log.Lines(0)
+		head, lines = r.head(), r.log.Lines(0)
 	}
 	if r == nil || !r.log.Done() || lines == nil {
-		if _, kept := s.ends.find(chat, run); len(kept) > len(lines) {
-			lines = kept
+		if kept, all := s.ends.find(chat, run); len(all) > len(lines) {
+			head, lines = kept, all
 		}
 	}
-	return lines
+	return head, lines
+}
+
+// head is what is kept of a run beside its events.
+func (r *run) head() endHead {
+	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Unkeyed: !r.keyed}
 }

@@ -137,3 +137,54 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), kept.Mode().Perm())
 }
+
+// A post is repeated on another process right after Redis lost everything, before
+// anybody told it again what ran: it is answered by the run that there was.
+func TestAPostRepeatedRightAfterALoss(t *testing.T) {
+	s := newScript()
+	w := newWorld(t, s.agent)
+	listed := func(n int64) {
+		eventually(t, "the processes know each other", func() bool { return w.look.HLen(context.Background(), "mneme:processes").Val() == n })
+	}
+	listed(1)
+	first := w.process(apart(t), lease)
+	listed(2)
+	second := w.process(apart(t), lease)
+	listed(3)
+	post := func(url, chat string) (tr *transcript) {
+		w.on(url, func() {
+			tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
+		})
+		return tr
+	}
+	s.let("1", scriptEvents)
+	over := post(first, "1")
+	run, seen := over.resp.Header.Get("Mneme-Run-Id"), over.frames()
+	require.Len(t, seen, scriptEvents)
+	s.let("2", 2)
+	going := post(first, "2")
+	var begun []string
+	for range 2 {
+		_, data, _ := going.next()
+		begun = append(begun, going.id+" "+string(data))
+	}
+	require.NoError(t, w.look.FlushAll(context.Background()).Err())
+
+	again := post(second, "1")
+	require.Equal(t, run, again.resp.Header.Get("Mneme-Run-Id"))
+	require.Equal(t, seen, again.frames())
+	w.staysCompleted(second, "1", "k", run, seen)
+	w.staysCompleted(first, "1", "k", run, seen)
+
+	joined := post(second, "2")
+	require.Equal(t, going.resp.Header.Get("Mneme-Run-Id"), joined.resp.Header.Get("Mneme-Run-Id"))
+	s.let("2", scriptEvents)
+	all := joined.frames()
+	require.Len(t, all, scriptEvents)
+	require.Equal(t, begun, all[:2], "no event's id has two contents")
+	require.Contains(t, all[scriptEvents-1], `"completed"`)
+	w.on(second, func() {
+		other := w.do("POST", "/v1/chats/1/messages", message{"another"}, "Idempotency-Key", "k")
+		require.Equal(t, 422, other.status, string(other.body))
+	})
+}

@@ -323,7 +323,10 @@ func (w *world) open(method, path string, body any, header ...string) *transcrip
 	resp, err := http.DefaultClient.Do(w.request(method, path, body, append(header, "Accept", "text/event-stream")...))
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { resp.Body.Close() })
-	require.Equal(w.t, http.StatusOK, resp.StatusCode)
+	if resp.StatusCode != http.StatusOK {
+		refusal, _ := io.ReadAll(resp.Body)
+		require.Equal(w.t, http.StatusOK, resp.StatusCode, string(refusal))
+	}
 	return &transcript{t: w.t, resp: resp, lines: newLines(resp)}
 }
 

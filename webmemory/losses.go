@@ -17,6 +17,7 @@ import (
 // losses is what is known of them.
 type losses struct {
 	mu      sync.Mutex
+	at      time.Time              // guarded by mu: when one was noticed last, or the process began
 	epoch   string                 // guarded by mu: the store's mark, as last seen; "" before
 	servers []string               // guarded by mu: run ids of its servers, as last seen
 	used    map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
@@ -31,6 +32,7 @@ func (s *Server) noteEpoch(epoch string) {
 	s.losses.mu.Lock()
 	lost := s.losses.epoch != "" && s.losses.epoch != epoch
 	s.losses.epoch = epoch
+	s.losses.note(lost)
 	s.losses.mu.Unlock()
 	if lost {
 		s.metrics.resets.Inc()
@@ -47,12 +49,48 @@ func (s *Server) noteServers(ids []string) {
 	if len(ids) > 0 {
 		s.losses.servers = ids
 	}
+	s.losses.note(fresh)
 	s.losses.mu.Unlock()
 	if fresh {
 		s.metrics.changes.Inc()
 		s.log.Warn().Msg("Redis is another server than before: restarted, or failed over. What is known here and missing there is written back")
 		s.losses.wakeUp()
 	}
+}
+
+// note takes the time of a loss, if it is one. The caller holds mu.
+func (l *losses) note(lost bool) {
+	if lost || l.at.IsZero() {
+		l.at = time.Now()
+	}
+}
+
+// retelling is for how long after a loss Redis may not have been told yet what others
+// know: they notice it, write back, and wait for the turns of busy chats.
+const retelling = 2 * time.Minute
+
+// lostLately looks whether Redis lost something, and says whether others may still be
+// telling it what they know, as for a while after this process began too. Where that
+// cannot be seen they may.
+func (s *Server) lostLately(ctx context.Context) bool {
+	if s.losses.lately() {
+		return true
+	}
+	epoch, err := s.store.Epoch(ctx)
+	if err == nil {
+		s.noteEpoch(epoch)
+		var servers []string
+		if servers, err = s.store.Servers(ctx); err == nil {
+			s.noteServers(servers)
+		}
+	}
+	return err != nil || s.losses.lately()
+}
+
+func (l *losses) lately() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.at) < retelling
 }
 
 func (l *losses) wakeUp() {

@@ -206,6 +206,10 @@ func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record,
 		return nil, err
 	}
 	accepted, found, err := s.open(ctx, r, p, t)
+	if err == nil && t.Open != nil {
+		s.resume(t, leave) // it goes on, only Redis had forgotten it
+		return &redisstore.Record{Body: r.body}, nil
+	}
 	if err != nil || found != nil {
 		if ending := t.end(); ending != nil {
 			s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
@@ -339,7 +343,14 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 // and posts it.
 func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
 	found, err := s.noteRun(ctx, r)
-	if err != nil || found != nil {
+	if err == nil && found == nil {
+		if found, err = s.forgotten(ctx, r, t); err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			err = errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
+		}
+	}
+	if err != nil || found != nil || t.Open != nil {
 		return api.RunAccepted{}, found, err
 	}
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
@@ -377,7 +388,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 	r.at = at
 	r.mu.Unlock()
 	r.turn.Store(t.Number)
-	t.run = r.id
+	t.run, t.logged = r.id, r.logged
 	return &driver{
 		server: s, run: r, turn: t, runs: at, events: events, fold: event.NewHistories(r.chat, t),
 		log: r.trail.Logger(s.log),

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -62,7 +65,10 @@ func (s *Server) announce() {
 	}
 	for {
 		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-		err := s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
+		_, err := s.others(ctx) // so that they are known when Redis loses the list
+		if err == nil {
+			err = s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
+		}
 		cancel()
 		if err != nil && s.life.Err() == nil {
 			s.log.Debug().Err(err).Msg("other processes were not told that this one lives")
@@ -81,16 +87,46 @@ func (s *Server) announce() {
 	}
 }
 
-// others are the processes beside this one that live and can be asked.
+// others are the processes beside this one that live and can be asked. For a while
+// after a loss those that were on the list before count too: Redis may have lost it.
 func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
 	all, err := s.store.Processes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var others []redisstore.Process
-	for _, p := range all {
+	for _, p := range s.neighbours.listed(all, s.losses.lately()) {
 		if p.ID != s.spool.Name() && p.URL != "" && !s.spool.Dead(p.ID) {
 			others = append(others, p)
 		}
 	}
-	return others, err
+	return others, nil
+}
+
+// neighbours are the processes that were on the list lately.
+type neighbours struct {
+	mu   sync.Mutex
+	seen map[string]redisstore.Process // guarded by mu: by id
+}
+
+// listed takes note of the list, and gives those on it; with before also those that
+// were on it until a moment ago.
+func (n *neighbours) listed(all []redisstore.Process, before bool) []redisstore.Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := map[string]redisstore.Process{}
+	for _, p := range all {
+		now[p.ID] = p
+	}
+	if before {
+		for id, p := range n.seen {
+			if _, there := now[id]; !there && p.Lives() {
+				now[id] = p
+			}
+		}
+	}
+	n.seen = now
+	return slices.Collect(maps.Values(now))
 }
 
 // askOther calls an internal route of another process: path is what follows

@@ -10,6 +10,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 )
 
 // This file is about runs that ended, and of which Redis knows nothing any more, or
@@ -50,7 +51,7 @@ func (s *Server) endedRuns() []endHead {
 	s.mu.Lock()
 	for _, r := range s.live {
 		if r.log.Done() {
-			heads = append(heads, endHead{Chat: r.chat, Run: r.id, Body: r.body, Turn: r.turn.Load(), Unkeyed: !r.keyed})
+			heads = append(heads, r.head())
 		}
 	}
 	s.mu.Unlock()
@@ -88,30 +89,67 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 		return errQueueSlow
 	}
 	defer leave()
-	err = s.putBack(ctx, t, head)
+	_, lines := s.knownEvents(head.Chat, head.Run)
+	if events := head.events(lines); len(events) > 0 && events[len(events)-1].Terminal() {
+		err = s.putBack(ctx, t, head, events)
+	}
 	return errors.Join(err, t.end())
 }
 
-// putBack is restoreRun under the chat's turn.
-func (s *Server) putBack(ctx context.Context, t *turn, head endHead) error {
+// events are a run's from the first on, decoded; none if something is wrong with them.
+func (h endHead) events(lines [][]byte) []event.Event {
+	events := make([]event.Event, len(lines))
+	for i, l := range lines {
+		e, err := event.Decode(l)
+		if err != nil || e.RunID != h.Run || e.Seq != int64(i)+1 {
+			return nil
+		}
+		events[i] = e
+	}
+	return events
+}
+
+// forgotten is about a run that a post is to begin, and that may have run: Redis lost
+// it a moment ago, and who knows it has not told it again yet. Begun once more it would
+// say other things under the ids of events that were shown. The record is that of a run
+// that is over, told again under the chat's turn; one that goes on becomes the turn's
+// open run. Neither, if nobody knows the run.
+func (s *Server) forgotten(ctx context.Context, r *run, t *turn) (*redisstore.Record, error) {
+	if !r.keyed {
+		return nil, nil
+	}
+	head, lines := s.knownEvents(r.chat, r.id)
+	if len(lines) == 0 && s.lostLately(ctx) {
+		var err error
+		if head, lines, err = s.askForRun(ctx, r.chat, r.id); err != nil {
+			return nil, err
+		}
+	}
+	head.Chat, head.Run = r.chat, r.id
+	events := head.events(lines)
+	switch {
+	case len(events) == 0:
+		return nil, nil
+	case head.Body != "" && head.Body != r.body:
+		return nil, errKeyReused
+	case !events[len(events)-1].Terminal():
+		t.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
+		return nil, s.store.Open(ctx, r.chat, t.token, t.ttl, *t.Open)
+	}
+	if err := s.putBack(ctx, t, head, events); err != nil {
+		return nil, err
+	}
+	return s.store.Record(ctx, r.chat, r.id)
+}
+
+// putBack is restoreRun under the chat's turn; events are all of the run.
+func (s *Server) putBack(ctx context.Context, t *turn, head endHead, events []event.Event) error {
 	if erased, _ := strconv.ParseInt(t.Erased, 10, 64); erased > head.Turn {
 		return nil
 	}
 	r := newRun(head.Run, head.Chat, head.Body)
-	d := s.driver(r, t, "")
-	known := s.knownEvents(head.Chat, head.Run)
-	var events []event.Event
-	for _, l := range known {
-		e, err := event.Decode(l)
-		if err != nil || e.RunID != r.id || e.Seq != int64(len(events))+1 {
-			return nil
-		}
-		events = append(events, e)
-	}
-	if len(events) == 0 || !events[len(events)-1].Terminal() {
-		return nil
-	}
 	r.keyed = !head.Unkeyed
+	d := s.driver(r, t, "")
 	if _, err := s.noteRun(ctx, r); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/event"
 	"mneme/memory/redisstore"
 )
 
@@ -26,6 +25,7 @@ import (
 // knownRun is the answer of an internal route: a run's events from the first on, as
 // far as a process has shown them.
 type knownRun struct {
+	Run    endHead           `json:"run"`
 	Events []json.RawMessage `json:"events"`
 }
 
@@ -39,11 +39,11 @@ func (s *Server) getKnown(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	lines := s.knownEvents(chat, c.Param("run"))
+	head, lines := s.knownEvents(chat, c.Param("run"))
 	if len(lines) == 0 {
 		return errUnknownRun
 	}
-	out := knownRun{Events: make([]json.RawMessage, len(lines))}
+	out := knownRun{Run: head, Events: make([]json.RawMessage, len(lines))}
 	for i, l := range lines {
 		out.Events[i] = l
 	}
@@ -53,10 +53,10 @@ func (s *Server) getKnown(c *gin.Context) error {
 
 // askForRun gives the longest answer of the other processes that live, if any
 // knows the run.
-func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (lines [][]byte, err error) {
+func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte, err error) {
 	others, err := s.others(ctx)
 	if err != nil {
-		return nil, err
+		return head, nil, err
 	}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -72,7 +72,7 @@ func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (l
 				s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
 			}
 			if len(known.Events) > len(lines) {
-				lines = lines[:0]
+				head, lines = known.Run, lines[:0]
 				for _, e := range known.Events {
 					lines = append(lines, e)
 				}
@@ -80,7 +80,7 @@ func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (l
 		})
 	}
 	asking.Wait()
-	return lines, nil
+	return head, lines, nil
 }
 
 // inquire asks who may know more of a left run than its log in Redis holds, and takes
@@ -88,7 +88,7 @@ func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (l
 // waits one beat for it.
 func (d *driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
-		lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
+		_, lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
 		if err == nil {
 			err = d.retell(ctx, lines)
 		}
@@ -114,14 +114,7 @@ func (d *driver) ownerGone() bool {
 // retell stores and shows what others have shown of a run, from where its log ends:
 // first in the log, then in the histories.
 func (d *driver) retell(ctx context.Context, lines [][]byte) error {
-	var all []event.Event
-	for _, l := range lines {
-		e, err := event.Decode(l)
-		if err != nil || e.RunID != d.run.id || e.Seq != int64(len(all))+1 {
-			return nil // not ours to judge: as if nothing were known
-		}
-		all = append(all, e)
-	}
+	all := d.run.head().events(lines)
 	known := int(d.run.log.Last())
 	if len(all) <= known {
 		return nil

@@ -76,22 +76,23 @@ func (c Config) withDefaults() Config {
 // Server is the service. Make it with New, serve its Handler, end it with Drain
 // and Close.
 type Server struct {
-	cfg      Config
-	store    *redisstore.Store
-	cache    *cache.Cache
-	spool    *spool.Spool
-	runs     *api.Client
-	between  *http.Client // to other processes of this kind
-	log      zerolog.Logger
-	queue    *queue
-	sessions *sessionLogs
-	ends     *ends
-	follower follower
-	seen     *telemetry.Service
-	metrics  *metrics
-	health   health
-	losses   losses
-	handler  http.Handler
+	cfg        Config
+	store      *redisstore.Store
+	cache      *cache.Cache
+	spool      *spool.Spool
+	runs       *api.Client
+	between    *http.Client // to other processes of this kind
+	log        zerolog.Logger
+	queue      *queue
+	sessions   *sessionLogs
+	ends       *ends
+	follower   follower
+	seen       *telemetry.Service
+	metrics    *metrics
+	health     health
+	losses     losses
+	neighbours neighbours
+	handler    http.Handler
 
 	life    context.Context // of runs and of the janitor
 	end     context.CancelCauseFunc

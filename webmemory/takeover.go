@@ -108,7 +108,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 // resume brings the run that t found open to its end. The turn and the queue's
 // place are the run's from here on.
 func (s *Server) resume(t *turn, leave func()) *run {
-	known := s.knownEvents(t.chat, t.Open.Run)
+	_, known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
 	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
@@ -153,7 +153,9 @@ func (d *driver) replay(ctx context.Context) error {
 		for _, l := range logged {
 			e, err := event.Decode(l.Line)
 			if err == nil && e.Seq != d.run.log.Last()+1 {
-				return nil // a gap, from a time without Redis: the apiserver has the rest
+				// A gap, from a time without Redis, or from one who wrote on after Redis lost
+				// the log. The apiserver has the rest.
+				return d.turn.closeGap(ctx)
 			}
 			if err == nil {
 				err = d.fold.Apply(e)

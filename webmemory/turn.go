@@ -51,6 +51,7 @@ type turn struct {
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
 	run       string                         // whose events are stored
+	logged    func() []redisstore.Logged     // the run's events until now
 	placed    bool                           // what they add to the histories is there already
 	histories map[memory.Key]*memory.History // pinned
 }
@@ -273,8 +274,11 @@ func (t *turn) record(events []event.Event) error {
 		if err == nil {
 			err = t.store.Log(ctx, t.chat, t.run, lines...)
 		}
-		if err == nil {
-			return nil
+		if errors.Is(err, redisstore.ErrGap) {
+			err = t.closeGap(ctx, lines...)
+		}
+		if err == nil || errors.Is(err, memory.ErrMoved) {
+			return err
 		}
 		t.again = time.Now().Add(logPause)
 	}
@@ -284,6 +288,19 @@ func (t *turn) record(events []event.Event) error {
 		entries[i] = spool.Entry{Queue: spool.Events(t.chat), Mark: mark, Bytes: l.Line}
 	}
 	return t.spool.Add(entries...)
+}
+
+// closeGap writes the run's log anew: all events that it is known to have, and those
+// that follow. What stood behind the gap follows again from where the run's events are.
+func (t *turn) closeGap(ctx context.Context, following ...redisstore.Logged) error {
+	newest, err := t.store.TurnOf(ctx, t.chat)
+	if err != nil {
+		return err
+	}
+	if newest > t.Number {
+		return errTurnLost // the log is another's by now
+	}
+	return t.store.Relog(ctx, t.chat, t.run, append(t.logged(), following...)...)
 }
 
 // relog puts events out of the spool into their run's log. It drops those of a run
@@ -302,6 +319,9 @@ func (t *turn) relog(ctx context.Context, entries []spool.Entry) (done int, err 
 	}
 	if len(lines) > 0 {
 		err = t.store.Log(ctx, t.chat, run, lines...)
+	}
+	if errors.Is(err, redisstore.ErrGap) {
+		err = nil // who drives the run finds the gap and closes it
 	}
 	if err != nil {
 		return 0, err

@@ -30,6 +30,9 @@ type Process struct {
 	At  int64  `json:"at"`  // Unix ms of its last sign of life
 }
 
+// Lives says whether the process has said lately enough that it lives.
+func (p Process) Lives() bool { return time.Since(time.UnixMilli(p.At)) < processLife }
+
 // Announce says that a process lives, and where.
 func (s *Store) Announce(ctx context.Context, id, url string) error {
 	value, err := json.Marshal(Process{URL: url, At: s.now().UnixMilli()})
@@ -58,10 +61,9 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	}
 	var living []Process
 	var dead []string
-	from := s.now().Add(-processLife).UnixMilli()
 	for id, value := range values {
 		p := Process{ID: id}
-		if err := json.Unmarshal([]byte(value), &p); err != nil || p.At < from {
+		if err := json.Unmarshal([]byte(value), &p); err != nil || !p.Lives() {
 			dead = append(dead, id)
 			continue
 		}

@@ -39,8 +39,19 @@ func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl 
 	return held, nil
 }
 
+// TurnOf is the number of a chat's newest turn, 0 if there was none.
+func (s *Store) TurnOf(ctx context.Context, chat memory.Chat) (int64, error) {
+	text, err := s.redis.HGet(ctx, metaKey(memory.ChatKey(chat)), "turn").Result()
+	if err != nil && err != redis.Nil {
+		return 0, fmt.Errorf("looking for the turn of chat %s: %w", chat, unavailable(err))
+	}
+	turn, _ := strconv.ParseInt(text, 10, 64) // what is no number is no turn
+	return turn, nil
+}
+
 // Relog writes a run's log anew, from its first event on. Whoever reads it meanwhile
-// finds it shorter for a moment, never with a hole.
+// finds it shorter for a moment, never with a hole. Only the holder of the chat's
+// newest turn may: another one would take away what was logged since.
 func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
 	const chunk = 256 // so that nobody else waits long for one command
 	for first := true; first || len(events) > 0; first = false {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -140,27 +141,42 @@ func events(m redis.XMessage) ([]Logged, error) {
 	return append(out, Logged{seq, []byte(line)}), nil
 }
 
+// ErrGap says that a run's log does not hold an event, and takes it no more, since it
+// holds a later one: Redis lost the log, and who had the turn before wrote on.
+var ErrGap = errors.New("the run's log has a gap")
+
 // Log adds events to a run's log, in one round trip. Events that are there
-// already stay as they are.
+// already stay as they are. After ErrGap the log must be written anew, see Relog.
 func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
-	key := eventsKey(chat, run)
+	key, entries := eventsKey(chat, run), s.entries(events)
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, e := range s.entries(events) {
+		for _, e := range entries {
 			p.XAdd(ctx, e.add(key))
 		}
 		p.Expire(ctx, key, s.logLife())
 		return nil
 	})
-	for _, c := range cmds {
-		// "equal or smaller than the target stream top item": it is there.
-		if c.Err() != nil && !strings.Contains(c.Err().Error(), "equal or smaller") {
-			return fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
-		}
-	}
 	if len(cmds) == 0 {
 		return unavailable(err)
 	}
-	return nil
+	refused := int64(0) // the first event that the log takes no more
+	for i, c := range cmds {
+		switch {
+		case c.Err() == nil:
+		case !strings.Contains(c.Err().Error(), "equal or smaller"): // than the last one there
+			return fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
+		case refused == 0:
+			refused = entries[i].last.Seq
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	there, err := s.Events(ctx, chat, run, refused-1, 1)
+	if err == nil && (len(there) == 0 || there[0].Seq != refused) {
+		err = fmt.Errorf("logging event %d of run %s: %w", refused, run, ErrGap)
+	}
+	return err
 }
 
 // entries are events as they are logged while a run goes on.
