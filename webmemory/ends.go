@@ -51,6 +51,8 @@ type endHead struct {
 	Run  string      `json:"run"`
 	Turn int64       `json:"turn"` // in which it ended
 	Body string      `json:"body"` // hash of the post
+	// Conversation is the gateway's of that time.
+	Conversation string `json:"conversation,omitempty"`
 	// Unkeyed: no post can repeat it.
 	Unkeyed bool `json:"unkeyed,omitempty"`
 }
@@ -234,5 +236,7 @@ func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines 
 
 // head is what is kept of a run beside its events.
 func (r *run) head() endHead {
-	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Unkeyed: !r.keyed}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation, Unkeyed: !r.keyed}
 }

@@ -178,8 +178,8 @@ func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 // nobody knows its id.
 func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, error) {
 	out := erased{Erased: []string{}}
-	if err := s.runs.EraseConversation(ctx, t.Conversation); err != nil {
-		return out, asking(err)
+	if err := s.eraseConversations(ctx, t.chat, t.Number); err != nil {
+		return out, err
 	}
 	named, err := s.store.Keys(ctx, t.chat, s.cfg.Agents...)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 		fact.Name = what.history.String()
 	}
 	runs := s.runsOf(t)
-	if err := s.applyErasures(map[string]int64{fact.Name: fact.Turn}); err != nil {
+	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return out, err
 	}
 	if err := s.store.NoteErasure(ctx, fact.Turn, fact.Name); err != nil {

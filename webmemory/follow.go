@@ -40,7 +40,7 @@ func (s *Server) followErasures(ctx context.Context) error {
 	s.follower.mu.Unlock()
 	turns, err := s.store.Erasures(ctx, since)
 	if err == nil {
-		err = s.applyErasures(turns)
+		err = s.applyErasures(ctx, turns)
 	}
 	if err == nil {
 		s.follower.mu.Lock()
@@ -51,11 +51,19 @@ func (s *Server) followErasures(ctx context.Context) error {
 }
 
 // applyErasures erases from this process's memory and disk what was erased in turns,
-// by name, and notes it on the disk. What was applied before costs nothing.
-func (s *Server) applyErasures(turns map[string]int64) error {
+// by name, and notes it on the disk. What was applied before costs nothing. The
+// gateway's conversations go first: once they are forgotten here nobody may know them.
+func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) error {
 	f := &s.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for name, turn := range turns {
+		if chat, _, ok := erasures.ChatOf(name); ok && turn > f.applied[name] {
+			if err := s.eraseConversations(ctx, chat, turn); err != nil {
+				return err
+			}
+		}
+	}
 	known, err := f.file.All()
 	if err != nil {
 		return err
@@ -222,7 +230,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 		return badRequest("bad_request", "An erasure has a name, chat:<chat> or the key of a history, and a turn.")
 	}
 	out := applied{Runs: s.runsHere(chat)}
-	if err := s.applyErasures(map[string]int64{e.Name: e.Turn}); err != nil {
+	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)

@@ -269,3 +269,72 @@ func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 		s.log.Warn().Err(err).Str("chat", string(chat)).Msg("a loss may be told twice")
 	}
 }
+
+// conversations are those that the gateway has of chats used here. Redis may lose
+// which one a chat has: it gets it again, with the thinking that the gateway kept, and
+// an erasure reaches all of them.
+type conversations struct {
+	mu sync.Mutex
+	of map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
+}
+
+// note takes note of a chat's conversation in a turn.
+func (c *conversations) note(chat memory.Chat, id string, turn int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[chat] == nil {
+		for other := range c.of {
+			if len(c.of) < maxUsed {
+				break
+			}
+			delete(c.of, other)
+		}
+		c.of[chat] = map[string]int64{}
+	}
+	c.of[chat][id] = max(c.of[chat][id], turn)
+}
+
+// newest is the chat's last one, "" if none is known.
+func (c *conversations) newest(chat memory.Chat) (id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, turn := range c.of[chat] {
+		if turn > c.of[chat][id] {
+			id = other
+		}
+	}
+	return id
+}
+
+// until are a chat's that had no turn after this one.
+func (c *conversations) until(chat memory.Chat, turn int64) (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, newest := range c.of[chat] {
+		if newest <= turn {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// eraseConversations erases what the gateway has of a chat from a turn and those
+// before it, as far as this process knows its conversations.
+func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn int64) error {
+	c := &s.conversations
+	ids := c.until(chat, turn)
+	for _, id := range ids {
+		if err := s.runs.EraseConversation(ctx, id); err != nil {
+			return asking(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.of[chat], id)
+	}
+	if len(c.of[chat]) == 0 {
+		delete(c.of, chat)
+	}
+	return nil
+}

@@ -269,3 +269,29 @@ func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
 	require.Equal(t, `"reset"`, w.says(second, "1", "five"))
 	require.Equal(t, exchanges("five"), w.shows(second, "1"))
 }
+
+// A chat gets its conversation at the gateway again after Redis has lost which one it
+// was. Where a process that did not know it gave the chat another one, an erasure
+// reaches both.
+func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, answers("fine"))
+	other := w.process(apart(t))
+	conversation := func() string { return w.look.HGet(ctx, "{chat_history:1}:meta", "conversation").Val() }
+	say := func() { require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hello"}).status) }
+	say()
+	first := conversation()
+	require.NotEmpty(t, first)
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	say()
+	require.Equal(t, first, conversation())
+
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	w.on(other, say)
+	second := conversation()
+	require.NotEqual(t, first, second)
+	w.on(other, func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	require.ElementsMatch(t, []string{first, second}, w.gateway.set(false))
+	say()
+	require.NotContains(t, []string{first, second}, conversation())
+}

@@ -385,7 +385,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 		at = s.runs
 	}
 	r.mu.Lock()
-	r.at = at
+	r.at, r.conversation = at, t.Conversation
 	r.mu.Unlock()
 	r.turn.Store(t.Number)
 	t.run, t.logged = r.id, r.logged

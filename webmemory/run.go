@@ -46,6 +46,8 @@ type run struct {
 	mu    sync.Mutex
 	at    *api.Client // guarded by mu: where the run is; nil before it is posted
 	ended time.Time   // guarded by mu; zero while it runs
+	// conversation is the gateway's, in which it runs; guarded by mu.
+	conversation string
 	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
 	dismiss context.CancelCauseFunc
 }

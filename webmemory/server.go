@@ -76,23 +76,24 @@ func (c Config) withDefaults() Config {
 // Server is the service. Make it with New, serve its Handler, end it with Drain
 // and Close.
 type Server struct {
-	cfg        Config
-	store      *redisstore.Store
-	cache      *cache.Cache
-	spool      *spool.Spool
-	runs       *api.Client
-	between    *http.Client // to other processes of this kind
-	log        zerolog.Logger
-	queue      *queue
-	sessions   *sessionLogs
-	ends       *ends
-	follower   follower
-	seen       *telemetry.Service
-	metrics    *metrics
-	health     health
-	losses     losses
-	neighbours neighbours
-	handler    http.Handler
+	cfg           Config
+	store         *redisstore.Store
+	cache         *cache.Cache
+	spool         *spool.Spool
+	runs          *api.Client
+	between       *http.Client // to other processes of this kind
+	log           zerolog.Logger
+	queue         *queue
+	sessions      *sessionLogs
+	ends          *ends
+	follower      follower
+	seen          *telemetry.Service
+	metrics       *metrics
+	health        health
+	losses        losses
+	conversations conversations
+	neighbours    neighbours
+	handler       http.Handler
 
 	life    context.Context // of runs and of the janitor
 	end     context.CancelCauseFunc
@@ -114,11 +115,17 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{
 		cfg: cfg, store: store, cache: copies, spool: appends, runs: runs, log: log,
-		queue:    &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
-		ends:     &ends{dir: cfg.Ends, log: log},
-		follower: follower{file: cfg.Erasures, applied: map[string]int64{}},
-		live:     map[string]*run{},
-		losses:   losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
+		queue:         &queue{chats: cfg.MaxChats, limit: cfg.QueueLimit, lines: map[memory.Chat]*line{}},
+		ends:          &ends{dir: cfg.Ends, log: log},
+		follower:      follower{file: cfg.Erasures, applied: map[string]int64{}},
+		live:          map[string]*run{},
+		conversations: conversations{of: map[memory.Chat]map[string]int64{}},
+		losses:        losses{used: map[memory.Chat]string{}, wake: make(chan struct{}, 1)},
+	}
+	for _, h := range s.ends.heads() {
+		if h.Conversation != "" {
+			s.conversations.note(h.Chat, h.Conversation, h.Turn)
+		}
 	}
 	store.OnCut = s.noteCut
 	if s.seen = cfg.Telemetry; s.seen == nil {

@@ -78,7 +78,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		later: s.later,
 	}
 	for {
-		taken, err := s.store.Take(ctx, chat, t.token, rand.Text(), t.ttl)
+		taken, err := s.store.Take(ctx, chat, t.token, cmp.Or(s.conversations.newest(chat), rand.Text()), t.ttl)
 		held := &redisstore.HeldError{Erased: taken.Erased}
 		if err != nil && !errors.As(err, &held) {
 			return nil, err
@@ -99,6 +99,7 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		}
 		if err == nil {
 			t.Turn = taken
+			s.conversations.note(chat, taken.Conversation, taken.Number)
 			break
 		}
 		if at == now {
