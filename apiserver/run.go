@@ -41,7 +41,7 @@ var (
 		Message: "The server is shutting down and takes no new runs.",
 	}
 	errConflict = &api.Problem{
-		Status: http.StatusUnprocessableEntity, Code: "run_conflict",
+		Status: http.StatusUnprocessableEntity, Code: api.RunConflict,
 		Message: "There is a run with this id for another request; use a new id.",
 	}
 	errStillEnding = &api.Problem{

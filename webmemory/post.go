@@ -357,7 +357,12 @@ func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAcce
 	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
 	t.opened(note)
 	if err == nil {
-		if accepted, err = s.ask(ctx, r, p, t); err != nil {
+		accepted, err = s.ask(ctx, r, p, t)
+		if r.keyed && hasRun(err) {
+			t.Open = &note
+			return accepted, nil, nil
+		}
+		if err != nil {
 			err = fmt.Errorf("%w: %w", errAsked, err)
 		}
 	}
@@ -426,16 +431,25 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 	accepted, err := s.runs.PostRun(ctx, req)
 	if err != nil {
 		// It may have arrived all the same; without a reader it must not go on.
-		s.workers.Go(func() { s.forget(r) })
+		if !hasRun(err) {
+			s.workers.Go(func() { s.forget(r) })
+		}
 		return accepted, asking(err)
 	}
 	return accepted, nil
 }
 
+// hasRun says whether the apiserver refused a run since it has one with this id: the
+// post is a repetition of one whose record Redis does not have any more.
+func hasRun(err error) bool {
+	var problem *api.Problem
+	return errors.As(err, &problem) && problem.Code == api.RunConflict
+}
+
 // asking says a failure to reach the apiserver in a client's words.
 func asking(err error) error {
 	var problem *api.Problem
-	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusBadRequest) {
+	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusBadRequest || hasRun(err)) {
 		return err
 	}
 	if errors.Is(err, context.Canceled) {

@@ -40,6 +40,9 @@ var (
 	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
 )
 
+// RunConflict is the code of the refusal of a run whose id another request's has.
+const RunConflict = "run_conflict"
+
 // ErrBodyTimeout: the body came too slowly.
 var ErrBodyTimeout = &Problem{
 	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,

@@ -9,7 +9,7 @@ import (
 
 func TestBenchRefusesInOneSentence(t *testing.T) {
 	for line, want := range map[string]result{
-		"bench memory --runs 0":     {1, "", "mneme: --runs must be 1 or more\n"},
+		"bench memory --runs 0":     {1, "", "mneme: --runs and --filler must be 1 or more\n"},
 		"bench memory --redis nope": {1, "", "mneme: --redis is no Redis URL; give one such as redis://127.0.0.1:6379/9\n"},
 		"bench proxy --rounds 0":    {1, "", "mneme: --requests, --rounds and --connections must be 1 or more\n"},
 		"bench nothing":             {2, "", "mneme: unexpected argument nothing; see mneme --help\n"},
