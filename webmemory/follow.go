@@ -43,6 +43,9 @@ func (s *Server) followErasures(ctx context.Context) error {
 		err = s.applyErasures(ctx, turns)
 	}
 	if err == nil {
+		err = s.followHandCuts(ctx, turns)
+	}
+	if err == nil {
 		s.follower.mu.Lock()
 		s.follower.since = began.Add(-followMargin).UnixMilli()
 		s.follower.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +40,22 @@ func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
 	}
 	k, ok := memory.ParseKey(name)
 	return k.Chat(), &k, ok
+}
+
+const byHand = "cut:"
+
+// HandCut is the name of a history's change by hand: older copies must not bring back
+// what somebody took away.
+func HandCut(key memory.Key) string { return byHand + key.String() }
+
+// HandCutOf is the history that a name says was changed by hand; ok is false for a name
+// of another kind.
+func HandCutOf(name string) (key memory.Key, ok bool) {
+	rest, hand := strings.CutPrefix(name, byHand)
+	if !hand {
+		return memory.Key{}, false
+	}
+	return memory.ParseKey(rest)
 }
 
 type record struct {
