@@ -131,6 +131,37 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	return nil
 }
 
+// eraseForgotten is restoreErasures for one chat, of which the turn was just taken: a
+// Redis that came back older is noticed moments later only, and until then nobody may
+// use what was erased, nor hold it as read in a later turn.
+func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
+	for _, a := range s.cfg.Agents {
+		names = append(names, memory.SubagentKey(a, chat).String())
+	}
+	for _, name := range names {
+		turn := s.follower.file.Turn(name)
+		if turn == 0 {
+			continue
+		}
+		_, key, _ := erasures.ChatOf(name)
+		of := memory.ChatKey(chat)
+		if key != nil {
+			of = *key
+		}
+		known, err := s.store.Erased(ctx, of)
+		if err == nil && turn > known {
+			if err = s.eraseAgain(ctx, turn, chat, key); err == nil {
+				err = s.store.NoteErasure(ctx, turn, name)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // eraseAgain erases in Redis what was written before a turn: of one history, or, if
 // key is nil, of all of a chat.
 func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {

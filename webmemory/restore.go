@@ -237,6 +237,7 @@ func folded(chat memory.Chat, number int64, events []event.Event) (copies []*mem
 	}
 	for _, h := range said {
 		h.ProvenIn(number)
+		h.OfOneTurn()
 		copies = append(copies, h)
 	}
 	return copies, nil

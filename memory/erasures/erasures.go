@@ -96,6 +96,13 @@ func (f *File) Of(key memory.Key) int64 {
 	return max(f.turns[key.String()], f.turns[Chat(key.Chat())])
 }
 
+// Turn is the newest turn in which what has this name was erased; 0 if none is known.
+func (f *File) Turn(name string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.turns[name]
+}
+
 // Add notes erasures. When it returns nil they survive a power loss.
 func (f *File) Add(turns map[string]int64) error {
 	f.mu.Lock()
