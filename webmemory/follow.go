@@ -79,7 +79,8 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 		}
 		fresh[name] = turn
 		for _, h := range s.cache.All() {
-			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() < turn {
+			// In the turn itself it was read before it was erased.
+			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() <= turn {
 				s.cache.Forget(h.Key())
 			}
 		}
