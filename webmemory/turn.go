@@ -122,6 +122,9 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		s.adopt()
 	}
 	err := s.eraseForgotten(ctx, chat)
+	if t.Open != nil && t.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) {
+		t.Open = nil // it was erased with its chat, and Redis came back with it
+	}
 	if err == nil {
 		err = t.load(ctx, s.cfg.Agents)
 	}
