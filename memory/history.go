@@ -66,6 +66,7 @@ type standing struct {
 	cut     int64  // turn of the last deliberate change that it is known to follow
 	first   string // id of the first message that a trim kept
 	revoked bool   // proven no more, and never again
+	own     bool   // see OfOneTurn
 }
 
 // claim is a sum that was read beside its messages and not computed from them.
@@ -305,6 +306,30 @@ func (h *History) Revoke() {
 
 // Turn is the newest turn in which the history was proven, 0 if it never was.
 func (h *History) Turn() int64 { return h.standing().turn }
+
+// OfOneTurn says that all messages were written in the turn that the history is proven
+// in, whatever their times say: they follow every change before it.
+func (h *History) OfOneTurn() { h.stand(func(s *standing) { s.own = true }) }
+
+// Since is the history without what was begun before a change that it does not follow:
+// it was taken from a store that had forgotten the change.
+func (h *History) Since(cut int64) *History {
+	if cut <= h.Cut() || h.standing().own {
+		return h
+	}
+	all := pieces(h)
+	left := since(all, nil, cut)
+	if len(left) == len(all) {
+		return h
+	}
+	short := Empty(h.Key())
+	for _, p := range left {
+		short = short.With(p.raw)
+	}
+	short.Follows(cut, h.First())
+	short.ProvenIn(h.Turn())
+	return short
+}
 
 // Follows notes the turn of the last deliberate change (an erasure, a rewriting)
 // that the content follows, and the id of the first message that a trim kept, ""

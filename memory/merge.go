@@ -14,8 +14,9 @@ import (
 
 // Merge joins a copy with what is stored of the same history, within what deliberate
 // changes allow. A copy that was last proven before the last change of what is stored
-// adds nothing. If it is the other way round, only those of the stored messages stay
-// that the copy has too, or that were begun after the change.
+// adds nothing. Of what does not follow a change that the other one follows only those
+// messages stay that the other one has too, or that were begun after the change: the
+// stored ones, or those of a copy that was taken when the store had forgotten it.
 //
 // It is the union by id: whole runs, their messages by number, the runs by the time
 // of their first message. A message that no run made keeps its place: it stands by
@@ -31,8 +32,11 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 	}
 	before, b := pieces(stored), pieces(mine)
 	a := before
-	if mine.Cut() > stored.Cut() {
+	switch {
+	case mine.Cut() > stored.Cut():
 		a = since(a, b, mine.Cut())
+	case mine.Cut() < stored.Cut() && !mine.standing().own:
+		b = since(b, a, stored.Cut())
 	}
 	whole, odd := join(a, b)
 	first := stored.First()
@@ -50,7 +54,7 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 		return stored, odd
 	}
 	merged = Empty(stored.Key())
-	keep := len(odd) == 0 && same(whole, b) // the copy as it is: others may have it too
+	keep := len(odd) == 0 && len(b) == mine.Len() && same(whole, b) // the copy as it is: others may have it too
 	if keep {
 		for _, raw := range mine.Raw(0) {
 			merged = merged.With(raw)

@@ -88,6 +88,7 @@ func TestMergeKeepsToWhatWasDeliberate(t *testing.T) {
 	}{
 		"a copy from before a cut adds nothing":           {history("b.1@9", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""), "b.1", 8000, ""},
 		"erased stays erased":                             {history("", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""), "", 8000, ""},
+		"a copy of what had come back adds what is later": {history("b.1@9", 9000, 8000, ""), history("a.1@1 b.1@9 c.1@9.5", 9500, 0, ""), "b.1 c.1", 8000, ""},
 		"a copy that follows the cut adds":                {history("b.1@9", 9000, 8000, ""), history("b.1@9 b.2@10", 8000, 8000, ""), "b.1 b.2", 8000, ""},
 		"what is stored does not follow the copy's cut":   {history("a.1@1 a.2@2 x c.1@8.5", 9000, 0, ""), history("a.2@2 b.1@8", 8000, 8000, ""), "a.2 b.1 c.1", 8000, ""},
 		"an older copy is shortened to what a trim kept":  {history("b.1@5 c.1@6", 9000, 0, "b.1"), history("a.1@1 b.1@5 b.2@5.5", 7000, 0, ""), "b.1 b.2 c.1", 0, "b.1"},
@@ -106,6 +107,25 @@ func TestMergeKeepsToWhatWasDeliberate(t *testing.T) {
 			require.Equal(t, c.first, merged.First())
 		})
 	}
+}
+
+// The messages of one run are what its turn wrote, whatever the clock said that gave
+// them their times.
+func TestWhatOneTurnWroteFollowsTheCutsBefore(t *testing.T) {
+	stored, run := line(t, "b.1@9"), line(t, "c.1@7.9 c.2@8.1")
+	stored.ProvenIn(9000)
+	stored.Follows(8000, "")
+	run.ProvenIn(8500)
+	run.OfOneTurn()
+	merged, _ := memory.Merge(stored, run)
+	require.Equal(t, "c.1 c.2 b.1", names(t, merged))
+	require.Same(t, run, run.Since(8000))
+	run = line(t, "c.1@7.9 d.1@8.1")
+	run.ProvenIn(8500)
+	require.Equal(t, "d.1", names(t, run.Since(8000)))
+	require.Equal(t, int64(8000), run.Since(8000).Cut())
+	run.Follows(8000, "")
+	require.Same(t, run, run.Since(8000))
 }
 
 func TestTheSameIDWithOtherBytesIsSaid(t *testing.T) {

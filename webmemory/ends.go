@@ -24,7 +24,7 @@ import (
 // Bounds of what is kept of ended runs on disk: it is for the time in which a failover
 // is noticed and a process restarted.
 const (
-	endsLife    = 20 * time.Minute
+	endsLife    = 15 * time.Minute
 	endsBytes   = 256 << 20
 	endMaxBytes = 16 << 20 // of one run
 )

@@ -160,6 +160,56 @@ func TestErasureLeavesNoByte(t *testing.T) {
 	}
 }
 
+// The first post after Redis came back as it was before an erasure finds nothing of
+// what was erased, neither where the erasure is known nor, a moment later, elsewhere.
+func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
+	contexts := make(chan string, 100)
+	agent := tells()
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		contexts <- fmt.Sprint(r.Context)
+		agent(ctx, r, emit)
+	})
+	ctx := context.Background()
+	urls, _, processes := w.disks(2)
+	post := func(url, text string) {
+		w.on(url, func() {
+			got := w.do("POST", "/v1/chats/1/messages", message{text}, "Idempotency-Key", text)
+			require.Equal(t, 200, got.status, string(got.body))
+		})
+	}
+	post(urls[0], "hello "+secrets[0])
+	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
+	before := map[string]string{}
+	for _, key := range w.keys("") {
+		if key != "mneme:epoch" {
+			before[key] = w.look.Dump(ctx, key).Val()
+		}
+	}
+	processes[1].kill() // it never hears of the erasure
+	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	pause(t, processes[0].cmd)
+	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, value := range before {
+			p.Restore(ctx, key, 0, value)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	other, _ := w.start(processes[1].settings)
+	post(other, "not known there")
+	require.NoError(t, processes[0].cmd.Process.Signal(syscall.SIGCONT))
+	for len(contexts) > 0 {
+		<-contexts
+	}
+	post(urls[0], "a new beginning")
+	require.NotContains(t, <-contexts, secrets[0])
+	eventually(t, "it is erased once more", func() bool { return !strings.Contains(strings.Join(w.stored("chat_history:1"), ""), secrets[0]) })
+	post(other, "and on")
+	require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
+	require.Contains(t, strings.Join(w.stored("chat_history:1"), ""), "not known there")
+}
+
 // A Redis that comes back as it was before an erasure is made to forget again.
 func TestAnErasureOutlivesRedis(t *testing.T) {
 	w := newWorld(t, tells())

@@ -43,6 +43,9 @@ func (s *Server) followErasures(ctx context.Context) error {
 		err = s.applyErasures(ctx, turns)
 	}
 	if err == nil {
+		err = s.followHandCuts(ctx, turns)
+	}
+	if err == nil {
 		s.follower.mu.Lock()
 		s.follower.since = began.Add(-followMargin).UnixMilli()
 		s.follower.mu.Unlock()
@@ -76,7 +79,8 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 		}
 		fresh[name] = turn
 		for _, h := range s.cache.All() {
-			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() < turn {
+			// In the turn itself it was read before it was erased.
+			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() <= turn {
 				s.cache.Forget(h.Key())
 			}
 		}
@@ -122,6 +126,37 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 			return err
 		}
 		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseForgotten is restoreErasures for one chat, of which the turn was just taken: a
+// Redis that came back older is noticed moments later only, and until then nobody may
+// use what was erased, nor hold it as read in a later turn.
+func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
+	for _, a := range s.cfg.Agents {
+		names = append(names, memory.SubagentKey(a, chat).String())
+	}
+	for _, name := range names {
+		turn := s.follower.file.Turn(name)
+		if turn == 0 {
+			continue
+		}
+		_, key, _ := erasures.ChatOf(name)
+		of := memory.ChatKey(chat)
+		if key != nil {
+			of = *key
+		}
+		known, err := s.store.Erased(ctx, of)
+		if err == nil && turn > known {
+			if err = s.eraseAgain(ctx, turn, chat, key); err == nil {
+				err = s.store.NoteErasure(ctx, turn, name)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -193,11 +193,41 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 }
 
 // noteCut keeps on disk that somebody deleted or rewrote a history, in the turn that
-// took note of it.
+// took note of it, and says so to the other processes, see followHandCuts.
 func (s *Server) noteCut(key memory.Key, turn int64) {
-	if err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn}); err != nil {
+	err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn})
+	if err != nil {
 		s.log.Error().Err(err).Str("key", key.String()).Msg("a change by hand is not known here if Redis loses its data; older copies may come back then")
 	}
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if err := s.store.NoteErasure(ctx, turn, erasures.HandCut(key)); err != nil {
+		s.log.Warn().Err(err).Str("key", key.String()).Msg("other processes do not know of a change by hand until they use the history")
+	}
+}
+
+// followHandCuts keeps on this disk what other processes found changed by hand, and
+// brings copies of it up to date: should Redis lose it, an older one brings nothing
+// back.
+func (s *Server) followHandCuts(ctx context.Context, turns map[string]int64) error {
+	known, err := s.cfg.Cuts.All()
+	if err != nil {
+		return err
+	}
+	fresh := map[string]int64{}
+	for name, turn := range turns {
+		key, ok := erasures.HandCutOf(name)
+		if !ok || turn <= known[key.String()] {
+			continue
+		}
+		fresh[key.String()] = turn
+		if have := s.cache.Peek(key); have != nil && have.Turn() < turn {
+			if _, err := s.cache.Load(ctx, 0, memory.Empty(key)); err != nil {
+				return err
+			}
+		}
+	}
+	return s.cfg.Cuts.Add(fresh)
 }
 
 // restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.

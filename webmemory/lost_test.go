@@ -3,7 +3,9 @@ package webmemory_test
 import (
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +126,53 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 		s.let("1", 2*scriptEvents)
 		other.until("run_finished")
 	})
+}
+
+// Redis comes back with an older state in the middle of a run, with the chat's lease
+// but without the last events of the run's log: the log is whole in the end, whether
+// the run goes on or was over by then.
+func TestAnOlderLogGetsNoHole(t *testing.T) {
+	for name, meanwhile := range map[string]int{"the run goes on": 0, "the run ends meanwhile": scriptEvents - 4} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			s := newScript()
+			w := newWorld(t, s.agent, lease)
+			second := w.process(lease)
+			s.let("1", 2)
+			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
+			run := tr.resp.Header.Get("Mneme-Run-Id")
+			var seen []string
+			take := func(n int) {
+				for range n {
+					_, data, ok := tr.next()
+					require.True(t, ok)
+					seen = append(seen, tr.id+" "+string(data))
+				}
+			}
+			take(2)
+			require.NoError(t, w.look.Save(ctx).Err())
+			dump := filepath.Join(w.redis.Dir, "dump.rdb")
+			before, err := os.ReadFile(dump)
+			require.NoError(t, err)
+			s.let("1", 2)
+			take(2)
+			w.redis.Kill()
+			require.NoError(t, os.WriteFile(dump, before, 0o600))
+			s.let("1", meanwhile)
+			take(meanwhile)
+			require.NoError(t, w.redis.Run())
+			s.let("1", scriptEvents-4-meanwhile)
+			take(scriptEvents - 4 - meanwhile)
+			eventually(t, "its record is there", func() bool { return w.look.HExists(ctx, "run:1:"+run, "result").Val() })
+			w.on(second, func() {
+				require.Equal(t, seen, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).frames())
+			})
+			chat, analytic := whole("hi")
+			eventually(t, "what was lost of the histories is back", func() bool {
+				return slices.Equal(chat, w.stored("chat_history:1")) && slices.Equal(analytic, w.stored("subagent:analytic:1"))
+			})
+		})
+	}
 }
 
 // A reader of another process's run whose log vanishes is told so.

@@ -423,6 +423,9 @@ func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccep
 		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
 		s.sessions.write(r.chat, "history of %s loaded: %d messages", a, h.Len())
 	}
+	r.asked = &event.RunStarted{
+		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: s.cfg.Agents, Message: p.Message, RetryOf: req.RetryOf,
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	accepted, err := s.runs.PostRun(ctx, req)

@@ -72,6 +72,17 @@ func (d *driver) regain(ctx context.Context) error {
 	return err
 }
 
+// fillLog writes the run's log anew if Redis came back without some of its events, but
+// with the lease, so that nothing else told.
+func (d *driver) fillLog(ctx context.Context) error {
+	whole, err := d.server.store.LogHolds(ctx, d.run.chat, d.run.id, d.run.log.Last())
+	if err != nil || whole {
+		return err
+	}
+	d.log.Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
+	return d.turn.closeGap(ctx)
+}
+
 // logged are the run's events as its log in Redis holds them.
 func (r *run) logged() (all []redisstore.Logged) {
 	for i, line := range r.log.Lines(0) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"mneme/memory"
@@ -21,9 +22,22 @@ import (
 const restoreTries = 60
 
 // restoreRuns tells Redis again of the runs that ended lately, as far as this process
-// remembers them or finds them on its disk.
+// remembers them or finds them on its disk: first, at once, of their messages, then of
+// all that is kept of each, as their chats' turns come.
 func (s *Server) restoreRuns(ctx context.Context) {
 	left := s.endedRuns()
+	var placing sync.WaitGroup
+	some := make(chan struct{}, writeBackers)
+	for _, head := range left {
+		some <- struct{}{}
+		placing.Go(func() {
+			defer func() { <-some }()
+			if err := s.placeRun(ctx, head); err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("run", head.Run).Msg("the messages of a run come back with it")
+			}
+		})
+	}
+	placing.Wait()
 	for range restoreTries {
 		left = slices.DeleteFunc(left, func(head endHead) bool {
 			err := s.restoreRun(ctx, head)
@@ -42,6 +56,28 @@ func (s *Server) restoreRuns(ctx context.Context) {
 		}
 	}
 	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+}
+
+// placeRun brings back the messages of a run of which Redis knows no end. That is no
+// turn's write, and needs none.
+func (s *Server) placeRun(ctx context.Context, head endHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+	defer cancel()
+	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+		return err
+	}
+	_, lines := s.knownEvents(head.Chat, head.Run)
+	copies, err := folded(head.Chat, head.Turn, head.events(lines))
+	if err == nil {
+		_, err = s.store.WriteBack(ctx, copies...)
+	}
+	return err
+}
+
+// knowsEnd says whether Redis knows how a run ended.
+func (s *Server) knowsEnd(ctx context.Context, head endHead) (bool, error) {
+	record, err := s.store.Record(ctx, head.Chat, head.Run)
+	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
 // endedRuns are those that ended here, or in a process with the same disk, oldest
@@ -64,8 +100,7 @@ func (s *Server) endedRuns() []endHead {
 func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
-	record, err := s.store.Record(ctx, head.Chat, head.Run)
-	if err != nil || record != nil && len(record.Result) > 0 && record.Body != "" {
+	if known, err := s.knowsEnd(ctx, head); known || err != nil {
 		return err
 	}
 	leave, err := s.queue.enter(ctx, head.Chat, now, false)
@@ -177,17 +212,9 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead, events []ev
 // events, where they belong in the histories: a run of which Redis lost a part may not be the last one
 // there by now. What was erased or trimmed since the run's turn stays away.
 func (t *turn) place(ctx context.Context, number int64, events []event.Event) error {
-	said := collected{}
-	fold := event.NewHistories(t.chat, said)
-	for _, e := range events {
-		if err := fold.Apply(e); err != nil {
-			return err
-		}
-	}
-	copies := make([]*memory.History, 0, len(said))
-	for _, h := range said {
-		h.ProvenIn(number)
-		copies = append(copies, h)
+	copies, err := folded(t.chat, number, events)
+	if err != nil {
+		return err
 	}
 	current, err := t.store.WriteBack(ctx, copies...)
 	for _, h := range current {
@@ -197,6 +224,23 @@ func (t *turn) place(ctx context.Context, number int64, events []event.Event) er
 		}
 	}
 	return err
+}
+
+// folded are the messages of a run of turn number, as copies of the histories.
+func folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
+	said := collected{}
+	fold := event.NewHistories(chat, said)
+	for _, e := range events {
+		if err := fold.Apply(e); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range said {
+		h.ProvenIn(number)
+		h.OfOneTurn()
+		copies = append(copies, h)
+	}
+	return copies, nil
 }
 
 // collected is the sink of a fold of which only the messages are wanted.

@@ -215,6 +215,37 @@ func TestALostRunKeepsWhatWasShown(t *testing.T) {
 	require.Empty(t, page.Messages[1].Failure, "models are sent it, as after a stop")
 }
 
+// A run that the apiserver accepted and lost before it said anything keeps what the
+// user said, with the failure behind it.
+func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
+		if r.Message == "lost" && r.RetryOf == "" {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return
+		}
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, RetryOf: r.RetryOf})
+		emit(event.Head{}, &event.Assistant{Content: "answer"})
+		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
+	})
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
+	tr := w.open("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k")
+	<-asked
+	handler := w.api.Config.Handler
+	w.loseApiserver()
+	require.JSONEq(t, `"lost"`, field(t, tr.until("run_started"), "message"))
+	require.JSONEq(t, `"run_lost"`, field(t, tr.until("error"), "code"))
+	require.JSONEq(t, `"failed"`, field(t, tr.until("run_finished"), "outcome"))
+	want := []string{"user: before", "assistant: answer", "user: lost", lost}
+	require.Equal(t, want, w.stored("chat_history:1"))
+	w.api.Config.Handler = handler
+	eventually(t, "a repeated post is answered", func() bool {
+		return w.do("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k").status == 200
+	})
+	require.Equal(t, append(want, "assistant: answer"), w.stored("chat_history:1"))
+}
+
 // A request of a run carries histories as lists, also empty ones.
 func TestEmptyHistoriesTravelAsLists(t *testing.T) {
 	w := newWorld(t, answers("hi"))

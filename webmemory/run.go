@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type run struct {
 	first   string // run of the first attempt, if this is another one
 	retryOf string // run of the attempt before, if this is another one
 	refused error  // why it never ran; set before posted is closed
+	// asked is how the run begins, as the apiserver was asked for it here.
+	asked *event.RunStarted
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
@@ -351,7 +354,16 @@ func (d *driver) closeRun() error {
 	if last := d.run.log.LastTime(); !last.IsZero() {
 		at = last
 	}
-	return d.take(d.run.log.Closing(lost, at))
+	events := d.run.log.Closing(lost, at)
+	if d.run.log.Last() == 0 && d.run.asked != nil {
+		// Nothing was heard of it. What the user said is stored all the same.
+		begin := event.Event{Payload: d.run.asked, Head: event.Head{RunID: d.run.id, TS: event.Seconds(at)}}
+		events = slices.Insert(events, 0, begin)
+		for i := range events {
+			events[i].Seq = int64(i) + 1
+		}
+	}
+	return d.take(events)
 }
 
 // stopThere stops a run that is closed here, so that nobody pays for an answer that
@@ -398,6 +410,9 @@ func (d *driver) conclude() bool {
 	err := d.regainIfLost(ctx)
 	if err == nil {
 		err = d.turn.drain(ctx)
+	}
+	if err == nil {
+		err = d.fillLog(ctx)
 	}
 	if err == nil {
 		status, body := d.run.final(ctx)

@@ -121,7 +121,10 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		// Who left the run may have died beside us, with events in its spool.
 		s.adopt()
 	}
-	err := t.load(ctx, s.cfg.Agents)
+	err := s.eraseForgotten(ctx, chat)
+	if err == nil {
+		err = t.load(ctx, s.cfg.Agents)
+	}
 	if err == nil {
 		err = t.drain(ctx)
 	}

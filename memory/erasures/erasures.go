@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +40,22 @@ func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
 	}
 	k, ok := memory.ParseKey(name)
 	return k.Chat(), &k, ok
+}
+
+const byHand = "cut:"
+
+// HandCut is the name of a history's change by hand: older copies must not bring back
+// what somebody took away.
+func HandCut(key memory.Key) string { return byHand + key.String() }
+
+// HandCutOf is the history that a name says was changed by hand; ok is false for a name
+// of another kind.
+func HandCutOf(name string) (key memory.Key, ok bool) {
+	rest, hand := strings.CutPrefix(name, byHand)
+	if !hand {
+		return memory.Key{}, false
+	}
+	return memory.ParseKey(rest)
 }
 
 type record struct {
@@ -77,6 +94,13 @@ func (f *File) Of(key memory.Key) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(f.turns[key.String()], f.turns[Chat(key.Chat())])
+}
+
+// Turn is the newest turn in which what has this name was erased; 0 if none is known.
+func (f *File) Turn(name string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.turns[name]
 }
 
 // Add notes erasures. When it returns nil they survive a power loss.

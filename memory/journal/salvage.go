@@ -89,7 +89,9 @@ func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 		err = os.Link(s.path, kept)
 	}
 	if err == nil {
-		err = j.rename()
+		if err = j.rename(); err != nil {
+			_ = os.Remove(kept) // the journal has its own name still
+		}
 	}
 	if err != nil {
 		_ = os.Remove(j.path(newName))

@@ -14,7 +14,7 @@ import (
 
 // erasuresKey is the sorted set of what was erased, by names as in package erasures,
 // scored by the turn, which is about the Unix ms: each process applies it to its own
-// memory and disk.
+// memory and disk. Changes by hand are in it too, by erasures.HandCut.
 const erasuresKey = "mneme:erasures"
 
 // NoteErasure says to all processes that something was erased in a turn. What is

@@ -137,7 +137,7 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found) (*memory.History, error) {
 	none := memory.Empty(have.Key())
 	none.Follows(f.cut, "")
-	if have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
+	if have = have.Since(f.cut); have.Len() == 0 || have.Turn() == 0 || have.Turn() < f.cut || turn == looking {
 		return none, nil
 	}
 	h, err := memory.ParseHistory(have.Key(), have.JSON()) // computes the sum

@@ -79,3 +79,18 @@ func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events 
 	}
 	return nil
 }
+
+// LogHolds says whether a run's log holds its first n events, as far as their number
+// tells: a Redis that came back with an older state may lack some in the middle, with
+// later ones behind them, and takes no event before its newest. A store of one process
+// loses nothing like that, and joins events.
+func (s *Store) LogHolds(ctx context.Context, chat memory.Chat, run string, n int64) (bool, error) {
+	if s.Exclusive {
+		return true, nil
+	}
+	held, err := s.redis.XLen(ctx, eventsKey(chat, run)).Result()
+	if err != nil {
+		return false, fmt.Errorf("counting the events of run %s: %w", run, unavailable(err))
+	}
+	return held >= n, nil
+}

@@ -217,11 +217,11 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 
 // of notes on a history, which is stored so, what was found beside it. It was stored
 // before the stored turn ended, perhaps before a change in it; so what is only looked
-// at counts as proven in the one before.
+// at counts as proven in the one before, or in that of a change that it follows.
 func (f found) of(h *memory.History) *memory.History {
 	if h != nil {
 		h.Follows(f.cut, f.first)
-		h.ProvenIn(f.turn - 1)
+		h.ProvenIn(max(f.turn-1, f.cut))
 	}
 	return h
 }

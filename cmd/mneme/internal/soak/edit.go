@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -131,17 +133,30 @@ func (e *edit) change(rng *rand.Rand, h *memory.History) bool {
 	return len(e.now) > 0
 }
 
-// edited is a message after all edits of its history. sure: it must be so.
-func (ch *chat) edited(key memory.Key, raw string) (now string, sure bool) {
+// edited is a message after all edits of its history, the last of which was at. sure:
+// it must be so.
+func (ch *chat) edited(key memory.Key, raw string) (now string, sure bool, at time.Time) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	now, sure = raw, true
 	for _, e := range ch.edits {
 		if changed, touched := e.now[now]; touched && e.key == key {
-			now, sure = changed, sure && e.sure
+			now, sure, at = changed, sure && e.sure, e.at
 		}
 	}
-	return now, sure
+	return now, sure, at
+}
+
+// lastEdit is when a history was last edited before a point in time; zero for never.
+func (ch *chat) lastEdit(key memory.Key, before time.Time) (at time.Time) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for _, e := range ch.edits {
+		if e.key == key && e.at.Before(before) && at.Before(e.at) {
+			at = e.at
+		}
+	}
+	return at
 }
 
 // handled says whether what was asked, or its answer, was edited.
@@ -162,5 +177,39 @@ func (c *checker) edits(h *stored, where map[string]int) {
 				c.report(h, violation{kind: revived, at: e.at, what: fmt.Sprintf("message %d was removed or rewritten by hand: %.300s", i, old)})
 			}
 		}
+	}
+}
+
+// vanished judges what was no more there after Redis had lost data. What had been
+// erased or edited may go when somebody comes back who knows that; with it what lay
+// before an edit, and had been lost before it came back from somewhere.
+func (c *checker) vanished(list []vanished) {
+	for _, x := range list {
+		h := &stored{chat: x.chat, key: x.key}
+		m, err := memory.Decode([]json.RawMessage{x.raw})
+		if err != nil {
+			continue // reported as torn
+		}
+		at := when(m[0].Timestamp)
+		edit := x.chat.lastEdit(x.key, x.before)
+		_, _, touched := x.chat.edited(x.key, string(x.raw))
+		name, _, _ := memory.SplitID(m[0].ID)
+		name = strings.TrimSuffix(name, memory.ClosingSuffix)
+		why := ""
+		switch {
+		case x.chat.stateOf(x.key, m[0].Timestamp) != kept:
+			why = "it had been erased"
+		case !touched.IsZero() && touched.Before(x.before):
+			why = "it had been edited by hand"
+		case at.Before(edit):
+			why = c.fates.lostUntil(x.chat, x.key, c.ledger.runs[name], at, x.before)
+		}
+		v := violation{kind: rewritten, chat: x.chat, key: x.key, run: name, at: x.after, history: h,
+			what: fmt.Sprintf("a message was there at %s and is no more: %.300s", x.before.Format("15:04:05.000"), x.raw)}
+		if why == "" {
+			c.ledger.violate(v)
+			continue
+		}
+		c.excused(v, why)
 	}
 }

@@ -68,30 +68,31 @@ func (f *fates) owners(r *run, to time.Time) (owners []holder) {
 // one of the chat. why is empty if it must be there. key is the history in question;
 // without one only the process that had the run counts, as for its record.
 func (f *fates) lost(ch *chat, key memory.Key, r *run, at time.Time) (why string) {
+	return f.lostUntil(ch, key, r, at, time.Now())
+}
+
+// lostUntil is lost for the losses before a point in time.
+func (f *fates) lostUntil(ch *chat, key memory.Key, r *run, at, until time.Time) (why string) {
 	if f == nil {
 		return ""
 	}
-	made := at
-	var held []load
+	var own []load
 	if owners := f.owners(r, at); owners != nil {
-		held = append(held, load{at, owners})
-	}
-	if key != (memory.Key{}) {
-		ch.mu.Lock()
-		for _, e := range ch.edits {
-			if e.key == key && made.Before(e.at) { // older copies do not count since
-				made, held = e.at, nil
-			}
-		}
-		ch.mu.Unlock()
-		for _, l := range f.loads[ch] {
-			if l.at.After(made) {
-				held = append(held, l)
-			}
-		}
+		own = append(own, load{at, owners})
 	}
 	for i, o := range f.s.outages.list {
-		if !made.Before(o.from) || made.Before(o.kept.Add(-2*time.Second)) {
+		made, held := at, own
+		if key != (memory.Key{}) {
+			if e := ch.lastEdit(key, o.from); made.Before(e) { // older copies do not count since
+				made, held = e, nil
+			}
+			for _, l := range f.loads[ch] {
+				if l.at.After(made) {
+					held = append(held[:len(held):len(held)], l)
+				}
+			}
+		}
+		if !o.from.Before(until) || !made.Before(o.from) || made.Before(o.kept.Add(-2*time.Second)) {
 			continue
 		}
 		if !slices.ContainsFunc(held, func(l load) bool { return l.at.Before(o.from) && l.wroteBack(o) }) {
@@ -125,6 +126,8 @@ func (c *checker) excuse(h *stored, v violation) bool {
 	switch r := c.ledger.runs[v.run]; {
 	case v.kind == lost:
 		why = c.fates.lost(h.chat, h.key, r, when(r.events[v.seq].event.TS))
+	case v.kind == revived, v.kind == rewritten && !v.edited.IsZero(): // the edit is what may be gone
+		why = c.fates.lost(h.chat, h.key, nil, cmp.Or(v.edited, v.at))
 	case v.kind != invalid && v.kind != disorder:
 	case r == nil:
 		why = c.fates.lost(h.chat, h.key, nil, v.at)
@@ -136,13 +139,18 @@ func (c *checker) excuse(h *stored, v violation) bool {
 	if why == "" {
 		return false
 	}
+	c.excused(v, why)
+	return true
+}
+
+// excused counts a finding that Redis' losses must cost.
+func (c *checker) excused(v violation, why string) {
 	if v.kind == lost {
 		c.found.lost++
 	} else {
 		c.found.followed++
 	}
 	c.found.excuses = append(c.found.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
-	return true
 }
 
 // excuseConflicts drops those of runs whose record may be gone: a post that is sent
@@ -157,8 +165,7 @@ func (c *checker) excuseConflicts() {
 		}
 		why := c.fates.lost(r.chat, memory.Key{}, r, when(r.first().event.TS))
 		if why != "" {
-			c.found.followed++
-			c.found.excuses = append(c.found.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
+			c.excused(v, why)
 		}
 		return why != ""
 	})

@@ -51,6 +51,8 @@ func TestWhatRedisLossesMayCost(t *testing.T) {
 		"said in the window":                       {lived(webA, [][2]float64{{1, 99}, {104, 0}}, nil), lived(webB, always, nil), lag, 97, nil, 0, true},
 		"edited since, and loaded by nobody since": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 92, true},
 		"edited since, and loaded since":           {lived(webA, always, nil), lived(webB, always, nil), flush, 90, []float64{94}, 92, false},
+		"lost, and the rest edited":                {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 120, true},
+		"there, and then edited":                   {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 120, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
@@ -105,6 +107,107 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An edit that Redis lost with all that had loaded it may be gone, and what it took
+// away may be back.
+func TestAnEditMayBeLost(t *testing.T) {
+	flush := outage{from: second(100), up: second(100)}
+	edited := `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`
+	for name, test := range map[string]struct {
+		now  string
+		ends float64 // of the process that took the edit over; 0 for never
+		gone bool
+	}{
+		"removed, by one that lives":       {"", 0, false},
+		"removed, by one that ended":       {"", 99, true},
+		"removed, by one that ended later": {"", 130, false},
+		"rewritten, by one that lives":     {edited, 0, false},
+		"rewritten, by one that ended":     {edited, 99, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(chatKey)
+			m := s.hear("a", 10)
+			s.store(m...)
+			s.chat.edits = []edit{{key: chatKey, at: second(20), sure: true, now: map[string]string{string(m[1].Encode()): test.now}}}
+			b := lived(webB, [][2]float64{{1, test.ends}}, nil)
+			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, 15}, {16, 0}}, nil), webB: b}}
+			s.fates = &fates{
+				s:     &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{flush}}},
+				loads: map[*chat][]load{s.chat: {{second(21), []holder{{b, b.lives[0]}}}}},
+			}
+			found := s.kinds(t)
+			require.Equal(t, test.gone, len(found) == 0, "%v", found)
+		})
+	}
+}
+
+func TestWhatMayVanish(t *testing.T) {
+	flush := outage{from: second(100), up: second(100)}
+	for name, test := range map[string]struct {
+		erased, edited, touched float64
+		ends                    float64 // of all processes; 0 for never
+		want                    bool    // a finding
+	}{
+		"nothing was done to it":                {0, 0, 0, 99, true},
+		"erased":                                {50, 0, 0, 0, false},
+		"edited by hand":                        {0, 0, 50, 0, false},
+		"edited by hand afterwards":             {0, 0, 160, 0, true},
+		"before an edit, and lost":              {0, 50, 0, 99, false},
+		"before an edit, and not lost":          {0, 50, 0, 0, true},
+		"before an edit that was made too late": {0, 160, 0, 99, true},
+		"behind an edit":                        {0, 5, 0, 99, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(chatKey)
+			m := s.hear("a", 10)[0].Encode()
+			s.ledger.posts[0].attempts = []attempt{{web: webA, at: second(9)}}
+			if test.erased > 0 {
+				at := second(test.erased)
+				s.chat.erasures = []erasure{{first: at, last: at, ack: at}}
+			}
+			if test.edited > 0 {
+				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.edited), sure: true})
+			}
+			if test.touched > 0 {
+				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.touched), now: map[string]string{string(m): ""}})
+			}
+			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, test.ends}}, nil), webB: lived(webB, [][2]float64{{1, test.ends}}, nil)}}
+			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{flush}}}, loads: map[*chat][]load{}}
+			for _, at := range []float64{10, 51} {
+				v := stack.services[webA]
+				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{v, v.lives[0]}}})
+			}
+			check := &checker{ledger: s.ledger, found: &findings{}, fates: f}
+			check.vanished([]vanished{{s.chat, chatKey, m, second(150), second(151)}})
+			require.Equal(t, test.want, len(s.ledger.violations) == 1, "%v", check.found.excuses)
+		})
+	}
+}
+
+func TestHistoriesAfterALoss(t *testing.T) {
+	o := &outages{done: 1}
+	m := func(ids ...string) []byte {
+		h := memory.Empty(chatKey)
+		for _, id := range ids {
+			h = h.With(memory.Message{Role: memory.RoleUser, Content: id, ID: id + ".1"}.Encode())
+		}
+		return h.JSON()
+	}
+	for _, test := range []struct {
+		before, after []byte
+		gone          int
+		want          bool
+	}{
+		{m("a", "b"), m("a", "b", "c"), 0, true}, {m("a", "b"), m("a", "c", "b"), 0, true},
+		{m("a", "b"), m("b", "a"), 0, false}, {m("a", "b", "c"), m("a", "d"), 2, true}, {m("a"), nil, 1, true},
+	} {
+		gone, ok := o.goesOn(test.before, test.after)
+		require.Equal(t, test.want, ok, "%s %s", test.before, test.after)
+		if ok {
+			require.Len(t, gone, test.gone)
+		}
 	}
 }
 

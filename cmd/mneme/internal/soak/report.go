@@ -40,6 +40,7 @@ type violation struct {
 	at      time.Time // near which to look for the cause
 	chat    *chat
 	key     memory.Key
+	edited  time.Time // when the message in question was edited by hand; zero for never
 	run     string
 	seq     int64
 	post    *post

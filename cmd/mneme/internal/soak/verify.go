@@ -63,6 +63,7 @@ func (s *soak) verify() (*findings, error) {
 			s.compareReads(h)
 		}
 	}
+	check.vanished(s.reads.gone)
 	check.posts()
 	check.excuseConflicts()
 	check.told(s)
@@ -197,7 +198,7 @@ func (c *checker) history(h *stored) {
 	for _, w := range c.wanted[h.key] {
 		at := time.UnixMilli(int64(w.started * 1000))
 		now := h.chat.stateOf(h.key, w.started)
-		raw, sure := h.chat.edited(h.key, w.raw)
+		raw, sure, edited := h.chat.edited(h.key, w.raw)
 		i, there := where[raw]
 		v := violation{run: w.run.id, seq: w.seq, at: w.run.events[w.seq].at, post: w.run.post}
 		switch {
@@ -206,7 +207,7 @@ func (c *checker) history(h *stored) {
 		case now == kept && !there:
 			v.kind, v.what = lost, fmt.Sprintf("acknowledged to %s: %.400s", w.run.events[w.seq].web, w.raw)
 			if j, other := ids[memory.MessageID(w.run.id, w.seq)]; other {
-				v.kind, v.what = rewritten, fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw, h.raw[j])
+				v.kind, v.what, v.edited = rewritten, fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw, h.raw[j]), edited
 			}
 			c.report(h, v)
 		case now == erased && there:

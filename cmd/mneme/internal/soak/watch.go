@@ -42,11 +42,21 @@ type reader struct {
 	chats   []*chat
 	reads   atomic.Int64
 	before  map[memory.Key]seen // used by the reading goroutine only
+	gone    []vanished          // written by the reading goroutine, read once it has ended
+}
+
+// vanished is a message that was stored and then was not, after Redis had lost data.
+type vanished struct {
+	chat          *chat
+	key           memory.Key
+	raw           json.RawMessage
+	before, after time.Time // seen last, missed first
 }
 
 // seen is a value while nothing was being erased.
 type seen struct {
 	value  []byte
+	at     time.Time
 	erased int64 // erasures and edits before it
 	losses int   // of Redis before it
 }
@@ -82,12 +92,19 @@ func (r *reader) look(ctx context.Context, ch *chat, key memory.Key) {
 	delete(r.before, key)
 	again, still := r.outages.state()
 	if quiet := ended == begun && begun == ch.begun.Load() && !losing && !still && losses == again; quiet {
-		if known && before.erased == begun && before.losses == losses && !r.outages.goesOn(before.value, value) {
-			r.ledger.violate(violation{kind: rewritten, chat: ch, key: key,
-				what: fmt.Sprintf("a history is no longer what it was with more in it:\n    before: …%.600s\n    after:  …%.600s",
-					tail(before.value, 600), tail(value, 600))})
+		now := time.Now()
+		if known && before.erased == begun && before.losses == losses {
+			gone, ok := r.outages.goesOn(before.value, value)
+			if !ok {
+				r.ledger.violate(violation{kind: rewritten, chat: ch, key: key,
+					what: fmt.Sprintf("a history is no longer what it was with more in it:\n    before: …%.600s\n    after:  …%.600s",
+						tail(before.value, 600), tail(value, 600))})
+			}
+			for _, raw := range gone {
+				r.gone = append(r.gone, vanished{ch, key, raw, before.at, now})
+			}
 		}
-		r.before[key] = seen{value, begun, losses}
+		r.before[key] = seen{value, now, begun, losses}
 	}
 	if err == nil {
 		if _, err := memory.ParseHistory(key, value); err != nil {
@@ -104,26 +121,41 @@ func continues(before, after []byte) bool {
 }
 
 // goesOn says whether after is what before has become. Once Redis has lost data, what
-// another process writes back may come to stand between older messages.
-func (o *outages) goesOn(before, after []byte) bool {
+// another process writes back may come to stand between older messages, and one that
+// was away may take away what it knows to be erased or edited: gone is what is there
+// no more, to be judged in the end.
+func (o *outages) goesOn(before, after []byte) (gone []json.RawMessage, ok bool) {
 	if done, _ := o.state(); done == 0 || continues(before, after) {
-		return continues(before, after)
+		return nil, continues(before, after)
 	}
 	key := memory.ChatKey("x")
 	old, err := memory.ParseHistory(key, before)
-	young, err2 := memory.ParseHistory(key, after)
-	if err != nil || err2 != nil {
-		return err2 == nil
+	if err != nil {
+		return nil, true // reported as torn
+	}
+	young := memory.Empty(key)
+	if len(after) > 0 {
+		if young, err = memory.ParseHistory(key, after); err != nil {
+			return nil, true
+		}
+	}
+	there := map[string]bool{}
+	for _, m := range young.Raw(0) {
+		there[string(m)] = true
 	}
 	rest := young.Raw(0)
 	for _, m := range old.Raw(0) {
+		if !there[string(m)] {
+			gone = append(gone, m)
+			continue
+		}
 		i := slices.IndexFunc(rest, func(n json.RawMessage) bool { return bytes.Equal(m, n) })
 		if i < 0 {
-			return false
+			return gone, false // in another order
 		}
 		rest = rest[i+1:]
 	}
-	return true
+	return gone, true
 }
 
 func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
