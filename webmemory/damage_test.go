@@ -13,21 +13,21 @@ import (
 const sentinel = "Zwetschgenknödel"
 
 // wrongs are values of every type, and how to put one under a key.
-var wrongs = map[string]func(c *redis.Client, key string) error{
-	"string": func(c *redis.Client, key string) error { return c.Set(context.Background(), key, sentinel, 0).Err() },
-	"list":   func(c *redis.Client, key string) error { return c.RPush(context.Background(), key, sentinel).Err() },
-	"hash": func(c *redis.Client, key string) error {
+var wrongs = map[string]func(c redis.Pipeliner, key string) error{
+	"string": func(c redis.Pipeliner, key string) error { return c.Set(context.Background(), key, sentinel, 0).Err() },
+	"list":   func(c redis.Pipeliner, key string) error { return c.RPush(context.Background(), key, sentinel).Err() },
+	"hash": func(c redis.Pipeliner, key string) error {
 		fields := []any{"open", sentinel, "r:", sentinel, "s:" + sentinel, "1", "s:analytic", "x", "d:", "", "d:{" + sentinel, "1", "conversation", "../" + sentinel}
 		for _, field := range []string{"sum", "len", "count", "turn", "applied", "erased", "adopted", "cut", "first", "body", "result", "newest"} {
 			fields = append(fields, field, sentinel)
 		}
 		return c.HSet(context.Background(), key, fields...).Err()
 	},
-	"set": func(c *redis.Client, key string) error { return c.SAdd(context.Background(), key, sentinel).Err() },
-	"zset": func(c *redis.Client, key string) error {
+	"set": func(c redis.Pipeliner, key string) error { return c.SAdd(context.Background(), key, sentinel).Err() },
+	"zset": func(c redis.Pipeliner, key string) error {
 		return c.ZAdd(context.Background(), key, redis.Z{Score: 1, Member: sentinel}).Err()
 	},
-	"stream": func(c *redis.Client, key string) error {
+	"stream": func(c redis.Pipeliner, key string) error {
 		return c.XAdd(context.Background(), &redis.XAddArgs{Stream: key, ID: "1-1", Values: []any{"f", sentinel}}).Err()
 	},
 }
@@ -64,8 +64,11 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 					case 2:
 						name = fmt.Sprintf(key, id, run)
 					}
-					require.NoError(t, w.look.Del(context.Background(), name).Err())
-					require.NoError(t, put(w.look, name))
+					_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // a process may write the key at any time
+						p.Del(context.Background(), name)
+						return put(p, name)
+					})
+					require.NoError(t, err)
 					asks := map[string]func() answer{
 						"post":     func() answer { return w.do("POST", path+"/messages", message{"after"}) },
 						"repeat":   func() answer { return w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k") },

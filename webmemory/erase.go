@@ -232,6 +232,7 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 		}
 		return out, err
 	}
+	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
 	if err = s.store.EraseRuns(ctx, t.chat, runs...); err == nil {
 		err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
 	}
