@@ -212,7 +212,7 @@ func sentinelConfig(v *service, master string) error {
 	lines := []string{
 		"port " + own, "bind 127.0.0.1", "dir " + v.dir,
 		"sentinel monitor " + masterName + " " + host + " " + port + " 1",
-		"sentinel down-after-milliseconds " + masterName + " 500",
+		"sentinel down-after-milliseconds " + masterName + " 1500",
 		"sentinel failover-timeout " + masterName + " 3000",
 	}
 	return os.WriteFile(filepath.Join(v.dir, "sentinel.conf"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
