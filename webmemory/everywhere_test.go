@@ -206,8 +206,15 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	require.Contains(t, strings.Join(w.stored("chat_history:1"), ""), "not known there")
 }
 
-// A Redis that comes back as it was before an erasure is made to forget again.
+// A Redis that comes back as it was before an erasure, or in the middle of it, when the
+// fact was noted and nothing erased, is made to forget again.
 func TestAnErasureOutlivesRedis(t *testing.T) {
+	for name, noted := range map[string]bool{"before it": false, "in the middle of it": true} {
+		t.Run(name, func(t *testing.T) { anErasureOutlivesRedis(t, noted) })
+	}
+}
+
+func anErasureOutlivesRedis(t *testing.T, noted bool) {
 	w := newWorld(t, tells())
 	ctx := context.Background()
 	urls, data, _ := w.disks(2)
@@ -230,10 +237,16 @@ func TestAnErasureOutlivesRedis(t *testing.T) {
 	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
 	require.Empty(t, w.traces(data...))
 
+	facts := w.look.ZRangeWithScores(ctx, "mneme:erasures", 0, -1).Val()
+	require.NotEmpty(t, facts)
+
 	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)
 		for key, value := range before {
 			p.Restore(ctx, key, 0, value)
+		}
+		if noted {
+			p.ZAdd(ctx, "mneme:erasures", facts...)
 		}
 		return nil
 	})

@@ -105,6 +105,10 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 	return nil
 }
 
+// halfErased is for how long after an erasure Redis may lose a part of it: far longer
+// than a failover or a start from an older file reaches back.
+const halfErased = time.Hour
+
 // restoreErasures tells Redis again of what this disk knows to be erased, and erases
 // it there once more, before anything else is written back.
 func (s *Server) restoreErasures(ctx context.Context) error {
@@ -117,9 +121,12 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 		return err
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	// That Redis knows of an erasure does not say that all of it is done there: a failover
+	// may have lost the rest of it.
+	recent := time.Now().Add(-halfErased).UnixMilli()
 	for name, turn := range known {
 		chat, key, ok := erasures.ChatOf(name)
-		if !ok || turn <= stored[name] || turn < oldest {
+		if !ok || turn < oldest || turn <= stored[name] && turn < recent {
 			continue
 		}
 		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
@@ -150,7 +157,7 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 		if key != nil {
 			of = *key
 		}
-		known, err := s.store.Erased(ctx, of)
+		known, err := s.store.Tombstone(ctx, of)
 		if err == nil && turn > known {
 			if err = s.eraseAgain(ctx, turn, chat, key); err == nil {
 				err = s.store.NoteErasure(ctx, turn, name)

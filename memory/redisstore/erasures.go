@@ -72,6 +72,17 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	return max(turn, int64(scores[0].Val()), int64(scores[1].Val())), nil
 }
 
+// Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for
+// none. It is written with the erasure, so a Redis that has it has done that.
+func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
+	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
+	if err != nil && err != redis.Nil {
+		return 0, fmt.Errorf("looking for the erasure of %s: %w", key, unavailable(err))
+	}
+	turn, _ := strconv.ParseInt(mark, 10, 64) // what is no number is no turn
+	return turn, nil
+}
+
 // Cut erases once more what was erased in a turn, after Redis has forgotten that:
 // messages from before it go, and what is written back later is measured by it. It is
 // no turn's write: a running turn finds the history changed. cut says whether there
