@@ -109,7 +109,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
 		leave()
 	}()
-	allowed := 2 * storeTimeout
+	allowed := 2*storeTimeout + redisstore.Beat
 	if what.scan {
 		allowed = scanTimeout
 	}

@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
 )
 
 // This file is about erasures as facts: each is in Redis for all processes, and on
@@ -283,6 +284,14 @@ func (s *Server) postErasure(c *gin.Context) error {
 // for no longer than each may take to answer. Who cannot be reached applies it when
 // it looks next. It gives the runs of the chat that they knew of.
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
+	if wait := redisstore.Beat - sinceStart(); wait > 0 && s.cfg.Advertise != "" {
+		// Redis may have lost the list just before this process began: after a beat all who
+		// live are on it.
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
 	others, err := s.others(ctx)
 	if err != nil {
 		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")

@@ -243,6 +243,39 @@ func folded(chat memory.Chat, number int64, events []event.Event) (copies []*mem
 	return copies, nil
 }
 
+// placeRecorded brings into the histories what readers of the run's log have seen, of a
+// run that nobody follows: Redis forgot it, and another process took the chat's turn,
+// between an event's coming into the log and its message's into its history. A subagent
+// that has no history is left out: it may be gone with its chat, and nothing there
+// would keep its text away.
+func (d *driver) placeRecorded() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.turn.ctx), storeTimeout)
+	defer cancel()
+	events := d.run.head().events(d.run.log.Lines(0))
+	for _, e := range d.recorded {
+		if e.Seq == int64(len(events))+1 {
+			events = append(events, e)
+		}
+	}
+	copies, err := folded(d.run.chat, d.turn.Number, events)
+	keys := make([]memory.Key, len(copies))
+	for i, h := range copies {
+		keys[i] = h.Key()
+	}
+	found := make([]bool, len(copies))
+	if err == nil && len(copies) > 0 {
+		found, err = d.server.store.Found(ctx, keys...)
+	}
+	for i, h := range copies {
+		if err == nil && found[i] {
+			_, err = d.server.store.WriteBack(ctx, h)
+		}
+	}
+	if err != nil {
+		d.log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
+	}
+}
+
 // collected is the sink of a fold of which only the messages are wanted.
 type collected map[memory.Key]*memory.History
 

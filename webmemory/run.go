@@ -97,10 +97,12 @@ type driver struct {
 	runs   *api.Client // of the process that has the run
 	events string      // URL of the run's events
 
-	left  bool      // by another process, which this one has replaced
-	owner string    // of a left run: the process that had it; empty if that is not known
-	first time.Time // when the first event was shown; zero before
-	text  time.Time // when the first of the answer's text was shown; zero before
+	left  bool   // by another process, which this one has replaced
+	owner string // of a left run: the process that had it; empty if that is not known
+	// recorded are the events that the run's log took last.
+	recorded []event.Event
+	first    time.Time // when the first event was shown; zero before
+	text     time.Time // when the first of the answer's text was shown; zero before
 }
 
 // batch is how many events that wait already are logged in one round trip.
@@ -269,6 +271,7 @@ func (d *driver) store(events []event.Event) error {
 	if err := d.turn.record(events); err != nil {
 		return err
 	}
+	d.recorded = events
 	before := d.run.log.Size()
 	for _, e := range events {
 		if err := d.show(e); err != nil {
@@ -438,6 +441,9 @@ func (d *driver) abandon(cause error) {
 	d.server.metrics.runs.WithLabelValues("left").Inc()
 	if errors.Is(cause, errShutdown) || errors.Is(cause, memory.ErrMoved) && d.hasFollower() {
 		return
+	}
+	if errors.Is(cause, memory.ErrMoved) {
+		d.placeRecorded()
 	}
 	ctx, cancel := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
 	defer cancel()
