@@ -293,10 +293,9 @@ func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
 
 	require.NoError(t, w.look.FlushAll(ctx).Err())
 	w.on(other, say)
-	second := conversation()
-	require.NotEqual(t, first, second)
+	second := conversation() // the first one, if that has been told again by now
 	w.on(other, func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
-	require.ElementsMatch(t, []string{first, second}, w.gateway.set(false))
+	require.Subset(t, w.gateway.set(false), []string{first, second})
 	say()
 	require.NotContains(t, []string{first, second}, conversation())
 }
