@@ -44,7 +44,11 @@ type Outcome struct {
 	Passages int           `json:"passages,omitempty"`
 	Code     string        `json:"code,omitempty"`   // of the reason
 	Reason   string        `json:"reason,omitempty"` // a sentence
-	Err      error         `json:"-"`
+	// PartlyRead: the pages in UnreadPages, from 1, could not be read; the others were taken.
+	PartlyRead  bool           `json:"partly_read,omitempty"`
+	UnreadPages []int          `json:"unread_pages,omitempty"`
+	Skipped     map[string]int `json:"skipped,omitempty"` // what is no text and was left out, by what it is
+	Err         error          `json:"-"`
 }
 
 // Failed says whether the document was not taken.
@@ -70,7 +74,9 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 	var documents []docstore.Document
 	var places []int
 	for i, in := range inputs {
-		outcomes[i] = Outcome{ID: in.ID, Err: in.Err}
+		outcomes[i] = Outcome{
+			ID: in.ID, Err: in.Err, PartlyRead: len(in.Document.Unread) > 0, UnreadPages: in.Document.Unread, Skipped: in.Document.Skipped,
+		}
 		if in.Err == nil {
 			documents = append(documents, l.stored(in))
 			places = append(places, i)

@@ -24,6 +24,12 @@ type Document struct {
 	// fits a passage is not cut.
 	Whole    []Span
 	Metadata map[string]string
+	// Skipped counts what of the file is no text and was left out, by what it is in
+	// the plural: "pictures", "formulas".
+	Skipped map[string]int
+	// Unread are the pages, from 1, ascending, whose text could not be read or is not
+	// legible; the others are in Text.
+	Unread []int
 }
 
 // Span is a piece of a document's text, in bytes: Start is the first one, End the

@@ -130,6 +130,20 @@ func (b *builder) meta(name, value string) {
 	b.doc.Metadata[name] = value
 }
 
+// skip counts what is left out of the text: pictures, charts and the like.
+func (b *builder) skip(what string, count int) {
+	if count <= 0 {
+		return
+	}
+	if b.doc.Skipped == nil {
+		b.doc.Skipped = map[string]int{}
+	}
+	b.doc.Skipped[what] += count
+}
+
+// unread notes a page, from 1, whose text could not be read or is not legible.
+func (b *builder) unread(page int) { b.doc.Unread = append(b.doc.Unread, page) }
+
 // document ends the work.
 func (b *builder) document() chunk.Document {
 	b.close()
