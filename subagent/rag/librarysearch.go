@@ -34,7 +34,8 @@ type Request struct {
 	// oldest first.
 	Query   string
 	History []index.Message
-	K       int // how many passages at most, 1 to MaxK; 0 for DefaultK
+	Where   Where // which documents may be found, by their metadata; nil for all
+	K       int   // how many passages at most, 1 to MaxK; 0 for DefaultK
 }
 
 // Result is what a search found.
@@ -95,6 +96,9 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	for i := range legs {
+		legs[i].filter = legs[i].known.filter(r.Where)
+	}
 	return l.over(ctx, legs, r), nil
 }
 
@@ -144,6 +148,7 @@ func (r Request) check() error {
 type leg struct {
 	collection docstore.Collection
 	known      *known
+	filter     *index.Filter // nil for all documents
 	degraded   bool
 }
 
@@ -248,7 +253,7 @@ func (q query) find(legs []leg) Result {
 // find searches one leg. A document that is replaced between the search and the
 // look at its text makes it search again, on the newer index.
 func (g leg) find(q query) (index.Result, []Passage) {
-	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Limit: q.k}
+	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: q.k}
 	for {
 		snapshot := g.known.index.Snapshot()
 		var result index.Result
@@ -262,7 +267,7 @@ func (g leg) find(q query) (index.Result, []Passage) {
 			words.Limit = vectorHits
 			result = snapshot.Search(words)
 			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, nil), Weight: q.weight})
+				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, g.filter), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
 			}
