@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -188,8 +187,8 @@ func (w Where) key() string {
 	return string(text)
 }
 
-// matcher gives the function that says whether metadata meets the filter.
-func (w Where) matcher() func(metadata map[string]string) bool {
+// Matcher gives the function that says whether metadata meets the filter.
+func (w Where) Matcher() func(metadata map[string]string) bool {
 	type demand struct {
 		key      string
 		eq       *string
@@ -245,16 +244,24 @@ func (b *bound) compare(value string) int {
 	return strings.Compare(value, b.text)
 }
 
-// decimal reads a finite number in decimal notation.
+// decimal reads a finite number in decimal notation, and nothing of what ParseFloat
+// takes beyond: inf, 0x10, 1_000.
 func decimal(text string) (float64, bool) {
-	if strings.Trim(text, "+-.0123456789eE") != "" || strings.IndexFunc(text, isDigit) < 0 {
-		return 0, false // among others what ParseFloat takes beyond: inf, 0x10, 1_000
+	digits := false
+	for i := range len(text) {
+		switch c := text[i]; {
+		case '0' <= c && c <= '9':
+			digits = true
+		case c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E':
+			return 0, false
+		}
+	}
+	if !digits {
+		return 0, false
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	return n, err == nil && !math.IsInf(n, 0)
+	return n, err == nil
 }
-
-func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
 // float64Digits are the decimal digits that a float64 tells apart in any case.
 const float64Digits = 15
@@ -311,7 +318,7 @@ func (k *known) filter(w Where) *index.Filter {
 		return nil
 	}
 	return k.filters.of(w.key(), func() *index.Filter {
-		match := w.matcher()
+		match := w.Matcher()
 		return index.NewFilter(func(name string) bool {
 			h := k.get(name)
 			// One that was replaced since the snapshot passes: if it is hit, the search
