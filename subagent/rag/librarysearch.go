@@ -73,6 +73,8 @@ type Passage struct {
 	BM25Rank int     `json:"bm25_rank,omitempty"` // in its collection, from 1; 0 if no word of the query is in it
 	VecRank  int     `json:"vec_rank,omitempty"`  // the same by vectors
 	Text     string  `json:"text"`
+	// RerankScore is the reranker's, if it saw the passage; it, not Score, orders then.
+	RerankScore *float64 `json:"rerank_score,omitempty"`
 
 	Collection   string `json:"collection"`
 	IndexVersion int64  `json:"-"`
@@ -104,9 +106,13 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 
 // over searches these collections.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
-	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight, fuse: index.FuseScores}
+	k := cmp.Or(r.K, DefaultK)
+	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: index.FuseScores}
 	if l.o.Fusion == ReciprocalRanks {
 		q.fuse = index.FuseRanks
+	}
+	if l.o.Rerank.Reranker != nil {
+		q.k = max(k, l.o.Rerank.Top)
 	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
 	waiting := false // asked before the search: vectors may come while it runs
@@ -127,6 +133,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	}
 	best.Degraded = best.Degraded || q.degraded || waiting
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
+	l.rerank(ctx, &best, r.History, k)
 	return best
 }
 
@@ -244,9 +251,6 @@ func (q query) find(legs []leg) Result {
 		return again
 	})
 	f.Passages = f.Passages[:min(q.k, len(f.Passages))]
-	for i := range f.Passages {
-		f.Passages[i].N = i + 1
-	}
 	return f
 }
 
