@@ -3,8 +3,9 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ var (
 		Status: http.StatusNotFound, Code: "unknown_document", Message: "The collection has no document with this id.",
 	}
 	errCutBody = &api.Problem{
-		Status: http.StatusBadRequest, Code: "bad_request", Message: "The body ended before it was complete.",
+		Status: http.StatusBadRequest, Code: "bad_request", Retryable: true, Message: "The body ended before it was complete; send it again.",
 	}
 )
 
@@ -152,6 +153,7 @@ func problemOf(err error) error {
 var statusOf = map[string]int{
 	string(docstore.TooLarge):  http.StatusRequestEntityTooLarge,
 	string(loader.Unsupported): http.StatusUnsupportedMediaType,
+	string(docstore.Conflict):  http.StatusConflict,
 }
 
 func problem(status int, code, sentence string) *api.Problem {
@@ -202,7 +204,8 @@ func (d *documents) describe(c *gin.Context, of docstore.Collection) error {
 // description is a collection, and the subagents that search it.
 type description struct {
 	docstore.Info
-	ReadBy []memory.Agent `json:"read_by"`
+	ReadBy   []memory.Agent `json:"read_by"`
+	Searched []string       `json:"searched"` // all collections that subagents search, by name
 }
 
 func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
@@ -210,7 +213,8 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...)})
+	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched})
 	return nil
 }
 
@@ -315,14 +319,4 @@ func (d *documents) delete(c *gin.Context, of docstore.Collection) error {
 		c.Status(http.StatusNoContent)
 	}
 	return err
-}
-
-// queryTitle is ?title= and ?source=, for bodies that have no place for them.
-func queryTitle(query url.Values, title, source *string) {
-	if t := query.Get("title"); t != "" {
-		*title = t
-	}
-	if s := query.Get("source"); s != "" {
-		*source = s
-	}
 }

@@ -226,7 +226,11 @@ func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.In
 // List gives the heads of count documents in the order of their ids, from behind
 // cursor on ("" is the start); the next cursor is "" at the end.
 func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
-	return l.store.List(ctx, c, cursor, count)
+	heads, next, err := l.store.List(ctx, c, cursor, count)
+	for i := range heads {
+		heads[i].Outdated = outdated(heads[i])
+	}
+	return heads, next, err
 }
 
 // Get reads a document.
