@@ -170,7 +170,7 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 func (d *documents) streamLines(c *gin.Context, of docstore.Collection) {
 	ctx := c.Request.Context()
 	control := http.NewResponseController(c.Writer)
-	_ = control.EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
+	api.FullDuplex(c.Writer)
 	c.Header("Content-Type", "application/x-ndjson; charset=utf-8")
 	c.Header("X-Accel-Buffering", "no")
 	c.Status(http.StatusMultiStatus)
