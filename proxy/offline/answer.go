@@ -166,7 +166,8 @@ func (r *run) ask(q fact, l lang) {
 }
 
 // cite quotes the sentence that answers a question best, of the first passage that fits: the search has put them in
-// order. Whether a passage fits shows in its title and its heading, too.
+// order, and of what it is sure of, its first passage needs to share little with the question. Whether a passage fits
+// shows in its title and its heading, too.
 func cite(q map[string]bool, result string, l lang) string {
 	var found struct {
 		Status   string
@@ -176,26 +177,38 @@ func cite(q map[string]bool, result string, l lang) string {
 		}
 	}
 	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
-	least := 0.5
-	if found.Status == "weak" {
-		least = 0.7
-	}
-	for _, p := range found.Passages {
+	least := map[string]float64{"ok": 0.3, "": 0.5, "weak": 0.7}[found.Status]
+	for i, p := range found.Passages {
 		body := envelope.ReplaceAllString(p.Text, "")
-		best, most, before := "", 0.0, map[string]bool{}
-		for _, s := range sentences(body) {
-			own := keys(s)
-			if score := share(q, own) + 0.3*share(q, before); share(q, own) > 0.15 && !aside.MatchString(s) && len(words(s)) > 3 && score > most {
-				best, most = s, score
-			}
-			before = own
-		}
+		best := quote(q, body)
 		if fit := share(q, keys(p.Title+" "+p.Section+" "+body)); best != "" && fit >= least && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
 			return clip(best) + " [" + strconv.Itoa(p.N) + "] (" + p.Source + ")"
 		}
-		least += 0.1
+		least = max(least, 0.5+0.1*float64(i)) + 0.1
 	}
 	return notInDocs.in(l)
+}
+
+// quote is the sentence of a passage that shares most with a question, and something of what is before it counts. A
+// heading, a table or a fragment is quoted only where no sentence shares anything, and the passage's first sentence
+// where nothing does: its title and its heading say then what it is about.
+func quote(q map[string]bool, body string) string {
+	best, most, before, rank := "", 0.0, map[string]bool{}, 0
+	for _, s := range sentences(body) {
+		own, kind := keys(s), 1
+		if hit := share(q, own); !aside.MatchString(s) && len(words(s)) > 3 {
+			if kind = 2; hit > 0 {
+				kind = 4
+			}
+		} else if hit > 0 {
+			kind = 3
+		}
+		if score := share(q, own) + 0.3*share(q, before); kind > rank || kind == rank && score > most {
+			best, most, rank = s, score, kind
+		}
+		before = own
+	}
+	return best
 }
 
 // delegate does a step as the master: it hands it to subagents, or says itself what none of them can.
