@@ -194,7 +194,7 @@ func cite(q map[string]bool, result string, l lang) string {
 // where nothing does: its title and its heading say then what it is about.
 func quote(q map[string]bool, body string) string {
 	best, most, before, rank := "", 0.0, map[string]bool{}, 0
-	for _, s := range sentences(body) {
+	for _, s := range sentences(unwrapped(body)) {
 		own, kind := keys(s), 1
 		if hit := share(q, own); !aside.MatchString(s) && len(words(s)) > 3 {
 			if kind = 2; hit > 0 {
@@ -221,15 +221,21 @@ func (r *run) delegate(st step) {
 		to = nil
 		r.say(youSaid.in(r.lang, clip(r.user[last])))
 	}
-	for _, name := range to {
+	for i, name := range to {
 		result, done := r.do(name, "task", sentence(st.text))
 		if !done {
 			return
+		}
+		if st.kind == ask && i+1 < len(to) && (result == unknown.in(en) || result == unknown.in(ru)) {
+			continue
 		}
 		if reason, silenced := strings.CutPrefix(result, "(no answer"); silenced || result == "" {
 			result = silent.in(r.lang, name, cmp.Or(strings.Trim(reason, " .:)"), "…"))
 		}
 		r.say(result)
+		if st.kind == ask {
+			break
+		}
 	}
 }
 
@@ -252,7 +258,8 @@ func (r *run) remember(st step) {
 }
 
 // route is which subagents a step goes to: the one that it names, the one that was told about it, or the one that is
-// described as doing such things. None is for what the master says itself.
+// described as doing such things. A question of which nobody was told goes on from one that does not know to the one
+// that has documents. None is for what the master says itself.
 func (r *run) route(st step) []string {
 	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"), r.like("document", "passage", "документ")
 	switch {
@@ -278,10 +285,14 @@ func (r *run) route(st step) []string {
 	q := newFact(st.text, "")
 	if told := r.notes.find(q); st.kind == ask && told != nil {
 		return []string{told.to}
-	} else if name := r.described(q); name != "" {
+	} else if name := r.described(q); name != "" && (st.kind != ask || name == reader || q.own) {
 		return []string{name}
-	} else if st.kind == ask && q.self && !howTo.MatchString(st.text) {
+	} else if name != "" {
+		return []string{name, reader}
+	} else if st.kind == ask && q.own {
 		return []string{keeper}
+	} else if st.kind == ask && q.self && !howTo.MatchString(st.text) && keeper != reader {
+		return []string{keeper, reader}
 	} else if st.kind == ask {
 		return []string{reader}
 	}
