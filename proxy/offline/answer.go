@@ -3,6 +3,7 @@ package offline
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,24 +190,46 @@ func cite(q map[string]bool, result string, l lang) string {
 	return notInDocs.in(l)
 }
 
-// quote is the sentence of a passage that shares most with a question, and something of what is before it counts. A
-// heading, a table or a fragment is quoted only where no sentence shares anything, and the passage's first sentence
-// where nothing does: its title and its heading say then what it is about.
+// quote is the sentence of a passage that shares most with a question, where what few sentences hold counts more, and
+// something of what is before it counts. A heading, a table or a fragment is quoted only where no sentence shares
+// anything, and the passage's first sentence where nothing does: its title and its heading say then what it is about.
 func quote(q map[string]bool, body string) string {
-	best, most, before, rank := "", 0.0, map[string]bool{}, 0
-	for _, s := range sentences(unwrapped(body)) {
-		own, kind := keys(s), 1
-		if hit := share(q, own); !aside.MatchString(s) && len(words(s)) > 3 {
-			if kind = 2; hit > 0 {
+	list := sentences(unwrapped(body))
+	about, weight, whole := make([]map[string]bool, len(list)), map[string]float64{}, 0.0
+	for i, s := range list {
+		about[i] = keys(s)
+		for k := range about[i] {
+			weight[k]++
+		}
+	}
+	for k := range q {
+		weight[k] = math.Log(1 + float64(len(list))/max(weight[k], 1))
+		whole += weight[k]
+	}
+	hit := func(i int) (sum float64) {
+		if i < 0 {
+			return 0
+		}
+		for k := range q {
+			if about[i][k] {
+				sum += weight[k]
+			}
+		}
+		return sum / max(whole, 1)
+	}
+	best, most, rank := "", 0.0, 0
+	for i, s := range list {
+		kind := 1
+		if !aside.MatchString(s) && len(words(s)) > 3 {
+			if kind = 2; hit(i) > 0 {
 				kind = 4
 			}
-		} else if hit > 0 {
+		} else if hit(i) > 0 {
 			kind = 3
 		}
-		if score := share(q, own) + 0.3*share(q, before); kind > rank || kind == rank && score > most {
+		if score := hit(i) + 0.3*hit(i-1); kind > rank || kind == rank && score > most {
 			best, most, rank = s, score, kind
 		}
-		before = own
 	}
 	return best
 }
