@@ -206,6 +206,7 @@ type description struct {
 	docstore.Info
 	ReadBy   []memory.Agent `json:"read_by"`
 	Searched []string       `json:"searched"` // all collections that subagents search, by name
+	Reads    []string       `json:"reads"`    // extensions of the files that can be put
 }
 
 func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
@@ -214,7 +215,7 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 		return err
 	}
 	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched})
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched, d.library.Loader().Extensions()})
 	return nil
 }
 
@@ -259,6 +260,12 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+strconv.Quote(m.Role))
 		}
 		r.History = append(r.History, index.Message{Role: m.Role, Text: m.Content})
+	}
+	if len(body.Where) > 0 {
+		var err error
+		if r.Where, err = rag.ParseWhere(body.Where); err != nil {
+			return err
+		}
 	}
 	found, err := d.library.Search(c.Request.Context(), r)
 	if err == nil {

@@ -343,7 +343,7 @@ func putFile(t *testing.T, l *rag.Library, c docstore.Collection, f rag.File, co
 	t.Helper()
 	f.Bytes = strings.NewReader(content)
 	got := map[string]rag.OutcomeStatus{}
-	require.NoError(t, l.PutFile(ctx, c, f, loader.Limits{}, func(o rag.Outcome) { got[o.ID] = o.Status }))
+	require.NoError(t, l.PutFile(ctx, c, f, func(o rag.Outcome) { got[o.ID] = o.Status }))
 	return got
 }
 
@@ -371,7 +371,7 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	h := listed(t, l, c)["faq.jsonl/b"]
 	require.Equal(t, map[string]string{"lang": "en"}, h.Metadata, "what is said of the file is laid over what it says")
 	require.Equal(t, "https://example.com/b", h.Source)
-	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Identity("faq.jsonl"), Given: []string{"lang"}}, h.From)
+	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"), Given: []string{"lang"}}, h.From)
 
 	// The same document is the same document though others of the file changed.
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new", "faq.jsonl/1": "removed"},
@@ -382,7 +382,7 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl": "refused", "faq.jsonl/1": "new"},
 		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+`{"text":`))
 	faq.Bytes = io.MultiReader(strings.NewReader(`{"text":"quinces"}`+"\n"+`{"text":"half`), iotest.ErrReader(io.ErrUnexpectedEOF))
-	require.Error(t, l.PutFile(ctx, c, faq, loader.Limits{}, func(rag.Outcome) {}))
+	require.Error(t, l.PutFile(ctx, c, faq, func(rag.Outcome) {}))
 	require.Equal(t, []string{"faq", "faq.jsonl/1", "faq.jsonl/2", "faq.jsonl/b", "faq.jsonl/by hand"}, slices.Sorted(maps.Keys(listed(t, l, c))))
 	require.Empty(t, documents(search(t, l, "half", c)))
 
@@ -392,7 +392,7 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	// Two documents of one file with the same id are not one.
 	outcomes := 0
 	faq.Bytes = strings.NewReader(`{"id":"x","text":"figs"}` + "\n" + `{"id":"x","text":"dates"}`)
-	require.NoError(t, l.PutFile(ctx, c, faq, loader.Limits{}, func(o rag.Outcome) {
+	require.NoError(t, l.PutFile(ctx, c, faq, func(o rag.Outcome) {
 		if outcomes++; outcomes == 2 {
 			require.Equal(t, "conflict", o.Code, o.Reason)
 		}
@@ -433,7 +433,7 @@ func TestOriginsDoNotReplaceEachOther(t *testing.T) {
 	require.Equal(t, rag.OutcomeChanged, out.Status, "one without an origin replaces any")
 
 	var refused rag.Outcome
-	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "b/readme.md", Origin: "/a", Bytes: strings.NewReader("x")}, loader.Limits{}, func(o rag.Outcome) { refused = o }))
+	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "b/readme.md", Origin: "/a", Bytes: strings.NewReader("x")}, func(o rag.Outcome) { refused = o }))
 	require.Equal(t, "conflict", refused.Code)
 	for _, want := range []string{`"b/readme.md"`, `"/b"`, "--prefix", "--origin"} {
 		require.Contains(t, refused.Reason, want)
@@ -451,7 +451,7 @@ func TestOriginsAtTheSameTime(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				f := rag.File{ID: id, Origin: fmt.Sprintf("/%d", i), Bytes: strings.NewReader(fmt.Sprintf("number %d", i))}
-				_ = l.PutFile(ctx, c, f, loader.Limits{}, func(o rag.Outcome) {
+				_ = l.PutFile(ctx, c, f, func(o rag.Outcome) {
 					if !o.Failed() {
 						won.Add(1)
 					}

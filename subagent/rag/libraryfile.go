@@ -20,6 +20,9 @@ type File struct {
 	ID          string
 	ContentType string // a MIME type; "" if it is not known
 	Bytes       io.Reader
+	// Limit is how many bytes it has at most, or a line of one that is Streamed; 0 for
+	// what the Loader's limits say.
+	Limit int64
 	// Origin names the directory, or the single file, that it is kept in step with; ""
 	// for none.
 	Origin string
@@ -36,9 +39,12 @@ type File struct {
 // refused has its reason in its outcome. The error is one of reading the bytes, which
 // says that the file is not complete, or one that concerns all: ErrNoCollection or
 // ErrUnavailable. Documents of a file of many that were complete by then stay.
-func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, limits loader.Limits, report func(Outcome)) error {
-	p := putting{file: f, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
-	err := l.Ingest(ctx, c, p.inputs(ctx, limits), func(o Outcome) {
+func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, report func(Outcome)) error {
+	p := putting{file: f, loader: l.o.Loader, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
+	if f.Limit > 0 {
+		p.loader.Limits.Bytes = f.Limit
+	}
+	err := l.Ingest(ctx, c, p.inputs(ctx), func(o Outcome) {
 		p.uncertain = p.uncertain || o.Failed()
 		report(o)
 	})
@@ -51,17 +57,18 @@ func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, li
 // putting is one PutFile.
 type putting struct {
 	file      File
+	loader    loader.Loader
 	given     []string        // the names in Metadata, in their order
 	live      map[string]bool // the ids of its documents
 	uncertain bool            // something was refused: what was before stays
 }
 
 // inputs are the documents of the file.
-func (p *putting) inputs(ctx context.Context, limits loader.Limits) iter.Seq2[Input, error] {
+func (p *putting) inputs(ctx context.Context) iter.Seq2[Input, error] {
 	return func(yield func(Input, error) bool) {
 		sum := sha256.New()
 		bytes := io.TeeReader(p.file.Bytes, sum)
-		for item, err := range loader.Documents(ctx, p.file.ID, p.file.ContentType, bytes, limits) {
+		for item, err := range p.loader.Documents(ctx, p.file.ID, p.file.ContentType, bytes) {
 			in := Input{ID: p.file.ID, Err: err}
 			switch {
 			case err != nil && (loader.CodeOf(err) == "" || ctx.Err() != nil):
@@ -81,7 +88,7 @@ func (p *putting) inputs(ctx context.Context, limits loader.Limits) iter.Seq2[In
 func (p *putting) input(item loader.Item, hash func() string) Input {
 	f := p.file
 	in := Input{ID: f.ID, Document: item.Document}
-	in.From = docstore.From{Origin: f.Origin, Loader: loader.Identity(f.ID), Given: p.given}
+	in.From = docstore.From{Origin: f.Origin, Loader: p.loader.Identity(f.ID), Given: p.given}
 	if item.ID == "" {
 		in.Raw = hash() // a file that is one document is read as a whole
 		if f.Title != "" {
@@ -178,6 +185,9 @@ func FileOf(h docstore.Head) string {
 
 // outdated says whether another loader would read a document's file now. What came as
 // text has no file.
-func outdated(h docstore.Head) bool {
-	return (h.Raw != "" || h.Loader != "") && h.Loader != loader.Identity(FileOf(h))
+func (l *Library) outdated(h docstore.Head) bool {
+	return (h.Raw != "" || h.Loader != "") && h.Loader != l.o.Loader.Identity(FileOf(h))
 }
+
+// Loader reads the files that are put.
+func (l *Library) Loader() loader.Loader { return l.o.Loader }

@@ -33,7 +33,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 func walked(t *testing.T, dir string, l Limits) []string {
 	t.Helper()
 	list := []string{}
-	for f, err := range Walk(context.Background(), dir, l) {
+	for f, err := range Walk(context.Background(), dir, Loader{}.Extensions(), l) {
 		if err != nil {
 			list = append(list, fmt.Sprintf("%s (%s): %v", f.ID, CodeOf(err), err))
 			continue
@@ -88,14 +88,14 @@ func TestWalk(t *testing.T) {
 func TestWalkOfNothing(t *testing.T) {
 	require.Empty(t, walked(t, t.TempDir(), Limits{}))
 	missing := filepath.Join(t.TempDir(), "docs")
-	for _, err := range Walk(context.Background(), missing, Limits{}) {
+	for _, err := range Walk(context.Background(), missing, Loader{}.Extensions(), Limits{}) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.Empty(t, CodeOf(err))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	n := 0
-	for _, err := range Walk(ctx, t.TempDir(), Limits{}) {
+	for _, err := range Walk(ctx, t.TempDir(), Loader{}.Extensions(), Limits{}) {
 		require.ErrorIs(t, err, context.Canceled)
 		n++
 	}
@@ -105,7 +105,7 @@ func TestWalkOfNothing(t *testing.T) {
 func one(t *testing.T, dir string) File {
 	t.Helper()
 	var files []File
-	for f, err := range Walk(context.Background(), dir, Limits{}) {
+	for f, err := range Walk(context.Background(), dir, Loader{}.Extensions(), Limits{}) {
 		require.NoError(t, err)
 		files = append(files, f)
 	}
