@@ -218,7 +218,7 @@ func TestUnreadableFiles(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte("text"), ModTime: time.Unix(1, 0)}
 	fsys := faulty{fstest.MapFS{"a.txt": file, "denied.txt": file, "denied/x.txt": file, "lost.txt": file, "torn.txt": file, "z.txt": file}}
 	got := []string{}
-	walker{ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(f File, err error) bool {
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(f File, err error) bool {
 		if err == nil {
 			_, err = f.Hash(context.Background())
 		}
@@ -235,7 +235,7 @@ func TestUnreadableFiles(t *testing.T) {
 	}, got)
 
 	n := 0
-	walker{ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(File, error) bool {
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(File, error) bool {
 		n++
 		return n < 2
 	}}.walk()
