@@ -122,11 +122,10 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	if p.uncertain {
 		return nil
 	}
-	before, err := l.documentsOf(ctx, c, p.file)
+	gone, err := l.documentsOf(ctx, c, p.file, p.live)
 	if err != nil {
 		return err
 	}
-	gone := slices.DeleteFunc(before, func(id string) bool { return p.live[id] })
 	for page := range slices.Chunk(gone, batchDocuments) {
 		if _, err := l.Delete(ctx, c, page...); err != nil {
 			return err
@@ -138,32 +137,34 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	return nil
 }
 
-// documentsOf are the ids of the documents that a file holds by now: its own, and those
-// of which it is the file.
-func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File) (ids []string, err error) {
-	mine := func(h docstore.Head) bool { return f.Origin == "" || h.Origin == "" || h.Origin == f.Origin }
-	heads, err := l.store.Heads(ctx, c, f.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range heads {
-		if mine(h) {
+// documentsOf are the ids of the documents that a file holds by now, but those that are
+// live: its own, and those of which it is the file.
+func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File, live map[string]bool) (ids []string, err error) {
+	add := func(h docstore.Head) {
+		if FileOf(h) == f.ID && !live[h.ID] && (f.Origin == "" || h.Origin == "" || h.Origin == f.Origin) {
 			ids = append(ids, h.ID)
 		}
 	}
+	var heads []docstore.Head
+	if !live[f.ID] {
+		if heads, err = l.store.Heads(ctx, c, f.ID); err != nil {
+			return nil, err
+		}
+		for _, h := range heads {
+			add(h)
+		}
+	}
 	below := f.ID + "/"
-	for cursor := below; cursor != ""; {
-		heads, cursor, err = l.store.List(ctx, c, cursor, docstore.MaxPage)
-		if err != nil {
+	page := 1 // most files hold no others
+	for cursor := below; cursor != ""; page = docstore.MaxPage {
+		if heads, cursor, err = l.store.List(ctx, c, cursor, page); err != nil {
 			return nil, err
 		}
 		for _, h := range heads {
 			if !strings.HasPrefix(h.ID, below) {
 				return ids, nil
 			}
-			if FileOf(h) == f.ID && mine(h) {
-				ids = append(ids, h.ID)
-			}
+			add(h)
 		}
 	}
 	return ids, nil
