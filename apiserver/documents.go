@@ -56,8 +56,8 @@ var (
 type documents struct {
 	library *rag.Library              // nil for none
 	readers map[string][]memory.Agent // the subagents that search a collection
-	limits  loader.Limits
-	loads   chan struct{} // full while loadsAtOnce files are read
+	limit   int64                     // of a body or a line, in bytes
+	loads   chan struct{}             // full while loadsAtOnce files are read
 }
 
 func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
@@ -67,9 +67,7 @@ func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
 			readers[name] = append(readers[name], s.Name)
 		}
 	}
-	limits := loader.Default()
-	limits.Bytes = cfg.MaxDocument
-	return &documents{library: cfg.Documents, readers: readers, limits: limits, loads: make(chan struct{}, loadsAtOnce)}
+	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument, loads: make(chan struct{}, loadsAtOnce)}
 }
 
 // ready says whether all collections can be searched at once.

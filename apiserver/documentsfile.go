@@ -22,7 +22,7 @@ const metadataPrefix = "metadata."
 func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) error {
 	ctx, query := c.Request.Context(), c.Request.URL.Query()
 	f := rag.File{
-		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body}, Limit: d.limits.Bytes,
+		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body}, Limit: d.limit,
 		Origin: query.Get("origin"), Title: query.Get("title"), Source: query.Get("source"),
 	}
 	for name, values := range query {
@@ -69,7 +69,7 @@ func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) e
 // of it is there and its turn has come.
 func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collection, f rag.File, report func(rag.Outcome)) error {
 	if !d.library.Loader().Streamed(f.ID, f.ContentType) {
-		file, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, d.limits.Bytes))
+		file, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, d.limit))
 		if err != nil {
 			return bodyProblem(err)
 		}

@@ -32,7 +32,7 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 		return d.putFile(c, of, id)
 	}
 	var body api.Document
-	if err := api.DecodeBody(c.Writer, c.Request, d.limits.Bytes, &body); err != nil {
+	if err := api.DecodeBody(c.Writer, c.Request, d.limit, &body); err != nil {
 		return bodyProblem(err)
 	}
 	body.ID = id
@@ -149,7 +149,7 @@ func (d *documents) lines(body io.Reader) iter.Seq2[rag.Input, error] {
 	return func(yield func(rag.Input, error) bool) {
 		reader := bufio.NewReaderSize(body, 64<<10)
 		for number := 1; ; number++ {
-			line, err := readLine(reader, d.limits.Bytes)
+			line, err := readLine(reader, d.limit)
 			if err != nil && !errors.Is(err, errLongLine) && err != io.EOF {
 				yield(rag.Input{}, bodyProblem(err))
 				return
@@ -172,7 +172,7 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 		return rag.Input{ID: fmt.Sprintf("line %d", number), Err: &loader.Error{Code: code, Sentence: sentence, Line: number}}
 	}
 	if long {
-		return refuse(loader.TooLarge, fmt.Sprintf("the line is longer than %d bytes", d.limits.Bytes))
+		return refuse(loader.TooLarge, fmt.Sprintf("the line is longer than %d bytes", d.limit))
 	}
 	var body api.Document
 	if err := json.Unmarshal(line, &body); err != nil {

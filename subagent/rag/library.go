@@ -28,10 +28,10 @@ var (
 
 // Options are how a Library works; zero fields are defaults.
 type Options struct {
+	// Loader reads the files that are put.
+	Loader loader.Loader
 	// Chunks are the sizes of passages of documents that are put from now on.
 	Chunks chunk.Options
-	// Loader reads files; zero for what is built in.
-	Loader loader.Loader
 	// Patience is how long a search waits for the store before it answers from what
 	// is known here; 2 s.
 	Patience time.Duration
