@@ -40,13 +40,6 @@ var (
 	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, csvFile, jsonFile, jsonLines}
 )
 
-// Supported says whether files of this name are read by what is built in: by their
-// extension, or having none, by their content.
-func Supported(name string) bool {
-	ext := extensionOf(name)
-	return ext == "" || named(ext) != nil
-}
-
 func named(extension string) *format {
 	for _, f := range formats {
 		if slices.Contains(f.extensions, extension) {
