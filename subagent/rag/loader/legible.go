@@ -21,14 +21,21 @@ const (
 	// sixth, text in a wrong encoding nearly nothing else.
 	mostAccented = 0.6
 	// mostOdd is the share of odd pairs of letters. Over texts of 31 languages it is
-	// at most 0.21, over pages of code and of macros 0.28; with letters exchanged for
-	// one another it is about 0.5.
-	mostOdd = 0.33
+	// at most 0.21, over pages of code and of macros 0.28, of abbreviations 0.4; with
+	// letters exchanged for one another it is about 0.5. From someOdd on it is enough
+	// if also mostBreaks of the pairs are a small letter before a capital one.
+	mostOdd    = 0.45
+	someOdd    = 0.25
+	mostBreaks = 0.1
+	// fewOdd is the share up to which letters form words for sure.
+	fewOdd = 0.2
 	// mostLetters is the share of a script in the letters from which on its pairs are
 	// looked at: names and commands between other scripts prove nothing.
 	mostLetters = 0.8
 	// leastPairs is how many pairs are needed to say anything.
 	leastPairs = 150
+	// fewVisible characters say nothing.
+	fewVisible = 20
 	// leastKnown is the share of known words that proves a text legible.
 	leastKnown = 0.03
 )
@@ -37,6 +44,7 @@ const (
 type survey struct {
 	visible  int // characters that are no white space
 	bad      int // of them, without a meaning
+	private  int // of them, for private use
 	letters  int
 	accented int // of them, U+00C0–U+00FF
 	words    int
@@ -48,11 +56,19 @@ type survey struct {
 // pairs are two letters of a word, one behind the other.
 type pairs struct {
 	all, odd int
+	breaks   int // of a small letter before a capital one
 	letters  int // of the script, also those in no pair
 }
 
 func (s survey) garbled(p pairs) bool {
-	return p.all >= leastPairs && float64(p.letters) >= mostLetters*float64(s.letters) && float64(p.odd) > mostOdd*float64(p.all)
+	all, odd := float64(p.all), float64(p.odd)
+	return p.all >= leastPairs && float64(p.letters) >= mostLetters*float64(s.letters) &&
+		(odd > mostOdd*all || odd > someOdd*all && float64(p.breaks) > mostBreaks*all)
+}
+
+// words says that the letters of a script form words.
+func (p pairs) words() bool {
+	return p.all >= leastPairs/3 && float64(p.odd) <= fewOdd*float64(p.all)
 }
 
 // legiblePage says whether the text of a page can be read. The characters of a page
@@ -63,7 +79,7 @@ func legiblePage(text string, unmapped bool) bool {
 	if s.proven() {
 		return true
 	}
-	return s.sane() && !unmapped && !s.garbled(s.latin)
+	return s.sane() && !s.garbled(s.latin) && (!unmapped || s.visible < fewVisible || s.latin.words() || s.cyrillic.words())
 }
 
 // legible says whether any other text can be read. In it, Latin letters may stand
@@ -75,13 +91,19 @@ func legible(text string) bool {
 
 // proven says that a text has words that are no accident.
 func (s survey) proven() bool {
-	return s.known >= 5 && float64(s.known) >= leastKnown*float64(s.words) && float64(s.bad) <= mostBad*float64(s.visible)
+	return s.known >= 5 && float64(s.known) >= leastKnown*float64(s.words) && !s.meaningless()
+}
+
+// meaningless says that too many characters mean nothing. A score or a form has
+// signs of its own between its words.
+func (s survey) meaningless() bool {
+	most := mostBad * float64(s.visible)
+	return float64(s.bad) > most || float64(s.private) > most && s.private > s.letters
 }
 
 func (s survey) sane() bool {
-	const few = 20 // characters, which say nothing
-	return s.visible < few || float64(s.bad) <= mostBad*float64(s.visible) &&
-		(s.letters < 2*few || float64(s.accented) <= mostAccented*float64(s.letters)) && !s.garbled(s.cyrillic)
+	return s.visible < fewVisible || !s.meaningless() &&
+		(s.letters < 2*fewVisible || float64(s.accented) <= mostAccented*float64(s.letters)) && !s.garbled(s.cyrillic)
 }
 
 func surveyOf(text string) survey {
@@ -97,7 +119,9 @@ func surveyOf(text string) survey {
 				if r >= 0xc0 && r <= 0xff {
 					s.accented++
 				}
-			case r == unicode.ReplacementChar, unicode.Is(unicode.Co, r), !unicode.IsGraphic(r) && !unicode.In(r, unicode.Cf):
+			case unicode.Is(unicode.Co, r):
+				s.private++
+			case r == unicode.ReplacementChar, !unicode.IsGraphic(r) && !unicode.In(r, unicode.Cf):
 				s.bad++
 			}
 			if letter && start < 0 {
@@ -118,8 +142,7 @@ func surveyOf(text string) survey {
 // word counts a run of letters.
 func (s *survey) word(word string) {
 	s.words++
-	word = strings.ToLower(word)
-	if knownWords[word] {
+	if knownWords[strings.ToLower(word)] {
 		s.known++
 	}
 	before := rune(0)
@@ -134,17 +157,21 @@ func (s *survey) word(word string) {
 }
 
 func (p *pairs) count(usual map[rune]string, a, b rune) {
-	if _, of := usual[b]; !of {
+	low := unicode.ToLower(b)
+	if _, of := usual[low]; !of {
 		return
 	}
 	p.letters++
-	followers, of := usual[a]
+	followers, of := usual[unicode.ToLower(a)]
 	if !of {
 		return
 	}
 	p.all++
-	if !strings.ContainsRune(followers, b) {
+	if !strings.ContainsRune(followers, low) {
 		p.odd++
+	}
+	if unicode.IsLower(a) && unicode.IsUpper(b) {
+		p.breaks++
 	}
 }
 
