@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -14,6 +15,8 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
+	"mneme/subagent/rag/loader/pdfium"
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
@@ -40,7 +43,11 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
+	reader, err := a.loader(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := rag.Options{Loader: reader, Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -60,6 +67,18 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	})
 	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
+}
+
+// loader reads the files that are put. What it compiled to read PDFs is kept for the
+// next start.
+func (a *app) loader(cfg config.Config) (loader.Loader, error) {
+	extractors, err := cfg.Loaders()
+	if err != nil {
+		return loader.Loader{}, err
+	}
+	engine := pdfium.New(filepath.Join(cfg.DataDir, "cache", "pdfium"))
+	a.push("the PDF reader", func() error { engine.Close(); return nil })
+	return loader.Loader{Extractors: extractors, PDF: engine}, nil
 }
 
 // warnOfUnknown says which collections that subagents are to search are not there. That
