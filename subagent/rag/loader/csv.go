@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"io"
 	"path"
-	"strconv"
 	"strings"
 )
 
@@ -28,70 +27,21 @@ func readCSV(b *builder, f file) error {
 	r.LazyQuotes = true
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
-	var columns []string
-	for row := 0; ; row++ {
+	rows := rowWriter{b: b}
+	for {
 		record, err := r.Read()
 		switch {
 		case b.ctx.Err() != nil:
 			return context.Cause(b.ctx)
 		case err == io.EOF:
-			return nil
+			return rows.end()
 		case err != nil:
 			return damaged(labelCSV, err)
-		case row > b.limits.Rows:
-			return refuse(TooLarge, "the file has more than %d rows", b.limits.Rows)
-		case row == 0 && isHeader(record):
-			for _, name := range record {
-				columns = append(columns, oneLine(name))
-			}
-			continue
 		}
-		if err := b.paragraph(rowText(columns, record)); err != nil {
+		if err := rows.add(record); err != nil {
 			return err
 		}
 	}
-}
-
-// rowText writes a row's values that are not empty, each after its column.
-func rowText(columns, record []string) string {
-	var out strings.Builder
-	for i, value := range record {
-		value = strings.TrimSpace(value)
-		if value == "" {
-			continue
-		}
-		name := "column " + strconv.Itoa(i+1)
-		if i < len(columns) && columns[i] != "" {
-			name = columns[i]
-		}
-		out.WriteString(name + ": ")
-		for line := range strings.Lines(value) {
-			// A blank line would end the row for whoever reads the text.
-			if strings.TrimSpace(line) != "" {
-				out.WriteString(line)
-			}
-		}
-		out.WriteByte('\n')
-	}
-	return out.String()
-}
-
-// isHeader says whether a row names columns: short, different words, no numbers.
-func isHeader(record []string) bool {
-	seen := map[string]bool{}
-	named := 0
-	for _, name := range record {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if name == "" {
-			continue
-		}
-		if _, err := strconv.ParseFloat(strings.Replace(name, ",", ".", 1), 64); err == nil || seen[name] || len(name) > 200 {
-			return false
-		}
-		seen[name] = true
-		named++
-	}
-	return named*2 > len(record)
 }
 
 // separator finds the character between the fields: the one that the first lines
