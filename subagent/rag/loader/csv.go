@@ -6,6 +6,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"unicode"
 )
 
 // readCSV reads rows as blocks of "column: value" lines. The separator is found
@@ -69,7 +70,7 @@ func separates(text string, comma rune) int {
 		text = text[:longest]
 	}
 	var counts []int
-	count, quoted := 0, false
+	count, quoted, blank := 0, false, true
 	for _, r := range text {
 		switch {
 		case r == '"':
@@ -77,10 +78,11 @@ func separates(text string, comma rune) int {
 		case quoted:
 		case r == comma:
 			count++
-		case r == '\n':
+		case r == '\n' && !blank:
 			counts = append(counts, count)
-			count = 0
+			count, blank = 0, true
 		}
+		blank = blank && unicode.IsSpace(r)
 		if len(counts) == lines {
 			break
 		}
@@ -88,10 +90,17 @@ func separates(text string, comma rune) int {
 	if len(counts) == 0 || count > 0 && len(counts) < lines && len(text) < longest {
 		counts = append(counts, count)
 	}
-	for _, c := range counts[1:] {
-		if c != counts[0] {
-			return counts[0]
+	usual, most := 0, map[int]int{}
+	for _, c := range counts {
+		if most[c]++; most[c] > most[usual] || most[c] == most[usual] && c > usual {
+			usual = c
 		}
 	}
-	return counts[0] * 100
+	switch n := most[usual]; {
+	case n == len(counts):
+		return usual * 100
+	case n*2 > len(counts): // a title stands above
+		return usual * 10
+	}
+	return counts[0]
 }

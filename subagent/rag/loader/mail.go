@@ -101,7 +101,7 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	}
 	defer func() { m.depth-- }()
 	kind, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || kind == "" {
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || !strings.Contains(kind, "/") {
 		kind = "text/plain"
 	}
 	if kind == "multipart/encrypted" || strings.HasSuffix(kind, "/pkcs7-mime") && parameters["smime-type"] != "signed-data" {

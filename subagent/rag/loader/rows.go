@@ -48,8 +48,8 @@ func (w *rowWriter) end() error {
 	rows := w.first
 	w.first, w.decided = nil, true
 	header := headerOf(rows)
-	if header == len(rows)-1 {
-		header = len(rows) // names of nothing are text
+	if header == len(rows)-1 || len(rows) == 1 {
+		header = len(rows) // names of nothing are text, as is a single row
 	}
 	for i, row := range rows {
 		var err error

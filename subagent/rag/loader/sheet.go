@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// What excelize keeps in memory as structures is bounded: the distinct strings
-	// of a workbook, and the bytes of its parts other than sheets and strings.
-	mostStrings = 1_000_000
+	// largestPart bounds the bytes of the parts that excelize keeps in memory as
+	// structures: all but sheets and strings.
 	largestPart = 8 << 20
 	mostMerged  = 10_000
 )
@@ -88,8 +87,8 @@ func (r *sheetsReader) admit(related []relation) error {
 				length = 0
 				fallthrough
 			case "r":
-				if count++; count > mostStrings {
-					return refuse(TooLarge, "the workbook has more than %d different texts", mostStrings)
+				if count++; count > 2*r.limits.Rows {
+					return refuse(TooLarge, "the workbook has more than %d different texts", 2*r.limits.Rows)
 				}
 			}
 		case xml.CharData:
