@@ -151,6 +151,10 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 		if err == io.EOF {
 			break
 		}
+		if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
+			m.skip("unreadable parts", 1)
+			continue
+		}
 		if err != nil {
 			return damaged(labelMail, err)
 		}
