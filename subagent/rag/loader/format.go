@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"mime"
-	"path"
 	"slices"
 	"strings"
 )
@@ -57,19 +56,11 @@ var (
 	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}
 )
 
-// empty says that a file of this format holds no text.
-func (f *format) empty() string {
-	if f == pdfFile {
-		return "the PDF holds no text: it may be a scan, whose pages are pictures"
-	}
-	return "the file holds no text"
-}
-
-// Supported says whether files of this name are read: by their extension, or
-// having none, by their content.
+// Supported says whether files of this name are read by what is built in: by their
+// extension, or having none, by their content.
 func Supported(name string) bool {
-	extension := strings.ToLower(path.Ext(name))
-	return extension == "" || named(extension) != nil
+	ext := extensionOf(name)
+	return ext == "" || named(ext) != nil
 }
 
 func named(extension string) *format {
@@ -125,7 +116,7 @@ func (f file) said() *format {
 			return known
 		}
 	}
-	found := named(strings.ToLower(path.Ext(f.name)))
+	found := named(extensionOf(f.name))
 	if found == nil && kind == "text/plain" {
 		return plainText
 	}
