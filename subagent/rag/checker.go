@@ -285,6 +285,9 @@ var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+)`)
 // markers are the changes that leave only markers that stand for a passage, at most
 // maxMarkers in a sentence, each as [n].
 func (c *checker) markers(text string, f folding, code []extent, taken []change) (changes []change) {
+	if !strings.Contains(f.text, "[") {
+		return nil
+	}
 	for at := 0; at < len(f.text); {
 		end := len(f.text)
 		if stop := sentenceRest.FindStringIndex(f.text[at:]); stop != nil {
@@ -319,6 +322,9 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 			kept += "[" + strconv.Itoa(n) + "]"
 		}
 		at = append(at, [2]int{start, end})
+		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
+			kept = " " + kept // else it reads as an image
+		}
 		if kept == "" {
 			changes = append(changes, dropped(text, start, end))
 		} else if kept != text[start:end] {
@@ -369,7 +375,7 @@ func dropped(text string, start, end int) change {
 	switch {
 	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
 		return change{len(strings.TrimRight(text[:start], " ")), end, ""}
-	case start == 0 || unicode.IsSpace(before):
+	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':
 		return change{start, end, ""}
 	}
 	return change{start, end, " "}

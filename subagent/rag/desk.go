@@ -157,6 +157,7 @@ func (d *desk) say(response string, results []string) string {
 	if a.Status != Underspecified {
 		text += notes(a.Answer, a.unsupported)
 	}
+	d.turn.evidence.keep(text, a.Flags)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.said[text] = a

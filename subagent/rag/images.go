@@ -394,11 +394,21 @@ func (s *screen) markdownImage(v string, f folding, first int, over bool) int {
 		case last < 0:
 			return s.drop(v[:f.end[end+1]])
 		}
+		if number.MatchString(t[2:end]) && number.MatchString(t[end+2:last]) { // markers behind an exclamation
+			return s.reference(v, normalLabel(t[end+2:last]), f.end[last], first)
+		}
 		return s.drop(v[:f.end[last]])
 	}
-	label := normalLabel(t[2:end])
+	return s.reference(v, normalLabel(t[2:end]), f.end[end], first)
+}
+
+var number = regexp.MustCompile(`^\d+$`)
+
+// reference is an image if its label is defined somewhere: what is defined by then
+// goes with it, and later definitions of it are left out.
+func (s *screen) reference(v, label string, size, first int) int {
 	if s.defined[label] {
-		return s.drop(v[:f.end[end]])
+		return s.drop(v[:size])
 	}
 	s.images[label] = true
 	return s.pass(v[:first], false)

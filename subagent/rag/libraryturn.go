@@ -50,7 +50,7 @@ type TurnOptions struct {
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
 	Chat        memory.Chat      // whose own documents belong to it too; empty for none
 	K           int              // passages of one search, at most 10; 0 for 5
-	Evidence    *Evidence // of the run; nil if it has no other Turn
+	Evidence    *Evidence        // of the run; nil if it has no other Turn
 }
 
 // NewTurn starts a turn. What it searches is settled here: no argument of a tool

@@ -34,6 +34,9 @@ const addressTail = ".,;:!?*_~|…»”’\\"
 // addresses are the places of the addresses of a folded text.
 func addresses(f folding) [][2]int {
 	var list [][2]int
+	if !strings.ContainsAny(f.text, `:/\?`) && !strings.Contains(f.text, "www") {
+		return nil
+	}
 	for _, m := range linkPatterns.FindAllStringIndex(f.text, -1) {
 		start := m[0] + len(f.text[m[0]:m[1]]) - len(strings.TrimLeft(f.text[m[0]:m[1]], "](: \t\n<\"'=|"))
 		found := f.text[start:m[1]]
