@@ -184,13 +184,11 @@ func notFound(task string) string {
 func check(response string, s *scope) Answer {
 	d := readDraft(response)
 	a := Answer{Status: d.status, Missing: []string{}}
-	c := newChecker(s)
-	c.strictly = true
+	c := newStrictChecker(s, true)
 	a.Answer = strings.TrimSpace(c.write(d.text) + c.close(false))
 	a.Flags = c.flags
 	for _, part := range d.missing {
-		of := newChecker(s)
-		of.strictly = true
+		of := newStrictChecker(s, true)
 		if part = strings.TrimSpace(of.write(part) + of.close(false)); part != "" {
 			a.Missing = append(a.Missing, part)
 		}

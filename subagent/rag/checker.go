@@ -21,7 +21,7 @@ type checker struct {
 	out    strings.Builder // all that was passed on
 	shown  int             // how much of it write and close have given
 
-	strictly bool // also without a passage
+	strict bool // there are passages to check against, or should be
 
 	unit  []byte   // not checked yet: of a line
 	code  []extent // of unit
@@ -45,16 +45,15 @@ const (
 	apart          // and behind space
 )
 
-func newChecker(s *scope) *checker {
-	c := &checker{scope: s}
-	c.screen = newScreen(c.take, func(found string) { c.flag(RemovedLink, found) })
+func newChecker(s *scope) *checker { return newStrictChecker(s, len(s.passages) > 0) }
+
+func newStrictChecker(s *scope, strict bool) *checker {
+	c := &checker{scope: s, strict: strict}
+	c.screen = newScreen(c.strict, c.take, func(found string) { c.flag(RemovedLink, found) })
 	return c
 }
 
 func (c *checker) flag(kind FlagKind, text string) { c.flags = append(c.flags, Flag{kind, text}) }
-
-// strict says whether there is anything to check against.
-func (c *checker) strict() bool { return c.strictly || len(c.scope.passages) > 0 }
 
 // write takes a piece, and gives what may be shown now.
 func (c *checker) write(text string) string {
@@ -80,7 +79,7 @@ func (c *checker) close(complete bool) string {
 	if complete && strings.TrimSpace(c.out.String()) == "" && len(c.flags) > 0 {
 		c.out.WriteString(nothingLeft)
 	}
-	if complete && c.strict() {
+	if complete && c.strict {
 		text := c.out.String()
 		found := c.scope.unsupported(text, used(text))
 		c.flags = append(c.flags, found...)
@@ -130,7 +129,7 @@ func russian(text string) bool {
 
 // take is given what passed the screen.
 func (c *checker) take(text string, code bool) {
-	if !c.strict() {
+	if !c.strict {
 		c.out.WriteString(text)
 		return
 	}

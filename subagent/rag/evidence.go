@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -157,25 +158,28 @@ func (m checkedModel) heard(messages []memory.Message) []*support {
 }
 
 // Work is other work of a subagent than with one model, all of whose texts are
-// checked, also those that show its progress.
-func (e *Evidence) Work(w subagent.Work) subagent.Work {
+// checked, also those that show its progress. counted are the figures that the work
+// itself puts into its texts.
+func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 		given := e.scope(e.all(), (*support)(nil).with([]string{task.Text}, false))
-		check := func(text string) (string, []Flag) {
-			c := newChecker(given.copy())
-			text = c.write(text) + c.close(true)
+		check := func(text string, complete bool) (string, []Flag) {
+			of := given.copy()
+			of.supports = append(of.supports, (*support)(nil).with(counted.FindAllString(text, -1), false))
+			c := newChecker(of)
+			text = c.write(text) + c.close(complete)
 			return text, c.flags
 		}
 		result, err := w(ctx, task, func(p event.Payload) error {
 			if progress, ok := p.(*event.ToolProgress); ok && progress.Detail != "" {
 				shown := *progress
-				shown.Detail, _ = check(progress.Detail)
+				shown.Detail, _ = check(progress.Detail, false)
 				p = &shown
 			}
 			return emit(p)
 		})
 		if result.Text != "" {
-			text, flags := check(result.Text)
+			text, flags := check(result.Text, true)
 			e.keep(text, flags)
 			result.Text = text
 		}
@@ -225,7 +229,9 @@ type scope struct {
 }
 
 // copy is one to be used at the same time.
-func (s *scope) copy() *scope { return &scope{s.passages, map[int]*profile{}, s.supports} }
+func (s *scope) copy() *scope {
+	return &scope{s.passages, map[int]*profile{}, slices.Clone(s.supports)}
+}
 
 // profile is what a passage holds, for comparisons.
 type profile struct {

@@ -39,10 +39,13 @@ type screen struct {
 	images   map[string]bool // labels that could be images if they are defined
 	defined  map[string]bool // labels that are
 	gap      bool            // the last thing passed on is imageRemoved
+	bracket  bool            // the last character passed on is a closing bracket
+
+	strict bool // also what is an image only if its label is defined is taken out
 }
 
-func newScreen(emit func(text string, code bool), removed func(text string)) *screen {
-	return &screen{emit: emit, removed: removed, blank: true, loose: map[int]bool{}, images: map[string]bool{}, defined: map[string]bool{}}
+func newScreen(strict bool, emit func(text string, code bool), removed func(text string)) *screen {
+	return &screen{strict: strict, emit: emit, removed: removed, blank: true, loose: map[int]bool{}, images: map[string]bool{}, defined: map[string]bool{}}
 }
 
 // write takes a piece.
@@ -115,7 +118,7 @@ func (s *screen) pass(text string, code bool) int {
 	if text == "" {
 		return 0
 	}
-	s.gap = false
+	s.gap, s.bracket = false, text[len(text)-1] == ']'
 	s.emit(text, code)
 	for i := range len(text) {
 		switch text[i] {
@@ -135,10 +138,15 @@ func (s *screen) pass(text string, code bool) int {
 // drop takes a piece out.
 func (s *screen) drop(text string) int {
 	s.removed(text)
-	if !s.gap {
+	switch {
+	case s.gap:
+		return len(text)
+	case s.bracket: // which parentheses would make a link
+		s.pass(" "+imageRemoved, false)
+	default:
 		s.pass(imageRemoved, false)
-		s.gap = true
 	}
+	s.gap = true
 	return len(text)
 }
 
@@ -407,7 +415,7 @@ var number = regexp.MustCompile(`^\d+$`)
 // reference is an image if its label is defined somewhere: what is defined by then
 // goes with it, and later definitions of it are left out.
 func (s *screen) reference(v, label string, size, first int) int {
-	if s.defined[label] {
+	if s.defined[label] || s.strict && !number.MatchString(label) {
 		return s.drop(v[:size])
 	}
 	s.images[label] = true
@@ -444,7 +452,7 @@ func (s *screen) element(v string, f folding, first int, final, over bool) int {
 	if name == "" {
 		return s.pass(v[:first], false)
 	}
-	bad := slices.Contains(loading, name[strings.LastIndexByte(name, ':')+1:])
+	bad := slices.ContainsFunc(strings.Split(name, ":"), func(part string) bool { return slices.Contains(loading, part) })
 	spaced := strings.TrimRight(t[:at], "/") != "<"
 	if !bad && (spaced || end < len(t) && !strings.ContainsRune(" \t\n\r/>:\"'@", rune(t[end]))) {
 		return s.pass(v[:first], false)

@@ -14,11 +14,11 @@ const linkRemoved = "(link removed)"
 // when they are written so that they are no links.
 var linkPatterns = regexp.MustCompile(strings.NewReplacer(
 	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD", `(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
-).Replace(`\b[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
-	`|\bh(?:tt|xx)ps?\s?:[/\\]*REST+` +
-	`|\b(?:ftps?|file|wss?|javascript|vbscript|livescript|blob|mailto|view-source|ms-[a-z-]+):REST+` +
+).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
+	`|h(?:tt|xx)ps?\s?:[/\\]*REST+` +
+	`|(?:\b|[0-9_])(?:ftps?|file|wss?|javascript|vbscript|livescript|blob|mailto|view-source|ms-[a-z-]+):REST+` +
 	`|\bdata:(?:[a-z]+/REST*|REST*,REST+|;REST+)` +
-	`|\bwww(?:\.|\[\.\]|\(\.\))REST+` +
+	`|(?:\b|[0-9_])www(?:\.|\[\.\]|\(\.\))REST+` +
 	`|\](?:\(|:)\s*<?(?:[a-z][a-z0-9+.-]*:REST+|[/\\]\s?[/\\]REST*)` +
 	`|(?:^|[\s(<"'=|])[/\\]{2}[\p{L}\p{N}-]+(?:DOT[\p{L}\p{N}-]+)+REST*` +
 	`|(?:[\p{L}\p{N}_-]+DOT)+TLD(?::\d{1,5})?(?:/REST*|\?REST+)` +
@@ -67,7 +67,11 @@ func foreign(source string, f folding, allowed func(address string) bool) (chang
 			continue
 		}
 		bare = strings.TrimRight(found, ".,;:!?*|")
-		changes = append(changes, change{start, start + len(bare), linkRemoved})
+		by := linkRemoved
+		if strings.HasSuffix(source[:start], "]") { // which parentheses would make a link
+			by = " " + by
+		}
+		changes = append(changes, change{start, start + len(bare), by})
 	}
 	return changes
 }

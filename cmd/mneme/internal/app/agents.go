@@ -149,7 +149,7 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 func checked(s *subagent.Subagent, evidence *rag.Evidence) *subagent.Subagent {
 	c := *s
 	if s.Work != nil {
-		c.Work = evidence.Work(s.Work)
+		c.Work = evidence.Work(s.Work, panel.Counted)
 	}
 	c.Kit = func() subagent.Kit {
 		var k subagent.Kit
