@@ -14,6 +14,7 @@ import (
 
 	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
 )
 
 // Errors of a Library; test with errors.Is. Those of docstore come through too:
@@ -27,6 +28,8 @@ var (
 
 // Options are how a Library works; zero fields are defaults.
 type Options struct {
+	// Loader reads the files that are put.
+	Loader loader.Loader
 	// Chunks are the sizes of passages of documents that are put from now on.
 	Chunks chunk.Options
 	// Patience is how long a search waits for the store before it answers from what
@@ -36,13 +39,18 @@ type Options struct {
 	// others are read again when they are searched.
 	Chats int
 	// Embedder makes searches hybrid, by words and by vectors; nil for words alone.
-	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1; 0 for 0.5.
+	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1, between 0 and
+	// 1; anything else stands for DefaultVectorWeight.
 	// Fusion is how the two rankings are joined; "" for WeightedSum.
 	Embedder     Embedder
 	VectorWeight float64
 	Fusion       Fusion
+	Rerank       RerankOptions
 	Log          zerolog.Logger
 }
+
+// DefaultVectorWeight is the vectors' part in a fusion: half.
+const DefaultVectorWeight = 0.5
 
 // Fusion is a way to join rankings.
 type Fusion string
@@ -63,9 +71,10 @@ func (o Options) orDefault() Options {
 	if o.Chats <= 0 {
 		o.Chats = 256
 	}
-	if o.VectorWeight <= 0 {
-		o.VectorWeight = 0.5
+	if !(o.VectorWeight > 0 && o.VectorWeight < 1) { // also NaN
+		o.VectorWeight = DefaultVectorWeight
 	}
+	o.Rerank = o.Rerank.orDefault()
 	return o
 }
 
@@ -79,6 +88,8 @@ type Library struct {
 	ready atomic.Bool
 	space atomic.Pointer[space] // of the Embedder's vectors; nil as long as it is not known
 	mute  atomic.Int64          // until when searches do not call the Embedder, Unix nanoseconds
+
+	rerankMute atomic.Int64 // the same of the Reranker
 
 	mu       sync.Mutex
 	replicas map[docstore.Collection]*replica // guarded by mu
@@ -226,7 +237,11 @@ func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.In
 // List gives the heads of count documents in the order of their ids, from behind
 // cursor on ("" is the start); the next cursor is "" at the end.
 func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
-	return l.store.List(ctx, c, cursor, count)
+	heads, next, err := l.store.List(ctx, c, cursor, count)
+	for i := range heads {
+		heads[i].Outdated = l.outdated(heads[i])
+	}
+	return heads, next, err
 }
 
 // Get reads a document.

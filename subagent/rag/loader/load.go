@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,15 +19,25 @@ import (
 // that holds many documents, it makes one with a section for each.
 //
 // A refusal is an *Error. Other errors are those of r and of ctx.
-func Load(ctx context.Context, name, contentType string, r io.Reader, limits Limits) (chunk.Document, error) {
-	limits = limits.orDefault()
+func (l Loader) Load(ctx context.Context, name, contentType string, r io.Reader) (chunk.Document, error) {
+	limits := l.Limits.orDefault()
 	ctx, cancel := limits.deadline(ctx)
 	defer cancel()
 	data, err := readAll(ctx, r, limits.Bytes)
 	if err != nil {
 		return chunk.Document{}, err
 	}
-	return load(ctx, file{name: name, contentType: contentType, data: data}, limits)
+	return l.load(ctx, file{name: name, contentType: contentType, data: data})
+}
+
+// Text is the document of a text that came as text: cleaned of invisible characters, and
+// else to the letter. It has no structure.
+func Text(text string) (chunk.Document, error) {
+	text = clean(text)
+	if strings.TrimSpace(text) == "" {
+		return chunk.Document{}, refuse(Empty, "the document holds no text")
+	}
+	return chunk.Document{Text: text}, nil
 }
 
 // deadline is ctx with the time limit, whose end is a refusal.
@@ -43,15 +54,16 @@ type file struct {
 	name        string
 	contentType string
 	data        []byte
+	depth       int // of a message's part that it is; 0 for a file of its own
 }
 
 // load reads a file that is in memory.
-func load(ctx context.Context, f file, limits Limits) (chunk.Document, error) {
-	b := newBuilder(ctx, limits)
+func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
+	b := l.builder(ctx)
 	b.doc.Source = f.name
-	read, err := f.format()
+	reader, label, err := l.reader(f)
 	if err == nil {
-		err = guard(read.label, func() error { return read.into(b, f) })
+		err = guard(label, func() error { return reader.extract(b, f) })
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever a reader made of it
@@ -59,14 +71,40 @@ func load(ctx context.Context, f file, limits Limits) (chunk.Document, error) {
 	if err != nil {
 		return chunk.Document{}, err
 	}
+	b.meta("unread_pages", list(b.doc.Unread))
 	d := b.document()
-	if strings.TrimSpace(d.Text) == "" {
-		return chunk.Document{}, refuse(Empty, "%s", read.empty())
+	switch {
+	case strings.TrimSpace(d.Text) == "" && b.illegible > 0,
+		b.pages == 0 && !legible(d.Text):
+		return chunk.Document{}, refuse(Illegible, illegibleSentence)
+	case strings.TrimSpace(d.Text) == "":
+		return chunk.Document{}, refuse(Empty, "%s", emptySentence(reader))
 	}
 	if d.Title == "" {
 		d.Title = oneLine(chunk.TitleOf(f.name))
 	}
 	return d, nil
+}
+
+// list writes the first of some numbers.
+func list(numbers []int) string {
+	const most = 100
+	var parts []string
+	for _, n := range numbers[:min(len(numbers), most)] {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+const illegibleSentence = "the text of the file is not legible: its characters are not those that a reader sees. " +
+	"Save it again from the program it comes from, with its fonts or as UTF-8, or have its pages recognized (OCR)"
+
+// emptySentence says that a file holds no text.
+func emptySentence(reader Extractor) string {
+	if reader == pdfFile {
+		return "the PDF holds no text: it may be a scan, whose pages are pictures"
+	}
+	return "the file holds no text"
 }
 
 // guard runs a reader and turns its panic into a refusal.

@@ -12,6 +12,8 @@ import (
 	"iter"
 	"os"
 	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -32,13 +34,13 @@ type File struct {
 // Walk goes through the files below a directory in the order of their paths,
 // folder by folder. A file that is not for reading comes with an *Error that
 // says why, and the walk goes on: hidden files and folders (which are not
-// entered), types that Load does not read, files larger than Limits.Bytes except
+// entered), types that are not among the extensions, files larger than Limits.Bytes except
 // JSON lines, which Documents streams, links that leave the directory or run in
 // circles, and what the system does not let us read. Links to files inside are followed, links to folders are not.
 //
 // Any other error, of a directory that cannot be read at all or of ctx, ends the
 // walk.
-func Walk(ctx context.Context, dir string, limits Limits) iter.Seq2[File, error] {
+func Walk(ctx context.Context, dir string, extensions []string, limits Limits) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
@@ -47,18 +49,19 @@ func Walk(ctx context.Context, dir string, limits Limits) iter.Seq2[File, error]
 		}
 		defer root.Close()
 		open := func(id string) (fs.File, error) { return os.OpenInRoot(dir, id) }
-		w := walker{ctx: ctx, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
+		w := walker{ctx: ctx, extensions: extensions, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
 		w.walk()
 	}
 }
 
 // walker is one walk.
 type walker struct {
-	ctx   context.Context
-	fsys  fs.FS
-	open  func(id string) (fs.File, error)
-	limit int64
-	yield func(File, error) bool
+	ctx        context.Context
+	fsys       fs.FS
+	open       func(id string) (fs.File, error)
+	extensions []string
+	limit      int64
+	yield      func(File, error) bool
 }
 
 func (w walker) walk() {
@@ -107,7 +110,7 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 		return f, refuse(Skipped, "it is hidden")
 	case entry.IsDir():
 		return File{}, nil
-	case !Supported(name):
+	case extensionOf(name) != "" && !slices.Contains(w.extensions, extensionOf(name)):
 		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
 	}
 	info, err := fs.Stat(w.fsys, name) // of what a link points to
@@ -120,13 +123,31 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 		return f, unreadable(err)
 	case info.IsDir():
 		return f, refuse(Skipped, "it is a link to a folder")
+	}
+	return f, f.saw(info, w.limit)
+}
+
+// saw notes what the system says of the file, unless that is why it is not for reading.
+func (f *File) saw(info fs.FileInfo, limit int64) error {
+	switch {
 	case !info.Mode().IsRegular():
-		return f, refuse(Skipped, "it is no regular file")
-	case info.Size() > w.limit && named(strings.ToLower(path.Ext(name))) != jsonLines:
-		return f, refuse(TooLarge, "the file is larger than %s", size(w.limit))
+		return refuse(Skipped, "it is no regular file")
+	case info.Size() > limit && !(Loader{}).Streamed(f.ID, ""):
+		return refuse(TooLarge, "the file is larger than %s", size(limit))
 	}
 	f.Size, f.Modified = info.Size(), info.ModTime()
-	return f, nil
+	return nil
+}
+
+// Single is the file at a path, with its name as ID. An *Error says why it is not for
+// reading; its type is not looked at.
+func Single(path string, limits Limits) (File, error) {
+	f := File{ID: filepath.Base(path), open: func(string) (fs.File, error) { return os.Open(path) }}
+	info, err := os.Stat(path)
+	if err != nil {
+		return f, unreadable(err)
+	}
+	return f, f.saw(info, limits.orDefault().Bytes)
 }
 
 func unreadable(err error) *Error {

@@ -2,16 +2,21 @@ package app
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/telemetry"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
+	"mneme/subagent/rag/loader/pdfium"
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
@@ -21,7 +26,11 @@ const maxLog = 1000
 // library opens the documents, which are in the store of the histories, and begins
 // to read them. An apiserver alone and without a Redis has none: an embedded store is
 // another process's.
-func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logger) (*rag.Library, error) {
+func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.Service) (*rag.Library, error) {
+	log := seen.Often
+	if err := cfg.RequireRerankKey(); err != nil {
+		return nil, err
+	}
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -34,7 +43,11 @@ func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logge
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), Log: log}
+	reader, err := a.loader(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := rag.Options{Loader: reader, Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -50,9 +63,22 @@ func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logge
 			return
 		}
 		warnOfUnknown(ctx, cfg, library, log)
+		warnOfOutdated(ctx, library, log)
 	})
 	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
+}
+
+// loader reads the files that are put. What it compiled to read PDFs is kept for the
+// next start.
+func (a *app) loader(cfg config.Config) (loader.Loader, error) {
+	extractors, err := cfg.Loaders()
+	if err != nil {
+		return loader.Loader{}, err
+	}
+	engine := pdfium.New(filepath.Join(cfg.DataDir, "cache", "pdfium"))
+	a.push("the PDF reader", func() error { engine.Close(); return nil })
+	return loader.Loader{Extractors: extractors, PDF: engine}, nil
 }
 
 // warnOfUnknown says which collections that subagents are to search are not there. That
@@ -67,12 +93,41 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 		there = append(there, info.Name)
 	}
 	for _, s := range cfg.Agents.Subagents {
-		for _, name := range s.Collections {
+		for _, name := range s.CollectionNames() {
 			if name == config.DefaultCollection || slices.Contains(there, name) {
 				continue
 			}
 			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
 				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR --collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
+		}
+	}
+}
+
+// warnOfOutdated says which collections have documents that another loader read than
+// would read their files now, and how they are loaded again.
+func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
+	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	for _, info := range infos {
+		var c docstore.Collection
+		if c, err = docstore.Named(docstore.DefaultTenant, info.Name); err != nil {
+			return
+		}
+		outdated, origins := 0, map[string]bool{}
+		for cursor, more := "", true; more; more = cursor != "" {
+			var heads []docstore.Head
+			if heads, cursor, err = library.List(ctx, c, cursor, docstore.MaxPage); err != nil {
+				return // it is no more than a hint
+			}
+			for _, h := range heads {
+				if h.Outdated {
+					outdated++
+					origins[h.Origin] = true
+				}
+			}
+		}
+		if outdated > 0 {
+			log.Warn().Str("collection", info.Name).Strs("origins", slices.Sorted(maps.Keys(origins))).Msgf(
+				"%d documents of the collection %s were read by another version or other extractors: load them again with `mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 	for _, part := range []struct {
 		value  any
 		prefix string
-	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}, {&Member{}, "panel.members.*."}} {
+	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}, {&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string
@@ -83,7 +83,7 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 			for k, text := range leaves(value, name+".") {
 				all[k] = text
 			}
-		case reflect.Bool, reflect.Int, reflect.Int64:
+		case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 			all[name] = fmt.Sprint(value.Interface())
 		}
 	}
