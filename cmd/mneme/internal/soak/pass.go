@@ -150,7 +150,9 @@ func (p *passing) run(ctx context.Context) (clean bool, err error) {
 		c := newTaker("http://"+p.stack.services[webA].addr, rand.New(rand.NewPCG(p.seed, uint64(i))), i%6 == 5)
 		clients.Go(func() {
 			for p.begun.Add(1) <= p.bodies && ctx.Err() == nil {
-				p.enter(c.take(ctx, p.asks))
+				if got := c.take(ctx, p.asks); ctx.Err() == nil { // else it was cut by our own end
+					p.enter(got)
+				}
 			}
 		})
 	}

@@ -25,7 +25,7 @@ const (
 	unheard verdict = "broken off before its head"
 	refused verdict = "refused with a clear 503"
 	differs verdict = "DIFFERENT, and ended as complete"
-	endless verdict = "had no end for two minutes"
+	endless verdict = "without an end for ten minutes"
 	strange verdict = "answered in another way"
 )
 
@@ -64,7 +64,7 @@ func newTaker(base string, rng *rand.Rand, slow bool) *taker {
 		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetReadBuffer(8 << 10)
+				_ = tcp.SetReadBuffer(64 << 10)
 			}
 			return conn, err
 		}
@@ -76,7 +76,7 @@ func newTaker(base string, rng *rand.Rand, slow bool) *taker {
 func (t *taker) take(ctx context.Context, asks []ask) taken {
 	a := asks[t.rng.IntN(len(asks))]
 	got := taken{ask: a.String()}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	resp, err := a.send(ctx, t.http, t.base)
 	if err != nil {
