@@ -22,6 +22,7 @@ type builder struct {
 	// Of the pages that were added, the illegible ones were left out.
 	pages, illegible int
 	pdf              *pdfium.Engine
+	loader           Loader // what reads attachments
 }
 
 type heading struct {

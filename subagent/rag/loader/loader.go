@@ -87,6 +87,7 @@ func typeOf(extension string) string {
 // builder is one for a document of this loader.
 func (l Loader) builder(ctx context.Context) *builder {
 	b := newBuilder(ctx, l.Limits.orDefault())
+	b.loader = l
 	if b.pdf = l.PDF; b.pdf == nil {
 		b.pdf = sharedPDF
 	}

@@ -224,9 +224,10 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 		m.skip("attachments", 1)
 		return nil
 	}
-	limits := m.limits
-	limits.Text -= m.text.Len()
-	d, err := load(m.ctx, f, limits)
+	l := m.loader
+	l.Limits = m.limits
+	l.Limits.Text = max(1, l.Limits.Text-m.text.Len())
+	d, err := l.load(m.ctx, f)
 	switch CodeOf(err) {
 	case "":
 	case TooLarge, Timeout:
