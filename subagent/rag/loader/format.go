@@ -56,13 +56,6 @@ var (
 	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}
 )
 
-// Supported says whether files of this name are read by what is built in: by their
-// extension, or having none, by their content.
-func Supported(name string) bool {
-	ext := extensionOf(name)
-	return ext == "" || named(ext) != nil
-}
-
 func named(extension string) *format {
 	for _, f := range formats {
 		if slices.Contains(f.extensions, extension) {

@@ -224,10 +224,10 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 		m.skip("attachments", 1)
 		return nil
 	}
-	l := m.loader
-	l.Limits = m.limits
-	l.Limits.Text = max(1, l.Limits.Text-m.text.Len())
-	d, err := l.load(m.ctx, f)
+	inner := m.loader
+	inner.Limits = m.limits
+	inner.Limits.Text = max(1, m.limits.Text-m.text.Len()) // 0 is the default
+	d, err := inner.load(m.ctx, f)
 	switch CodeOf(err) {
 	case "":
 	case TooLarge, Timeout:
