@@ -59,7 +59,7 @@ func (c Command) extract(b *builder, f file) error {
 	case err != nil:
 		return extractorFailed("the program that reads files of this type failed", fmt.Errorf("%s: %w: %s", c.Args[0], err, said.last()))
 	}
-	return b.extracted(out.Bytes())
+	return b.extracted(out.kept.Bytes())
 }
 
 // Service is an Extractor that asks a service over HTTP for each file, as Apache
@@ -166,19 +166,20 @@ func (b *builder) extracted(data []byte) error {
 	return nil
 }
 
-// bounded is a buffer that stops who writes too much.
+// bounded keeps what is written and stops who writes too much. The buffer is not
+// embedded: its ReadFrom would go round the limit.
 type bounded struct {
-	bytes.Buffer
+	kept  bytes.Buffer
 	limit int
 	full  func()
 }
 
 func (w *bounded) Write(p []byte) (int, error) {
-	if w.Len()+len(p) > w.limit {
+	if w.kept.Len()+len(p) > w.limit {
 		w.full()
 		return 0, errors.New("the output is too long")
 	}
-	return w.Buffer.Write(p)
+	return w.kept.Write(p)
 }
 
 // tail keeps the end of what is written.
