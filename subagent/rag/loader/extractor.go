@@ -35,8 +35,10 @@ type Command struct {
 // Identity follows from what is run.
 func (c Command) Identity() string { return identity("command", c.Args...) }
 
+func (c Command) patience() time.Duration { return cmp.Or(c.Time, ExtractorTime) }
+
 func (c Command) extract(b *builder, f file) error {
-	ctx, cancel := extractorTime(b.ctx, c.Time)
+	ctx, cancel := extractorTime(b.ctx, c.patience())
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -74,12 +76,14 @@ type Service struct {
 // Identity follows from what is asked.
 func (s Service) Identity() string { return identity("url", s.URL) }
 
+func (s Service) patience() time.Duration { return cmp.Or(s.Time, ExtractorTime) }
+
 var extractorClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
 func (s Service) extract(b *builder, f file) error {
-	ctx, cancel := extractorTime(b.ctx, s.Time)
+	ctx, cancel := extractorTime(b.ctx, s.patience())
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, bytes.NewReader(f.data))
 	if err != nil {
@@ -125,7 +129,6 @@ func identity(kind string, parts ...string) string {
 }
 
 func extractorTime(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	limit = cmp.Or(limit, ExtractorTime)
 	return context.WithTimeoutCause(ctx, limit, extractorFailed("reading the file takes longer than "+limit.String(), nil))
 }
 
