@@ -269,10 +269,10 @@ func (g leg) find(q query) (index.Result, []Passage) {
 				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
-			words.Limit = vectorHits
+			words.Limit = VectorHits
 			result = snapshot.Search(words)
 			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, g.filter), Weight: q.weight})
+				index.Ranking{Hits: snapshot.Nearest(q.vector, VectorHits, g.filter), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
 			}

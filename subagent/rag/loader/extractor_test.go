@@ -176,6 +176,6 @@ func TestIdentity(t *testing.T) {
 		Loader{Extractors: map[string]Extractor{".pdf": Command{Args: []string{"a b"}}}}.Identity("a.pdf"): true}
 	require.Len(t, names, 4)
 	require.Equal(t, plain.Identity("a.txt"), l.Identity("a.txt"))
-	require.True(t, l.Supported("x/A.Png"))
-	require.False(t, plain.Supported("a.png"))
+	require.Contains(t, l.Extensions(), ".png")
+	require.NotContains(t, plain.Extensions(), ".png")
 }

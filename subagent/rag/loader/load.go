@@ -54,6 +54,7 @@ type file struct {
 	name        string
 	contentType string
 	data        []byte
+	depth       int // of a message's part that it is; 0 for a file of its own
 }
 
 // load reads a file that is in memory.

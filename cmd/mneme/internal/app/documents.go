@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,7 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 			return
 		}
 		warnOfUnknown(ctx, cfg, library, log)
+		warnOfOutdated(ctx, library, log)
 	})
 	a.push("documents", func() error { cancel(); working.Wait(); return nil })
 	return library, nil
@@ -97,6 +99,35 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 			}
 			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
 				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR --collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
+		}
+	}
+}
+
+// warnOfOutdated says which collections have documents that another loader read than
+// would read their files now, and how they are loaded again.
+func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
+	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	for _, info := range infos {
+		var c docstore.Collection
+		if c, err = docstore.Named(docstore.DefaultTenant, info.Name); err != nil {
+			return
+		}
+		outdated, origins := 0, map[string]bool{}
+		for cursor, more := "", true; more; more = cursor != "" {
+			var heads []docstore.Head
+			if heads, cursor, err = library.List(ctx, c, cursor, docstore.MaxPage); err != nil {
+				return // it is no more than a hint
+			}
+			for _, h := range heads {
+				if h.Outdated {
+					outdated++
+					origins[h.Origin] = true
+				}
+			}
+		}
+		if outdated > 0 {
+			log.Warn().Str("collection", info.Name).Strs("origins", slices.Sorted(maps.Keys(origins))).Msgf(
+				"%d documents of the collection %s were read by another version or other extractors: load them again with `mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
 		}
 	}
 }
