@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rs/zerolog"
 
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
@@ -58,6 +61,7 @@ func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, re
 type putting struct {
 	file      File
 	loader    loader.Loader
+	log       zerolog.Logger
 	given     []string        // the names in Metadata, in their order
 	live      map[string]bool // the ids of its documents
 	uncertain bool            // something was refused: what was before stays
@@ -69,6 +73,10 @@ func (p *putting) inputs(ctx context.Context) iter.Seq2[Input, error] {
 		sum := sha256.New()
 		bytes := io.TeeReader(p.file.Bytes, sum)
 		for item, err := range p.loader.Documents(ctx, p.file.ID, p.file.ContentType, bytes) {
+			if loader.CodeOf(err) == loader.ExtractorFailed {
+				// Its cause is the operator's: it may name what is on this machine.
+				p.log.Warn().Err(errors.Unwrap(err)).Str("document", p.file.ID).Msg(err.Error())
+			}
 			in := Input{ID: p.file.ID, Err: err}
 			switch {
 			case err != nil && (loader.CodeOf(err) == "" || ctx.Err() != nil):

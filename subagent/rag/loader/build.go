@@ -20,7 +20,7 @@ type builder struct {
 	inside   bool      // the last section is open
 	// Of the pages that were added, the illegible ones were left out.
 	pages, illegible int
-	loader           Loader // what reads this document, and files inside of it
+	loader           Loader // that the document is read by
 }
 
 type heading struct {

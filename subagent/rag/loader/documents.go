@@ -31,7 +31,7 @@ type Item struct {
 // longer than Limits.Time. A line or object that is refused is an *Error, with
 // its Line, and the next ones follow; after any other error there is nothing more.
 func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Reader) iter.Seq2[Item, error] {
-	limits := l.Limits.orDefault()
+	limits := l.limits(name)
 	f := file{name: name, contentType: contentType}
 	if l.Streamed(name, contentType) {
 		return func(yield func(Item, error) bool) { lines(ctx, f, r, limits, yield) }

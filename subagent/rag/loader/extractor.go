@@ -35,8 +35,10 @@ type Command struct {
 // Identity follows from what is run.
 func (c Command) Identity() string { return identity("command", c.Args...) }
 
+func (c Command) patience() time.Duration { return cmp.Or(c.Time, ExtractorTime) }
+
 func (c Command) extract(b *builder, f file) error {
-	ctx, cancel := extractorTime(b.ctx, c.Time)
+	ctx, cancel := extractorTime(b.ctx, c.patience())
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -59,7 +61,7 @@ func (c Command) extract(b *builder, f file) error {
 	case err != nil:
 		return extractorFailed("the program that reads files of this type failed", fmt.Errorf("%s: %w: %s", c.Args[0], err, said.last()))
 	}
-	return b.extracted(out.Bytes())
+	return b.extracted(out.kept.Bytes())
 }
 
 // Service is an Extractor that asks a service over HTTP for each file, as Apache
@@ -74,12 +76,14 @@ type Service struct {
 // Identity follows from what is asked.
 func (s Service) Identity() string { return identity("url", s.URL) }
 
+func (s Service) patience() time.Duration { return cmp.Or(s.Time, ExtractorTime) }
+
 var extractorClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
 func (s Service) extract(b *builder, f file) error {
-	ctx, cancel := extractorTime(b.ctx, s.Time)
+	ctx, cancel := extractorTime(b.ctx, s.patience())
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, bytes.NewReader(f.data))
 	if err != nil {
@@ -125,7 +129,6 @@ func identity(kind string, parts ...string) string {
 }
 
 func extractorTime(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	limit = cmp.Or(limit, ExtractorTime)
 	return context.WithTimeoutCause(ctx, limit, extractorFailed("reading the file takes longer than "+limit.String(), nil))
 }
 
@@ -166,19 +169,20 @@ func (b *builder) extracted(data []byte) error {
 	return nil
 }
 
-// bounded is a buffer that stops who writes too much.
+// bounded keeps what is written and stops who writes too much. The buffer is not
+// embedded: its ReadFrom would go round the limit.
 type bounded struct {
-	bytes.Buffer
+	kept  bytes.Buffer
 	limit int
 	full  func()
 }
 
 func (w *bounded) Write(p []byte) (int, error) {
-	if w.Len()+len(p) > w.limit {
+	if w.kept.Len()+len(p) > w.limit {
 		w.full()
 		return 0, errors.New("the output is too long")
 	}
-	return w.Buffer.Write(p)
+	return w.kept.Write(p)
 }
 
 // tail keeps the end of what is written.

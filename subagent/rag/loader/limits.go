@@ -25,7 +25,8 @@ type Limits struct {
 	// Nesting is how deep JSON values and elements of XML may lie in each other;
 	// 500. HTML that is deeper is read as text without structure.
 	Nesting int
-	// Time is how long one call of Load may take; 60 s. A negative one is none.
+	// Time is how long one call of Load may take, beside what an extractor is given;
+	// 2 min. A negative one is none.
 	Time time.Duration
 }
 
@@ -38,7 +39,7 @@ func Default() Limits {
 		Pages:    5_000,
 		Rows:     500_000,
 		Nesting:  500,
-		Time:     time.Minute,
+		Time:     2 * time.Minute,
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 //
 // A refusal is an *Error. Other errors are those of r and of ctx.
 func (l Loader) Load(ctx context.Context, name, contentType string, r io.Reader) (chunk.Document, error) {
-	limits := l.Limits.orDefault()
+	limits := l.limits(name)
 	ctx, cancel := limits.deadline(ctx)
 	defer cancel()
 	data, err := readAll(ctx, r, limits.Bytes)

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"mneme/subagent/rag/loader/pdfium"
 )
@@ -33,12 +34,16 @@ type Extractor interface {
 	// Identity changes when the same file may give another text.
 	Identity() string
 	extract(*builder, file) error
+	// patience is how long it may take beyond Limits.Time.
+	patience() time.Duration
 }
 
 // Identity of a built-in reader.
 func (f *format) Identity() string { return version }
 
 func (f *format) extract(b *builder, file file) error { return f.into(b, file) }
+
+func (f *format) patience() time.Duration { return 0 }
 
 // Identity names what reads files of this name. Documents that carry another one
 // were read otherwise, and are better read again.
@@ -90,11 +95,18 @@ func typeOf(extension string) string {
 	return kind
 }
 
+// limits are those for a file of this name.
+func (l Loader) limits(name string) Limits {
+	limits := l.Limits.orDefault()
+	if e := l.Extractors[extensionOf(name)]; e != nil && limits.Time > 0 {
+		limits.Time += e.patience()
+	}
+	return limits
+}
+
 // builder is one for a document of this loader.
 func (l Loader) builder(ctx context.Context) *builder {
 	b := newBuilder(ctx, l.Limits.orDefault())
-	if b.loader = l; l.PDF == nil {
-		b.loader.PDF = sharedPDF
-	}
+	b.loader = l
 	return b
 }

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ var sharedPDF = pdfium.New("")
 
 // readPDF reads the text of a PDF's pages, each a section "page 3".
 func readPDF(b *builder, f file) error {
-	d, err := b.loader.PDF.Open(b.ctx, f.data)
+	d, err := cmp.Or(b.loader.PDF, sharedPDF).Open(b.ctx, f.data)
 	if err != nil {
 		return b.pdfRefusal(err)
 	}

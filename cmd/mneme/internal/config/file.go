@@ -232,7 +232,7 @@ func pattern(path string) string {
 		}
 		_, field, nested := strings.Cut(rest, ".")
 		if strings.HasPrefix(rest, "'") { // a name with a dot in it is quoted
-			_, field, nested = strings.Cut(rest, "'.")
+			_, field, nested = strings.Cut(rest[1:], "'.")
 		}
 		path = named + "*"
 		if nested {

@@ -25,9 +25,6 @@ import (
 //go:embed pdfium.wasm
 var module []byte
 
-// Version names the engine and its release.
-const Version = "pdfium-151.0.8057"
-
 // Memory is how many bytes one document may take, its file included.
 const Memory = 512 << 20
 
