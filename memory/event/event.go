@@ -79,7 +79,8 @@ type Citation struct {
 	Title     string `json:"title,omitempty"`
 	Source    string `json:"source,omitempty"`
 	Section   string `json:"section,omitempty"` // the headings above the passage, outermost first
-	Quote     string `json:"quote,omitempty"` // a piece of the passage, to the letter
+	Page      int    `json:"page,omitempty"`    // of the document, from 1
+	Quote     string `json:"quote,omitempty"`   // a piece of the passage, to the letter
 	// Start and End are the quote's place in the document's text, in bytes; both are
 	// left out if the place is not known.
 	Start int `json:"start,omitempty"`

@@ -42,7 +42,7 @@ func (a Answer) event() *event.Answer {
 	for _, c := range a.Citations {
 		e.Citations = append(e.Citations, event.Citation{
 			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Section: c.Section,
-			Quote: c.Quote, Start: c.Start, End: c.End,
+			Page: c.Page, Quote: c.Quote, Start: c.Start, End: c.End,
 		})
 	}
 	for _, f := range a.Flags {
@@ -60,7 +60,8 @@ type Citation struct {
 	Title        string `json:"title,omitempty"`
 	Source       string `json:"source,omitempty"`
 	Section      string `json:"section,omitempty"`
-	Quote        string `json:"quote"` // at most 200 characters; empty if the passage shares no word with what was said
+	Page         int    `json:"page,omitempty"` // of the passage, from 1
+	Quote        string `json:"quote"`          // at most 200 characters; empty if the passage shares no word with what was said
 	Start        int    `json:"start"`
 	End          int    `json:"end"`
 	Collection   string `json:"collection"`
@@ -236,7 +237,7 @@ func (p Passage) cite(n int, quote, said string) (c Citation, good bool) {
 	start, end, found := findQuote(p.Text, quote)
 	good = quote == "" || found && len([]rune(p.Text[start:end])) <= maxCitation
 	c = Citation{
-		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section,
+		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
 		Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
 	}
 	if quote == "" || !good {

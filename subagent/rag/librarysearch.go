@@ -67,6 +67,7 @@ type Passage struct {
 	Title    string  `json:"title"`
 	Source   string  `json:"source"`
 	Section  string  `json:"section"`
+	Page     int     `json:"page,omitempty"` // it is on, from 1
 	Start    int     `json:"start"`
 	End      int     `json:"end"`
 	Score    float64 `json:"score"`
@@ -268,10 +269,10 @@ func (g leg) find(q query) (index.Result, []Passage) {
 				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
-			words.Limit = vectorHits
+			words.Limit = VectorHits
 			result = snapshot.Search(words)
 			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, g.filter), Weight: q.weight})
+				index.Ranking{Hits: snapshot.Nearest(q.vector, VectorHits, g.filter), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
 			}
@@ -307,7 +308,7 @@ func (h *held) passage(ordinal int) Passage {
 	at := h.Passages[ordinal]
 	text := h.Text[at.Start:at.End]
 	return Passage{
-		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section,
+		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section, Page: at.Page,
 		Start: at.Start, End: at.End, Text: text, Hash: hashOf(text),
 	}
 }
