@@ -70,12 +70,15 @@ const (
 // other, and not in n, and more of its words too; or most of its words are in that
 // one, hardly any in n, and clearly fewer in all others.
 func (s *scope) right(sentence string, n int) int {
+	if len(s.passages) < 2 {
+		return n
+	}
 	sentence = markers.ReplaceAllString(sentence, " ")
 	terms := map[string]bool{}
 	for _, t := range index.Terms(sentence) {
 		terms[t] = true
 	}
-	if len(s.passages) < 2 || len(terms) < fewTerms {
+	if len(terms) < fewTerms {
 		return n
 	}
 	share := func(p *profile) float64 {
