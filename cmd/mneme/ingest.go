@@ -11,7 +11,7 @@ import (
 
 type ingestCmd struct {
 	clientFlags
-	Paths      []string          `arg:"" name:"path" help:"Directories and files."`
+	Paths      []string          `arg:"" name:"path" help:"Directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines."`
 	Collection string            `required:"" placeholder:"NAME" help:"The collection to load into; it is made if it is not there."`
 	Prefix     string            `placeholder:"NAME" help:"Put NAME/ in front of the documents' ids, which are the files' paths below the directory: so can two directories have files of the same name."`
 	Origin     string            `placeholder:"NAME" help:"What the directory or file is called in the collection, if it is loaded from several places; its absolute path if not given."`

@@ -1,6 +1,7 @@
-// Package loader turns files into documents: text, Markdown, HTML, PDF, Word,
-// CSV and JSON become one text with its sections, tables and code blocks, ready to
-// be cut into passages.
+// Package loader turns files into documents: text, Markdown, HTML, PDF, Office
+// documents, e-books, e-mail, CSV and JSON become one text with its sections, tables
+// and code blocks, ready to be cut into passages. What is no text, as pictures, and
+// what its readers do not see, as hidden text, is left out and counted.
 //
 // The files come from strangers. Whatever they hold, Load returns: with a
 // document, or with a refusal that says why in one sentence and a code. Limits

@@ -111,7 +111,7 @@ func mostlyUTF8(data []byte) bool {
 const sample = 64 << 10
 
 // oneByte guesses the encoding of a text with one byte for each character:
-// Cyrillic ones have words of high bytes, Western ones have single high bytes
+// Cyrillic ones have words of high bytes in small letters, Western ones have single high bytes
 // between ASCII letters. It is nil if the text is neither.
 func oneByte(data []byte) encoding.Encoding {
 	high, runs := 0, 0
@@ -131,12 +131,17 @@ func oneByte(data []byte) encoding.Encoding {
 	var best encoding.Encoding
 	bestScore := 0
 	for _, e := range []*charmap.Charmap{charmap.Windows1251, charmap.KOI8R, charmap.CodePage866} {
-		letters, score := 0, 0
+		letters, score, broken, small := 0, 0, 0, false
 		for _, c := range data {
 			if c < 0x80 {
+				small = false
 				continue
 			}
 			r := e.DecodeByte(c)
+			if small && unicode.IsUpper(r) {
+				broken++ // nobody writes wOrds like this
+			}
+			small = unicode.IsLower(r)
 			if unicode.Is(unicode.Cyrillic, r) || strings.ContainsRune("«»„“”—–…№\u00a0", r) {
 				letters++
 			}
@@ -144,7 +149,7 @@ func oneByte(data []byte) encoding.Encoding {
 				score++
 			}
 		}
-		if letters*100 >= high*85 && score > bestScore {
+		if letters*100 >= high*85 && broken*20 <= letters && score > bestScore {
 			best, bestScore = e, score
 		}
 	}

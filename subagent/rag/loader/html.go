@@ -165,10 +165,6 @@ type tagBlock struct {
 var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Template: true, atom.Svg: true,
 	atom.Noscript: true, atom.Iframe: true, atom.Textarea: true}
 
-// closedTags are elements whose end is always written.
-var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true, atom.Aside: true,
-	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true, atom.Strong: true, atom.Font: true}
-
 // inlineTags do not divide a text.
 var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true, atom.Code: true,
 	atom.Del: true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true, atom.Kbd: true, atom.Mark: true,
@@ -180,7 +176,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 	z := html.NewTokenizer(r)
 	var block tagBlock
 	var text strings.Builder
-	hidden, inside := atom.Atom(0), 0 // the element that is left out, and those of its name in it
+	var hidden covered
 	for {
 		kind := z.Next()
 		switch kind {
@@ -189,7 +185,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 				return err
 			}
 		case html.TextToken:
-			if hidden == 0 {
+			if hidden.depth == 0 {
 				text.Write(z.Text())
 			}
 			continue
@@ -203,20 +199,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 		tag := token.DataAtom
 		switch {
 		case kind == html.ErrorToken:
-		case hidden != 0:
-			switch {
-			case tag == hidden && kind == html.EndTagToken:
-				if inside--; inside == 0 {
-					hidden = 0
-				}
-			case tag == hidden && kind == html.StartTagToken && closedTags[tag]:
-				inside++
-			}
-			continue
-		case unseen[tag] || kind == html.StartTagToken && closedTags[tag] && hiddenNames(nil).hide(token.Attr):
-			if kind == html.StartTagToken {
-				hidden, inside = tag, 1
-			}
+		case hidden.covers(kind, token):
 			continue
 		case inlineTags[tag]:
 			continue

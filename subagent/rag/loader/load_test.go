@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/unicode"
 
 	"mneme/subagent/rag/chunk"
@@ -212,6 +213,10 @@ func TestEncodings(t *testing.T) {
 		})
 	}
 	require.Equal(t, french, mustLoad(t, "a.txt", encoded(t, charmap.Windows1252, french)).Text)
+
+	code, sentence := refusal(t, "a.txt", encoded(t, simplifiedchinese.GBK, strings.Repeat("我们的社区失去了一位朋友，他从一九九七年开始开发。", 5)), Limits{})
+	require.Equal(t, Encoding, code)
+	require.Contains(t, sentence, "save it as UTF-8")
 
 	page := `<html><head><meta charset="windows-1251"><title>Т</title></head><body><p>` + "\xcf" + `</p></body></html>` // one letter: nothing to guess from
 	require.Contains(t, mustLoad(t, "a.html", page).Text, "П")

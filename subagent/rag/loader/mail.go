@@ -226,7 +226,7 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 	}
 	inner := m.loader
 	inner.Limits = m.limits
-	inner.Limits.Text -= m.text.Len()
+	inner.Limits.Text = max(1, m.limits.Text-m.text.Len()) // 0 is the default
 	d, err := inner.load(m.ctx, f)
 	switch CodeOf(err) {
 	case "":
