@@ -41,8 +41,8 @@ func (a Answer) event() *event.Answer {
 	}
 	for _, c := range a.Citations {
 		e.Citations = append(e.Citations, event.Citation{
-			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Section: c.Section, Page: c.Page,
-			Quote: c.Quote, Start: c.Start, End: c.End,
+			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Section: c.Section,
+			Page: c.Page, Quote: c.Quote, Start: c.Start, End: c.End,
 		})
 	}
 	for _, f := range a.Flags {

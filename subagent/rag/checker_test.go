@@ -191,3 +191,24 @@ func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
 	require.Empty(t, a.Citations[0].Quote)
 	require.Zero(t, a.Citations[0].Start+a.Citations[0].End)
 }
+
+// The cost of a long answer grows as its length.
+func BenchmarkChecker(b *testing.B) {
+	for name, size := range map[string]int{"10KB": 10 << 10, "100KB": 100 << 10} {
+		text := strings.Repeat("A ferry ticket costs 14 crowns [1], see `a[9]` and <b>more</b>! Ещё раз о том же. ", size/90)
+		for kind, s := range map[string]*scope{"passages": hostile(), "none": {}} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				for range b.N {
+					c := newChecker(s.copy())
+					for rest := text; rest != ""; {
+						n := min(4, len(rest))
+						c.write(rest[:n])
+						rest = rest[n:]
+					}
+					c.close(true)
+				}
+			})
+		}
+	}
+}

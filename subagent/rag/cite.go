@@ -26,7 +26,7 @@ var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*[\[【�
 
 // used are the passages that a checked text cites, with the sentences that do.
 func used(text string) map[int]string {
-	cites := map[int]string{}
+	sentences := map[int][]string{}
 	text = codeSpan.ReplaceAllString(text, "`")
 	for text != "" {
 		end := len(text)
@@ -36,10 +36,14 @@ func used(text string) map[int]string {
 		sentence := text[:end]
 		for _, m := range markers.FindAllStringSubmatch(sentence, -1) {
 			if n := markerNumber(m[1]); n > 0 {
-				cites[n] = strings.TrimSpace(cites[n] + " " + markers.ReplaceAllString(sentence, ""))
+				sentences[n] = append(sentences[n], strings.TrimSpace(markers.ReplaceAllString(sentence, "")))
 			}
 		}
 		text = text[end:]
+	}
+	cites := map[int]string{}
+	for n, list := range sentences {
+		cites[n] = strings.Join(list, " ")
 	}
 	return cites
 }
@@ -70,12 +74,15 @@ const (
 // other, and not in n, and more of its words too; or most of its words are in that
 // one, hardly any in n, and clearly fewer in all others.
 func (s *scope) right(sentence string, n int) int {
+	if len(s.passages) < 2 {
+		return n
+	}
 	sentence = markers.ReplaceAllString(sentence, " ")
 	terms := map[string]bool{}
 	for _, t := range index.Terms(sentence) {
 		terms[t] = true
 	}
-	if len(s.passages) < 2 || len(terms) < fewTerms {
+	if len(terms) < fewTerms {
 		return n
 	}
 	share := func(p *profile) float64 {

@@ -16,7 +16,8 @@ var linkPatterns = regexp.MustCompile(strings.NewReplacer(
 	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD", `(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
 ).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
 	`|h(?:tt|xx)ps?\s?:[/\\]*REST+` +
-	`|(?:\b|[0-9_])(?:ftps?|file|wss?|javascript|vbscript|livescript|blob|mailto|view-source|ms-[a-z-]+):REST+` +
+	`|(?:java|vb|live)script:REST+` +
+	`|(?:\b|[0-9_])(?:ftps?|file|wss?|blob|mailto|view-source|ms-[a-z-]+):REST+` +
 	`|\bdata:(?:[a-z]+/REST*|REST*,REST+|;REST+)` +
 	`|(?:\b|[0-9_])www(?:\.|\[\.\]|\(\.\))REST+` +
 	`|\](?:\(|:)\s*<?(?:[a-z][a-z0-9+.-]*:REST+|[/\\]\s?[/\\]REST*)` +
