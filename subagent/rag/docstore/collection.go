@@ -63,6 +63,7 @@ func (c Collection) keys() []string {
 }
 
 func (c Collection) documentsKey() string { return c.keys()[0] }
+func (c Collection) headsKey() string     { return c.keys()[1] }
 func (c Collection) metaKey() string      { return c.keys()[3] }
 func (c Collection) logKey() string       { return c.keys()[4] }
 func (c Collection) vectorsKey() string   { return c.keys()[5] }

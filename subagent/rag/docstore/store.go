@@ -78,6 +78,7 @@ const (
 // Written is what became of one document.
 type Written struct {
 	Status Status
+	Hash   string // of what is stored now, as in Document
 	Change Step
 	Err    error
 }
@@ -93,6 +94,7 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		if e, results[i].Err = d.encode(); results[i].Err == nil {
 			mark := rand.Text()
 			results[i].Change.Mark.text = mark
+			results[i].Hash = e.hash
 			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log}
 		}
 	}
@@ -174,6 +176,29 @@ func (s *Store) GetAll(ctx context.Context, c Collection, ids ...string) (map[st
 			return nil, fmt.Errorf("document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
 		}
 		found[ids[i]] = d
+	}
+	return found, nil
+}
+
+// Heads reads the heads of documents by id in one round trip; those that are not
+// there are left out, whether there is the collection or not.
+func (s *Store) Heads(ctx context.Context, c Collection, ids ...string) (map[string]Head, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	values, err := s.redis.HMGet(ctx, c.headsKey(), ids...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reading heads of %s: %w", c, unavailable(err))
+	}
+	found := map[string]Head{}
+	for i, v := range values {
+		if text, ok := v.(string); ok {
+			var h Head
+			if err := json.Unmarshal([]byte(text), &h); err != nil {
+				return nil, fmt.Errorf("the head of document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
+			}
+			found[ids[i]] = h
+		}
 	}
 	return found, nil
 }
