@@ -256,6 +256,12 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 		}
 		r.History = append(r.History, index.Message{Role: m.Role, Text: m.Content})
 	}
+	if len(body.Where) > 0 {
+		var err error
+		if r.Where, err = rag.ParseWhere(body.Where); err != nil {
+			return err
+		}
+	}
 	found, err := d.library.Search(c.Request.Context(), r)
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusOK, found)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -10,11 +11,11 @@ import (
 
 // Document is a document as a body or a line of ndjson holds it.
 type Document struct {
-	ID       string            `json:"id,omitempty"` // in a line; elsewhere the path says it
-	Title    string            `json:"title,omitempty"`
-	Text     string            `json:"text"`
-	Source   string            `json:"source,omitempty"` // where it came from: a path, an address
-	Metadata map[string]string `json:"metadata,omitempty"`
+	ID       string   `json:"id,omitempty"` // in a line; elsewhere the path says it
+	Title    string   `json:"title,omitempty"`
+	Text     string   `json:"text"`
+	Source   string   `json:"source,omitempty"` // where it came from: a path, an address
+	Metadata Metadata `json:"metadata,omitempty"`
 	// Origin names the directory that it is kept in step with, and Raw is the
 	// SHA-256 of its file.
 	Origin string `json:"origin,omitempty"`
@@ -82,7 +83,8 @@ type SearchRequest struct {
 		Role    string `json:"role"` // user or assistant
 		Content string `json:"content"`
 	} `json:"history"` // what was said before the query, oldest first
-	K *int `json:"k"` // how many passages at most; 10
+	K     *int            `json:"k"`     // how many passages at most; 10
+	Where json.RawMessage `json:"where"` // which documents, by their metadata; as rag.ParseWhere reads it
 }
 
 // Forward passes requests on to the apiserver and its answers back, both as

@@ -42,7 +42,7 @@ Examples:
 func (c configCheckCmd) Run(ctx context.Context, con *console) error {
 	cfg, err := config.Load(c.Config, con.environ)
 	if err == nil {
-		err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings())
+		err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 	}
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func (c upCmd) Run(ctx context.Context, con *console) error {
 		}
 	}
 	return serve(ctx, con, cfg, app.Up, func(cfg config.Config) error {
-		return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings())
+		return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 	})
 }
 

@@ -36,13 +36,18 @@ type Options struct {
 	// others are read again when they are searched.
 	Chats int
 	// Embedder makes searches hybrid, by words and by vectors; nil for words alone.
-	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1; 0 for 0.5.
+	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1, between 0 and
+	// 1; anything else stands for DefaultVectorWeight.
 	// Fusion is how the two rankings are joined; "" for WeightedSum.
 	Embedder     Embedder
 	VectorWeight float64
 	Fusion       Fusion
+	Rerank       RerankOptions
 	Log          zerolog.Logger
 }
+
+// DefaultVectorWeight is the vectors' part in a fusion: half.
+const DefaultVectorWeight = 0.5
 
 // Fusion is a way to join rankings.
 type Fusion string
@@ -63,9 +68,10 @@ func (o Options) orDefault() Options {
 	if o.Chats <= 0 {
 		o.Chats = 256
 	}
-	if o.VectorWeight <= 0 {
-		o.VectorWeight = 0.5
+	if !(o.VectorWeight > 0 && o.VectorWeight < 1) { // also NaN
+		o.VectorWeight = DefaultVectorWeight
 	}
+	o.Rerank = o.Rerank.orDefault()
 	return o
 }
 
@@ -79,6 +85,8 @@ type Library struct {
 	ready atomic.Bool
 	space atomic.Pointer[space] // of the Embedder's vectors; nil as long as it is not known
 	mute  atomic.Int64          // until when searches do not call the Embedder, Unix nanoseconds
+
+	rerankMute atomic.Int64 // the same of the Reranker
 
 	mu       sync.Mutex
 	replicas map[docstore.Collection]*replica // guarded by mu

@@ -29,8 +29,9 @@ type replica struct {
 // knows a document by a name that holds its version, so that a hit belongs to
 // exactly one text, however old the snapshot is that it comes from.
 type known struct {
-	index *index.Collection
-	mark  atomic.Pointer[docstore.Mark] // up to where the log is applied; stored under the gate
+	index   *index.Collection
+	filters filters
+	mark    atomic.Pointer[docstore.Mark] // up to where the log is applied; stored under the gate
 
 	mu     sync.RWMutex
 	byName map[string]*held // guarded by mu

@@ -34,7 +34,8 @@ type Request struct {
 	// oldest first.
 	Query   string
 	History []index.Message
-	K       int // how many passages at most, 1 to MaxK; 0 for DefaultK
+	Where   Where // which documents may be found, by their metadata; nil for all
+	K       int   // how many passages at most, 1 to MaxK; 0 for DefaultK
 }
 
 // Result is what a search found.
@@ -72,6 +73,8 @@ type Passage struct {
 	BM25Rank int     `json:"bm25_rank,omitempty"` // in its collection, from 1; 0 if no word of the query is in it
 	VecRank  int     `json:"vec_rank,omitempty"`  // the same by vectors
 	Text     string  `json:"text"`
+	// RerankScore is the reranker's, if it saw the passage; it, not Score, orders then.
+	RerankScore *float64 `json:"rerank_score,omitempty"`
 
 	Collection   string `json:"collection"`
 	IndexVersion int64  `json:"-"`
@@ -95,14 +98,21 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	for i := range legs {
+		legs[i].filter = legs[i].known.filter(r.Where)
+	}
 	return l.over(ctx, legs, r), nil
 }
 
 // over searches these collections.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
-	q := query{text: r.Query, history: r.History, k: cmp.Or(r.K, DefaultK), weight: l.o.VectorWeight, fuse: index.FuseScores}
+	k := cmp.Or(r.K, DefaultK)
+	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: index.FuseScores}
 	if l.o.Fusion == ReciprocalRanks {
 		q.fuse = index.FuseRanks
+	}
+	if l.o.Rerank.Reranker != nil {
+		q.k = max(k, l.o.Rerank.Top)
 	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
 	waiting := false // asked before the search: vectors may come while it runs
@@ -123,6 +133,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	}
 	best.Degraded = best.Degraded || q.degraded || waiting
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
+	l.rerank(ctx, &best, r.History, k)
 	return best
 }
 
@@ -144,6 +155,7 @@ func (r Request) check() error {
 type leg struct {
 	collection docstore.Collection
 	known      *known
+	filter     *index.Filter // nil for all documents
 	degraded   bool
 }
 
@@ -239,16 +251,13 @@ func (q query) find(legs []leg) Result {
 		return again
 	})
 	f.Passages = f.Passages[:min(q.k, len(f.Passages))]
-	for i := range f.Passages {
-		f.Passages[i].N = i + 1
-	}
 	return f
 }
 
 // find searches one leg. A document that is replaced between the search and the
 // look at its text makes it search again, on the newer index.
 func (g leg) find(q query) (index.Result, []Passage) {
-	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Limit: q.k}
+	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: q.k}
 	for {
 		snapshot := g.known.index.Snapshot()
 		var result index.Result
@@ -262,7 +271,7 @@ func (g leg) find(q query) (index.Result, []Passage) {
 			words.Limit = vectorHits
 			result = snapshot.Search(words)
 			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, nil), Weight: q.weight})
+				index.Ranking{Hits: snapshot.Nearest(q.vector, vectorHits, g.filter), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
 			}

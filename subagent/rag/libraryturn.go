@@ -55,6 +55,7 @@ func (n *Numbers) of(p Passage) int {
 type Turn struct {
 	library *Library
 	scope   []docstore.Collection
+	where   map[docstore.Collection]Where
 	k       int
 	nonce   string // of the envelopes: 128 random bits
 	numbers *Numbers
@@ -67,16 +68,17 @@ type Turn struct {
 // TurnOptions say what a subagent may search in a run.
 type TurnOptions struct {
 	Tenant      string
-	Collections []string    // from the configuration
-	Chat        memory.Chat // whose own documents belong to it too; empty for none
-	K           int         // passages of one search, at most 10; 0 for 5
-	Numbers     *Numbers    // those of the run; nil if it has no other Turn
+	Collections []string         // from the configuration
+	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
+	Chat        memory.Chat      // whose own documents belong to it too; empty for none
+	K           int              // passages of one search, at most 10; 0 for 5
+	Numbers     *Numbers         // those of the run; nil if it has no other Turn
 }
 
 // NewTurn starts a turn. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
-	t := &Turn{library: l, k: min(o.K, maxPassagesSeen), numbers: cmp.Or(o.Numbers, &Numbers{}), given: map[int]Passage{}}
+	t := &Turn{library: l, k: min(o.K, maxPassagesSeen), numbers: cmp.Or(o.Numbers, &Numbers{}), where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	if t.k <= 0 {
 		t.k = defaultPassages
 	}
@@ -89,6 +91,7 @@ func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
 			return nil, err
 		}
 		t.scope = append(t.scope, c)
+		t.where[c] = o.Where[name]
 	}
 	if o.Chat != "" {
 		c, err := docstore.OfChat(o.Tenant, o.Chat)
@@ -110,6 +113,9 @@ func (t *Turn) search(ctx context.Context, query string, history []index.Message
 	legs, err := t.library.legs(ctx, t.scope, true)
 	if err != nil {
 		return Result{}, err
+	}
+	for i, g := range legs {
+		legs[i].filter = g.known.filter(t.where[g.collection])
 	}
 	return t.library.over(ctx, legs, r), nil
 }

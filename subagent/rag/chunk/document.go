@@ -45,6 +45,8 @@ type Section struct {
 	// Body is where the text behind the heading starts; Start if the section has
 	// no line of its own for it, as a page of a PDF.
 	Body int
+	// Page is the number of the page that it is, from 1; 0 if it is none.
+	Page int
 }
 
 // TitleOf is the title of a document that names none: its file's name without

@@ -85,6 +85,7 @@ func TestIndexFindsWhatARescanFinds(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		c, model, version := NewCollection(), map[string]Document{}, uint64(0)
+		filters := map[string]*Filter{}
 		t.Repeat(map[string]func(*rapid.T){
 			"change": func(t *rapid.T) {
 				change := Change{Put: rapid.SliceOfN(doc, 0, 5).Draw(t, "put"), Delete: rapid.SliceOfN(id, 0, 3).Draw(t, "delete")}
@@ -104,12 +105,16 @@ func TestIndexFindsWhatARescanFinds(t *testing.T) {
 				question := words(5).Draw(t, "question")
 				refused := id.Draw(t, "refused")
 				accept := func(id string) bool { return id != refused }
+				if filters[refused] == nil { // it lives on while the collection changes
+					filters[refused] = NewFilter(accept)
+				}
+				filter := filters[refused]
 				want := rescan(model, question, math.MaxInt, accept)
-				result := c.Search(Query{Text: question, Limit: 1000, Accept: accept, Duplicates: true})
+				result := c.Search(Query{Text: question, Limit: 1000, Filter: filter, Duplicates: true})
 				require.Equal(t, rounded(want), rounded(result.Hits))
 				require.True(t, slices.IsSortedFunc(result.Hits, Hit.compare))
 				limit := rapid.IntRange(0, 5).Draw(t, "limit")
-				few := c.Search(Query{Text: question, Limit: limit, Accept: accept, Duplicates: true})
+				few := c.Search(Query{Text: question, Limit: limit, Filter: filter, Duplicates: true})
 				require.Equal(t, result.Hits[:min(limit, len(result.Hits))], few.Hits[:len(few.Hits):len(few.Hits)])
 				require.Equal(t, version, result.Version)
 				documents, passages := c.Snapshot().Len()

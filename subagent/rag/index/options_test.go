@@ -161,6 +161,7 @@ func TestNearestIsExact(t *testing.T) {
 	c.Put(document("none", "no vector"), Document{ID: "short", Passages: []Passage{{Text: "x", Vector: []float32{1}}}},
 		Document{ID: "zero", Passages: []Passage{{Text: "y", Vector: make([]float32, dimensions)}}})
 	accept := func(id string) bool { return id[3]%2 == 0 }
+	filter := NewFilter(accept)
 	for range 20 {
 		wanted := vector()
 		var want []Hit
@@ -170,7 +171,7 @@ func TestNearestIsExact(t *testing.T) {
 			}
 		}
 		slices.SortFunc(want, Hit.compare)
-		got := c.Snapshot().Nearest(wanted, 10, accept)
+		got := c.Snapshot().Nearest(wanted, 10, filter)
 		require.Equal(t, ids(want[:10]), ids(got))
 		for i, h := range got {
 			require.InDelta(t, want[i].Score, h.Score, 1e-6)

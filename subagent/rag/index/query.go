@@ -11,9 +11,9 @@ type Query struct {
 	Text string
 	// History is the conversation before it, oldest first.
 	History []Message
-	// Accept says which documents may be found; nil for all. It is asked once per
-	// document, before anything is ranked.
-	Accept func(document string) bool
+	// Filter says which documents may be found, before anything is ranked; nil for all.
+	// The statistics stay those of the whole collection.
+	Filter *Filter
 	// Limit is how many hits are wanted at most.
 	Limit int
 	// Duplicates lets passages of equal text follow the best of them; without it

@@ -74,7 +74,7 @@ func (s *Snapshot) Search(q Query) Result {
 	a := s.shared.analyzer()
 	defer s.shared.analyzers.Put(a)
 	terms := a.query(q.Text, q.History)
-	found := s.score(terms, s.refused(q.Accept))
+	found := s.score(terms, s.refused(q.Filter))
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
 	switch {
@@ -104,28 +104,6 @@ func (s *Snapshot) dead() []bitset {
 		dead[i] = p.dead
 	}
 	return dead
-}
-
-// refused are the passages that may not be found, by part.
-func (s *Snapshot) refused(accept func(document string) bool) []bitset {
-	refused := s.dead()
-	if accept == nil {
-		return refused
-	}
-	for i, p := range s.parts {
-		refused[i] = newBitset(len(p.lengths))
-		copy(refused[i], p.dead)
-		for doc, d := range p.docs {
-			first, end := p.passages(doc)
-			if first == end || p.dead.has(first) || accept(d.id) {
-				continue
-			}
-			for passage := first; passage < end; passage++ {
-				refused[i].set(passage)
-			}
-		}
-	}
-	return refused
 }
 
 // scoring is what the passages score.

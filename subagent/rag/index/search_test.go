@@ -162,16 +162,22 @@ func TestFilter(t *testing.T) {
 	c.Put(document("a", "apple apple", "apple pie"), document("b", "apple sauce"), document("c"), document("d", "pie"))
 	c.Put(document("gone", "apple"))
 	c.Delete("gone")
-	var asked []string
-	result := c.Search(Query{Text: "apple", Limit: 1, Accept: func(id string) bool {
-		asked = append(asked, id)
+	asked := map[string]int{}
+	filter := NewFilter(func(id string) bool {
+		asked[id]++
 		return id != "a"
-	}})
+	})
+	result := c.Search(Query{Text: "apple", Limit: 1, Filter: filter})
 	require.Equal(t, []string{"b"}, ids(result.Hits))
-	require.ElementsMatch(t, []string{"a", "b", "d"}, asked)
+	require.Equal(t, result, c.Search(Query{Text: "apple", Limit: 1, Filter: filter}))
+	c.Put(document("e", "plum"))
+	require.Empty(t, ids(c.Search(Query{Text: "pie", Limit: 1, Filter: NewFilter(func(string) bool { return false })}).Hits))
+	require.Equal(t, []string{"e"}, ids(c.Search(Query{Text: "plum", Limit: 1, Filter: filter}).Hits))
+	require.LessOrEqual(t, max(asked["a"], asked["b"], asked["d"], asked["e"]), 2, "once, and once more behind a merge")
+	c.Delete("e")
 	all := c.Search(Query{Text: "apple", Limit: 5})
 	require.Equal(t, all.Hits[2], result.Hits[0])
-	none := c.Search(Query{Text: "apple", Limit: 5, Accept: func(string) bool { return false }})
+	none := c.Search(Query{Text: "apple", Limit: 5, Filter: NewFilter(func(string) bool { return false })})
 	require.Empty(t, none.Hits)
 	require.Equal(t, StatusEmpty, none.Status)
 }

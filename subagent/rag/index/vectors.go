@@ -40,15 +40,15 @@ func (v vector) dot(w vector) float64 {
 }
 
 // Nearest gives the at most limit passages whose vectors point most in the
-// direction of v, by the cosine, best first and of equal texts one; accept is as in
+// direction of v, by the cosine, best first and of equal texts one; filter is as in
 // Query. Every vector is looked at. Passages without a vector, or with one of
 // another length than v's, are passed over.
-func (s *Snapshot) Nearest(v []float32, limit int, accept func(document string) bool) []Hit {
+func (s *Snapshot) Nearest(v []float32, limit int, filter *Filter) []Hit {
 	wanted := unit(v)
 	if wanted == nil {
 		return nil
 	}
-	refused := s.refused(accept)
+	refused := s.refused(filter)
 	r := scoring{Snapshot: s, scores: make([]float64, s.size), none: math.Inf(-1)}
 	for i, p := range s.parts {
 		for passage := range p.lengths {

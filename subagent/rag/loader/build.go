@@ -2,10 +2,12 @@ package loader
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"unicode"
 
 	"mneme/subagent/rag/chunk"
+	"mneme/subagent/rag/loader/pdfium"
 )
 
 // builder collects a document's text and structure in reading order. Every
@@ -17,6 +19,9 @@ type builder struct {
 	text     strings.Builder
 	headings []heading // the open ones, the highest first
 	inside   bool      // the last section is open
+	// Of the pages that were added, the illegible ones were left out.
+	pages, illegible int
+	pdf              *pdfium.Engine
 }
 
 type heading struct {
@@ -143,6 +148,21 @@ func (b *builder) skip(what string, count int) {
 
 // unread notes a page, from 1, whose text could not be read or is not legible.
 func (b *builder) unread(page int) { b.doc.Unread = append(b.doc.Unread, page) }
+
+// page adds the text of a page, a section of its own. One that is not legible is
+// left out; unmapped says that most of its characters have no known meaning.
+func (b *builder) page(number int, text string, unmapped bool) error {
+	b.pages++
+	text = squeeze(clean(text))
+	if !legiblePage(text, unmapped) {
+		b.illegible++
+		b.unread(number)
+		return b.check(0)
+	}
+	b.open(1, "page "+strconv.Itoa(number))
+	b.doc.Sections[len(b.doc.Sections)-1].Page = number
+	return b.paragraph(text)
+}
 
 // document ends the work.
 func (b *builder) document() chunk.Document {

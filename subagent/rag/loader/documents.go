@@ -30,10 +30,10 @@ type Item struct {
 // JSON lines are read as a stream, which may be longer than Limits.Bytes and take
 // longer than Limits.Time. A line or object that is refused is an *Error, with
 // its Line, and the next ones follow; after any other error there is nothing more.
-func Documents(ctx context.Context, name, contentType string, r io.Reader, limits Limits) iter.Seq2[Item, error] {
-	limits = limits.orDefault()
+func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Reader) iter.Seq2[Item, error] {
+	limits := l.Limits.orDefault()
 	f := file{name: name, contentType: contentType}
-	if f.said() == jsonLines {
+	if l.Extractors[extensionOf(name)] == nil && f.said() == jsonLines {
 		return func(yield func(Item, error) bool) { lines(ctx, f, r, limits, yield) }
 	}
 	return func(yield func(Item, error) bool) {
@@ -44,11 +44,11 @@ func Documents(ctx context.Context, name, contentType string, r io.Reader, limit
 			yield(Item{}, err)
 			return
 		}
-		if found, err := f.format(); err == nil && (found == jsonFile || found == jsonLines) {
+		if found, _, err := l.reader(f); err == nil && (found == jsonFile || found == jsonLines) {
 			objects(ctx, f, limits, yield)
 			return
 		}
-		d, err := load(limited, f, limits)
+		d, err := l.load(limited, f)
 		yield(Item{Document: d}, err)
 	}
 }
@@ -81,7 +81,7 @@ func objects(ctx context.Context, f file, limits Limits, yield func(Item, error)
 			})
 		})
 		if err == nil && j.number == 0 {
-			err = refuse(Empty, "%s", jsonFile.empty())
+			err = refuse(Empty, "%s", emptySentence(jsonFile))
 		}
 	}
 	if err != nil && err != errEnough {

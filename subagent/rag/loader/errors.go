@@ -16,10 +16,14 @@ const (
 	Encrypted   Code = "encrypted"   // it needs a password
 	Damaged     Code = "damaged"     // it is not what its type says
 	Encoding    Code = "encoding"    // its bytes are no text in a known encoding
+	Illegible   Code = "illegible"   // its characters are not what a reader of it sees
 	Timeout     Code = "timeout"     // reading it takes too long
 	Unreadable  Code = "unreadable"  // the file system does not give it
 	Changed     Code = "changed"     // it was written to while it was read
-	Skipped     Code = "skipped"     // it is left out on purpose: hidden, a link
+	// ExtractorFailed: the program or service for its type did not give its text. It
+	// may when it is tried again.
+	ExtractorFailed Code = "extractor_failed"
+	Skipped         Code = "skipped" // it is left out on purpose: hidden, a link
 )
 
 // Error is a refusal. Its text is a sentence for the one who brought the file.

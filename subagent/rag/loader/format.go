@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"mime"
-	"path"
 	"slices"
 	"strings"
 )
@@ -41,19 +40,11 @@ var (
 	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, csvFile, jsonFile, jsonLines}
 )
 
-// empty says that a file of this format holds no text.
-func (f *format) empty() string {
-	if f == pdfFile {
-		return "the PDF holds no text: it may be a scan, whose pages are pictures"
-	}
-	return "the file holds no text"
-}
-
-// Supported says whether files of this name are read: by their extension, or
-// having none, by their content.
+// Supported says whether files of this name are read by what is built in: by their
+// extension, or having none, by their content.
 func Supported(name string) bool {
-	extension := strings.ToLower(path.Ext(name))
-	return extension == "" || named(extension) != nil
+	ext := extensionOf(name)
+	return ext == "" || named(ext) != nil
 }
 
 func named(extension string) *format {
@@ -108,7 +99,7 @@ func (f file) said() *format {
 			return known
 		}
 	}
-	found := named(strings.ToLower(path.Ext(f.name)))
+	found := named(extensionOf(f.name))
 	if found == nil && kind == "text/plain" {
 		return plainText
 	}

@@ -18,15 +18,15 @@ import (
 // that holds many documents, it makes one with a section for each.
 //
 // A refusal is an *Error. Other errors are those of r and of ctx.
-func Load(ctx context.Context, name, contentType string, r io.Reader, limits Limits) (chunk.Document, error) {
-	limits = limits.orDefault()
+func (l Loader) Load(ctx context.Context, name, contentType string, r io.Reader) (chunk.Document, error) {
+	limits := l.Limits.orDefault()
 	ctx, cancel := limits.deadline(ctx)
 	defer cancel()
 	data, err := readAll(ctx, r, limits.Bytes)
 	if err != nil {
 		return chunk.Document{}, err
 	}
-	return load(ctx, file{name: name, contentType: contentType, data: data}, limits)
+	return l.load(ctx, file{name: name, contentType: contentType, data: data})
 }
 
 // deadline is ctx with the time limit, whose end is a refusal.
@@ -46,12 +46,12 @@ type file struct {
 }
 
 // load reads a file that is in memory.
-func load(ctx context.Context, f file, limits Limits) (chunk.Document, error) {
-	b := newBuilder(ctx, limits)
+func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
+	b := l.builder(ctx)
 	b.doc.Source = f.name
-	read, err := f.format()
+	reader, label, err := l.reader(f)
 	if err == nil {
-		err = guard(read.label, func() error { return read.into(b, f) })
+		err = guard(label, func() error { return reader.extract(b, f) })
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever a reader made of it
@@ -60,13 +60,28 @@ func load(ctx context.Context, f file, limits Limits) (chunk.Document, error) {
 		return chunk.Document{}, err
 	}
 	d := b.document()
-	if strings.TrimSpace(d.Text) == "" {
-		return chunk.Document{}, refuse(Empty, "%s", read.empty())
+	switch {
+	case strings.TrimSpace(d.Text) == "" && b.illegible > 0,
+		b.pages == 0 && !legible(d.Text):
+		return chunk.Document{}, refuse(Illegible, illegibleSentence)
+	case strings.TrimSpace(d.Text) == "":
+		return chunk.Document{}, refuse(Empty, "%s", emptySentence(reader))
 	}
 	if d.Title == "" {
 		d.Title = oneLine(chunk.TitleOf(f.name))
 	}
 	return d, nil
+}
+
+const illegibleSentence = "the text of the file is not legible: its characters are not those that a reader sees. " +
+	"Save it again from the program it comes from, with its fonts or as UTF-8, or have its pages recognized (OCR)"
+
+// emptySentence says that a file holds no text.
+func emptySentence(reader Extractor) string {
+	if reader == pdfFile {
+		return "the PDF holds no text: it may be a scan, whose pages are pictures"
+	}
+	return "the file holds no text"
 }
 
 // guard runs a reader and turns its panic into a refusal.

@@ -334,7 +334,7 @@ func TestEndInTheMiddle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := &fading{Context: context.Background(), left: 20}
-			_, err := load(ctx, file{name: name, data: []byte(content)}, Limits{}.orDefault())
+			_, err := Loader{Limits: Limits{}.orDefault()}.load(ctx, file{name: name, data: []byte(content)})
 			require.ErrorIs(t, err, context.Canceled)
 		})
 	}

@@ -29,8 +29,8 @@ import (
 // chat, so the subagents that read documents are made anew for each run.
 type agents struct {
 	master  master.Agent
-	readers map[memory.Agent][]string // the collections of those with config.ToolDocuments
-	library *rag.Library              // nil for no documents
+	readers map[memory.Agent]rag.TurnOptions // what those with config.ToolDocuments may search
+	library *rag.Library                     // nil for no documents
 	log     zerolog.Logger
 }
 
@@ -47,12 +47,12 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
-		readers: map[memory.Agent][]string{}, library: library, log: log,
+		readers: map[memory.Agent]rag.TurnOptions{}, library: library, log: log,
 	}
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
 		if slices.Contains(s.Tools, config.ToolDocuments) {
-			all.readers[name] = s.Collections
+			all.readers[name] = scope(s)
 			system += "\n\n" + rag.SystemRule
 		}
 		all.master.Subagents = append(all.master.Subagents, &subagent.Subagent{
@@ -79,9 +79,18 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name]})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name].Collections})
 	}
 	return all, infos, nil
+}
+
+// scope is what a subagent may search in every run.
+func scope(s config.Subagent) rag.TurnOptions {
+	o := rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(), Where: map[string]rag.Where{}}
+	for _, c := range s.Collections {
+		o.Where[c.Name] = c.Where
+	}
+	return o
 }
 
 // newPanel makes the models that discuss and plan together.
@@ -121,10 +130,9 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 	m.Subagents = slices.Clone(m.Subagents)
 	numbers := &rag.Numbers{}
 	for i, s := range m.Subagents {
-		if collections, reads := a.readers[s.Name]; reads {
-			m.Subagents[i] = a.reader(s, rag.TurnOptions{
-				Tenant: docstore.DefaultTenant, Collections: collections, Chat: r.Chat, Numbers: numbers,
-			}, telemetry.From(ctx).Logger(a.log))
+		if o, reads := a.readers[s.Name]; reads {
+			o.Chat, o.Numbers = r.Chat, numbers
+			m.Subagents[i] = a.reader(s, o, telemetry.From(ctx).Logger(a.log))
 		}
 	}
 	m.Run(ctx, r, publish)

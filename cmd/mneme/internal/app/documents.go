@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/cmd/mneme/internal/config"
+	"mneme/memory/telemetry"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -21,7 +22,11 @@ const maxLog = 1000
 // library opens the documents, which are in the store of the histories, and begins
 // to read them. An apiserver alone and without a Redis has none: an embedded store is
 // another process's.
-func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logger) (*rag.Library, error) {
+func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.Service) (*rag.Library, error) {
+	log := seen.Often
+	if err := cfg.RequireRerankKey(); err != nil {
+		return nil, err
+	}
 	if cfg.Redis.Embedded() && !a.together {
 		log.Warn().Msg("without redis.url there are no documents: nothing can be loaded, and no subagent can search")
 		return nil, nil
@@ -34,7 +39,7 @@ func (a *app) library(cfg config.Config, gateway *http.Client, log zerolog.Logge
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), Log: log}
+	o := rag.Options{Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -67,7 +72,7 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 		there = append(there, info.Name)
 	}
 	for _, s := range cfg.Agents.Subagents {
-		for _, name := range s.Collections {
+		for _, name := range s.CollectionNames() {
 			if name == config.DefaultCollection || slices.Contains(there, name) {
 				continue
 			}

@@ -157,7 +157,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	gateway := a.client(seen, "proxy")
-	library, err := a.library(cfg, gateway, seen.Often)
+	library, err := a.library(cfg, gateway, seen)
 	if err != nil {
 		return "", err
 	}

@@ -67,6 +67,9 @@ func Retrieval(ctx context.Context, o RetrievalOptions) (*RetrievalReport, error
 		small.index = nil // its memory is not the other's
 		large := searched{passages: o.Large, options: o, report: report}
 		err = large.measure(ctx, reachLargeSearch)
+		if err == nil {
+			err = large.filter(ctx)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, errors.New("stopped before the end; an incomplete run is not shown")

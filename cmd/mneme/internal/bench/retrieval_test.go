@@ -19,12 +19,13 @@ func TestRetrievalMeasuresEveryRow(t *testing.T) {
 			judged++
 		}
 	}
-	require.Len(t, report.Rows, 11)
-	require.Equal(t, 10, judged)
+	require.Len(t, report.Rows, 15)
+	require.Equal(t, 14, judged)
 	var b bytes.Buffer
 	require.NoError(t, report.WriteText(&b))
 	require.Regexp(t, `50 +a document replaced and seen so, 95 of 100 +\S+ ms +≤ 50 ms +(yes|no)\n`, b.String())
 	require.Regexp(t, `130 +heap held by the index +\S+ MB +≤ 200 MB +yes\n`, b.String())
+	require.Regexp(t, `130 +search behind one that 99 of 100 pass ÷ without, medians +\S+ × +≤ 2 × +(yes|no)\n`, b.String())
 }
 
 func TestRetrievalStops(t *testing.T) {

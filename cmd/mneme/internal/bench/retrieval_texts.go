@@ -34,13 +34,15 @@ func newTexts() *texts {
 }
 
 func (t *texts) document(number, passages int) index.Document {
-	d := index.Document{ID: fmt.Sprintf("document-%06d", number), Title: t.text(3, 8)}
+	d := index.Document{ID: documentID(number), Title: t.text(3, 8)}
 	section := t.text(2, 5)
 	for range passages {
 		d.Passages = append(d.Passages, index.Passage{Section: section, Text: t.text(passageMin, passageMax)})
 	}
 	return d
 }
+
+func documentID(number int) string { return fmt.Sprintf("document-%06d", number) }
 
 // query is a question; every other one has a conversation before it.
 func (t *texts) query() index.Query {

@@ -170,8 +170,10 @@ type StateMachine struct {
 
 // Retrieval is how documents are searched.
 type Retrieval struct {
-	Embeddings Embeddings `yaml:"embeddings" envPrefix:"EMBEDDINGS_"`
-	Fusion     string     `yaml:"fusion" env:"FUSION"` // wsum or rrf, see rag.Fusion
+	Embeddings   Embeddings `yaml:"embeddings" envPrefix:"EMBEDDINGS_"`
+	Fusion       string     `yaml:"fusion" env:"FUSION"`               // wsum or rrf, see rag.Fusion
+	VectorWeight float64    `yaml:"vector_weight" env:"VECTOR_WEIGHT"` // what vectors weigh in a fusion, of 1
+	Rerank       Rerank     `yaml:"rerank" envPrefix:"RERANK_"`
 }
 
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend
@@ -211,14 +213,14 @@ func (m Master) Prompt() string {
 
 // Subagent is one subagent of the master.
 type Subagent struct {
-	Name        string   `yaml:"name" env:"NAME"`
-	Description string   `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
-	System      string   `yaml:"system" env:"SYSTEM"`
-	Model       string   `yaml:"model" env:"MODEL"`
-	Tools       []string `yaml:"tools" env:"TOOLS"`             // ToolCalculator, ToolDate, ToolDocuments
-	Collections []string `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
-	Calls       string   `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
-	MaxSteps    int      `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+	Name        string        `yaml:"name" env:"NAME"`
+	Description string        `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
+	System      string        `yaml:"system" env:"SYSTEM"`
+	Model       string        `yaml:"model" env:"MODEL"`
+	Tools       []string      `yaml:"tools" env:"TOOLS"`             // ToolCalculator, ToolDate, ToolDocuments
+	Collections []*Collection `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
+	Calls       string        `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
+	MaxSteps    int           `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
 
 	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"` // as of the master; empty: not sent
 	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"`           // nil: not sent
@@ -286,6 +288,9 @@ func (c Config) Secrets() []string {
 	var out []string
 	if c.Redis.Password != "" {
 		out = append(out, c.Redis.Password.Reveal())
+	}
+	if c.Retrieval.Rerank.APIKey != "" {
+		out = append(out, c.Retrieval.Rerank.APIKey.Reveal())
 	}
 	if u, err := url.Parse(c.Redis.URL); err == nil && u.User != nil {
 		if password, ok := u.User.Password(); ok {

@@ -37,8 +37,10 @@ func Default() Config {
 			StateMachine: StateMachine{Enabled: true, TTL: 24 * time.Hour, MaxTurns: 200, Wait: 50 * time.Millisecond},
 		},
 		Retrieval: Retrieval{
-			Embeddings: Embeddings{BatchSize: openaimodel.DefaultBatchSize},
-			Fusion:     string(rag.WeightedSum),
+			Embeddings:   Embeddings{BatchSize: openaimodel.DefaultBatchSize},
+			Fusion:       string(rag.WeightedSum),
+			VectorWeight: rag.DefaultVectorWeight,
+			Rerank:       Rerank{Top: rag.DefaultRerankTop, Timeout: rag.DefaultRerankTimeout},
 		},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
@@ -59,7 +61,7 @@ func builtinSubagents() []Subagent {
 		},
 		{
 			Name: "knowledge", Description: knowledgeDescription, System: knowledgeSystem,
-			Tools: []string{ToolDocuments}, Collections: []string{DefaultCollection},
+			Tools: []string{ToolDocuments}, Collections: []*Collection{{Name: DefaultCollection}},
 		},
 	}
 }

@@ -145,6 +145,10 @@ func (n nodes) checkDurations() error {
 
 // yamlError turns the library's error into one sentence with a place.
 func (c *Config) yamlError(err error, places map[token.Position]string) error {
+	var own *Error
+	if errors.As(err, &own) { // of a value that reads itself
+		return c.origin.locate(own)
+	}
 	var located yaml.Error
 	if !errors.As(err, &located) || located.GetToken() == nil {
 		return &Error{Where: c.origin.file, Problem: "not valid YAML: " + firstLine(err.Error())}

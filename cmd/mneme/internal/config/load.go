@@ -50,6 +50,7 @@ func Load(path string, environ []string) (Config, error) {
 
 func (c *Config) readSecrets(vars map[string]string) {
 	c.Redis.Password = Secret(vars[c.Redis.PasswordEnv])
+	c.Retrieval.Rerank.APIKey = Secret(strings.TrimSpace(vars[c.Retrieval.Rerank.APIKeyEnv]))
 	for name, b := range c.Proxy.Backends {
 		b.APIKey = Secret(strings.TrimSpace(vars[b.APIKeyEnv])) // files that hold a key end in a line feed
 		if len(b.Command) > 0 {

@@ -83,7 +83,7 @@ func leaves(v reflect.Value, prefix string) map[string]string {
 			for k, text := range leaves(value, name+".") {
 				all[k] = text
 			}
-		case reflect.Bool, reflect.Int, reflect.Int64:
+		case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 			all[name] = fmt.Sprint(value.Interface())
 		}
 	}

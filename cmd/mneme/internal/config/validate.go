@@ -20,7 +20,6 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/docstore"
 )
 
 // Validate says the first thing that is wrong with a complete configuration,
@@ -298,7 +297,17 @@ func (r Retrieval) validate() error {
 		notNegative("retrieval.embeddings.dimensions", e.Dimensions),
 		positive("retrieval.embeddings.batch_size", e.BatchSize),
 		oneOf("retrieval.fusion", r.Fusion, string(rag.WeightedSum), string(rag.ReciprocalRanks)),
+		share("retrieval.vector_weight", r.VectorWeight),
+		r.Rerank.validate(),
 	)
+}
+
+// share refuses what would leave out one of two rankings.
+func share(key string, value float64) error {
+	if value > 0 && value < 1 {
+		return nil
+	}
+	return bad(key, "must be more than 0 and less than 1, is %v; to search by words alone leave retrieval.embeddings.model empty", value)
 }
 
 func example(kind string) string {
@@ -355,12 +364,8 @@ func (s Subagent) validate(key string) error {
 			return bad(fmt.Sprintf("%s.tools[%d]", key, i), "%q is listed twice; keep one", tool)
 		}
 	}
-	for i, name := range s.Collections {
-		if _, err := docstore.Named(docstore.DefaultTenant, name); err != nil {
-			return bad(fmt.Sprintf("%s.collections[%d]", key, i), "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %q", name)
-		}
-	}
 	return cmp.Or(
+		s.validateCollections(key),
 		oneOf(key+".calls", s.Calls, event.Serial, event.Isolated),
 		positive(key+".max_steps", s.MaxSteps),
 		effort(key+".reasoning_effort", s.ReasoningEffort),

@@ -1,0 +1,94 @@
+package loader
+
+import (
+	"context"
+	"mime"
+	"path"
+	"slices"
+	"strings"
+
+	"mneme/subagent/rag/loader/pdfium"
+)
+
+// version is raised with every change after which a built-in reader may make
+// something else of a file.
+const version = "2"
+
+// Loader reads files. The zero value reads the built-in formats within the default
+// limits. It is not changed while it is used, which many goroutines may do.
+type Loader struct {
+	Limits Limits
+	// Extractors read the files of an extension, as ".pdf" or ".png", in place of
+	// what is built in, if anything is.
+	Extractors map[string]Extractor
+	// PDF is the engine that reads PDFs; nil for one that all loaders share and that
+	// keeps nothing on disk.
+	PDF *pdfium.Engine
+}
+
+// Extractor gets the text out of a file: a reader that is built in, a Command or a
+// Service.
+type Extractor interface {
+	// Identity changes when the same file may give another text.
+	Identity() string
+	extract(*builder, file) error
+}
+
+// Identity of a built-in reader.
+func (f *format) Identity() string { return version }
+
+func (f *format) extract(b *builder, file file) error { return f.into(b, file) }
+
+// Identity names what reads files of this name. Documents that carry another one
+// were read otherwise, and are better read again.
+func (l Loader) Identity(name string) string {
+	if e := l.Extractors[extensionOf(name)]; e != nil {
+		return version + "+" + e.Identity()
+	}
+	return version
+}
+
+// Supported says whether files of this name are read: by their extension, or
+// having none, by their content.
+func (l Loader) Supported(name string) bool {
+	return l.Extractors[extensionOf(name)] != nil || Supported(name)
+}
+
+func extensionOf(name string) string { return strings.ToLower(path.Ext(name)) }
+
+// reader is what reads a file: the extractor for its extension or for the type
+// that it is of, else the reader that is built in.
+func (l Loader) reader(f file) (Extractor, string, error) {
+	if len(f.data) == 0 {
+		return nil, "", refuse(Empty, "the file is empty")
+	}
+	if e := l.Extractors[extensionOf(f.name)]; e != nil {
+		return e, "", nil
+	}
+	kind, _, _ := mime.ParseMediaType(f.contentType)
+	found, err := f.format()
+	for known, e := range l.Extractors {
+		if found != nil && slices.Contains(found.extensions, known) || kind != "" && extensionOf(f.name) == "" && typeOf(known) == kind {
+			return e, "", nil
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return found, found.label, nil
+}
+
+// typeOf is the MIME type of an extension, without parameters.
+func typeOf(extension string) string {
+	kind, _, _ := mime.ParseMediaType(mime.TypeByExtension(extension))
+	return kind
+}
+
+// builder is one for a document of this loader.
+func (l Loader) builder(ctx context.Context) *builder {
+	b := newBuilder(ctx, l.Limits.orDefault())
+	if b.pdf = l.PDF; b.pdf == nil {
+		b.pdf = sharedPDF
+	}
+	return b
+}

@@ -1,0 +1,167 @@
+package pdfium
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unicode/utf16"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// The reasons why a document is not opened.
+var (
+	ErrPassword = errors.New("the PDF needs a password")
+	ErrDamaged  = errors.New("the file is no PDF that can be read")
+	ErrMemory   = errors.New("the PDF needs more memory than it may have")
+)
+
+// Document is an open PDF, to be used by one goroutine and closed.
+type Document struct {
+	engine *Engine
+	from   *compiled
+	ctx    context.Context
+	memory api.Memory
+	module api.Module
+	calls  map[string]api.Function
+	stack  [8]uint64
+
+	handle  uint64
+	scratch uint32 // 64 bytes for results
+}
+
+// Open opens a document. Its context ends every call on it. An encrypted one that
+// needs no password to be read is read.
+func (e *Engine) Open(ctx context.Context, data []byte) (*Document, error) {
+	c, err := e.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{engine: e, from: c, ctx: ctx, calls: map[string]api.Function{}}
+	if err := d.load(data); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close frees the document and its memory.
+func (d *Document) Close() {
+	if d.module != nil {
+		_ = d.module.Close(context.WithoutCancel(d.ctx))
+	}
+	d.engine.give(d.from)
+}
+
+func (d *Document) load(data []byte) (err error) {
+	// An instance without a name: there may be many of a module.
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
+	if d.module, err = d.from.runtime.InstantiateModule(d.ctx, d.from.module, config); err != nil {
+		return d.failed(err)
+	}
+	d.memory = d.module.Memory()
+	if _, err = d.call("FPDF_InitLibrary"); err != nil {
+		return err
+	}
+	if d.scratch, err = d.allocate(64); err != nil {
+		return err
+	}
+	// PDFium reads from this copy as long as the document is open.
+	at, err := d.allocate(len(data))
+	if err != nil {
+		return err
+	}
+	if !d.memory.Write(at, data) {
+		return ErrMemory
+	}
+	if d.handle, err = d.call("FPDF_LoadMemDocument64", uint64(at), uint64(len(data)), 0); err != nil {
+		return err
+	}
+	if d.handle != 0 {
+		return nil
+	}
+	const password, security = 4, 5
+	reason, err := d.call("FPDF_GetLastError")
+	switch {
+	case err != nil:
+		return err
+	case reason == password, reason == security:
+		return ErrPassword
+	}
+	return fmt.Errorf("%w: PDFium's error %d", ErrDamaged, reason)
+}
+
+// allocate reserves memory of the module. It goes with the document at the latest.
+func (d *Document) allocate(n int) (uint32, error) {
+	at, err := d.call("malloc", uint64(n))
+	if err == nil && at == 0 {
+		err = ErrMemory
+	}
+	return uint32(at), err
+}
+
+// call calls a function of the module, which has one result or none. After an
+// error the document is of no use.
+func (d *Document) call(name string, args ...uint64) (uint64, error) {
+	f := d.calls[name]
+	if f == nil {
+		if f = d.module.ExportedFunction(name); f == nil {
+			return 0, fmt.Errorf("PDFium has no function %s", name)
+		}
+		d.calls[name] = f
+	}
+	d.stack[0] = 0
+	copy(d.stack[:], args)
+	if err := f.CallWithStack(d.ctx, d.stack[:]); err != nil {
+		return 0, d.failed(err)
+	}
+	return uint64(uint32(d.stack[0])), nil // all results that are used have 32 bits
+}
+
+// failed says why a call did not return: the context ended it, or a trap.
+func (d *Document) failed(err error) error {
+	switch {
+	case d.ctx.Err() != nil:
+		return context.Cause(d.ctx)
+	case d.memory != nil && d.memory.Size() > Memory*3/4:
+		return ErrMemory // asked for more and got none
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// Pages is the number of pages.
+func (d *Document) Pages() (int, error) {
+	n, err := d.call("FPDF_GetPageCount", d.handle)
+	return int(int32(n)), err
+}
+
+// Title is the title in the document's metadata, "" if it has none.
+func (d *Document) Title() (string, error) {
+	const most = 4 << 10 // bytes of UTF-16
+	tag, err := d.allocate(len("Title") + 1)
+	if err != nil {
+		return "", err
+	}
+	d.memory.Write(tag, []byte("Title\x00"))
+	buffer, err := d.allocate(most)
+	if err != nil {
+		return "", err
+	}
+	n, err := d.call("FPDF_GetMetaText", d.handle, uint64(tag), uint64(buffer), most)
+	if err != nil || n < 2 || n > most {
+		return "", err
+	}
+	return string(d.utf16(uint32(buffer), int(n)/2-1)), nil
+}
+
+// utf16 reads units of UTF-16 from the module's memory.
+func (d *Document) utf16(at uint32, count int) []rune {
+	raw, _ := d.memory.Read(at, uint32(2*count))
+	units := make([]uint16, len(raw)/2)
+	for i := range units {
+		units[i] = binary.LittleEndian.Uint16(raw[2*i:])
+	}
+	return utf16.Decode(units)
+}

@@ -1,0 +1,267 @@
+package pdfium
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Page is the text of a page.
+type Page struct {
+	// Text has a blank line between paragraphs. The lines of a paragraph and the
+	// parts of a word that a line's end divides are joined.
+	Text string
+	// Glyphs is how many drawn characters were looked at; Unmapped of them have a
+	// code that neither the font nor the file gives a meaning.
+	Glyphs, Unmapped int
+}
+
+// ErrPage is that a page cannot be loaded; others may be.
+var ErrPage = errors.New("the page cannot be read")
+
+// Page reads the page of a number, from 1.
+func (d *Document) Page(number int) (Page, error) {
+	page, err := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
+	if err != nil {
+		return Page{}, err
+	}
+	if page == 0 {
+		return Page{}, ErrPage
+	}
+	text, err := d.call("FPDFText_LoadPage", page)
+	if err != nil {
+		return Page{}, err
+	}
+	if text == 0 {
+		return Page{}, ErrPage
+	}
+	r := pageReader{Document: d, text: text}
+	if err := r.read(); err != nil {
+		return Page{}, err
+	}
+	if _, err := d.call("FPDFText_ClosePage", text); err != nil {
+		return Page{}, err
+	}
+	if _, err := d.call("FPDF_ClosePage", page); err != nil {
+		return Page{}, err
+	}
+	r.page.Text = paragraphs(r.lines)
+	return r.page, nil
+}
+
+// pageReader collects the lines of a page in the order of the file.
+type pageReader struct {
+	*Document
+	text  uint64
+	page  Page
+	lines []line
+}
+
+// line is a line of text and its place on the page, in points from its lower left
+// corner.
+type line struct {
+	text                     string
+	left, right, top, bottom float32
+	divided                  bool // its last word goes on in the next line
+}
+
+func (r *pageReader) read() error {
+	count, err := r.call("FPDFText_CountChars", r.text)
+	if err != nil || int32(count) <= 0 {
+		return err
+	}
+	if err := r.sample(int(count)); err != nil {
+		return err
+	}
+	// A character may be two units, and the last unit is a NUL.
+	buffer, err := r.allocate(int(count)*4 + 2)
+	if err != nil {
+		return err
+	}
+	units, err := r.call("FPDFText_GetText", r.text, 0, count, uint64(buffer))
+	if err != nil {
+		return err
+	}
+	text := r.utf16(buffer, max(int(units)-1, 0))
+	if _, err := r.call("free", uint64(buffer)); err != nil {
+		return err
+	}
+	const hyphen = 0xfffe // PDFium's mark for one that divides a word
+	start := 0
+	for i, c := range text {
+		if c == '\n' || c == hyphen {
+			if err := r.line(text, start, i, c == hyphen); err != nil {
+				return err
+			}
+			start = i + 1
+		}
+	}
+	return r.line(text, start, len(text), false)
+}
+
+// sample looks at some of the characters for ones without a meaning.
+func (r *pageReader) sample(count int) error {
+	const most = 256
+	step := max(1, count/most)
+	for i := 0; i < count; i += step {
+		generated, err := r.call("FPDFText_IsGenerated", r.text, uint64(i))
+		if err != nil {
+			return err
+		}
+		if generated == 1 {
+			continue
+		}
+		wrong, err := r.call("FPDFText_HasUnicodeMapError", r.text, uint64(i))
+		if err != nil {
+			return err
+		}
+		r.page.Glyphs++
+		if wrong == 1 {
+			r.page.Unmapped++
+		}
+	}
+	return nil
+}
+
+// line adds the line from start to end.
+func (r *pageReader) line(text []rune, start, end int, divided bool) error {
+	for start < end && unicode.IsSpace(text[start]) {
+		start++
+	}
+	for end > start && unicode.IsSpace(text[end-1]) {
+		end--
+	}
+	if start == end {
+		return nil
+	}
+	first, err := r.box(start)
+	if err != nil {
+		return err
+	}
+	last, err := r.box(end - 1)
+	if err != nil {
+		return err
+	}
+	r.lines = append(r.lines, line{
+		text: string(text[start:end]), divided: divided,
+		left: min(first.left, last.left), right: max(first.right, last.right),
+		top: first.top, bottom: first.bottom,
+	})
+	return nil
+}
+
+// box is the place of a character of the text, with the height of its font.
+func (r *pageReader) box(i int) (l line, err error) {
+	// The list of characters also has those that are not in the text.
+	at, err := r.call("FPDFText_GetCharIndexFromTextIndex", r.text, uint64(i))
+	if err != nil || int32(at) < 0 {
+		return line{}, err
+	}
+	ok, err := r.call("FPDFText_GetLooseCharBox", r.text, at, uint64(r.scratch))
+	if err != nil || ok == 0 {
+		return line{}, err
+	}
+	// FS_RECTF: left, top, right, bottom.
+	for n, to := range []*float32{&l.left, &l.top, &l.right, &l.bottom} {
+		*to, _ = r.memory.ReadFloat32Le(r.scratch + uint32(4*n))
+	}
+	return l, nil
+}
+
+// paragraphs puts the lines together.
+func paragraphs(lines []line) string {
+	var out strings.Builder
+	step := float32(0) // between the last two lines
+	for i, l := range lines {
+		if i > 0 {
+			before := lines[i-1]
+			out.WriteString(between(before, l, &step, edge(lines, i)))
+		}
+		out.WriteString(l.text)
+	}
+	return out.String()
+}
+
+// between is the white space between two lines. step is the distance of the
+// lines before, and edge the right one of the column.
+func between(a, b line, step *float32, edge float32) string {
+	if a.divided {
+		return ""
+	}
+	height := max(a.top-a.bottom, 1)
+	down := a.bottom - b.bottom
+	usual := *step
+	if down <= height*0.45 { // beside it, or in another column
+		return "\n"
+	}
+	if down > height*2.2 || usual > 0 && down > usual*1.4 && down > height*1.2 {
+		*step = 0
+		return "\n\n"
+	}
+	*step = down
+	if goesOn(a, b, edge) {
+		if unspaced(lastRune(a.text)) && unspaced(firstRune(b.text)) {
+			return ""
+		}
+		return " "
+	}
+	return "\n"
+}
+
+// edge is the right edge of the column that line i and the one before lie in.
+func edge(lines []line, i int) float32 {
+	right := max(lines[i-1].right, lines[i].right)
+	const near = 30 // lines
+	for _, l := range lines[max(0, i-near):min(len(lines), i+near)] {
+		if l.left < lines[i].right && l.right > lines[i].left && abs(l.left-lines[i].left) < 3*(l.top-l.bottom) {
+			right = max(right, l.right)
+		}
+	}
+	return right
+}
+
+// goesOn says whether b continues the paragraph of a: its first word had no room
+// behind a. Rows of figures and items of lists do not go on.
+func goesOn(a, b line, edge float32) bool {
+	height := a.top - a.bottom
+	if abs((b.top-b.bottom)-height) > height*0.15 || b.left > a.left+height || item(b.text) || number(a.text) && number(b.text) {
+		return false
+	}
+	word, _, _ := strings.Cut(b.text, " ")
+	share := float32(utf8.RuneCountInString(word)+1) / float32(max(utf8.RuneCountInString(b.text), 1))
+	if unspaced(firstRune(b.text)) {
+		share = 2 / float32(utf8.RuneCountInString(b.text)+1)
+	}
+	return a.right+share*(b.right-b.left) > edge-height*0.3
+}
+
+// item says whether a line starts an item of a list.
+func item(text string) bool {
+	mark, _, found := strings.Cut(text, " ")
+	if !found || mark == "" {
+		return false
+	}
+	r, size := utf8.DecodeRuneInString(mark)
+	if size == len(mark) && strings.ContainsRune("-–—*•▪◦‣·+", r) {
+		return true
+	}
+	bare := strings.TrimRight(mark, ".)")
+	return bare != mark && len(bare) <= 4 && strings.Trim(bare, "0123456789.(") == ""
+}
+
+// number says whether the last word of a line is a number.
+func number(text string) bool {
+	word := text[strings.LastIndexByte(text, ' ')+1:]
+	return strings.ContainsAny(word, "0123456789") && strings.Trim(word, "0123456789.,%()+-−–$€£") == ""
+}
+
+func firstRune(text string) rune { r, _ := utf8.DecodeRuneInString(text); return r }
+func lastRune(text string) rune  { r, _ := utf8.DecodeLastRuneInString(text); return r }
+
+// unspaced says whether a character belongs to a script without spaces.
+func unspaced(r rune) bool {
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) || r >= 0x3000 && r <= 0x303f || r >= 0xff00 && r <= 0xffef
+}
+
+func abs(x float32) float32 { return max(x, -x) }

@@ -1,0 +1,329 @@
+package rag
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mneme/subagent/rag/index"
+)
+
+// Where says which documents a search may find, by their metadata: every key must be
+// there with a value that meets all its conditions. Empty, it lets all pass.
+type Where map[string]Condition
+
+// Condition is what a value of the metadata must be; all that is set must hold. Eq and
+// In compare texts. Gte and Lte, "at least" and "at most", compare decimal numbers if
+// both sides are some, and texts byte by byte otherwise, by which ISO dates are ordered.
+type Condition struct {
+	Eq  *string  `json:"eq,omitempty" yaml:"eq,omitempty"`
+	In  []string `json:"in,omitempty" yaml:"in,omitempty"`
+	Gte *string  `json:"gte,omitempty" yaml:"gte,omitempty"`
+	Lte *string  `json:"lte,omitempty" yaml:"lte,omitempty"`
+}
+
+// Limits of a filter.
+const (
+	MaxWhereKeys   = 16
+	MaxWhereValues = 100     // of one "in"
+	MaxWhereText   = 1 << 10 // bytes of a key or a value
+)
+
+// WhereError says what is wrong with a filter. It wraps ErrBadQuery.
+type WhereError struct {
+	Path     []string // the key, and the operator if it is about one
+	Sentence string
+}
+
+func (e *WhereError) Error() string {
+	return "the filter " + strings.Join(append([]string{"where"}, e.Path...), ".") + " " + e.Sentence
+}
+
+// Unwrap makes it a fault of the query.
+func (e *WhereError) Unwrap() error { return ErrBadQuery }
+
+// ParseWhere reads a filter from JSON: {"lang": "en", "date": {"gte": "2024-01-01"},
+// "kind": {"in": ["faq", "howto"]}}. Numbers and booleans stand for their text, as they
+// do in metadata. null is no filter. Errors are *WhereError.
+func ParseWhere(raw []byte) (Where, error) {
+	keys, err := members(raw, nil, "an object of metadata keys, such as {\"lang\": \"en\"}")
+	if err != nil || keys == nil {
+		return nil, err
+	}
+	wrong := func(path []string, format string, args ...any) error {
+		return &WhereError{path, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case len(keys) == 0:
+		return nil, wrong(nil, "is empty: leave it out to search all documents")
+	case len(keys) > MaxWhereKeys:
+		return nil, wrong(nil, "has %d keys, the limit is %d", len(keys), MaxWhereKeys)
+	}
+	w := Where{}
+	for _, key := range sortedKeys(keys) {
+		if key == "" || len(key) > MaxWhereText {
+			return nil, wrong(nil, "has a key of %d bytes: a key has 1 to %d", len(key), MaxWhereText)
+		}
+		if w[key], err = parseCondition(key, keys[key]); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func parseCondition(key string, raw json.RawMessage) (c Condition, err error) {
+	if bytes.TrimSpace(raw)[0] != '{' {
+		c.Eq, err = scalar(raw, key)
+		return c, err
+	}
+	operators, err := members(raw, []string{key}, "")
+	if err == nil && len(operators) == 0 {
+		err = &WhereError{[]string{key}, "is empty: set one of eq, in, gte and lte"}
+	}
+	for _, operator := range sortedKeys(operators) {
+		if err != nil {
+			break
+		}
+		value := operators[operator]
+		switch operator {
+		case "eq":
+			c.Eq, err = scalar(value, key, operator)
+		case "in":
+			c.In, err = scalars(value, key, operator)
+		case "gte":
+			c.Gte, err = scalar(value, key, operator)
+		case "lte":
+			c.Lte, err = scalar(value, key, operator)
+		default:
+			err = &WhereError{[]string{key, operator}, "has no such operator: there are eq, in, gte and lte"}
+		}
+	}
+	return c, err
+}
+
+// members are those of a JSON object, nil for null.
+func members(raw []byte, path []string, wanted string) (map[string]json.RawMessage, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, &WhereError{path, "must be " + wanted + ", not " + kindOf(raw)}
+	}
+	return all, nil
+}
+
+func sortedKeys(members map[string]json.RawMessage) []string {
+	var keys []string
+	for key := range members {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// scalar is the text of a JSON string, number or boolean.
+func scalar(raw json.RawMessage, path ...string) (*string, error) {
+	text := strings.TrimSpace(string(raw))
+	switch kindOf(raw) {
+	case "a string":
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, &WhereError{path, "is no JSON string"}
+		}
+	case "an object", "an array", "null":
+		return nil, &WhereError{path, "must be a string, a number, true or false, not " + kindOf(raw)}
+	}
+	if len(text) > MaxWhereText {
+		return nil, &WhereError{path, fmt.Sprintf("has a value of %d bytes, the limit is %d", len(text), MaxWhereText)}
+	}
+	return &text, nil
+}
+
+func scalars(raw json.RawMessage, path ...string) ([]string, error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
+		return nil, &WhereError{path, "must be a list of values, not " + kindOf(raw)}
+	}
+	if n := len(list); n == 0 || n > MaxWhereValues {
+		return nil, &WhereError{path, fmt.Sprintf("has %d values: a list has 1 to %d", n, MaxWhereValues)}
+	}
+	texts := make([]string, len(list))
+	for i, one := range list {
+		text, err := scalar(one, path...)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = *text
+	}
+	return texts, nil
+}
+
+// kindOf names the kind of a JSON value.
+func kindOf(raw []byte) string {
+	switch raw = bytes.TrimSpace(raw); {
+	case len(raw) == 0, raw[0] == 'n':
+		return "null"
+	case raw[0] == '{':
+		return "an object"
+	case raw[0] == '[':
+		return "an array"
+	case raw[0] == '"':
+		return "a string"
+	case raw[0] == 't', raw[0] == 'f':
+		return "a boolean"
+	}
+	return "a number"
+}
+
+// key is equal for equal filters.
+func (w Where) key() string {
+	text, err := json.Marshal(w)
+	if err != nil {
+		panic(fmt.Sprintf("rag: a filter does not encode: %v", err)) // only strings
+	}
+	return string(text)
+}
+
+// Matcher gives the function that says whether metadata meets the filter.
+func (w Where) Matcher() func(metadata map[string]string) bool {
+	type demand struct {
+		key      string
+		eq       *string
+		in       map[string]bool
+		gte, lte *bound
+	}
+	var demands []demand
+	for key, c := range w {
+		d := demand{key: key, eq: c.Eq, gte: boundOf(c.Gte), lte: boundOf(c.Lte)}
+		if c.In != nil {
+			d.in = map[string]bool{}
+			for _, value := range c.In {
+				d.in[value] = true
+			}
+		}
+		demands = append(demands, d)
+	}
+	return func(metadata map[string]string) bool {
+		for _, d := range demands {
+			value, there := metadata[d.key]
+			if !there || d.eq != nil && *d.eq != value || d.in != nil && !d.in[value] ||
+				d.gte != nil && d.gte.compare(value) < 0 || d.lte != nil && d.lte.compare(value) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// bound is what a value is compared with.
+type bound struct {
+	text    string
+	number  float64
+	decimal bool
+}
+
+func boundOf(text *string) *bound {
+	if text == nil {
+		return nil
+	}
+	b := &bound{text: *text}
+	b.number, b.decimal = decimal(*text)
+	return b
+}
+
+// compare orders a value against the bound.
+func (b *bound) compare(value string) int {
+	if b.decimal {
+		if number, ok := decimal(value); ok {
+			return cmp.Or(cmp.Compare(number, b.number), exactly(value, b.text))
+		}
+	}
+	return strings.Compare(value, b.text)
+}
+
+// decimal reads a finite number in decimal notation, and nothing of what ParseFloat
+// takes beyond: inf, 0x10, 1_000.
+func decimal(text string) (float64, bool) {
+	digits := false
+	for i := range len(text) {
+		switch c := text[i]; {
+		case '0' <= c && c <= '9':
+			digits = true
+		case c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E':
+			return 0, false
+		}
+	}
+	if !digits {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil
+}
+
+// float64Digits are the decimal digits that a float64 tells apart in any case.
+const float64Digits = 15
+
+// exactly orders two decimals that are equal as float64, such as times in nanoseconds.
+// One with an exponent, which may be of any size, counts as equal.
+func exactly(a, b string) int {
+	if max(len(a), len(b)) <= float64Digits || strings.ContainsAny(a+b, "eE") {
+		return 0
+	}
+	x, first := new(big.Rat).SetString(a)
+	y, second := new(big.Rat).SetString(b)
+	if !first || !second {
+		return 0
+	}
+	return x.Cmp(y)
+}
+
+// keptFilters is how many filters of a collection are kept with what they found out:
+// those of the configuration and those that callers repeat.
+const keptFilters = 32
+
+// filters are the filters of a collection, the one that was used last first.
+type filters struct {
+	mu   sync.Mutex
+	list []keptFilter // guarded by mu
+}
+
+type keptFilter struct {
+	key    string
+	filter *index.Filter
+}
+
+// of gives the filter with a key; make is called if there is none.
+func (f *filters) of(key string, make func() *index.Filter) *index.Filter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.list, func(k keptFilter) bool { return k.key == key })
+	var used keptFilter
+	if i >= 0 {
+		used = f.list[i]
+		f.list = slices.Delete(f.list, i, i+1)
+	} else {
+		used = keptFilter{key, make()}
+	}
+	f.list = slices.Insert(f.list, 0, used)
+	f.list = f.list[:min(len(f.list), keptFilters)]
+	return used.filter
+}
+
+// filter gives the filter of the index that lets pass what meets w; nil for all.
+func (k *known) filter(w Where) *index.Filter {
+	if len(w) == 0 {
+		return nil
+	}
+	return k.filters.of(w.key(), func() *index.Filter {
+		match := w.Matcher()
+		return index.NewFilter(func(name string) bool {
+			h := k.get(name)
+			// One that was replaced since the snapshot passes: if it is hit, the search
+			// begins again on the newer index, where it is no longer.
+			return h == nil || match(h.Metadata)
+		})
+	})
+}
