@@ -3,8 +3,9 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ var (
 		Status: http.StatusNotFound, Code: "unknown_document", Message: "The collection has no document with this id.",
 	}
 	errCutBody = &api.Problem{
-		Status: http.StatusBadRequest, Code: "bad_request", Message: "The body ended before it was complete.",
+		Status: http.StatusBadRequest, Code: "bad_request", Retryable: true, Message: "The body ended before it was complete; send it again.",
 	}
 )
 
@@ -55,8 +56,8 @@ var (
 type documents struct {
 	library *rag.Library              // nil for none
 	readers map[string][]memory.Agent // the subagents that search a collection
-	limits  loader.Limits
-	loads   chan struct{} // full while loadsAtOnce files are read
+	limit   int64                     // of a body or a line, in bytes
+	loads   chan struct{}             // full while loadsAtOnce files are read
 }
 
 func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
@@ -66,9 +67,7 @@ func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
 			readers[name] = append(readers[name], s.Name)
 		}
 	}
-	limits := loader.Default()
-	limits.Bytes = cfg.MaxDocument
-	return &documents{library: cfg.Documents, readers: readers, limits: limits, loads: make(chan struct{}, loadsAtOnce)}
+	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument, loads: make(chan struct{}, loadsAtOnce)}
 }
 
 // ready says whether all collections can be searched at once.
@@ -152,6 +151,7 @@ func problemOf(err error) error {
 var statusOf = map[string]int{
 	string(docstore.TooLarge):  http.StatusRequestEntityTooLarge,
 	string(loader.Unsupported): http.StatusUnsupportedMediaType,
+	string(docstore.Conflict):  http.StatusConflict,
 }
 
 func problem(status int, code, sentence string) *api.Problem {
@@ -202,7 +202,8 @@ func (d *documents) describe(c *gin.Context, of docstore.Collection) error {
 // description is a collection, and the subagents that search it.
 type description struct {
 	docstore.Info
-	ReadBy []memory.Agent `json:"read_by"`
+	ReadBy   []memory.Agent `json:"read_by"`
+	Searched []string       `json:"searched"` // all collections that subagents search, by name
 }
 
 func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
@@ -210,7 +211,8 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...)})
+	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched})
 	return nil
 }
 
@@ -321,14 +323,4 @@ func (d *documents) delete(c *gin.Context, of docstore.Collection) error {
 		c.Status(http.StatusNoContent)
 	}
 	return err
-}
-
-// queryTitle is ?title= and ?source=, for bodies that have no place for them.
-func queryTitle(query url.Values, title, source *string) {
-	if t := query.Get("title"); t != "" {
-		*title = t
-	}
-	if s := query.Get("source"); s != "" {
-		*source = s
-	}
 }

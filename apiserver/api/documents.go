@@ -6,74 +6,27 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"unicode/utf8"
 )
 
-// Document is a document as a body or a line of ndjson holds it.
+// Document is a document as a body or a line of ndjson holds it. Its text is text,
+// whatever its id looks like.
 type Document struct {
 	ID       string   `json:"id,omitempty"` // in a line; elsewhere the path says it
 	Title    string   `json:"title,omitempty"`
 	Text     string   `json:"text"`
 	Source   string   `json:"source,omitempty"` // where it came from: a path, an address
 	Metadata Metadata `json:"metadata,omitempty"`
-	// Origin names the directory that it is kept in step with, and Raw is the
-	// SHA-256 of its file.
+	// Origin names what it is kept in step with, "" for nothing. A document with one does
+	// not replace one of another.
 	Origin string `json:"origin,omitempty"`
-	Raw    string `json:"raw,omitempty"`
-	// Sections and Whole are what a reader knows of the text's structure; with
-	// neither it is plain text.
-	Sections []Section `json:"sections,omitempty"`
-	Whole    []Span    `json:"whole,omitempty"`
 }
 
 // LinesEnd is the last line of the results of documents that are put as a stream.
 type LinesEnd struct {
-	Done      bool     `json:"done"`      // all lines of the body have their result
+	Done      bool     `json:"done"`      // all of the body has its results
 	Documents int      `json:"documents"` // results before this line
 	Failed    int      `json:"failed"`    // those that were refused
 	Error     *Problem `json:"error,omitempty"`
-}
-
-// Span is a piece of a document's text: the bytes from Start up to, without, End.
-type Span struct {
-	Start int `json:"start"`
-	End   int `json:"end"`
-}
-
-// Section is the text under a heading. Body is where it begins behind the
-// heading's own line.
-type Section struct {
-	Span
-	Path []string `json:"path"`
-	Body int      `json:"body"`
-}
-
-// CheckSpans says what is wrong with the document's structure.
-func (d Document) CheckSpans() error {
-	last := 0
-	for i, s := range d.Sections {
-		if !d.holds(s.Span, last) || s.Body < s.Start || s.Body > s.End || !d.boundary(s.Body) {
-			return fmt.Errorf("sections[%d] is no piece of the text behind the one before", i)
-		}
-		last = s.End
-	}
-	last = 0
-	for i, s := range d.Whole {
-		if !d.holds(s, last) {
-			return fmt.Errorf("whole[%d] is no piece of the text behind the one before", i)
-		}
-		last = s.End
-	}
-	return nil
-}
-
-func (d Document) holds(s Span, from int) bool {
-	return from <= s.Start && s.Start <= s.End && s.End <= len(d.Text) && d.boundary(s.Start) && d.boundary(s.End)
-}
-
-// boundary says whether no character of the text is cut at a place.
-func (d Document) boundary(at int) bool {
-	return at == len(d.Text) || utf8.RuneStart(d.Text[at])
 }
 
 // SearchRequest is the body of a search.

@@ -14,6 +14,7 @@ import (
 
 	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
 )
 
 // Errors of a Library; test with errors.Is. Those of docstore come through too:
@@ -27,6 +28,8 @@ var (
 
 // Options are how a Library works; zero fields are defaults.
 type Options struct {
+	// Loader reads the files that are put.
+	Loader loader.Loader
 	// Chunks are the sizes of passages of documents that are put from now on.
 	Chunks chunk.Options
 	// Patience is how long a search waits for the store before it answers from what
@@ -296,7 +299,11 @@ func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.In
 // List gives the heads of count documents in the order of their ids, from behind
 // cursor on ("" is the start); the next cursor is "" at the end.
 func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
-	return l.store.List(ctx, c, cursor, count)
+	heads, next, err := l.store.List(ctx, c, cursor, count)
+	for i := range heads {
+		heads[i].Outdated = l.outdated(heads[i])
+	}
+	return heads, next, err
 }
 
 // Get reads a document.

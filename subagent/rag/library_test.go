@@ -3,13 +3,15 @@ package rag_test
 import (
 	"context"
 	"fmt"
-	"iter"
-	"os"
-	"path/filepath"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -336,55 +338,154 @@ func TestRefusedDocumentsLeaveTheOthersAndWhatWasThere(t *testing.T) {
 	require.ElementsMatch(t, []string{"old", "new"}, documents(search(t, l, "apples", c)))
 }
 
-// files puts files below dir.
-func files(t *testing.T, dir string, texts map[string]string) {
+// putFile puts a file's bytes and gives what became of its documents.
+func putFile(t *testing.T, l *rag.Library, c docstore.Collection, f rag.File, content string) map[string]rag.OutcomeStatus {
 	t.Helper()
-	for name, text := range texts {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	f.Bytes = strings.NewReader(content)
+	got := map[string]rag.OutcomeStatus{}
+	require.NoError(t, l.PutFile(ctx, c, f, func(o rag.Outcome) { got[o.ID] = o.Status }))
+	return got
+}
+
+// listed are the heads of a collection's documents, by id.
+func listed(t *testing.T, l *rag.Library, c docstore.Collection) map[string]docstore.Head {
+	t.Helper()
+	heads, next, err := l.List(ctx, c, "", docstore.MaxPage)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	byID := map[string]docstore.Head{}
+	for _, h := range heads {
+		byID[h.ID] = h
+	}
+	return byID
+}
+
+func TestAFileOfManyDocuments(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put(t, l, c, "faq.jsonl/by hand", "apples by hand")
+	put(t, l, c, "faq", "another file")
+	faq := rag.File{ID: "faq.jsonl", Origin: "/srv/docs", Metadata: map[string]string{"lang": "en"}}
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/1": "new", "faq.jsonl/b": "new"},
+		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+`{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`))
+	h := listed(t, l, c)["faq.jsonl/b"]
+	require.Equal(t, map[string]string{"lang": "en"}, h.Metadata, "what is said of the file is laid over what it says")
+	require.Equal(t, "https://example.com/b", h.Source)
+	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"), Given: []string{"lang"}}, h.From)
+
+	// The same document is the same document though others of the file changed.
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new", "faq.jsonl/1": "removed"},
+		putFile(t, l, c, faq, `{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`+"\n"+`{"text":"pears"}`))
+	require.Empty(t, documents(search(t, l, "plums", c)))
+
+	// As long as a part of it cannot be read, or it is cut off, nothing is removed.
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl": "refused", "faq.jsonl/1": "new"},
+		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+`{"text":`))
+	faq.Bytes = io.MultiReader(strings.NewReader(`{"text":"quinces"}`+"\n"+`{"text":"half`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	require.Error(t, l.PutFile(ctx, c, faq, func(rag.Outcome) {}))
+	require.Equal(t, []string{"faq", "faq.jsonl/1", "faq.jsonl/2", "faq.jsonl/b", "faq.jsonl/by hand"}, slices.Sorted(maps.Keys(listed(t, l, c))))
+	require.Empty(t, documents(search(t, l, "half", c)))
+
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/x": "new", "faq.jsonl/1": "removed", "faq.jsonl/2": "removed", "faq.jsonl/b": "removed"},
+		putFile(t, l, c, faq, `{"id":"x","text":"figs"}`), "what lies below its id but is not of it stays")
+
+	// Two documents of one file with the same id are not one.
+	outcomes := 0
+	faq.Bytes = strings.NewReader(`{"id":"x","text":"figs"}` + "\n" + `{"id":"x","text":"dates"}`)
+	require.NoError(t, l.PutFile(ctx, c, faq, func(o rag.Outcome) {
+		if outcomes++; outcomes == 2 {
+			require.Equal(t, "conflict", o.Code, o.Reason)
+		}
+	}))
+	require.Equal(t, []string{"faq.jsonl/x"}, documents(search(t, l, "figs", c)))
+}
+
+func TestAFileThatBecomesManyDocuments(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	file := rag.File{ID: "a.json"}
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.json": "new"}, putFile(t, l, c, file, `{"text":"apples"}`))
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.json/1": "new", "a.json/2": "new", "a.json": "removed"},
+		putFile(t, l, c, file, `[{"text":"apples"},{"text":"pears"}]`))
+	require.Equal(t, map[string]rag.OutcomeStatus{"a.json": "new", "a.json/1": "removed", "a.json/2": "removed"},
+		putFile(t, l, c, file, `{"text":"apples"}`))
+}
+
+func TestOriginsDoNotReplaceEachOther(t *testing.T) {
+	l := library(redistest.Start(t).Client())
+	c := collection(t, l, "docs")
+	put := func(id, origin, text string) string {
+		for _, status := range putFile(t, l, c, rag.File{ID: id, Origin: origin}, text) {
+			return string(status)
+		}
+		return ""
+	}
+	require.Equal(t, "new", put("readme.md", "", "no origin"))
+	require.Equal(t, "changed", put("readme.md", "/a", "of a"), "one without an origin is adopted")
+	require.Equal(t, "refused", put("readme.md", "/b", "of b"))
+	require.Equal(t, "changed", put("readme.md", "/a/readme.md", "the same file by itself"))
+	require.Equal(t, "changed", put("readme.md", "/a", "and again with its directory"))
+	require.Equal(t, "refused", put("readme.md", "/b/readme.md", "another one by itself"))
+	require.Equal(t, "new", put("b/readme.md", "/b", "of b"))
+	require.Equal(t, []string{"readme.md"}, documents(search(t, l, "directory", c)))
+	out, err := l.Put(ctx, c, input("readme.md", "said by hand"))
+	require.NoError(t, err)
+	require.Equal(t, rag.OutcomeChanged, out.Status, "one without an origin replaces any")
+
+	var refused rag.Outcome
+	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "b/readme.md", Origin: "/a", Bytes: strings.NewReader("x")}, func(o rag.Outcome) { refused = o }))
+	require.Equal(t, "conflict", refused.Code)
+	for _, want := range []string{`"b/readme.md"`, `"/b"`, "--prefix", "--origin"} {
+		require.Contains(t, refused.Reason, want)
 	}
 }
 
-func walk(dir string) iter.Seq2[loader.File, error] { return loader.Walk(ctx, dir, loader.Limits{}) }
-
-func TestSyncFollowsADirectory(t *testing.T) {
+// Of many that put the same id at the same time, each with an origin of its own, one wins.
+func TestOriginsAtTheSameTime(t *testing.T) {
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
-	put(t, l, c, "uploaded", "apples by hand")
-	dir := t.TempDir()
-	files(t, dir, map[string]string{
-		"a.md": "# Fruit\n\napples", "sub/b.txt": "pears", "faq.jsonl": "{\"id\":\"1\",\"text\":\"plums\"}\n{\"id\":\"2\",\"text\":\"cherries\"}\n",
-		"broken.pdf": "no pdf", ".hidden.txt": "secret",
-	})
-	sync := func() map[string]rag.OutcomeStatus {
-		t.Helper()
-		got := map[string]rag.OutcomeStatus{}
-		require.NoError(t, rag.Sync(ctx, l.Target(c), "here", walk(dir), loader.Limits{}, func(o rag.Outcome) { got[o.ID] = o.Status }))
-		return got
+	for round := range 20 {
+		id := fmt.Sprintf("%d.md", round)
+		var won atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				f := rag.File{ID: id, Origin: fmt.Sprintf("/%d", i), Bytes: strings.NewReader(fmt.Sprintf("number %d", i))}
+				_ = l.PutFile(ctx, c, f, func(o rag.Outcome) {
+					if !o.Failed() {
+						won.Add(1)
+					}
+				})
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, won.Load())
 	}
-	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "new", "sub/b.txt": "new", "faq.jsonl/1": "new", "faq.jsonl/2": "new",
-		"broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
-	require.ElementsMatch(t, []string{"uploaded", "a.md"}, documents(search(t, l, "apples", c)))
-	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "unchanged", "sub/b.txt": "unchanged", "faq.jsonl/1": "unchanged",
-		"faq.jsonl/2": "unchanged", "broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
+}
 
-	require.NoError(t, os.Remove(filepath.Join(dir, "sub/b.txt")))
-	files(t, dir, map[string]string{"a.md": "# Fruit\n\nbananas", "faq.jsonl": "{\"id\":\"2\",\"text\":\"cherries\"}\n"})
-	require.Equal(t, map[string]rag.OutcomeStatus{"a.md": "changed", "sub/b.txt": "removed", "faq.jsonl/1": "removed",
-		"faq.jsonl/2": "changed", "broken.pdf": "refused", ".hidden.txt": "refused"}, sync())
-	require.Empty(t, documents(search(t, l, "pears plums", c)))
-	require.Equal(t, []string{"uploaded"}, documents(search(t, l, "apples", c)))
-
-	// A file that can no longer be read leaves what it was.
-	files(t, dir, map[string]string{"a.md": "\x00\x01\x02binary\x00\xff\xfe\x00"})
-	require.Equal(t, rag.OutcomeStale, sync()["a.md"])
-	require.Equal(t, []string{"a.md"}, documents(search(t, l, "bananas", c)))
-
-	// A walk that fails removes nothing.
-	require.Error(t, rag.Sync(ctx, l.Target(c), "here", walk(filepath.Join(dir, "absent")), loader.Limits{}, nil))
-	require.Equal(t, []string{"a.md"}, documents(search(t, l, "bananas", c)))
-	require.Error(t, rag.Sync(ctx, l.Target(c), "", walk(dir), loader.Limits{}, nil))
+func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
+	client := redistest.Start(t).Client()
+	l := library(client)
+	c := collection(t, l, "docs")
+	put(t, l, c, "text.pdf", "text that came as text")
+	putFile(t, l, c, rag.File{ID: "new.md"}, "# New")
+	for _, d := range []docstore.Document{
+		{ID: "old.md", Text: "x", From: docstore.From{Origin: "/a", Raw: "00"}},
+		{ID: "faq.jsonl/1", Source: "faq.jsonl", Text: "x", From: docstore.From{Origin: "/a", Raw: "00"}},
+		{ID: "other.pdf", Text: "x", From: docstore.From{Loader: "another"}},
+	} {
+		require.NoError(t, docstore.New(client, 0).Put(ctx, c, d)[0].Err)
+	}
+	var outdated []string
+	for id, h := range listed(t, l, c) {
+		if h.Outdated {
+			outdated = append(outdated, id)
+		}
+	}
+	require.ElementsMatch(t, []string{"old.md", "faq.jsonl/1", "other.pdf"}, outdated)
+	// The documents of a file that was loaded before files were named in them are its own.
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/2": "new", "faq.jsonl/1": "removed"},
+		putFile(t, l, c, rag.File{ID: "faq.jsonl", Origin: "/a"}, `{"id":"2","text":"y"}`))
 }
 
 func TestOldCitationsAreResolved(t *testing.T) {

@@ -62,9 +62,9 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 	}
 	for _, id := range ids {
 		p.asked[id] = contentHash{}
-		if h, there := heads[id]; there {
-			p.asked[id], _ = contentHashOf(h.Hash)
-		}
+	}
+	for _, h := range heads {
+		p.asked[h.ID], _ = contentHashOf(h.Hash)
 	}
 }
 

@@ -20,13 +20,28 @@ type Document struct {
 	Title    string            `json:"title"`
 	Source   string            `json:"source,omitempty"` // where it came from: a path, an address
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Origin names the directory that the document is kept in step with, "" for one
-	// that was put by itself; Raw is the SHA-256 of the file it was read from.
-	Origin   string    `json:"origin,omitempty"`
-	Raw      string    `json:"raw,omitempty"`
+	// From is the file that it was read from; zero for a text that came as text.
+	From
 	Hash     string    `json:"hash"` // of all the above but the version, and of what follows
 	Passages []Passage `json:"passages"`
 	Text     string    `json:"text"`
+}
+
+// From says which file a document was read from, and how.
+type From struct {
+	// Origin names the directory, or the single file, that the document is kept in step
+	// with; "" for one that was put by itself.
+	Origin string `json:"origin,omitempty"`
+	// File is the id of the file of many documents that it is one of; "" for a file of
+	// its own.
+	File string `json:"file,omitempty"`
+	// Raw is the SHA-256 of the bytes of its own file, in hex; "" for one of many.
+	Raw string `json:"raw,omitempty"`
+	// Loader names what read the file, as loader.Identity does.
+	Loader string `json:"loader,omitempty"`
+	// Given are the names in Metadata that whoever put it said, in their order; the
+	// others are the file's own.
+	Given []string `json:"given,omitempty"`
 }
 
 // Passage is a piece of a document's text that is found by itself: the bytes from
@@ -44,11 +59,13 @@ type Head struct {
 	Title    string            `json:"title"`
 	Source   string            `json:"source,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Origin   string            `json:"origin,omitempty"`
-	Raw      string            `json:"raw,omitempty"`
-	Hash     string            `json:"hash"`
-	Passages int               `json:"passages"`
-	Bytes    int               `json:"bytes"` // of the stored document
+	From
+	Hash     string `json:"hash"`
+	Passages int    `json:"passages"`
+	Bytes    int    `json:"bytes"` // of the stored document
+	// Outdated is that another loader would read its file now, and maybe otherwise. It
+	// is not stored.
+	Outdated bool `json:"outdated,omitempty"`
 }
 
 // Limits of what is stored, in bytes unless said otherwise.
@@ -76,6 +93,7 @@ const (
 	BadTitle      Code = "bad_title"
 	BadSource     Code = "bad_source"
 	BadMetadata   Code = "bad_metadata"
+	Conflict      Code = "conflict" // the id is another origin's
 )
 
 // Error refuses a document or a name. Its text is a sentence for the one who sent
@@ -167,7 +185,7 @@ func (d Document) encode() (stored, error) {
 	if len(body) > maxStored {
 		return stored{}, refuse(TooLarge, "the stored document would have %d bytes, the limit is %d", len(body), maxStored)
 	}
-	head := encode(Head{ID: d.ID, Title: d.Title, Source: d.Source, Metadata: d.Metadata, Origin: d.Origin, Raw: d.Raw,
+	head := encode(Head{ID: d.ID, Title: d.Title, Source: d.Source, Metadata: d.Metadata, From: d.From,
 		Hash: d.Hash, Passages: len(d.Passages), Bytes: len(body)})
 	return stored{d.Hash, body[len(versionField):], head[len(versionField):], len(body)}, nil
 }

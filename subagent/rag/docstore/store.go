@@ -24,6 +24,7 @@
 package docstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -86,6 +87,10 @@ type Written struct {
 // Put puts documents, each in place of the one with its id, in their order and one
 // round trip. Each is visible as a whole or not at all; one that fails leaves the
 // others alone. Version and Hash of the documents are not read.
+//
+// A document with an Origin takes the place of one of the same origin or of none, and
+// of the same file loaded by itself or with its directory; any other is refused as a
+// Conflict. One without replaces any.
 func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []Written {
 	results := make([]Written, len(documents))
 	args := make([][]any, len(documents))
@@ -95,7 +100,7 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 			mark := rand.Text()
 			results[i].Change.Mark.text = mark
 			results[i].Hash = e.hash
-			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log}
+			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log, d.Origin, cmp.Or(d.File, d.ID)}
 		}
 	}
 	for i, cmd := range s.runAll(ctx, putScript, c, args) {
@@ -107,6 +112,10 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 			results[i] = Written{Err: fmt.Errorf("putting document %q: %w", documents[i].ID, err)}
 			continue
 		}
+		if r.at(0) == string(Conflict) {
+			results[i] = Written{Err: conflict(documents[i], r.at(1))}
+			continue
+		}
 		results[i].Status = Status(r.at(0))
 		if results[i].Status == StatusUnchanged {
 			results[i].Change = Step{Mark: Mark{Version: number(r.at(1))}}
@@ -115,6 +124,12 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		results[i].Change.made(r)
 	}
 	return results
+}
+
+// conflict refuses a document whose id one of another origin has.
+func conflict(d Document, origin string) *Error {
+	return refuse(Conflict, "the collection has a document with the id %.300q from %.300q already: give this one another id "+
+		"(mneme ingest --prefix NAME), delete the other one, or, if both are the same files, say so (--origin %.300q)", d.ID, origin, origin)
 }
 
 // Delete deletes documents in one round trip. A zero Step stands for a document
@@ -180,27 +195,26 @@ func (s *Store) GetAll(ctx context.Context, c Collection, ids ...string) (map[st
 	return found, nil
 }
 
-// Heads reads the heads of documents by id in one round trip; those that are not
-// there are left out, whether there is the collection or not.
-func (s *Store) Heads(ctx context.Context, c Collection, ids ...string) (map[string]Head, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
+// Heads reads the heads of documents by id in one round trip; those that are not there
+// are left out, whether there is the collection or not.
+func (s *Store) Heads(ctx context.Context, c Collection, ids ...string) ([]Head, error) {
 	values, err := s.redis.HMGet(ctx, c.headsKey(), ids...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("reading heads of %s: %w", c, unavailable(err))
+		return nil, fmt.Errorf("reading documents of %s: %w", c, unavailable(err))
 	}
-	found := map[string]Head{}
+	var heads []Head
 	for i, v := range values {
-		if text, ok := v.(string); ok {
-			var h Head
-			if err := json.Unmarshal([]byte(text), &h); err != nil {
-				return nil, fmt.Errorf("the head of document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
-			}
-			found[ids[i]] = h
+		text, ok := v.(string)
+		if !ok {
+			continue
 		}
+		var h Head
+		if err := json.Unmarshal([]byte(text), &h); err != nil {
+			return nil, fmt.Errorf("document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
+		}
+		heads = append(heads, h)
 	}
-	return found, nil
+	return heads, nil
 }
 
 // MaxPage is how many documents one List gives at most.

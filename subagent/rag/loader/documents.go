@@ -53,6 +53,12 @@ func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Re
 	}
 }
 
+// Streamed says whether Documents reads such a file as a stream, and not into memory
+// first.
+func Streamed(name, contentType string) bool {
+	return file{name: name, contentType: contentType}.said() == jsonLines
+}
+
 // errEnough ends a reader whose consumer wants no more.
 var errEnough = errors.New("enough")
 

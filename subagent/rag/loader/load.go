@@ -29,6 +29,16 @@ func (l Loader) Load(ctx context.Context, name, contentType string, r io.Reader)
 	return l.load(ctx, file{name: name, contentType: contentType, data: data})
 }
 
+// Text is the document of a text that came as text: cleaned of invisible characters, and
+// else to the letter. It has no structure.
+func Text(text string) (chunk.Document, error) {
+	text = clean(text)
+	if strings.TrimSpace(text) == "" {
+		return chunk.Document{}, refuse(Empty, "the document holds no text")
+	}
+	return chunk.Document{Text: text}, nil
+}
+
 // deadline is ctx with the time limit, whose end is a refusal.
 func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.Time < 0 {

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -120,13 +121,31 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 		return f, unreadable(err)
 	case info.IsDir():
 		return f, refuse(Skipped, "it is a link to a folder")
+	}
+	return f, f.saw(info, w.limit)
+}
+
+// saw notes what the system says of the file, unless that is why it is not for reading.
+func (f *File) saw(info fs.FileInfo, limit int64) error {
+	switch {
 	case !info.Mode().IsRegular():
-		return f, refuse(Skipped, "it is no regular file")
-	case info.Size() > w.limit && named(strings.ToLower(path.Ext(name))) != jsonLines:
-		return f, refuse(TooLarge, "the file is larger than %s", size(w.limit))
+		return refuse(Skipped, "it is no regular file")
+	case info.Size() > limit && !Streamed(f.ID, ""):
+		return refuse(TooLarge, "the file is larger than %s", size(limit))
 	}
 	f.Size, f.Modified = info.Size(), info.ModTime()
-	return f, nil
+	return nil
+}
+
+// Single is the file at a path, with its name as ID. An *Error says why it is not for
+// reading; its type is not looked at.
+func Single(path string, limits Limits) (File, error) {
+	f := File{ID: filepath.Base(path), open: func(string) (fs.File, error) { return os.Open(path) }}
+	info, err := os.Stat(path)
+	if err != nil {
+		return f, unreadable(err)
+	}
+	return f, f.saw(info, limits.orDefault().Bytes)
 }
 
 func unreadable(err error) *Error {

@@ -167,6 +167,7 @@ type stopper struct {
 
 func (*stopper) Files(int)           {}
 func (*stopper) Outcome(rag.Outcome) {}
+func (*stopper) Note(string)         {}
 func (s *stopper) File(string) {
 	if s.at--; s.at == 0 {
 		s.stop()
@@ -195,7 +196,8 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 	o.Progress = &stopper{}
 	second, err := ingest.Run(t.Context(), client, o)
 	require.NoError(t, err)
-	require.Equal(t, first.New, second.Unchanged, "what was put is not sent again")
+	require.GreaterOrEqual(t, second.Unchanged, first.New, "what was put is not sent again")
+	require.LessOrEqual(t, second.Unchanged, first.New+4, "and of those that were on their way it was not heard what became of them")
 	require.Equal(t, 150, second.New+second.Unchanged)
 	require.Empty(t, second.Refused)
 }

@@ -1,20 +1,18 @@
 // Package ingest keeps a collection in step with files on this machine, through
-// webmemory. What is there already is not sent again, so that a run that was cut
-// off is simply repeated.
+// webmemory. The bytes of files are sent; the server reads them. What is there already is
+// not sent again, so that a run that was cut off is simply repeated.
 package ingest
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"mneme/cmd/mneme/internal/webclient"
@@ -26,17 +24,20 @@ import (
 // Options say what to load, and where to.
 type Options struct {
 	Collection string
-	Paths      []string // directories and files
-	Origin     string   // names the directory in the collection; "" for its absolute path
-	Keep       bool     // documents whose file is gone stay
+	Paths      []string          // directories and files
+	Origin     string            // names the one path in the collection; "" for its absolute path
+	Prefix     string            // is put in front of the ids, with a slash; "" for none
+	Metadata   map[string]string // of each document, over what its file says
+	Keep       bool              // documents whose file is gone stay
 	Progress   Progress
 }
 
-// Progress is told how far a run is. Its methods are called from one goroutine.
+// Progress is told how far a run is. Its methods are not called at the same time.
 type Progress interface {
 	Files(total int)          // how many there are
-	File(name string)         // the next one is read
+	File(name string)         // the next one is looked at
 	Outcome(what rag.Outcome) // what became of a document that was sent, refused or removed
+	Note(sentence string)     // what else is to be known at once
 }
 
 // Run loads the files. The Report says what was done, also beside an error.
@@ -52,216 +53,109 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 	if _, err := docstore.Named(docstore.DefaultTenant, o.Collection); err != nil {
 		return err
 	}
-	directories, files, err := sortOut(o.Paths)
+	if err := o.checkPrefix(); err != nil {
+		return err
+	}
+	sources, err := sortOut(o.Paths)
 	if err != nil {
 		return err
 	}
-	if o.Origin != "" && len(directories) != 1 {
-		return errors.New("--origin names one directory; load each with a command of its own")
+	if o.Origin != "" {
+		if len(sources) != 1 {
+			return errors.New("--origin names one directory or file; load each with a command of its own")
+		}
+		sources[0].origin = o.Origin
 	}
-	if r.Unread, err = client.CreateCollection(ctx, o.Collection); err != nil {
+	readers, err := client.CreateCollection(ctx, o.Collection)
+	if err != nil {
 		return err
 	}
-	o.Progress.Files(count(ctx, directories) + len(files))
-	to := &target{client: client, collection: o.Collection, keep: o.Keep, progress: o.Progress}
-	for _, dir := range directories {
-		origin := cmp.Or(o.Origin, dir)
-		walk := announced(loader.Walk(ctx, dir, loader.Limits{}), o.Progress)
-		err := rag.Sync(ctx, to, origin, walk, loader.Limits{}, func(out rag.Outcome) {
-			if out.Status == rag.OutcomeRemoved && o.Keep {
-				r.Kept++
-				return
-			}
-			r.add(out, true)
-			if out.Status == rag.OutcomeRemoved {
-				o.Progress.Outcome(out) // the target tells of what is put, and of the rest there is nothing to tell
-			}
-		})
-		if err != nil {
-			return err
+	if r.Unread = readers.ReadBy != nil && len(readers.ReadBy) == 0; r.Unread {
+		r.Searched = readers.Searched
+		o.Progress.Note(r.unreadNote())
+	}
+	l := &loading{client: client, o: o, report: r, progress: o.Progress}
+	if err := l.list(ctx, sources); err != nil {
+		return err
+	}
+	total := 0
+	for _, s := range sources {
+		for range s.files(ctx) {
+			total++
 		}
 	}
-	return putFiles(ctx, to, files, o.Progress, r)
+	o.Progress.Files(total)
+	if err := l.load(ctx, sources); err != nil {
+		return err
+	}
+	return l.prune(ctx, sources)
 }
 
-// sortOut tells directories, by their absolute paths, from files.
-func sortOut(paths []string) (directories, files []string, err error) {
+// checkPrefix says what is wrong with the prefix of ids.
+func (o Options) checkPrefix() error {
+	if o.Prefix == "" {
+		return nil
+	}
+	if strings.Trim(o.Prefix, "/") != o.Prefix {
+		return fmt.Errorf("--prefix %q is a name, without a slash before or behind it", o.Prefix)
+	}
+	return docstore.CheckID(o.Prefix)
+}
+
+// source is a directory, or a single file, to be loaded.
+type source struct {
+	path      string // absolute
+	origin    string
+	id        string // of a single file
+	directory bool
+}
+
+// files are those of a source.
+func (s source) files(ctx context.Context) iter.Seq2[loader.File, error] {
+	if s.directory {
+		return loader.Walk(ctx, s.path, loader.Limits{})
+	}
+	return func(yield func(loader.File, error) bool) {
+		f, err := loader.Single(s.path, loader.Limits{})
+		yield(f, err)
+	}
+}
+
+// place is where a file of the source lies on this machine.
+func (s source) place(f loader.File) string {
+	if !s.directory {
+		return s.path
+	}
+	return filepath.Join(s.path, filepath.FromSlash(f.ID))
+}
+
+// sortOut tells directories from files, in their order.
+func sortOut(paths []string) (sources []source, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		var cause *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, nil, fmt.Errorf("there is no file or directory %s", path)
+			return nil, fmt.Errorf("there is no file or directory %s", path)
 		case errors.As(err, &cause):
-			return nil, nil, fmt.Errorf("%s: %w", path, cause.Err)
+			return nil, fmt.Errorf("%s: %w", path, cause.Err)
 		case err != nil:
-			return nil, nil, err
-		case !info.IsDir():
-			files = append(files, path)
-			continue
+			return nil, err
 		}
-		dir, err := filepath.Abs(path)
-		if err == nil {
-			dir, err = filepath.EvalSymlinks(dir)
+		s := source{directory: info.IsDir(), id: idOf(path)}
+		if s.path, err = filepath.Abs(path); err == nil {
+			s.path, err = filepath.EvalSymlinks(s.path)
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		directories = append(directories, dir)
-	}
-	return directories, files, nil
-}
-
-// count is how many files the directories have.
-func count(ctx context.Context, directories []string) (n int) {
-	for _, dir := range directories {
-		for range loader.Walk(ctx, dir, loader.Limits{}) {
-			n++
-		}
-	}
-	return n
-}
-
-// announced tells of each file before it is read.
-func announced(files iter.Seq2[loader.File, error], p Progress) iter.Seq2[loader.File, error] {
-	return func(yield func(loader.File, error) bool) {
-		for f, err := range files {
-			p.File(f.ID)
-			if !yield(f, err) {
-				return
-			}
-		}
-	}
-}
-
-// How many documents, and how many bytes of their texts, are sent at once.
-const (
-	batchDocuments = 64
-	batchBytes     = 4 << 20
-)
-
-// putFiles puts single files, which belong to no directory.
-func putFiles(ctx context.Context, to *target, files []string, p Progress, r *Report) error {
-	if len(files) == 0 {
-		return nil
-	}
-	known, err := heads(ctx, to)
-	if err != nil {
-		return err
-	}
-	var batch []rag.Input
-	size := 0
-	flush := func() error {
-		outcomes, err := to.PutAll(ctx, batch...)
-		if err != nil {
-			return err
-		}
-		for _, out := range outcomes {
-			r.add(out, false)
-		}
-		batch, size = nil, 0
-		return nil
-	}
-	for _, path := range files {
-		p.File(path)
-		for in, err := range read(ctx, path) {
-			if err != nil {
-				return err
-			}
-			if h, ok := known[in.ID]; ok && in.Err == nil && h.Raw == in.Raw && h.Origin == "" {
-				r.add(rag.Outcome{ID: in.ID, Status: rag.OutcomeUnchanged}, false)
-				continue
-			}
-			batch = append(batch, in)
-			if size += len(in.Document.Text); len(batch) < batchDocuments && size < batchBytes {
-				continue
-			}
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
-}
-
-// heads is what the collection has, by id.
-func heads(ctx context.Context, to *target) (map[string]docstore.Head, error) {
-	known := map[string]docstore.Head{}
-	for cursor := ""; ; {
-		page, next, err := to.List(ctx, cursor, docstore.MaxPage)
 		if err != nil {
 			return nil, err
 		}
-		for _, h := range page {
-			known[h.ID] = h
-		}
-		if cursor = next; cursor == "" {
-			return known, nil
-		}
+		s.origin = filepath.ToSlash(s.path)
+		sources = append(sources, s)
 	}
+	return sources, nil
 }
 
-// read gives the documents of one file. What is wrong with it is their Err.
-func read(ctx context.Context, path string) iter.Seq2[rag.Input, error] {
-	return func(yield func(rag.Input, error) bool) {
-		id := idOf(path)
-		refused := func(err error) bool {
-			if ctx.Err() != nil {
-				return yield(rag.Input{}, context.Cause(ctx))
-			}
-			if loader.CodeOf(err) == "" {
-				err = &loader.Error{Code: loader.Unreadable, Sentence: reason(err), Err: err}
-			}
-			return yield(rag.Input{ID: id, Err: err}, nil)
-		}
-		hash, err := hashOf(path)
-		if err != nil {
-			refused(err)
-			return
-		}
-		file, err := os.Open(path)
-		if err != nil {
-			refused(err)
-			return
-		}
-		defer file.Close()
-		for item, err := range loader.Documents(ctx, id, "", file, loader.Limits{}) {
-			if err != nil {
-				if !refused(err) {
-					return
-				}
-				continue
-			}
-			in := rag.Input{ID: id, Document: item.Document, Raw: hash}
-			in.Document.Source = id
-			if item.ID != "" {
-				in.ID += "/" + item.ID
-			}
-			if !yield(in, nil) {
-				return
-			}
-		}
-	}
-}
-
-// hashOf is the SHA-256 of a file's content in hex.
-func hashOf(path string) (string, error) {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return "", &loader.Error{Code: loader.Unreadable, Sentence: "it is no regular file", Err: err}
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// idOf names a file's document: by its path if that stays below where we are,
+// idOf names a single file's document: by its path if that stays below where we are,
 // else by its name.
 func idOf(path string) string {
 	path = filepath.Clean(path)
@@ -271,10 +165,14 @@ func idOf(path string) string {
 	return filepath.ToSlash(path)
 }
 
-func reason(err error) string {
-	var cause *fs.PathError
-	if errors.As(err, &cause) {
-		err = cause.Err
+// idIn is the id that a file of a source gets.
+func (o Options) idIn(s source, f loader.File) string {
+	id := f.ID
+	if !s.directory {
+		id = cmp.Or(s.id, id)
 	}
-	return err.Error()
+	if o.Prefix != "" {
+		id = o.Prefix + "/" + id
+	}
+	return id
 }

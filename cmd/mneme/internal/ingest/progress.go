@@ -25,6 +25,8 @@ type lines struct{ w io.Writer }
 func (lines) Files(int)   {}
 func (lines) File(string) {}
 
+func (l lines) Note(sentence string) { fmt.Fprintln(l.w, term.OneLine(sentence, 1000)) }
+
 // Outcome prints what changed.
 func (l lines) Outcome(o rag.Outcome) {
 	id := term.OneLine(o.ID, 200)
@@ -59,6 +61,13 @@ func (b *bar) File(name string) {
 
 func (b *bar) Outcome(o rag.Outcome) {
 	b.bar.Describe(fmt.Sprintf("%-40s", term.OneLine(string(o.Status)+" "+o.ID, 39)))
+}
+
+func (b *bar) Note(sentence string) {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+	}
+	fmt.Fprintln(b.w, term.OneLine(sentence, 1000))
 }
 
 func (b *bar) end() {

@@ -3,6 +3,8 @@ package ingest
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"mneme/cmd/mneme/internal/term"
@@ -21,8 +23,19 @@ type Report struct {
 	Passages   int       `json:"passages"`       // of those that are new or changed
 	Refused    []Refusal `json:"refused"`
 	Skipped    []Refusal `json:"skipped"` // left out of a directory: hidden, or of a type that is not read
-	Seconds    float64   `json:"seconds"`
-	Unread     bool      `json:"unread,omitempty"` // no subagent searches the collection
+	// PartlyRead are documents of which some pages could not be read.
+	PartlyRead []PartlyRead `json:"partly_read,omitempty"`
+	// LeftOut counts what in the documents is no text, by what it is: pictures, charts.
+	LeftOut  map[string]int `json:"left_out,omitempty"`
+	Seconds  float64        `json:"seconds"`
+	Unread   bool           `json:"unread,omitempty"`   // no subagent searches the collection
+	Searched []string       `json:"searched,omitempty"` // if so, those that subagents search
+}
+
+// PartlyRead is a document that was taken but for some pages.
+type PartlyRead struct {
+	ID    string `json:"id"`
+	Pages []int  `json:"unread_pages"` // from 1
 }
 
 // Refusal is a file or document that was not taken.
@@ -35,6 +48,15 @@ type Refusal struct {
 
 // add counts an outcome. In a directory there may be what is not meant for us.
 func (r *Report) add(o rag.Outcome, directory bool) {
+	if o.PartlyRead && !o.Failed() {
+		r.PartlyRead = append(r.PartlyRead, PartlyRead{o.ID, o.UnreadPages})
+	}
+	for what, n := range o.Skipped {
+		if r.LeftOut == nil {
+			r.LeftOut = map[string]int{}
+		}
+		r.LeftOut[what] += n
+	}
 	switch o.Status {
 	case rag.OutcomeNew:
 		r.New++
@@ -77,11 +99,54 @@ func (r Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, " (%d passages, %.1f s)\n", r.Passages, r.Seconds)
 	list(&b, "refused", r.Refused)
 	list(&b, "skipped", r.Skipped)
+	for i, p := range r.PartlyRead {
+		if i == maxListed {
+			fmt.Fprintf(&b, "  partly read  … and %d more; --json lists all\n", len(r.PartlyRead)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  partly read  %s: without %s, whose text could not be read\n", term.OneLine(p.ID, 200), pages(p.Pages))
+	}
+	if len(r.LeftOut) > 0 {
+		var all []string
+		for _, what := range slices.Sorted(maps.Keys(r.LeftOut)) {
+			all = append(all, fmt.Sprintf("%d %s", r.LeftOut[what], term.OneLine(what, 40)))
+		}
+		fmt.Fprintf(&b, "  left out of the texts: %s\n", strings.Join(all, ", "))
+	}
 	if r.Unread {
-		fmt.Fprintf(&b, "No subagent searches %s yet: name it in the collections of one in mneme.yaml (agents.subagents) and restart, or load into another collection.\n", r.Collection)
+		b.WriteString(r.unreadNote() + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// unreadNote says that nobody will find what is loaded.
+func (r Report) unreadNote() string {
+	others := "no collection"
+	if len(r.Searched) > 0 {
+		others = strings.Join(r.Searched, ", ")
+	}
+	return fmt.Sprintf("No subagent searches %s; subagents search %s. Load into one of those, or name %s in the collections of a subagent in mneme.yaml (agents.subagents) and restart.",
+		r.Collection, others, r.Collection)
+}
+
+// pages writes page numbers, those in a row as a range: "pages 3, 7–9".
+func pages(numbers []int) string {
+	if len(numbers) == 1 {
+		return fmt.Sprintf("page %d", numbers[0])
+	}
+	var ranges []string
+	for i := 0; i < len(numbers); {
+		first := i
+		for i++; i < len(numbers) && numbers[i] == numbers[i-1]+1; i++ {
+		}
+		if i-first == 1 {
+			ranges = append(ranges, fmt.Sprint(numbers[first]))
+		} else {
+			ranges = append(ranges, fmt.Sprintf("%d–%d", numbers[first], numbers[i-1]))
+		}
+	}
+	return "pages " + strings.Join(ranges, ", ")
 }
 
 func list(b *strings.Builder, what string, refusals []Refusal) {

@@ -3,7 +3,6 @@
 package webclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,8 +208,8 @@ func (c *Client) call(ctx context.Context, method, path string, answer any) erro
 }
 
 // send gives the response if its status is 2xx, else an *api.Problem.
-func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +225,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		if errors.As(err, &request) {
 			err = request.Err
 		}
-		return nil, fmt.Errorf("reaching %s: %w", c.base, err)
+		return nil, &lost{fmt.Errorf("reaching %s: %w", c.base, err)}
 	case resp.StatusCode/100 != 2:
 		defer resp.Body.Close()
 		return nil, refusal(api.ReadProblem(resp))
@@ -241,6 +240,22 @@ func refusal(p *api.Problem) error {
 	}
 	return fmt.Errorf("%w; try again in %s", p, p.RetryAfter)
 }
+
+// Retryable says whether the same request may be taken a little later: the server is
+// away, restarts, has too much to do, or the connection broke.
+func Retryable(err error) bool {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return p.Retryable
+	}
+	var broken *lost
+	return errors.As(err, &broken) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// lost is a connection that could not be made or that broke.
+type lost struct{ error }
+
+func (l *lost) Unwrap() error { return l.error }
 
 // IsNotFound says whether webmemory refused because there is no such thing.
 func IsNotFound(err error) bool {

@@ -1,7 +1,6 @@
 package webclient
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"mneme/apiserver/api"
@@ -18,19 +18,22 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// putTimeout is how long documents may take to be read, cut and stored.
+// putTimeout is how long a file may take to be read, cut and stored, or to be taken any
+// further.
 const putTimeout = 5 * time.Minute
 
 func collectionPath(name string) string { return "/v1/collections/" + url.PathEscape(name) }
 
-// CreateCollection makes a collection unless there is one. unread is that no subagent
-// searches it; an older apiserver does not say.
-func (c *Client) CreateCollection(ctx context.Context, name string) (unread bool, err error) {
-	var made struct {
-		ReadBy *[]memory.Agent `json:"read_by"`
-	}
-	err = c.call(ctx, http.MethodPut, collectionPath(name), &made)
-	return made.ReadBy != nil && len(*made.ReadBy) == 0, err
+// Readers say which subagents search a collection.
+type Readers struct {
+	ReadBy   []memory.Agent `json:"read_by"`  // of this collection; nil if an older apiserver does not say
+	Searched []string       `json:"searched"` // the collections that subagents search
+}
+
+// CreateCollection makes a collection unless there is one.
+func (c *Client) CreateCollection(ctx context.Context, name string) (r Readers, err error) {
+	err = c.call(ctx, http.MethodPut, collectionPath(name), &r)
+	return r, err
 }
 
 // Documents gives the heads of at most limit documents of a collection, from
@@ -45,45 +48,77 @@ func (c *Client) Documents(ctx context.Context, collection, cursor string, limit
 	return page.Documents, page.Next, err
 }
 
-// PutDocuments puts documents into a collection and says what became of each, in
-// their order; tell is told so as soon as it is known.
-func (c *Client) PutDocuments(ctx context.Context, collection string, documents []api.Document, tell func(rag.Outcome)) ([]rag.Outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, putTimeout)
-	defer cancel()
-	var body bytes.Buffer
-	e := json.NewEncoder(&body)
-	e.SetEscapeHTML(false)
-	for _, d := range documents {
-		if err := e.Encode(d); err != nil {
-			return nil, fmt.Errorf("document %s: %w", d.ID, err)
-		}
+// Upload is a file to be put.
+type Upload struct {
+	ID, Origin string
+	Metadata   map[string]string
+}
+
+// PutFile sends a file's bytes and tells what became of each of its documents as soon as
+// it is known. An error of bytes comes back as it is, and the server then takes the file
+// for cut off.
+func (c *Client) PutFile(ctx context.Context, collection string, u Upload, bytes io.Reader, tell func(rag.Outcome)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(putTimeout, func() { cancel(fmt.Errorf("%s was silent for %s", c.base, putTimeout)) })
+	defer silence.Stop()
+	body := &upload{bytes: bytes, moved: func() { silence.Reset(putTimeout) }}
+	query := url.Values{"stream": {"true"}}
+	if u.Origin != "" {
+		query.Set("origin", u.Origin)
 	}
-	header := http.Header{"Content-Type": {"application/x-ndjson"}}
-	resp, err := c.send(ctx, http.MethodPost, collectionPath(collection)+"/documents?stream=true", header, body.Bytes())
-	if err != nil {
-		return nil, err
+	for name, value := range u.Metadata {
+		query.Set("metadata."+name, value)
 	}
-	defer resp.Body.Close()
-	var outcomes []rag.Outcome
-	for d := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)); ; {
+	path := collectionPath(collection) + "/documents/" + url.PathEscape(u.ID) + "?" + query.Encode()
+	resp, err := c.send(ctx, http.MethodPut, path, http.Header{"Content-Type": {"application/octet-stream"}}, body)
+	if err == nil {
+		defer resp.Body.Close()
+		err = c.readOutcomes(ctx, resp.Body, func(o rag.Outcome) { body.moved(); tell(o) })
+	}
+	if failed := body.failed.Load(); failed != nil && err != nil {
+		return *failed // whatever else it led to
+	}
+	return err
+}
+
+// readOutcomes reads the results of documents that are put as a stream.
+func (c *Client) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Outcome)) error {
+	for d := json.NewDecoder(r); ; {
 		var line struct {
 			rag.Outcome
 			api.LinesEnd
 		}
 		switch err := d.Decode(&line); {
 		case err != nil:
-			return outcomes, fmt.Errorf("%s did not say what became of all documents: %w", c.base, cmp.Or(context.Cause(ctx), err))
+			return &lost{fmt.Errorf("%s did not say what became of all documents: %w", c.base, cmp.Or(context.Cause(ctx), err))}
 		case line.Outcome.Status != "":
-			outcomes = append(outcomes, line.Outcome)
 			tell(line.Outcome)
 		case line.Error != nil:
-			return outcomes, line.Error
-		case len(outcomes) != len(documents):
-			return outcomes, fmt.Errorf("%s answered for %d of %d documents", c.base, len(outcomes), len(documents))
+			return line.Error
+		case !line.Done:
+			return &lost{fmt.Errorf("%s did not say what became of all documents", c.base)}
 		default:
-			return outcomes, nil
+			return nil
 		}
 	}
+}
+
+// upload is a request's body, which notes why it could not be read. The transport reads
+// it in a goroutine of its own.
+type upload struct {
+	bytes  io.Reader
+	moved  func() // some of it was taken
+	failed atomic.Pointer[error]
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.bytes.Read(p)
+	u.moved()
+	if err != nil && err != io.EOF {
+		u.failed.Store(&err)
+	}
+	return n, err
 }
 
 // DeleteDocument deletes one document; false if there was none.

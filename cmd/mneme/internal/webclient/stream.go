@@ -1,6 +1,7 @@
 package webclient
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -169,7 +170,7 @@ func (s *stream) open(ctx context.Context) (*http.Response, error) {
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Idempotency-Key", s.key)
-	return s.client.send(ctx, http.MethodPost, chatPath(s.chat)+"/messages", header, body)
+	return s.client.send(ctx, http.MethodPost, chatPath(s.chat)+"/messages", header, bytes.NewReader(body))
 }
 
 // decode reads an event, or the error without a number that ends a stream early.

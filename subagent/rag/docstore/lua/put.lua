@@ -1,6 +1,8 @@
--- Puts one document in place of the one with its id, unless that has the same hash.
+-- Puts one document in place of the one with its id, unless that has the same hash or
+-- is of another origin.
 -- KEYS  documents, heads, ids, meta, log, vectors
--- ARGV  id, hash, document and head as JSON without the version they begin with, size, mark, length of the log
+-- ARGV  id, hash, document and head as JSON without the version they begin with, size, mark, length of the log,
+--       its origin, or nothing; the id of its file
 local meta = redis.call('HMGET', KEYS[4], 'version', 'mark')
 local version = meta[1]
 if not version then
@@ -10,6 +12,11 @@ local word, freed = 'new', 0
 local old = redis.call('HGET', KEYS[2], ARGV[1])
 if old then
   local head = cjson.decode(old)
+  local origin = head.origin or ''
+  if ARGV[8] ~= '' and origin ~= '' and origin ~= ARGV[8]
+    and origin ~= ARGV[8] .. '/' .. ARGV[9] and ARGV[8] ~= origin .. '/' .. ARGV[9] then
+    return {'conflict', origin}
+  end
   if head.hash == ARGV[2] then
     return {'unchanged', string.format('%.0f', head.version)}
   end

@@ -1,0 +1,97 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
+)
+
+// metadataPrefix is what a parameter of the query begins with that is metadata.
+const metadataPrefix = "metadata."
+
+// putFile is PUT …/documents/{id} of a file's bytes. A file that is one document is
+// answered by its result; one of many (a JSON array, JSON lines) by a line for each, as
+// POST …/documents; with ?stream=true each result is sent as soon as it is there.
+func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) error {
+	ctx, query := c.Request.Context(), c.Request.URL.Query()
+	f := rag.File{
+		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body},
+		Origin: query.Get("origin"), Title: query.Get("title"), Source: query.Get("source"),
+	}
+	for name, values := range query {
+		if key, ok := strings.CutPrefix(name, metadataPrefix); ok {
+			if f.Metadata == nil {
+				f.Metadata = map[string]string{}
+			}
+			f.Metadata[key] = values[len(values)-1]
+		}
+	}
+	if err := d.makeChat(ctx, of); err != nil {
+		return err
+	}
+	if _, err := d.library.Info(ctx, of); err != nil { // before all of a body is read for nothing
+		return err
+	}
+	if query.Get("stream") == "true" {
+		results := beginResults(c)
+		results.finish(d.load(ctx, c, of, f, results.send))
+		return nil
+	}
+	var all answers
+	var outcomes int
+	var only rag.Outcome
+	err := d.load(ctx, c, of, f, func(o rag.Outcome) {
+		outcomes++
+		only = o
+		all.add(o)
+	})
+	switch {
+	case err != nil:
+		return err
+	case outcomes == 1 && only.ID == id && only.Err != nil:
+		return only.Err
+	case outcomes == 1 && only.ID == id:
+		writeOutcome(c, only)
+	default:
+		all.write(c)
+	}
+	return nil
+}
+
+// load puts the documents of a file. Unless it is read as a stream, that begins when all
+// of it is there and its turn has come.
+func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collection, f rag.File, report func(rag.Outcome)) error {
+	if !loader.Streamed(f.ID, f.ContentType) {
+		file, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, d.limit))
+		if err != nil {
+			return bodyProblem(err)
+		}
+		select {
+		case d.loads <- struct{}{}:
+			defer func() { <-d.loads }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		f.Bytes = bytes.NewReader(file)
+	}
+	return d.library.PutFile(ctx, of, f, report)
+}
+
+// watchedBody is a body whose errors say what the sender is to do.
+type watchedBody struct{ io.Reader }
+
+func (b watchedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = bodyProblem(err)
+	}
+	return n, err
+}

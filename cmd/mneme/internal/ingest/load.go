@@ -1,0 +1,313 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/cmd/mneme/internal/webclient"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
+)
+
+// uploads is how many files are sent at the same time; the server reads as many at once.
+const uploads = 4
+
+// loading is one run.
+type loading struct {
+	client *webclient.Client
+	o      Options
+	known  map[string]docstore.Head // what there was of our origins, by id; not written once it is listed
+
+	mu       sync.Mutex // guards what follows
+	report   *Report
+	progress Progress
+	away     bool            // it was noted that the server is away
+	live     map[string]bool // ids of files whose documents stay; true: and of what lies below it
+}
+
+// list notes what the collection has of the sources.
+func (l *loading) list(ctx context.Context, sources []source) error {
+	l.known, l.live = map[string]docstore.Head{}, map[string]bool{}
+	outdated := 0
+	for cursor := ""; ; {
+		var page []docstore.Head
+		var next string
+		err := l.retry(ctx, func() (err error) {
+			page, next, err = l.client.Documents(ctx, l.o.Collection, cursor, docstore.MaxPage)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, h := range page {
+			if slices.ContainsFunc(sources, func(s source) bool { return s.origin == h.Origin }) {
+				l.known[h.ID] = h
+				if h.Outdated {
+					outdated++
+				}
+			}
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if outdated > 0 {
+		l.note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are loaded again.", outdated))
+	}
+	return nil
+}
+
+// job is a file to be sent.
+type job struct {
+	file   loader.File
+	id     string
+	source source
+}
+
+// load goes through the files, some at a time.
+func (l *loading) load(ctx context.Context, sources []source) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	jobs := make(chan job)
+	var working sync.WaitGroup
+	for range uploads {
+		working.Go(func() {
+			for j := range jobs {
+				if err := l.file(ctx, j); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	err := l.walk(ctx, sources, jobs)
+	close(jobs)
+	working.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// walk hands out the files. What is not for reading is refused.
+func (l *loading) walk(ctx context.Context, sources []source, jobs chan<- job) error {
+	taken := map[string]string{} // ids, and where their files lie
+	for _, s := range sources {
+		for f, err := range s.files(ctx) {
+			if err != nil && loader.CodeOf(err) == "" {
+				return err
+			}
+			id, place := l.o.idIn(s, f), s.place(f)
+			if other := taken[id]; err == nil && other == place {
+				continue // named twice, or a directory and a file in it
+			} else if err == nil && other != "" {
+				err = &loader.Error{Code: loader.Code(docstore.Conflict),
+					Sentence: fmt.Sprintf("its id is that of %s: load each with a command and a --prefix of its own", other)}
+			}
+			l.next(f.ID, id, err != nil)
+			if err != nil {
+				l.refused(id, err, s.directory)
+				continue
+			}
+			taken[id] = place
+			select {
+			case jobs <- job{f, id, s}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// file sends one file unless the collection has it as it is. An error ends the run.
+func (l *loading) file(ctx context.Context, j job) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	same, err := l.unchanged(ctx, j)
+	if same {
+		h := l.known[j.id]
+		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeUnchanged, Version: h.Version, Passages: h.Passages}, j.source.directory)
+		return nil
+	}
+	if err == nil {
+		err = l.send(ctx, j)
+	}
+	var problem *api.Problem
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, fs.ErrNotExist): // deleted since the walk saw it
+		l.mu.Lock()
+		delete(l.live, j.id)
+		l.mu.Unlock()
+	case loader.CodeOf(err) != "":
+		l.refused(j.id, err, j.source.directory)
+	case errors.As(err, &problem) && slices.Contains(ofTheFile, problem.Status):
+		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeRefused, Code: problem.Code, Reason: problem.Message, Err: err}, j.source.directory)
+	default:
+		return err
+	}
+	return nil
+}
+
+// ofTheFile are the statuses by which a server refuses one file and may take others.
+var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
+
+// unchanged says whether the collection has a file as it is. One of many documents, of
+// which some may be missing, is always sent.
+func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
+	h, ok := l.known[j.id]
+	if !ok || h.Outdated || h.Raw == "" || h.Origin != j.source.origin || !slices.Equal(h.Given, slices.Sorted(maps.Keys(l.o.Metadata))) {
+		return false, nil
+	}
+	for _, name := range h.Given {
+		if h.Metadata[name] != l.o.Metadata[name] {
+			return false, nil
+		}
+	}
+	hash, err := j.file.Hash(ctx)
+	return hash == h.Raw, err
+}
+
+// send sends one file, again if the server or the way to it fails.
+func (l *loading) send(ctx context.Context, j job) error {
+	told := 0
+	return l.retry(ctx, func() error {
+		reading, err := j.file.Open(ctx)
+		if err != nil {
+			return err
+		}
+		n := 0
+		u := webclient.Upload{ID: j.id, Origin: j.source.origin, Metadata: l.o.Metadata}
+		return l.client.PutFile(ctx, l.o.Collection, u, whole{reading}, func(o rag.Outcome) {
+			if n++; n > told { // an attempt before may have told of the others
+				told = n
+				l.outcome(o, j.source.directory)
+			}
+		})
+	})
+}
+
+// whole is a file on its way, which does not come to an end unless all of it is as the
+// walk saw it.
+type whole struct{ *loader.Reading }
+
+func (w whole) Read(p []byte) (int, error) {
+	n, err := w.Reading.Read(p)
+	if err == io.EOF {
+		if _, changed := w.Sum(); changed != nil {
+			err = changed
+		}
+	}
+	return n, err
+}
+
+// How often a request is tried, and how long the wait between attempts may grow: about a
+// minute in all, in which a server can be started again.
+const (
+	attempts = 20
+	maxPause = 4 * time.Second
+)
+
+// retry does what may succeed a little later if the server was away.
+func (l *loading) retry(ctx context.Context, do func() error) error {
+	pause := l.client.Pause
+	for n := 1; ; n++ {
+		err := do()
+		if err == nil || ctx.Err() != nil || loader.CodeOf(err) != "" || !webclient.Retryable(err) || n == attempts {
+			return err
+		}
+		l.mu.Lock()
+		if !l.away {
+			l.away = true
+			l.progress.Note(fmt.Sprintf("%v: trying again", err))
+		}
+		l.mu.Unlock()
+		wait := pause
+		var problem *api.Problem
+		if errors.As(err, &problem) {
+			wait = max(wait, problem.RetryAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// prune removes the documents of directories whose file is gone.
+func (l *loading) prune(ctx context.Context, sources []source) error {
+	for _, id := range slices.Sorted(maps.Keys(l.known)) {
+		h := l.known[id]
+		of := func(s source) bool { return s.directory && s.origin == h.Origin }
+		switch {
+		case !slices.ContainsFunc(sources, of) || l.stays(rag.FileOf(h)):
+			continue
+		case l.o.Keep:
+			l.report.Kept++
+			continue
+		}
+		err := l.retry(ctx, func() error {
+			_, err := l.client.DeleteDocument(ctx, l.o.Collection, id)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRemoved}, true)
+	}
+	return nil
+}
+
+// stays says whether a file is there, or lies in a folder of which that is not known.
+func (l *loading) stays(file string) bool {
+	if _, there := l.live[file]; there {
+		return true
+	}
+	for ; file != "." && file != "/"; file = path.Dir(file) {
+		if l.live[file] {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *loading) next(name, id string, refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.live[id] = refused
+	l.progress.File(name)
+}
+
+func (l *loading) refused(id string, err error, directory bool) {
+	l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(err)), Reason: err.Error(), Err: err}, directory)
+}
+
+func (l *loading) outcome(o rag.Outcome, directory bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = false
+	l.report.add(o, directory)
+	l.progress.Outcome(o)
+}
+
+func (l *loading) note(sentence string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress.Note(sentence)
+}
