@@ -146,6 +146,9 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 	if len(ids) == 0 {
 		return nil
 	}
+	if _, err := l.store.Last(ctx, c); err != nil {
+		return err // there may be no such collection
+	}
 	heads, err := l.store.Heads(ctx, c, ids...)
 	if err != nil {
 		return err
