@@ -217,6 +217,7 @@ type description struct {
 	docstore.Info
 	ReadBy   []memory.Agent `json:"read_by"`
 	Searched []string       `json:"searched"` // all collections that subagents search, by name
+	Reads    []string       `json:"reads"`    // extensions of the files that can be put
 }
 
 func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) error {
@@ -225,7 +226,7 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 		return err
 	}
 	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched})
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched, d.library.Loader().Extensions()})
 	return nil
 }
 

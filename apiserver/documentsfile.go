@@ -11,7 +11,6 @@ import (
 
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/loader"
 )
 
 // metadataPrefix is what a parameter of the query begins with that is metadata.
@@ -23,7 +22,7 @@ const metadataPrefix = "metadata."
 func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) error {
 	ctx, query := c.Request.Context(), c.Request.URL.Query()
 	f := rag.File{
-		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body},
+		ID: id, ContentType: c.GetHeader("Content-Type"), Bytes: watchedBody{c.Request.Body}, Limit: d.limit,
 		Origin: query.Get("origin"), Title: query.Get("title"), Source: query.Get("source"),
 	}
 	for name, values := range query {
@@ -69,7 +68,7 @@ func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) e
 // load puts the documents of a file. Unless it is read as a stream, that begins when all
 // of it is there and its turn has come.
 func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collection, f rag.File, report func(rag.Outcome)) error {
-	if !loader.Streamed(f.ID, f.ContentType) {
+	if !d.library.Loader().Streamed(f.ID, f.ContentType) {
 		file, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, d.limit))
 		if err != nil {
 			return bodyProblem(err)

@@ -175,7 +175,11 @@ func (d *documents) line(number int, line []byte, long bool) rag.Input {
 		return refuse(loader.TooLarge, fmt.Sprintf("the line is longer than %d bytes", d.limit))
 	}
 	var body api.Document
-	if err := json.Unmarshal(line, &body); err != nil {
+	err := json.Unmarshal(line, &body)
+	if wrong := new(api.MetadataError); errors.As(err, &wrong) {
+		return refuse(loader.Damaged, wrong.Sentence)
+	}
+	if err != nil {
 		return refuse(loader.Damaged, "the line is no JSON object with the strings id, title and text")
 	}
 	if twice := new(api.Problem); errors.As(api.CheckUnique(line), &twice) {

@@ -48,7 +48,7 @@ type results struct {
 
 func beginResults(c *gin.Context) *results {
 	r := &results{encoder: lineEncoder(c.Writer), control: http.NewResponseController(c.Writer)}
-	_ = r.control.EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
+	api.FullDuplex(c.Writer)
 	c.Header("Content-Type", ndjson)
 	c.Header("X-Accel-Buffering", "no")
 	c.Status(http.StatusMultiStatus)

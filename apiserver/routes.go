@@ -25,7 +25,7 @@ func (s *Server) routes() http.Handler {
 	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false // a redirect would be followed without the body
 	g.UseRawPath, g.UnescapePathValues = true, true
-	g.Use(s.seen.Middleware, gin.CustomRecoveryWithWriter(nil, s.panicked))
+	g.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
 	g.NoRoute(func(c *gin.Context) {
 		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusNotFound, Code: "not_found",
 			Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)})
@@ -70,7 +70,6 @@ func (s *Server) panicked(c *gin.Context, p any) {
 	if !c.Writer.Written() {
 		api.WriteProblem(c.Writer, errInternal)
 	}
-	c.Abort()
 }
 
 func (s *Server) postRun(c *gin.Context) error {

@@ -59,4 +59,7 @@ func TestASearchBehindAFilter(t *testing.T) {
 	status, body = s.call(t, "PUT", "/v1/collections/shop/documents/odd", `{"text":"Odd","metadata":"x"}`, "Content-Type", asJSON)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, body, `Metadata must be an object`)
+	status, body = s.call(t, "POST", "/v1/collections/shop/documents", `{"id":"odd","text":"Odd","metadata":{"tags":["a"]}}`)
+	require.Equal(t, http.StatusMultiStatus, status)
+	require.Contains(t, body, `metadata[\"tags\"] must be a string, a number, true or false, not an array`)
 }

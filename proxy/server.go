@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -142,7 +141,7 @@ func (s *Server) routes() *gin.Engine {
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
 	e.RedirectTrailingSlash = false
-	e.Use(s.seen.Middleware, func(c *gin.Context) { stamp(c.Writer) }, gin.CustomRecoveryWithWriter(io.Discard, s.recovered))
+	e.Use(s.seen.Middleware, func(c *gin.Context) { stamp(c.Writer) }, telemetry.Recovery(s.recovered))
 	e.NoRoute(func(c *gin.Context) {
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
 			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
@@ -216,11 +215,9 @@ func checkTeammate(c *gin.Context) {
 func (s *Server) recovered(c *gin.Context, cause any) {
 	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Interface("panic", cause).Str("path", c.Request.URL.Path).
 		Str("request_id", c.Writer.Header().Get(requestIDHeader)).Msg("a request failed inside the gateway")
-	if c.Writer.Written() {
-		c.Abort()
-		return
+	if !c.Writer.Written() {
+		refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 	}
-	refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 }
 
 // refuseRoute answers where no door is.

@@ -108,5 +108,4 @@ func (s *Server) panicked(c *gin.Context, value any) {
 	if !c.Writer.Written() {
 		s.fail(c, errors.New("a request panicked"))
 	}
-	c.Abort()
 }

@@ -39,7 +39,7 @@ func (s *Server) forward(c *gin.Context) error {
 		return errShutdown
 	}
 	if c.Query("stream") == "true" { // results are read while the body is on its way
-		_ = http.NewResponseController(c.Writer).EnableFullDuplex()
+		api.FullDuplex(c.Writer)
 	}
 	body := &forwarded{ReadCloser: c.Request.Body}
 	c.Request.Body = body
@@ -48,7 +48,7 @@ func (s *Server) forward(c *gin.Context) error {
 		if failed = err; r.Context().Err() != nil {
 			failed = context.Canceled
 		}
-	})
+	}, func(err error) { _ = c.Error(err) })
 	if err != nil {
 		return err
 	}
@@ -64,13 +64,23 @@ func (s *Server) forward(c *gin.Context) error {
 
 // forwarded is a body on its way to the apiserver, which notes why it ended: the
 // transport's error is a cancellation then, as when the client leaves.
+//
+// Read to its end it stays at its end. http.Transport asks once more behind it, which
+// may be when the answer has begun; net/http has closed the body by then, and the
+// transport takes that for a failure and closes the connection on which the rest of
+// the answer comes (golang/go#40747).
 type forwarded struct {
 	io.ReadCloser
-	late atomic.Bool
+	late  atomic.Bool
+	ended bool // used by the transport's goroutine only
 }
 
 func (f *forwarded) Read(p []byte) (int, error) {
+	if f.ended {
+		return 0, io.EOF
+	}
 	n, err := f.ReadCloser.Read(p)
+	f.ended = err == io.EOF
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		f.late.Store(true)
 	}

@@ -95,7 +95,8 @@ type world struct {
 	spools       string
 	spoolOptions spool.Options
 
-	shutdown map[string]func() // ends the process at a URL as SIGTERM does
+	shutdown map[string]func()               // ends the process at a URL as SIGTERM does
+	guard    func(http.Handler) http.Handler // what stands before a process's handler; nil for nothing
 }
 
 func listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
@@ -208,6 +209,9 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	cfg.Advertise = "http://" + door.Listener.Addr().String()
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
 	door.Config.Handler = server.Handler()
+	if w.guard != nil {
+		door.Config.Handler = w.guard(door.Config.Handler)
+	}
 	door.Start()
 	w.shutdown[door.URL] = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)

@@ -154,7 +154,7 @@ func (s *Server) routes() http.Handler {
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false // a redirect would be followed without the body
 	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.seen.Middleware, gin.CustomRecoveryWithWriter(nil, s.panicked))
+	r.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
 	r.NoRoute(s.answered(func(c *gin.Context) error {
 		return &api.Problem{
 			Status: http.StatusNotFound, Code: "unknown_route",

@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -41,8 +43,10 @@ type SearchRequest struct {
 }
 
 // Forward passes requests on to the apiserver and its answers back, both as
-// streams. failed answers when it cannot be reached.
-func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error)) (http.Handler, error) {
+// streams. failed answers when it cannot be reached. An answer that breaks off after
+// its head was sent is told to broken, and then the handler panics with
+// http.ErrAbortHandler, for net/http to break the client's connection.
+func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error), broken func(error)) (http.Handler, error) {
 	to, err := url.Parse(c.base)
 	if err != nil {
 		return nil, fmt.Errorf("the apiserver's address: %w", err)
@@ -54,5 +58,32 @@ func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			failed(w, r, fmt.Errorf("%w: %w", ErrUnreachable, err))
 		},
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Body = &answer{resp.Body, broken}
+			return nil
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // the errors go to failed and broken
 	}, nil
+}
+
+// FullDuplex lets a handler read the request's body while it answers. Over HTTP/1
+// that is the connection's last request: net/http cannot read the next one if this
+// one's body was not read to its end (golang/go#68560).
+func FullDuplex(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
+	w.Header().Set("Connection", "close")
+}
+
+// answer is the body of an answer that is passed on.
+type answer struct {
+	io.ReadCloser
+	broken func(error)
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		a.broken(fmt.Errorf("the apiserver's answer broke off: %w", err))
+	}
+	return n, err
 }

@@ -10,17 +10,22 @@ import (
 // for their text, to the digit as they were written, and null for nothing.
 type Metadata map[string]string
 
-// UnmarshalJSON reads an object of scalars.
+// MetadataError says what is wrong with metadata.
+type MetadataError struct{ Sentence string }
+
+func (e *MetadataError) Error() string { return e.Sentence }
+
+// UnmarshalJSON reads an object of scalars. Errors are a *MetadataError.
 func (m *Metadata) UnmarshalJSON(raw []byte) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &values); err != nil {
-		return fmt.Errorf("metadata must be an object, such as {\"lang\": \"en\"}")
+		return &MetadataError{`metadata must be an object, such as {"lang": "en"}`}
 	}
 	*m = nil
 	for key, value := range values {
 		text, err := scalarText(value)
 		if err != nil {
-			return fmt.Errorf("metadata[%q] %w", key, err)
+			return &MetadataError{fmt.Sprintf("metadata[%q] %v", key, err)}
 		}
 		if text == nil {
 			continue

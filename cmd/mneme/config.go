@@ -79,27 +79,19 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	alone := cfg
-	alone.Redis = config.Redis{} // nothing is shared with the gateways that run
-	alone.Proxy.Listen, alone.Proxy.Active, alone.Proxy.TeammateBackend = "127.0.0.1:0", backend, backend
+	alone.Proxy.Active, alone.Proxy.TeammateBackend = backend, backend
 	alone.Proxy.Teammates, alone.Proxy.EmbeddingsBackend = nil, ""
-	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
-	go func() { // ends with ctx
-		ended <- app.Proxy(ctx, alone, app.Options{Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }})
-	}()
-	var at app.Addrs
-	select {
-	case at = <-ready:
-	case err := <-ended:
+	gateway, stop, err := ownGateway(ctx, alone)
+	if err != nil {
 		return "", err
 	}
+	defer stop()
 	model := append(cfg.ModelsOf(backend), cfg.Agents.Master.Model)[0]
 	began := time.Now()
 	usage, err := say(ctx, openaimodel.New(openaimodel.Config{
-		BaseURL: "http://" + at.Proxy, Model: model, ReasoningEffort: cfg.Agents.Master.ReasoningEffort,
+		BaseURL: gateway, Model: model, ReasoningEffort: cfg.Agents.Master.ReasoningEffort,
 	}))
 	took := time.Since(began)
-	cancel()
-	<-ended
 	if err != nil {
 		text := err.Error()
 		if key := cfg.Proxy.Backends[backend].APIKey.Reveal(); key != "" {
@@ -108,6 +100,25 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 		return "", errors.New("a call failed: " + text)
 	}
 	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(), usage.InputTokens, usage.OutputTokens), nil
+}
+
+// ownGateway runs a gateway in this process that shares nothing with those that run,
+// until stop.
+func ownGateway(ctx context.Context, cfg config.Config) (url string, stop func(), err error) {
+	cfg.Redis = config.Redis{}
+	cfg.Proxy.Listen = "127.0.0.1:0"
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
+	go func() { // ends with ctx
+		ended <- app.Proxy(ctx, cfg, app.Options{Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }})
+	}()
+	select {
+	case at := <-ready:
+		return "http://" + at.Proxy, func() { cancel(); <-ended }, nil
+	case err := <-ended:
+		cancel()
+		return "", nil, err
+	}
 }
 
 // say has a model say one word.

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"mneme/cmd/mneme/internal/evalretrieval"
-	"mneme/cmd/mneme/internal/term"
 )
 
 type evalCmd struct {
@@ -19,17 +16,23 @@ type evalRetrievalCmd struct {
 	Set  string `placeholder:"NAME" help:"Only the set in the folder of this name."`
 	PRF  bool   `name:"prf" help:"Measure with pseudo-relevance feedback too."`
 	JSON bool   `help:"Print JSON."`
+
+	evalEndpoints
 }
 
 func (evalRetrievalCmd) Help() string {
-	return `Indexes the documents of judged sets, asks their queries, and prints nDCG@10, Recall@100, Recall@5, MAP and MRR@10 by the formulas of trec_eval, beside a textbook's BM25. The figures are the same on every run; the exit code does not depend on them.
+	return `Indexes the documents of judged sets, asks their queries, and prints nDCG@10, Recall@100, Recall@5, MAP and MRR@10 by the formulas of trec_eval, beside a textbook's BM25. Without endpoints the figures are the same on every run; the exit code does not depend on them.
 
 A judged set is a folder with corpus.jsonl (lines {"id","title","text"}), queries.jsonl ({"id","text"}) and qrels.tsv (query id, document id, grade). It may have conversations.jsonl ({"id","messages":[{"role","content"}]}), whose last turns are then the queries, and queries_NAME.jsonl, other wordings.
+
+With --embed-url, or the configuration in --config, an endpoint of embeddings is measured before it is switched on: its vectors alone, and joined with the words at each --vector-weight. All documents and queries of the sets are sent to it, which may cost; --vectors keeps what came for the next run, --limit takes a part of each set. With --rerank-url a reranker is measured, behind the words and behind the fusion at the middle weight.
 
 Examples:
   mneme eval retrieval --data ./judged
   mneme eval retrieval --data ./judged --set cranfield --prf
-  mneme eval retrieval --data ./judged/cranfield --json | jq .reaches`
+  mneme eval retrieval --data ./judged/cranfield --json | jq .reaches
+  mneme eval retrieval --data ./judged --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ./vectors
+  mneme eval retrieval --data ./judged --config mneme.yaml --limit 1000`
 }
 
 func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
@@ -39,31 +42,20 @@ func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	line := term.IsTerminal(con.stderr)
-	report, err := evalretrieval.Run(ctx, folders, evalretrieval.Options{
-		Feedback: c.PRF,
-		Progress: func(doing string) {
-			if line {
-				doing = "\r\x1b[K" + doing // over the one before
-			} else {
-				doing += "\n"
-			}
-			fmt.Fprint(con.stderr, doing)
-		},
-	})
-	if line {
-		fmt.Fprint(con.stderr, "\r\x1b[K")
+	options, stop, err := c.options(ctx, con.environ)
+	if err != nil {
+		return err
 	}
+	defer stop()
+	tell, done := con.progress()
+	options.Feedback, options.Progress = c.PRF, tell
+	report, err := evalretrieval.Run(ctx, folders, options)
+	done()
 	if err != nil && ctx.Err() != nil {
 		return errors.New("stopped before the end; an incomplete run is not shown")
 	}
 	if err != nil {
 		return err
 	}
-	if !c.JSON {
-		return report.WriteText(con.stdout)
-	}
-	e := json.NewEncoder(con.stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(report)
+	return con.print(report, c.JSON)
 }

@@ -78,6 +78,7 @@ type Citation struct {
 	DocID     string `json:"doc_id,omitempty"`
 	Title     string `json:"title,omitempty"`
 	Source    string `json:"source,omitempty"`
+	Page      int    `json:"page,omitempty"`  // of the document, from 1
 	Quote     string `json:"quote,omitempty"` // a piece of the passage, to the letter
 	// Start and End are the quote's place in the document's text, in bytes; both are
 	// left out if the place is not known.

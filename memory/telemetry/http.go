@@ -14,6 +14,13 @@ import (
 // maxName bounds what is logged of an id in a path, in bytes.
 const maxName = 128
 
+// Status codes under which an answer is counted and logged that broke off after its
+// head was sent.
+const (
+	statusLeft   = 499 // as the client left
+	statusBroken = http.StatusInternalServerError
+)
+
 // Middleware begins the request's trail, and counts and logs it at its end. It stands
 // before all others. Ids are read from the parameters :run and :chat of the route;
 // errors of the handler are those that it gave to gin's Error.
@@ -24,8 +31,21 @@ func (s *Service) Middleware(c *gin.Context) {
 	c.Request = c.Request.WithContext(r.in(c.Request.Context()))
 	s.flying.Inc()
 	defer s.flying.Dec()
+	broken := true // unless Next returns, rather than panics
+	defer func() { s.tell(c, r, broken, time.Since(began)) }()
 	c.Next()
-	status, took := c.Writer.Status(), time.Since(began)
+	broken = false
+}
+
+// tell counts and logs a request that is over.
+func (s *Service) tell(c *gin.Context, r *request, broken bool, took time.Duration) {
+	status := c.Writer.Status()
+	if broken {
+		status = statusBroken
+		if c.Request.Context().Err() != nil {
+			status = statusLeft
+		}
+	}
 	s.Count(c.FullPath(), c.Request.Method, status, took)
 	if r.told {
 		return
@@ -40,6 +60,30 @@ func (s *Service) Middleware(c *gin.Context) {
 	}
 	line.Str("method", c.Request.Method).Str("path", c.Request.URL.Path).
 		Int("status", status).Dur("took", took).Msg("request")
+}
+
+// Recovery stands behind Middleware. answer logs and answers for a handler that
+// panicked. If its answer had begun, or if it panicked with http.ErrAbortHandler, the
+// panic goes on to net/http, which breaks the connection: the client must not take
+// the part for the whole. gin's own recovery ends such an answer as a complete one.
+func Recovery(answer func(c *gin.Context, cause any)) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			begun := c.Writer.Written()
+			if cause != http.ErrAbortHandler {
+				answer(c, cause)
+				c.Abort()
+			}
+			if begun || cause == http.ErrAbortHandler {
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		c.Next()
+	}
 }
 
 func clip(s string) string { return s[:min(len(s), maxName)] }

@@ -184,6 +184,58 @@ func TestRequestsAreCountedAndLogged(t *testing.T) {
 	require.NotContains(t, metrics, "tg:1", "no path is a label")
 }
 
+// A handler that panics is answered for before its answer has begun. Afterwards the
+// connection breaks, so that nobody takes the part for the whole.
+func TestRecovery(t *testing.T) {
+	var log kept
+	s := telemetry.Open("", zerolog.New(&log))
+	e := gin.New()
+	e.Use(s.Middleware, telemetry.Recovery(func(c *gin.Context, _ any) {
+		if !c.Writer.Written() {
+			c.String(http.StatusInternalServerError, "sorry")
+		}
+	}))
+	e.GET("/:kind/:begun", func(c *gin.Context) {
+		if c.Param("begun") == "begun" {
+			c.String(http.StatusOK, "half")
+			c.Writer.Flush()
+		}
+		if c.Param("kind") == "abort" {
+			panic(http.ErrAbortHandler)
+		}
+		panic("a mistake")
+	})
+	server := httptest.NewServer(e)
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // else net/http tries again
+	get := func(path string) (status int, body string, err error) {
+		resp, err := client.Get(server.URL + path)
+		if err != nil {
+			return 0, "", err
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(raw), err
+	}
+	status, body, err := get("/mistake/not")
+	require.NoError(t, err)
+	require.Equal(t, 500, status)
+	require.Equal(t, "sorry", body)
+	for _, path := range []string{"/mistake/begun", "/abort/begun"} {
+		_, body, err = get(path)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, path)
+		require.Equal(t, "half", body)
+	}
+	_, _, err = get("/abort/not")
+	require.ErrorIs(t, err, io.EOF)
+	written := lines(t, &log)
+	require.Len(t, written, 4)
+	for _, l := range written {
+		require.Equal(t, 500.0, l["status"], l)
+		require.Equal(t, "error", l["level"], l)
+	}
+}
+
 // A request to another service carries the trace of the one that it is made for, and
 // its own header stays as it was.
 func TestTransport(t *testing.T) {

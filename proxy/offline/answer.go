@@ -3,6 +3,7 @@ package offline
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,7 +167,8 @@ func (r *run) ask(q fact, l lang) {
 }
 
 // cite quotes the sentence that answers a question best, of the first passage that fits: the search has put them in
-// order. Whether a passage fits shows in its title and its heading, too.
+// order, and of what it is sure of, its first passage needs to share little with the question. Whether a passage fits
+// shows in its title and its heading, too.
 func cite(q map[string]bool, result string, l lang) string {
 	var found struct {
 		Status   string
@@ -176,26 +178,60 @@ func cite(q map[string]bool, result string, l lang) string {
 		}
 	}
 	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
-	least := 0.5
-	if found.Status == "weak" {
-		least = 0.7
-	}
-	for _, p := range found.Passages {
+	least := map[string]float64{"ok": 0.3, "": 0.5, "weak": 0.7}[found.Status]
+	for i, p := range found.Passages {
 		body := envelope.ReplaceAllString(p.Text, "")
-		best, most, before := "", 0.0, map[string]bool{}
-		for _, s := range sentences(body) {
-			own := keys(s)
-			if score := share(q, own) + 0.3*share(q, before); share(q, own) > 0.15 && !aside.MatchString(s) && len(words(s)) > 3 && score > most {
-				best, most = s, score
-			}
-			before = own
-		}
+		best := quote(q, body)
 		if fit := share(q, keys(p.Title+" "+p.Section+" "+body)); best != "" && fit >= least && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
 			return clip(best) + " [" + strconv.Itoa(p.N) + "] (" + p.Source + ")"
 		}
-		least += 0.1
+		least = max(least, 0.5+0.1*float64(i)) + 0.1
 	}
 	return notInDocs.in(l)
+}
+
+// quote is the sentence of a passage that shares most with a question, where what few sentences hold counts more, and
+// something of what is before it counts. A heading, a table or a fragment is quoted only where no sentence shares
+// anything, and the passage's first sentence where nothing does: its title and its heading say then what it is about.
+func quote(q map[string]bool, body string) string {
+	list := sentences(unwrapped(body))
+	about, weight, whole := make([]map[string]bool, len(list)), map[string]float64{}, 0.0
+	for i, s := range list {
+		about[i] = keys(s)
+		for k := range about[i] {
+			weight[k]++
+		}
+	}
+	for k := range q {
+		weight[k] = math.Log(1 + float64(len(list))/max(weight[k], 1))
+		whole += weight[k]
+	}
+	hit := func(i int) (sum float64) {
+		if i < 0 {
+			return 0
+		}
+		for k := range q {
+			if about[i][k] {
+				sum += weight[k]
+			}
+		}
+		return sum / max(whole, 1)
+	}
+	best, most, rank := "", 0.0, 0
+	for i, s := range list {
+		kind := 1
+		if !aside.MatchString(s) && len(words(s)) > 3 {
+			if kind = 2; hit(i) > 0 {
+				kind = 4
+			}
+		} else if hit(i) > 0 {
+			kind = 3
+		}
+		if score := hit(i) + 0.3*hit(i-1); kind > rank || kind == rank && score > most {
+			best, most, rank = s, score, kind
+		}
+	}
+	return best
 }
 
 // delegate does a step as the master: it hands it to subagents, or says itself what none of them can.
@@ -208,15 +244,21 @@ func (r *run) delegate(st step) {
 		to = nil
 		r.say(youSaid.in(r.lang, clip(r.user[last])))
 	}
-	for _, name := range to {
+	for i, name := range to {
 		result, done := r.do(name, "task", sentence(st.text))
 		if !done {
 			return
+		}
+		if st.kind == ask && i+1 < len(to) && (result == unknown.in(en) || result == unknown.in(ru)) {
+			continue
 		}
 		if reason, silenced := strings.CutPrefix(result, "(no answer"); silenced || result == "" {
 			result = silent.in(r.lang, name, cmp.Or(strings.Trim(reason, " .:)"), "…"))
 		}
 		r.say(result)
+		if st.kind == ask {
+			break
+		}
 	}
 }
 
@@ -239,7 +281,8 @@ func (r *run) remember(st step) {
 }
 
 // route is which subagents a step goes to: the one that it names, the one that was told about it, or the one that is
-// described as doing such things. None is for what the master says itself.
+// described as doing such things. A question of which nobody was told goes on from one that does not know to the one
+// that has documents. None is for what the master says itself.
 func (r *run) route(st step) []string {
 	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"), r.like("document", "passage", "документ")
 	switch {
@@ -265,10 +308,14 @@ func (r *run) route(st step) []string {
 	q := newFact(st.text, "")
 	if told := r.notes.find(q); st.kind == ask && told != nil {
 		return []string{told.to}
-	} else if name := r.described(q); name != "" {
+	} else if name := r.described(q); name != "" && (st.kind != ask || name == reader || q.own) {
 		return []string{name}
-	} else if st.kind == ask && q.self && !howTo.MatchString(st.text) {
+	} else if name != "" {
+		return []string{name, reader}
+	} else if st.kind == ask && q.own {
 		return []string{keeper}
+	} else if st.kind == ask && q.self && !howTo.MatchString(st.text) && keeper != reader {
+		return []string{keeper, reader}
 	} else if st.kind == ask {
 		return []string{reader}
 	}

@@ -17,7 +17,7 @@ type fact struct {
 }
 
 func newFact(text, to string) fact {
-	f := fact{text: bare(text), name: nameIn(text), keys: keys(text), self: mine.MatchString(text) || bareRU.MatchString(text), to: to}
+	f := fact{text: bare(text), name: nameIn(text), keys: keys(text), self: mine.MatchString(text) || bareRU.MatchString(text) && !question.MatchString(text), to: to}
 	f.keys["age"] = f.keys["age"] || ageTold.MatchString(f.text)
 	f.keys["origin"] = f.keys["origin"] || origin.MatchString(text)
 	for k, about := range f.keys {

@@ -44,6 +44,24 @@ func sentences(text string) []string {
 	return out
 }
 
+// unwrapped is a text whose paragraphs were broken into lines of equal length, with each paragraph in one line.
+func unwrapped(text string) string {
+	var out strings.Builder
+	before := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if len(before) >= 50 && !strings.ContainsAny(before[len(before)-1:], ".!?:;|") && line != "" &&
+			!aside.MatchString(before) && !aside.MatchString(line) && !item.MatchString(line) {
+			out.WriteByte(' ')
+		} else {
+			out.WriteByte('\n')
+		}
+		out.WriteString(line)
+		before = line
+	}
+	return out.String()
+}
+
 var oneSpelling = strings.NewReplacer("ё", "е", "’", "'", "for a living", "work", "n't", " not")
 
 // words are the words of a text in lower case, without 's.

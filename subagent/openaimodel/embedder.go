@@ -33,6 +33,7 @@ type Embedder struct {
 	client *openai.Client
 	config EmbedderConfig
 	floats atomic.Bool // the endpoint does not know base64
+	tokens atomic.Int64
 }
 
 // NewEmbedder makes an Embedder. It connects to nothing; a nil HTTP is
@@ -81,8 +82,13 @@ func (e *Embedder) batch(ctx context.Context, texts []string) ([][]float32, erro
 	if err != nil {
 		return nil, explain(ctx, err, call)
 	}
+	e.tokens.Add(int64(answer.Usage.PromptTokens))
 	return e.ordered(answer.Data, len(texts))
 }
+
+// Tokens is how many tokens of texts the endpoint has counted so far; 0 if it does not
+// say.
+func (e *Embedder) Tokens() int64 { return e.tokens.Load() }
 
 // ordered puts vectors into the order of their texts, by their index, and checks
 // that all are there and of the right size.

@@ -42,7 +42,7 @@ func (a Answer) event() *event.Answer {
 	}
 	for _, c := range a.Citations {
 		e.Citations = append(e.Citations, event.Citation{
-			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Quote: c.Quote, Start: c.Start, End: c.End,
+			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Page: c.Page, Quote: c.Quote, Start: c.Start, End: c.End,
 		})
 	}
 	for _, f := range a.Flags {
@@ -59,7 +59,8 @@ type Citation struct {
 	DocID        string `json:"doc_id"`
 	Title        string `json:"title,omitempty"`
 	Source       string `json:"source,omitempty"`
-	Quote        string `json:"quote"` // at most 200 characters
+	Page         int    `json:"page,omitempty"` // of the passage, from 1
+	Quote        string `json:"quote"`          // at most 200 characters
 	Start        int    `json:"start"`
 	End          int    `json:"end"`
 	Collection   string `json:"collection"`
@@ -267,7 +268,7 @@ func (p Passage) cite(n int, quote, said string) (c Citation, good bool) {
 		start, end = bestQuote(p.Text, said+" "+quote)
 	}
 	return Citation{
-		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Quote: p.Text[start:end],
+		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Page: p.Page, Quote: p.Text[start:end],
 		Start: p.Start + start, End: p.Start + end, Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
 	}, good
 }

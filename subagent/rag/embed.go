@@ -22,8 +22,8 @@ type Embedder interface {
 	Space() string
 }
 
-// vectorHits is how many passages each leg of a hybrid search gives to the fusion.
-const vectorHits = 100
+// VectorHits is how many passages each leg of a hybrid search gives to the fusion.
+const VectorHits = 100
 
 // embedBatch is how many passages are embedded in one call.
 const embedBatch = 64

@@ -20,6 +20,9 @@ type File struct {
 	ID          string
 	ContentType string // a MIME type; "" if it is not known
 	Bytes       io.Reader
+	// Limit is how many bytes it has at most, or a line of one that is Streamed; 0 for
+	// what the Loader's limits say.
+	Limit int64
 	// Origin names the directory, or the single file, that it is kept in step with; ""
 	// for none.
 	Origin string
@@ -37,7 +40,10 @@ type File struct {
 // says that the file is not complete, or one that concerns all: ErrNoCollection or
 // ErrUnavailable. Documents of a file of many that were complete by then stay.
 func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, report func(Outcome)) error {
-	p := putting{loader: l.o.Loader, file: f, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
+	p := putting{file: f, loader: l.o.Loader, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
+	if f.Limit > 0 {
+		p.loader.Limits.Bytes = f.Limit
+	}
 	err := l.Ingest(ctx, c, p.inputs(ctx), func(o Outcome) {
 		p.uncertain = p.uncertain || o.Failed()
 		report(o)
@@ -50,8 +56,8 @@ func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, re
 
 // putting is one PutFile.
 type putting struct {
-	loader    loader.Loader
 	file      File
+	loader    loader.Loader
 	given     []string        // the names in Metadata, in their order
 	live      map[string]bool // the ids of its documents
 	uncertain bool            // something was refused: what was before stays
@@ -116,11 +122,10 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	if p.uncertain {
 		return nil
 	}
-	before, err := l.documentsOf(ctx, c, p.file)
+	gone, err := l.documentsOf(ctx, c, p.file, p.live)
 	if err != nil {
 		return err
 	}
-	gone := slices.DeleteFunc(before, func(id string) bool { return p.live[id] })
 	for page := range slices.Chunk(gone, batchDocuments) {
 		if _, err := l.Delete(ctx, c, page...); err != nil {
 			return err
@@ -132,32 +137,34 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	return nil
 }
 
-// documentsOf are the ids of the documents that a file holds by now: its own, and those
-// of which it is the file.
-func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File) (ids []string, err error) {
-	mine := func(h docstore.Head) bool { return f.Origin == "" || h.Origin == "" || h.Origin == f.Origin }
-	heads, err := l.store.Heads(ctx, c, f.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range heads {
-		if mine(h) {
+// documentsOf are the ids of the documents that a file holds by now, but those that are
+// live: its own, and those of which it is the file.
+func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File, live map[string]bool) (ids []string, err error) {
+	add := func(h docstore.Head) {
+		if FileOf(h) == f.ID && !live[h.ID] && (f.Origin == "" || h.Origin == "" || h.Origin == f.Origin) {
 			ids = append(ids, h.ID)
 		}
 	}
+	var heads []docstore.Head
+	if !live[f.ID] {
+		if heads, err = l.store.Heads(ctx, c, f.ID); err != nil {
+			return nil, err
+		}
+		for _, h := range heads {
+			add(h)
+		}
+	}
 	below := f.ID + "/"
-	for cursor := below; cursor != ""; {
-		heads, cursor, err = l.store.List(ctx, c, cursor, docstore.MaxPage)
-		if err != nil {
+	page := 1 // most files hold no others
+	for cursor := below; cursor != ""; page = docstore.MaxPage {
+		if heads, cursor, err = l.store.List(ctx, c, cursor, page); err != nil {
 			return nil, err
 		}
 		for _, h := range heads {
 			if !strings.HasPrefix(h.ID, below) {
 				return ids, nil
 			}
-			if FileOf(h) == f.ID && mine(h) {
-				ids = append(ids, h.ID)
-			}
+			add(h)
 		}
 	}
 	return ids, nil
@@ -182,3 +189,6 @@ func FileOf(h docstore.Head) string {
 func (l *Library) outdated(h docstore.Head) bool {
 	return (h.Raw != "" || h.Loader != "") && h.Loader != l.o.Loader.Identity(FileOf(h))
 }
+
+// Loader reads the files that are put.
+func (l *Library) Loader() loader.Loader { return l.o.Loader }

@@ -65,6 +65,7 @@ type Passage struct {
 	Title    string  `json:"title"`
 	Source   string  `json:"source"`
 	Section  string  `json:"section"`
+	Page     int     `json:"page,omitempty"` // it is on, from 1
 	Start    int     `json:"start"`
 	End      int     `json:"end"`
 	Score    float64 `json:"score"`
@@ -288,7 +289,7 @@ func (g leg) look(q query, wanted int) (found index.Result, passages []Passage, 
 				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
-			words.Limit = max(vectorHits, wanted)
+			words.Limit = max(VectorHits, wanted)
 			result = snapshot.Search(words)
 			hits = q.fuse(wanted, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
 				index.Ranking{Hits: snapshot.Nearest(q.vector, words.Limit, g.filter), Weight: q.weight})

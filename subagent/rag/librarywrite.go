@@ -122,7 +122,7 @@ func (l *Library) stored(in Input) docstore.Document {
 		return d // refused by the store, without cutting it first
 	}
 	for _, p := range chunk.Split(in.Document, l.o.Chunks) {
-		d.Passages = append(d.Passages, docstore.Passage{Start: p.Start, End: p.End, Section: p.Section})
+		d.Passages = append(d.Passages, docstore.Passage{Start: p.Start, End: p.End, Section: p.Section, Page: p.Page})
 	}
 	return d
 }

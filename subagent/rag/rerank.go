@@ -107,7 +107,10 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []index.Messag
 	if time.Now().UnixNano() < l.rerankMute.Load() {
 		return errMuted
 	}
-	err := l.o.Rerank.Reorder(ctx, question(r, history), r.Passages)
+	if len(r.FromHistory) == 0 {
+		history = nil // it did not lead to this result
+	}
+	err := l.o.Rerank.Reorder(ctx, RerankQuery(r.Query, history), r.Passages)
 	var known interface{ Retryable() bool }
 	if err != nil && ctx.Err() == nil && (!errors.As(err, &known) || known.Retryable()) {
 		l.rerankMute.Store(time.Now().Add(mutePause).UnixNano())
@@ -115,16 +118,13 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []index.Messag
 	return err
 }
 
-// question is what a reranker is asked: the query, behind the user's question before it
-// if words from there led to the result. A reranker that saw "and the last one?" alone
-// would order by that.
-func question(r *Result, history []index.Message) string {
-	if len(r.FromHistory) > 0 {
-		for _, m := range slices.Backward(history) {
-			if m.Role == index.RoleUser {
-				return shorten(m.Text, MaxSearchText) + "\n" + r.Query
-			}
+// RerankQuery is what a reranker is asked: the query, behind the user's question before
+// it if there is one. A reranker that saw "and the last one?" alone would order by that.
+func RerankQuery(query string, history []index.Message) string {
+	for _, m := range slices.Backward(history) {
+		if m.Role == index.RoleUser {
+			return shorten(m.Text, MaxSearchText) + "\n" + query
 		}
 	}
-	return r.Query
+	return query
 }

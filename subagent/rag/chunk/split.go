@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -54,6 +55,7 @@ type Passage struct {
 	Span
 	Ordinal int    // from 0
 	Section string // the headings above it, "A > B"; those that all of it has in common
+	Page    int    // it is on, from 1; 0 for none
 	Text    string
 }
 
@@ -62,7 +64,7 @@ type Passage struct {
 // give the same passages; a text of white space gives none.
 func Split(d Document, o Options) []Passage {
 	s := splitter{doc: d, o: o.sane()}
-	if size := utf8.RuneCountInString(d.Text); size <= s.o.Max {
+	if size := utf8.RuneCountInString(d.Text); size <= s.o.Max && !s.manyPages() {
 		s.add(0, len(d.Text), joinPath(commonPath(s.sections())))
 		return s.passages
 	}
@@ -82,6 +84,24 @@ type splitter struct {
 	o        Options
 	fits     []bool // which of doc.Whole have room in any passage
 	passages []Passage
+}
+
+// manyPages says whether the document has more than one page: what is on two of
+// them is not one passage, so that each is cited with its page.
+func (s *splitter) manyPages() bool {
+	return len(s.doc.Sections) > 1 && s.doc.Sections[0].Page != s.doc.Sections[len(s.doc.Sections)-1].Page
+}
+
+// page is the page that lies at i.
+func (s *splitter) page(i int) int {
+	n, found := slices.BinarySearchFunc(s.doc.Sections, i, func(b Section, i int) int { return b.Start - i })
+	if !found {
+		n--
+	}
+	if n < 0 || i >= s.doc.Sections[n].End {
+		return 0
+	}
+	return s.doc.Sections[n].Page
 }
 
 // part is a piece of text that is cut by itself.
@@ -227,6 +247,7 @@ func (s *splitter) add(start, end int, section string) {
 		Span:    Span{start, end},
 		Ordinal: len(s.passages),
 		Section: section,
+		Page:    s.page(start),
 		Text:    text[start:end],
 	})
 }

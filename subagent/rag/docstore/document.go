@@ -50,6 +50,7 @@ type Passage struct {
 	Start   int    `json:"start"`
 	End     int    `json:"end"`
 	Section string `json:"section,omitempty"` // the headings above it, "A > B"
+	Page    int    `json:"page,omitempty"`    // it is on, from 1
 }
 
 // Head is what is known of a document without reading it.

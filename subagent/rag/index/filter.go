@@ -1,6 +1,9 @@
 package index
 
-import "sync"
+import (
+	"sync"
+	"weak"
+)
 
 // Filter says which documents searches may find. What it finds out of a segment it
 // keeps as a bitmap, since neither changes: a document is asked for once, however many
@@ -8,20 +11,23 @@ import "sync"
 type Filter struct {
 	accept func(document string) bool
 
-	mu     sync.Mutex
-	passed map[*segment]bitset // the passages that it refuses; guarded by mu
+	mu sync.Mutex
+	// passed are the passages that it refuses. A filter that nobody uses for a while must
+	// not keep segments in memory that others have taken the place of. Guarded by mu.
+	passed map[weak.Pointer[segment]]bitset
 }
 
 // NewFilter makes a Filter of a function that always says the same of a document.
 func NewFilter(accept func(document string) bool) *Filter {
-	return &Filter{accept: accept, passed: map[*segment]bitset{}}
+	return &Filter{accept: accept, passed: map[weak.Pointer[segment]]bitset{}}
 }
 
 // refuses gives the passages of a segment that may not be found. Nobody changes them.
 func (f *Filter) refuses(s *segment) bitset {
 	f.mu.Lock()
 	defer f.mu.Unlock() // also while it is found out: others would only do the same
-	refused, known := f.passed[s]
+	at := weak.Make(s)
+	refused, known := f.passed[at]
 	if known {
 		return refused
 	}
@@ -35,7 +41,7 @@ func (f *Filter) refuses(s *segment) bitset {
 			refused.set(passage)
 		}
 	}
-	f.passed[s] = refused
+	f.passed[at] = refused
 	return refused
 }
 
@@ -46,10 +52,11 @@ func (f *Filter) forget(parts []part) {
 	if len(f.passed) <= 2*len(parts) {
 		return
 	}
-	live := make(map[*segment]bitset, len(parts))
+	live := make(map[weak.Pointer[segment]]bitset, len(parts))
 	for _, p := range parts {
-		if refused, known := f.passed[p.segment]; known {
-			live[p.segment] = refused
+		at := weak.Make(p.segment)
+		if refused, known := f.passed[at]; known {
+			live[at] = refused
 		}
 	}
 	f.passed = live

@@ -109,6 +109,15 @@ func (b *builder) open(level int, name string) {
 	b.inside = true
 }
 
+// rename gives the open section another name, which its text tells only later.
+func (b *builder) rename(name string) {
+	if n := len(b.headings) - 1; b.inside && n >= 0 {
+		b.headings[n].name = name
+		path := b.doc.Sections[len(b.doc.Sections)-1].Path
+		path[len(path)-1] = name
+	}
+}
+
 // close ends the open section where the text ends now; one without text is none.
 func (b *builder) close() {
 	if !b.inside {
@@ -119,6 +128,37 @@ func (b *builder) close() {
 	if b.doc.Sections[n].End = b.text.Len(); b.doc.Sections[n].End <= b.doc.Sections[n].Start {
 		b.doc.Sections = b.doc.Sections[:n]
 	}
+}
+
+// include adds another document as a section of that name, with its own sections
+// below it.
+func (b *builder) include(name string, d chunk.Document) error {
+	b.open(1, name)
+	span, err := b.block(d.Text)
+	if err != nil {
+		return err
+	}
+	last := len(b.doc.Sections) - 1
+	own := &b.doc.Sections[last]
+	own.Start, own.Body, own.End = span.Start, span.Start, span.End
+	b.inside = false
+	if len(d.Sections) > 0 {
+		if own.End = span.Start + d.Sections[0].Start; own.End == own.Start {
+			b.doc.Sections = b.doc.Sections[:last]
+		}
+	}
+	for _, s := range d.Sections {
+		b.doc.Sections = append(b.doc.Sections, chunk.Section{Path: append([]string{name}, s.Path...),
+			Span: chunk.Span{Start: span.Start + s.Start, End: span.Start + s.End}, Body: span.Start + s.Body})
+	}
+	for _, w := range d.Whole {
+		b.doc.Whole = append(b.doc.Whole, chunk.Span{Start: span.Start + w.Start, End: span.Start + w.End})
+	}
+	for what, count := range d.Skipped {
+		b.skip(what, count)
+	}
+	b.skip("unreadable pages", len(d.Unread))
+	return nil
 }
 
 // meta notes what is known of the document beside its text. It is bounded: only

@@ -5,8 +5,8 @@ import (
 	"encoding/csv"
 	"io"
 	"path"
-	"strconv"
 	"strings"
+	"unicode"
 )
 
 // readCSV reads rows as blocks of "column: value" lines. The separator is found
@@ -28,70 +28,21 @@ func readCSV(b *builder, f file) error {
 	r.LazyQuotes = true
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
-	var columns []string
-	for row := 0; ; row++ {
+	rows := rowWriter{b: b}
+	for {
 		record, err := r.Read()
 		switch {
 		case b.ctx.Err() != nil:
 			return context.Cause(b.ctx)
 		case err == io.EOF:
-			return nil
+			return rows.end()
 		case err != nil:
 			return damaged(labelCSV, err)
-		case row > b.limits.Rows:
-			return refuse(TooLarge, "the file has more than %d rows", b.limits.Rows)
-		case row == 0 && isHeader(record):
-			for _, name := range record {
-				columns = append(columns, oneLine(name))
-			}
-			continue
 		}
-		if err := b.paragraph(rowText(columns, record)); err != nil {
+		if err := rows.add(record); err != nil {
 			return err
 		}
 	}
-}
-
-// rowText writes a row's values that are not empty, each after its column.
-func rowText(columns, record []string) string {
-	var out strings.Builder
-	for i, value := range record {
-		value = strings.TrimSpace(value)
-		if value == "" {
-			continue
-		}
-		name := "column " + strconv.Itoa(i+1)
-		if i < len(columns) && columns[i] != "" {
-			name = columns[i]
-		}
-		out.WriteString(name + ": ")
-		for line := range strings.Lines(value) {
-			// A blank line would end the row for whoever reads the text.
-			if strings.TrimSpace(line) != "" {
-				out.WriteString(line)
-			}
-		}
-		out.WriteByte('\n')
-	}
-	return out.String()
-}
-
-// isHeader says whether a row names columns: short, different words, no numbers.
-func isHeader(record []string) bool {
-	seen := map[string]bool{}
-	named := 0
-	for _, name := range record {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if name == "" {
-			continue
-		}
-		if _, err := strconv.ParseFloat(strings.Replace(name, ",", ".", 1), 64); err == nil || seen[name] || len(name) > 200 {
-			return false
-		}
-		seen[name] = true
-		named++
-	}
-	return named*2 > len(record)
 }
 
 // separator finds the character between the fields: the one that the first lines
@@ -119,7 +70,7 @@ func separates(text string, comma rune) int {
 		text = text[:longest]
 	}
 	var counts []int
-	count, quoted := 0, false
+	count, quoted, blank := 0, false, true
 	for _, r := range text {
 		switch {
 		case r == '"':
@@ -127,10 +78,11 @@ func separates(text string, comma rune) int {
 		case quoted:
 		case r == comma:
 			count++
-		case r == '\n':
+		case r == '\n' && !blank:
 			counts = append(counts, count)
-			count = 0
+			count, blank = 0, true
 		}
+		blank = blank && unicode.IsSpace(r)
 		if len(counts) == lines {
 			break
 		}
@@ -138,10 +90,17 @@ func separates(text string, comma rune) int {
 	if len(counts) == 0 || count > 0 && len(counts) < lines && len(text) < longest {
 		counts = append(counts, count)
 	}
-	for _, c := range counts[1:] {
-		if c != counts[0] {
-			return counts[0]
+	usual, most := 0, map[int]int{}
+	for _, c := range counts {
+		if most[c]++; most[c] > most[usual] || most[c] == most[usual] && c > usual {
+			usual = c
 		}
 	}
-	return counts[0] * 100
+	switch n := most[usual]; {
+	case n == len(counts):
+		return usual * 100
+	case n*2 > len(counts): // a title stands above
+		return usual * 10
+	}
+	return counts[0]
 }

@@ -33,7 +33,7 @@ type Item struct {
 func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Reader) iter.Seq2[Item, error] {
 	limits := l.Limits.orDefault()
 	f := file{name: name, contentType: contentType}
-	if l.Extractors[extensionOf(name)] == nil && f.said() == jsonLines {
+	if l.Streamed(name, contentType) {
 		return func(yield func(Item, error) bool) { lines(ctx, f, r, limits, yield) }
 	}
 	return func(yield func(Item, error) bool) {
@@ -55,8 +55,8 @@ func (l Loader) Documents(ctx context.Context, name, contentType string, r io.Re
 
 // Streamed says whether Documents reads such a file as a stream, and not into memory
 // first.
-func Streamed(name, contentType string) bool {
-	return file{name: name, contentType: contentType}.said() == jsonLines
+func (l Loader) Streamed(name, contentType string) bool {
+	return l.Extractors[extensionOf(name)] == nil && file{name: name, contentType: contentType}.said() == jsonLines
 }
 
 // errEnough ends a reader whose consumer wants no more.

@@ -18,10 +18,16 @@ type format struct {
 
 // Labels that readers use themselves.
 const (
-	labelPDF  = "PDF"
-	labelWord = "a Word document"
-	labelCSV  = "CSV"
-	labelJSON = "JSON"
+	labelPDF    = "PDF"
+	labelWord   = "a Word document"
+	labelSlides = "a PowerPoint presentation"
+	labelSheets = "an Excel workbook"
+	labelOpen   = "an OpenDocument file"
+	labelBook   = "an e-book"
+	labelRTF    = "an RTF document"
+	labelMail   = "an e-mail"
+	labelCSV    = "CSV"
+	labelJSON   = "JSON"
 )
 
 // The formats. Their readers are in the files of their names.
@@ -32,20 +38,23 @@ var (
 	pdfFile   = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
 	wordFile  = &format{labelWord, []string{".docx", ".docm"},
 		[]string{"application/vnd.openxmlformats-officedocument.wordprocessingml.document"}, readWord}
+	slidesFile = &format{labelSlides, []string{".pptx", ".pptm", ".ppsx"}, []string{"application/vnd.openxmlformats-officedocument.presentationml.presentation"}, readSlides}
+	sheetsFile = &format{labelSheets, []string{".xlsx", ".xlsm"}, []string{"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"}, readSheets}
+	openFile   = &format{labelOpen, []string{".odt", ".ods", ".odp"},
+		[]string{"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.presentation"}, readOpenDocument}
+	bookFile  = &format{labelBook, []string{".epub"}, []string{"application/epub+zip"}, readBook}
+	rtfFile   = &format{labelRTF, []string{".rtf"}, []string{"application/rtf", "text/rtf"}, readRTF}
+	mailFile  = &format{labelMail, []string{".eml"}, []string{"message/rfc822"}, nil}
 	csvFile   = &format{labelCSV, []string{".csv", ".tsv"}, []string{"text/csv", "text/tab-separated-values"}, readCSV}
 	jsonFile  = &format{labelJSON, []string{".json"}, []string{"application/json", "text/json"}, readJSON}
 	jsonLines = &format{"JSON lines", []string{".jsonl", ".ndjson"},
 		[]string{"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"}, readJSON}
 
-	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, csvFile, jsonFile, jsonLines}
-)
+	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile, mailFile, csvFile, jsonFile, jsonLines}
 
-// Supported says whether files of this name are read by what is built in: by their
-// extension, or having none, by their content.
-func Supported(name string) bool {
-	ext := extensionOf(name)
-	return ext == "" || named(ext) != nil
-}
+	// binary are the formats that their first bytes prove: a file named as one that has others is none.
+	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}
+)
 
 func named(extension string) *format {
 	for _, f := range formats {
@@ -66,16 +75,17 @@ func (f file) format() (*format, error) {
 		return found, err
 	}
 	said := f.said()
-	if said == pdfFile || said == wordFile || said == plainText || said == nil {
+	isBinary := slices.Contains(binary, said)
+	if isBinary || said == plainText || said == nil {
 		// A web server's error page often has the name of what was asked for.
 		if looksLikeHTML(f.data) {
 			return htmlPage, nil
 		}
 	}
-	switch said {
-	case pdfFile, wordFile:
+	switch {
+	case isBinary:
 		return nil, refuse(Damaged, "the file is damaged: it is named as %s and is none", article(said.label))
-	case nil:
+	case said == nil:
 		if start := bytes.TrimLeft(f.data[:min(len(f.data), 1024)], "\ufeff \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') && looksLikeJSON(f.data) {
 			return jsonFile, nil
 		}
@@ -85,7 +95,7 @@ func (f file) format() (*format, error) {
 }
 
 func article(label string) string {
-	if strings.HasPrefix(label, "a ") {
+	if strings.HasPrefix(label, "a ") || strings.HasPrefix(label, "an ") {
 		return label
 	}
 	return "a " + label
@@ -114,7 +124,6 @@ func (f file) charset() string {
 
 // foreign are binary files that are not read, by their first bytes.
 var foreign = []struct{ start, label string }{
-	{"{\\rtf", "an RTF document"},
 	{"\x89PNG", "a picture"}, {"\xff\xd8\xff", "a picture"}, {"GIF8", "a picture"}, {"II*\x00", "a picture"}, {"MM\x00*", "a picture"},
 	{"\x1f\x8b", "a compressed file"}, {"BZh", "a compressed file"}, {"\xfd7zXZ", "a compressed file"}, {"(\xb5/\xfd", "a compressed file"},
 	{"7z\xbc\xaf", "an archive"}, {"Rar!", "an archive"},
@@ -129,6 +138,8 @@ func magic(data []byte) (*format, error) {
 	switch {
 	case bytes.Contains(head, []byte("%PDF-")):
 		return pdfFile, nil
+	case bytes.HasPrefix(head, []byte("{\\rtf")):
+		return rtfFile, nil
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
 		return packed(data)
 	case bytes.HasPrefix(head, []byte("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")):
@@ -136,7 +147,7 @@ func magic(data []byte) (*format, error) {
 		if bytes.Contains(data, utf16LE("EncryptedPackage")) {
 			return nil, refuse(Encrypted, "the document is encrypted: save it without a password")
 		}
-		return nil, refuse(Unsupported, "the file is an old Office document (.doc, .xls, .ppt), which is not read here: save it as .docx or PDF")
+		return nil, refuse(Unsupported, "the file is an old Office document (.doc, .xls, .ppt), which is not read here: save it as .docx, .xlsx, .pptx or PDF")
 	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.start)) {
@@ -154,30 +165,25 @@ func utf16LE(ascii string) []byte {
 	return b
 }
 
-// packed is the format of a ZIP archive.
+// packed is the format of a ZIP archive, by the names of what is in it. OpenDocument
+// and EPUB say it in a first entry of their own.
 func packed(data []byte) (*format, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
-		return nil, damaged("a ZIP archive or Word document", err)
+		return nil, damaged("a ZIP archive or document in one", err)
 	}
-	label := "a ZIP archive"
 	for _, entry := range z.File {
-		switch {
-		case entry.Name == wordMain:
-			return wordFile, nil
-		case strings.HasPrefix(entry.Name, "word/"):
-			label = "a Word document without its text"
-		case strings.HasPrefix(entry.Name, "xl/"):
-			label = "an Excel workbook"
-		case strings.HasPrefix(entry.Name, "ppt/"):
-			label = "a PowerPoint presentation"
-		case entry.Name == "META-INF/container.xml":
-			label = "an e-book"
-		case entry.Name == "content.xml":
-			label = "an OpenDocument file"
+		key := partKey(entry.Name)
+		for _, known := range []struct {
+			start string
+			f     *format
+		}{{"word/", wordFile}, {"ppt/", slidesFile}, {"xl/", sheetsFile}, {"content.xml", openFile}, {"meta-inf/container.xml", bookFile}} {
+			if strings.HasPrefix(key, known.start) {
+				return known.f, nil
+			}
 		}
 	}
-	return nil, refuse(Unsupported, "the file is %s, which is not read here", label)
+	return nil, refuse(Unsupported, "the file is a ZIP archive, which is not read here")
 }
 
 // looksLikeHTML says whether a text starts as a web page does.

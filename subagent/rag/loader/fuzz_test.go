@@ -55,6 +55,43 @@ func FuzzWord(f *testing.F) {
 	fuzzed(f, "a.docx", makeWord(f, wordParagraph("a")+styled(`<w:pStyle w:val="1"/>`, "h")+"<w:tbl><w:tr><w:tc>"+wordParagraph("c")+"</w:tc></w:tr></w:tbl>"))
 }
 
+func FuzzSlides(f *testing.F) { fuzzed(f, "a.pptx", makeSlides(f)) }
+
+func FuzzSheets(f *testing.F) {
+	fuzzed(f, "a.xlsx", makeSheets(f), makeWorkbook(f, `<row r="2"><c r="B2" t="s"><v>0</v></c></row>`, "<si><t>x</t></si>", "<xf/>"))
+}
+
+func FuzzOpenDocument(f *testing.F) {
+	fuzzed(f, "a.odt", makeOpen(f, "", "<text:h>a</text:h><text:p>b<text:note><text:p>c</text:p></text:note></text:p>"))
+}
+
+func FuzzBook(f *testing.F) { fuzzed(f, "a.epub", makeBook(f, nil)) }
+
+func FuzzRTF(f *testing.F) {
+	fuzzed(f, "a.rtf", `{\rtf1\ansicpg1251{\fonttbl{\f1\fcharset128 x;}}{\info{\title t}}\uc2\u-10179\'aa\'bb{\footnote a\par}\trowd\intbl a\cell b\row\pard\v x\par}`,
+		`{\rtf1{\*\x{\pict 00}}\bin3 }}}\outlinelevel3 y\par}`)
+}
+
+func FuzzMail(f *testing.F) {
+	fuzzed(f, "a.eml", "From x\nSubject: =?utf-8?B?4pi6?=\nContent-Type: multipart/alternative; boundary=b\n\n--b\nContent-Transfer-Encoding: base64\n\nYWJj\n--b\nContent-Type: text/html\n\n<p>x\n--b--\n",
+		"Content-Type: message/rfc822\n\nContent-Type: text/csv; name=a.csv\n\na,b\n1,2\n")
+}
+
+// FuzzOfficeXML reaches the XML of the formats behind the archive's checksums.
+func FuzzOfficeXML(f *testing.F) {
+	for _, xml := range []string{"<p:sld><a:tbl><a:tr><a:tc><a:p><a:t>x</a:t></a:p></a:tc></a:tr></a:tbl><p:sp><p:ph type='title'/></p:sp></p:sld>", "</table:table></text:p><table:table><table:table-row><table:table-cell table:number-columns-repeated='99'><text:p>x",
+		"<row r='2' hidden='1'><c r='ZZ1' t='s'><f/><v>3</v></c></row><cols><col min='1' max='3' hidden='1'/></cols><mergeCell ref='A1:B9'/>", "<text:list></text:list></text:list><draw:page><draw:frame class='title'><text:h>x"} {
+		f.Add(xml)
+	}
+	f.Fuzz(func(t *testing.T, xml string) {
+		l := Limits{Nesting: 50, Text: 1 << 18, Rows: 1000, Time: 20 * time.Second}
+		_, _ = loadText(t, "a.odt", makeOpen(t, xml, xml+"<office:spreadsheet>"+xml), l)
+		_, _ = loadText(t, "a.xlsx", makeWorkbook(t, xml, xml, xml), l)
+		_, _ = loadText(t, "a.pptx", makeZip(t, map[string]string{"_rels/.rels": relationsXML([3]string{"1", "officeDocument", "ppt/presentation.xml"}),
+			"ppt/presentation.xml": `<sldId r:id="a"/>`, "ppt/_rels/presentation.xml.rels": relationsXML([3]string{"a", "slide", "slides/slide1.xml"}), "ppt/slides/slide1.xml": xml}), l)
+	})
+}
+
 // FuzzWordXML reaches what lies behind the archive's checksums.
 func FuzzWordXML(f *testing.F) {
 	for _, body := range []string{wordParagraph("a"), "<w:tbl><w:tr><w:tc><w:p/></w:tc>", styled(`<w:numPr><w:ilvl w:val="99"/></w:numPr>`, "x"), "</w:p></w:del>"} {

@@ -30,6 +30,7 @@ func readHTML(b *builder, f file) error {
 		return b.tags(source)
 	}
 	b.doc.Title = oneLine(titleOf(root))
+	removeHidden(b, root)
 	if flatten(root) > htmlDepth {
 		return b.tags(source)
 	}
@@ -164,6 +165,10 @@ type tagBlock struct {
 var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Template: true, atom.Svg: true,
 	atom.Noscript: true, atom.Iframe: true, atom.Textarea: true}
 
+// closedTags are elements whose end is always written.
+var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true, atom.Aside: true,
+	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true, atom.Strong: true, atom.Font: true}
+
 // inlineTags do not divide a text.
 var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true, atom.Code: true,
 	atom.Del: true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true, atom.Kbd: true, atom.Mark: true,
@@ -175,7 +180,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 	z := html.NewTokenizer(r)
 	var block tagBlock
 	var text strings.Builder
-	hidden := atom.Atom(0)
+	hidden, inside := atom.Atom(0), 0 // the element that is left out, and those of its name in it
 	for {
 		kind := z.Next()
 		switch kind {
@@ -191,18 +196,26 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 		case html.CommentToken, html.DoctypeToken:
 			continue
 		}
-		name, _ := z.TagName()
-		tag := atom.Lookup(name)
+		token := html.Token{}
+		if kind != html.ErrorToken {
+			token = z.Token()
+		}
+		tag := token.DataAtom
 		switch {
 		case kind == html.ErrorToken:
 		case hidden != 0:
-			if tag == hidden && kind == html.EndTagToken {
-				hidden = 0
+			switch {
+			case tag == hidden && kind == html.EndTagToken:
+				if inside--; inside == 0 {
+					hidden = 0
+				}
+			case tag == hidden && kind == html.StartTagToken && closedTags[tag]:
+				inside++
 			}
 			continue
-		case unseen[tag]:
+		case unseen[tag] || kind == html.StartTagToken && closedTags[tag] && hiddenNames(nil).hide(token.Attr):
 			if kind == html.StartTagToken {
-				hidden = tag
+				hidden, inside = tag, 1
 			}
 			continue
 		case inlineTags[tag]:
@@ -223,7 +236,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 		block = tagBlock{}
 		if kind == html.StartTagToken {
 			block.title, block.code = tag == atom.Title, tag == atom.Pre
-			if len(name) == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6' {
+			if name := token.Data; len(name) == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6' {
 				block.level = int(name[1] - '0')
 			}
 		}

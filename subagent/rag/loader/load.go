@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,6 +54,7 @@ type file struct {
 	name        string
 	contentType string
 	data        []byte
+	depth       int // of a message's part that it is; 0 for a file of its own
 }
 
 // load reads a file that is in memory.
@@ -69,6 +71,7 @@ func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
 	if err != nil {
 		return chunk.Document{}, err
 	}
+	b.meta("unread_pages", list(b.doc.Unread))
 	d := b.document()
 	switch {
 	case strings.TrimSpace(d.Text) == "" && b.illegible > 0,
@@ -81,6 +84,16 @@ func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
 		d.Title = oneLine(chunk.TitleOf(f.name))
 	}
 	return d, nil
+}
+
+// list writes the first of some numbers.
+func list(numbers []int) string {
+	const most = 100
+	var parts []string
+	for _, n := range numbers[:min(len(numbers), most)] {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ", ")
 }
 
 const illegibleSentence = "the text of the file is not legible: its characters are not those that a reader sees. " +

@@ -251,6 +251,12 @@ func TestTypeByContent(t *testing.T) {
 		require.Contains(t, mustLoad(t, name, pdf).Text, "Hello from a PDF")
 	}
 	word := makeWord(t, wordParagraph("Hello from Word"))
+	for _, name := range []string{"a.txt", "a.docx", "a.pdf", "a"} {
+		require.Equal(t, "The book", mustLoad(t, name, makeBook(t, nil)).Title)
+		require.Equal(t, "Welcome all", mustLoad(t, name, makeSlides(t)).Title)
+		require.Contains(t, mustLoad(t, name, makeSheets(t)).Text, "Tea: Green")
+		require.Equal(t, "text", mustLoad(t, name, `{\rtf1 text}`).Text)
+	}
 	require.Contains(t, mustLoad(t, "a.pdf", word).Text, "Hello from Word")
 	for _, name := range []string{"a.pdf", "a.txt", "a.docx", "a", "a.unknown"} {
 		require.Equal(t, "Page", mustLoad(t, name, "<!DOCTYPE html><title>Page</title><p>text</p>").Title)
@@ -266,13 +272,13 @@ func TestTypeByContent(t *testing.T) {
 
 	for content, want := range map[string]Code{
 		"\x89PNG\r\n\x1a\n":                    Unsupported,
-		"{\\rtf1 text}":                        Unsupported,
 		"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 old": Unsupported,
 		"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + string(utf16LE("EncryptedPackage")): Encrypted,
 		"PK\x03\x04 broken": Damaged,
 		"":                  Empty,
 		" \n\t":             Empty,
-		makeZip(t, map[string]string{"xl/a.xml": ""}): Unsupported,
+		makeZip(t, map[string]string{"a/b.xml": ""}):  Unsupported,
+		makeZip(t, map[string]string{"xl/a.xml": ""}): Damaged,
 	} {
 		code, sentence := refusal(t, "a.txt", content, Limits{})
 		require.Equal(t, want, code, sentence)
@@ -312,7 +318,7 @@ func TestHugeFile(t *testing.T) {
 func TestTheCallersEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, name := range []string{"a.txt", "a.md", "a.html", "a.pdf", "a.docx", "a.csv", "a.json"} {
+	for _, name := range []string{"a.txt", "a.md", "a.html", "a.pdf", "a.docx", "a.csv", "a.json", "a.xlsx", "a.pptx", "a.odt", "a.epub", "a.rtf", "a.eml"} {
 		_, err := Load(ctx, name, "", strings.NewReader("x"), Limits{})
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, CodeOf(err))
@@ -331,6 +337,10 @@ func TestEndInTheMiddle(t *testing.T) {
 		"a.md": strings.Repeat("# h\n\n[a](b *c*\n\n", 60_000), "a.html": "<p>" + strings.Repeat("<p>"+text[:100], 10_000),
 		"a.csv": rows, "a.json": `["` + strings.Repeat(`a","`, 200_000) + `"]`,
 		"a.pdf": makePDF(strings.Repeat(page("some text of a page"), 1000)), "a.docx": makeWord(t, strings.Repeat(wordParagraph("text"), 20_000)),
+		"a.xlsx": makeWorkbook(t, strings.Repeat("<row><c><v>1</v></c></row>", 20_000), "", ""), "a.odt": makeOpen(t, "", strings.Repeat("<text:p>text</text:p>", 20_000)),
+		"a.rtf": `{\rtf1 ` + strings.Repeat(`text\par `, 20_000) + "}", "a.eml": "Subject: x\nContent-Type: text/html\n\n<p>" + strings.Repeat("<p>"+text[:100], 10_000),
+		"a.epub": makeBook(t, map[string]string{"OEBPS/text/two.xhtml": "<p>" + strings.Repeat("<p>"+text[:100], 10_000)}),
+		"a.pptx": makeZip(t, map[string]string{"ppt/presentation.xml": strings.Repeat(`<p:sldId r:id="x"/>`, 20_000)}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := &fading{Context: context.Background(), left: 20}
@@ -367,8 +377,13 @@ func TestCSV(t *testing.T) {
 	code, sentence := refusal(t, "a.csv", "a,b\n"+strings.Repeat("1,2\n", 11), Limits{Rows: 10})
 	require.Equal(t, TooLarge, code)
 	require.Equal(t, "the file has more than 10 rows", sentence)
-	code, _ = refusal(t, "only-header.csv", "a,b\n", Limits{})
-	require.Equal(t, Empty, code)
+	require.Equal(t, "a b", mustLoad(t, "only-header.csv", "a,b\n").Text)
+	require.Equal(t, "Sales of 2026\n\nin euros\n\nTea: Green\n2024: 3\n2025: 4\n\nTea: Black\n2024: 5\n2025: 6",
+		mustLoad(t, "a.csv", "Sales of 2026;;\nin euros;;\n\nTea;2024;2025\nGreen;3;4\nBlack;5;6\n").Text)
+	require.Equal(t, "Report of May\n\na: 1\nb: x, y\n\na: 2\nb: z", mustLoad(t, "a.csv", "Report of May\n\na;b\n1;x, y\n2;z\n").Text)
+	require.Equal(t, "column 1: Lincoln\ncolumn 2: 1861\ncolumn 3: 1865\n\ncolumn 1: Grant\ncolumn 2: 1869\ncolumn 3: 1877",
+		mustLoad(t, "a.csv", "Lincoln,1861,1865\nGrant,1869,1877\n").Text)
+	require.Equal(t, "column 1: Name:\ncolumn 2: Ann\n\ncolumn 1: Place:\ncolumn 2: Riga", mustLoad(t, "a.csv", "Name:,Ann\nPlace:,Riga\n").Text)
 }
 
 func TestJSON(t *testing.T) {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"maps"
 	"mime"
 	"path"
 	"slices"
@@ -48,10 +49,15 @@ func (l Loader) Identity(name string) string {
 	return version
 }
 
-// Supported says whether files of this name are read: by their extension, or
-// having none, by their content.
-func (l Loader) Supported(name string) bool {
-	return l.Extractors[extensionOf(name)] != nil || Supported(name)
+// Extensions are those of the files that are read, in their order, in lower case and
+// with their dot.
+func (l Loader) Extensions() []string {
+	all := slices.Collect(maps.Keys(l.Extractors))
+	for _, f := range formats {
+		all = append(all, f.extensions...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func extensionOf(name string) string { return strings.ToLower(path.Ext(name)) }

@@ -272,6 +272,9 @@ func (w mdWriter) inlines(out *strings.Builder, n ast.Node) {
 			}
 		case *ast.String:
 			out.Write(c.Value)
+		case *ast.Image:
+			w.skip("pictures", 1)
+			w.inlines(out, c)
 		case *ast.AutoLink:
 			out.Write(c.Label(w.source))
 		case *ast.RawHTML:

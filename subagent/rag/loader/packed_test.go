@@ -26,6 +26,14 @@ func makeZip(t testing.TB, parts map[string]string) string {
 	return b.String()
 }
 
+// Where the parts of a Word document usually are.
+const (
+	wordMain   = "word/document.xml"
+	wordStyles = "word/styles.xml"
+	wordNotes  = "word/footnotes.xml"
+	wordCore   = "docProps/core.xml"
+)
+
 const wordXML = `<?xml version="1.0" encoding="UTF-8"?><w:document xmlns:w="w"><w:body>%s</w:body></w:document>`
 
 func makeWord(t testing.TB, body string) string {

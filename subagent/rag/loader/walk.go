@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -33,13 +34,13 @@ type File struct {
 // Walk goes through the files below a directory in the order of their paths,
 // folder by folder. A file that is not for reading comes with an *Error that
 // says why, and the walk goes on: hidden files and folders (which are not
-// entered), types that Load does not read, files larger than Limits.Bytes except
+// entered), types that are not among the extensions, files larger than Limits.Bytes except
 // JSON lines, which Documents streams, links that leave the directory or run in
 // circles, and what the system does not let us read. Links to files inside are followed, links to folders are not.
 //
 // Any other error, of a directory that cannot be read at all or of ctx, ends the
 // walk.
-func Walk(ctx context.Context, dir string, limits Limits) iter.Seq2[File, error] {
+func Walk(ctx context.Context, dir string, extensions []string, limits Limits) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
@@ -48,18 +49,19 @@ func Walk(ctx context.Context, dir string, limits Limits) iter.Seq2[File, error]
 		}
 		defer root.Close()
 		open := func(id string) (fs.File, error) { return os.OpenInRoot(dir, id) }
-		w := walker{ctx: ctx, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
+		w := walker{ctx: ctx, extensions: extensions, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
 		w.walk()
 	}
 }
 
 // walker is one walk.
 type walker struct {
-	ctx   context.Context
-	fsys  fs.FS
-	open  func(id string) (fs.File, error)
-	limit int64
-	yield func(File, error) bool
+	ctx        context.Context
+	fsys       fs.FS
+	open       func(id string) (fs.File, error)
+	extensions []string
+	limit      int64
+	yield      func(File, error) bool
 }
 
 func (w walker) walk() {
@@ -108,7 +110,7 @@ func (w walker) visit(name string, entry fs.DirEntry, err error) (File, error) {
 		return f, refuse(Skipped, "it is hidden")
 	case entry.IsDir():
 		return File{}, nil
-	case !Supported(name):
+	case extensionOf(name) != "" && !slices.Contains(w.extensions, extensionOf(name)):
 		return f, refuse(Unsupported, "files of type %s are not read", path.Ext(name))
 	}
 	info, err := fs.Stat(w.fsys, name) // of what a link points to
@@ -130,7 +132,7 @@ func (f *File) saw(info fs.FileInfo, limit int64) error {
 	switch {
 	case !info.Mode().IsRegular():
 		return refuse(Skipped, "it is no regular file")
-	case info.Size() > limit && !Streamed(f.ID, ""):
+	case info.Size() > limit && !(Loader{}).Streamed(f.ID, ""):
 		return refuse(TooLarge, "the file is larger than %s", size(limit))
 	}
 	f.Size, f.Modified = info.Size(), info.ModTime()

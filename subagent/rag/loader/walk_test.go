@@ -33,7 +33,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 func walked(t *testing.T, dir string, l Limits) []string {
 	t.Helper()
 	list := []string{}
-	for f, err := range Walk(context.Background(), dir, l) {
+	for f, err := range Walk(context.Background(), dir, Loader{}.Extensions(), l) {
 		if err != nil {
 			list = append(list, fmt.Sprintf("%s (%s): %v", f.ID, CodeOf(err), err))
 			continue
@@ -88,14 +88,14 @@ func TestWalk(t *testing.T) {
 func TestWalkOfNothing(t *testing.T) {
 	require.Empty(t, walked(t, t.TempDir(), Limits{}))
 	missing := filepath.Join(t.TempDir(), "docs")
-	for _, err := range Walk(context.Background(), missing, Limits{}) {
+	for _, err := range Walk(context.Background(), missing, Loader{}.Extensions(), Limits{}) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.Empty(t, CodeOf(err))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	n := 0
-	for _, err := range Walk(ctx, t.TempDir(), Limits{}) {
+	for _, err := range Walk(ctx, t.TempDir(), Loader{}.Extensions(), Limits{}) {
 		require.ErrorIs(t, err, context.Canceled)
 		n++
 	}
@@ -105,7 +105,7 @@ func TestWalkOfNothing(t *testing.T) {
 func one(t *testing.T, dir string) File {
 	t.Helper()
 	var files []File
-	for f, err := range Walk(context.Background(), dir, Limits{}) {
+	for f, err := range Walk(context.Background(), dir, Loader{}.Extensions(), Limits{}) {
 		require.NoError(t, err)
 		files = append(files, f)
 	}
@@ -218,7 +218,7 @@ func TestUnreadableFiles(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte("text"), ModTime: time.Unix(1, 0)}
 	fsys := faulty{fstest.MapFS{"a.txt": file, "denied.txt": file, "denied/x.txt": file, "lost.txt": file, "torn.txt": file, "z.txt": file}}
 	got := []string{}
-	walker{ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(f File, err error) bool {
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(f File, err error) bool {
 		if err == nil {
 			_, err = f.Hash(context.Background())
 		}
@@ -235,7 +235,7 @@ func TestUnreadableFiles(t *testing.T) {
 	}, got)
 
 	n := 0
-	walker{ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(File, error) bool {
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(File, error) bool {
 		n++
 		return n < 2
 	}}.walk()

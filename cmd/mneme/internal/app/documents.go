@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/rag/loader"
+	"mneme/subagent/rag/loader/pdfium"
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
@@ -40,7 +43,11 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	if cfg.Redis.Embedded() {
 		changes = maxLog
 	}
-	o := rag.Options{Dir: filepath.Join(cfg.DataDir, "documents"), Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
+	reader, err := a.loader(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"), Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -56,10 +63,23 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 			return
 		}
 		warnOfUnknown(ctx, cfg, library, log)
+		warnOfOutdated(ctx, library, log)
 	})
 	working.Go(func() { library.Follow(ctx, docstore.DefaultTenant) })
 	a.push("documents", func() error { cancel(); working.Wait(); library.Close(); return nil })
 	return library, nil
+}
+
+// loader reads the files that are put. What it compiled to read PDFs is kept for the
+// next start.
+func (a *app) loader(cfg config.Config) (loader.Loader, error) {
+	extractors, err := cfg.Loaders()
+	if err != nil {
+		return loader.Loader{}, err
+	}
+	engine := pdfium.New(filepath.Join(cfg.DataDir, "cache", "pdfium"))
+	a.push("the PDF reader", func() error { engine.Close(); return nil })
+	return loader.Loader{Extractors: extractors, PDF: engine}, nil
 }
 
 // warnOfUnknown says which collections that subagents are to search are not there. That
@@ -80,6 +100,35 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 			}
 			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
 				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR --collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
+		}
+	}
+}
+
+// warnOfOutdated says which collections have documents that another loader read than
+// would read their files now, and how they are loaded again.
+func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
+	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	for _, info := range infos {
+		var c docstore.Collection
+		if c, err = docstore.Named(docstore.DefaultTenant, info.Name); err != nil {
+			return
+		}
+		outdated, origins := 0, map[string]bool{}
+		for cursor, more := "", true; more; more = cursor != "" {
+			var heads []docstore.Head
+			if heads, cursor, err = library.List(ctx, c, cursor, docstore.MaxPage); err != nil {
+				return // it is no more than a hint
+			}
+			for _, h := range heads {
+				if h.Outdated {
+					outdated++
+					origins[h.Origin] = true
+				}
+			}
+		}
+		if outdated > 0 {
+			log.Warn().Str("collection", info.Name).Strs("origins", slices.Sorted(maps.Keys(origins))).Msgf(
+				"%d documents of the collection %s were read by another version or other extractors: load them again with `mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
 		}
 	}
 }

@@ -104,7 +104,11 @@ func (v *view) answer(p *event.Assistant) {
 	}
 	v.breakLine()
 	for _, c := range p.Citations {
-		v.note(fmt.Sprintf("[%d] %s", c.N, term.OneLine(strings.Join(filled(c.Title, c.Source), " · "), maxLineShown)))
+		page := ""
+		if c.Page > 0 {
+			page = fmt.Sprintf("page %d", c.Page)
+		}
+		v.note(fmt.Sprintf("[%d] %s", c.N, term.OneLine(strings.Join(filled(c.Title, c.Source, page), " · "), maxLineShown)))
 	}
 }
 

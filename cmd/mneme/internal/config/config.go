@@ -174,6 +174,8 @@ type Retrieval struct {
 	Fusion       string     `yaml:"fusion" env:"FUSION"`               // wsum or rrf, see rag.Fusion
 	VectorWeight float64    `yaml:"vector_weight" env:"VECTOR_WEIGHT"` // what vectors weigh in a fusion, of 1
 	Rerank       Rerank     `yaml:"rerank" envPrefix:"RERANK_"`
+	// Extractors read the files of an extension, such as .pdf, in place of what is built in.
+	Extractors map[string]Extractor `yaml:"extractors" env:"-"`
 }
 
 // Embeddings are the vectors that make a search hybrid; Proxy.EmbeddingsBackend

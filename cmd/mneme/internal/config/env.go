@@ -97,6 +97,9 @@ func (c *Config) setVar(said, name, value string) error {
 	if rest, ok := strings.CutPrefix(name, backendVars); ok {
 		return c.setBackendVar(said, rest, value)
 	}
+	if rest, ok := strings.CutPrefix(name, extractorVars); ok {
+		return c.setExtractorVar(said, rest, value)
+	}
 	if rest, ok := strings.CutPrefix(name, subagentVars); ok {
 		return c.setSubagentVar(said, rest, value)
 	}

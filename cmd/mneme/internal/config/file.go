@@ -222,16 +222,19 @@ func suggest(path string) string {
 	return "docs/configuration.md lists what there is"
 }
 
-// pattern is a path as the schema writes it: * for the names of backends and
-// the places in lists.
+// pattern is a path as the schema writes it: * for the names of backends and of
+// extractors, and for the places in lists.
 func pattern(path string) string {
-	const backends = "proxy.backends."
-	if rest, ok := strings.CutPrefix(path, backends); ok {
+	for _, named := range []string{"proxy.backends.", "retrieval.extractors."} {
+		rest, ok := strings.CutPrefix(path, named)
+		if !ok {
+			continue
+		}
 		_, field, nested := strings.Cut(rest, ".")
 		if strings.HasPrefix(rest, "'") { // a name with a dot in it is quoted
 			_, field, nested = strings.Cut(rest, "'.")
 		}
-		path = backends + "*"
+		path = named + "*"
 		if nested {
 			path += "." + field
 		}

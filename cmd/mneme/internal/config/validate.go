@@ -299,6 +299,7 @@ func (r Retrieval) validate() error {
 		oneOf("retrieval.fusion", r.Fusion, string(rag.WeightedSum), string(rag.ReciprocalRanks)),
 		share("retrieval.vector_weight", r.VectorWeight),
 		r.Rerank.validate(),
+		r.validateExtractors(),
 	)
 }
 

@@ -66,12 +66,15 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 		}
 		sources[0].origin = o.Origin
 	}
-	readers, err := client.CreateCollection(ctx, o.Collection)
+	collection, err := client.CreateCollection(ctx, o.Collection)
 	if err != nil {
 		return err
 	}
-	if r.Unread = readers.ReadBy != nil && len(readers.ReadBy) == 0; r.Unread {
-		r.Searched = readers.Searched
+	for i := range sources {
+		sources[i].extensions = collection.Reads
+	}
+	if r.Unread = collection.ReadBy != nil && len(collection.ReadBy) == 0; r.Unread {
+		r.Searched = collection.Searched
 		o.Progress.Note(r.unreadNote())
 	}
 	l := &loading{client: client, o: o, report: r, progress: o.Progress}
@@ -108,12 +111,14 @@ type source struct {
 	origin    string
 	id        string // of a single file
 	directory bool
+	// extensions of the files that the server reads
+	extensions []string
 }
 
 // files are those of a source.
 func (s source) files(ctx context.Context) iter.Seq2[loader.File, error] {
 	if s.directory {
-		return loader.Walk(ctx, s.path, loader.Limits{})
+		return loader.Walk(ctx, s.path, s.extensions, loader.Limits{})
 	}
 	return func(yield func(loader.File, error) bool) {
 		f, err := loader.Single(s.path, loader.Limits{})

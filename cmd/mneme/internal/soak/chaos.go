@@ -146,9 +146,7 @@ func (c *chaos) pick(n int) []*service {
 func (c *chaos) kill(v *service) {
 	c.meters.scrape(v)
 	c.log.add(v.name, "kill")
-	if p := v.signal(syscall.SIGKILL); p != nil {
-		<-p.ended
-	}
+	v.kill()
 }
 
 // term ends a process as an operator would.

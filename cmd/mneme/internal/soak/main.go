@@ -108,22 +108,42 @@ folder with all data is kept; 2: the soak could not be done.
 }
 
 func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
+	redis.SetLogger(quiet{}) // that Redis is away is the point
+	name, clean, err := "soak-memory", false, error(nil)
+	if len(os.Args) > 1 && os.Args[1] == "pass" {
+		name = "soak-pass"
+		clean, err = mainPass(os.Args[2:])
+	} else {
+		clean, err = mainMemory(os.Args[1:])
+	}
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
-	redis.SetLogger(quiet{}) // that Redis is away is the point
-	clean := false
-	if err == nil {
-		clean, err = soakOnce(o)
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak-memory:", err)
+		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(exitFailed)
 	}
 	if !clean {
 		os.Exit(exitViolated)
 	}
+}
+
+func mainMemory(args []string) (clean bool, err error) {
+	o, err := parse(args, os.Stderr)
+	if err != nil {
+		return false, err
+	}
+	return soakOnce(o)
+}
+
+func mainPass(args []string) (clean bool, err error) {
+	o, err := parsePass(args, os.Stderr)
+	if err != nil {
+		return false, err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return passOnce(ctx, o, os.Stdout)
 }
 
 type quiet struct{}

@@ -343,8 +343,15 @@ func (s *stack) healAll() error {
 
 func (s *stack) killAll() {
 	for _, v := range s.services {
-		if p := v.signal(syscall.SIGKILL); p != nil {
-			<-p.ended
-		}
+		v.kill()
 	}
+}
+
+// kill kills the process, if it is up, and waits for its end.
+func (v *service) kill() (killed bool) {
+	p := v.signal(syscall.SIGKILL)
+	if p != nil {
+		<-p.ended
+	}
+	return p != nil
 }

@@ -24,16 +24,17 @@ const putTimeout = 5 * time.Minute
 
 func collectionPath(name string) string { return "/v1/collections/" + url.PathEscape(name) }
 
-// Readers say which subagents search a collection.
-type Readers struct {
-	ReadBy   []memory.Agent `json:"read_by"`  // of this collection; nil if an older apiserver does not say
+// Collection is what is said of one.
+type Collection struct {
+	ReadBy   []memory.Agent `json:"read_by"`  // the subagents that search it; nil if an older apiserver does not say
 	Searched []string       `json:"searched"` // the collections that subagents search
+	Reads    []string       `json:"reads"`    // extensions of the files that can be put
 }
 
 // CreateCollection makes a collection unless there is one.
-func (c *Client) CreateCollection(ctx context.Context, name string) (r Readers, err error) {
-	err = c.call(ctx, http.MethodPut, collectionPath(name), &r)
-	return r, err
+func (c *Client) CreateCollection(ctx context.Context, name string) (made Collection, err error) {
+	err = c.call(ctx, http.MethodPut, collectionPath(name), &made)
+	return made, err
 }
 
 // Documents gives the heads of at most limit documents of a collection, from

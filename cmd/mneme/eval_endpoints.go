@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/evalretrieval"
+	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/rerank"
+)
+
+// evalEndpoints say which endpoints are measured beside the words.
+type evalEndpoints struct {
+	Config string `placeholder:"FILE" help:"Measure the embeddings and the reranker of this configuration."`
+
+	EmbedURL    string    `placeholder:"URL" help:"Measure the embeddings of this OpenAI-compatible API, such as https://api.openai.com/v1."`
+	EmbedModel  string    `placeholder:"NAME" help:"The embedding model."`
+	EmbedKeyEnv string    `placeholder:"VAR" help:"The environment variable that holds the key."`
+	Dimensions  int       `placeholder:"N" help:"Length of the vectors to ask for; the model's own without it."`
+	Weights     []float64 `name:"vector-weight" placeholder:"W,…" help:"What the vectors weigh in the fusions to measure (0.3,0.5,0.7)."`
+	Vectors     string    `placeholder:"FILE" help:"Keep the vectors of documents in this file between runs."`
+	Limit       int       `placeholder:"N" help:"Only so many documents of each set, with the queries that they answer."`
+
+	RerankURL     string        `placeholder:"URL" help:"Measure the reranker at this address, such as http://127.0.0.1:8085/v1/rerank."`
+	RerankModel   string        `placeholder:"NAME" help:"The reranker's model."`
+	RerankKeyEnv  string        `placeholder:"VAR" help:"The environment variable that holds its key."`
+	RerankTop     int           `placeholder:"N" help:"Passages that it orders (50)."`
+	RerankTimeout time.Duration `placeholder:"TIME" help:"How long a query waits for it (2s)."`
+}
+
+// options are what to measure, with the endpoints ready to be asked until stop.
+func (c evalEndpoints) options(ctx context.Context, environ []string) (o evalretrieval.Options, stop func(), err error) {
+	stop = func() {}
+	cfg, err := c.config(environ)
+	if err == nil {
+		err = c.check(cfg)
+	}
+	if err != nil {
+		return o, stop, err
+	}
+	o.Limit, o.Fusion, o.Weights = c.Limit, rag.Fusion(cfg.Retrieval.Fusion), c.Weights
+	if len(o.Weights) == 0 {
+		o.Weights = []float64{0.3, 0.5, 0.7}
+		if w := cfg.Retrieval.VectorWeight; !slices.Contains(o.Weights, w) {
+			o.Weights = slices.Sorted(slices.Values(append(o.Weights, w)))
+		}
+	}
+	if r := cfg.Retrieval.Rerank; r.URL != "" {
+		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal()}), Top: r.Top, Timeout: r.Timeout}
+	}
+	e := cfg.Retrieval.Embeddings
+	if e.Model == "" {
+		return o, stop, nil
+	}
+	p, backend := &cfg.Proxy, cfg.Proxy.Backends[cfg.Proxy.EmbeddingsBackend]
+	p.Active, p.TeammateBackend, p.Teammates = p.EmbeddingsBackend, p.EmbeddingsBackend, nil
+	p.Backends = map[string]config.Backend{p.EmbeddingsBackend: backend}
+	if c.Vectors != "" {
+		if o.Vectors, err = evalretrieval.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
+			return o, stop, err
+		}
+	}
+	gateway, stopGateway, err := ownGateway(ctx, cfg)
+	if err != nil {
+		return o, stop, errors.Join(err, o.Vectors.Close())
+	}
+	o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{BaseURL: gateway, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize})
+	return o, func() { stopGateway(); _ = o.Vectors.Close() }, nil // each vector is written already
+}
+
+// config is a configuration with the endpoints: that of the file, or one of the flags.
+func (c evalEndpoints) config(environ []string) (config.Config, error) {
+	if c.Config != "" {
+		if c.EmbedURL+c.EmbedModel+c.EmbedKeyEnv+c.RerankURL+c.RerankModel+c.RerankKeyEnv != "" || c.Dimensions != 0 {
+			return config.Config{}, errors.New("--config says which endpoints are measured: leave out the flags about them")
+		}
+		cfg, err := config.Load(c.Config, environ)
+		if err == nil {
+			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
+		}
+		if err == nil && cfg.Retrieval.Embeddings.Model == "" && cfg.Retrieval.Rerank.URL == "" {
+			err = fmt.Errorf("%s has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured", c.Config)
+		}
+		return cfg, err
+	}
+	const name = "embeddings"
+	cfg := config.Default()
+	r := &cfg.Retrieval
+	r.Embeddings.Model, r.Embeddings.Dimensions = c.EmbedModel, c.Dimensions
+	r.Rerank.URL, r.Rerank.Model = c.RerankURL, c.RerankModel
+	r.Rerank.Top, r.Rerank.Timeout = cmp.Or(c.RerankTop, r.Rerank.Top), cmp.Or(c.RerankTimeout, r.Rerank.Timeout)
+	var err error
+	if r.Rerank.APIKey, err = keyIn(environ, "--rerank-key-env", c.RerankKeyEnv); err != nil {
+		return cfg, err
+	}
+	b := config.Backend{Kind: config.KindOpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"), "/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
+	if b.APIKey, err = keyIn(environ, "--embed-key-env", c.EmbedKeyEnv); err != nil {
+		return cfg, err
+	}
+	cfg.Proxy.Backends, cfg.Proxy.EmbeddingsBackend = map[string]config.Backend{name: b}, name
+	return cfg, nil
+}
+
+// check says what is wrong with the flags.
+func (c evalEndpoints) check(cfg config.Config) error {
+	embeds, reranks := cfg.Retrieval.Embeddings.Model != "", cfg.Retrieval.Rerank.URL != ""
+	switch {
+	case (c.EmbedURL == "") != (c.EmbedModel == ""):
+		return errors.New("--embed-url and --embed-model go together")
+	case c.EmbedURL != "" && !isHTTP(c.EmbedURL):
+		return fmt.Errorf("--embed-url needs an http:// or https:// URL, not %q", c.EmbedURL)
+	case c.RerankURL != "" && !isHTTP(c.RerankURL):
+		return fmt.Errorf("--rerank-url needs an http:// or https:// URL, not %q", c.RerankURL)
+	case !embeds && (c.Dimensions != 0 || c.EmbedKeyEnv != "" || c.Vectors != "" || len(c.Weights) > 0):
+		return errors.New("--dimensions, --embed-key-env, --vectors and --vector-weight are about embeddings: add --embed-url and --embed-model, or --config")
+	case !reranks && c.RerankModel+c.RerankKeyEnv != "" || c.Config == "" && !reranks && (c.RerankTop != 0 || c.RerankTimeout != 0):
+		return errors.New("the other flags about reranking need --rerank-url")
+	case c.Config != "" && (c.RerankTop != 0 || c.RerankTimeout != 0):
+		return errors.New("--config says how much is reranked: leave out --rerank-top and --rerank-timeout")
+	case c.Limit < 0 || c.Dimensions < 0 || c.RerankTop < 0 || c.RerankTimeout < 0:
+		return errors.New("--limit, --dimensions, --rerank-top and --rerank-timeout must be more than 0")
+	}
+	for _, w := range c.Weights {
+		if !(w > 0 && w < 1) {
+			return fmt.Errorf("--vector-weight is more than 0 and less than 1, not %v: words alone and vectors alone are measured anyway", w)
+		}
+	}
+	return nil
+}
+
+func isHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// keyIn is the value of a variable that a flag names.
+func keyIn(environ []string, flag, name string) (config.Secret, error) {
+	if name == "" {
+		return "", nil
+	}
+	for _, pair := range environ {
+		if value, found := strings.CutPrefix(pair, name+"="); found && strings.TrimSpace(value) != "" {
+			return config.Secret(strings.TrimSpace(value)), nil
+		}
+	}
+	return "", fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"mneme/subagent/rag/loader"
+)
+
+// Extractor is a program or a service that reads the files of an extension.
+type Extractor struct {
+	Command []string      `yaml:"command" env:"COMMAND"` // a program and its arguments
+	URL     string        `yaml:"url" env:"URL"`
+	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"` // for one file; 0: loader.ExtractorTime
+}
+
+var fileExtension = regexp.MustCompile(`^\.[a-z0-9]{1,16}$`)
+
+func extractorKey(extension string) string { return join("retrieval.extractors", extension) }
+
+func (r Retrieval) validateExtractors() error {
+	for extension, e := range sorted(r.Extractors) {
+		key := extractorKey(extension)
+		switch {
+		case !fileExtension.MatchString(extension):
+			return bad(key, "a file's extension is needed, a full stop and small letters or digits, such as .pdf")
+		case len(e.Command) > 0 && e.URL != "":
+			return bad(key, "command and url are both set; keep one of them")
+		case slices.Contains(e.Command, ""):
+			return bad(key+".command", "an empty word in it; a program and its arguments are needed, such as [pdftotext, -, -]")
+		case len(e.Command) == 0 && e.URL == "":
+			return bad(key, "says nothing; give a command, such as [pdftotext, -, -], or a url, such as http://127.0.0.1:9998/tika")
+		}
+		if e.URL != "" {
+			if err := baseURL(key+".url", e.URL); err != nil {
+				return err
+			}
+		}
+		if e.Timeout < 0 {
+			return bad(key+".timeout", "must be more than 0, is %s", e.Timeout)
+		}
+	}
+	return nil
+}
+
+// Loaders are the extractors as a loader takes them. A command that is not installed
+// is an error: an apiserver asks for it before it starts, nobody else needs the
+// programs.
+func (c Config) Loaders() (map[string]loader.Extractor, error) {
+	all := map[string]loader.Extractor{}
+	for extension, e := range sorted(c.Retrieval.Extractors) {
+		limit := cmp.Or(e.Timeout, loader.ExtractorTime)
+		if e.URL != "" {
+			all[extension] = loader.Service{URL: e.URL, Time: limit}
+			continue
+		}
+		if _, err := exec.LookPath(e.Command[0]); err != nil {
+			return nil, c.origin.locate(bad(extractorKey(extension)+".command",
+				"there is no program %s that can be run; install it, or give its whole path", e.Command[0]))
+		}
+		all[extension] = loader.Command{Args: e.Command, Time: limit}
+	}
+	return all, nil
+}
+
+const extractorVars = "MNEME_RETRIEVAL_EXTRACTORS_"
+
+// setExtractorVar sets one field of the extractor of an extension: "PDF_URL".
+func (c *Config) setExtractorVar(said, rest, value string) error {
+	id, field, ok := splitVar(rest, reflect.TypeFor[Extractor]())
+	if !ok {
+		return &Error{Where: said, Problem: "no field of an extractor has this name; " + fieldList(reflect.TypeFor[Extractor]())}
+	}
+	extension := "." + strings.ToLower(id)
+	e := c.Retrieval.Extractors[extension]
+	err := parseVar(&e, extractorVars+id+"_", said, extractorVars+rest, value)
+	c.Retrieval.Extractors = maps.Clone(c.Retrieval.Extractors)
+	if c.Retrieval.Extractors == nil {
+		c.Retrieval.Extractors = map[string]Extractor{}
+	}
+	c.Retrieval.Extractors[extension] = e
+	c.origin.vars[extractorKey(extension)+"."+field] = said
+	return err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Bodies that webmemory passes on are whole, and when the apiserver is killed they are
+// whole or visibly broken.
+func TestBodiesPassWhole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds mneme and runs it as processes")
+	}
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("there is no redis-server; ./scripts/test installs it")
+	}
+	mneme := filepath.Join(t.TempDir(), "mneme")
+	out, err := exec.Command("go", "build", "-o", mneme, "mneme/cmd/mneme").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, o := range []passOptions{
+		{fault: faultNone, clients: 12},
+		{fault: faultNone, clients: 2, up: true},
+		{fault: faultKill, clients: 12, every: 500 * time.Millisecond},
+	} {
+		o.mneme, o.dir, o.seed, o.bodies = mneme, t.TempDir(), 7, 1000
+		var report bytes.Buffer
+		clean, err := passOnce(t.Context(), o, &report)
+		require.NoError(t, err, report.String())
+		require.True(t, clean, report.String())
+	}
+}
+
+func TestPassCommandLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                         "",
+		"--bodies 10 --fault kill": "",
+		"--fault fire":             "choose none or kill",
+		"--up --fault kill":        "leave --up away",
+		"--bodies 0":               "must be positive",
+		"--clients 3 fast":         `unexpected argument "fast"`,
+	} {
+		_, err := parsePass(strings.Fields(args), io.Discard)
+		if want == "" {
+			require.NoError(t, err, args)
+		} else {
+			require.ErrorContains(t, err, want, args)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package loader
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"mime/quotedprintable"
+	"net/mail"
+	"net/textproto"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/net/html/charset"
+)
+
+// deepestMail is how deep parts of a message and attached messages may lie in each
+// other.
+const deepestMail = 10
+
+func init() { mailFile.into = readMail } // here, because attachments are of any format
+
+// readMail reads an .eml (RFC 5322, MIME): the headers that people see, the text,
+// else the HTML, and a section for each attachment that is of a readable format.
+func readMail(b *builder, f file) error {
+	message, err := mail.ReadMessage(bytes.NewReader(mailHeader(f.data)))
+	if err != nil {
+		return damaged(labelMail, err)
+	}
+	var seen strings.Builder
+	for _, name := range []string{"From", "To", "Cc", "Date", "Subject"} {
+		value := headerText(message.Header.Get(name))
+		if value == "" {
+			continue
+		}
+		seen.WriteString(name + ": " + value + "\n")
+		switch date, err := message.Header.Date(); {
+		case name == "Subject":
+			b.doc.Title = value
+		case name != "Date":
+			b.meta(strings.ToLower(name), value)
+		case err == nil:
+			b.meta("date", date.UTC().Format(time.RFC3339)) // sorts as text
+		}
+	}
+	if err := b.paragraph(seen.String()); err != nil {
+		return err
+	}
+	m := mailReader{builder: b, depth: f.depth}
+	return m.part(textproto.MIMEHeader(message.Header), message.Body)
+}
+
+var headerLine = regexp.MustCompile(`^[!-9;-~]+[ \t]*:`)
+
+// mailHeader is the message without lines of its header that are none, as the line
+// "From " of a mailbox.
+func mailHeader(data []byte) []byte {
+	out := make([]byte, 0, len(data))
+	for rest := data; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		line := rest[:end]
+		if len(bytes.TrimSpace(line)) == 0 {
+			return append(append(out, "\r\n"...), rest[end:]...)
+		}
+		if headerLine.Match(line) || len(out) > 0 && (line[0] == ' ' || line[0] == '\t') {
+			out = append(out, line...)
+		}
+		rest = rest[end:]
+	}
+	return append(out, "\r\n"...)
+}
+
+// headerText is a header's value as people read it.
+func headerText(value string) string {
+	words := mime.WordDecoder{CharsetReader: charset.NewReaderLabel}
+	if text, err := words.DecodeHeader(value); err == nil {
+		value = text
+	}
+	if text, err := decoded([]byte(value), ""); err == nil {
+		value = text
+	}
+	return oneLine(value)
+}
+
+// mailReader walks through the parts of a message.
+type mailReader struct {
+	*builder
+	depth int
+}
+
+// part reads a part and those in it.
+func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
+	if m.depth++; m.depth > deepestMail {
+		return refuse(TooLarge, "the e-mail's parts lie more than %d deep in each other", deepestMail)
+	}
+	defer func() { m.depth-- }()
+	kind, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || !strings.Contains(kind, "/") {
+		kind = "text/plain"
+	}
+	if kind == "multipart/encrypted" || strings.HasSuffix(kind, "/pkcs7-mime") && parameters["smime-type"] != "signed-data" {
+		return refuse(Encrypted, "the e-mail is encrypted: save it decrypted")
+	}
+	if boundary := parameters["boundary"]; boundary != "" && strings.HasPrefix(kind, "multipart/") {
+		return m.parts(kind, multipart.NewReader(watched{m.ctx, body}, boundary))
+	}
+	data, err := io.ReadAll(watched{m.ctx, body})
+	if err != nil {
+		return damaged(labelMail, err)
+	}
+	data = transferred(header.Get("Content-Transfer-Encoding"), data)
+	disposition, named, _ := mime.ParseMediaType(header.Get("Content-Disposition"))
+	name := headerText(named["filename"])
+	if name == "" {
+		name = headerText(parameters["name"])
+	}
+	switch {
+	case disposition == "attachment" || name != "" || kind != "text/plain" && kind != "text/html":
+		return m.attachment(name, kind, data)
+	case kind == "text/html":
+		title := m.doc.Title
+		err = readHTML(m.builder, file{contentType: mime.FormatMediaType(kind, parameters), data: data})
+		m.doc.Title = title
+		return err
+	}
+	text, err := decode(data, parameters["charset"])
+	if err != nil {
+		return err
+	}
+	return m.paragraph(squeeze(text))
+}
+
+// entity is a part of a message that is kept until another one is chosen.
+type entity struct {
+	header textproto.MIMEHeader
+	body   []byte
+}
+
+// parts reads what a part is made of; of alternatives the plain text, else the last
+// one, which is the richest.
+func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
+	var chosen *entity
+	for {
+		p, err := parts.NextRawPart()
+		if err == io.EOF {
+			break
+		}
+		if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
+			m.skip("unreadable parts", 1)
+			continue
+		}
+		if err != nil {
+			return damaged(labelMail, err)
+		}
+		if kind != "multipart/alternative" {
+			if err := m.part(p.Header, p); err != nil {
+				return err
+			}
+			continue
+		}
+		data, err := io.ReadAll(p)
+		if err != nil {
+			return damaged(labelMail, err)
+		}
+		if chosen == nil || !chosen.plain() {
+			chosen = &entity{p.Header, data}
+		}
+	}
+	if chosen == nil {
+		return nil
+	}
+	return m.part(chosen.header, bytes.NewReader(chosen.body))
+}
+
+// plain says whether the part is text that needs no reader.
+func (e *entity) plain() bool {
+	kind, _, _ := mime.ParseMediaType(e.header.Get("Content-Type"))
+	return (kind == "text/plain" || kind == "") && len(bytes.TrimSpace(e.body)) > 0
+}
+
+// transferred undoes a transfer encoding (RFC 2045, 6), as far as it can be.
+func transferred(encoding string, data []byte) []byte {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "quoted-printable":
+		if plain, err := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(data))); err == nil {
+			return plain
+		}
+	case "base64":
+		digits := bytes.Map(func(r rune) rune {
+			if r == '+' || r == '/' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+				return r
+			}
+			return -1
+		}, data)
+		if len(digits)%4 == 1 {
+			digits = digits[:len(digits)-1]
+		}
+		plain := make([]byte, base64.RawStdEncoding.DecodedLen(len(digits)))
+		if n, err := base64.RawStdEncoding.Decode(plain, digits); err == nil {
+			return plain[:n]
+		}
+	}
+	return data
+}
+
+// attachment reads what is attached as a section of its own, and counts it if it
+// cannot be read.
+func (m *mailReader) attachment(name, kind string, data []byte) error {
+	if name == "" && kind == "message/rfc822" {
+		name = "message.eml"
+	}
+	f := file{name: name, contentType: kind, data: data, depth: m.depth}
+	switch {
+	case strings.HasPrefix(kind, "image/"):
+		m.skip("pictures", 1)
+		return nil
+	case f.said() == nil:
+		m.skip("attachments", 1)
+		return nil
+	}
+	limits := m.limits
+	limits.Text -= m.text.Len()
+	d, err := load(m.ctx, f, limits)
+	switch CodeOf(err) {
+	case "":
+	case TooLarge, Timeout:
+		return err
+	default:
+		m.skip("attachments", 1)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.include("attachment "+oneLine(name), d)
+}

@@ -1,0 +1,337 @@
+package loader
+
+import (
+	"encoding/xml"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// readOpenDocument reads a text (.odt), a spreadsheet (.ods) or a presentation
+// (.odp): headings, paragraphs, lists, notes, tables, and a section for each sheet
+// or slide. Deleted and hidden text is left out, as are comments.
+func readOpenDocument(b *builder, f file) error {
+	a, err := b.unpack(f, labelOpen)
+	if err != nil {
+		return err
+	}
+	err = a.elements("META-INF/manifest.xml", func(e xml.StartElement) error {
+		if e.Name.Local == "encryption-data" {
+			return refuse(Encrypted, "the document is encrypted: save it without a password")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !a.has("content.xml") {
+		return refuse(Damaged, "the file is damaged: it is %s without its text", labelOpen)
+	}
+	if b.doc.Title, err = a.textOf("meta.xml", "title"); err != nil {
+		return err
+	}
+	r := openReader{builder: b, unseen: map[string]bool{}}
+	return a.tokens("content.xml", r.token)
+}
+
+// openReader turns the elements of OpenDocument (ISO/IEC 26300) into text. Where
+// paragraphs lie in each other, as those of notes and text boxes, the inner ones
+// follow the outer one.
+type openReader struct {
+	*builder
+	style  string          // the style being defined
+	unseen map[string]bool // styles of what is hidden
+	hidden int             // depth of elements whose text does not count
+
+	open   []*openParagraph // the innermost last
+	later  []string         // inner paragraphs of the outermost one
+	lists  int              // open ones
+	items  []string         // of the outermost open list
+	pages  int              // slides so far
+	titled bool             // the open frame is the slide's title
+	object bool             // the open frame has an object, whose picture stands for it
+	table  openTable
+}
+
+// openParagraph is one that is not read to its end.
+type openParagraph struct {
+	strings.Builder
+	level int // of a heading, 0 for none
+}
+
+// openTable is the outermost open table.
+type openTable struct {
+	depth  int
+	sheet  *rowWriter // of a spreadsheet, else nil
+	rows   []string   // of a text
+	size   int        // of these, in bytes
+	values []string   // of the open row
+	cell   []string   // paragraphs of the open cell
+	repeat int        // of the open cell
+	again  int        // of the open row
+	column int        // columns so far
+	unseen map[int]bool
+}
+
+// openSkipped are elements that are left out, and what they count as.
+var openSkipped = map[string]string{
+	"annotation": "comments", "hidden-text": "hidden pieces of text", "plugin": "embedded objects",
+	"tracked-changes": "", "forms": "", "note-citation": "", "desc": "", "title": "",
+}
+
+func (r *openReader) token(t xml.Token) error {
+	switch t := t.(type) {
+	case xml.StartElement:
+		return r.start(t)
+	case xml.EndElement:
+		return r.end(t.Name.Local)
+	case xml.CharData:
+		return r.write(string(t))
+	}
+	return nil
+}
+
+func (r *openReader) write(text string) error {
+	if len(r.open) == 0 || r.hidden > 0 {
+		return nil
+	}
+	p := r.open[len(r.open)-1]
+	p.WriteString(text)
+	return r.check(p.Len())
+}
+
+// hides says whether an element is left out, and counts it.
+func (r *openReader) hides(e xml.StartElement) bool {
+	name := e.Name.Local
+	what, found := openSkipped[name]
+	switch {
+	case found:
+	case r.unseen[attribute(e, "style-name")] || name == "section" && attribute(e, "display") == "none":
+		what = map[string]string{"table": "hidden sheets", "page": "hidden slides"}[name]
+		if what == "" {
+			what = "hidden pieces of text"
+		}
+	case name == "table-row" && (attribute(e, "visibility") == "collapse" || attribute(e, "visibility") == "filter"):
+		what = "hidden rows" // a great many empty ones may be one element
+	default:
+		return false
+	}
+	if what != "" {
+		r.skip(what, 1)
+	}
+	return true
+}
+
+func (r *openReader) start(e xml.StartElement) error {
+	if r.hidden > 0 || r.hides(e) {
+		r.hidden++
+		return nil
+	}
+	switch name := e.Name.Local; name {
+	case "style":
+		r.style = attribute(e, "name")
+	case "text-properties", "table-properties", "drawing-page-properties":
+		if display := attribute(e, "display"); display == "none" || display == "false" || attribute(e, "visibility") == "hidden" {
+			r.unseen[r.style] = true
+		}
+	case "h":
+		level, _ := strconv.Atoi(attribute(e, "outline-level"))
+		r.open = append(r.open, &openParagraph{level: min(max(level, 1), 9)})
+	case "p":
+		r.open = append(r.open, &openParagraph{})
+	case "s":
+		count, _ := strconv.Atoi(attribute(e, "c"))
+		return r.write(strings.Repeat(" ", min(max(count, 1), 100)))
+	case "tab":
+		return r.write("\t")
+	case "line-break":
+		return r.write("\n")
+	case "list":
+		r.lists++
+	case "page":
+		r.pages++
+		r.builder.open(1, "slide "+strconv.Itoa(r.pages))
+	case "frame":
+		r.titled, r.object = attribute(e, "class") == "title", false
+	case "object", "object-ole":
+		r.object = true
+		r.skip("embedded objects", 1)
+	case "image":
+		if !r.object {
+			r.skip("pictures", 1)
+		}
+	default:
+		return r.startTable(name, e)
+	}
+	return nil
+}
+
+func (r *openReader) startTable(name string, e xml.StartElement) error {
+	t := &r.table
+	switch name {
+	case "spreadsheet":
+		t.sheet = &rowWriter{b: r.builder}
+	case "table":
+		if t.depth++; t.depth == 1 && t.sheet != nil {
+			r.builder.open(1, oneLine(attribute(e, "name")))
+			t.unseen, t.column = map[int]bool{}, 0
+		}
+	case "table-column":
+		for range repeats(e, "number-columns-repeated", mostColumns) {
+			if t.unseen != nil && attribute(e, "visibility") == "collapse" {
+				t.unseen[t.column] = true
+			}
+			t.column++
+		}
+	case "table-row":
+		if t.depth == 1 {
+			t.again = repeats(e, "number-rows-repeated", mostRows)
+			t.values, t.column = nil, 0
+		}
+	case "table-cell", "covered-table-cell":
+		if t.depth == 1 {
+			t.cell, t.repeat = nil, repeats(e, "number-columns-repeated", mostColumns)
+		}
+	}
+	return nil
+}
+
+// What a spreadsheet can have.
+const (
+	mostColumns = 16_384
+	mostRows    = 1 << 20
+)
+
+// repeats is how many cells or rows one element stands for.
+func repeats(e xml.StartElement, name string, most int) int {
+	n, _ := strconv.Atoi(attribute(e, name))
+	return min(max(n, 1), most)
+}
+
+func (r *openReader) end(name string) error {
+	if r.hidden > 0 {
+		r.hidden--
+		return nil
+	}
+	switch name {
+	case "h", "p":
+		return r.endParagraph()
+	case "list":
+		if r.lists = max(0, r.lists-1); r.lists == 0 {
+			return r.endList()
+		}
+	case "frame":
+		r.titled = false
+	case "table-cell", "covered-table-cell":
+		if r.table.depth == 1 {
+			r.endCell()
+		}
+	case "table-row":
+		if r.table.depth == 1 {
+			return r.endRow()
+		}
+	case "table":
+		return r.endTable()
+	}
+	return nil
+}
+
+// endParagraph puts the paragraph where it belongs.
+func (r *openReader) endParagraph() error {
+	n := len(r.open) - 1
+	if n < 0 {
+		return nil
+	}
+	p := r.open[n]
+	r.open = r.open[:n]
+	text := strings.TrimSpace(p.String())
+	switch {
+	case text == "":
+	case r.table.depth > 0:
+		r.table.cell = append(r.table.cell, text)
+	case n > 0:
+		r.later = append(r.later, text)
+	case p.level > 0:
+		if err := errors.Join(r.endList(), r.heading(p.level, text)); err != nil {
+			return err
+		}
+	case r.titled:
+		if r.doc.Title == "" {
+			r.doc.Title = oneLine(text)
+		}
+		r.titled = false
+		r.rename("slide " + strconv.Itoa(r.pages) + ": " + oneLine(text))
+		return r.paragraph(text)
+	case r.lists > 0:
+		r.items = append(r.items, strings.Repeat("  ", min(r.lists, 10)-1)+"- "+oneLine(text))
+	default:
+		if err := r.paragraph(squeeze(text)); err != nil {
+			return err
+		}
+	}
+	if n > 0 || len(r.later) == 0 {
+		return r.check(0)
+	}
+	notes := strings.Join(r.later, "\n\n")
+	r.later = nil
+	return errors.Join(r.endList(), r.paragraph(notes))
+}
+
+// endList writes the items of the list that has ended.
+func (r *openReader) endList() error {
+	items := strings.Join(r.items, "\n")
+	r.items = nil
+	return r.paragraph(items)
+}
+
+func (r *openReader) endCell() {
+	t := &r.table
+	value := strings.Join(t.cell, "\n")
+	t.cell = nil
+	for range t.repeat {
+		if !t.unseen[t.column] && (value != "" || t.sheet == nil) && len(t.values) < mostColumns {
+			t.values = append(t.values, make([]string, max(0, min(t.column, mostColumns)-len(t.values)))...)
+			t.values = append(t.values, value)
+		}
+		t.column++
+	}
+}
+
+func (r *openReader) endRow() error {
+	t := &r.table
+	if t.sheet == nil {
+		if filled(t.values) > 0 {
+			for i, value := range t.values {
+				t.values[i] = oneLine(value)
+			}
+			row := "| " + strings.Join(t.values, " | ") + " |"
+			t.rows, t.size = append(t.rows, row), t.size+len(row)
+		}
+		return r.check(t.size)
+	}
+	if filled(t.values) == 0 {
+		return r.check(0)
+	}
+	for range t.again {
+		if err := t.sheet.add(t.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *openReader) endTable() error {
+	t := &r.table
+	if t.depth = max(0, t.depth-1); t.depth > 0 {
+		return nil
+	}
+	t.unseen = nil
+	if t.sheet != nil {
+		err := t.sheet.end()
+		t.sheet = &rowWriter{b: r.builder}
+		return err
+	}
+	rows := strings.Join(t.rows, "\n")
+	t.rows, t.size = nil, 0
+	return r.whole(rows)
+}

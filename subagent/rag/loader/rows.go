@@ -1,0 +1,183 @@
+package loader
+
+import (
+	"strconv"
+	"strings"
+)
+
+// headerRows is how many rows are looked at to find the one that names the columns.
+const headerRows = 20
+
+// rowWriter writes the rows of a table as blocks of "column: value" lines, each
+// of them understood alone. Above the row that names the columns there may be a
+// few others, as a title or a date.
+type rowWriter struct {
+	b       *builder
+	first   [][]string // rows that wait for the decision
+	columns []string
+	decided bool
+	rows    int
+}
+
+// add takes a row; the slice may be used again.
+func (w *rowWriter) add(record []string) error {
+	if filled(record) == 0 {
+		return w.b.check(0)
+	}
+	length := 0
+	for _, value := range record {
+		length += len(value)
+	}
+	if err := w.b.check(length); err != nil {
+		return err
+	}
+	if w.rows++; w.rows > w.b.limits.Rows+1 { // one names the columns
+		return refuse(TooLarge, "the file has more than %d rows", w.b.limits.Rows)
+	}
+	if w.decided {
+		return w.b.paragraph(rowText(w.columns, record))
+	}
+	if w.first = append(w.first, append([]string(nil), record...)); len(w.first) == headerRows {
+		return w.end()
+	}
+	return w.b.check(0)
+}
+
+// end writes the rows that wait.
+func (w *rowWriter) end() error {
+	rows := w.first
+	w.first, w.decided = nil, true
+	header := headerOf(rows)
+	if header == len(rows)-1 || len(rows) == 1 {
+		header = len(rows) // names of nothing are text, as is a single row
+	}
+	for i, row := range rows {
+		var err error
+		switch {
+		case i < header:
+			err = w.b.paragraph(plainRow(row))
+		case i == header:
+			for _, name := range row {
+				w.columns = append(w.columns, oneLine(name))
+			}
+		default:
+			err = w.b.paragraph(rowText(w.columns, row))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled is how many of a row's values are not empty.
+func filled(record []string) (n int) {
+	for _, value := range record {
+		if strings.TrimSpace(value) != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// headerOf is the place of the row that names the columns among the first ones, -1
+// if there is none: the first that has about as many values as most rows.
+func headerOf(rows [][]string) int {
+	usual, most := 0, map[int]int{}
+	for _, row := range rows {
+		n := filled(row)
+		if most[n]++; most[n] > most[usual] || most[n] == most[usual] && n > usual {
+			usual = n
+		}
+	}
+	for i, row := range rows {
+		// Single values above a table of several columns are its title.
+		if n := filled(row); n*2 > usual && (n > 1 || usual == 1) {
+			if !isHeader(row) && !(i+1 < len(rows) && isYears(row, rows[i+1])) {
+				return -1
+			}
+			return i
+		}
+	}
+	return -1
+}
+
+// plainRow is a row of no table.
+func plainRow(record []string) string {
+	var values []string
+	for _, value := range record {
+		if value = oneLine(value); value != "" {
+			values = append(values, value)
+		}
+	}
+	return strings.Join(values, " ")
+}
+
+// rowText writes a row's values that are not empty, each after its column.
+func rowText(columns, record []string) string {
+	var out strings.Builder
+	for i, value := range record {
+		value = strings.TrimSpace(value)
+		if value == "" {
+			continue
+		}
+		name := "column " + strconv.Itoa(i+1)
+		if i < len(columns) && columns[i] != "" {
+			name = columns[i]
+		}
+		out.WriteString(name + ": ")
+		for line := range strings.Lines(value) {
+			// A blank line would end the row for whoever reads the text.
+			if strings.TrimSpace(line) != "" {
+				out.WriteString(line)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// isHeader says whether a row names columns: short, different words, no numbers.
+func isHeader(record []string) bool {
+	seen := map[string]bool{}
+	named := 0
+	for _, name := range record {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if name == "" {
+			continue
+		}
+		// A name with a colon is that of the value beside it.
+		if isNumber(name) || seen[name] || len(name) > 200 || strings.HasSuffix(name, ":") {
+			return false
+		}
+		seen[name] = true
+		named++
+	}
+	return named*2 > len(record)
+}
+
+func isNumber(value string) bool {
+	_, err := strconv.ParseFloat(strings.Replace(value, ",", ".", 1), 64)
+	return err == nil
+}
+
+// isYears says whether a row names columns by years: all its numbers are years,
+// and below them is something else.
+func isYears(record, below []string) bool {
+	var names []string
+	years := 0
+	for i, name := range record {
+		name = strings.TrimSpace(name)
+		year, err := strconv.Atoi(name)
+		switch {
+		case err != nil || year < 1900 || year > 2100:
+			names = append(names, name)
+			continue
+		case i < len(below) && len(strings.TrimSpace(below[i])) == len(name) && isYears(below[i:i+1], nil):
+			return false
+		}
+		years++
+		names = append(names, "year "+name)
+	}
+	return years > 0 && isHeader(names)
+}

@@ -1,0 +1,254 @@
+package loader
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xuri/excelize/v2"
+)
+
+const (
+	// largestPart bounds the bytes of the parts that excelize keeps in memory as
+	// structures: all but sheets and strings.
+	largestPart = 8 << 20
+	mostMerged  = 10_000
+)
+
+// readSheets reads an .xlsx: each sheet is a section, its rows are written as
+// those of CSV, with values as people see them. Hidden sheets, rows and columns
+// are left out.
+func readSheets(b *builder, f file) error {
+	a, main, related, err := b.office(f, labelSheets, "xl/workbook.xml")
+	if err != nil {
+		return err
+	}
+	if path.Ext(main) == ".bin" {
+		return refuse(Unsupported, "the file is a binary Excel workbook (.xlsb), which is not read here: save it as .xlsx")
+	}
+	r := sheetsReader{builder: b, archive: a}
+	if err := r.admit(related); err != nil {
+		return err
+	}
+	r.book, err = excelize.OpenReader(bytes.NewReader(f.data), excelize.Options{
+		UnzipSizeLimit: b.limits.Unpacked, UnzipXMLSizeLimit: b.limits.Unpacked, // no temporary files
+	})
+	if err != nil {
+		return damaged(labelSheets, err)
+	}
+	defer r.book.Close()
+	return a.elements(main, func(e xml.StartElement) error {
+		if e.Name.Local != "sheet" {
+			return nil
+		}
+		if state := attribute(e, "state"); state == "hidden" || state == "veryHidden" {
+			b.skip("hidden sheets", 1)
+			return nil
+		}
+		for _, to := range related {
+			if to.id == attribute(e, "r:id") && to.kind == "worksheet" {
+				return r.sheet(attribute(e, "name"), to.target)
+			}
+		}
+		b.skip("charts", 1) // a sheet that is one
+		return nil
+	})
+}
+
+// sheetsReader reads the sheets of a workbook.
+type sheetsReader struct {
+	*builder
+	archive *archive
+	book    *excelize.File
+	longest int // bytes of the longest of the strings that cells share
+}
+
+// admit looks at the parts that excelize reads as a whole.
+func (r *sheetsReader) admit(related []relation) error {
+	streamed := map[string]bool{}
+	for _, to := range related {
+		streamed[partKey(to.target)] = to.kind == "worksheet" || to.kind == "sharedStrings"
+	}
+	for key, part := range r.archive.parts {
+		if kind := path.Ext(key); (kind == ".xml" || kind == ".rels") && !streamed[key] && part.UncompressedSize64 > largestPart {
+			return refuse(TooLarge, "the workbook's part %s is larger than %s", part.Name, size(largestPart))
+		}
+	}
+	count, length := 0, 0
+	return r.archive.tokens(targetOf(related, "sharedStrings", "xl/sharedStrings.xml"), func(t xml.Token) error {
+		switch t := t.(type) {
+		case xml.StartElement:
+			switch t.Name.Local {
+			case "si":
+				length = 0
+				fallthrough
+			case "r":
+				if count++; count > 2*r.limits.Rows {
+					return refuse(TooLarge, "the workbook has more than %d different texts", 2*r.limits.Rows)
+				}
+			}
+		case xml.CharData:
+			length += len(t)
+			r.longest = max(r.longest, length)
+		}
+		return nil
+	})
+}
+
+// sheetShape is what has to be known of a sheet before its rows are read.
+type sheetShape struct {
+	hidden map[int]bool // columns, from 1, and whether one held something
+	merged []mergedRows // by their first row, those to come
+	open   []mergedRows // those of the row
+}
+
+// mergedRows are cells of several rows that are drawn as one.
+type mergedRows struct {
+	column, first, last int // from 1
+	value               string
+}
+
+// shape reads a sheet's columns and merged cells, and whether it is one that can
+// be read within the limits.
+func (r *sheetsReader) shape(part string) (s sheetShape, err error) {
+	s.hidden = map[int]bool{}
+	cells, open := 0, false // open: a formula waits for its value
+	err = r.archive.elements(part, func(e xml.StartElement) error {
+		switch e.Name.Local {
+		case "row":
+			cells = 0
+		case "c":
+			if cells++; cells > mostColumns {
+				return refuse(TooLarge, "the workbook has a row of more than %d cells", mostColumns)
+			}
+			if cells*r.longest > 4*r.limits.Text {
+				return refuse(TooLarge, "the workbook has rows of too many long texts")
+			}
+			if open {
+				r.skip("formulas without a stored value", 1)
+			}
+			open = false
+		case "f":
+			open = true
+		case "v":
+			open = false
+		case "col":
+			first, _ := strconv.Atoi(attribute(e, "min"))
+			last, _ := strconv.Atoi(attribute(e, "max"))
+			for c := max(first, 1); isTrue(attribute(e, "hidden")) && c <= min(last, mostColumns); c++ {
+				s.hidden[c] = false
+			}
+		case "mergeCell":
+			from, to, _ := strings.Cut(attribute(e, "ref"), ":")
+			column, first, err1 := excelize.CellNameToCoordinates(from)
+			_, last, err2 := excelize.CellNameToCoordinates(to)
+			if err1 == nil && err2 == nil && first < last && len(s.merged) < mostMerged {
+				s.merged = append(s.merged, mergedRows{column: column, first: first, last: last})
+			}
+		}
+		return nil
+	})
+	if open {
+		r.skip("formulas without a stored value", 1)
+	}
+	slices.SortStableFunc(s.merged, func(a, b mergedRows) int { return a.first - b.first })
+	return s, err
+}
+
+func isTrue(value string) bool { return value == "1" || value == "true" }
+
+// sheet reads one sheet.
+func (r *sheetsReader) sheet(name, part string) error {
+	shape, err := r.shape(part)
+	if err != nil {
+		return err
+	}
+	rows, err := r.book.Rows(name)
+	if err != nil {
+		return damaged(labelSheets, err)
+	}
+	defer rows.Close()
+	r.open(1, oneLine(name))
+	out := rowWriter{b: r.builder}
+	for number := 1; rows.Next(); number++ {
+		if err := r.check(0); err != nil {
+			return err
+		}
+		values, err := rows.Columns()
+		if err != nil {
+			return damaged(labelSheets, fmt.Errorf("%s: %w", part, err))
+		}
+		values = shape.row(number, values)
+		if rows.GetRowOpts().Hidden {
+			r.skip("hidden rows", min(filled(values), 1))
+			continue
+		}
+		if err := out.add(values); err != nil {
+			return err
+		}
+	}
+	if err := rows.Error(); err != nil {
+		return damaged(labelSheets, err)
+	}
+	if err := out.end(); err != nil {
+		return err
+	}
+	for _, held := range shape.hidden {
+		if held {
+			r.skip("hidden columns", 1)
+		}
+	}
+	return r.skipDrawn(part)
+}
+
+// row is a row without what hidden columns hold, and with the values of merged
+// cells that start above it, so that it is understood alone.
+func (s *sheetShape) row(number int, values []string) []string {
+	for c := range s.hidden {
+		if c <= len(values) && values[c-1] != "" {
+			s.hidden[c], values[c-1] = true, ""
+		}
+	}
+	alone := filled(values) > 0
+	s.open = slices.DeleteFunc(s.open, func(m mergedRows) bool { return m.last < number })
+	for _, m := range s.open {
+		if _, hidden := s.hidden[m.column]; alone && !hidden && m.value != "" {
+			values = append(values, make([]string, max(0, m.column-len(values)))...)
+			values[m.column-1] = m.value
+		}
+	}
+	for len(s.merged) > 0 && s.merged[0].first <= number {
+		m := s.merged[0]
+		s.merged = s.merged[1:]
+		if m.first == number && m.column <= len(values) {
+			m.value = values[m.column-1]
+			s.open = append(s.open, m)
+		}
+	}
+	return values
+}
+
+// skipDrawn counts what lies on a sheet: comments, and in its drawings pictures
+// and charts.
+func (r *sheetsReader) skipDrawn(part string) error {
+	related, err := r.archive.relations(part)
+	if err != nil {
+		return err
+	}
+	for _, to := range related {
+		if to.kind == "drawing" {
+			drawn, err := r.archive.relations(to.target)
+			if err != nil {
+				return err
+			}
+			if err := r.archive.skipRelated(r.builder, drawn); err != nil {
+				return err
+			}
+		}
+	}
+	return r.archive.skipRelated(r.builder, related)
+}
