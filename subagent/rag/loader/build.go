@@ -7,7 +7,6 @@ import (
 	"unicode"
 
 	"mneme/subagent/rag/chunk"
-	"mneme/subagent/rag/loader/pdfium"
 )
 
 // builder collects a document's text and structure in reading order. Every
@@ -21,7 +20,7 @@ type builder struct {
 	inside   bool      // the last section is open
 	// Of the pages that were added, the illegible ones were left out.
 	pages, illegible int
-	pdf              *pdfium.Engine
+	loader           Loader // what reads this document, and files inside of it
 }
 
 type heading struct {

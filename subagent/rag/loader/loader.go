@@ -93,8 +93,8 @@ func typeOf(extension string) string {
 // builder is one for a document of this loader.
 func (l Loader) builder(ctx context.Context) *builder {
 	b := newBuilder(ctx, l.Limits.orDefault())
-	if b.pdf = l.PDF; b.pdf == nil {
-		b.pdf = sharedPDF
+	if b.loader = l; l.PDF == nil {
+		b.loader.PDF = sharedPDF
 	}
 	return b
 }

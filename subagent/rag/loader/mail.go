@@ -224,9 +224,10 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 		m.skip("attachments", 1)
 		return nil
 	}
-	limits := m.limits
-	limits.Text -= m.text.Len()
-	d, err := load(m.ctx, f, limits)
+	inner := m.loader
+	inner.Limits = m.limits
+	inner.Limits.Text -= m.text.Len()
+	d, err := inner.load(m.ctx, f)
 	switch CodeOf(err) {
 	case "":
 	case TooLarge, Timeout:

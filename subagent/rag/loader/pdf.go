@@ -15,7 +15,7 @@ var sharedPDF = pdfium.New("")
 
 // readPDF reads the text of a PDF's pages, each a section "page 3".
 func readPDF(b *builder, f file) error {
-	d, err := b.pdf.Open(b.ctx, f.data)
+	d, err := b.loader.PDF.Open(b.ctx, f.data)
 	if err != nil {
 		return b.pdfRefusal(err)
 	}
