@@ -1,15 +1,16 @@
 package rag_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,19 +25,16 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// narrow is a way to a Redis that can hold back large answers, so that a replica can
-// ask what is new but cannot read it.
+// narrow is a way to a Redis that can hold back who reads the log, so that a replica
+// can ask whether there is something new but cannot read it.
 type narrow struct {
 	net.Listener
 	to string
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	closed  bool // to large answers; guarded by mu
+	closed  bool // to readers of the log; guarded by mu
 }
-
-// small is what an answer has at most that always passes.
-const small = 32 << 10
 
 func narrowWay(t *testing.T, to string) *narrow {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,13 +62,12 @@ func (n *narrow) serve(c net.Conn) {
 		return
 	}
 	defer server.Close()
-	var answered atomic.Int64 // bytes since the last request
-	go func() {               // ends with either connection
+	go func() { // ends with either connection
 		defer server.Close()
 		for b := make([]byte, 16<<10); ; {
 			k, err := c.Read(b)
-			answered.Store(0)
 			if err == nil {
+				n.wait(b[:k])
 				_, err = server.Write(b[:k])
 			}
 			if err != nil {
@@ -78,19 +75,15 @@ func (n *narrow) serve(c net.Conn) {
 			}
 		}
 	}()
-	for b := make([]byte, 16<<10); ; {
-		k, err := server.Read(b)
-		if err != nil {
-			return
-		}
-		n.mu.Lock()
-		for total := answered.Add(int64(k)); n.closed && total > small; {
-			n.changed.Wait()
-		}
-		n.mu.Unlock()
-		if _, err := c.Write(b[:k]); err != nil {
-			return
-		}
+	_, _ = io.Copy(c, server)
+}
+
+// wait holds back a request for the log's entries.
+func (n *narrow) wait(request []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for n.closed && bytes.Contains(bytes.ToLower(request), []byte("xrange")) {
+		n.changed.Wait()
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 type proof struct {
 	replica *replica
 	asked   map[string]contentHash // by id; the zero value for what is gone
-	away    bool                   // the store does not answer: what is known counts
+	away    bool                   // the store does not answer; if it never did, what is known counts
 }
 
 // maxProven bounds the passages that one search looks at to have enough that are
@@ -34,7 +34,7 @@ func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
 	if len(ids) > 0 && !p.away {
 		p.ask(ctx, slices.Collect(maps.Keys(ids)))
 	}
-	if p.away {
+	if p.away && p.asked == nil {
 		return passages
 	}
 	var proven []Passage
