@@ -170,7 +170,7 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r := search(t, behind, "pears", c)
 		return !r.Degraded && len(r.Passages) == 10
-	}, time.Minute, 50*time.Millisecond)
+	}, 5*time.Minute, 50*time.Millisecond)
 	require.Zero(t, behind.Lag())
 	require.Equal(t, []string{fmt.Sprintf("d%05d", changes-1)}, documents(search(t, behind, fmt.Sprintf("number%d", changes-1), c)))
 	require.Equal(t, []string{"d00950"}, documents(search(t, behind, "cherries", c)))
