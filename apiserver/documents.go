@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -72,6 +73,18 @@ func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
 
 // ready says whether all collections can be searched at once.
 func (d *documents) ready() bool { return d.library == nil || d.library.Ready() }
+
+// lag is how far the documents are behind the store; nil if they are not.
+func (d *documents) lag() *documentsLag {
+	if d.library == nil {
+		return nil
+	}
+	lag := d.library.Lag()
+	if lag.Changes == 0 {
+		return nil
+	}
+	return &documentsLag{Behind: lag.Changes, Seconds: math.Round(lag.For.Seconds()*10) / 10}
+}
 
 // routes are those of collections by name, and of the documents of a chat.
 func (d *documents) routes(g *gin.Engine, answer func(func(*gin.Context) error) gin.HandlerFunc) {

@@ -43,5 +43,11 @@ func newMetrics(s *Server) metrics {
 	gauge("runs_running", "Runs going on now.", func() int { return s.running })
 	gauge("finished_runs", "Finished runs still known.", func() int { return len(s.finished) })
 	gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.kept })
+	if library := s.documents.library; library != nil {
+		s.seen.Gauge("mneme_documents_behind", "Changes of documents that searches here do not know yet, of the collection with the most.",
+			func() float64 { return float64(library.Lag().Changes) })
+		s.seen.Gauge("mneme_documents_behind_seconds", "For how long changes of documents have been missing here; 0 while none are.",
+			func() float64 { return library.Lag().For.Seconds() })
+	}
 	return m
 }

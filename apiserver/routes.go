@@ -265,13 +265,25 @@ func (s *Server) getReady(c *gin.Context) error {
 	s.mu.Lock()
 	draining := s.draining
 	s.mu.Unlock()
-	out, status := telemetry.Readiness{Status: "ready"}, http.StatusOK
+	out, status := readiness{Readiness: telemetry.Readiness{Status: "ready"}, Documents: s.documents.lag()}, http.StatusOK
 	switch {
 	case draining:
-		out, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}}, errDraining.Status
+		out.Readiness, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}}, errDraining.Status
 	case !s.documents.ready():
-		out, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}}, errStarting.Status
+		out.Readiness, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}}, errStarting.Status
 	}
 	api.WriteJSON(c.Writer, status, out)
 	return nil
+}
+
+// readiness answers GET /readyz.
+type readiness struct {
+	telemetry.Readiness
+	Documents *documentsLag `json:"documents,omitempty"` // while changes of documents are not applied here
+}
+
+// documentsLag is how far what searches find here is behind the store.
+type documentsLag struct {
+	Behind  int64   `json:"behind"`  // changes, of the collection with the most
+	Seconds float64 `json:"seconds"` // for how long something has been missing
 }

@@ -53,8 +53,8 @@ func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logg
 	if s.seen = cfg.Telemetry; s.seen == nil {
 		s.seen = telemetry.Open("", log)
 	}
-	s.metrics = newMetrics(s)
 	s.documents = newDocuments(s.cfg, subagents)
+	s.metrics = newMetrics(s)
 	s.handler = s.routes()
 	s.janitor.Go(s.sweep)
 	return s

@@ -18,6 +18,7 @@ type benchCmd struct {
 	Vendor  benchVendorCmd  `cmd:"" hidden:"" help:"A vendor that answers at once; bench proxy starts it."`
 	Relay   benchRelayCmd   `cmd:"" hidden:"" help:"The smallest reverse proxy of net/http; bench proxy starts it."`
 	Gateway benchGatewayCmd `cmd:"" hidden:"" help:"A gateway that profiles itself; bench proxy starts it."`
+	Library benchLibraryCmd `cmd:"" hidden:"" help:"One process that keeps documents searchable; bench retrieval starts it."`
 	Writers benchWritersCmd `cmd:"" hidden:"" help:"One process of writers; bench memory starts it."`
 }
 

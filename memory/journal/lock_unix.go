@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 )
+
+// Lock takes a directory for this process, as Open does, for other files than a
+// journal's. Closing lets go; an *InUseError says that another process has it.
+func Lock(dir string) (io.Closer, error) { return lockDir(dir, filepath.Join(dir, lockName)) }
 
 // lockDir takes the directory's lock and writes this process's id into it. The lock is the open file: closing it, or the
 // end of the process however it came, lets go. The file itself stays, since removing it would race with a next owner.

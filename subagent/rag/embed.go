@@ -51,7 +51,7 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 	}
 	for pause := embedPause; ctx.Err() == nil; {
 		more, failed := false, false
-		for _, r := range l.loaded() {
+		for _, r := range l.held() {
 			again, err := l.embedSome(ctx, r)
 			if err != nil && ctx.Err() == nil {
 				l.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg("passages wait for their vectors")
@@ -72,19 +72,6 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 			pause = min(2*pause, maxEmbedPause)
 		}
 	}
-}
-
-// loaded are the replicas in use.
-func (l *Library) loaded() []*replica {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var list []*replica
-	for _, r := range l.replicas {
-		if r.known.Load() != nil {
-			list = append(list, r)
-		}
-	}
-	return list
 }
 
 // embedSome gives vectors to some documents of a collection; more says whether
@@ -111,7 +98,11 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 		}
 		return false, l.store.KeepVectors(ctx, r.collection, s.name, k.hashes())
 	}
-	vectors, err := l.vectors(ctx, r.collection, s, batch)
+	texts, err := l.wholeTexts(ctx, r.collection, batch)
+	if err != nil {
+		return more, err
+	}
+	vectors, err := l.vectors(ctx, r.collection, s, batch, texts)
 	if errors.Is(err, docstore.ErrNoCollection) {
 		return false, nil
 	}
@@ -122,21 +113,21 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 		return more, err
 	}
 	defer r.unlock()
-	k.enrich(batch, vectors)
+	k.enrich(batch, texts, vectors)
 	return more, nil
 }
 
 // vectors are those of the passages of some documents in a space, by the hash of
 // their text.
-func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held) (map[string][]float32, error) {
+func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held, whole []string) (map[string][]float32, error) {
 	texts := map[string]string{}
 	var hashes []string
-	for _, h := range documents {
-		for i := range h.Passages {
-			p := h.passage(i)
-			if _, known := texts[p.Hash]; !known {
-				texts[p.Hash] = p.Text
-				hashes = append(hashes, p.Hash)
+	for n, h := range documents {
+		for _, p := range h.Passages {
+			hash := p.hex()
+			if _, known := texts[hash]; !known && whole[n] != "" {
+				texts[hash] = whole[n][p.Start:p.End]
+				hashes = append(hashes, hash)
 			}
 		}
 	}
@@ -171,6 +162,28 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		}
 	}
 	return vectors, nil
+}
+
+// wholeTexts are the texts of documents, from the file or else from the store; "" for
+// one that is there in neither, as when it was just replaced.
+func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documents []*held) ([]string, error) {
+	texts := make([]string, len(documents))
+	missing := map[string]int{}
+	var ids []string
+	for i, h := range documents {
+		var ok bool
+		if texts[i], ok = h.whole(); !ok {
+			texts[i], missing[h.ID] = "", i
+			ids = append(ids, h.ID)
+		}
+	}
+	found, err := l.store.GetAll(ctx, c, ids...)
+	for id, d := range found {
+		if i := missing[id]; documents[i].fits(d.Text) {
+			texts[i] = d.Text
+		}
+	}
+	return texts, err
 }
 
 // embedApart embeds texts of which the endpoint may refuse some, for their length
@@ -284,9 +297,9 @@ func (k *known) hashes() func(hash string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	live := map[string]bool{}
-	for _, h := range k.byName {
-		for i := range h.Passages {
-			live[h.passage(i).Hash] = true
+	for _, h := range k.byID {
+		for _, p := range h.Passages {
+			live[p.hex()] = true
 		}
 	}
 	return func(hash string) bool { return live[hash] }
@@ -294,16 +307,16 @@ func (k *known) hashes() func(hash string) bool {
 
 // enrich puts documents that are still there into the index with vectors. The
 // caller has the gate.
-func (k *known) enrich(documents []*held, vectors map[string][]float32) {
+func (k *known) enrich(documents []*held, texts []string, vectors map[string][]float32) {
 	change := index.Change{Version: k.index.Snapshot().Version()}
 	k.mu.RLock()
-	for _, h := range documents {
-		if k.byName[h.name] != h {
+	for n, h := range documents {
+		if now := k.byID[h.ID]; now == nil || now.name != h.name || texts[n] == "" {
 			continue
 		}
-		d := h.indexed()
+		d := h.indexed(texts[n])
 		for i := range d.Passages {
-			d.Passages[i].Vector = vectors[h.passage(i).Hash]
+			d.Passages[i].Vector = vectors[h.Passages[i].hex()]
 		}
 		change.Put = append(change.Put, d)
 	}
@@ -312,8 +325,8 @@ func (k *known) enrich(documents []*held, vectors map[string][]float32) {
 	// Only now, or a search could miss vectors and not say so.
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, h := range documents {
-		if k.bare[h.name] == h {
+	for n, h := range documents {
+		if now := k.byID[h.ID]; texts[n] != "" || now == nil || now.name != h.name {
 			delete(k.bare, h.name)
 		}
 	}
@@ -335,7 +348,7 @@ func (k *known) enter(s *space) (moved bool) {
 	moved = k.space != nil && k.space != s
 	k.space = s
 	if moved {
-		for _, h := range k.byName {
+		for _, h := range k.byID {
 			if len(h.Passages) > 0 {
 				k.bare[h.name] = h
 			}

@@ -35,6 +35,12 @@ type Options struct {
 	// Patience is how long a search waits for the store before it answers from what
 	// is known here; 2 s.
 	Patience time.Duration
+	// CatchUp is how long a search waits for changes that are not applied here yet,
+	// before it answers without them; 500 ms.
+	CatchUp time.Duration
+	// Dir is a directory of this process's own for what a restart begins with, and for
+	// the texts of documents; "" for temporary files and nothing behind a restart.
+	Dir string
 	// Chats is how many chats' documents are kept searchable at a time; 256. Those of
 	// others are read again when they are searched.
 	Chats int
@@ -68,6 +74,9 @@ func (o Options) orDefault() Options {
 	if o.Patience <= 0 {
 		o.Patience = 2 * time.Second
 	}
+	if o.CatchUp <= 0 {
+		o.CatchUp = 500 * time.Millisecond
+	}
 	if o.Chats <= 0 {
 		o.Chats = 256
 	}
@@ -78,20 +87,27 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Library keeps the collections of a Store searchable in this process. Before a
-// search it reads what has changed in the store since the last one, so that every
-// process sees a document as soon as it is put and never after it is deleted. Safe
-// for concurrent use; it runs nothing of its own.
+// Library keeps the collections of a Store searchable in this process. A search
+// asks the store whether something has changed since, and waits a little for it to be
+// applied. What takes longer is applied behind it; until then its hits are proven by
+// the store, so that nothing is found that was deleted or replaced. Safe for
+// concurrent use. Close ends what it does by itself.
 type Library struct {
 	store *docstore.Store
 	o     Options
+	files *files // nil without a directory
 	ready atomic.Bool
 	space atomic.Pointer[space] // of the Embedder's vectors; nil as long as it is not known
 	mute  atomic.Int64          // until when searches do not call the Embedder, Unix nanoseconds
 
 	rerankMute atomic.Int64 // the same of the Reranker
 
+	ctx     context.Context // of what outlives requests
+	stop    context.CancelFunc
+	working sync.WaitGroup
+
 	mu       sync.Mutex
+	closed   bool                             // guarded by mu
 	replicas map[docstore.Collection]*replica // guarded by mu
 	clock    int64                            // counts uses of replicas; guarded by mu
 }
@@ -99,7 +115,31 @@ type Library struct {
 // NewLibrary is a Library over a store. Collections are read when they are first
 // searched, or by Load.
 func NewLibrary(store *docstore.Store, o Options) *Library {
-	return &Library{store: store, o: o.orDefault(), replicas: map[docstore.Collection]*replica{}}
+	l := &Library{store: store, o: o.orDefault(), replicas: map[docstore.Collection]*replica{}}
+	l.files = openFiles(l.o.Dir, l.o.Log)
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	return l
+}
+
+// Close ends what goes on behind requests. Searches then are of what is known.
+func (l *Library) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.stop()
+	l.working.Wait()
+	l.files.close()
+}
+
+// goes runs something that outlives the request that begins it; false when the
+// library is closed.
+func (l *Library) goes(do func(ctx context.Context)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.working.Go(func() { do(l.ctx) })
+	}
+	return !l.closed
 }
 
 // LoadProgress says how far Load is.
@@ -140,6 +180,7 @@ func (l *Library) load(ctx context.Context, tenant string, progress func(LoadPro
 	if err != nil {
 		return err
 	}
+	l.files.keep(tenant, infos)
 	for _, info := range infos {
 		c, err := docstore.Named(tenant, info.Name)
 		if err != nil {
@@ -150,8 +191,7 @@ func (l *Library) load(ctx context.Context, tenant string, progress func(LoadPro
 				progress(LoadProgress{info.Name, read, max(read, info.Documents)})
 			}
 		}
-		report(0)
-		_, err = l.replica(c).catchUp(ctx, report)
+		err = l.replica(c).load(ctx, report)
 		switch {
 		case errors.Is(err, docstore.ErrUnavailable), ctx.Err() != nil:
 			return err
@@ -160,6 +200,27 @@ func (l *Library) load(ctx context.Context, tenant string, progress func(LoadPro
 		}
 	}
 	return nil
+}
+
+// loadReport is the time between reports of Load.
+const loadReport = 200 * time.Millisecond
+
+// load applies what is missing and reports how many documents were read for that.
+func (r *replica) load(ctx context.Context, report func(read int64)) error {
+	run, _ := r.catchUp()
+	tick := time.NewTicker(loadReport)
+	defer tick.Stop()
+	for {
+		report(run.read.Load())
+		select {
+		case <-tick.C:
+		case <-run.done:
+			report(run.read.Load())
+			return run.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Ready says whether Load has come to its end.
@@ -172,7 +233,7 @@ func (l *Library) replica(c docstore.Collection) *replica {
 	l.clock++
 	r := l.replicas[c]
 	if r == nil {
-		r = &replica{collection: c, store: l.store, gate: make(chan struct{}, 1), vectors: l.o.Embedder != nil}
+		r = &replica{collection: c, library: l, gate: make(chan struct{}, 1)}
 		l.replicas[c] = r
 		if c.Chat() != "" {
 			l.evict()
@@ -203,8 +264,9 @@ func (l *Library) evict() {
 
 func (l *Library) forget(c docstore.Collection) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.replicas, c)
+	l.mu.Unlock()
+	l.files.remove(c)
 }
 
 // Create makes a collection; false if there is one already.

@@ -4,147 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // replica is a collection as this process has it.
 type replica struct {
 	collection docstore.Collection
-	store      *docstore.Store
-	vectors    bool          // documents are to have some
+	library    *Library
 	gate       chan struct{} // full while somebody changes what follows
 	known      atomic.Pointer[known]
 	tidied     atomic.Pointer[known] // what the vectors in the store were last compared with
 	used       int64                 // guarded by the library's mu
+	lag        lag
+	saved      saved // of the follower
+
+	mu      sync.Mutex
+	running *catchUp // nil if nobody catches up; guarded by mu
+	written []wrote  // by this process while the gate was full; guarded by mu
 }
 
-// known is what a replica has: one index and the documents behind it. The index
-// knows a document by a name that holds its version, so that a hit belongs to
-// exactly one text, however old the snapshot is that it comes from.
-type known struct {
-	index   *index.Collection
-	filters filters
-	mark    atomic.Pointer[docstore.Mark] // up to where the log is applied; stored under the gate
-
-	mu     sync.RWMutex
-	byName map[string]*held // guarded by mu
-	byID   map[string]*held // guarded by mu
-	bare   map[string]*held // by name, those that wait for vectors; nil if none are wanted; guarded by mu
-	space  *space           // of the vectors in the index; nil before there are some; guarded by mu
-}
-
-// held is a document of an index. It does not change.
-type held struct {
-	docstore.Document
-	name string // in the index
-}
-
-func newKnown(vectors bool) *known {
-	k := &known{index: index.NewCollection(), byName: map[string]*held{}, byID: map[string]*held{}}
-	if vectors {
-		k.bare = map[string]*held{}
-	}
-	k.mark.Store(&docstore.Mark{})
-	return k
-}
-
-func hold(d docstore.Document) *held {
-	return &held{d, d.ID + "\x00" + strconv.FormatInt(d.Version, 10)}
-}
-
-// get is the document of a name in the index; nil if it is no longer there.
-func (k *known) get(name string) *held {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.byName[name]
-}
-
-// document is the document with an id, nil if there is none.
-func (k *known) document(id string) *held {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.byID[id]
-}
-
-// update is what is to be applied.
-type update struct {
-	puts []docstore.Document
-	gone map[string]int64 // ids → the version by which they are gone
-	mark docstore.Mark    // up to where the log is applied then
-}
-
-// apply makes an update. Documents that are known in the same or a newer version
-// stay. The caller has the gate.
-func (k *known) apply(u update) {
-	fresh := map[string]*held{}
-	change := index.Change{Version: uint64(u.mark.Version)}
-	var gone []*held
-	k.mu.Lock()
-	for _, d := range u.puts {
-		old, other := k.byID[d.ID], fresh[d.ID]
-		if (old == nil || old.Version < d.Version) && (other == nil || other.Version < d.Version) {
-			fresh[d.ID] = hold(d)
-		}
-	}
-	for _, d := range u.puts {
-		if h := fresh[d.ID]; h != nil && h.Version == d.Version {
-			k.byName[h.name] = h // a search may hit it as soon as the index has it
-			change.Put = append(change.Put, h.indexed())
-			if old := k.byID[d.ID]; old != nil {
-				gone = append(gone, old)
-			}
-		}
-	}
-	for id, version := range u.gone {
-		if old := k.byID[id]; old != nil && old.Version < version && fresh[id] == nil {
-			gone = append(gone, old)
-		}
-	}
-	k.mu.Unlock()
-	for _, h := range gone {
-		change.Delete = append(change.Delete, h.name)
-	}
-	if k.bare != nil { // first, or a search could miss vectors and not say so
-		k.mu.Lock()
-		for _, h := range fresh {
-			if len(h.Passages) > 0 {
-				k.bare[h.name] = h
-			}
-		}
-		k.mu.Unlock()
-	}
-	if len(change.Put)+len(change.Delete) > 0 || change.Version != k.index.Snapshot().Version() {
-		k.index.Apply(change)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, h := range gone {
-		delete(k.byName, h.name)
-		delete(k.byID, h.ID)
-		if k.bare[h.name] == h {
-			delete(k.bare, h.name)
-		}
-	}
-	for _, h := range fresh {
-		k.byID[h.ID] = h
-	}
-	k.mark.Store(&u.mark)
-}
-
-// indexed is the document as the index takes it.
-func (h *held) indexed() index.Document {
-	d := index.Document{ID: h.name, Title: h.Title}
-	for _, p := range h.Passages {
-		d.Passages = append(d.Passages, index.Passage{Section: p.Section, Text: h.Text[p.Start:p.End]})
-	}
-	return d
+// catchUp is an attempt to apply what is missing, of which there is one at a time,
+// whoever waits for it.
+type catchUp struct {
+	read atomic.Int64  // documents
+	done chan struct{} // closed behind err
+	err  error
 }
 
 // lock takes the gate.
@@ -157,105 +47,223 @@ func (r *replica) lock(ctx context.Context) error {
 	}
 }
 
-func (r *replica) unlock() { <-r.gate }
-
-// tailPage is how many changes are read at once.
-const tailPage = 1000
-
-// current is what is known once all is applied that the store had when it was
-// called. degraded: the store did not answer, if anything was known within
-// patience, and this is what was known before.
-func (r *replica) current(ctx context.Context, patience time.Duration) (k *known, degraded bool, err error) {
-	k = r.known.Load()
-	if k != nil {
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		changes, err := r.store.Tail(bounded, r.collection, *k.mark.Load(), 1)
-		cancel()
-		if err == nil && len(changes) == 0 {
-			return k, false, nil
+// unlock gives the gate back when all is applied that this process wrote meanwhile.
+func (r *replica) unlock() {
+	for {
+		r.applyWritten()
+		<-r.gate
+		r.mu.Lock()
+		left := len(r.written) > 0
+		r.mu.Unlock()
+		if !left {
+			return
 		}
-		if errors.Is(err, docstore.ErrUnavailable) {
-			return k, true, nil
+		select {
+		case r.gate <- struct{}{}: // what came in between
+		default:
+			return // the next one does it
 		}
 	}
-	k, err = r.catchUp(ctx, func(int64) {})
-	if errors.Is(err, docstore.ErrUnavailable) {
-		if k := r.known.Load(); k != nil {
-			return k, true, nil
-		}
-	}
-	return k, false, err
 }
 
-// attempts bounds how often a collection is read from its start because its log
+// leg is the replica as one of the collections of a search: with all that the store
+// had when it was called, or behind it or degraded if that cannot be had in time.
+func (r *replica) leg(ctx context.Context) (leg, error) {
+	if r.known.Load() == nil {
+		if err := r.first(ctx); err != nil {
+			return leg{}, err
+		}
+	}
+	o := r.library.o
+	bounded, cancel := context.WithTimeout(ctx, o.Patience)
+	last, err := r.library.store.Last(bounded, r.collection)
+	cancel()
+	k := r.known.Load()
+	switch {
+	case errors.Is(err, docstore.ErrUnavailable) && k != nil:
+		return leg{collection: r.collection, known: k, degraded: true}, nil
+	case errors.Is(err, docstore.ErrNoCollection):
+		r.drop()
+		return leg{}, err
+	case err != nil:
+		return leg{}, err
+	}
+	if k != nil && *k.mark.Load() == last {
+		r.lag.level()
+		return leg{collection: r.collection, known: k}, nil
+	}
+	r.lag.heard(last)
+	return r.caughtUp(ctx, last)
+}
+
+// first waits for a replica that has nothing yet, as long as the caller does.
+func (r *replica) first(ctx context.Context) error {
+	run, _ := r.catchUp()
+	select {
+	case <-run.done:
+		return run.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// caughtUp waits for the store's last change to be applied, at most as long as a
+// search does for that.
+func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error) {
+	over := time.NewTimer(r.library.o.CatchUp)
+	defer over.Stop()
+	for {
+		run, begun := r.catchUp()
+		select {
+		case <-run.done:
+		case <-over.C:
+			if k := r.known.Load(); k != nil {
+				return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+			}
+			return leg{}, r.first(ctx) // it was made anew
+		case <-ctx.Done():
+			return leg{}, context.Cause(ctx)
+		}
+		k := r.known.Load()
+		switch {
+		case errors.Is(run.err, docstore.ErrUnavailable) && k != nil:
+			return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+		case run.err != nil:
+			return leg{}, run.err
+		case begun || k != nil && *k.mark.Load() == last:
+			return leg{collection: r.collection, known: k}, nil
+		}
+	}
+}
+
+// catchUp begins to apply what is missing, unless that goes on already. It belongs to
+// the library: whoever began it may leave.
+func (r *replica) catchUp() (run *catchUp, begun bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running != nil {
+		return r.running, false
+	}
+	run = &catchUp{done: make(chan struct{})}
+	r.running = run
+	begun = r.library.goes(func(ctx context.Context) {
+		r.end(run, r.apply(ctx, &run.read))
+	})
+	if !begun {
+		r.running = nil
+		run.err = errStopped
+		close(run.done)
+	}
+	return run, begun
+}
+
+var errStopped = fmt.Errorf("%w: this process stops", docstore.ErrUnavailable)
+
+func (r *replica) end(run *catchUp, err error) {
+	r.mu.Lock()
+	r.running = nil
+	r.mu.Unlock()
+	run.err = err
+	close(run.done)
+}
+
+// attempts bounds how often a collection is compared with the store because its log
 // was cut, or it was made anew, while that was done.
 const attempts = 5
 
-// catchUp applies what is missing; read is told how many documents were read for
-// that, if all of them have to be.
-func (r *replica) catchUp(ctx context.Context, read func(documents int64)) (*known, error) {
+// apply applies what is missing; read counts the documents read for that, if they
+// have to be compared one by one.
+func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 	if err := r.lock(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	defer r.unlock()
+	last, err := r.library.store.Last(ctx, r.collection)
+	if errors.Is(err, docstore.ErrNoCollection) {
+		r.drop()
+	}
+	if err != nil {
+		return err
+	}
+	r.lag.heard(last)
 	for range attempts {
 		k := r.known.Load()
-		var err error
 		if k == nil {
-			k, err = r.rebuild(ctx, read)
+			k = r.restored()
 		}
-		if err == nil {
+		err := docstore.ErrGap
+		if *k.mark.Load() != (docstore.Mark{}) {
 			err = r.follow(ctx, k)
+		}
+		if errors.Is(err, docstore.ErrGap) {
+			if err = r.compare(ctx, k, read); err == nil {
+				err = r.follow(ctx, k)
+			}
 		}
 		switch {
 		case err == nil:
 			r.known.Store(k)
-			return k, nil
-		case errors.Is(err, docstore.ErrGap):
-			r.known.Store(nil) // what is known may never have been
+			r.lag.level()
+			return nil
+		case errors.Is(err, docstore.ErrGap): // cut meanwhile: less differs the next time
+			r.known.Store(k)
 		case errors.Is(err, docstore.ErrNoCollection):
-			r.known.Store(nil)
-			return nil, err
+			r.drop()
+			return err
 		default:
-			return nil, err
+			return err
 		}
 	}
-	return nil, fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection, docstore.ErrUnavailable)
+	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection, docstore.ErrUnavailable)
 }
 
-// follow applies the log's end.
+// drop forgets a collection that is gone.
+func (r *replica) drop() {
+	r.known.Store(nil)
+	r.lag.level()
+	r.library.forget(r.collection)
+}
+
+// tailPage is how many changes are read at once.
+const tailPage = 1000
+
+// follow applies the log's end. The caller has the gate.
 func (r *replica) follow(ctx context.Context, k *known) error {
 	for {
-		changes, err := r.store.Tail(ctx, r.collection, *k.mark.Load(), tailPage)
+		changes, err := r.library.store.Tail(ctx, r.collection, *k.mark.Load(), tailPage)
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		seen := map[string]bool{}
+		last := map[string]int64{} // of each document
 		var ids []string
 		for _, c := range changes {
-			if c.ID != "" && !seen[c.ID] {
-				seen[c.ID] = true
+			if c.ID == "" {
+				continue
+			}
+			if last[c.ID] == 0 {
 				ids = append(ids, c.ID)
 			}
+			last[c.ID] = c.Mark.Version
 		}
 		// As they are now, which may be newer than the change: later ones of the same
-		// document then change nothing.
-		var puts []docstore.Document
+		// document then change nothing. One that is not there now is gone by its last
+		// change at the latest.
+		u := update{mark: changes[len(changes)-1].Mark}
 		for page := range pages(ids, fetchPage) {
-			found, err := r.store.GetAll(ctx, r.collection, page...)
+			found, err := r.library.store.GetAll(ctx, r.collection, page...)
 			if err != nil {
 				return err
 			}
-			for _, d := range found {
-				delete(seen, d.ID)
-				puts = append(puts, d)
+			for _, id := range page {
+				if d, ok := found[id]; ok {
+					u.puts = append(u.puts, d)
+					delete(last, id)
+				}
 			}
 		}
-		u := update{puts: puts, gone: map[string]int64{}, mark: changes[len(changes)-1].Mark}
-		for id := range seen {
-			u.gone[id] = math.MaxInt64
-		}
+		u.gone = last
 		k.apply(u)
+		r.applyWritten()
 	}
 }
 
@@ -278,77 +286,209 @@ func pages(ids []string, size int) func(yield func([]string) bool) {
 	}
 }
 
-// rebuild reads all of a collection. Changes made meanwhile are in the log behind
-// the mark that it begins with.
-func (r *replica) rebuild(ctx context.Context, read func(documents int64)) (*known, error) {
-	mark, err := r.store.Last(ctx, r.collection)
+// compare makes what is known what the store has, document by document: those whose
+// head says something else than what is known are read, on all processors, and those
+// without one are gone. Changes made meanwhile are in the log behind the mark that it
+// begins with. The caller has the gate.
+func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) error {
+	mark, err := r.library.store.Last(ctx, r.collection)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	k := newKnown(r.vectors)
-	total := int64(0)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	jobs := make(chan []docstore.Head)
+	w := &comparison{replica: r, known: k, read: read, stop: stop}
+	var working sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) + 1 { // one more, since they wait for the store too
+		working.Go(func() { w.work(ctx, jobs) })
+	}
+	live, err := w.list(ctx, jobs)
+	close(jobs)
+	working.Wait()
+	if w.err != nil {
+		return w.err
+	}
+	if err != nil {
+		return err
+	}
+	gone := map[string]int64{}
+	k.mu.RLock()
+	for id := range k.byID {
+		if !live[id] {
+			gone[id] = gonePast
+		}
+	}
+	k.mu.RUnlock()
+	k.apply(update{prepared: w.prepared, gone: gone, mark: mark})
+	r.applyWritten()
+	if w.passages > manyPassages {
+		w.prepared = nil
+		debug.FreeOSMemory() // what the building took is not needed again soon
+	}
+	return nil
+}
+
+// gonePast is above all versions.
+const gonePast = 1<<63 - 1
+
+// manyPassages are as many as are worth giving back memory for.
+const manyPassages = 20_000
+
+// comparison is one compare.
+type comparison struct {
+	replica *replica
+	known   *known
+	read    *atomic.Int64
+	stop    context.CancelFunc
+
+	mu       sync.Mutex
+	prepared []prepared // guarded by mu
+	passages int        // guarded by mu
+	err      error      // the first; guarded by mu
+}
+
+// A job is about as many passages, and not many more bytes.
+const jobPassages = 4096
+
+// list hands out the heads of documents that differ from what is known, and gives
+// the ids of all.
+func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (live map[string]bool, err error) {
+	live = map[string]bool{}
+	var job []docstore.Head
+	passages, bytes := 0, 0
+	hand := func() {
+		if len(job) > 0 {
+			select {
+			case jobs <- job:
+			case <-ctx.Done():
+			}
+		}
+		job, passages, bytes = nil, 0, 0
+	}
+	empty := len(w.known.byID) == 0 // nobody else changes it: the caller has the gate
 	for cursor := ""; ; {
-		heads, next, err := r.store.List(ctx, r.collection, cursor, docstore.MaxPage)
+		heads, next, err := w.replica.library.store.List(ctx, w.replica.collection, cursor, docstore.MaxPage)
 		if err != nil {
 			return nil, err
 		}
-		for len(heads) > 0 {
-			var ids []string
-			for bytes := 0; len(heads) > 0 && len(ids) < fetchPage && (bytes == 0 || bytes+heads[0].Bytes < fetchBytes); {
-				ids = append(ids, heads[0].ID)
-				bytes += heads[0].Bytes
-				heads = heads[1:]
-			}
-			found, err := r.store.GetAll(ctx, r.collection, ids...)
-			if err != nil {
-				return nil, err
-			}
-			var documents []docstore.Document
-			for _, id := range ids { // in a fixed order: the index is then always the same
-				if d, ok := found[id]; ok {
-					documents = append(documents, d)
+		for _, h := range heads {
+			if !empty { // a first reading has nothing that could be gone
+				live[h.ID] = true
+				sum, _ := contentHashOf(h.Hash)
+				if old := w.known.document(h.ID); old != nil && old.Version == h.Version && old.sum == sum {
+					continue
 				}
 			}
-			k.apply(update{puts: documents, mark: mark})
-			total += int64(len(documents))
-			read(total)
+			if bytes+h.Bytes > fetchBytes {
+				hand()
+			}
+			job = append(job, h)
+			passages, bytes = passages+h.Passages, bytes+h.Bytes
+			if passages >= jobPassages {
+				hand()
+			}
 		}
 		if cursor = next; cursor == "" {
-			k.apply(update{mark: mark})
-			return k, nil
+			hand()
+			return live, nil
 		}
 	}
 }
 
-// wrote notes what this process has changed in the store, so that it is known here
-// whatever becomes of the store. What others changed in between is still to be
-// read from the log, and what is applied from there already is left as it is.
-func (r *replica) wrote(ctx context.Context, puts []docstore.Document, gone map[string]int64, steps []docstore.Step) error {
-	if err := r.lock(ctx); err != nil {
-		return err
+// work reads and prepares documents.
+func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
+	for job := range jobs {
+		if ctx.Err() != nil {
+			continue
+		}
+		ids := make([]string, len(job))
+		for i, h := range job {
+			ids[i] = h.ID
+		}
+		found, err := w.replica.library.store.GetAll(ctx, w.replica.collection, ids...)
+		if err != nil {
+			w.mu.Lock()
+			if w.err == nil {
+				w.err = err
+			}
+			w.mu.Unlock()
+			w.stop()
+			continue
+		}
+		var documents []docstore.Document
+		passages := 0
+		for _, id := range ids {
+			if d, ok := found[id]; ok { // if not, the log says so
+				documents = append(documents, d)
+				passages += len(d.Passages)
+			}
+		}
+		p := w.known.prepare(documents)
+		w.mu.Lock()
+		w.prepared = append(w.prepared, p)
+		w.passages += passages
+		w.mu.Unlock()
+		w.read.Add(int64(len(documents)))
 	}
-	defer r.unlock()
+}
+
+// wrote is what this process has changed in the store.
+type wrote struct {
+	puts  []docstore.Document
+	gone  map[string]int64 // ids → the version by which they are gone
+	steps []docstore.Step
+}
+
+// maxWritten bounds what waits for the gate. More is left to the log.
+const maxWritten = 1000
+
+// wrote notes what this process has changed in the store, so that it is known here
+// whatever becomes of the store; at once, or, while a catch-up changes the replica,
+// behind that.
+func (r *replica) wrote(w wrote) {
+	r.mu.Lock()
+	if len(r.written) < maxWritten {
+		r.written = append(r.written, w)
+	}
+	r.mu.Unlock()
+	select {
+	case r.gate <- struct{}{}:
+		r.unlock()
+	default:
+	}
+}
+
+// applyWritten applies what this process wrote. What others changed in between is
+// still to be read from the log, and what is applied from there already is left as it
+// is. The caller has the gate.
+func (r *replica) applyWritten() {
+	r.mu.Lock()
+	list := r.written
+	r.written = nil
+	r.mu.Unlock()
 	k := r.known.Load()
 	if k == nil {
-		return nil // the first search reads it
+		return // the first search reads it
 	}
-	u := update{gone: map[string]int64{}, mark: *k.mark.Load()}
-	applied := u.mark.Version
-	for _, d := range puts {
-		if d.Version > applied {
-			u.puts = append(u.puts, d)
+	for _, w := range list {
+		u := update{gone: map[string]int64{}, mark: *k.mark.Load()}
+		applied := u.mark.Version
+		for _, d := range w.puts {
+			if d.Version > applied {
+				u.puts = append(u.puts, d)
+			}
 		}
-	}
-	for id, version := range gone {
-		if version > applied {
-			u.gone[id] = version
+		for id, version := range w.gone {
+			if version > applied {
+				u.gone[id] = version
+			}
 		}
-	}
-	for _, s := range steps {
-		if s.Before == u.mark {
-			u.mark = s.Mark
+		for _, s := range w.steps {
+			if s.Before == u.mark {
+				u.mark = s.Mark
+			}
 		}
+		k.apply(u)
 	}
-	k.apply(u)
-	return nil
 }

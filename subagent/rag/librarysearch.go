@@ -3,8 +3,6 @@ package rag
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -82,6 +80,8 @@ type Passage struct {
 	Hash         string `json:"hash"` // of the text, to find it again
 
 	strength float64 // its part of the query, comparable between collections
+	held     *held   // where its text is; nil when the text is here
+	ordinal  int     // in that document
 }
 
 // Search gives the passages of the collections that match best. A result that is
@@ -120,10 +120,10 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	for _, g := range legs {
 		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
 	}
-	best := q.find(legs)
+	best := q.find(ctx, legs)
 	if best.Status != index.StatusOK && len(r.History) > 0 {
 		q.history = nil
-		if alone := q.find(legs); better(alone, best) {
+		if alone := q.find(ctx, legs); better(alone, best) {
 			best = alone
 		}
 	}
@@ -134,6 +134,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	}
 	best.Degraded = best.Degraded || q.degraded || waiting
 	best.Collection, best.Query = strings.Join(names, ","), r.Query
+	l.fill(ctx, legs, &best)
 	l.rerank(ctx, &best, r.History, k)
 	return best
 }
@@ -158,6 +159,7 @@ type leg struct {
 	known      *known
 	filter     *index.Filter // nil for all documents
 	degraded   bool
+	proof      *proof // of the hits, if what is known is behind the store; nil if not
 }
 
 // legs brings the collections up to date, at the same time. One that is not there
@@ -173,8 +175,7 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 	var asked sync.WaitGroup
 	for i := range legs {
 		asked.Go(func() {
-			g := &legs[i]
-			g.known, g.degraded, errs[i] = l.current(ctx, g.collection)
+			legs[i], errs[i] = l.leg(ctx, legs[i].collection)
 		})
 	}
 	asked.Wait()
@@ -190,16 +191,16 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 	return there, nil
 }
 
-// current is a collection up to date.
-func (l *Library) current(ctx context.Context, c docstore.Collection) (*known, bool, error) {
-	k, degraded, err := l.replica(c).current(ctx, l.o.Patience)
+// leg is a collection up to date.
+func (l *Library) leg(ctx context.Context, c docstore.Collection) (leg, error) {
+	g, err := l.replica(c).leg(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return nil, false, context.Cause(ctx)
+		return leg{}, context.Cause(ctx)
 	case errors.Is(err, docstore.ErrNoCollection):
 		l.forget(c)
 	}
-	return k, degraded, err
+	return g, err
 }
 
 // rank orders statuses, the better above.
@@ -229,10 +230,10 @@ type query struct {
 }
 
 // find searches each leg and puts the best of all in one order.
-func (q query) find(legs []leg) Result {
+func (q query) find(ctx context.Context, legs []leg) Result {
 	f := Result{Status: index.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
 	for _, g := range legs {
-		result, passages := g.find(q)
+		result, passages := g.find(ctx, q)
 		f.IndexVersion += int64(result.Version)
 		f.Passages = append(f.Passages, passages...)
 		if rank[result.Status] > rank[f.Status] {
@@ -255,10 +256,29 @@ func (q query) find(legs []leg) Result {
 	return f
 }
 
-// find searches one leg. A document that is replaced between the search and the
-// look at its text makes it search again, on the newer index.
-func (g leg) find(q query) (index.Result, []Passage) {
-	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: q.k}
+// find searches one leg.
+func (g leg) find(ctx context.Context, q query) (index.Result, []Passage) {
+	if g.proof == nil {
+		result, passages, _ := g.look(q, q.k)
+		return result, passages
+	}
+	for wanted := 2 * q.k; ; wanted *= 4 { // so that enough are left
+		result, passages, more := g.look(q, wanted)
+		passages = g.proof.proven(ctx, passages)
+		if len(passages) >= q.k || !more || wanted > maxProven {
+			if len(passages) == 0 {
+				result.Status = index.StatusEmpty
+			}
+			return result, passages[:min(len(passages), q.k)]
+		}
+	}
+}
+
+// look searches one leg for at most so many passages; more says whether there may be
+// others. A document that is replaced between the search and the look at it makes it
+// search again, on the newer index.
+func (g leg) look(q query, wanted int) (found index.Result, passages []Passage, more bool) {
+	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: wanted}
 	for {
 		snapshot := g.known.index.Snapshot()
 		var result index.Result
@@ -269,16 +289,16 @@ func (g leg) find(q query) (index.Result, []Passage) {
 				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
-			words.Limit = VectorHits
+			words.Limit = max(VectorHits, wanted)
 			result = snapshot.Search(words)
-			hits = q.fuse(q.k, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, VectorHits, g.filter), Weight: q.weight})
+			hits = q.fuse(wanted, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
+				index.Ranking{Hits: snapshot.Nearest(q.vector, words.Limit, g.filter), Weight: q.weight})
 			if result.Status == index.StatusEmpty && len(hits) > 0 {
 				result.Status = index.StatusWeak // nearest is not near
 			}
 		}
 		if passages, whole := g.passages(result, hits); whole {
-			return result, passages
+			return result, passages, len(hits) >= wanted
 		}
 	}
 }
@@ -301,22 +321,6 @@ func (g leg) passages(result index.Result, hits []index.Fused) (passages []Passa
 		passages = append(passages, p)
 	}
 	return passages, true
-}
-
-// passage is a document's passage by its ordinal.
-func (h *held) passage(ordinal int) Passage {
-	at := h.Passages[ordinal]
-	text := h.Text[at.Start:at.End]
-	return Passage{
-		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section, Page: at.Page,
-		Start: at.Start, End: at.End, Text: text, Hash: hashOf(text),
-	}
-}
-
-// hashOf is the first half of a text's SHA-256 in hex.
-func hashOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:len(sum)/2])
 }
 
 // CitationState says what became of a passage that was cited once.
@@ -347,33 +351,38 @@ type Resolved struct {
 // Resolve finds a passage that was cited once. A collection that is gone is no
 // error: its documents are deleted.
 func (l *Library) Resolve(ctx context.Context, c Cited) (Resolved, error) {
-	k, degraded, err := l.current(ctx, c.Collection)
+	g, err := l.leg(ctx, c.Collection)
 	if errors.Is(err, docstore.ErrNoCollection) {
 		return Resolved{State: CitationDeleted}, nil
 	}
 	if err != nil {
 		return Resolved{}, fmt.Errorf("looking for passage %q: %w", c.PassageID, err)
 	}
-	document, ordinal, ok := splitPassageID(c.PassageID)
+	id, ordinal, ok := splitPassageID(c.PassageID)
 	if !ok {
 		return Resolved{}, fmt.Errorf("%w: %.80q is no passage's id", ErrBadQuery, c.PassageID)
 	}
-	h := k.document(document)
-	if h == nil {
+	d, there, degraded, err := l.document(ctx, g, id)
+	if err != nil {
+		return Resolved{}, fmt.Errorf("looking for passage %q: %w", c.PassageID, err)
+	}
+	if !there {
 		return Resolved{State: CitationDeleted, Degraded: degraded}, nil
 	}
 	order := []int{ordinal}
-	for i := range h.Passages {
+	for i := range d.Passages {
 		order = append(order, i)
 	}
 	for _, i := range order {
-		if i >= len(h.Passages) {
+		if i >= len(d.Passages) || d.Passages[i].hex() != c.Hash {
 			continue
 		}
-		if p := h.passage(i); p.Hash == c.Hash {
-			p.Collection, p.IndexVersion = c.Collection.String(), k.mark.Load().Version
-			return Resolved{State: CitationCurrent, Degraded: degraded, Passage: &p}, nil
+		r := Result{Passages: []Passage{d.passage(i)}}
+		r.Passages[0].Collection, r.Passages[0].IndexVersion = c.Collection.String(), g.known.mark.Load().Version
+		if l.fill(ctx, []leg{g}, &r); len(r.Passages) == 0 {
+			break // its text is not at hand
 		}
+		return Resolved{State: CitationCurrent, Degraded: degraded, Passage: &r.Passages[0]}, nil
 	}
 	return Resolved{State: CitationChanged, Degraded: degraded}, nil
 }

@@ -93,14 +93,14 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 			continue
 		}
 		o.Status, o.Version, o.Passages = OutcomeStatus(w.Status), w.Change.Mark.Version, len(d.Passages)
-		d.Version = w.Change.Mark.Version
+		d.Version, d.Hash = w.Change.Mark.Version, w.Hash
 		put = append(put, d)
 		if w.Status != docstore.StatusUnchanged {
 			steps = append(steps, w.Change)
 		}
 	}
 	if len(put) > 0 {
-		failed = cmp.Or(failed, l.replica(c).wrote(ctx, put, nil, steps))
+		l.replica(c).wrote(wrote{puts: put, steps: steps})
 	}
 	if failed != nil {
 		return nil, failed
@@ -146,13 +146,20 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 	if len(ids) == 0 {
 		return nil
 	}
-	k, _, err := l.current(ctx, c)
+	if _, err := l.store.Last(ctx, c); err != nil {
+		return err // there may be no such collection
+	}
+	heads, err := l.store.Heads(ctx, c, ids...)
 	if err != nil {
 		return err
 	}
+	there := map[string]bool{}
+	for _, h := range heads {
+		there[h.ID] = true
+	}
 	for i := range outcomes {
 		// What another origin has under this id is no earlier version of it.
-		if o := &outcomes[i]; o.Err != nil && o.Code != string(docstore.Conflict) && k.document(o.ID) != nil {
+		if o := &outcomes[i]; o.Err != nil && o.Code != string(docstore.Conflict) && there[o.ID] {
 			o.Status = OutcomeStale
 		}
 	}
@@ -173,17 +180,9 @@ func (l *Library) Delete(ctx context.Context, c docstore.Collection, ids ...stri
 			removed++
 		}
 	}
-	r := l.replica(c)
-	if err := r.wrote(ctx, nil, gone, steps); err != nil {
-		return 0, err
-	}
-	if removed < len(ids) && r.known.Load() != nil {
-		// Somebody else deleted them, or an earlier attempt whose answer was lost:
-		// what is known here may not say so yet.
-		if _, err := r.catchUp(ctx, func(int64) {}); err != nil {
-			return 0, err
-		}
-	}
+	// Those that somebody else deleted, or an earlier attempt whose answer was lost,
+	// are in the log: the next search sees that it is behind.
+	l.replica(c).wrote(wrote{gone: gone, steps: steps})
 	return removed, nil
 }
 

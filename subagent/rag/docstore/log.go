@@ -15,6 +15,15 @@ type Mark struct {
 	text    string // random, "" if unknown
 }
 
+// Text is the mark for a file, and ParseMark reads it; the zero Mark if it is none.
+func (m Mark) Text() string { return strconv.FormatInt(m.Version, 10) + " " + m.text }
+
+// ParseMark reads what Text gave.
+func ParseMark(s string) Mark {
+	version, text, _ := strings.Cut(s, " ")
+	return Mark{number(version), text}
+}
+
 // Step is a change that was made.
 type Step struct {
 	Mark   Mark
@@ -46,14 +55,37 @@ type Change struct {
 
 // Last is the present end of a collection's log.
 func (s *Store) Last(ctx context.Context, c Collection) (Mark, error) {
-	entries, err := s.redis.XRevRangeN(ctx, c.logKey(), "+", "-", 1).Result()
+	marks, err := s.Lasts(ctx, c)
 	if err != nil {
-		return Mark{}, fmt.Errorf("reading the log of %s: %w", c, unavailable(err))
+		return Mark{}, fmt.Errorf("reading the log of %s: %w", c, err)
 	}
-	if len(entries) == 0 {
+	if marks[0] == (Mark{}) {
 		return Mark{}, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
 	}
-	return change(entries[0]).Mark, nil
+	return marks[0], nil
+}
+
+// Lasts are the present ends of the logs of collections, in one round trip and one
+// command each; the zero Mark for one that is not there.
+func (s *Store) Lasts(ctx context.Context, collections ...Collection) ([]Mark, error) {
+	metas := make([]*redis.SliceCmd, len(collections))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, c := range collections {
+			metas[i] = p.HMGet(ctx, c.metaKey(), "version", "mark")
+		}
+		return nil
+	})
+	marks := make([]Mark, len(collections))
+	for i, cmd := range metas {
+		values, err := cmd.Result()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		version, _ := values[0].(string)
+		text, _ := values[1].(string)
+		marks[i] = Mark{number(version), text}
+	}
+	return marks, nil
 }
 
 // Tail gives at most count changes behind a mark, oldest first, in one round trip;

@@ -79,6 +79,7 @@ const (
 // Written is what became of one document.
 type Written struct {
 	Status Status
+	Hash   string // of what is stored now, as in Document
 	Change Step
 	Err    error
 }
@@ -98,6 +99,7 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		if e, results[i].Err = d.encode(); results[i].Err == nil {
 			mark := rand.Text()
 			results[i].Change.Mark.text = mark
+			results[i].Hash = e.hash
 			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log, d.Origin, cmp.Or(d.File, d.ID)}
 		}
 	}

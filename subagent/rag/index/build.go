@@ -1,7 +1,8 @@
 package index
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -14,12 +15,13 @@ const headingCount = 3
 // builder makes a segment of documents.
 type builder struct {
 	analyzer *analyzer // used by nobody else meanwhile
-	seed     maphash.Seed
 
 	used  []int32 // numbers of the terms
 	lists []list  // of the terms by their places, the first being 1
 	words []int32 // places of the terms of the passage at hand
 	out   writer
+
+	folded []byte // room
 }
 
 func (b *builder) add(d Document) {
@@ -81,19 +83,20 @@ func (b *builder) count(passage int32) {
 	}
 }
 
-// hash tells texts apart. A passage without words of its own is its headings.
+// hash tells texts apart, by the first bytes of the SHA-256 of their words: it is the
+// same in every process, and nobody can make two texts that have it in common. A
+// passage without words of its own is its headings.
 func (b *builder) hash(title string, p Passage) uint64 {
-	var h maphash.Hash
-	h.SetSeed(b.seed)
-	text := strings.Fields(p.Text)
-	if len(text) == 0 {
-		text = []string{title, "\n", p.Section}
+	text := p.Text
+	if strings.TrimSpace(text) == "" {
+		text = title + " \n " + p.Section
 	}
-	for _, word := range text {
-		h.WriteString(word)
-		h.WriteByte(' ')
+	b.folded = b.folded[:0]
+	for word := range strings.FieldsSeq(text) {
+		b.folded = append(append(b.folded, word...), ' ')
 	}
-	return h.Sum64()
+	sum := sha256.Sum256(b.folded)
+	return binary.LittleEndian.Uint64(sum[:])
 }
 
 // finish gives the segment of all that was added and leaves the analyzer as it was.

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"hash/maphash"
 	"math/bits"
 	"runtime"
 	"slices"
@@ -29,14 +28,13 @@ type place struct {
 
 // shared is what all snapshots of a collection use.
 type shared struct {
-	seed      maphash.Seed
 	analyzers sync.Pool // of *analyzer
 	scores    sync.Pool // of *[]float64, all zero
 }
 
 // NewCollection makes a Collection without documents, of version 0.
 func NewCollection() *Collection {
-	c := &Collection{shared: &shared{seed: maphash.MakeSeed()}, places: map[string]place{}}
+	c := &Collection{shared: &shared{}, places: map[string]place{}}
 	c.shared.analyzers.New = func() any { return &analyzer{} }
 	c.shared.scores.New = func() any { return new([]float64) }
 	c.current.Store(&Snapshot{shared: c.shared, weak: weakFixed})
@@ -52,8 +50,10 @@ func (s *shared) analyzer() *analyzer {
 
 // Change is documents to put in and to take out, in one step.
 type Change struct {
-	Put    []Document // each replaces the one with its id; of two with one id the last counts
-	Delete []string   // ids; what is not there is passed over, what is put stays
+	Put []Document // each replaces the one with its id; of two with one id the last counts
+	// Prepared documents are put too, each id once in all of the change.
+	Prepared []*Prepared
+	Delete   []string // ids; what is not there is passed over, what is put stays
 	// Version is the collection's version after the change; 0 for the one after
 	// the present.
 	Version uint64
@@ -73,7 +73,13 @@ func (c *Collection) Snapshot() *Snapshot { return c.current.Load() }
 
 // Apply makes a change. When it returns, every search sees it.
 func (c *Collection) Apply(change Change) {
-	built := c.build(change.Put)
+	p := Prepared{segments: c.build(change.Put), documents: len(change.Put)}
+	for _, other := range change.Prepared {
+		p.segments = append(p.segments, other.segments...)
+		p.probes = append(p.probes, other.probes...)
+		p.documents += other.documents
+	}
+	built := mergeFresh(p.segments)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Snapshot()
@@ -95,12 +101,16 @@ func (c *Collection) Apply(change Change) {
 		c.sample.remove(d.ID)
 		c.sample.add(d)
 	}
+	for _, q := range p.probes {
+		c.sample.remove(q.id)
+		c.sample.insert(q)
+	}
 	version := change.Version
 	if version == 0 {
 		version = now.version + 1
 	}
 	next := newSnapshot(c.shared, e.parts, len(c.places), version)
-	next.weak = c.threshold(next, now.weak, len(change.Put)+len(change.Delete))
+	next.weak = c.threshold(next, now.weak, p.documents+len(change.Delete))
 	c.current.Store(next)
 }
 
@@ -146,17 +156,22 @@ func (c *Collection) build(documents []Document) []*segment {
 		built[0] = c.segment(batches[0])
 		return built
 	}
+	onAll(len(batches), func(i int) { built[i] = c.segment(batches[i]) })
+	return built
+}
+
+// onAll does n things on all processors; it returns when they are done.
+func onAll(n int, do func(i int)) {
 	var next atomic.Int64
 	var group sync.WaitGroup
-	for range min(workers, len(batches)) {
+	for range min(runtime.GOMAXPROCS(0), n) {
 		group.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
-				built[i] = c.segment(batches[i])
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	group.Wait()
-	return built
 }
 
 // batch cuts documents into runs that end when they have so many passages.
@@ -173,7 +188,7 @@ func batch(documents []Document, passages int) (batches [][]Document) {
 
 func (c *Collection) segment(documents []Document) *segment {
 	a := c.shared.analyzer()
-	b := builder{analyzer: a, seed: c.shared.seed}
+	b := builder{analyzer: a}
 	for _, d := range documents {
 		b.add(d)
 	}

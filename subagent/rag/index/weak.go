@@ -54,12 +54,17 @@ func (s *sample) find(hash uint64, id string) (int, bool) {
 // is not in it.
 func (s *sample) add(d Document) {
 	hash := hashID(d.ID)
-	i, _ := s.find(hash, d.ID)
-	if i == probes {
-		return
+	if i, _ := s.find(hash, d.ID); i < probes {
+		s.insert(probe{hash, strings.Clone(d.ID), questions(d)})
 	}
-	*s = slices.Insert(*s, i, probe{hash, strings.Clone(d.ID), questions(d)})
-	*s = (*s)[:min(len(*s), probes)]
+}
+
+// insert takes a probe in as add does its document.
+func (s *sample) insert(p probe) {
+	if i, _ := s.find(p.hash, p.id); i < probes {
+		*s = slices.Insert(*s, i, p)
+		*s = (*s)[:min(len(*s), probes)]
+	}
 }
 
 func (s *sample) remove(id string) {
@@ -95,16 +100,17 @@ func firstSentence(text string) string {
 
 // threshold is the strength below which a query is weak.
 func (s *Snapshot) threshold(sample sample) float64 {
-	a := s.shared.analyzer()
-	defer s.shared.analyzers.Put(a)
-	var strengths []float64
-	for _, p := range sample {
-		for _, q := range p.questions {
+	found := make([][]float64, len(sample))
+	onAll(len(sample), func(i int) {
+		a := s.shared.analyzer()
+		defer s.shared.analyzers.Put(a)
+		for _, q := range sample[i].questions {
 			if terms := a.query(q, nil); len(terms) > 0 {
-				strengths = append(strengths, s.strengthWithout(p.id, terms))
+				found[i] = append(found[i], s.strengthWithout(sample[i].id, terms))
 			}
 		}
-	}
+	})
+	strengths := slices.Concat(found...)
 	if len(strengths) == 0 {
 		return weakFixed
 	}

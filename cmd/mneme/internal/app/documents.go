@@ -47,7 +47,7 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	if err != nil {
 		return nil, err
 	}
-	o := rag.Options{Loader: reader, Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
+	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"), Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -65,7 +65,8 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 		warnOfUnknown(ctx, cfg, library, log)
 		warnOfOutdated(ctx, library, log)
 	})
-	a.push("documents", func() error { cancel(); working.Wait(); return nil })
+	working.Go(func() { library.Follow(ctx, docstore.DefaultTenant) })
+	a.push("documents", func() error { cancel(); working.Wait(); library.Close(); return nil })
 	return library, nil
 }
 

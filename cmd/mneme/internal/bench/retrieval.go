@@ -17,6 +17,9 @@ type RetrievalOptions struct {
 	Small, Large int // passages of the collections, 11,000 and 95,000
 	Queries      int // asked of each, 1,000
 	Changes      int // documents added, replaced and deleted in the small one, 300
+	// Library starts a process that runs Library, over a redis-server of the run's own;
+	// nil if processes are not measured.
+	Library LibraryProcess
 	// Progress is told what is being done; nil if nobody wants to know.
 	Progress func(string)
 }
@@ -69,6 +72,11 @@ func Retrieval(ctx context.Context, o RetrievalOptions) (*RetrievalReport, error
 		err = large.measure(ctx, reachLargeSearch)
 		if err == nil {
 			err = large.filter(ctx)
+		}
+		for _, s := range []*searched{&small, &large} {
+			if s.index = nil; err == nil && o.Library != nil {
+				err = s.library(ctx)
+			}
 		}
 	}
 	if ctx.Err() != nil {

@@ -1,0 +1,388 @@
+package rag_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"mneme/memory/redistest"
+	"mneme/subagent/rag"
+	"mneme/subagent/rag/docstore"
+)
+
+// narrow is a way to a Redis that can hold back who reads the log, so that a replica
+// can ask whether there is something new but cannot read it.
+type narrow struct {
+	net.Listener
+	to string
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	closed  bool // to readers of the log; guarded by mu
+}
+
+func narrowWay(t *testing.T, to string) *narrow {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := &narrow{Listener: listener, to: to}
+	n.changed = sync.NewCond(&n.mu)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { n.open(); listener.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { n.serve(c) })
+		}
+	})
+	return n
+}
+
+func (n *narrow) serve(c net.Conn) {
+	defer c.Close()
+	server, err := net.Dial("tcp", n.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { // ends with either connection
+		defer server.Close()
+		for b := make([]byte, 16<<10); ; {
+			k, err := c.Read(b)
+			if err == nil {
+				n.wait(b[:k])
+				_, err = server.Write(b[:k])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	_, _ = io.Copy(c, server)
+}
+
+// wait holds back a request for the log's entries.
+func (n *narrow) wait(request []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for n.closed && bytes.Contains(bytes.ToLower(request), []byte("xrange")) {
+		n.changed.Wait()
+	}
+}
+
+func (n *narrow) close() { n.set(true) }
+func (n *narrow) open()  { n.set(false) }
+
+func (n *narrow) set(closed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = closed
+	n.changed.Broadcast()
+}
+
+func (n *narrow) client(t *testing.T) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: n.Addr().String(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// bulk are documents whose text is long enough for a narrow way.
+func bulk(from, to int, word string) []rag.Input {
+	var list []rag.Input
+	for i := from; i < to; i++ {
+		list = append(list, input(fmt.Sprintf("d%05d", i), fmt.Sprintf("%s of number%d. %s", word, i, strings.Repeat("filler ", 20))))
+	}
+	return list
+}
+
+// A replica that is 40,000 changes behind answers searches of short patience, without
+// the new documents and without any that was deleted or replaced; the changes are
+// applied once, behind the searches that came and went.
+func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
+	changes := 40_000
+	if testing.Short() {
+		changes = 4_000
+	}
+	server := redistest.Start(t)
+	way := narrowWay(t, server.Addr)
+	writer := library(server.Client())
+	c := collection(t, writer, "docs")
+	_, err := writer.PutAll(ctx, c, bulk(0, 1000, "apples")...)
+	require.NoError(t, err)
+	behind := rag.NewLibrary(docstore.New(way.client(t), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 200 * time.Millisecond})
+	defer behind.Close()
+	require.Len(t, search(t, behind, "apples", c).Passages, 10)
+	require.Zero(t, behind.Lag())
+
+	way.close()
+	for from := 1000; from < changes; from += 1000 {
+		_, err := writer.PutAll(ctx, c, bulk(from, from+1000, "pears")...)
+		require.NoError(t, err)
+	}
+	var gone []string
+	for i := range 900 {
+		gone = append(gone, fmt.Sprintf("d%05d", i))
+	}
+	_, err = writer.Delete(ctx, c, gone...)
+	require.NoError(t, err)
+	put(t, writer, c, "d00950", "replaced by cherries")
+
+	for i := range 12 {
+		bounded, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+		r, err := behind.Search(bounded, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && testing.Short() {
+			continue
+		}
+		require.NoError(t, err, i)
+		require.True(t, r.Degraded)
+		require.Len(t, r.Passages, 10, "as many are left as are wanted")
+		for _, p := range r.Passages {
+			require.True(t, p.DocID >= "d00900" && p.DocID != "d00950", "%s was deleted or replaced", p.DocID)
+			require.Contains(t, p.Text, "apples")
+		}
+	}
+	require.Positive(t, behind.Lag().Changes)
+	for id, want := range map[string]rag.CitationState{"d00001#0": rag.CitationDeleted, "d00950#0": rag.CitationChanged} {
+		r, err := behind.Resolve(ctx, rag.Cited{Collection: c, PassageID: id, Hash: "00"})
+		require.NoError(t, err)
+		require.Equal(t, want, r.State)
+	}
+
+	way.open()
+	require.Eventually(t, func() bool {
+		r := search(t, behind, "pears", c)
+		return !r.Degraded && len(r.Passages) == 10
+	}, 5*time.Minute, 50*time.Millisecond)
+	require.Zero(t, behind.Lag())
+	require.Equal(t, []string{fmt.Sprintf("d%05d", changes-1)}, documents(search(t, behind, fmt.Sprintf("number%d", changes-1), c)))
+	require.Equal(t, []string{"d00950"}, documents(search(t, behind, "cherries", c)))
+}
+
+// What a collection of the same name held before is never found in the new one, also
+// while that is not read yet.
+func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
+	server := redistest.Start(t)
+	way := narrowWay(t, server.Addr)
+	writer := library(server.Client())
+	c := collection(t, writer, "docs")
+	_, err := writer.PutAll(ctx, c, bulk(0, 500, "apples")...)
+	require.NoError(t, err)
+	behind := rag.NewLibrary(docstore.New(way.client(t), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 50 * time.Millisecond})
+	defer behind.Close()
+	require.Len(t, search(t, behind, "apples", c).Passages, 10)
+	way.close()
+	_, err = writer.Drop(ctx, c)
+	require.NoError(t, err)
+	_, err = writer.Create(ctx, c)
+	require.NoError(t, err)
+	_, err = writer.PutAll(ctx, c, bulk(0, 500, "secrets")...) // the same ids and versions
+	require.NoError(t, err)
+	require.Empty(t, search(t, behind, "apples", c).Passages)
+	way.open()
+	require.Eventually(t, func() bool { return len(search(t, behind, "secrets", c).Passages) == 10 }, time.Minute, 20*time.Millisecond)
+	require.Empty(t, search(t, behind, "apples", c).Passages)
+}
+
+// Follow keeps a replica in step that nobody searches, and leaves nothing behind.
+func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
+	server := redistest.Start(t)
+	one := library(server.Client())
+	c := collection(t, one, "docs")
+	put(t, one, c, "a", "apples")
+	others := goleak.IgnoreCurrent()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 100 * time.Millisecond})
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
+	following, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+
+	put(t, one, c, "b", "pears")
+	require.Eventually(t, func() bool {
+		server.Signal(syscall.SIGSTOP) // what is found then was known before
+		defer server.Signal(syscall.SIGCONT)
+		r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "pears"})
+		return err == nil && r.Degraded && len(r.Passages) == 1
+	}, time.Minute, 300*time.Millisecond)
+	stop()
+	done.Wait()
+	l.Close()
+	require.NoError(t, client.Close())
+	goleak.VerifyNone(t, others)
+}
+
+// snapshots runs a library over a directory until it has written a snapshot.
+func snapshots(t *testing.T, client redis.UniversalClient, dir string, use func(l *rag.Library)) {
+	t.Helper()
+	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+	defer l.Close()
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
+	use(l)
+	following, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })
+	defer done.Wait()
+	defer stop()
+	require.Eventually(t, func() bool {
+		there, _ := filepath.Glob(filepath.Join(dir, "*.snapshot"))
+		return len(there) > 0
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// A restart begins with the snapshot and reads what changed since; whatever became of
+// the files meanwhile, it finds what the store has.
+func TestARestartBeginsWithASnapshot(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	writer := library(client)
+	c := collection(t, writer, "docs")
+	_, err := writer.PutAll(ctx, c, bulk(0, 500, "apples")...)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	snapshots(t, client, dir, func(*rag.Library) {})
+	put(t, writer, c, "d00007", "replaced by pears")
+	_, err = writer.Delete(ctx, c, "d00008")
+	require.NoError(t, err)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	kept := map[string][]byte{}
+	for _, e := range entries {
+		kept[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+	}
+
+	begin := func(name string, change func(name string, content []byte) []byte) {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, content := range kept {
+				if content = change(name, content); content != nil {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+				}
+			}
+			l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+			defer l.Close()
+			read := int64(0)
+			require.NoError(t, l.Load(ctx, docstore.DefaultTenant, func(p rag.LoadProgress) { read = p.Documents }))
+			r := search(t, l, "number42 apples", c)
+			require.Equal(t, "d00042", r.Passages[0].DocID)
+			require.True(t, strings.HasPrefix(r.Passages[0].Text, "apples of number42. "))
+			require.Equal(t, []string{"d00007"}, documents(search(t, l, "pears", c)))
+			require.Empty(t, documents(search(t, l, "number8", c)))
+			if name == "as it was left" {
+				require.Zero(t, read, "all was there")
+			}
+			put(t, l, c, "new", "a new document with plums")
+			require.Equal(t, []string{"new"}, documents(search(t, l, "plums", c)))
+			_, err := l.Delete(ctx, c, "new")
+			require.NoError(t, err)
+		})
+	}
+	of := func(part string, do func([]byte) []byte) func(string, []byte) []byte {
+		return func(name string, content []byte) []byte {
+			if strings.Contains(name, part) {
+				return do(append([]byte{}, content...))
+			}
+			return content
+		}
+	}
+	begin("as it was left", of("none", nil))
+	begin("a snapshot cut short", of(".snapshot", func(b []byte) []byte { return b[:len(b)/2] }))
+	begin("a snapshot with a wrong byte", of(".snapshot", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }))
+	begin("an empty snapshot", of(".snapshot", func(b []byte) []byte { return []byte{} }))
+	begin("no texts", of(".texts-", func([]byte) []byte { return nil }))
+	begin("texts cut short", of(".texts-", func(b []byte) []byte { return b[:100] }))
+	begin("other texts", of(".texts-", func(b []byte) []byte {
+		for i := range b {
+			b[i] ^= 1
+		}
+		return b
+	}))
+
+	// A collection of the same name that was made anew, and one that is gone.
+	_, err = writer.Drop(ctx, c)
+	require.NoError(t, err)
+	collection(t, writer, "docs")
+	put(t, writer, c, "d00001", "apples made anew")
+	dir = t.TempDir()
+	for name, content := range kept {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+	defer l.Close()
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
+	require.Equal(t, []string{"d00001"}, documents(search(t, l, "apples", c)))
+	_, err = l.Drop(ctx, c)
+	require.NoError(t, err)
+	left, err := filepath.Glob(filepath.Join(dir, "default.docs.*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "no text of a collection outlives it")
+}
+
+// Texts that cannot be kept on disk are read from the store, and what cannot be read
+// there either is left out.
+func TestWithoutRoomTextsComeFromTheStore(t *testing.T) {
+	server := redistest.Start(t)
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
+	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Log: zerolog.Nop(), Patience: time.Second})
+	defer l.Close()
+	c := collection(t, l, "docs")
+	put(t, l, c, "a", "apples")
+	put(t, l, c, "b", "apples and pears")
+	r := search(t, l, "apples", c)
+	require.False(t, r.Degraded)
+	require.ElementsMatch(t, []string{"a", "b"}, documents(r))
+	server.Kill()
+	r = search(t, l, "apples", c)
+	require.True(t, r.Degraded)
+	require.Empty(t, r.Passages)
+}
+
+// Searches of a library share its catch-ups while others write and it deletes.
+func TestManySearchesShareOneCatchUp(t *testing.T) {
+	server := redistest.Start(t)
+	writer := library(server.Client())
+	c := collection(t, writer, "docs")
+	l := library(server.Client())
+	defer l.Close()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 25 {
+				id := fmt.Sprintf("d%d-%d", i, n)
+				if _, err := writer.Put(ctx, c, input(id, "apples of "+id)); err != nil {
+					t.Error(err)
+				}
+				if _, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"}); err != nil {
+					t.Error(err)
+				}
+				if n%2 == 0 {
+					if _, err := l.Delete(ctx, c, id); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", K: 100})
+	require.NoError(t, err)
+	require.Len(t, r.Passages, 8*12)
+}
