@@ -250,7 +250,7 @@ func (k *known) apply(u update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range gone {
-		h.texts.drop(h.size)
+		h.texts.drop(h)
 		if k.byID[h.ID] == h {
 			delete(k.byID, h.ID)
 		}
