@@ -37,8 +37,11 @@ type Agent struct {
 	// Commands are the subagents that a user reaches by a message "/name task",
 	// past the master's model.
 	Commands []memory.Agent
-	Now      func() time.Time
-	Log      zerolog.Logger
+	// Cite says what the markers of an answer stand for, and what was found wrong with
+	// it; nil for no citations.
+	Cite func(text string) ([]event.Citation, []event.Flag)
+	Now  func() time.Time
+	Log  zerolog.Logger
 }
 
 // Request is one run.
@@ -115,9 +118,8 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		return r.direct(ctx, to, task)
 	}
 	tools := make([]loop.Tool, len(r.agent.Subagents))
-	cited := &citations{}
 	for i, s := range r.agent.Subagents {
-		tools[i] = &delegate{run: r, to: s, cited: cited}
+		tools[i] = &delegate{run: r, to: s}
 	}
 	l := loop.Loop{
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
@@ -133,7 +135,15 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	if err == nil && result.Exhausted && result.Text == "" {
 		err = errMaxSteps
 	}
-	return event.Assistant{Content: result.Text, Citations: cited.in(result.Text)}, err
+	return r.cited(event.Assistant{Content: result.Text}), err
+}
+
+// cited is an answer with its citations.
+func (r *run) cited(a event.Assistant) event.Assistant {
+	if r.agent.Cite != nil {
+		a.Citations, a.Flags = r.agent.Cite(a.Content)
+	}
+	return a
 }
 
 // command reads a message that calls one of Commands.
@@ -161,7 +171,11 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		if err == nil {
 			err = a.Err
 		}
-		return event.Assistant{Content: a.Response, Citations: a.Citations}, err
+		answer := r.cited(event.Assistant{Content: a.Response})
+		if a.Citations != nil {
+			answer.Citations = a.Citations
+		}
+		return answer, err
 	}
 	return event.Assistant{}, unknownAgent(to)
 }
@@ -193,7 +207,8 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 	case errors.Is(context.Cause(ctx), subagent.ErrStopped):
 		outcome, err = event.Stopped, nil
 		if shown := r.rec.text(); shown != "" {
-			err = r.rec.emit(&event.Assistant{Content: shown, Partial: true})
+			partial := r.cited(event.Assistant{Content: shown, Partial: true})
+			err = r.rec.emit(&partial)
 		}
 	default:
 		zerolog.Ctx(ctx).Error().Err(err).Msg("a run failed")
@@ -208,7 +223,8 @@ func (r *run) finish(ctx context.Context, answer event.Assistant, err error) err
 // fail tells an error, behind what was shown before it.
 func (r *run) fail(cause *event.Error) error {
 	if shown := r.rec.text(); shown != "" {
-		if err := r.rec.emit(&event.Assistant{Content: shown, Partial: true, Failure: cause.Code}); err != nil {
+		partial := r.cited(event.Assistant{Content: shown, Partial: true, Failure: cause.Code})
+		if err := r.rec.emit(&partial); err != nil {
 			return err
 		}
 	}
@@ -231,9 +247,8 @@ func (listener) Result(memory.ToolCall, string, bool) error { return nil }
 
 // delegate is the tool by which the master's model reaches a subagent.
 type delegate struct {
-	run   *run
-	to    *subagent.Subagent
-	cited *citations
+	run *run
+	to  *subagent.Subagent
 }
 
 // taskSchema is what a delegation takes.
@@ -260,7 +275,6 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 	if err != nil {
 		return "", err
 	}
-	d.cited.add(a.Citations)
 	return a.Response, nil
 }
 

@@ -20,9 +20,9 @@ type Kit struct {
 	Tools []loop.Tool
 	// Model is put around the subagent's own; nil for that one as it is.
 	Model func(loop.Model) loop.Model
-	// Answer says what a response concludes and cites; nil for a kit without
-	// documents.
-	Answer func(response string) *event.Answer
+	// Answer says what a response cites, and of a subagent that reads documents what
+	// it concludes; nil for no citations.
+	Answer func(response string) (*event.Answer, []event.Citation)
 }
 
 // model is the subagent's with what the kit puts around it.
@@ -84,8 +84,7 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 	answer := conclude(ctx, result, err)
 	var concluded *event.Answer
 	if kit.Answer != nil && answer.Status == event.Completed {
-		concluded = kit.Answer(answer.Response)
-		answer.Citations = concluded.Citations
+		concluded, answer.Citations = kit.Answer(answer.Response)
 	}
 	completion := &event.Completion{
 		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,

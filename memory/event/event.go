@@ -78,8 +78,9 @@ type Citation struct {
 	DocID     string `json:"doc_id,omitempty"`
 	Title     string `json:"title,omitempty"`
 	Source    string `json:"source,omitempty"`
-	Page      int    `json:"page,omitempty"`  // of the document, from 1
-	Quote     string `json:"quote,omitempty"` // a piece of the passage, to the letter
+	Section   string `json:"section,omitempty"` // the headings above the passage, outermost first
+	Page      int    `json:"page,omitempty"`    // of the document, from 1
+	Quote     string `json:"quote,omitempty"`   // a piece of the passage, to the letter
 	// Start and End are the quote's place in the document's text, in bytes; both are
 	// left out if the place is not known.
 	Start int `json:"start,omitempty"`
@@ -178,6 +179,7 @@ type Completion struct {
 type Assistant struct {
 	Content   string     `json:"content"`
 	Citations []Citation `json:"citations,omitempty"`
+	Flags     []Flag     `json:"flags,omitempty"`   // what was found wrong with it, where it was checked against documents
 	Partial   bool       `json:"partial,omitempty"` // the run was stopped or failed; this is what had been shown
 	Failure   string     `json:"failure,omitempty"` // code of the error that cut a partial answer short
 }

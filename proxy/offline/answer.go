@@ -166,28 +166,38 @@ func (r *run) ask(q fact, l lang) {
 	}
 }
 
-// cite quotes the sentence that answers a question best, of the first passage that fits: the search has put them in
-// order, and of what it is sure of, its first passage needs to share little with the question. Whether a passage fits
-// shows in its title and its heading, too.
+// passage is what a search returned.
+type passage struct {
+	N                            int
+	Title, Section, Source, Text string
+}
+
+// behind is what it counts against a passage that the search put another one before it.
+const behind = 0.15
+
+// cite quotes the sentence that answers a question best, of the passage that fits: the search has put them in order,
+// by this question and by what was said before it, so that one behind another has to fit better. Of a search that is
+// sure of what it found, little needs to be shared with the question. Whether a passage fits shows in its title and its
+// heading, too.
 func cite(q map[string]bool, result string, l lang) string {
 	var found struct {
 		Status   string
-		Passages []struct {
-			N                            int
-			Title, Section, Source, Text string
-		}
+		Passages []passage
 	}
 	_ = json.Unmarshal([]byte(result), &found) // nothing is found in what is no result of a search
 	least := map[string]float64{"ok": 0.3, "": 0.5, "weak": 0.7}[found.Status]
+	answer, most := notInDocs.in(l), 0.0
 	for i, p := range found.Passages {
 		body := envelope.ReplaceAllString(p.Text, "")
-		best := quote(q, body)
-		if fit := share(q, keys(p.Title+" "+p.Section+" "+body)); best != "" && fit >= least && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
-			return clip(best) + " [" + strconv.Itoa(p.N) + "] (" + p.Source + ")"
+		fit := share(q, keys(p.Title+" "+p.Section+" "+body))
+		if score := fit - behind*float64(i); fit >= least && score > most && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
+			if best := quote(q, body); best != "" {
+				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+p.Source+")", score
+			}
 		}
-		least = max(least, 0.5+0.1*float64(i)) + 0.1
+		least = max(least, 0.5)
 	}
-	return notInDocs.in(l)
+	return answer
 }
 
 // quote is the sentence of a passage that shares most with a question, where what few sentences hold counts more, and

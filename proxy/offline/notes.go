@@ -23,6 +23,7 @@ func newFact(text, to string) fact {
 	for k, about := range f.keys {
 		if !about {
 			delete(f.keys, k)
+			continue
 		}
 		f.whom, f.own = f.whom || relations[k], f.own || f.self && personal[k] && !howTo.MatchString(f.text)
 	}

@@ -44,13 +44,15 @@ func sentences(text string) []string {
 	return out
 }
 
-// unwrapped is a text whose paragraphs were broken into lines of equal length, with each paragraph in one line.
+// unwrapped is a text whose paragraphs were broken into lines, with each paragraph in one line: a line was broken where
+// it had no room for the next word.
 func unwrapped(text string) string {
 	var out strings.Builder
 	before := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		if len(before) >= 50 && !strings.ContainsAny(before[len(before)-1:], ".!?:;|") && line != "" &&
+		next, _, _ := strings.Cut(line, " ")
+		if len(before)+len(next) > 55 && before != "" && !strings.ContainsAny(before[len(before)-1:], ".!?:;|") && line != "" &&
 			!aside.MatchString(before) && !aside.MatchString(line) && !item.MatchString(line) {
 			out.WriteByte(' ')
 		} else {

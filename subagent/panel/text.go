@@ -2,8 +2,12 @@ package panel
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
+
+// Counted matches the figures of a result that the panel counted itself.
+var Counted = regexp.MustCompile(`average \d+\.\d\d, \d+ votes?\b|: \d+ of 10\.|^\d+ of 10\.`)
 
 // String is the discussion as it is answered and remembered.
 func (d discussion) String() string {

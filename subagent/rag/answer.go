@@ -2,11 +2,8 @@ package rag
 
 import (
 	"encoding/json"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
-	"unicode"
 
 	"mneme/memory/event"
 )
@@ -33,6 +30,8 @@ type Answer struct {
 	// InjectionSignals counts what in the passages looked like an attempt to give
 	// orders.
 	InjectionSignals int `json:"injection_signals,omitempty"`
+
+	unsupported []Flag // those of Flags that readers are told
 }
 
 // event is the answer as the events of a run have it.
@@ -42,7 +41,8 @@ func (a Answer) event() *event.Answer {
 	}
 	for _, c := range a.Citations {
 		e.Citations = append(e.Citations, event.Citation{
-			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Page: c.Page, Quote: c.Quote, Start: c.Start, End: c.End,
+			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Section: c.Section, Page: c.Page,
+			Quote: c.Quote, Start: c.Start, End: c.End,
 		})
 	}
 	for _, f := range a.Flags {
@@ -59,8 +59,9 @@ type Citation struct {
 	DocID        string `json:"doc_id"`
 	Title        string `json:"title,omitempty"`
 	Source       string `json:"source,omitempty"`
+	Section      string `json:"section,omitempty"`
 	Page         int    `json:"page,omitempty"` // of the passage, from 1
-	Quote        string `json:"quote"`          // at most 200 characters
+	Quote        string `json:"quote"`          // at most 200 characters; empty if the passage shares no word with what was said
 	Start        int    `json:"start"`
 	End          int    `json:"end"`
 	Collection   string `json:"collection"`
@@ -76,7 +77,8 @@ const (
 	UnknownMarker FlagKind = "unknown_marker" // dropped: no passage has the number
 	ManyMarkers   FlagKind = "many_markers"   // dropped: the sentence has three others
 	Unverified    FlagKind = "unverified"     // a number or date that no cited passage has
-	BadQuote      FlagKind = "bad_quote"      // replaced: it is not in the passage, or too long
+	BadQuote      FlagKind = "bad_quote"      // it is not in the passage, or too long for a citation
+	Misattributed FlagKind = "misattributed"  // replaced: the sentence is clearly from another passage
 	RemovedLink   FlagKind = "removed_link"   // an address that is no passage's source, or an image
 	Uncited       FlagKind = "uncited"        // it says answered, but cites nothing
 )
@@ -97,7 +99,7 @@ type draft struct {
 }
 
 var (
-	statusLine  = regexp.MustCompile(`(?i)^[\s*_>#-]*status[\s*_]*[:=][\s*_"']*(answered|partial|not[_ ]found|underspecified)[\s*_"'.]*$`)
+	statusLine  = regexp.MustCompile(`(?i)^[\s*_>#-]*status[\s*_]*[:=][\s*_"']*(.*?)[\s*_"'.]*$`)
 	missingLine = regexp.MustCompile(`(?i)^[\s*_>#-]*missing[\s*_]*[:=][\s*_]*(.*?)\s*$`)
 	fence       = regexp.MustCompile("(?s)^```(?:json)?\\s*(\\{.*\\})\\s*```$")
 )
@@ -116,7 +118,7 @@ func readDraft(response string) draft {
 			rest, line = d.text[:at], d.text[at+1:]
 		}
 		if m := statusLine.FindStringSubmatch(line); m != nil && d.status == "" {
-			d.status = AnswerStatus(strings.ReplaceAll(strings.ToLower(m[1]), " ", "_"))
+			d.status = status(strings.ReplaceAll(strings.ToLower(m[1]), " ", "_"))
 		} else if m := missingLine.FindStringSubmatch(line); m != nil {
 			d.missing = append(list(m[1]), d.missing...)
 		} else {
@@ -126,13 +128,22 @@ func readDraft(response string) draft {
 	}
 }
 
+// status is a known one, or none.
+func status(said string) AnswerStatus {
+	switch s := AnswerStatus(said); s {
+	case Answered, Partial, NotFound, Underspecified:
+		return s
+	}
+	return ""
+}
+
 func readJSON(response string) (draft, bool) {
 	if m := fence.FindStringSubmatch(response); m != nil {
 		response = m[1]
 	}
 	var a struct {
-		Status    AnswerStatus `json:"status"`
-		Answer    *string      `json:"answer"`
+		Status    string  `json:"status"`
+		Answer    *string `json:"answer"`
 		Citations []struct {
 			N     int    `json:"n"`
 			Quote string `json:"quote"`
@@ -143,10 +154,7 @@ func readJSON(response string) (draft, bool) {
 		return draft{}, false
 	}
 	d := draft{text: strings.TrimSpace(*a.Answer), missing: a.Missing, quotes: map[int]string{}}
-	switch a.Status {
-	case Answered, Partial, NotFound, Underspecified:
-		d.status = a.Status
-	}
+	d.status = status(a.Status)
 	for _, c := range a.Citations {
 		d.quotes[c.N] = c.Quote
 	}
@@ -165,73 +173,36 @@ func list(line string) []string {
 	return parts
 }
 
-var (
-	image   = regexp.MustCompile(`!\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])|(?i)<\s*(?:img|iframe|script|object|embed|video|audio|svg|link)\b[^>]*>?`)
-	address = regexp.MustCompile(`(?i)(?:\b(?:https?|ftps?|file|data|javascript|vbscript):|\bwww\.|\]\(\s*<?//)[^\s<>()\[\]"'` + "`" + `]+`)
-)
-
-// removeLinks takes images and addresses out of an answer, except addresses that
-// allowed says are a passage's source: a passage could have a model send what it
-// knows to somebody by a link.
-func removeLinks(text string, allowed func(address string) bool) (string, []Flag) {
-	var flags []Flag
-	text = image.ReplaceAllStringFunc(text, func(found string) string {
-		flags = append(flags, Flag{RemovedLink, found})
-		return ""
-	})
-	text = address.ReplaceAllStringFunc(text, func(found string) string {
-		bare := strings.TrimRight(found, ".,;:!?")
-		if allowed(bare) {
-			return found
-		}
-		flags = append(flags, Flag{RemovedLink, found})
-		return "(link removed)" + found[len(bare):]
-	})
-	return text, flags
-}
-
 // notFound is the answer when there is nothing to answer from.
 func notFound(task string) string {
-	for _, r := range task {
-		if unicode.Is(unicode.Cyrillic, r) {
-			return "В документах нет ответа на этот вопрос."
-		}
+	if russian(task) {
+		return "В документах нет ответа на этот вопрос."
 	}
 	return "The documents do not answer this."
 }
 
-// check makes an Answer of what a model responded with. given are the passages
-// that it had, by number.
-func check(response string, given map[int]Passage) Answer {
+// check makes an Answer of what a model responded with; s is what it may rest on.
+func check(response string, s *scope) Answer {
 	d := readDraft(response)
-	a := Answer{Status: d.status, Citations: []Citation{}, Missing: d.missing}
-	if a.Missing == nil {
-		a.Missing = []string{}
-	}
-	d.text, a.Flags = removeLinks(d.text, func(address string) bool {
-		for _, p := range given {
-			if p.Source == address {
-				return true
-			}
+	a := Answer{Status: d.status, Missing: []string{}}
+	c := newStrictChecker(s, true)
+	a.Answer = strings.TrimSpace(c.write(d.text) + c.close(false))
+	a.Flags = c.flags
+	for _, part := range d.missing {
+		of := newStrictChecker(s, true)
+		if part = strings.TrimSpace(of.write(part) + of.close(false)); part != "" {
+			a.Missing = append(a.Missing, part)
 		}
-		return false
-	})
-	c := checkMarkers(d.text, func(n int) bool { _, had := given[n]; return had })
-	a.Flags = append(a.Flags, c.flags...)
-	a.Answer = strings.TrimSpace(c.text)
-	seen := figures{map[string]bool{}, map[int]bool{}}
-	for _, n := range slices.Sorted(maps.Keys(c.used)) {
-		p := given[n]
-		citation, good := p.cite(n, d.quotes[n], c.used[n])
-		if !good {
-			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[n]})
+		a.Flags = append(a.Flags, of.flags...)
+	}
+	a.Citations = s.cite(a.Answer, d.quotes)
+	for _, citation := range a.Citations {
+		if _, good := s.passages[citation.N].cite(citation.N, d.quotes[citation.N], ""); !good {
+			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[citation.N]})
 		}
-		a.Citations = append(a.Citations, citation)
-		seen.read(p.Title + "\n" + p.Source + "\n" + p.Section + "\n" + p.Text)
 	}
-	for _, figure := range seen.unverified(a.Answer) {
-		a.Flags = append(a.Flags, Flag{Unverified, figure})
-	}
+	a.unsupported = s.unsupported(a.Answer, used(a.Answer))
+	a.Flags = append(a.Flags, a.unsupported...)
 	a.conclude()
 	return a
 }
@@ -260,15 +231,20 @@ func (a *Answer) conclude() {
 }
 
 // cite is the citation of a passage with the quote that the model gave, if it is
-// one, or else with the piece that fits best what was said.
+// one, or else with the piece that fits best what was said; without one if it
+// shares no word with that.
 func (p Passage) cite(n int, quote, said string) (c Citation, good bool) {
 	start, end, found := findQuote(p.Text, quote)
 	good = quote == "" || found && len([]rune(p.Text[start:end])) <= maxCitation
-	if quote == "" || !good {
-		start, end = bestQuote(p.Text, said+" "+quote)
+	c = Citation{
+		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
+		Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
 	}
-	return Citation{
-		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Page: p.Page, Quote: p.Text[start:end],
-		Start: p.Start + start, End: p.Start + end, Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
-	}, good
+	if quote == "" || !good {
+		if start, end, found = bestQuote(p.Text, said+" "+quote); !found {
+			return c, good
+		}
+	}
+	c.Quote, c.Start, c.End = p.Text[start:end], p.Start+start, p.Start+end
+	return c, good
 }

@@ -1,9 +1,9 @@
 package rag
 
 import (
+	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -24,76 +24,93 @@ var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 // sentenceRest is the end of a sentence with the markers and the space behind it.
 var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*[\[【［][\pN \t,;]+[\]】］])*(?:\s+|$))|\n+`)
 
-// cited is an answer whose markers all mean something.
-type cited struct {
-	text  string
-	used  map[int]string // number → the sentences that cite it
-	flags []Flag
-}
-
-// checkMarkers drops the markers that stand for no passage, known says which do,
-// and those above maxMarkers in a sentence. The others keep their number.
-func checkMarkers(text string, known func(n int) bool) cited {
-	c := cited{text: text}
-	for before := -1; len(c.flags) != before; { // what is left may make a marker together
-		before = len(c.flags)
-		c.used = map[int]string{}
-		c.text = c.pass(c.text, known)
-	}
-	return c
-}
-
-func (c *cited) pass(text string, known func(n int) bool) string {
-	var out strings.Builder
+// used are the passages that a checked text cites, with the sentences that do.
+func used(text string) map[int]string {
+	cites := map[int]string{}
+	text = codeSpan.ReplaceAllString(text, "`")
 	for text != "" {
 		end := len(text)
-		if code := codeSpan.FindStringIndex(text); code != nil && code[0] == 0 {
-			out.WriteString(text[:code[1]])
-			text = text[code[1]:]
-			continue
-		} else if code != nil {
-			end = code[0]
-		}
-		if stop := sentenceRest.FindStringIndex(text[:end]); stop != nil {
+		if stop := sentenceRest.FindStringIndex(text); stop != nil {
 			end = stop[1]
 		}
-		c.sentence(&out, text[:end], known)
-		text = text[end:]
-	}
-	return out.String()
-}
-
-func (c *cited) sentence(out *strings.Builder, sentence string, known func(n int) bool) {
-	var used []int
-	at := 0
-	for _, m := range markers.FindAllStringSubmatchIndex(sentence, -1) {
-		kept := ""
-		for _, digits := range strings.FieldsFunc(sentence[m[2]:m[3]], func(r rune) bool { return !unicode.IsNumber(r) }) {
-			n := markerNumber(digits)
-			switch {
-			case n == 0 || !known(n):
-				c.flag(UnknownMarker, digits)
-			case !slices.Contains(used, n) && len(used) == maxMarkers:
-				c.flag(ManyMarkers, digits)
-			default:
-				if !slices.Contains(used, n) {
-					used = append(used, n)
-				}
-				kept += "[" + strconv.Itoa(n) + "]"
+		sentence := text[:end]
+		for _, m := range markers.FindAllStringSubmatch(sentence, -1) {
+			if n := markerNumber(m[1]); n > 0 {
+				cites[n] = strings.TrimSpace(cites[n] + " " + markers.ReplaceAllString(sentence, ""))
 			}
 		}
-		before := sentence[at:m[0]]
-		if kept == "" {
-			before = strings.TrimRight(before, " ")
+		text = text[end:]
+	}
+	return cites
+}
+
+// cite are the citations of a checked text, ascending by number, with the quotes
+// that its writer gave, where they are ones.
+func (s *scope) cite(text string, quotes map[int]string) []Citation {
+	list := []Citation{}
+	said := used(text)
+	for _, n := range slices.Sorted(maps.Keys(said)) {
+		if s.known(n) {
+			c, _ := s.passages[n].cite(n, quotes[n], said[n])
+			list = append(list, c)
 		}
-		out.WriteString(before)
-		out.WriteString(kept)
-		at = m[1]
 	}
-	out.WriteString(sentence[at:])
-	for _, n := range used {
-		c.used[n] = strings.TrimSpace(c.used[n] + " " + markers.ReplaceAllString(sentence, ""))
+	return list
+}
+
+// Bounds of what is told to be another passage's.
+const (
+	fewTerms  = 4   // below these a sentence says too little
+	mostOf    = 0.6 // of a sentence's words are in the passage that it is from
+	hardlyAny = 0.2 // are in the one that it cites
+)
+
+// right is the passage that a sentence which cites passage n is from: n, or another
+// one if that is clear. Either all figures of the sentence are in that one and in no
+// other, and not in n, and more of its words too; or most of its words are in that
+// one, hardly any in n, and clearly fewer in all others.
+func (s *scope) right(sentence string, n int) int {
+	sentence = markers.ReplaceAllString(sentence, " ")
+	terms := map[string]bool{}
+	for _, t := range index.Terms(sentence) {
+		terms[t] = true
 	}
+	if len(s.passages) < 2 || len(terms) < fewTerms {
+		return n
+	}
+	share := func(p *profile) float64 {
+		shared := 0
+		for t := range terms {
+			if p.terms[t] {
+				shared++
+			}
+		}
+		return float64(shared) / float64(len(terms))
+	}
+	own := share(s.profile(n))
+	if own > mostOf {
+		return n
+	}
+	hasFigures := len(figures{map[string]bool{}, map[int]bool{}}.unverified(sentence)) > 0
+	ownFigures := hasFigures && len(s.profile(n).figures.unverified(sentence)) == 0
+	best, most, next := n, 0.0, 0.0
+	for o := range s.passages {
+		if o == n || hasFigures && len(s.profile(o).figures.unverified(sentence)) > 0 {
+			continue
+		}
+		if got := share(s.profile(o)); got > most {
+			best, most, next = o, got, most
+		} else {
+			next = max(next, got)
+		}
+	}
+	switch {
+	case hasFigures && !ownFigures && most >= mostOf/2 && most >= 2*own && next < most/2:
+		return best
+	case !ownFigures && most >= mostOf && own <= hardlyAny && next <= most/2:
+		return best
+	}
+	return n
 }
 
 // markerNumber is 0 for what is no number of ours: with a leading zero, too long, or
@@ -108,8 +125,6 @@ func markerNumber(digits string) int {
 	}
 	return n
 }
-
-func (c *cited) flag(kind FlagKind, text string) { c.flags = append(c.flags, Flag{kind, text}) }
 
 // maxCitation is the length of a quote in characters.
 const maxCitation = 200
@@ -157,8 +172,8 @@ func foldSpace(text string) (plain string, places []int) {
 var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
 // bestQuote is the place of the piece of a text that shares most words with what
-// was said.
-func bestQuote(text, said string) (start, end int) {
+// was said, the first one if none shares any.
+func bestQuote(text, said string) (start, end int, shares bool) {
 	words := map[string]bool{}
 	for _, term := range index.Terms(said) {
 		words[term] = true
@@ -183,7 +198,7 @@ func bestQuote(text, said string) (start, end int) {
 		}
 		at = stop
 	}
-	return start, max(start, end)
+	return start, max(start, end), most > 0
 }
 
 // quoteLength is how many bytes of a text fit a quote, cut between words if it can

@@ -26,12 +26,12 @@ func kinds(a Answer) []string {
 }
 
 // numbered are passages by number, from 1.
-func numbered(passages ...Passage) map[int]Passage {
+func numbered(passages ...Passage) *scope {
 	given := map[int]Passage{}
 	for i, p := range passages {
 		given[i+1] = p
 	}
-	return given
+	return &scope{passages: given, profiles: map[int]*profile{}}
 }
 
 func numbersOf(a Answer) []int {
@@ -58,17 +58,17 @@ func TestMarkersAreChecked(t *testing.T) {
 		"list":                  {"It is so [1, 2, 9].", "It is so [1][2].", []int{1, 2}, []string{"unknown_marker 9"}},
 		"lenticular":            {"It is so 【1】 and 【8†source】.", "It is so [1] and.", []int{1}, []string{"unknown_marker 8"}},
 		"fullwidth":             {"It is so ［２］.", "It is so [2].", []int{2}, []string{}},
-		"superscript":           {"It is so [¹].", "It is so.", []int{}, []string{"unknown_marker ¹"}},
+		"superscript":           {"It is so [¹].", "It is so [1].", []int{1}, []string{}},
 		"never renumbered":      {"So [3]. Then [1].", "So [3]. Then [1].", []int{1, 3}, []string{}},
 		"the same many times":   {"So [1] and [1] and [1] and [1].", "So [1] and [1] and [1] and [1].", []int{1}, []string{}},
 		"in code":               {"Call `a[9]` or\n```\nb[7]\n```\nas said [2].", "Call `a[9]` or\n```\nb[7]\n```\nas said [2].", []int{2}, []string{}},
 		"not a number":          {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
 		"behind the sentence":   {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
-		"image and link":        {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]", "See  and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)", "removed_link https://evil.example/a."}},
+		"image and link":        {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]", "See (image removed) and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)", "removed_link https://evil.example/a"}},
 		"link that is a source": {"See https://docs.example/guide. [1]", "See https://docs.example/guide. [1]", []int{1}, []string{}},
 		"markdown link":         {"See [here](https://evil.example) [1].", "See [here]((link removed)) [1].", []int{1}, []string{"removed_link https://evil.example"}},
 		"data address":          {"See data:text/html,x and www.evil.example [1].", "See (link removed) and (link removed) [1].", []int{1}, []string{"removed_link data:text/html,x", "removed_link www.evil.example"}},
-		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
+		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "(image removed) It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := check(tt.response, numbered(three...))
@@ -95,11 +95,12 @@ func TestNoBadMarkerIsLeft(t *testing.T) {
 	pieces := []string{"[", "]", "1", "2", "3", "4", "0", "9", ",", " ", ".", "word ", "【", "】", "［", "］", "１", "¹", "†source", "`", "\n", "[1]", "[17]", "[2][2]"}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 20).Draw(t, "pieces"), "")
-		c := checkMarkers(text, func(n int) bool { return n <= len(three) })
-		left := codeSpan.ReplaceAllString(c.text, "code")
+		c := newChecker(numbered(three...))
+		answer := c.write(text) + c.close(false)
+		left := codeSpan.ReplaceAllString(answer, "code")
 		for _, m := range markers.FindAllStringSubmatch(left, -1) {
 			if !map[string]bool{"1": true, "2": true, "3": true}[m[1]] {
-				t.Fatalf("%q became %q", text, c.text)
+				t.Fatalf("%q became %q", text, answer)
 			}
 		}
 	})
@@ -169,7 +170,7 @@ func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.StringN(0, 300, -1), rapid.SampledFrom([]string{"a b. c", " \n\n ", "слово "}))).Draw(t, "text"), "")
 		text = strings.ToValidUTF8(text, "")
-		start, end := bestQuote(text, rapid.String().Draw(t, "said"))
+		start, end, _ := bestQuote(text, rapid.String().Draw(t, "said"))
 		if start < 0 || end > len(text) || start > end || len([]rune(text[start:end])) > maxCitation {
 			t.Fatalf("%d to %d of %q", start, end, text)
 		}

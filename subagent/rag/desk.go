@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -24,9 +23,12 @@ import (
 func (t *Turn) Kit(log zerolog.Logger) subagent.Kit {
 	d := &desk{turn: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{}, found: map[string]string{}, said: map[string]Answer{}}
 	return subagent.Kit{
-		Tools:  []loop.Tool{deskTool{d}},
-		Model:  func(m loop.Model) loop.Model { return deskModel{d, m} },
-		Answer: func(response string) *event.Answer { return d.concluded(response).event() },
+		Tools: []loop.Tool{deskTool{d}},
+		Model: func(m loop.Model) loop.Model { return deskModel{d, m} },
+		Answer: func(response string) (*event.Answer, []event.Citation) {
+			a := d.concluded(response).event()
+			return a, a.Citations
+		},
 	}
 }
 
@@ -89,11 +91,26 @@ func (d deskModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.
 			return
 		}
 		answer := text.String()
-		if !calls {
-			answer = d.say(answer)
+		if calls {
+			answer = d.turn.clean(answer, others(r.Messages))
+		} else {
+			answer = d.say(answer, others(r.Messages))
 		}
-		yield(loop.Delta{Text: answer}, nil)
+		if answer != "" {
+			yield(loop.Delta{Text: answer}, nil)
+		}
 	}
+}
+
+// others are the results of the tools beside the search since the task.
+func others(messages []memory.Message) (results []string) {
+	_, start := delegation(loop.Request{Messages: messages})
+	for _, m := range messages[start:] {
+		if m.Role == memory.RoleTool && m.Name != searchToolName {
+			results = append(results, m.Content)
+		}
+	}
+	return results
 }
 
 // open finds the question that a request belongs to, and gives the messages with
@@ -125,27 +142,22 @@ func (d *desk) note(calls []memory.ToolCall, q *Question) {
 }
 
 // say is the checked answer, with what a reader must know of it.
-func (d *desk) say(response string) string {
-	a := d.turn.Check(response)
+func (d *desk) say(response string, results []string) string {
+	a := d.turn.Check(response, results...)
 	d.log.Debug().Str("status", string(a.Status)).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
-	missing, unverified := "Not in the documents: ", "Not in the cited passages, please check: "
-	if strings.ContainsFunc(a.Answer, func(r rune) bool { return unicode.Is(unicode.Cyrillic, r) }) {
-		missing, unverified = "В документах нет: ", "Нет в указанных фрагментах, проверьте: "
+	missing := "Not in the documents: "
+	if russian(a.Answer) {
+		missing = "В документах нет: "
 	}
 	text := a.Answer
 	if len(a.Missing) > 0 {
 		text += "\n\n" + missing + strings.Join(a.Missing, "; ") + "."
 	}
-	var figures []string
-	for _, f := range a.Flags {
-		if f.Kind == Unverified {
-			figures = append(figures, f.Text)
-		}
+	if a.Status != Underspecified {
+		text += notes(a.Answer, a.unsupported)
 	}
-	if len(a.Citations) > 0 && len(figures) > 0 {
-		text += "\n\n" + unverified + strings.Join(figures, ", ") + "."
-	}
+	d.turn.evidence.keep(text, a.Flags)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.said[text] = a

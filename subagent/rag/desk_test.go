@@ -89,6 +89,11 @@ func ask(t *testing.T, r reader, conversation, task string) (string, *told) {
 	return result.Text, heard
 }
 
+func status(r reader, text string) string {
+	a, _ := r.Answer(text)
+	return a.Status
+}
+
 // Whatever a model answers, nobody sees markers of nothing, images, foreign
 // addresses or a line for the machine; invented figures are named.
 func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
@@ -108,10 +113,10 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	for _, no := range []string{"[9]", "evil", "status:", "nonce"} {
 		require.NotContains(t, got, no)
 	}
-	a := d.Answer(got)
+	a, _ := d.Answer(got)
 	require.Equal(t, event.Partial, a.Status)
 	require.Equal(t, []string{"the way back"}, a.Missing)
-	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1].  See https://example.com/ferry.", a.Answer)
+	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1]. (image removed) See https://example.com/ferry.", a.Answer)
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "A ferry ticket costs 14 crowns.", a.Citations[0].Quote)
 	require.Equal(t, len("A ferry ticket costs 14 crowns."), a.Citations[0].End)
@@ -129,7 +134,7 @@ func TestNothingFoundIsNotImprovised(t *testing.T) {
 	got, _ := ask(t, d, "c", "zeppelin")
 	require.NotContains(t, got, "99")
 	require.NotEmpty(t, got)
-	require.Equal(t, event.NotFound, d.Answer(got).Status)
+	require.Equal(t, event.NotFound, status(d, got))
 }
 
 // Two subagents of one run number passages together, and neither can cite what
@@ -140,14 +145,14 @@ func TestNumbersAreOnePerRun(t *testing.T) {
 		at := strings.Index(shown, `"n":`)
 		return fmt.Sprintf("So it is [%s]. And [%d].", shown[at+4:at+5], 3-int(shown[at+4]-'0'))
 	})
-	numbers := &rag.Numbers{}
+	evidence := &rag.Evidence{}
 	seen := map[int]string{}
 	for _, task := range []string{"ferry ticket", "bridge", "ferry ticket"} {
-		turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Numbers: numbers})
+		turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence})
 		require.NoError(t, err)
 		d := newReader(t, turn, quoting)
 		got, _ := ask(t, d, "c", task)
-		a := d.Answer(got)
+		a, _ := d.Answer(got)
 		require.Len(t, a.Citations, 1, got)
 		require.Contains(t, a.Flags, event.Flag{Kind: "unknown_marker", Text: fmt.Sprint(3 - a.Citations[0].N)})
 		if before := seen[a.Citations[0].N]; before != "" {
@@ -175,7 +180,7 @@ func TestDelegationsAtTheSameTime(t *testing.T) {
 		all.Go(func() {
 			got, _ := ask(t, d, fmt.Sprintf("run.knowledge.%d", i), fmt.Sprintf("what about token%d", i))
 			assert.Contains(t, got, fmt.Sprintf("token%d [", i))
-			citations := d.Answer(got).Citations
+			_, citations := d.Answer(got)
 			assert.Len(t, citations, 1)
 			assert.Equal(t, fmt.Sprintf("d%d", i), citations[0].DocID)
 		})

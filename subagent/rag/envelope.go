@@ -247,7 +247,7 @@ func unescape(s string) (text string, size int) {
 
 var (
 	escape  = regexp.MustCompile(`^\\+(?:u\{?([0-9a-fA-F]{4})\}?|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8}))`)
-	percent = regexp.MustCompile(`^%(?:25)*(3[cCeEaA]|5[bBdD]|2[fF])`)
+	percent = regexp.MustCompile(`^%(?:25)*([2-7][0-9a-fA-F])`)
 	// ampersand is one that is written as an entity itself, however often.
 	ampersand = regexp.MustCompile(`^&(?:(?:amp|#0*38|#[xX]0*26);?)+`)
 	reference = regexp.MustCompile(`^&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[a-zA-Z]{2,24});?`)
@@ -329,7 +329,7 @@ var lookalikes = func() map[rune]rune {
 		'l': "ӏʟ", 'm': "мᴍ", 'n': "пηɴ", 'o': "оοσօᴏ", 'p': "рρᴘ", 'q': "ԛ", 'r': "гʀ", 's': "ѕꜱ", 't': "тτᴛ", 'u': "υսᴜ",
 		'v': "νѵᴠ", 'w': "ԝᴡ", 'x': "хχ", 'y': "уүʏ", 'z': "ᴢ",
 		'<': "‹〈⟨❮❰⧼≺˂ᐸ⟪〈", '>': "›〉⟩❯❱⧽≻˃ᐳ⟫〉", '[': "【〔〖⟦⁅〚❲⦋⟬⌈", ']': "】〕〗⟧⁆〛❳⦌⟭⌉",
-		':': "∶꞉ː፡։׃", '/': "⁄∕⧸╱⟋", '|': "│∣ǀ┃", '#': "♯⋕", '"': "“”„‟", '\'': "‘’‚‛", '-': "‐‑‒−",
+		':': "∶꞉ː፡։׃", '/': "⁄∕⧸╱⟋", '|': "│∣ǀ┃", '#': "♯⋕", '"': "“”„‟", '\'': "‘’‚‛", '-': "‐‑‒−", '.': "。․",
 	} {
 		for _, r := range runes {
 			table[unicode.ToLower(r)] = like

@@ -27,38 +27,16 @@ const (
 	maxPassagesSeen = 10
 )
 
-// Numbers gives the passages of one run their numbers, from 1, whichever of the
-// run's subagents finds them. The same passage keeps its number as long as the run
-// lasts. The zero value is ready; safe for concurrent use.
-type Numbers struct {
-	mu    sync.Mutex
-	given []Passage // passage n at n-1; guarded by mu
-}
-
-// of gives a passage its number. One whose text has changed since is another, so
-// that a marker keeps meaning what its writer read.
-func (n *Numbers) of(p Passage) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i, g := range n.given {
-		if g.Collection == p.Collection && g.ID == p.ID && g.Hash == p.Hash {
-			return i + 1
-		}
-	}
-	n.given = append(n.given, p)
-	return len(n.given)
-}
-
 // Turn is one subagent's part in a run of a chat, over a library: the collections
 // that it may search, and the passages that it was handed. It can cite no others.
 // Safe for concurrent use.
 type Turn struct {
-	library *Library
-	scope   []docstore.Collection
-	where   map[docstore.Collection]Where
-	k       int
-	nonce   string // of the envelopes: 128 random bits
-	numbers *Numbers
+	library  *Library
+	scope    []docstore.Collection
+	where    map[docstore.Collection]Where
+	k        int
+	nonce    string // of the envelopes: 128 random bits
+	evidence *Evidence
 
 	mu      sync.Mutex
 	given   map[int]Passage // by number; guarded by mu
@@ -72,13 +50,13 @@ type TurnOptions struct {
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
 	Chat        memory.Chat      // whose own documents belong to it too; empty for none
 	K           int              // passages of one search, at most 10; 0 for 5
-	Numbers     *Numbers         // those of the run; nil if it has no other Turn
+	Evidence    *Evidence        // of the run; nil if it has no other Turn
 }
 
 // NewTurn starts a turn. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
-	t := &Turn{library: l, k: min(o.K, maxPassagesSeen), numbers: cmp.Or(o.Numbers, &Numbers{}), where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
+	t := &Turn{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}), where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	if t.k <= 0 {
 		t.k = defaultPassages
 	}
@@ -126,7 +104,7 @@ func (t *Turn) hand(r Result) Result {
 	defer t.mu.Unlock()
 	passages := make([]Passage, len(r.Passages))
 	for i, p := range r.Passages {
-		p.N = t.numbers.of(p)
+		p.N = t.evidence.of(p)
 		t.given[p.N] = p
 		text, signals := neutralise(p.Text)
 		r.InjectionSignals += signals
@@ -148,14 +126,24 @@ func (t *Turn) hand(r Result) Result {
 	return r
 }
 
-// Check makes a checked Answer of what a model responded with.
-func (t *Turn) Check(response string) Answer {
+// Check makes a checked Answer of what a model responded with. results are those of
+// its tools beside the search.
+func (t *Turn) Check(response string, results ...string) Answer {
 	t.mu.Lock()
 	given, signals := maps.Clone(t.given), t.signals
 	t.mu.Unlock()
-	a := check(response, given)
+	a := check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
 	a.InjectionSignals = signals
 	return a
+}
+
+// clean is a text beside which a model calls tools, checked as answers are.
+func (t *Turn) clean(text string, results []string) string {
+	t.mu.Lock()
+	given := maps.Clone(t.given)
+	t.mu.Unlock()
+	c := newChecker(t.evidence.scope(given, (*support)(nil).with(results, true)))
+	return c.write(text) + c.close(false)
 }
 
 // Question is one delegation of a turn.
@@ -288,7 +276,7 @@ func (q *Question) Remember(tool, content string) string {
 	list := []remembered{}
 	for _, p := range r.Passages {
 		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(q.turn.nonce, p.N)), closeTag(q.turn.nonce))
-		start, end := bestQuote(text, r.Query)
+		start, end, _ := bestQuote(text, r.Query)
 		list = append(list, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}
 	short, err := writeJSON(struct {

@@ -124,18 +124,48 @@ func kit(names []string) func() subagent.Kit {
 	}
 }
 
-// Run runs the master with subagents that search what the run's chat may.
+// Run runs the master with subagents that search what the run's chat may. Whoever
+// writes what the user sees, it is checked against the same evidence.
 func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
 	m := a.master
 	m.Subagents = slices.Clone(m.Subagents)
-	numbers := &rag.Numbers{}
+	evidence := &rag.Evidence{}
+	evidence.Said(r.Message, r.Context)
 	for i, s := range m.Subagents {
 		if o, reads := a.readers[s.Name]; reads {
-			o.Chat, o.Numbers = r.Chat, numbers
+			o.Chat, o.Evidence = r.Chat, evidence
 			m.Subagents[i] = a.reader(s, o, telemetry.From(ctx).Logger(a.log))
+		} else {
+			m.Subagents[i] = checked(s, evidence)
 		}
 	}
+	m.Model = evidence.Model(m.Model, true, func(tool string) bool { _, reads := a.readers[memory.Agent(tool)]; return reads })
+	m.Cite = evidence.Cite
 	m.Run(ctx, r, publish)
+}
+
+// checked is a subagent without documents whose texts are checked as all are: what it
+// is told may come from documents.
+func checked(s *subagent.Subagent, evidence *rag.Evidence) *subagent.Subagent {
+	c := *s
+	if s.Work != nil {
+		c.Work = evidence.Work(s.Work, panel.Counted)
+	}
+	c.Kit = func() subagent.Kit {
+		var k subagent.Kit
+		if s.Kit != nil {
+			k = s.Kit()
+		}
+		k.Model = func(m loop.Model) loop.Model {
+			return evidence.Model(m, false, func(string) bool { return false })
+		}
+		k.Answer = func(response string) (*event.Answer, []event.Citation) {
+			citations, _ := evidence.Cite(response)
+			return nil, citations
+		}
+		return k
+	}
+	return &c
 }
 
 // reader is a subagent that can search, beside what it can do anyway.

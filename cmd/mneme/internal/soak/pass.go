@@ -22,6 +22,7 @@ const faultNone = "none"
 type passOptions struct {
 	bodies  int64
 	clients int
+	library int           // documents to be searched
 	every   time.Duration // mean time between two kills
 	fault   string        // faultNone, or faultKill of the apiserver
 	up      bool          // one process for all services
@@ -40,6 +41,7 @@ func parsePass(args []string, out io.Writer) (passOptions, error) {
 	f.SetOutput(out)
 	f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 	f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
+	f.IntVar(&o.library, "documents", 400, "documents to search in")
 	f.StringVar(&o.fault, "fault", faultNone, "what goes wrong: nothing ("+faultNone+"), or the apiserver is killed now and then ("+faultKill+")")
 	f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
 	f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
@@ -70,8 +72,8 @@ done.
 		return o, fmt.Errorf("--fault is %q; choose %s or %s", o.fault, faultNone, faultKill)
 	case o.up && o.fault == faultKill:
 		return o, errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case o.bodies < 1 || o.clients < 1 || o.every <= 0:
-		return o, errors.New("bodies, clients and faults-every must be positive")
+	case o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0:
+		return o, errors.New("bodies, clients, documents and faults-every must be positive")
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixMicro())
@@ -133,7 +135,7 @@ type passing struct {
 func (p *passing) run(ctx context.Context) (clean bool, err error) {
 	p.counts = map[verdict]int{}
 	fmt.Fprintf(p.out, "soak-pass: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed, p.dir)
-	if p.asks, err = prepare(ctx, "http://"+p.stack.services[apiName].addr, p.seed); err != nil {
+	if p.asks, err = prepare(ctx, "http://"+p.stack.services[apiName].addr, p.seed, p.library); err != nil {
 		return false, err
 	}
 	began := time.Now()
@@ -148,7 +150,9 @@ func (p *passing) run(ctx context.Context) (clean bool, err error) {
 		c := newTaker("http://"+p.stack.services[webA].addr, rand.New(rand.NewPCG(p.seed, uint64(i))), i%6 == 5)
 		clients.Go(func() {
 			for p.begun.Add(1) <= p.bodies && ctx.Err() == nil {
-				p.enter(c.take(ctx, p.asks))
+				if got := c.take(ctx, p.asks); ctx.Err() == nil { // else it was cut by our own end
+					p.enter(got)
+				}
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func TestBodiesPassWhole(t *testing.T) {
 		{fault: faultNone, clients: 2, up: true},
 		{fault: faultKill, clients: 12, every: 500 * time.Millisecond},
 	} {
-		o.mneme, o.dir, o.seed, o.bodies = mneme, t.TempDir(), 7, 1000
+		o.mneme, o.dir, o.seed, o.bodies, o.library = mneme, t.TempDir(), 7, 600, 40
 		var report bytes.Buffer
 		clean, err := passOnce(t.Context(), o, &report)
 		require.NoError(t, err, report.String())

@@ -39,9 +39,8 @@ func (a ask) send(ctx context.Context, h *http.Client, base string) (*http.Respo
 }
 
 const (
-	passages  = "/v1/collections/passages" // many documents to be searched
-	books     = "/v1/collections/books"    // few large ones to be read
-	documents = 400                        // of passages
+	passages = "/v1/collections/passages" // many documents to be searched
+	books    = "/v1/collections/books"    // few large ones to be read
 )
 
 // prose is text of words that come back, so that searches find much.
@@ -61,7 +60,7 @@ func prose(rng *rand.Rand, size int) string {
 // prepare loads documents into the apiserver at base, and asks it itself for what
 // will be asked for through webmemory. A request that is there several times is
 // asked for more often.
-func prepare(ctx context.Context, base string, seed uint64) ([]ask, error) {
+func prepare(ctx context.Context, base string, seed uint64, documents int) ([]ask, error) {
 	rng := rand.New(rand.NewPCG(seed, 1<<33))
 	load := func(path string, size int) (ask, error) {
 		raw, err := json.Marshal(map[string]string{"title": path[strings.LastIndex(path, "/")+1:], "text": prose(rng, size)})

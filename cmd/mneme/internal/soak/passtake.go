@@ -25,10 +25,11 @@ const (
 	unheard verdict = "broken off before its head"
 	refused verdict = "refused with a clear 503"
 	differs verdict = "DIFFERENT, and ended as complete"
+	endless verdict = "without an end for ten minutes"
 	strange verdict = "answered in another way"
 )
 
-var verdicts = []verdict{whole, left, broken, unheard, refused, differs, strange}
+var verdicts = []verdict{whole, left, broken, unheard, refused, differs, endless, strange}
 
 // allowed says whether it may be, under a fault.
 func (v verdict) allowed(fault string) bool {
@@ -63,7 +64,7 @@ func newTaker(base string, rng *rand.Rand, slow bool) *taker {
 		t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetReadBuffer(8 << 10)
+				_ = tcp.SetReadBuffer(64 << 10)
 			}
 			return conn, err
 		}
@@ -75,11 +76,13 @@ func newTaker(base string, rng *rand.Rand, slow bool) *taker {
 func (t *taker) take(ctx context.Context, asks []ask) taken {
 	a := asks[t.rng.IntN(len(asks))]
 	got := taken{ask: a.String()}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	resp, err := a.send(ctx, t.http, t.base)
 	if err != nil {
-		got.verdict, got.what = unheard, err.Error()
+		if got.verdict, got.what = unheard, err.Error(); ctx.Err() != nil {
+			got.verdict = endless
+		}
 		return got
 	}
 	defer resp.Body.Close()
@@ -90,20 +93,22 @@ func (t *taker) take(ctx context.Context, asks []ask) taken {
 	}
 	body := io.Reader(resp.Body)
 	if t.slow && t.rng.IntN(4) == 0 {
-		body = slowly{body, max(a.size/20, 4<<10)}
+		body = &slowly{Reader: body, rests: 50}
 	}
 	var raw bytes.Buffer
 	_, err = raw.ReadFrom(body)
 	same := sha256.Sum256(raw.Bytes()) == a.sum
 	switch {
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() != nil:
+		got.verdict, got.what = endless, fmt.Sprintf("%d of %d bytes", raw.Len(), a.size)
+	case err != nil:
 		got.verdict, got.what = broken, fmt.Sprintf("%d of %d bytes: %v", raw.Len(), a.size, err)
 	case resp.StatusCode == a.status && same:
 		got.verdict, got.bytes = whole, int64(raw.Len())
 	case resp.StatusCode == http.StatusServiceUnavailable && problem(raw.Bytes()) != "":
 		got.verdict, got.what = refused, problem(raw.Bytes())
 	case resp.StatusCode == a.status:
-		got.verdict, got.what = differs, fmt.Sprintf("%d of %d bytes, JSON: %v, %v: …%q", raw.Len(), a.size, json.Valid(raw.Bytes()), err, tail(raw.Bytes(), 80))
+		got.verdict, got.what = differs, fmt.Sprintf("%d of %d bytes, JSON: %v: …%q", raw.Len(), a.size, json.Valid(raw.Bytes()), tail(raw.Bytes(), 80))
 	default:
 		got.verdict, got.what = strange, fmt.Sprintf("%s %.300s", resp.Status, raw.Bytes())
 	}
@@ -116,13 +121,16 @@ func problem(raw []byte) string {
 	return p.Error.Code
 }
 
-// slowly reads with rests, so that the sender has to wait.
+// slowly rests before its first reads, so that the sender has to wait.
 type slowly struct {
 	io.Reader
-	piece int
+	rests int
 }
 
-func (s slowly) Read(p []byte) (int, error) {
-	time.Sleep(20 * time.Millisecond)
-	return s.Reader.Read(p[:min(len(p), s.piece)])
+func (s *slowly) Read(p []byte) (int, error) {
+	if s.rests > 0 {
+		s.rests--
+		time.Sleep(20 * time.Millisecond)
+	}
+	return s.Reader.Read(p)
 }

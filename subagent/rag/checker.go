@@ -1,0 +1,381 @@
+package rag
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// checker checks a text while it comes, in pieces of any size: what it passes on is
+// the same for every way to cut the text. It goes behind by a sentence, a line or a
+// piece of code, and never takes back what it passed on. Where no passage reached a
+// model it takes out images and nothing else, and text flows as it comes. Not safe
+// for concurrent use.
+type checker struct {
+	scope  *scope
+	screen *screen
+	flags  []Flag
+	out    strings.Builder // all that was passed on
+	shown  int             // how much of it write and close have given
+
+	strict bool // there are passages to check against, or should be
+
+	unit  []byte   // not checked yet: of a line
+	code  []extent // of unit
+	after ending   // where in a sentence the unit ends
+	inner bool     // the unit does not begin a line
+	skip  bool     // the line is left out
+	tail  bool     // the line is one for the machine, if nothing follows
+	held  string   // space, and lines for the machine: passed on if something follows
+	lines bool     // held has lines for the machine
+}
+
+// extent is a piece of a unit.
+type extent struct{ start, end int }
+
+// ending is how far the end of a sentence has been seen.
+type ending int
+
+const (
+	within  ending = iota
+	stopped        // behind its last word
+	apart          // and behind space
+)
+
+func newChecker(s *scope) *checker { return newStrictChecker(s, len(s.passages) > 0) }
+
+func newStrictChecker(s *scope, strict bool) *checker {
+	c := &checker{scope: s, strict: strict}
+	c.screen = newScreen(c.strict, c.take, func(found string) { c.flag(RemovedLink, found) })
+	return c
+}
+
+func (c *checker) flag(kind FlagKind, text string) { c.flags = append(c.flags, Flag{kind, text}) }
+
+// write takes a piece, and gives what may be shown now.
+func (c *checker) write(text string) string {
+	c.screen.write(text)
+	return c.news()
+}
+
+func (c *checker) news() string {
+	all := c.out.String()
+	text := all[c.shown:]
+	c.shown = len(all)
+	return text
+}
+
+// close gives the rest. Behind a complete answer stands what readers must know of it.
+func (c *checker) close(complete bool) string {
+	c.screen.close()
+	c.cut(len(c.unit))
+	if !c.lines {
+		c.out.WriteString(c.held)
+	}
+	c.held = ""
+	if complete && strings.TrimSpace(c.out.String()) == "" && len(c.flags) > 0 {
+		c.out.WriteString(nothingLeft)
+	}
+	if complete && c.strict {
+		text := c.out.String()
+		found := c.scope.unsupported(text, used(text))
+		c.flags = append(c.flags, found...)
+		c.out.WriteString(notes(text, found))
+	}
+	return c.news()
+}
+
+// nothingLeft is the answer of which nothing may be shown.
+const nothingLeft = "(nothing of this answer can be shown)"
+
+// The notes behind an answer, in the language that it is in.
+const (
+	noteFigures   = "Not in the cited passages, please check: "
+	noteFiguresRu = "Нет в указанных фрагментах, проверьте: "
+	noteQuotes    = "Not word for word in the cited passages: "
+	noteQuotesRu  = "Не дословно в указанных фрагментах: "
+)
+
+// notes name the figures and quotations that have no support.
+func notes(text string, found []Flag) string {
+	figures, quotes := noteFigures, noteQuotes
+	if russian(text) {
+		figures, quotes = noteFiguresRu, noteQuotesRu
+	}
+	var named, said []string
+	for _, f := range found {
+		if f.Kind == Unverified {
+			named = append(named, f.Text)
+		} else {
+			said = append(said, "“"+f.Text+"”")
+		}
+	}
+	note := ""
+	if len(named) > 0 {
+		note += "\n\n" + figures + strings.Join(named, ", ") + "."
+	}
+	if len(said) > 0 {
+		note += "\n\n" + quotes + strings.Join(said, "; ") + "."
+	}
+	return note
+}
+
+func russian(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Cyrillic, r) })
+}
+
+// take is given what passed the screen.
+func (c *checker) take(text string, code bool) {
+	if !c.strict {
+		c.out.WriteString(text)
+		return
+	}
+	from := 0
+	for i, r := range text {
+		if c.after == apart && !unicode.IsSpace(r) {
+			if !code && !strings.ContainsRune("[【［&\\%", r) {
+				from = c.add(text, from, i, code)
+				c.cut(len(c.unit))
+			}
+			c.after = within
+		}
+		switch {
+		case r == '\n':
+			from = c.add(text, from, i+1, code)
+			c.cut(len(c.unit))
+			c.after = within
+		case code:
+			c.after = within
+		case strings.ContainsRune(".!?…。", r):
+			c.after = stopped
+		case c.after == stopped && unicode.IsSpace(r):
+			c.after = apart
+		case c.after == stopped && !strings.ContainsRune("\"»”’')*_", r):
+			c.after = within
+		}
+	}
+	c.add(text, from, len(text), code)
+}
+
+// add puts a piece of a text into the unit, and gives its end.
+func (c *checker) add(text string, from, to int, code bool) int {
+	start := len(c.unit)
+	c.unit = append(c.unit, text[from:to]...)
+	if n := len(c.code); code && n > 0 && c.code[n-1].end == start {
+		c.code[n-1].end = len(c.unit)
+	} else if code && to > from {
+		c.code = append(c.code, extent{start, len(c.unit)})
+	}
+	return to
+}
+
+var (
+	// machineLine is a line by which a model tells the status of its answer, see SystemRule.
+	machineLine = regexp.MustCompile(`^[\s*_>#\x60-]*(?:status|missing)[\s*_\x60"]*[:=]`)
+	// footnote is the definition of one: what it cites is in the citations.
+	footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
+)
+
+// cut checks the unit, of which nothing more comes.
+func (c *checker) cut(n int) {
+	if n == 0 {
+		return
+	}
+	text, code := string(c.unit), c.code
+	c.unit, c.code = c.unit[:0], nil
+	begins, ends := !c.inner, strings.HasSuffix(text, "\n")
+	c.inner = !ends
+	if begins {
+		f := fold(text).text
+		plain := len(code) == 0 || code[0].start > 0
+		c.tail = plain && machineLine.MatchString(f)
+		m := footnote.FindStringSubmatch(f)
+		if plain && m != nil {
+			if number := markerNumber(m[1]); !c.scope.known(number) {
+				c.flag(UnknownMarker, m[1])
+			}
+		}
+		c.skip = plain && (m != nil || note(text))
+	}
+	if c.skip {
+		return
+	}
+	c.show(c.sentences(text, code))
+}
+
+// note says whether a line is a note of a text before, which this one's own replace.
+func note(line string) bool {
+	for _, prefix := range []string{noteFigures, noteFiguresRu, noteQuotes, noteQuotesRu} {
+		if strings.HasPrefix(line, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// show passes on a checked piece. Space, and what may be the last lines, wait for
+// something to follow.
+func (c *checker) show(text string) {
+	body := strings.TrimRightFunc(text, unicode.IsSpace)
+	if c.tail || body == "" {
+		c.held += text
+		c.lines = c.lines || c.tail
+		return
+	}
+	c.out.WriteString(c.held)
+	c.out.WriteString(body)
+	c.held, c.lines = text[len(body):], false
+}
+
+// sentences checks the addresses and the markers of a unit.
+func (c *checker) sentences(text string, code []extent) string {
+	for round := 0; ; round++ { // what is left may make one together
+		f := fold(text)
+		if round == maxRounds {
+			return strings.NewReplacer("[", "(", "【", "(", "［", "(", "&", "+").Replace(text)
+		}
+		changes := foreign(text, f, c.scope.allowed)
+		for _, ch := range changes {
+			c.flag(RemovedLink, text[ch.start:ch.end])
+		}
+		more := c.markers(text, f, code, changes)
+		if len(changes)+len(more) == 0 {
+			return text
+		}
+		changes = append(changes, more...)
+		slices.SortFunc(changes, func(a, b change) int { return a.start - b.start })
+		code = shift(code, changes)
+		text = splice(text, changes)
+	}
+}
+
+// maxRounds is how deep markers may be nested in one another before their brackets
+// are replaced.
+const maxRounds = 20
+
+// shift moves pieces by the changes before and in them.
+func shift(code []extent, changes []change) []extent {
+	out := slices.Clone(code)
+	for i := range out {
+		for _, ch := range changes {
+			grown := len(ch.by) - (ch.end - ch.start)
+			if ch.end <= code[i].start {
+				out[i].start += grown
+			}
+			if ch.start < code[i].end {
+				out[i].end += grown
+			}
+		}
+	}
+	return out
+}
+
+// foldedMarker is a marker in a folded text: one or more numbers, or ranges of them, in
+// brackets of any kind.
+var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([\^#]?\d+(?:` + separator + `[\^#]?\d+)*)\s*(?:†[^\[\]\n]{0,40})?\s*\\?\]`)
+
+const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
+
+var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+)`)
+
+// markers are the changes that leave only markers that stand for a passage, at most
+// maxMarkers in a sentence, each as [n].
+func (c *checker) markers(text string, f folding, code []extent, taken []change) (changes []change) {
+	if !strings.Contains(f.text, "[") {
+		return nil
+	}
+	for at := 0; at < len(f.text); {
+		end := len(f.text)
+		if stop := sentenceRest.FindStringIndex(f.text[at:]); stop != nil {
+			end = at + stop[1]
+		}
+		changes = append(changes, c.sentence(text, f, extent{at, end}, code, taken)...)
+		at = end
+	}
+	return changes
+}
+
+// sentence is given the place of one in the folded text.
+func (c *checker) sentence(text string, f folding, place extent, code []extent, taken []change) (changes []change) {
+	var cites []int
+	var at [][2]int // of the markers in the text
+	said := text[f.start[place.start]:f.end[place.end-1]]
+	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.text[place.start:place.end], -1) {
+		start, end := f.start[place.start+m[0]], f.end[place.start+m[1]-1]
+		if slices.ContainsFunc(code, func(e extent) bool { return start < e.end && end > e.start }) ||
+			slices.ContainsFunc(taken, func(ch change) bool { return start < ch.end && end > ch.start }) {
+			continue
+		}
+		kept := ""
+		for _, n := range c.numbers(f.text[place.start+m[2] : place.start+m[3]]) {
+			if !slices.Contains(cites, n) && len(cites) == maxMarkers {
+				c.flag(ManyMarkers, strconv.Itoa(n))
+				continue
+			}
+			if !slices.Contains(cites, n) {
+				cites = append(cites, n)
+			}
+			kept += "[" + strconv.Itoa(n) + "]"
+		}
+		at = append(at, [2]int{start, end})
+		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
+			kept = " " + kept // else it reads as an image
+		}
+		if kept == "" {
+			changes = append(changes, dropped(text, start, end))
+		} else if kept != text[start:end] {
+			changes = append(changes, change{start, end, kept})
+		}
+	}
+	if len(cites) != 1 || len(changes) > 0 || len(taken) > 0 {
+		return changes
+	}
+	if right := c.scope.right(said, cites[0]); right != cites[0] {
+		c.flag(Misattributed, strconv.Itoa(cites[0]))
+		for _, m := range at {
+			changes = append(changes, change{m[0], m[1], "[" + strconv.Itoa(right) + "]"})
+		}
+	}
+	return changes
+}
+
+// numbers are the passages that the inside of a marker names.
+func (c *checker) numbers(inside string) (list []int) {
+	last := 0
+	for _, m := range markerPart.FindAllStringSubmatch(inside, -1) {
+		n := markerNumber(m[2])
+		if sep := strings.TrimSpace(m[1]); last > 0 && n > last && sep != "" && strings.Contains("-–—...to", sep) {
+			for i := last + 1; i < min(n, last+maxMarkers); i++ {
+				if c.scope.known(i) {
+					list = append(list, i)
+				}
+			}
+			if n >= last+maxMarkers && c.scope.known(n) {
+				c.flag(ManyMarkers, m[2])
+				continue
+			}
+		}
+		if last = n; n == 0 || !c.scope.known(n) {
+			c.flag(UnknownMarker, m[2])
+			continue
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// dropped takes a marker out so that what stood around it does not become one thing.
+func dropped(text string, start, end int) change {
+	before, _ := utf8.DecodeLastRuneInString(text[:start])
+	after, _ := utf8.DecodeRuneInString(text[end:])
+	switch {
+	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
+		return change{len(strings.TrimRight(text[:start], " ")), end, ""}
+	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':
+		return change{start, end, ""}
+	}
+	return change{start, end, " "}
+}

@@ -1,0 +1,193 @@
+package rag
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"mneme/subagent/rag/ragtest"
+)
+
+// pieces checks a text that comes in these pieces.
+func pieces(s *scope, parts ...string) (string, *checker) {
+	c := newChecker(s.copy())
+	var out strings.Builder
+	for _, p := range parts {
+		out.WriteString(c.write(p))
+	}
+	out.WriteString(c.close(true))
+	return out.String(), c
+}
+
+// hostile is what answers are tried with: they had one passage, and the user named
+// an address.
+func hostile() *scope {
+	s := numbered(Passage{ID: "ferry#0", DocID: "ferry", Title: "Ferry", Source: ragtest.Source, Text: ragtest.Passage})
+	s.supports = []*support{(*support)(nil).with([]string{ragtest.Question}, true)}
+	return s
+}
+
+// No trick gets through, and the cuts between the pieces of a stream make no
+// difference.
+func TestTricks(t *testing.T) {
+	require.GreaterOrEqual(t, len(ragtest.Tricks), 30)
+	for _, trick := range ragtest.Tricks {
+		t.Run(trick.Name, func(t *testing.T) {
+			whole, _ := pieces(hostile(), trick.Text)
+			ragtest.RequireHarmless(t, trick, whole)
+			for at := range trick.Text {
+				got, _ := pieces(hostile(), trick.Text[:at], trick.Text[at:])
+				require.Equal(t, whole, got, "cut at %d", at)
+			}
+			var bytes []string
+			for i := range len(trick.Text) {
+				bytes = append(bytes, trick.Text[i:i+1])
+			}
+			got, _ := pieces(hostile(), bytes...)
+			require.Equal(t, whole, got, "byte by byte")
+		})
+	}
+}
+
+// What an honest answer holds stays as it is, to the byte.
+func TestHonestAnswersStayAsTheyAre(t *testing.T) {
+	for _, text := range ragtest.Honest {
+		got, c := pieces(hostile(), text)
+		require.Equal(t, text, got)
+		require.Empty(t, c.flags, text)
+	}
+	none := &scope{}
+	for _, text := range append(ragtest.Unchecked, ragtest.Honest...) {
+		got, _ := pieces(none, text)
+		require.Equal(t, text, got)
+		for at := range text {
+			got, _ := pieces(none, text[:at], text[at:])
+			require.Equal(t, text, got, "cut at %d", at)
+		}
+	}
+}
+
+// Without passages text flows: nothing but what may be an image waits.
+func TestWithoutPassagesTextFlows(t *testing.T) {
+	c := newChecker(&scope{})
+	for _, piece := range []string{"Hel", "lo", " world. ", "It is", " 5 ", "[1] and", "\nmore ", "- items", " of a", " list"} {
+		require.Equal(t, piece, c.write(piece))
+	}
+	require.Empty(t, c.write("!"))
+	require.Empty(t, c.write("[a](https://evil.example/"))
+	require.Equal(t, imageRemoved+" so", c.write("x) so"))
+	require.Equal(t, " it", c.write(" it"))
+}
+
+var (
+	anyImage   = regexp.MustCompile(`(?i)!\[[^\]]*\]\([^)]*\)|!\[[a-z]+\]\[[^\]]*\]|<\s*/?\s*(?:img|iframe|svg|object|embed|video|script)\b`)
+	anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|www\.[a-z]`)
+)
+
+// For any text, and for any way in which it comes, the same is shown, and neither an
+// image nor a foreign address is in it.
+func TestEveryTextAndEverySplit(t *testing.T) {
+	parts := []string{"!", "[", "]", "(", ")", "<", ">", "img", " src=", "svg", "x", "evil.example/p?d=1", "https://", "//", "`", "``", "```", "\n", "\n\n",
+		" ", "  ", "- ", "> ", "&lt;", "&#33;", "&", "amp;", "\\", "\\u003c", "%3C", "\u200b", "\u00ad", "！", "＜", "‹", "[1]", "[9]", "[1-3]", "1", "9", ",", ".", ". ",
+		"status: x", "\"", "'", "=", "style=", "a", "word ", "Ж", "javascript:", "www.", "[r]: ", "![r]", "~~~", "    ", "|", ":"}
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rapid.SampledFrom(parts), 1, 30).Draw(t, "parts")
+		text := strings.Join(list, "")
+		for name, s := range map[string]*scope{"passages": hostile(), "none": {}} {
+			whole, _ := pieces(s, text)
+			split, _ := pieces(s, list...)
+			if whole != split {
+				t.Fatalf("%s: %q became %q in one piece and %q in several", name, text, whole, split)
+			}
+			var single []string
+			for rest := text; rest != ""; {
+				_, size := utf8.DecodeRuneInString(rest)
+				single, rest = append(single, rest[:size]), rest[size:]
+			}
+			if got, _ := pieces(s, single...); got != whole {
+				t.Fatalf("%s: %q became %q in one piece and %q by characters", name, text, whole, got)
+			}
+			shown := codeSpan.ReplaceAllString(whole, "`")
+			if found := anyImage.FindString(shown); found != "" {
+				t.Fatalf("%s: %q of %q is left of %q", name, found, whole, text)
+			}
+			if found := anyAddress.FindString(whole); name == "passages" && found != "" {
+				t.Fatalf("%s: %q of %q is left of %q", name, found, whole, text)
+			}
+		}
+	})
+}
+
+func TestRangesAndFootnotesAreRead(t *testing.T) {
+	given := numbered(append(append([]Passage{}, three...), three...)...)
+	for text, want := range map[string]string{
+		"So [1-3].":     "So [1][2][3].",
+		"So [1–3].":     "So [1][2][3].",
+		"So [2 - 3].":   "So [2][3].",
+		"So [1-6].":     "So [1][2][3].",
+		"So [^1].":      "So [1].",
+		"So [^1, ^2].":  "So [1][2].",
+		"So ［１，２］.":     "So [1][2].",
+		"So [1 and 2].": "So [1][2].",
+		"So [1; 9].":    "So [1].",
+		"So \\[1\\].":   "So [1].",
+		"So [1].\n\n[^1]: Guide, https://evil.example/x": "So [1].\n\n",
+	} {
+		c := newChecker(given.copy())
+		require.Equal(t, want, c.write(text)+c.close(false))
+	}
+}
+
+// A sentence that is clearly from another passage gets that one's number.
+func TestAWrongMarkerIsMended(t *testing.T) {
+	given := numbered(
+		Passage{Text: "A ferry ticket to the northern island costs 14 crowns for adults."},
+		Passage{Text: "The old bridge over the river opens for ships at half past two every afternoon."},
+		Passage{Text: "The museum of fishing shows nets, boats and lamps from four centuries."})
+	for text, want := range map[string]string{
+		"A ferry ticket to the northern island costs 14 crowns [2].":                "A ferry ticket to the northern island costs 14 crowns [1].",
+		"The old bridge opens for ships at half past two every afternoon [1].":      "The old bridge opens for ships at half past two every afternoon [2].",
+		"A ferry ticket to the northern island costs 14 crowns [1].":                "A ferry ticket to the northern island costs 14 crowns [1].",
+		"Tickets are 14 crowns [1].":                                                "Tickets are 14 crowns [1].",
+		"A ferry ticket costs 14 crowns and the bridge opens at half past two [1].": "A ferry ticket costs 14 crowns and the bridge opens at half past two [1].",
+		"Билет на паром стоит 14 крон для взрослых [1].":                            "Билет на паром стоит 14 крон для взрослых [1].",
+	} {
+		c := newChecker(given.copy())
+		require.Equal(t, want, c.write(text)+c.close(false))
+		require.Equal(t, want != text, len(c.flags) == 1 && c.flags[0].Kind == Misattributed, text)
+	}
+}
+
+func TestQuotationsStandInWhatIsCited(t *testing.T) {
+	for text, bad := range map[string]bool{
+		`It says "a ferry ticket costs 14 crowns" [1].`:              false,
+		`It says “A ferry  ticket costs 14 crowns.” [1]`:             false,
+		`It says „A ferry … costs 14 crowns“ [1].`:                   false,
+		`It says «a ferry ticket is free for everyone» [1].`:         true,
+		`It says "tickets are sold on board only" [1].`:              true,
+		`They call it "the boat" [1].`:                               false,
+		"It costs 14 [1]: `\"a ferry ticket is free for everyone\"`": false,
+		`You asked for "what the ferry costs" [1].`:                  false,
+	} {
+		s := hostile()
+		s.supports = append(s.supports, (*support)(nil).with([]string{"what the ferry costs"}, false))
+		got, c := pieces(s, text)
+		found := false
+		for _, f := range c.flags {
+			found = found || f.Kind == BadQuote
+		}
+		require.Equal(t, bad, found, text)
+		require.Equal(t, bad, strings.Contains(got, noteQuotes), got)
+	}
+}
+
+func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
+	a := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
+	require.Len(t, a.Citations, 1)
+	require.Empty(t, a.Citations[0].Quote)
+	require.Zero(t, a.Citations[0].Start+a.Citations[0].End)
+}

@@ -1,0 +1,375 @@
+package rag
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/subagent"
+	"mneme/subagent/loop"
+	"mneme/subagent/rag/index"
+)
+
+// Evidence is what the texts of one run are checked against, whoever writes them:
+// the passages that a model of the run was handed, by number, and what the user and
+// the chat's history say. A passage keeps its number as long as the run lasts,
+// whichever of the run's subagents finds it. The zero value is ready; safe for
+// concurrent use.
+type Evidence struct {
+	mu    sync.Mutex
+	given []Passage         // passage n at n-1; guarded by mu
+	said  *support          // by the user, now and before; guarded by mu
+	flags map[string][]Flag // of texts that were checked; guarded by mu
+}
+
+// of gives a passage its number. One whose text has changed since is another, so
+// that a marker keeps meaning what its writer read.
+func (e *Evidence) of(p Passage) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, g := range e.given {
+		if g.Collection == p.Collection && g.ID == p.ID && g.Hash == p.Hash {
+			return i + 1
+		}
+	}
+	e.given = append(e.given, p)
+	return len(e.given)
+}
+
+// Said adds the user's message and the chat's history, as models are given them.
+func (e *Evidence) Said(message string, history []memory.Message) {
+	texts := []string{message}
+	for _, m := range history {
+		texts = append(texts, m.Content)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said = e.said.with(texts, true)
+}
+
+// all are the run's passages by number.
+func (e *Evidence) all() map[int]Passage {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	given := map[int]Passage{}
+	for i, p := range e.given {
+		given[i+1] = p
+	}
+	return given
+}
+
+// scope is what one text may rest on.
+func (e *Evidence) scope(passages map[int]Passage, more ...*support) *scope {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &scope{passages: passages, profiles: map[int]*profile{}, supports: append(more, e.said)}
+}
+
+// Cite is what the markers of a checked text stand for, and what the check found.
+func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
+	given := e.all()
+	a := Answer{Citations: e.scope(given).cite(text, nil)}
+	e.mu.Lock()
+	a.Flags = e.flags[text]
+	e.mu.Unlock()
+	out := a.event()
+	if len(out.Citations) == 0 {
+		return nil, out.Flags
+	}
+	return out.Citations, out.Flags
+}
+
+func (e *Evidence) keep(text string, flags []Flag) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.flags == nil {
+		e.flags = map[string][]Flag{}
+	}
+	e.flags[text] = flags
+}
+
+// Model is a model whose texts are checked as they are written; a sentence, a line
+// or a piece of code is passed on when it is whole. fromReaders says which tools'
+// results are answers from documents: those are no evidence, the passages are. The
+// results of other delegations support figures and quotations, and no addresses.
+func (e *Evidence) Model(m loop.Model, delegates bool, fromReaders func(tool string) bool) loop.Model {
+	return checkedModel{e, m, delegates, fromReaders}
+}
+
+type checkedModel struct {
+	*Evidence
+	model       loop.Model
+	delegates   bool
+	fromReaders func(tool string) bool
+}
+
+// Generate asks the model, and checks what it says.
+func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		c := newChecker(m.scope(m.all(), m.heard(r.Messages)...))
+		calls := false
+		for delta, err := range m.model.Generate(ctx, r) {
+			if err != nil {
+				// What was written before counts as far as it goes.
+				if rest := c.close(false); rest == "" || ctx.Err() != nil || yield(loop.Delta{Text: rest}, nil) {
+					yield(loop.Delta{}, err)
+				}
+				return
+			}
+			calls = calls || len(delta.Calls) > 0
+			delta.Text = c.write(delta.Text)
+			if delta.Text == "" && len(delta.Calls) == 0 && delta.Usage == (loop.Usage{}) {
+				continue
+			}
+			if !yield(delta, nil) {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if rest := c.close(!calls); rest != "" && !yield(loop.Delta{Text: rest}, nil) {
+			return
+		}
+		m.keep(c.out.String(), c.flags)
+	}
+}
+
+// heard is what a request holds beside what the user said: the results of tools, and
+// for a subagent its own history with the task.
+func (m checkedModel) heard(messages []memory.Message) []*support {
+	_, start := delegation(loop.Request{Messages: messages})
+	var told, results []string
+	for i, message := range messages {
+		switch {
+		case i < start && !m.delegates:
+			told = append(told, message.Content)
+		case i >= start && message.Role == memory.RoleTool && !m.fromReaders(message.Name):
+			results = append(results, message.Content)
+		}
+	}
+	return []*support{(*support)(nil).with(told, false), (*support)(nil).with(results, !m.delegates)}
+}
+
+// Work is other work of a subagent than with one model, all of whose texts are
+// checked, also those that show its progress. counted are the figures that the work
+// itself puts into its texts.
+func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
+	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
+		given := e.scope(e.all(), (*support)(nil).with([]string{task.Text}, false))
+		check := func(text string, complete bool) (string, []Flag) {
+			of := given.copy()
+			of.supports = append(of.supports, (*support)(nil).with(counted.FindAllString(text, -1), false))
+			c := newChecker(of)
+			text = c.write(text) + c.close(complete)
+			return text, c.flags
+		}
+		result, err := w(ctx, task, func(p event.Payload) error {
+			if progress, ok := p.(*event.ToolProgress); ok && progress.Detail != "" {
+				shown := *progress
+				shown.Detail, _ = check(progress.Detail, false)
+				p = &shown
+			}
+			return emit(p)
+		})
+		if result.Text != "" {
+			text, flags := check(result.Text, true)
+			e.keep(text, flags)
+			result.Text = text
+		}
+		return result, err
+	}
+}
+
+// support are texts that an answer may rest on beside passages. What is looked for
+// in them is made when it is first asked for.
+type support struct {
+	texts []string
+	links bool // addresses in them may be repeated
+
+	once      sync.Once
+	figures   figures
+	addresses map[string]bool
+	folded    []string
+}
+
+// with is the support with more texts; nil stands for none.
+func (s *support) with(texts []string, links bool) *support {
+	more := &support{texts: texts, links: links}
+	if s != nil {
+		more.texts = append(append([]string{}, s.texts...), texts...)
+	}
+	return more
+}
+
+func (s *support) read() {
+	s.once.Do(func() {
+		s.figures, s.addresses = figures{map[string]bool{}, map[int]bool{}}, map[string]bool{}
+		for _, t := range s.texts {
+			s.figures.read(t)
+			s.folded = append(s.folded, foldQuote(t))
+			if s.links {
+				readAddresses(t, s.addresses)
+			}
+		}
+	})
+}
+
+// scope is what one text may rest on. Not safe for concurrent use.
+type scope struct {
+	passages map[int]Passage
+	profiles map[int]*profile // of passages that were looked at
+	supports []*support       // nil elements are none
+}
+
+// copy is one to be used at the same time.
+func (s *scope) copy() *scope {
+	return &scope{s.passages, map[int]*profile{}, slices.Clone(s.supports)}
+}
+
+// profile is what a passage holds, for comparisons.
+type profile struct {
+	figures figures
+	terms   map[string]bool
+	folded  string
+}
+
+func (s *scope) profile(n int) *profile {
+	if p := s.profiles[n]; p != nil {
+		return p
+	}
+	g := s.passages[n]
+	text := g.Title + "\n" + g.Source + "\n" + g.Section + "\n" + g.Text
+	p := &profile{figures: figures{map[string]bool{}, map[int]bool{}}, terms: map[string]bool{}, folded: foldQuote(text)}
+	p.figures.read(text)
+	for _, t := range index.Terms(text) {
+		p.terms[t] = true
+	}
+	s.profiles[n] = p
+	return p
+}
+
+func (s *scope) known(n int) bool { _, had := s.passages[n]; return had }
+
+// allowed says whether an address may be shown: it is a passage's source, or the
+// user, the history or a tool named it.
+func (s *scope) allowed(address string) bool {
+	address = canonicalAddress(address)
+	for _, p := range s.passages {
+		if source := canonicalAddress(p.Source); source == address {
+			return true
+		}
+	}
+	for _, sup := range s.supports {
+		if sup == nil {
+			continue
+		}
+		if sup.read(); sup.addresses[address] {
+			return true
+		}
+	}
+	return false
+}
+
+// resting are the passages that a text with these citations rests on: those, or
+// where it cites none, all that there are.
+func (s *scope) resting(used map[int]string) []int {
+	var list []int
+	for n := range s.passages {
+		if _, cited := used[n]; cited || len(used) == 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// unsupported are the figures and the quotations of a text that are in no passage
+// that it rests on, nor in what supports it.
+func (s *scope) unsupported(text string, used map[int]string) []Flag {
+	seen := figures{map[string]bool{}, map[int]bool{}}
+	var folded []string
+	add := func(f figures) { maps.Copy(seen.numbers, f.numbers); maps.Copy(seen.months, f.months) }
+	for _, sup := range s.supports {
+		if sup != nil {
+			sup.read()
+			add(sup.figures)
+			folded = append(folded, sup.folded...)
+		}
+	}
+	for _, n := range s.resting(used) {
+		p := s.profile(n)
+		add(p.figures)
+		folded = append(folded, p.folded)
+	}
+	var flags []Flag
+	known := map[string]bool{}
+	for _, figure := range seen.unverified(text) {
+		if !known[figure] {
+			known[figure] = true
+			flags = append(flags, Flag{Unverified, figure})
+		}
+	}
+	for _, quote := range quotations(text) {
+		if !known[quote] && !quoted(quote, folded) {
+			known[quote] = true
+			flags = append(flags, Flag{BadQuote, quote})
+		}
+	}
+	return flags
+}
+
+// quotation is text in quotation marks, of any kind and within one line.
+var quotation = regexp.MustCompile(`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`)
+
+// Bounds from which text in quotation marks counts as a quotation, and not as a
+// name or a word that is spoken of.
+const (
+	quoteWords      = 4
+	quoteCharacters = 20
+)
+
+// quotations are the quotations of a text outside of code.
+func quotations(text string) []string {
+	var list []string
+	for line := range strings.SplitSeq(codeSpan.ReplaceAllString(text, "`"), "\n") {
+		for _, m := range quotation.FindAllStringSubmatch(line, -1) {
+			quote := strings.TrimSpace(markers.ReplaceAllString(m[1]+m[2]+m[3]+m[4], ""))
+			if len(strings.Fields(quote)) >= quoteWords || len([]rune(quote)) >= quoteCharacters {
+				list = append(list, quote)
+			}
+		}
+	}
+	return list
+}
+
+// omission is what stands in a quotation for words that were left out or put in.
+var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
+
+// quoted says whether every part of a quotation is in one of the texts.
+func quoted(quote string, folded []string) bool {
+	for _, part := range omission.Split(quote, -1) {
+		part = strings.Trim(foldQuote(part), " .,;:!?-")
+		found := part == ""
+		for _, text := range folded {
+			found = found || strings.Contains(text, part)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// quoteNoise is what a quotation may lack or have: marks of emphasis and quotation.
+var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
+
+func foldQuote(text string) string {
+	text = strings.NewReplacer("–", "-", "—", "-", "\u00ad", "").Replace(text)
+	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(fold(text).text, "")), " ")
+}
