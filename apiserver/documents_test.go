@@ -119,6 +119,15 @@ func TestADocumentFromPutToDelete(t *testing.T) {
 	require.JSONEq(t, `{"collections":[]}`, body)
 }
 
+// curl sends a file as a form unless it is told its type.
+func TestAFileThatIsSentAsAForm(t *testing.T) {
+	s, _ := withDocuments(t, apiserver.Config{})
+	s.call(t, "PUT", "/v1/collections/c", "")
+	status, body := s.call(t, "PUT", "/v1/collections/c/documents/a.txt", "Steep it.", "Content-Type", "application/x-www-form-urlencoded")
+	require.Equal(t, 400, status, body)
+	require.Contains(t, body, "application/octet-stream")
+}
+
 func TestWrongDocumentsGetAClearAnswer(t *testing.T) {
 	s, _ := withDocuments(t, apiserver.Config{MaxDocument: 1000})
 	s.call(t, "PUT", "/v1/collections/c", "")
