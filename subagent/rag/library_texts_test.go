@@ -154,7 +154,7 @@ func TestTextsTakeNoMemory(t *testing.T) {
 	defer end()
 	before := heap()
 	put(t, writer, c, "large", text)
-	require.NotEmpty(t, search(t, reader, "large document", c).Passages)
+	require.Eventually(t, func() bool { return len(search(t, reader, "large document", c).Passages) > 0 }, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool { // the follower may be at work
 		return heap()-before < size/2
 	}, time.Minute, 100*time.Millisecond)
