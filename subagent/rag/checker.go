@@ -29,7 +29,7 @@ type checker struct {
 	inner bool     // the unit does not begin a line
 	skip  bool     // the line is left out
 	tail  bool     // the line is one for the machine, if nothing follows
-	held  string   // space, and lines for the machine: passed on if something follows
+	held  []byte   // space, and lines for the machine: passed on if something follows
 	lines bool     // held has lines for the machine
 }
 
@@ -73,10 +73,10 @@ func (c *checker) close(complete bool) string {
 	c.screen.close()
 	c.cut(len(c.unit))
 	if !c.lines {
-		c.out.WriteString(c.held)
+		c.out.Write(c.held)
 	}
-	c.held = ""
-	if complete && strings.TrimSpace(c.out.String()) == "" && len(c.flags) > 0 {
+	c.held = nil
+	if complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines) {
 		c.out.WriteString(nothingLeft)
 	}
 	if complete && c.strict {
@@ -221,13 +221,13 @@ func note(line string) bool {
 func (c *checker) show(text string) {
 	body := strings.TrimRightFunc(text, unicode.IsSpace)
 	if c.tail || body == "" {
-		c.held += text
+		c.held = append(c.held, text...)
 		c.lines = c.lines || c.tail
 		return
 	}
-	c.out.WriteString(c.held)
+	c.out.Write(c.held)
 	c.out.WriteString(body)
-	c.held, c.lines = text[len(body):], false
+	c.held, c.lines = append(c.held[:0], text[len(body):]...), false
 }
 
 // sentences checks the addresses and the markers of a unit.
@@ -318,7 +318,9 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 			if !slices.Contains(cites, n) {
 				cites = append(cites, n)
 			}
-			kept += "[" + strconv.Itoa(n) + "]"
+			if mark := "[" + strconv.Itoa(n) + "]"; !strings.Contains(kept, mark) {
+				kept += mark
+			}
 		}
 		at = append(at, [2]int{start, end})
 		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
