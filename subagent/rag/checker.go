@@ -305,12 +305,16 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 	said := text[f.start[place.start]:f.end[place.end-1]]
 	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.text[place.start:place.end], -1) {
 		start, end := f.start[place.start+m[0]], f.end[place.start+m[1]-1]
+		inside := f.text[place.start+m[2] : place.start+m[3]]
 		if slices.ContainsFunc(code, func(e extent) bool { return start < e.end && end > e.start }) ||
 			slices.ContainsFunc(taken, func(ch change) bool { return start < ch.end && end > ch.start }) {
 			continue
 		}
+		if year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
+			continue
+		}
 		kept := ""
-		for _, n := range c.numbers(f.text[place.start+m[2] : place.start+m[3]]) {
+		for _, n := range c.numbers(inside) {
 			if !slices.Contains(cites, n) && len(cites) == maxMarkers {
 				c.flag(ManyMarkers, strconv.Itoa(n))
 				continue

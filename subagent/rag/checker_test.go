@@ -143,6 +143,41 @@ func TestRangesAndFootnotesAreRead(t *testing.T) {
 	}
 }
 
+// A year in brackets is prose, and a figure as any other; no other number is.
+func TestAYearInBracketsIsNoMarker(t *testing.T) {
+	s := hostile()
+	s.supports = append(s.supports, (*support)(nil).with([]string{"It was so in 2019."}, false))
+	for text, want := range map[string]struct {
+		shown string
+		flags []Flag
+	}{
+		"In [2019] it cost 14 crowns [1].": {"In [2019] it cost 14 crowns [1].", nil},
+		"In [2019] it cost 14 crowns.":     {"In [2019] it cost 14 crowns.", nil},
+		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []Flag{{Unverified, "1987"}}},
+		"So [1, 2019].":                    {"So [1].", []Flag{{UnknownMarker, "2019"}}},
+		"So [^2019].":                      {"So.", []Flag{{UnknownMarker, "2019"}}},
+		"So [3019] and [219].":             {"So and.", []Flag{{UnknownMarker, "3019"}, {UnknownMarker, "219"}}},
+	} {
+		got, c := pieces(s, text)
+		require.Equal(t, want.shown, got)
+		require.Equal(t, want.flags, c.flags, text)
+	}
+}
+
+// What looks like a host is taken for one, unless it is clearly the name of a file.
+func TestNamesOfFilesAndHosts(t *testing.T) {
+	for text, removed := range map[string]bool{
+		"See go.mod, main.rs and README.md [1].": false,
+		"See app.js/x or page.html/y [1].":       false,
+		"See www.evil.example now [1].":          true,
+		"See evil.md/x [1].":                     true, // the ending of a country
+		"See evil.rs/x [1].":                     true,
+	} {
+		got, _ := pieces(hostile(), text)
+		require.Equal(t, removed, got != text, got)
+	}
+}
+
 // A sentence that is clearly from another passage gets that one's number.
 func TestAWrongMarkerIsMended(t *testing.T) {
 	given := numbered(
