@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -116,6 +117,15 @@ func TestADocumentFromPutToDelete(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, status)
 	_, body = s.call(t, "GET", "/v1/collections", "")
 	require.JSONEq(t, `{"collections":[]}`, body)
+}
+
+// curl sends a file as a form unless it is told its type.
+func TestAFileThatIsSentAsAForm(t *testing.T) {
+	s, _ := withDocuments(t, apiserver.Config{})
+	s.call(t, "PUT", "/v1/collections/c", "")
+	status, body := s.call(t, "PUT", "/v1/collections/c/documents/a.txt", "Steep it.", "Content-Type", "application/x-www-form-urlencoded")
+	require.Equal(t, 400, status, body)
+	require.Contains(t, body, "application/octet-stream")
 }
 
 func TestWrongDocumentsGetAClearAnswer(t *testing.T) {
@@ -357,6 +367,51 @@ func TestNotReadyBeforeTheDocumentsAre(t *testing.T) {
 	require.NoError(t, library.Load(t.Context(), docstore.DefaultTenant, nil))
 	status, _ = s.call(t, "GET", "/readyz", "")
 	require.Equal(t, http.StatusOK, status)
+}
+
+// How far a process is behind is in its readiness, which stays good, and in two metrics.
+func TestReadinessAndMetricsSayHowFarDocumentsAreBehind(t *testing.T) {
+	server := redistest.Start(t)
+	way := server.Narrow(t, "xrange")
+	library := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: time.Millisecond})
+	t.Cleanup(library.Close)
+	require.NoError(t, library.Load(t.Context(), docstore.DefaultTenant, nil))
+	s := start(t, apiserver.Config{Documents: library}, echo)
+	metric := func(name string) string {
+		_, body := s.call(t, "GET", "/metrics", "")
+		for line := range strings.Lines(body) {
+			if value, found := strings.CutPrefix(line, name+" "); found {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	other := start(t, apiserver.Config{Documents: shelf(t, server.Client())}, echo)
+	other.call(t, "PUT", "/v1/collections/c", "")
+	other.call(t, "PUT", "/v1/collections/c/documents/a", `{"text":"The lighthouse."}`, "Content-Type", asJSON)
+	require.Equal(t, []string{"a#0"}, s.found(t, "c", "lighthouse"))
+	status, body := s.call(t, "GET", "/readyz", "")
+	require.Equal(t, http.StatusOK, status)
+	require.JSONEq(t, `{"status":"ready"}`, body)
+	require.Equal(t, "0", metric("mneme_documents_behind"))
+	require.Equal(t, "0", metric("mneme_documents_behind_seconds"))
+
+	way.Close()
+	for _, id := range []string{"b", "d", "e"} {
+		other.call(t, "PUT", "/v1/collections/c/documents/"+id, `{"text":"The harbour of `+id+`."}`, "Content-Type", asJSON)
+	}
+	require.Equal(t, []string{"a#0"}, s.found(t, "c", "lighthouse"))
+	status, body = s.call(t, "GET", "/readyz", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, `"status":"ready","documents":{"behind":3,"seconds":`)
+	require.Equal(t, "3", metric("mneme_documents_behind"))
+	require.NotEqual(t, "0", metric("mneme_documents_behind_seconds"))
+
+	way.Open()
+	require.Eventually(t, func() bool { return metric("mneme_documents_behind") == "0" }, time.Minute, 10*time.Millisecond)
+	_, body = s.call(t, "GET", "/readyz", "")
+	require.JSONEq(t, `{"status":"ready"}`, body)
+	require.Len(t, s.found(t, "c", "harbour"), 3)
 }
 
 // A body that breaks off leaves nothing of the document it was.

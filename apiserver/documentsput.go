@@ -33,7 +33,7 @@ func (d *documents) put(c *gin.Context, of docstore.Collection) error {
 	}
 	var body api.Document
 	if err := api.DecodeBody(c.Writer, c.Request, d.limit, &body); err != nil {
-		return bodyProblem(err)
+		return bodyProblem(fileHint(c, err))
 	}
 	body.ID = id
 	body.Title = cmp.Or(c.Query("title"), body.Title)
@@ -65,6 +65,18 @@ func writeOutcome(c *gin.Context, outcome rag.Outcome) {
 func isDocument(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (kind == "application/json" || kind == "application/x-www-form-urlencoded")
+}
+
+// fileHint says how a file is sent where a body of no stated type is no JSON: curl gives
+// it the type of a form.
+func fileHint(c *gin.Context, err error) error {
+	said := new(api.Problem)
+	if c.ContentType() != gin.MIMEPOSTForm || !errors.As(err, &said) || said.Status != http.StatusBadRequest {
+		return err
+	}
+	hinted := *said
+	hinted.Message += " For the bytes of a file give their type: -H 'Content-Type: application/octet-stream' --data-binary @file."
+	return &hinted
 }
 
 // bodyProblem is why a body could not be read: the document's fault, or that it

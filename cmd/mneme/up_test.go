@@ -319,7 +319,7 @@ func TestUnknownCollectionsAreSaid(t *testing.T) {
 			break
 		}
 	}
-	const unread = "No subagent searches wiki yet: name it in the collections of one in mneme.yaml (agents.subagents) and restart, or load into another collection.\n"
+	const unread = "No subagent searches wiki; subagents search docs, wikki. Load into one of those, or name wiki in the collections of a subagent in mneme.yaml (agents.subagents) and restart.\n"
 	r := mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web)
 	require.Zero(t, r.code, r.stderr)
 	require.Contains(t, r.stdout, "collection wiki: 1 new")

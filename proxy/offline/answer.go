@@ -192,7 +192,7 @@ func cite(q map[string]bool, result string, l lang) string {
 		fit := share(q, keys(p.Title+" "+p.Section+" "+body))
 		if score := fit - behind*float64(i); fit >= least && score > most && fit*float64(len(q)) > float64(min(1, len(q)-1)) {
 			if best := quote(q, body); best != "" {
-				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+p.Source+")", score
+				answer, most = clip(best)+" ["+strconv.Itoa(p.N)+"] ("+cmp.Or(p.Source, p.Title)+")", score
 			}
 		}
 		least = max(least, 0.5)

@@ -128,6 +128,11 @@ func (l *Library) Close() {
 	l.mu.Unlock()
 	l.stop()
 	l.working.Wait()
+	for _, r := range l.held() {
+		t := r.known.Load().texts
+		t.wipe()
+		t.wipe() // nobody searches any more
+	}
 	l.files.close()
 }
 

@@ -1,12 +1,9 @@
 package rag_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,84 +21,6 @@ import (
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
-
-// narrow is a way to a Redis that can hold back who reads the log, so that a replica
-// can ask whether there is something new but cannot read it.
-type narrow struct {
-	net.Listener
-	to string
-
-	mu      sync.Mutex
-	changed *sync.Cond
-	closed  bool // to readers of the log; guarded by mu
-}
-
-func narrowWay(t *testing.T, to string) *narrow {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	n := &narrow{Listener: listener, to: to}
-	n.changed = sync.NewCond(&n.mu)
-	var serving sync.WaitGroup
-	t.Cleanup(func() { n.open(); listener.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { n.serve(c) })
-		}
-	})
-	return n
-}
-
-func (n *narrow) serve(c net.Conn) {
-	defer c.Close()
-	server, err := net.Dial("tcp", n.to)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() { // ends with either connection
-		defer server.Close()
-		for b := make([]byte, 16<<10); ; {
-			k, err := c.Read(b)
-			if err == nil {
-				n.wait(b[:k])
-				_, err = server.Write(b[:k])
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	_, _ = io.Copy(c, server)
-}
-
-// wait holds back a request for the log's entries.
-func (n *narrow) wait(request []byte) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for n.closed && bytes.Contains(bytes.ToLower(request), []byte("xrange")) {
-		n.changed.Wait()
-	}
-}
-
-func (n *narrow) close() { n.set(true) }
-func (n *narrow) open()  { n.set(false) }
-
-func (n *narrow) set(closed bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = closed
-	n.changed.Broadcast()
-}
-
-func (n *narrow) client(t *testing.T) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: n.Addr().String(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	t.Cleanup(func() { client.Close() })
-	return client
-}
 
 // bulk are documents whose text is long enough for a narrow way.
 func bulk(from, to int, word string) []rag.Input {
@@ -121,17 +40,17 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 		changes = 4_000
 	}
 	server := redistest.Start(t)
-	way := narrowWay(t, server.Addr)
+	way := server.Narrow(t, "xrange")
 	writer := library(server.Client())
 	c := collection(t, writer, "docs")
 	_, err := writer.PutAll(ctx, c, bulk(0, 1000, "apples")...)
 	require.NoError(t, err)
-	behind := rag.NewLibrary(docstore.New(way.client(t), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 200 * time.Millisecond})
+	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 200 * time.Millisecond})
 	defer behind.Close()
 	require.Len(t, search(t, behind, "apples", c).Passages, 10)
 	require.Zero(t, behind.Lag())
 
-	way.close()
+	way.Close()
 	for from := 1000; from < changes; from += 1000 {
 		_, err := writer.PutAll(ctx, c, bulk(from, from+1000, "pears")...)
 		require.NoError(t, err)
@@ -166,7 +85,7 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 		require.Equal(t, want, r.State)
 	}
 
-	way.open()
+	way.Open()
 	require.Eventually(t, func() bool {
 		r := search(t, behind, "pears", c)
 		return !r.Degraded && len(r.Passages) == 10
@@ -180,15 +99,15 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 // while that is not read yet.
 func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 	server := redistest.Start(t)
-	way := narrowWay(t, server.Addr)
+	way := server.Narrow(t, "xrange")
 	writer := library(server.Client())
 	c := collection(t, writer, "docs")
 	_, err := writer.PutAll(ctx, c, bulk(0, 500, "apples")...)
 	require.NoError(t, err)
-	behind := rag.NewLibrary(docstore.New(way.client(t), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 50 * time.Millisecond})
+	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 50 * time.Millisecond})
 	defer behind.Close()
 	require.Len(t, search(t, behind, "apples", c).Passages, 10)
-	way.close()
+	way.Close()
 	_, err = writer.Drop(ctx, c)
 	require.NoError(t, err)
 	_, err = writer.Create(ctx, c)
@@ -196,7 +115,7 @@ func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 	_, err = writer.PutAll(ctx, c, bulk(0, 500, "secrets")...) // the same ids and versions
 	require.NoError(t, err)
 	require.Empty(t, search(t, behind, "apples", c).Passages)
-	way.open()
+	way.Open()
 	require.Eventually(t, func() bool { return len(search(t, behind, "secrets", c).Passages) == 10 }, time.Minute, 20*time.Millisecond)
 	require.Empty(t, search(t, behind, "apples", c).Passages)
 }

@@ -45,7 +45,7 @@ func (r *replica) compact(ctx context.Context, k *known) bool {
 	defer k.mu.Unlock()
 	for name, h := range moved {
 		if now := k.byID[h.ID]; now == nil || now.name != name {
-			h.texts.drop(h.size) // it was deleted or replaced meanwhile
+			h.texts.drop(h) // it was deleted or replaced meanwhile
 			continue
 		}
 		k.byID[h.ID] = h

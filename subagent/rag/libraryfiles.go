@@ -177,6 +177,8 @@ func (r *replica) tend(ctx context.Context) {
 		if compacted {
 			defer old.remove() // behind the snapshot that does without it
 		}
+	} else {
+		k.texts.wipe()
 	}
 	if r.library.files == nil || r.collection.Chat() != "" || !compacted && !r.due(k) {
 		return

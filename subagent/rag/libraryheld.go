@@ -250,7 +250,7 @@ func (k *known) apply(u update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range gone {
-		h.texts.drop(h.size)
+		h.texts.drop(h)
 		if k.byID[h.ID] == h {
 			delete(k.byID, h.ID)
 		}
@@ -260,7 +260,8 @@ func (k *known) apply(u update) {
 		k.byID[h.ID] = h
 	}
 	k.fresh = map[string]*held{}
-	k.mark.Store(&u.mark)
+	mark := u.mark // a copy, or it would keep all of the update in memory
+	k.mark.Store(&mark)
 }
 
 // newer are the documents that are not known in their version or a newer one; of two

@@ -23,7 +23,15 @@ type texts struct {
 	file   *os.File // guarded by mu; nil before the first text
 	size   int64    // guarded by mu
 	dead   int64    // bytes of it that belong to no document any more; guarded by mu
+	gone   []span   // of those, what is there still; guarded by mu
+	going  []span   // and what the next wipe overwrites; guarded by mu
 	failed bool     // a text could not be written; guarded by mu
+}
+
+// span is a text's place in a file.
+type span struct {
+	at   int64
+	size int
 }
 
 // add appends texts and says where the first is; false if there is no room.
@@ -82,14 +90,35 @@ func (t *texts) read(at int64, size int) (string, bool) {
 	return string(b), true
 }
 
-// drop counts a text that belongs to no document any more.
-func (t *texts) drop(size int) {
+// drop notes that a document's text belongs to it no more.
+func (t *texts) drop(h *held) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.dead += int64(size)
+	t.dead += int64(h.size)
+	t.gone = append(t.gone, span{h.at, h.size})
+}
+
+// wipe overwrites the texts that were dropped before the wipe before: searches that had
+// found them are answered by then. Who still comes reads nothing that is proven.
+func (t *texts) wipe() {
+	t.mu.Lock()
+	list, f := t.going, t.file
+	t.going, t.gone = t.gone, nil
+	t.mu.Unlock()
+	zeros := make([]byte, 1<<16)
+	for _, s := range list {
+		for s.size > 0 {
+			n, err := f.WriteAt(zeros[:min(s.size, len(zeros))], s.at)
+			if err != nil {
+				t.log.Warn().Err(err).Msg("the text of a deleted document stays on disk until its file is rewritten")
+				return
+			}
+			s.at, s.size = s.at+int64(n), s.size-n
+		}
+	}
 }
 
 // A file is rewritten when it is larger than looseTexts and half of it is dead.

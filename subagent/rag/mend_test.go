@@ -4,20 +4,19 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/scripts/outsidedata"
 )
 
 // sharedSet is a judged set of real passages that is no part of the project.
 func sharedSet(t *testing.T, name string) []Passage {
 	t.Helper()
-	file, err := os.Open(filepath.Join("..", "..", "..", "shared", "data", "rag", name, "corpus.jsonl"))
-	if err != nil {
-		t.Skipf("the judged set %s is not here: %v", name, err)
-	}
+	file, err := os.Open(outsidedata.Path(t, "rag", name, "corpus.jsonl"))
+	require.NoError(t, err)
 	defer file.Close()
 	var list []Passage
 	lines := bufio.NewScanner(file)
@@ -32,7 +31,7 @@ func sharedSet(t *testing.T, name string) []Passage {
 
 // Of real passages no sentence that is cited rightly is moved to another one, whole or
 // with a part of its words, and most of those that are cited wrongly are.
-func TestMendingOverRealPassages(t *testing.T) {
+func TestMendingOverOutsideData(t *testing.T) {
 	for _, set := range []string{"xquad-ru", "cranfield", "cacm", "mtrag-mini"} {
 		t.Run(set, func(t *testing.T) {
 			passages := sharedSet(t, set)

@@ -16,9 +16,10 @@ const headingCount = 3
 type builder struct {
 	analyzer *analyzer // used by nobody else meanwhile
 
-	used  []int32 // numbers of the terms
-	lists []list  // of the terms by their places, the first being 1
-	words []int32 // places of the terms of the passage at hand
+	used  []int32  // numbers of the terms
+	lists []list   // of the terms by their places, the first being 1
+	words []int32  // places of the terms of the passage at hand
+	times []uint32 // by places: in the passage at hand; all 0 between passages
 	out   writer
 
 	folded []byte // room
@@ -72,14 +73,17 @@ func (b *builder) read(places []int32, text string) []int32 {
 
 // count adds the terms at hand to their lists.
 func (b *builder) count(passage int32) {
-	slices.Sort(b.words)
-	for rest := b.words; len(rest) > 0; {
-		times := 1
-		for times < len(rest) && rest[times] == rest[0] {
-			times++
+	if more := len(b.lists) + 1 - len(b.times); more > 0 {
+		b.times = append(b.times, make([]uint32, more)...)
+	}
+	for _, place := range b.words {
+		b.times[place]++
+	}
+	for _, place := range b.words {
+		if times := b.times[place]; times > 0 { // else it was added already
+			b.lists[place-1].add(passage, times)
+			b.times[place] = 0
 		}
-		b.lists[rest[0]-1].add(passage, uint32(times))
-		rest = rest[times:]
 	}
 }
 

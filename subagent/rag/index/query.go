@@ -43,6 +43,29 @@ const (
 	weightLeast = 0.01
 )
 
+// turn is what was said before a question, and what its words weigh in it.
+type turn struct {
+	text   string
+	weight float64
+}
+
+// turns are those of a conversation that can weigh something, the latest first.
+func turns(history []Message) []turn {
+	var list []turn
+	weight, replied := weightUser, false
+	for _, m := range slices.Backward(history) {
+		switch {
+		case m.Role == RoleUser && weight >= weightLeast:
+			list = append(list, turn{m.Text, weight})
+			weight /= 2
+		case m.Role == RoleAssistant && !replied:
+			list = append(list, turn{m.Text, weightReply})
+			replied = true
+		}
+	}
+	return list
+}
+
 // k3 is the parameter of BM25 that says how soon repetitions of a term in a
 // question stop to count.
 const k3 = 8
@@ -58,9 +81,9 @@ type term struct {
 	history bool   // the question itself does not have it
 }
 
-// query gives the terms of a question after a conversation, the weightiest first.
+// query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.
-func (a *analyzer) query(question string, history []Message) []term {
+func (a *analyzer) query(question string, past []turn) []term {
 	var terms []term
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {
@@ -80,16 +103,8 @@ func (a *analyzer) query(question string, history []Message) []term {
 		}
 	}
 	add(question, 1, false)
-	weight, replied := weightUser, false
-	for _, m := range slices.Backward(history) {
-		switch {
-		case m.Role == RoleUser && weight >= weightLeast:
-			add(m.Text, weight, true)
-			weight /= 2
-		case m.Role == RoleAssistant && !replied:
-			add(m.Text, weightReply, true)
-			replied = true
-		}
+	for _, t := range past {
+		add(t.text, t.weight, true)
 	}
 	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(b.weight, a.weight) })
 	return terms[:min(len(terms), maxTerms)]

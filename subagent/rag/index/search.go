@@ -73,8 +73,9 @@ type Result struct {
 func (s *Snapshot) Search(q Query) Result {
 	a := s.shared.analyzer()
 	defer s.shared.analyzers.Put(a)
-	terms := a.query(q.Text, q.History)
-	found := s.score(terms, s.refused(q.Filter))
+	refused := s.refused(q.Filter)
+	terms := a.query(q.Text, s.related(a, q.Text, turns(q.History), refused))
+	found := s.score(terms, refused)
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
 	switch {

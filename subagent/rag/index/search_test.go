@@ -3,6 +3,7 @@ package index
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,20 +98,20 @@ func TestHeadingsCount(t *testing.T) {
 // 0.1 for the last reply, once per turn however often they have a word.
 func TestConversationsWeigh(t *testing.T) {
 	c := texts("alpha one", "beta two", "gamma three", "delta four", "epsilon five", "zeta six")
-	result := c.Search(Query{Text: "Alpha?", Limit: 10, History: []Message{
+	result := c.Search(Query{Text: "Omega?", Limit: 10, History: []Message{
 		{RoleAssistant, "zeta"},
 		{RoleUser, "Gamma, gammas!"},
 		{RoleAssistant, "deltas nowhere"},
 		{RoleUser, "beta beta what"},
 		{"tool", "epsilon"},
 	}})
-	require.Equal(t, []string{"a", "b", "c", "d"}, ids(result.Hits))
+	require.Equal(t, []string{"b", "c", "d"}, ids(result.Hits))
 	require.Equal(t, []string{"beta", "gamma", "deltas"}, result.FromHistory)
-	for i, weight := range []float64{1, 0.3, 0.15, 0.1} {
+	for i, weight := range []float64{0.3, 0.15, 0.1} {
 		require.InDelta(t, weight*idf(1, 6), result.Hits[i].Score, 1e-12)
 	}
 	unknown := math.Log(1 + 6.5/0.5)
-	require.InDelta(t, idf(1, 6)/((1+0.3+0.15+0.1)*idf(1, 6)+0.1*unknown), result.Strength, 1e-12)
+	require.InDelta(t, 0.3*idf(1, 6)/((0.3+0.15+0.1)*idf(1, 6)+(1+0.1)*unknown), result.Strength, 1e-12)
 
 	again := c.Search(Query{Text: "alpha", Limit: 10, History: []Message{{RoleUser, "alpha"}}})
 	require.InDelta(t, 1.3*idf(1, 6), again.Hits[0].Score, 1e-12)
@@ -120,13 +121,55 @@ func TestConversationsWeigh(t *testing.T) {
 	require.Equal(t, []string{"b"}, ids(only.Hits), "a question without words of its own")
 }
 
+// What was said of something else does not lead a question astray that stands by
+// itself; what it goes on with counts however far back it is, within the filter only.
+func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
+	c := NewCollection()
+	for id, text := range map[string]string{
+		"tea":    "Steep green tea for three minutes in hot water.",
+		"black":  "Steep black tea for five minutes.",
+		"engine": "Check the oil of the engine and the water of the radiator every month.",
+		"tyres":  "The pressure of the tyres is printed in the door of the car.",
+		"bread":  "Bake the bread for forty minutes in a hot oven.",
+	} {
+		c.Put(document(id, text))
+	}
+	cars := []Message{
+		{RoleUser, "How often do I check the oil of the engine and the water of the radiator?"},
+		{RoleAssistant, "Check the oil of the engine and the water of the radiator every month."},
+	}
+	asked := func(question string, filter *Filter, history ...Message) Result {
+		return c.Search(Query{Text: question, Limit: 3, History: history, Filter: filter})
+	}
+	alone := asked("How hot is the oven for bread?", nil)
+	require.Equal(t, alone, asked("How hot is the oven for bread?", nil, cars...))
+
+	tea := append(slices.Clone(cars), Message{RoleUser, "How long do I steep green tea?"}, Message{RoleAssistant, "Three minutes."})
+	on := asked("And how long do I steep black tea?", nil, tea...)
+	require.Equal(t, "black", on.Hits[0].Document)
+	require.Contains(t, on.FromHistory, "green")
+	require.NotContains(t, on.FromHistory, "engine")
+
+	back := asked("Is the pressure of the radiator checked, too?", nil, append(slices.Clone(cars), tea[2:]...)...)
+	require.Equal(t, "engine", back.Hits[0].Document, "the turn before the last")
+	require.Contains(t, back.FromHistory, "engine")
+	require.NotContains(t, back.FromHistory, "green")
+
+	one := asked("Pressure?", nil, tea...)
+	require.Contains(t, one.FromHistory, "green", "a single word rests on what was said before it")
+	require.NotContains(t, one.FromHistory, "engine")
+
+	without := NewFilter(func(id string) bool { return id != "black" && id != "tea" })
+	require.NotContains(t, asked("And how long do I steep bread?", without, tea...).FromHistory, "tea")
+}
+
 func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	c := texts("alpha", "beta")
 	var history []Message
 	for i := range 1000 {
 		history = append(history, Message{RoleUser, fmt.Sprintf("word%d alpha", i)})
 	}
-	terms := new(analyzer).query("beta", history)
+	terms := new(analyzer).query("beta", turns(history))
 	require.Len(t, terms, 1+1+5)
 	require.InDelta(t, 0.3*(2-1.0/16), terms[1].weight, 1e-12)
 

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/kljensen/snowball/english"
 	"github.com/kljensen/snowball/russian"
@@ -111,6 +112,9 @@ var oneSpelling = strings.NewReplacer("ё", "е", "’", "'")
 // separates says whether r is no part of a word. An apostrophe is one, for the
 // sake of "don't".
 func separates(r rune) bool {
+	if r < utf8.RuneSelf { // most are, and need no tables
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '\'' || r >= 'A' && r <= 'Z')
+	}
 	return !unicode.In(r, unicode.L, unicode.N, unicode.M) && r != '\''
 }
 

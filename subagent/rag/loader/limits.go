@@ -25,8 +25,8 @@ type Limits struct {
 	// Nesting is how deep JSON values and elements of XML may lie in each other;
 	// 500. HTML that is deeper is read as text without structure.
 	Nesting int
-	// Time is how long one call of Load may take, beside what an extractor is given;
-	// 2 min. A negative one is none.
+	// Time is how long one call of Load may take, beside what an extractor is given and
+	// the wait for the engine of PDFs; 2 min. A negative one is none.
 	Time time.Duration
 }
 

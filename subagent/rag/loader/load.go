@@ -8,7 +8,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"mneme/subagent/rag/chunk"
 )
@@ -38,15 +37,6 @@ func Text(text string) (chunk.Document, error) {
 		return chunk.Document{}, refuse(Empty, "the document holds no text")
 	}
 	return chunk.Document{Text: text}, nil
-}
-
-// deadline is ctx with the time limit, whose end is a refusal.
-func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if l.Time < 0 {
-		return context.WithCancel(ctx)
-	}
-	late := refuse(Timeout, "reading the file takes longer than %s", l.Time.Round(time.Millisecond))
-	return context.WithTimeoutCause(ctx, l.Time, late)
 }
 
 // file is what is to be read.

@@ -1,22 +1,46 @@
 package loader
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"syscall"
 
 	"mneme/subagent/rag/loader/pdfium"
 )
 
 // sharedPDF reads PDFs for loaders that have no engine of their own.
-var sharedPDF = pdfium.New("")
+var sharedPDF = sync.OnceValue(func() *pdfium.Engine { return pdfium.New(userCache()) })
+
+// userCache is a directory for machine code in the user's own cache, "" if there is none
+// or others may write to it: what is found there is run.
+func userCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	dir = filepath.Join(dir, "mneme", "pdfium")
+	if os.MkdirAll(dir, 0o700) != nil {
+		return ""
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm()&0o077 != 0 {
+		return ""
+	}
+	if owner, known := info.Sys().(*syscall.Stat_t); !known || int(owner.Uid) != os.Getuid() {
+		return ""
+	}
+	return dir
+}
 
 // readPDF reads the text of a PDF's pages, each a section "page 3".
 func readPDF(b *builder, f file) error {
-	d, err := cmp.Or(b.loader.PDF, sharedPDF).Open(b.ctx, f.data)
+	d, err := b.openPDF(f.data)
 	if err != nil {
 		return b.pdfRefusal(err)
 	}
@@ -55,6 +79,26 @@ func readPDF(b *builder, f file) error {
 		return damaged(labelPDF, cause)
 	}
 	return nil
+}
+
+// openPDF opens a file, to be closed. The time in which the engine is not ready, or busy
+// with other files, does not count.
+func (b *builder) openPDF(data []byte) (*pdfium.Document, error) {
+	engine := b.loader.PDF
+	if engine == nil {
+		engine = sharedPDF()
+	}
+	stand(b.ctx)
+	d, err := engine.Document(b.ctx)
+	resume(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Open(data); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
 }
 
 // pdfRefusal is the refusal for what the engine said.

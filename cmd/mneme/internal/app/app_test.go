@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,17 @@ func start(t *testing.T, environ ...string) *up {
 	return startOnly(t, app.Up, environ...)
 }
 
+// sharePDF has what reads PDFs compiled once, and not for every data directory.
+func sharePDF(t *testing.T, dataDir string) {
+	cache, err := os.UserCacheDir()
+	if !strings.HasPrefix(dataDir, os.TempDir()) || err != nil || os.MkdirAll(filepath.Join(cache, "mneme", "pdfium"), 0o700) != nil {
+		return
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dataDir, "cache"), 0o700))
+	err = os.Symlink(filepath.Join(cache, "mneme", "pdfium"), filepath.Join(dataDir, "cache", "pdfium"))
+	require.True(t, err == nil || os.IsExist(err), err)
+}
+
 // startOnly runs a part of mneme.
 func startOnly(t *testing.T, service func(context.Context, config.Config, app.Options) error, environ ...string) *up {
 	t.Helper()
@@ -71,6 +83,7 @@ func startWith(t *testing.T, service func(context.Context, config.Config, app.Op
 		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
 	}, environ...))
 	require.NoError(t, err)
+	sharePDF(t, cfg.DataDir)
 	u := &up{t: t}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)

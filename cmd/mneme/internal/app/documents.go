@@ -108,16 +108,19 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 // would read their files now, and how they are loaded again.
 func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logger) {
 	infos, err := library.Collections(ctx, docstore.DefaultTenant)
+	if err != nil {
+		return // it is no more than a hint, as are the errors below
+	}
 	for _, info := range infos {
-		var c docstore.Collection
-		if c, err = docstore.Named(docstore.DefaultTenant, info.Name); err != nil {
+		c, err := docstore.Named(docstore.DefaultTenant, info.Name)
+		if err != nil {
 			return
 		}
 		outdated, origins := 0, map[string]bool{}
 		for cursor, more := "", true; more; more = cursor != "" {
 			var heads []docstore.Head
 			if heads, cursor, err = library.List(ctx, c, cursor, docstore.MaxPage); err != nil {
-				return // it is no more than a hint
+				return
 			}
 			for _, h := range heads {
 				if h.Outdated {

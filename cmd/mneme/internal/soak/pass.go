@@ -212,9 +212,7 @@ func (p *passing) report(took time.Duration) (clean bool) {
 	}
 	row("MB of whole bodies", p.bytes>>20)
 	row("kills of the apiserver", p.kills.Load())
-	for _, crash := range slices.Concat(p.stack.services[apiName].crashes, p.stack.services[webA].crashes) {
-		p.wrong = append(p.wrong, crash)
-	}
+	p.wrong = slices.Concat(p.wrong, p.stack.services[apiName].crashes, p.stack.services[webA].crashes)
 	if p.counts[whole] == 0 {
 		p.wrong = append(p.wrong, "not one body came whole")
 	}

@@ -100,6 +100,7 @@ func (c *Client) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Ou
 		case !line.Done:
 			return &lost{fmt.Errorf("%s did not say what became of all documents", c.base)}
 		default:
+			_, _ = io.Copy(io.Discard, r) // to its end, or the server sees a client that left
 			return nil
 		}
 	}

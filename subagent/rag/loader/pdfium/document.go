@@ -18,7 +18,7 @@ var (
 	ErrMemory   = errors.New("the PDF needs more memory than it may have")
 )
 
-// Document is an open PDF, to be used by one goroutine and closed.
+// Document is a PDF, to be used by one goroutine and closed.
 type Document struct {
 	engine *Engine
 	from   *compiled
@@ -32,19 +32,14 @@ type Document struct {
 	scratch uint32 // 64 bytes for results
 }
 
-// Open opens a document. Its context ends every call on it. An encrypted one that
-// needs no password to be read is read.
-func (e *Engine) Open(ctx context.Context, data []byte) (*Document, error) {
+// Document waits until the engine is compiled and has room for one more document. The
+// context also ends every call on the document.
+func (e *Engine) Document(ctx context.Context) (*Document, error) {
 	c, err := e.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := &Document{engine: e, from: c, ctx: ctx, calls: map[string]api.Function{}}
-	if err := d.load(data); err != nil {
-		d.Close()
-		return nil, err
-	}
-	return d, nil
+	return &Document{engine: e, from: c, ctx: ctx, calls: map[string]api.Function{}}, nil
 }
 
 // Close frees the document and its memory.
@@ -55,7 +50,9 @@ func (d *Document) Close() {
 	d.engine.give(d.from)
 }
 
-func (d *Document) load(data []byte) (err error) {
+// Open reads a file. An encrypted one that needs no password to be read is read. It is
+// called once, and before all else.
+func (d *Document) Open(data []byte) (err error) {
 	// An instance without a name: there may be many of a module.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
 	if d.module, err = d.from.runtime.InstantiateModule(d.ctx, d.from.module, config); err != nil {

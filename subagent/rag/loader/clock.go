@@ -1,0 +1,54 @@
+package loader
+
+import (
+	"context"
+	"time"
+)
+
+// clock measures what reading a file takes, without the times in which it stands. It is
+// the goroutine's that reads the file. A nil one measures nothing.
+type clock struct {
+	end   func()      // when the time is over
+	timer *time.Timer // nil while it stands
+	until time.Time   // while it goes
+	left  time.Duration
+}
+
+type clockKey struct{}
+
+// deadline is ctx with the time limit, whose end is a refusal.
+func (l Limits) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.Time < 0 {
+		return context.WithCancel(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := refuse(Timeout, "reading the file takes longer than %s", l.Time.Round(time.Millisecond))
+	c := &clock{end: func() { cancel(late) }, left: l.Time}
+	c.resume()
+	return context.WithValue(ctx, clockKey{}, c), func() { c.stand(); cancel(nil) }
+}
+
+// stand stops the clock of a context that deadline made, until resume: what follows is no
+// cost of the file.
+func stand(ctx context.Context) {
+	c, _ := ctx.Value(clockKey{}).(*clock)
+	c.stand()
+}
+
+func resume(ctx context.Context) {
+	c, _ := ctx.Value(clockKey{}).(*clock)
+	c.resume()
+}
+
+func (c *clock) stand() {
+	if c != nil && c.timer != nil {
+		c.timer.Stop()
+		c.timer, c.left = nil, time.Until(c.until)
+	}
+}
+
+func (c *clock) resume() {
+	if c != nil && c.timer == nil {
+		c.until, c.timer = time.Now().Add(c.left), time.AfterFunc(c.left, c.end)
+	}
+}
