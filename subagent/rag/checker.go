@@ -29,7 +29,7 @@ type checker struct {
 	inner bool     // the unit does not begin a line
 	skip  bool     // the line is left out
 	tail  bool     // the line is one for the machine, if nothing follows
-	held  string   // space, and lines for the machine: passed on if something follows
+	held  []byte   // space, and lines for the machine: passed on if something follows
 	lines bool     // held has lines for the machine
 }
 
@@ -73,10 +73,10 @@ func (c *checker) close(complete bool) string {
 	c.screen.close()
 	c.cut(len(c.unit))
 	if !c.lines {
-		c.out.WriteString(c.held)
+		c.out.Write(c.held)
 	}
-	c.held = ""
-	if complete && strings.TrimSpace(c.out.String()) == "" && len(c.flags) > 0 {
+	c.held = nil
+	if complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines) {
 		c.out.WriteString(nothingLeft)
 	}
 	if complete && c.strict {
@@ -221,13 +221,13 @@ func note(line string) bool {
 func (c *checker) show(text string) {
 	body := strings.TrimRightFunc(text, unicode.IsSpace)
 	if c.tail || body == "" {
-		c.held += text
+		c.held = append(c.held, text...)
 		c.lines = c.lines || c.tail
 		return
 	}
-	c.out.WriteString(c.held)
+	c.out.Write(c.held)
 	c.out.WriteString(body)
-	c.held, c.lines = text[len(body):], false
+	c.held, c.lines = append(c.held[:0], text[len(body):]...), false
 }
 
 // sentences checks the addresses and the markers of a unit.
@@ -305,12 +305,16 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 	said := text[f.start[place.start]:f.end[place.end-1]]
 	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.text[place.start:place.end], -1) {
 		start, end := f.start[place.start+m[0]], f.end[place.start+m[1]-1]
+		inside := f.text[place.start+m[2] : place.start+m[3]]
 		if slices.ContainsFunc(code, func(e extent) bool { return start < e.end && end > e.start }) ||
 			slices.ContainsFunc(taken, func(ch change) bool { return start < ch.end && end > ch.start }) {
 			continue
 		}
+		if year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
+			continue
+		}
 		kept := ""
-		for _, n := range c.numbers(f.text[place.start+m[2] : place.start+m[3]]) {
+		for _, n := range c.numbers(inside) {
 			if !slices.Contains(cites, n) && len(cites) == maxMarkers {
 				c.flag(ManyMarkers, strconv.Itoa(n))
 				continue
@@ -318,7 +322,9 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 			if !slices.Contains(cites, n) {
 				cites = append(cites, n)
 			}
-			kept += "[" + strconv.Itoa(n) + "]"
+			if mark := "[" + strconv.Itoa(n) + "]"; !strings.Contains(kept, mark) {
+				kept += mark
+			}
 		}
 		at = append(at, [2]int{start, end})
 		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {

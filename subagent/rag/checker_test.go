@@ -1,6 +1,7 @@
 package rag
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -142,6 +143,41 @@ func TestRangesAndFootnotesAreRead(t *testing.T) {
 	}
 }
 
+// A year in brackets is prose, and a figure as any other; no other number is.
+func TestAYearInBracketsIsNoMarker(t *testing.T) {
+	s := hostile()
+	s.supports = append(s.supports, (*support)(nil).with([]string{"It was so in 2019."}, false))
+	for text, want := range map[string]struct {
+		shown string
+		flags []Flag
+	}{
+		"In [2019] it cost 14 crowns [1].": {"In [2019] it cost 14 crowns [1].", nil},
+		"In [2019] it cost 14 crowns.":     {"In [2019] it cost 14 crowns.", nil},
+		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []Flag{{Unverified, "1987"}}},
+		"So [1, 2019].":                    {"So [1].", []Flag{{UnknownMarker, "2019"}}},
+		"So [^2019].":                      {"So.", []Flag{{UnknownMarker, "2019"}}},
+		"So [3019] and [219].":             {"So and.", []Flag{{UnknownMarker, "3019"}, {UnknownMarker, "219"}}},
+	} {
+		got, c := pieces(s, text)
+		require.Equal(t, want.shown, got)
+		require.Equal(t, want.flags, c.flags, text)
+	}
+}
+
+// What looks like a host is taken for one, unless it is clearly the name of a file.
+func TestNamesOfFilesAndHosts(t *testing.T) {
+	for text, removed := range map[string]bool{
+		"See go.mod, main.rs and README.md [1].": false,
+		"See app.js/x or page.html/y [1].":       false,
+		"See www.evil.example now [1].":          true,
+		"See evil.md/x [1].":                     true, // the ending of a country
+		"See evil.rs/x [1].":                     true,
+	} {
+		got, _ := pieces(hostile(), text)
+		require.Equal(t, removed, got != text, got)
+	}
+}
+
 // A sentence that is clearly from another passage gets that one's number.
 func TestAWrongMarkerIsMended(t *testing.T) {
 	given := numbered(
@@ -192,15 +228,78 @@ func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
 	require.Zero(t, a.Citations[0].Start+a.Citations[0].End)
 }
 
+// A text that is made to be hard to read is checked as any other, in a time that grows
+// as its length.
+func TestTextsThatAreHardToReadEnd(t *testing.T) {
+	const size = 20 << 10
+	many := func(format string, count int) string {
+		var b strings.Builder
+		for i := range count {
+			b.WriteString(strings.ReplaceAll(format, "#", fmt.Sprint(i)))
+		}
+		return b.String()
+	}
+	texts := []string{many("w# [#]. ", size/10), many("He said \"a# b# c# d# e\". ", size/10), many("`a` [9] ", size/10),
+		strings.Repeat("[", size/4) + "1" + strings.Repeat("]", size/4), "[1" + strings.Repeat(",1", size/2) + "]"}
+	for _, s := range []string{"[", "]", "!", "`", "` ", "a`!b", "<", "<a ", "&", "&amp;", "\\", "\\[", "\\u003c", "%", "%3C", "![", "![a](", "![r]\n", "[a]: x\n",
+		"[9", "[1]", "word ", "word 12 ", "Ж", "\"", "“", "«", ".", "a.", "https:", "a://", "\n", " ", "|", "> ", "- ", "~", "1", "1 000", "status: x\n", "\u200b"} {
+		texts = append(texts, strings.Repeat(s, size/len(s)))
+	}
+	for _, text := range texts {
+		for _, s := range []*scope{hostile(), {}} {
+			var parts []string
+			for rest := text; rest != ""; {
+				n := min(1000, len(rest))
+				parts, rest = append(parts, rest[:n]), rest[n:]
+			}
+			got, _ := pieces(s, parts...)
+			require.NotEmpty(t, got, text[:20])
+		}
+	}
+}
+
+// long is a text of about this many bytes, of sentences that differ, and what it may
+// rest on: twenty passages and a history of a hundred messages.
+func long(size int) (string, *scope) {
+	sentence := func(i int) string {
+		return fmt.Sprintf("Ticket %d of line %d costs %d crowns on %d May, as the office says, see https://docs.example/%d for more. ",
+			i%200, i%7, i%200*3, i%28+1, i%20)
+	}
+	var passages []Passage
+	for n := range 20 {
+		var text strings.Builder
+		for i := range 10 {
+			text.WriteString(sentence(n*10 + i))
+		}
+		passages = append(passages, Passage{ID: fmt.Sprint(n), Source: fmt.Sprintf("https://docs.example/%d", n), Text: text.String()})
+	}
+	s := numbered(passages...)
+	var history []string
+	for n := range 100 {
+		history = append(history, strings.Repeat(sentence(n), 10))
+	}
+	s.supports = []*support{(*support)(nil).with(history, true)}
+	var text strings.Builder
+	for i := 0; text.Len() < size; i++ {
+		fmt.Fprintf(&text, "%sIt says “Ticket %d of line %d costs %d crowns”, see `a[9]` [%d][%d]! Ещё раз о том же: <b>%d</b> [%d].\n",
+			sentence(i), i%200, i%7, i%200*3, i%20+1, i%17+1, i%200*3, i%200/10+1)
+	}
+	return text.String(), s
+}
+
 // The cost of a long answer grows as its length.
 func BenchmarkChecker(b *testing.B) {
-	for name, size := range map[string]int{"10KB": 10 << 10, "100KB": 100 << 10} {
-		text := strings.Repeat("A ferry ticket costs 14 crowns [1], see `a[9]` and <b>more</b>! Ещё раз о том же. ", size/90)
-		for kind, s := range map[string]*scope{"passages": hostile(), "none": {}} {
-			b.Run(kind+"/"+name, func(b *testing.B) {
+	for _, size := range []int{10, 100, 1000} {
+		text, s := long(size << 10)
+		for kind, s := range map[string]*scope{"passages": s, "none": {}} {
+			b.Run(fmt.Sprintf("%s/%dKB", kind, size), func(b *testing.B) {
 				b.SetBytes(int64(len(text)))
 				for range b.N {
-					c := newChecker(s.copy())
+					of := s.copy()
+					for i, sup := range of.supports {
+						of.supports[i] = (*support)(nil).with(sup.texts, sup.links)
+					}
+					c := newChecker(of)
 					for rest := text; rest != ""; {
 						n := min(4, len(rest))
 						c.write(rest[:n])

@@ -18,6 +18,9 @@ const maxMarkers = 3
 // write. Its digits are those of any script.
 var markers = regexp.MustCompile(`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\]】］\n]{0,40})?[\]】］]`)
 
+// year is one in brackets: a piece of prose, and a marker only in a run of as many passages.
+var year = regexp.MustCompile(`^\[[12][0-9]{3}\]$`)
+
 // codeSpan is code, in which brackets mean something else.
 var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 
@@ -33,14 +36,19 @@ func used(text string) map[int]string {
 		if stop := sentenceRest.FindStringIndex(text); stop != nil {
 			end = stop[1]
 		}
-		sentence := text[:end]
-		for _, m := range markers.FindAllStringSubmatch(sentence, -1) {
-			if n := markerNumber(m[1]); n > 0 {
-				sentences[n] = append(sentences[n], strings.TrimSpace(markers.ReplaceAllString(sentence, "")))
+		numbers := map[int]bool{}
+		for _, m := range markers.FindAllStringSubmatch(text[:end], -1) {
+			numbers[markerNumber(m[1])] = true
+		}
+		if len(numbers) > 0 {
+			said := strings.TrimSpace(markers.ReplaceAllString(text[:end], ""))
+			for n := range numbers {
+				sentences[n] = append(sentences[n], said)
 			}
 		}
 		text = text[end:]
 	}
+	delete(sentences, 0)
 	cites := map[int]string{}
 	for n, list := range sentences {
 		cites[n] = strings.Join(list, " ")

@@ -66,7 +66,12 @@ func (f figures) read(text string) {
 // unverified are the numbers and dates of an answer that are not among the
 // figures, as they are written.
 func (f figures) unverified(text string) []string {
-	text = norm.NFKC.String(enumerator.ReplaceAllString(markers.ReplaceAllString(text, ""), " "))
+	text = norm.NFKC.String(enumerator.ReplaceAllString(markers.ReplaceAllStringFunc(text, func(m string) string {
+		if year.MatchString(m) {
+			return m
+		}
+		return ""
+	}), " "))
 	var missing []string
 	text = numericDate.ReplaceAllStringFunc(text, func(date string) string {
 		for _, part := range digits.FindAllString(date, -1) {

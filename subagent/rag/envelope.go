@@ -3,6 +3,7 @@ package rag
 import (
 	"cmp"
 	"html"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -205,10 +206,13 @@ type folding struct {
 	start, end []int
 }
 
-func fold(source string) folding {
+func fold(source string) folding { return foldSome(source, math.MaxInt) }
+
+// foldSome folds a text until there are that many bytes.
+func foldSome(source string, enough int) folding {
 	var f folding
 	var b strings.Builder
-	for at := 0; at < len(source); {
+	for at := 0; at < len(source) && b.Len() < enough; {
 		text, size := unescape(source[at:])
 		for _, r := range text {
 			from := b.Len()
@@ -233,10 +237,16 @@ func unescape(s string) (text string, size int) {
 			return text, size
 		}
 	case '\\':
+		s = s[:min(len(s), maxEscape)]
+		run := len(s) - len(strings.TrimLeft(s, `\`))
+		if run == len(s) || !strings.ContainsRune("uxU", rune(s[run])) {
+			return s[:1], 1
+		}
 		if m := escape.FindStringSubmatch(s); m != nil {
 			return hexRune(m[1] + m[2] + m[3]), len(m[0])
 		}
 	case '%':
+		s = s[:min(len(s), maxEscape)]
 		if m := percent.FindStringSubmatch(s); m != nil {
 			return hexRune(m[1]), len(m[0])
 		}

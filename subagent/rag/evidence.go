@@ -281,10 +281,13 @@ func (s *scope) allowed(address string) bool {
 // where it cites none, all that there are.
 func (s *scope) resting(used map[int]string) []int {
 	var list []int
-	for n := range s.passages {
-		if _, cited := used[n]; cited || len(used) == 0 {
+	for n := range used {
+		if s.known(n) {
 			list = append(list, n)
 		}
+	}
+	if len(list) == 0 {
+		list = slices.Collect(maps.Keys(s.passages))
 	}
 	return list
 }

@@ -357,10 +357,36 @@ var (
 )
 
 // suspect decides what begins at a character that could begin an image. The pattern
-// is looked for in the text as it could be read, see fold.
+// is looked for in the text as it could be read, see fold: first in a small piece,
+// since most are short, and in no more when what would end it is not there.
 func (s *screen) suspect(v string, final bool) int {
 	over := final || len(v) >= maxHeld
-	f := fold(v[:min(len(v), maxHeld)])
+	if n := harmless(v); n > 0 {
+		return s.pass(v[:n], false)
+	}
+	window := v[:min(len(v), maxHeld)]
+	f := foldSome(window, shortImage)
+	whole := len(f.end) == 0 || f.end[len(f.end)-1] == len(window)
+	if n := s.imageOrElement(v, f, final && whole, over && whole); n > 0 || whole {
+		return n
+	}
+	if !strings.ContainsFunc(window, closes) && !final {
+		if !over {
+			return 0
+		}
+		return s.imageOrElement(v, f, false, true)
+	}
+	return s.imageOrElement(v, fold(window), final, over)
+}
+
+// shortImage is a length, in bytes, that most images and elements do not reach.
+const shortImage = 256
+
+// closes says whether a character could be, or begin, one that ends an image or an
+// element.
+func closes(r rune) bool { return r >= utf8.RuneSelf || strings.IndexByte("]>&\\%", byte(r)) >= 0 }
+
+func (s *screen) imageOrElement(v string, f folding, final, over bool) int {
 	first := len(v)
 	if len(f.end) > 0 {
 		first = f.end[0]
@@ -372,6 +398,21 @@ func (s *screen) suspect(v string, final bool) int {
 		return s.element(v, f, first, final, over)
 	}
 	return s.pass(v[:first], false)
+}
+
+// harmless is how many bytes at the beginning of a text begin neither an image nor an
+// element, whatever follows, as far as its first characters tell.
+func harmless(v string) int {
+	f := foldSome(v, 2)
+	switch {
+	case f.text == "":
+		return 0
+	case f.text[0] == '!' && (len(f.text) == 1 || f.text[1] == '['):
+		return 0
+	case f.text[0] == '<' && (len(f.text) == 1 || strings.IndexByte(" /\t\n", f.text[1]) >= 0 || f.text[1] >= 'a' && f.text[1] <= 'z'):
+		return 0
+	}
+	return f.end[0]
 }
 
 // markdownImage is given the piece that begins with an exclamation mark.
