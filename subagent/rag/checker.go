@@ -72,19 +72,20 @@ func (c *checker) news() string {
 func (c *checker) close(complete bool) string {
 	c.screen.close()
 	c.cut(len(c.unit))
-	if !c.lines {
-		c.out.Write(c.held)
-	}
-	c.held = nil
-	if complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines) {
+	note := ""
+	switch {
+	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines):
 		c.out.WriteString(nothingLeft)
-	}
-	if complete && c.strict {
+	case complete && c.strict:
 		text := c.out.String()
 		found := c.scope.unsupported(text, used(text))
 		c.flags = append(c.flags, found...)
-		c.out.WriteString(notes(text, found))
+		note = notes(text, found)
 	}
+	if !c.lines && note == "" {
+		c.out.Write(c.held)
+	}
+	c.out.WriteString(note)
 	return c.news()
 }
 
