@@ -378,7 +378,10 @@ func (c *checker) numbers(inside string) (list []int) {
 func dropped(text string, start, end int) change {
 	before, _ := utf8.DecodeLastRuneInString(text[:start])
 	after, _ := utf8.DecodeRuneInString(text[end:])
+	opens := strings.TrimRight(fold(text[max(0, start-maxEscape):start]).text, " /\t\n")
 	switch {
+	case strings.HasSuffix(opens, "<"): // with what follows it could become an element
+		return change{start, end, "()"}
 	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
 		return change{len(strings.TrimRight(text[:start], " ")), end, ""}
 	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':
