@@ -12,10 +12,11 @@ type evalCmd struct {
 }
 
 type evalRetrievalCmd struct {
-	Data string `required:"" placeholder:"DIR" help:"Folder of a judged set, or of several."`
-	Set  string `placeholder:"NAME" help:"Only the set in the folder of this name."`
-	PRF  bool   `name:"prf" help:"Measure with pseudo-relevance feedback too."`
-	JSON bool   `help:"Print JSON."`
+	Data   string `required:"" placeholder:"DIR" help:"Folder of a judged set, or of several."`
+	Set    string `placeholder:"NAME" help:"Only the set in the folder of this name."`
+	PRF    bool   `name:"prf" help:"Measure with pseudo-relevance feedback too."`
+	Topics bool   `help:"Ask each query behind conversations on other topics too."`
+	JSON   bool   `help:"Print JSON."`
 
 	evalEndpoints
 }
@@ -25,11 +26,14 @@ func (evalRetrievalCmd) Help() string {
 
 A judged set is a folder with corpus.jsonl (lines {"id","title","text"}), queries.jsonl ({"id","text"}) and qrels.tsv (query id, document id, grade). It may have conversations.jsonl ({"id","messages":[{"role","content"}]}), whose last turns are then the queries, and queries_NAME.jsonl, other wordings.
 
+With --topics each query is also asked in a chat that was about something else before: behind one to ten others of its set, with their conversations and answers. What that costs is what earlier topics take from a question.
+
 With --embed-url, or the configuration in --config, an endpoint of embeddings is measured before it is switched on: its vectors alone, and joined with the words at each --vector-weight. All documents and queries of the sets are sent to it, which may cost; --vectors keeps what came for the next run, --limit takes a part of each set. With --rerank-url a reranker is measured, behind the words and behind the fusion at the middle weight.
 
 Examples:
   mneme eval retrieval --data ./judged
   mneme eval retrieval --data ./judged --set cranfield --prf
+  mneme eval retrieval --data ./judged --topics
   mneme eval retrieval --data ./judged/cranfield --json | jq .reaches
   mneme eval retrieval --data ./judged --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ./vectors
   mneme eval retrieval --data ./judged --config mneme.yaml --limit 1000`
@@ -48,7 +52,7 @@ func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer stop()
 	tell, done := con.progress()
-	options.Feedback, options.Progress = c.PRF, tell
+	options.Feedback, options.Topics, options.Progress = c.PRF, c.Topics, tell
 	report, err := evalretrieval.Run(ctx, folders, options)
 	done()
 	if err != nil && ctx.Err() != nil {

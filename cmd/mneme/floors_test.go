@@ -57,6 +57,8 @@ var homes = map[string][]string{
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
 	"github.com/sourcegraph/jsonrpc2":   {"proxy/copilot/copilottest"},
+	"github.com/tetratelabs/wazero":     {"subagent/rag/loader/pdfium"},
+	"github.com/xuri/excelize":          {"subagent/rag/loader"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 }

@@ -47,6 +47,7 @@ const (
 type turn struct {
 	text   string
 	weight float64
+	reply  bool
 }
 
 // turns are those of a conversation that can weigh something, the latest first.
@@ -56,10 +57,10 @@ func turns(history []Message) []turn {
 	for _, m := range slices.Backward(history) {
 		switch {
 		case m.Role == RoleUser && weight >= weightLeast:
-			list = append(list, turn{m.Text, weight})
+			list = append(list, turn{text: m.Text, weight: weight})
 			weight /= 2
 		case m.Role == RoleAssistant && !replied:
-			list = append(list, turn{m.Text, weightReply})
+			list = append(list, turn{text: m.Text, weight: weightReply, reply: true})
 			replied = true
 		}
 	}

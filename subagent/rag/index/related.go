@@ -1,7 +1,5 @@
 package index
 
-import "slices"
-
 // relatedShare says which earlier turns count. A chat goes from topic to topic, and the
 // words of one that is over lead a question astray that stands by itself. A turn is on
 // the question's topic if some passage answers both: the passage's share of the best
@@ -14,9 +12,10 @@ const relatedShare = 0.35
 // maxTurnTerms bounds the terms of a turn by which it is compared.
 const maxTurnTerms = 64
 
-// related leaves of the turns before a question those that are on its topic. A
-// question of which no passage has a word leans on all of them; one of a single
-// term, as "And the price?", on the user's last turn in any case.
+// related leaves of the turns before a question those that are on its topic: the
+// user's turns back to the first that is not, and the last reply if it is. A question
+// of which no passage has a word leans on all of them; one of a single term, as "And
+// the price?", on the user's last turn in any case.
 func (s *Snapshot) related(a *analyzer, question string, past []turn, refused []bitset) []turn {
 	if len(past) == 0 {
 		return nil
@@ -24,15 +23,22 @@ func (s *Snapshot) related(a *analyzer, question string, past []turn, refused []
 	own := a.query(question, nil)
 	asked := s.score(own, refused)
 	defer asked.release()
-	return slices.DeleteFunc(past, func(t turn) bool {
-		if len(own) == 1 && t.weight == weightUser {
-			return false
-		}
+	meets := func(t turn) bool {
 		terms := a.query(t.text, nil)
 		said := s.score(terms[:min(len(terms), maxTurnTerms)], refused)
 		defer said.release()
-		return !asked.meets(said)
-	})
+		return asked.meets(said)
+	}
+	var on []turn
+	for _, t := range past {
+		switch {
+		case len(own) == 1 && t.weight == weightUser || meets(t):
+			on = append(on, t)
+		case !t.reply:
+			return on
+		}
+	}
+	return on
 }
 
 // meets says whether a passage scores high enough in both, or none scores in r at all.

@@ -122,7 +122,7 @@ func TestConversationsWeigh(t *testing.T) {
 }
 
 // What was said of something else does not lead a question astray that stands by
-// itself; what it goes on with counts however far back it is, within the filter only.
+// itself: only the turns since it count, and only within the filter.
 func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	c := NewCollection()
 	for id, text := range map[string]string{
@@ -150,10 +150,9 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	require.Contains(t, on.FromHistory, "green")
 	require.NotContains(t, on.FromHistory, "engine")
 
-	back := asked("Is the pressure of the radiator checked, too?", nil, append(slices.Clone(cars), tea[2:]...)...)
-	require.Equal(t, "engine", back.Hits[0].Document, "the turn before the last")
-	require.Contains(t, back.FromHistory, "engine")
-	require.NotContains(t, back.FromHistory, "green")
+	oven := append(slices.Clone(tea), Message{RoleUser, "How long do I bake bread in the oven?"})
+	ended := asked("And how long do I steep black tea?", nil, oven...)
+	require.Empty(t, ended.FromHistory, "the turn before the last is behind another topic")
 
 	one := asked("Pressure?", nil, tea...)
 	require.Contains(t, one.FromHistory, "green", "a single word rests on what was said before it")

@@ -61,6 +61,38 @@ func TestFixture(t *testing.T) {
 	require.Empty(t, report.Reaches)
 }
 
+// Behind other topics the queries are the same, with something before them.
+func TestQueriesAfterOtherTopics(t *testing.T) {
+	s, err := Load(filepath.Join("testdata", "kitchen"))
+	require.NoError(t, err)
+	before := 0
+	for _, f := range s.forms {
+		later := s.afterOthers(f)
+		require.Equal(t, f.name+", after other topics", later.name)
+		require.Equal(t, later, s.afterOthers(f), "the same on every run")
+		require.Len(t, later.queries, len(f.queries))
+		for i, q := range f.queries {
+			after := later.queries[i]
+			require.Equal(t, q.id+q.text, after.id+after.text)
+			earlier := after.history[:len(after.history)-len(q.history)]
+			require.ElementsMatch(t, q.history, after.history[len(earlier):])
+			for _, m := range earlier {
+				require.NotEqual(t, q.opening(), m.Text)
+				require.NotEmpty(t, m.Text)
+			}
+			before += len(earlier)
+		}
+	}
+	require.Positive(t, before)
+	report := run(t, filepath.Join("testdata", "kitchen"), Options{Topics: true})
+	figures := map[string]Row{}
+	for _, r := range report.Rows {
+		figures[r.Form+" "+r.Way] = r
+	}
+	require.Len(t, figures, 12)
+	require.Equal(t, figures["queries mneme"].Measures, figures["queries, after other topics mneme"].Measures)
+}
+
 func run(t *testing.T, dir string, o Options) *Report {
 	t.Helper()
 	folders, err := Find(dir, "")
@@ -80,6 +112,27 @@ func TestRunsAreEqual(t *testing.T) {
 	first := text()
 	require.Equal(t, first, text())
 	require.Contains(t, first, "kitchen  10         5        queries")
+}
+
+// Questions lose little behind other topics, most on CACM, which has but one, and so do
+// conversations.
+func TestTopicsOfOutsideData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	report := run(t, outsidedata.Path(t, "rag"), Options{Topics: true})
+	alone, pairs := map[string]Row{}, 0
+	for _, row := range report.Rows {
+		if row.Way != wayMneme {
+			continue
+		}
+		if form, later := strings.CutSuffix(row.Form, afterOthers); later {
+			pairs++
+			require.GreaterOrEqual(t, row.NDCG10, alone[row.Set+form].NDCG10-0.035, "%s %s", row.Set, row.Form)
+		}
+		alone[row.Set+row.Form] = row
+	}
+	require.Positive(t, pairs)
 }
 
 // The judged sets, and what is to be reached on them.

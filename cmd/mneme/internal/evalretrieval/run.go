@@ -13,6 +13,7 @@ import (
 // Options say what to measure.
 type Options struct {
 	Feedback bool // measure the index with pseudo-relevance feedback too
+	Topics   bool // measure each wording behind conversations on other topics too
 	// Embedder makes it measure vectors too: alone, and joined with words by Fusion, at
 	// each of the Weights. Vectors keeps those of the documents; nil for nowhere.
 	Embedder Embedder
@@ -112,8 +113,15 @@ func (s *Set) measure(ctx context.Context, o Options, e *embedding) ([]Row, erro
 	}
 	ways = append(ways, s.withEndpoints(words, c, o, e)...)
 	timed := o.Embedder != nil || o.Rerank.Reranker != nil
+	forms := s.forms
+	if o.Topics {
+		forms = nil
+		for _, f := range s.forms {
+			forms = append(forms, f, s.afterOthers(f))
+		}
+	}
 	var rows []Row
-	for _, f := range s.forms {
+	for _, f := range forms {
 		for _, w := range ways {
 			o.Progress(fmt.Sprintf("%s: %d %s, %s", s.Name, len(f.queries), f.name, w.name))
 			row, err := s.row(ctx, f, w, timed)
