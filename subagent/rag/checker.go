@@ -72,19 +72,20 @@ func (c *checker) news() string {
 func (c *checker) close(complete bool) string {
 	c.screen.close()
 	c.cut(len(c.unit))
-	if !c.lines {
-		c.out.Write(c.held)
-	}
-	c.held = nil
-	if complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines) {
+	note := ""
+	switch {
+	case complete && strings.TrimSpace(c.out.String()) == "" && (len(c.flags) > 0 || c.lines):
 		c.out.WriteString(nothingLeft)
-	}
-	if complete && c.strict {
+	case complete && c.strict:
 		text := c.out.String()
 		found := c.scope.unsupported(text, used(text))
 		c.flags = append(c.flags, found...)
-		c.out.WriteString(notes(text, found))
+		note = notes(text, found)
 	}
+	if !c.lines && note == "" {
+		c.out.Write(c.held)
+	}
+	c.out.WriteString(note)
 	return c.news()
 }
 
@@ -377,7 +378,10 @@ func (c *checker) numbers(inside string) (list []int) {
 func dropped(text string, start, end int) change {
 	before, _ := utf8.DecodeLastRuneInString(text[:start])
 	after, _ := utf8.DecodeRuneInString(text[end:])
+	opens := strings.TrimRight(fold(text[max(0, start-maxEscape):start]).text, " /\t\n")
 	switch {
+	case strings.HasSuffix(opens, "<"): // with what follows it could become an element
+		return change{start, end, "()"}
 	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
 		return change{len(strings.TrimRight(text[:start], " ")), end, ""}
 	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':

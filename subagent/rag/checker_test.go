@@ -86,7 +86,7 @@ func TestWithoutPassagesTextFlows(t *testing.T) {
 
 var (
 	anyImage   = regexp.MustCompile(`(?i)!\[[^\]]*\]\([^)]*\)|!\[[a-z]+\]\[[^\]]*\]|<\s*/?\s*(?:img|iframe|svg|object|embed|video|script)\b`)
-	anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|www\.[a-z]`)
+	anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|\bwww\.[a-z]`)
 )
 
 // For any text, and for any way in which it comes, the same is shown, and neither an

@@ -16,7 +16,7 @@ const maxMarkers = 3
 
 // markers is one or more numbers in brackets, in any of the brackets that models
 // write. Its digits are those of any script.
-var markers = regexp.MustCompile(`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\]】］\n]{0,40})?[\]】］]`)
+var markers = regexp.MustCompile(`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`)
 
 // year is one in brackets: a piece of prose, and a marker only in a run of as many passages.
 var year = regexp.MustCompile(`^\[[12][0-9]{3}\]$`)

@@ -99,7 +99,7 @@ func TestNoBadMarkerIsLeft(t *testing.T) {
 		answer := c.write(text) + c.close(false)
 		left := codeSpan.ReplaceAllString(answer, "code")
 		for _, m := range markers.FindAllStringSubmatch(left, -1) {
-			if !map[string]bool{"1": true, "2": true, "3": true}[m[1]] {
+			if !map[string]bool{"1": true, "2": true, "3": true}[m[1]] && !year.MatchString(m[0]) {
 				t.Fatalf("%q became %q", text, answer)
 			}
 		}

@@ -56,6 +56,7 @@ var Tricks = []Trick{
 	{Name: "img in entities", Text: "14 crowns [1]. &lt;img src=&quot;https://evil.example/p&quot;&gt;"},
 	{Name: "img in numbers", Text: "14 crowns [1]. &#60;img src=x onerror=&#x22;evil&#x22;>"},
 	{Name: "img put together", Text: "14 crowns [1]. <i[9]mg src=https://evil.example/p>"},
+	{Name: "svg put together", Text: "14 crowns [1]. <[9]svg onload=x>", Not: []string{"< svg"}},
 	{Name: "svg", Text: "14 crowns [1]. <svg onload=evil()><image href='//evil.example/p'/></svg>"},
 	{Name: "iframe", Text: "14 crowns [1]. <iframe src=//evil.example></iframe>"},
 	{Name: "background", Text: "14 crowns [1]. <div title='>' style='background:url(//evil.example/p)'>so</div>"},
