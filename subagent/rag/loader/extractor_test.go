@@ -115,11 +115,10 @@ func ended(pid int) bool {
 func TestService(t *testing.T) {
 	type asked struct{ method, accept, kind, body string }
 	var got asked
-	answer := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "first\ftext of page two\f") }
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got = asked{r.Method, r.Header.Get("Accept"), r.Header.Get("Content-Type"), string(body)}
-		answer(w, r)
+		_, _ = io.WriteString(w, "first\ftext of page two\f")
 	}))
 	defer server.Close()
 	defer extractorClient.CloseIdleConnections()
@@ -155,7 +154,11 @@ func TestService(t *testing.T) {
 		{"no text", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, Empty, "the file holds no text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			answer = c.answer
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				c.answer(w, r)
+			}))
+			defer server.Close()
 			_, err := read(Service{URL: server.URL, Time: map[bool]time.Duration{true: 100 * time.Millisecond}[c.name == "no answer"]}, "a.pdf", content, Limits{Text: 100_000})
 			require.Equal(t, c.code, CodeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.sentence)
