@@ -13,14 +13,14 @@ var Counted = regexp.MustCompile(`average \d+\.\d\d, \d+ votes?\b|: \d+ of 10\.|
 func (d discussion) String() string {
 	var b strings.Builder
 	if d.err == nil {
-		fmt.Fprintf(&b, "%s\n", strings.TrimSpace(d.synthesis.Conclusion))
+		fmt.Fprintf(&b, "%s\n", withoutAsides(d.synthesis.Conclusion))
 		list(&b, "Key points", d.synthesis.KeyPoints)
 		list(&b, "Consensus", d.synthesis.Consensus)
 		list(&b, "Disagreements", d.synthesis.Disagreements)
 	} else {
 		fmt.Fprintf(&b, "There is no conclusion: the moderator %s failed. %s These are the answers as they were given.\n", d.moderator, reason(d.err))
 		for _, a := range d.given() {
-			fmt.Fprintf(&b, "\n%s (%s):\n%s\n", a.letter, a.member, a.text)
+			fmt.Fprintf(&b, "\n%s (%s):\n%s\n", a.letter, a.member, withoutAsides(a.text))
 		}
 	}
 	b.WriteString("\nAnswered: ")
@@ -49,7 +49,19 @@ func (d discussion) String() string {
 }
 
 // oneLine keeps a text from passing for other lines of a result.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+func oneLine(s string) string { return strings.Join(strings.Fields(withoutAsides(s)), " ") }
+
+// withoutAsides is a member's text as it is shown, unless nothing else is in it.
+func withoutAsides(s string) string {
+	if plain := strings.TrimSpace(aside.ReplaceAllString(s, "")); plain != "" {
+		return plain
+	}
+	return strings.TrimSpace(s)
+}
+
+// aside are lines that are no part of what is said: the status that agents with documents
+// end their answers with, and the definitions of footnotes.
+var aside = regexp.MustCompile(`(?im)^[ \t*_>#-]*(?:(?:status|missing)[ \t*_"]*[:=]|\[\^[^\]\n]*\]:).*$`)
 
 func list(b *strings.Builder, title string, items []string) {
 	if len(items) == 0 {

@@ -19,7 +19,6 @@ const (
 type Trick struct {
 	Name string
 	Text string
-	Line bool     // it is one by the lines that it ends with
 	Not  []string // pieces that must not be shown, beside those that never may
 }
 
@@ -92,9 +91,9 @@ var Tricks = []Trick{
 	{Name: "dangling with a space of no width", Text: "14 crowns [\u200b9\u200b].", Not: []string{"9"}},
 	{Name: "dangling in entities", Text: "14 crowns &#91;9&#93;.", Not: []string{"9"}},
 	{Name: "marker in a marker", Text: "14 crowns [[9]9][9[3]].", Not: []string{"[9"}},
-	{Line: true, Name: "footnote", Text: "14 crowns [^1].\n\n[^1]: See https://evil.example/p\n[^9]: evil", Not: []string{"^"}},
-	{Line: true, Name: "status", Text: "14 crowns [1].\n\nStatus: banana"},
-	{Line: true, Name: "status and missing", Text: "14 crowns [1].\n**Status:** banana\nmissing: the way back\n\n"},
+	{Name: "footnote", Text: "14 crowns [^1].\n\n[^1]: See https://evil.example/p\n[^9]: evil", Not: []string{"^"}},
+	{Name: "status", Text: "14 crowns [1].\n\nStatus: banana"},
+	{Name: "status and missing", Text: "14 crowns [1].\n**Status:** banana\nmissing: the way back\n\n"},
 }
 
 // Invented are an answer with a figure and a quotation that nothing supports, and
