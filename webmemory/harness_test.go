@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,8 +89,10 @@ type world struct {
 	look    *redis.Client
 	api     *httptest.Server
 	runs    *apiserver.Server
-	url     string
-	logs    string
+	// apiHandler is what answers at api's address.
+	apiHandler atomic.Pointer[http.Handler]
+	url        string
+	logs       string
 
 	sentinel     *redistest.Sentinel // in the place of redis, if it is there
 	spools       string
@@ -134,7 +137,10 @@ func (w *world) begin(a agent) {
 	w.shutdown, w.logs, w.spools = map[string]func(){}, t.TempDir(), t.TempDir()
 	infos := []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}
 	w.runs = apiserver.New(apiserver.Config{StopGrace: 10 * time.Second, EraseConversation: w.gateway.erase}, a, infos, logger())
-	w.api = httptest.NewServer(w.runs.Handler())
+	w.putApiserver(w.runs.Handler())
+	w.api = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		(*w.apiHandler.Load()).ServeHTTP(rw, r)
+	}))
 	t.Cleanup(func() { _ = w.runs.Close(); w.api.CloseClientConnections(); w.api.Close() })
 }
 
@@ -232,14 +238,17 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 
 // loseApiserver puts one that knows nothing in the apiserver's place.
 func (w *world) loseApiserver() {
-	w.api.Config.Handler = http.NotFoundHandler()
+	w.putApiserver(http.NotFoundHandler())
 	w.api.CloseClientConnections()
 }
+
+// putApiserver puts another handler behind the apiserver's address, also while it serves.
+func (w *world) putApiserver(h http.Handler) { w.apiHandler.Store(&h) }
 
 // recordRuns gives the bodies of the runs that the apiserver is asked for from now on.
 func (w *world) recordRuns() <-chan []byte {
 	bodies := make(chan []byte, 100)
-	w.api.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.putApiserver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" && r.URL.Path == "/v1/runs" {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -249,7 +258,7 @@ func (w *world) recordRuns() <-chan []byte {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		w.runs.Handler().ServeHTTP(rw, r)
-	})
+	}))
 	return bodies
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
 )
 
 // This file is about data that Redis lost: how it is noticed, what of it is brought
@@ -334,6 +335,25 @@ func (c *conversations) newest(chat memory.Chat) (id string) {
 		}
 	}
 	return id
+}
+
+// erased says whether a chat's conversation, as its turn was taken, is one that was
+// erased since it was last used here: this process had not heard of the erasure, and
+// has offered it again to a Redis that had lost it.
+func (c *conversations) erased(chat memory.Chat, taken redisstore.Turn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	newest, known := c.of[chat][taken.Conversation]
+	return known && newest <= taken.ErasedIn()
+}
+
+// eraseOffered erases such a conversation at the gateway, and takes it away from the
+// chat, whose turn is held.
+func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
+	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
+		return err
+	}
+	return s.store.DropConversation(ctx, chat)
 }
 
 // until are a chat's that had no turn after this one.

@@ -441,7 +441,7 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 	})
 	require.NoError(t, process.Process.Kill())
 	_ = process.Wait()
-	w.api.Config.Handler = http.NotFoundHandler()
+	w.putApiserver(http.NotFoundHandler())
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
 	return w, spools, run
@@ -480,7 +480,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 		tr.until("subagent_completion")
 	})
 	pause(t, process)
-	w.api.Config.Handler = http.NotFoundHandler()
+	w.putApiserver(http.NotFoundHandler())
 	w.api.CloseClientConnections()
 	require.NoError(t, w.redis.Run())
 	events := "/v1/chats/1/runs/" + run + "/events"
@@ -536,7 +536,7 @@ func TestErasureBeatsAnOldSpool(t *testing.T) {
 	}
 	w, spools, run := deadSpool(t, true)
 	w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles()
-	w.api.Config.Handler = w.runs.Handler()
+	w.putApiserver(w.runs.Handler())
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
 	late, _ := w.childOn(spools)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -179,7 +178,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, t *turn) (*redisstore.Re
 
 // putBack is restoreRun under the chat's turn; events are all of the run.
 func (s *Server) putBack(ctx context.Context, t *turn, head endHead, events []event.Event) error {
-	if erased, _ := strconv.ParseInt(t.Erased, 10, 64); erased > head.Turn {
+	if t.ErasedIn() > head.Turn {
 		return nil
 	}
 	r := newRun(head.Run, head.Chat, head.Body)

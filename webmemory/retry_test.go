@@ -232,14 +232,13 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k")
 	<-asked
-	handler := w.api.Config.Handler
 	w.loseApiserver()
 	require.JSONEq(t, `"lost"`, field(t, tr.until("run_started"), "message"))
 	require.JSONEq(t, `"run_lost"`, field(t, tr.until("error"), "code"))
 	require.JSONEq(t, `"failed"`, field(t, tr.until("run_finished"), "outcome"))
 	want := []string{"user: before", "assistant: answer", "user: lost", lost}
 	require.Equal(t, want, w.stored("chat_history:1"))
-	w.api.Config.Handler = handler
+	w.putApiserver(w.runs.Handler())
 	eventually(t, "a repeated post is answered", func() bool {
 		return w.do("POST", "/v1/chats/1/messages", message{"lost"}, "Idempotency-Key", "k").status == 200
 	})

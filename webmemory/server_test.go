@@ -319,7 +319,7 @@ func TestTheApiserverLosesARun(t *testing.T) {
 	// Another apiserver at the same place knows nothing of the run.
 	fresh, err := api.NewClient(w.api.URL, nil)
 	require.NoError(t, err)
-	w.api.Config.Handler = http.NotFoundHandler()
+	w.putApiserver(http.NotFoundHandler())
 	w.api.CloseClientConnections()
 	defer fresh.Close()
 	require.Equal(t, []string{"subagent_completion", "error", "run_finished"}, tr.roles())

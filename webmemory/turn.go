@@ -97,6 +97,12 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 			}
 			return nil, errors.Join(errErased, err)
 		}
+		if err == nil && s.conversations.erased(chat, taken) {
+			if err := s.eraseOffered(ctx, chat, taken); err != nil {
+				return nil, errors.Join(err, s.store.Leave(ctx, chat, t.token))
+			}
+			continue // the lease is held: it is taken again with a conversation that is new
+		}
 		if err == nil {
 			t.Turn = taken
 			s.conversations.note(chat, taken.Conversation, taken.Number)

@@ -55,6 +55,21 @@ func (e *HeldError) Error() string {
 // they go before all others.
 const EraserToken = "erase:"
 
+// ErasedIn is the turn of the chat's last erasure, 0 for none.
+func (t Turn) ErasedIn() int64 {
+	turn, _ := strconv.ParseInt(t.Erased, 10, 64)
+	return turn
+}
+
+// DropConversation takes the chat's conversation away: the next Take keeps another one.
+func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
+	err := s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "conversation").Err()
+	if err != nil {
+		return fmt.Errorf("dropping the conversation of chat %s: %w", chat, unavailable(err))
+	}
+	return nil
+}
+
 // Take takes the chat's turn for ttl under a token of the caller's. The number is
 // above every earlier one, also when Redis lost data: it is at least the Unix time
 // in ms. conversation is kept for a chat that has none yet.
