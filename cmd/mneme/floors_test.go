@@ -46,6 +46,9 @@ var floors = map[string][]string{
 
 	"cmd/mneme/internal/crossorigin": {},
 
+	"scripts":       {},
+	"scripts/bench": {"memory", "subagent", "internal"},
+
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
 	"internal/upstreamtest": {"proxy/wire", "internal/upstreamtest"},
@@ -53,7 +56,7 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis":         {"memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd"},
+	"github.com/redis/go-redis":         {"memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
