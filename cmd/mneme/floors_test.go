@@ -46,8 +46,10 @@ var floors = map[string][]string{
 
 	"cmd/mneme/internal/crossorigin": {},
 
+	// Programs that measure and disturb the product, and no part of it.
 	"scripts":       {},
-	"scripts/bench": {"memory", "subagent", "internal"},
+	"scripts/bench": {"memory", "internal", "scripts/lab"},
+	"scripts/soak":  {"memory", "apiserver/api", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
@@ -66,6 +68,7 @@ var homes = map[string][]string{
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
+	"github.com/go-analyze/charts":      {"scripts/bench"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

@@ -8,23 +8,25 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"mneme/scripts/lab"
 )
 
 // live measures what an open answer holds, in mneme up and in the three services.
-func (c *turnCmd) live(b *bed) error {
+func (c *turnCmd) live(l *lab.Lab) error {
 	limit := syscall.Rlimit{Cur: c.Files, Max: c.Files} // children inherit what is set here
-	must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	lab.Must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	http.DefaultTransport.(*http.Transport).MaxIdleConns = 1 // what is closed is no descriptor of this process
 	fmt.Printf("%d answers at once, held in the middle of their last call, at most %d descriptors a process; each answer's share:\n", c.Live, c.Files)
 	for i, name := range []string{"mneme up", "three services"} {
-		done := len(b.stops)
+		mark := l.Mark()
 		let := make(chan struct{})
 		v := newVendor(let)
-		s := b.services(v, i == 1, i)
+		s := start(l, v, i == 1)
 		c.open(name, v, s, let)
 		v.CloseClientConnections()
 		v.Close()
-		b.stopTo(done)
+		l.StopTo(mark)
 	}
 	return nil
 }
@@ -34,7 +36,7 @@ type holds struct{ rss, goroutines, files float64 }
 
 func (s *services) holds(i int) holds {
 	a := s.addrs[i]
-	return holds{metric("process_resident_memory_bytes", a) / 1e3, metric("go_goroutines", a), metric("process_open_fds", a)}
+	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a), lab.Metric("process_open_fds", a)}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -15,9 +14,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-var bg = context.Background()
+	"mneme/scripts/lab"
+)
 
 type turnCmd struct {
 	Turns  int    `default:"200" help:"Turns of each way in one round (${default})."`
@@ -51,15 +50,15 @@ type way struct {
 }
 
 func (c *turnCmd) Run() error {
-	b := newBed(c.Mneme)
-	defer b.stop()
+	l := lab.New(c.Mneme)
+	defer l.Stop()
 	if c.Live > 0 {
-		return c.live(b)
+		return c.live(l)
 	}
 	v := newVendor(nil)
 	defer v.Close()
-	s := b.services(v, true, 0)
-	ways := []*way{{name: "mneme", url: s.url, pids: s.pids}, b.chain(v)}
+	s := start(l, v, true)
+	ways := []*way{{name: "mneme", url: s.url, pids: s.pids}, chain(l, v)}
 	for _, w := range ways {
 		w.turns(50)
 		w.latency = nil
@@ -67,10 +66,10 @@ func (c *turnCmd) Run() error {
 	var load [3]float64 // ms of CPU, bytes in, bytes out of Redis
 	for range c.Rounds {
 		for _, w := range ways {
-			before, used := s.info(), cpu(w.pids...)
+			before, used := info(s.redis), lab.CPU(w.pids...)
 			w.turns(c.Turns)
-			w.cpu = append(w.cpu, ms(cpu(w.pids...)-used)/float64(c.Turns))
-			for i, after := range s.info() {
+			w.cpu = append(w.cpu, ms(lab.CPU(w.pids...)-used)/float64(c.Turns))
+			for i, after := range info(s.redis) {
 				if w == ways[0] {
 					load[i] += (after - before[i]) / float64(c.Turns*c.Rounds)
 				}
@@ -106,7 +105,7 @@ func (w *way) turns(n int) {
 			w.chats++
 		}
 		began := time.Now()
-		must(0, say(w.url, fmt.Sprintf("%s-%d-%d", w.name, os.Getpid(), w.chats)))
+		lab.Must(0, say(w.url, fmt.Sprintf("%s-%d-%d", w.name, os.Getpid(), w.chats)))
 		w.latency = append(w.latency, time.Since(began))
 	}
 }
@@ -146,28 +145,26 @@ proxy:
     vendor: {kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}
 `
 
-// services starts them, apart or as mneme up.
-func (b *bed) services(v *vendor, apart bool, n int) services {
-	redis, _, client := b.redis()
-	web, api, proxy := freeAddr(), freeAddr(), freeAddr()
-	file := b.file(fmt.Sprintf("mneme-%d.yaml", n), strings.NewReplacer("DIR", b.dir, "REDIS", redis, "WEB", web, "API", api, "PROXY", proxy,
+// start starts them, apart or as mneme up.
+func start(l *lab.Lab, v *vendor, apart bool) services {
+	redis, client := l.Redis()
+	web, api, proxy := lab.FreeAddr(), lab.FreeAddr(), lab.FreeAddr()
+	file := l.File("mneme.yaml", strings.NewReplacer("DIR", l.Dir, "REDIS", redis, "WEB", web, "API", api, "PROXY", proxy,
 		"VENDOR", v.Listener.Addr().String()).Replace(config))
-	s := services{url: "http://" + web + "/v1/chats/CHAT/messages", redis: client, names: []string{"mneme up"}, addrs: []string{web}}
-	if !apart {
-		s.pids = []int{b.start(answers(web), b.mneme, "up", "--config", file)}
-		return s
+	s := services{url: "http://" + web + "/v1/chats/CHAT/messages", redis: client, names: []string{"up"}, addrs: []string{web}}
+	if apart {
+		s.names, s.addrs = []string{"proxy", "apiserver", "webmemory"}, []string{proxy, api, web}
 	}
-	s.names, s.addrs = []string{"proxy", "apiserver", "webmemory"}, []string{proxy, api, web}
 	for i, name := range s.names {
-		s.pids = append(s.pids, b.start(answers(s.addrs[i]), b.mneme, name, "--config", file))
+		s.pids = append(s.pids, l.Start(lab.Ready(s.addrs[i]), l.Mneme, name, "--config", file))
 	}
 	return s
 }
 
 // info is Redis's CPU in ms and its bytes in and out.
-func (s *services) info() (figures [3]float64) {
-	info := must(s.redis.InfoMap(bg, "cpu", "stats").Result())
-	value := func(section, name string) float64 { return must(strconv.ParseFloat(info[section][name], 64)) }
+func info(client *redis.Client) (figures [3]float64) {
+	info := lab.Must(client.InfoMap(bg, "cpu", "stats").Result())
+	value := func(section, name string) float64 { return lab.Must(strconv.ParseFloat(info[section][name], 64)) }
 	return [3]float64{1000 * (value("CPU", "used_cpu_sys") + value("CPU", "used_cpu_user")),
 		value("Stats", "total_net_input_bytes"), value("Stats", "total_net_output_bytes")}
 }
@@ -175,11 +172,11 @@ func (s *services) info() (figures [3]float64) {
 // monitor counts the commands that clients send during do, by their names, and those
 // that scripts call.
 func (s *services) monitor(do func()) (sent map[string]int, scripted int) {
-	conn := must(net.Dial("tcp", s.redis.Options().Addr))
+	conn := lab.Must(net.Dial("tcp", s.redis.Options().Addr))
 	defer conn.Close()
-	must(fmt.Fprint(conn, "MONITOR\r\n"))
+	lab.Must(fmt.Fprint(conn, "MONITOR\r\n"))
 	lines := bufio.NewReader(conn)
-	must(lines.ReadString('\n'))
+	lab.Must(lines.ReadString('\n'))
 	sent = map[string]int{}
 	done := make(chan error)
 	go func() { // ends with the mark, or with conn
@@ -200,58 +197,64 @@ func (s *services) monitor(do func()) (sent map[string]int, scripted int) {
 		}
 	}()
 	do()
-	must(s.redis.Echo(bg, "end of bench").Result())
-	must(0, <-done)
+	lab.Must(s.redis.Echo(bg, "end of bench").Result())
+	lab.Must(0, <-done)
 	return sent, scripted
 }
 
 // chain starts the bare one.
-func (b *bed) chain(v *vendor) *way {
-	self := must(os.Executable())
+func chain(l *lab.Lab, v *vendor) *way {
 	w := &way{name: "chain"}
 	to := v.Listener.Addr().String()
-	for _, calls := range []string{"0", "3", "0"} { // the gateway's place, the apiserver's, webmemory's
-		addr := freeAddr()
-		w.pids = append(w.pids, b.start(answers(addr), self, "hop", "--listen", addr, "--to", to, "--calls", calls))
-		to = addr
+	for _, calls := range []int{0, 3, 0} { // the gateway's place, the apiserver's, webmemory's
+		var pid int
+		to, pid = hop(l, to, calls)
+		w.pids = append(w.pids, pid)
 	}
 	w.url = "http://" + to + "/CHAT"
 	return w
 }
 
-// hopCmd passes requests on and streams what comes back.
+func hop(l *lab.Lab, to string, calls int) (addr string, pid int) {
+	addr = lab.FreeAddr()
+	return addr, l.Start(lab.Ready(addr), lab.Must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls", strconv.Itoa(calls))
+}
+
+// hopCmd passes requests on and streams what comes back: the least that net/http can do.
 type hopCmd struct {
 	Listen, To string
 	Calls      int // it makes so many of one; 0: it passes the one on
 }
 
 func (c hopCmd) Run() error {
-	body := strings.Repeat("x", 4<<10) // about as long as a model call of a short chat
-	pass := func(w http.ResponseWriter, r *http.Request, answer, body string) {
-		r2 := must(http.NewRequestWithContext(r.Context(), r.Method, "http://"+c.To+r.URL.Path, strings.NewReader(body)))
-		r2.Header.Set(answerHeader, answer)
-		resp := must(http.DefaultTransport.RoundTrip(r2))
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
+	call := strings.Repeat("x", 4<<10) // about as long as a model call of a short chat
+	pass := func(w http.ResponseWriter, r *http.Request, header http.Header, body string) {
+		r2 := lab.Must(http.NewRequestWithContext(r.Context(), r.Method, "http://"+c.To+r.URL.Path, strings.NewReader(body)))
+		r2.Header = header
+		resp := lab.Must(http.DefaultTransport.RoundTrip(r2))
 		defer resp.Body.Close()
+		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := resp.Body.Read(buffer)
-			must(w.Write(buffer[:n]))
-			must(0, http.NewResponseController(w).Flush())
+			lab.Must(w.Write(buffer[:n]))
+			_ = http.NewResponseController(w).Flush()
 			if err != nil {
 				return
 			}
 		}
 	}
 	return http.ListenAndServe(c.Listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent := string(must(io.ReadAll(r.Body)))
+		sent := string(lab.Must(io.ReadAll(r.Body)))
 		switch {
 		case r.Method == http.MethodGet:
-			must(io.WriteString(w, "ready"))
+			lab.Must(io.WriteString(w, "ready"))
 		case c.Calls == 0:
-			pass(w, r, r.Header.Get(answerHeader), sent)
+			pass(w, r, r.Header, sent)
 		}
 		for i := range c.Calls {
-			pass(w, r, strconv.Itoa(i), body)
+			pass(w, r, http.Header{answerHeader: {strconv.Itoa(i)}}, call)
 		}
 	}))
 }

@@ -1,4 +1,4 @@
-// Package evalretrieval measures how well the index finds what people judged to be
+// Package evaluate measures how well the index finds what people judged to be
 // relevant.
 //
 // A judged set is a folder:
@@ -14,7 +14,7 @@
 // Members that are not named here are ignored. Queries without a relevant document
 // and judgements of queries that are not there are left out, documents that are
 // relevant but not there count as not found.
-package evalretrieval
+package evaluate
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package evalretrieval
+package evaluate
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package evalretrieval
+package evaluate
 
 // limit leaves at most n documents: those that are relevant to the first queries, as
 // many queries as these take half of the room, and then others in their order. Queries
