@@ -1,6 +1,10 @@
-// Command soak kills mneme for a while and then counts what survived.
+// Command soak disturbs mneme for a while and then counts what survived.
 //
-// It runs two webmemory processes, an apiserver and a proxy with the offline
+//	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
+//	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
+//	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
+//
+// The first runs two webmemory processes, an apiserver and a proxy with the offline
 // model over one redis-server that syncs every write, lets many writers talk to
 // them while processes are killed, paused and ended at random, and compares in the
 // end every message that was acknowledged with what is stored. Acknowledged is an
@@ -50,7 +54,7 @@ type options struct {
 
 func parse(args []string, out io.Writer) (options, error) {
 	o := options{}
-	f := flag.NewFlagSet("soak-memory", flag.ContinueOnError)
+	f := flag.NewFlagSet("soak memory", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
 	f.IntVar(&o.chats, "chats", 50, "chats to write to")
@@ -63,12 +67,12 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
 	f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
 	f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
-	f.StringVar(&o.mneme, "mneme", "mneme", "the mneme binary")
+	f.StringVar(&o.mneme, "mneme", "", "the mneme binary; without it one is built from ./cmd/mneme")
 	f.StringVar(&o.dir, "dir", "", "folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
 	f.StringVar(&o.level, "log-level", "info", "of the processes' logs")
 	f.Usage = func() {
-		fmt.Fprint(out, `Usage: scripts/soak-memory [flags]
+		fmt.Fprint(out, `Usage: go run ./scripts/soak memory [flags]
 
 Two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -109,18 +113,23 @@ folder with all data is kept; 2: the soak could not be done.
 
 func main() {
 	redis.SetLogger(quiet{}) // that Redis is away is the point
-	name, clean, err := "soak-memory", false, error(nil)
-	if len(os.Args) > 1 && os.Args[1] == "pass" {
-		name = "soak-pass"
+	mode, clean, err := "", false, error(nil)
+	if len(os.Args) > 1 {
+		mode = os.Args[1]
+	}
+	switch mode {
+	case "memory":
+		clean, err = mainMemory(os.Args[2:])
+	case "pass":
 		clean, err = mainPass(os.Args[2:])
-	} else {
-		clean, err = mainMemory(os.Args[1:])
+	default:
+		err = errors.New("say what to do: memory or pass; each has --help")
 	}
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, name+":", err)
+		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(exitFailed)
 	}
 	if !clean {

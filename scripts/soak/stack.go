@@ -102,11 +102,13 @@ func newStack(o options) (*stack, error) {
 	if err != nil {
 		return nil, errors.New("there is no redis-server on the PATH; ./scripts/test installs it")
 	}
-	mneme, err := exec.LookPath(o.mneme)
-	if err != nil {
-		return nil, fmt.Errorf("--mneme: %w", err)
-	}
-	if mneme, err = filepath.Abs(mneme); err != nil {
+	mneme := o.mneme
+	if mneme == "" {
+		mneme = filepath.Join(o.dir, "mneme")
+		if out, err := exec.Command("go", "build", "-o", mneme, "./cmd/mneme").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out)
+		}
+	} else if mneme, err = filepath.Abs(mneme); err != nil {
 		return nil, err
 	}
 	s := &stack{dir: o.dir, services: map[string]*service{}, disks: map[string][]string{}, order: []string{redisName, proxyName, apiName, webA, webB}}

@@ -37,7 +37,7 @@ const faultKill = "kill"
 
 func parsePass(args []string, out io.Writer) (passOptions, error) {
 	o := passOptions{}
-	f := flag.NewFlagSet("soak-pass", flag.ContinueOnError)
+	f := flag.NewFlagSet("soak pass", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 	f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
@@ -46,11 +46,11 @@ func parsePass(args []string, out io.Writer) (passOptions, error) {
 	f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
 	f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
 	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock")
-	f.StringVar(&o.mneme, "mneme", "mneme", "the mneme binary")
+	f.StringVar(&o.mneme, "mneme", "", "the mneme binary; without it one is built from ./cmd/mneme")
 	f.StringVar(&o.dir, "dir", "", "folder for data and logs; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
 	f.Usage = func() {
-		fmt.Fprint(out, `Usage: scripts/soak-pass [flags]
+		fmt.Fprint(out, `Usage: go run ./scripts/soak pass [flags]
 
 A webmemory passes the documents of an apiserver on, over a redis-server, to many
 clients, quick and slow ones and some that leave. Every answer is compared with what
@@ -134,7 +134,7 @@ type passing struct {
 
 func (p *passing) run(ctx context.Context) (clean bool, err error) {
 	p.counts = map[verdict]int{}
-	fmt.Fprintf(p.out, "soak-pass: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed, p.dir)
+	fmt.Fprintf(p.out, "soak: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed, p.dir)
 	if p.asks, err = prepare(ctx, "http://"+p.stack.services[apiName].addr, p.seed, p.library); err != nil {
 		return false, err
 	}
@@ -204,7 +204,7 @@ func (p *passing) report(took time.Duration) (clean bool) {
 	for _, n := range p.counts {
 		total += n
 	}
-	fmt.Fprintf(p.out, "\nsoak-pass of %v, fault %s, seed %d\n", took.Round(time.Second), p.fault, p.seed)
+	fmt.Fprintf(p.out, "\nsoak of bodies of %v, fault %s, seed %d\n", took.Round(time.Second), p.fault, p.seed)
 	row := func(name string, value any) { fmt.Fprintf(p.out, "  %-40s %v\n", name, value) }
 	row("bodies", total)
 	for _, v := range verdicts {
