@@ -55,7 +55,7 @@ var floors = map[string][]string{
 var homes = map[string][]string{
 	"github.com/redis/go-redis":         {"memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
-	"github.com/r3labs/sse":             {"apiserver/api"},
+	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
 	"github.com/sourcegraph/jsonrpc2":   {"internal/copilottest"},

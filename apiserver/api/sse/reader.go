@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +31,9 @@ type Reader struct {
 
 // NewReader reads events of at most max bytes. When no byte comes for the time idle while
 // Next waits for one, it calls silent from another goroutine, which must make reading the body
-// fail, as cancelling its request does. The time between calls of Next does not count.
+// fail, as cancelling its request does; idle 0 is for ever. The time between calls does not count.
 func NewReader(from io.Reader, max int, idle time.Duration, silent func()) *Reader {
-	b := &body{from: from, idle: idle}
+	b := &body{from: from, idle: cmp.Or(idle, math.MaxInt64)}
 	b.watch = time.AfterFunc(time.Hour, func() { b.silent.Store(true); silent() })
 	b.watch.Stop()
 	return &Reader{frames: sse.NewEventStreamReader(b, max), body: b}
