@@ -41,7 +41,8 @@ var floors = map[string][]string{
 	"subagent":              {"memory", "subagent"},
 	"master":                {"memory", "subagent"},
 	"apiserver":             {"memory", "subagent", "master", "apiserver"},
-	"apiserver/api":         {"=memory", "memory/event"},
+	"apiserver/api":         {"=memory", "memory/event", "apiserver/api/sse"},
+	"apiserver/api/sse":     {},
 	"webmemory":             {"memory", "apiserver/api"},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
