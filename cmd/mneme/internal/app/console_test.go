@@ -90,7 +90,7 @@ func alike(shown, printed string) bool {
 	}
 	pattern := regexp.QuoteMeta(shown)
 	pattern = regexp.MustCompile(`(?m)^…\n`).ReplaceAllString(pattern, `(?:.*\n)*?`)
-	pattern = strings.ReplaceAll(pattern, "…", ".*?")
+	pattern = regexp.MustCompile(` ?… ?`).ReplaceAllString(pattern, `.*?`)
 	return regexp.MustCompile(`^` + pattern + `$`).MatchString(compact.String())
 }
 
