@@ -76,13 +76,14 @@ func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 	}
 	s.open.Add(1)
 	t.Hosts.mu.Unlock()
-	x := &exchange{asked: asked, header: http.Header{}, answered: make(chan *http.Response, 1)}
+	x := &exchange{asked: asked.WithContext(asked.Context()), header: http.Header{}, answered: make(chan *http.Response, 1)}
+	x.asked.Body, x.asked.GetBody = nil, nil // a body must not be held as long as its answer streams
 	x.state, x.end = context.WithCancelCause(context.Background())
 	x.client, x.server = net.Pipe()
 	ctx, leave := context.WithCancel(context.Background())
 	x.leave = leave
-	taken := x.taken(ctx)
-	detach := context.AfterFunc(asked.Context(), func() { x.cut(context.Cause(asked.Context())) })
+	taken := take(ctx, asked)
+	detach := context.AfterFunc(asked.Context(), func() { x.cut(context.Cause(x.asked.Context())) })
 	go func() { // ends with the handler, once the client has read or closed the answer
 		defer s.open.Done()
 		defer detach()
@@ -104,31 +105,54 @@ func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 // exchange is one request and its answer: the handler's http.ResponseWriter, and the body
 // that the client reads.
 type exchange struct {
-	asked    *http.Request
+	asked    *http.Request           // without its body
 	leave    context.CancelFunc      // ends the handler's context, whose cause says no more than a connection's
 	state    context.Context         // ends with the exchange; its cause is io.EOF, or why it broke off
 	end      context.CancelCauseFunc // of state
 	answered chan *http.Response     // gets the head
 
 	client, server net.Conn      // the two ends of the answer's body
-	out            *bufio.Writer // into server; nil before WriteHeader
+	out            *bufio.Writer // into server; nil while it holds nothing
 	header, shown  http.Header   // the handler's, and its copy that is sent
 	status         int           // 0 before WriteHeader
 	headed         bool          // the head was sent
 }
 
-// taken is what a server would read of the request.
-func (x *exchange) taken(ctx context.Context) *http.Request {
-	r := x.asked.Clone(ctx)
-	r.RequestURI, r.RemoteAddr, r.GetBody = x.asked.URL.RequestURI(), "127.0.0.1:0", nil
-	r.Host, r.URL.Scheme, r.URL.Host = cmp.Or(x.asked.Host, x.asked.URL.Host), "", ""
+// writers hold what a handler has written and not flushed. Most streams pause with nothing
+// in them.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 2<<10) }}
+
+// take makes of a client's request what a server would read of it.
+func take(ctx context.Context, asked *http.Request) *http.Request {
+	r := asked.Clone(ctx)
+	r.RequestURI, r.RemoteAddr, r.GetBody = asked.URL.RequestURI(), "127.0.0.1:0", nil
+	r.Host, r.URL.Scheme, r.URL.Host = cmp.Or(asked.Host, asked.URL.Host), "", ""
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 		r.Body, r.ContentLength = http.NoBody, 0
+		return r
 	case r.ContentLength == 0:
 		r.ContentLength = -1 // nobody has told it
 	}
+	r.Body = &source{r.Body}
 	return r
+}
+
+// source is a request's body, which is let go of once it is closed or read.
+type source struct{ io.ReadCloser }
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = s.Close()
+	}
+	return n, err
+}
+
+func (s *source) Close() error {
+	body := s.ReadCloser
+	s.ReadCloser = http.NoBody
+	return body.Close()
 }
 
 // serve runs the handler and completes the answer.
@@ -147,7 +171,7 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	h.ServeHTTP(x, r)
 	x.WriteHeader(http.StatusOK)
 	if !x.headed && x.shown.Get("Content-Length") == "" {
-		x.shown.Set("Content-Length", strconv.Itoa(x.out.Buffered()))
+		x.shown.Set("Content-Length", strconv.Itoa(x.held()))
 	}
 	if x.FlushError() != nil {
 		x.cut(ErrAborted)
@@ -169,7 +193,7 @@ func (x *exchange) Header() http.Header { return x.header }
 // WriteHeader takes the status; it is sent with the first bytes.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= http.StatusOK {
-		x.status, x.shown, x.out = status, x.header.Clone(), bufio.NewWriterSize(x.server, 2<<10)
+		x.status, x.shown = status, x.header.Clone()
 	}
 }
 
@@ -179,10 +203,22 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.asked.Method == http.MethodHead {
 		return len(b), nil
 	}
+	if x.out == nil {
+		x.out = writers.Get().(*bufio.Writer)
+		x.out.Reset(x.server)
+	}
 	if len(b) > x.out.Available() {
 		x.head()
 	}
 	return x.out.Write(b)
+}
+
+// held is how many bytes wait for a Flush.
+func (x *exchange) held() int {
+	if x.out == nil {
+		return 0
+	}
+	return x.out.Buffered()
 }
 
 func (x *exchange) head() {
@@ -204,8 +240,15 @@ func (x *exchange) head() {
 // FlushError shows the client what was written.
 func (x *exchange) FlushError() error {
 	x.WriteHeader(http.StatusOK)
-	x.head()
-	return x.out.Flush()
+	if x.head(); x.out == nil {
+		return nil
+	}
+	err := x.out.Flush()
+	if err == nil { // else it goes on failing
+		writers.Put(x.out)
+		x.out = nil
+	}
+	return err
 }
 
 // Flush is FlushError for those that know http.Flusher only.
