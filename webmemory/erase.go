@@ -16,6 +16,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
@@ -49,14 +50,10 @@ type wanted struct {
 
 func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
-type erased struct {
-	Erased []string `json:"erased"`
-}
-
 // erase removes what is wanted gone of a chat. It goes on if its client leaves.
 func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	type end struct {
-		out erased
+		out webapi.Erased
 		err error
 	}
 	ended := make(chan end, 1)
@@ -90,19 +87,19 @@ const scanTimeout = 10 * time.Minute
 // eraseNow takes the turn as a writer does, before all who wait for it and after
 // stopping what runs, so that once it has returned no run can still use or write
 // what was erased. Posts that wait are dismissed.
-func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
+func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
 	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
-		return erased{}, err
+		return webapi.Erased{}, err
 	}
 	s.dismiss(chat)
 	t, leave, err := s.turnFor(ctx, ctx, chat, token, erasing)
 	if err != nil {
 		yield()
-		return erased{}, err
+		return webapi.Erased{}, err
 	}
 	defer func() {
 		yield()
@@ -176,8 +173,8 @@ func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 // eraseUnder erases under the chat's turn. The gateway's conversation goes first,
 // whole: it may hold what any of the histories does, and once the chat is gone
 // nobody knows its id.
-func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, error) {
-	out := erased{Erased: []string{}}
+func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.Erased, error) {
+	out := webapi.Erased{Erased: []string{}}
 	if err := s.eraseConversations(ctx, t.chat, t.Number); err != nil {
 		return out, err
 	}

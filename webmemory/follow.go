@@ -270,7 +270,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 	}
 	chat, _, ok := erasures.ChatOf(e.Name)
 	if !ok || e.Turn <= 0 {
-		return badRequest("bad_request", "An erasure has a name, chat:<chat> or the key of a history, and a turn.")
+		return badRequest("An erasure has a name, chat:<chat> or the key of a history, and a turn.")
 	}
 	out := applied{Runs: s.runsHere(chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {

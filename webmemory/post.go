@@ -18,26 +18,15 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
 )
 
 // maxBody bounds a request's body, in bytes.
 const maxBody = 2 << 20
 
-// masterVersion is the agent_version that asks the master.
-const masterVersion = "master"
-
-// post is a message as it comes in.
-type post struct {
-	Message      string       `json:"message"`
-	AgentVersion string       `json:"agent_version"`
-	Stream       bool         `json:"stream"`
-	ChatID       *memory.Chat `json:"chat_id"`
-	OnBusy       string       `json:"on_busy"`
-}
-
 // places are what on_busy may say, with the place in the chat's line that each
 // stands for.
-var places = map[string]place{"": behind, "queue": behind, "reject": now, "interrupt": before}
+var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: now, webapi.Interrupt: before}
 
 // postMessage is POST /v1/chats/{chat}/messages.
 func (s *Server) postMessage(c *gin.Context) error {
@@ -45,24 +34,24 @@ func (s *Server) postMessage(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	var p post
+	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID != nil && *p.ChatID != chat {
-		return badRequest("bad_request", "chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+		return badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
 	}
 	return s.answer(c, chat, p, p.Stream || acceptsSSE(c.Request))
 }
 
 // postChat is POST /chat, the shape of the original service; it always streams.
 func (s *Server) postChat(c *gin.Context) error {
-	var p post
+	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID == nil {
-		return badRequest("bad_request", "chat_id is missing: it is a string or an integer.")
+		return badRequest("chat_id is missing: it is a string or an integer.")
 	}
 	return s.answer(c, *p.ChatID, p, true)
 }
@@ -73,7 +62,7 @@ func acceptsSSE(r *http.Request) bool {
 	})
 }
 
-func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) error {
+func (s *Server) answer(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) error {
 	if err := s.check(&p); err != nil {
 		return err
 	}
@@ -86,7 +75,7 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	if err != nil {
 		return err
 	}
-	c.Header("Mneme-Run-Id", r.id)
+	c.Header(webapi.RunID, r.id)
 	if fresh || r.attempt > 1 {
 		// The position is one in an earlier attempt, or in a run that is lost.
 		c.Request.Header.Del("Last-Event-ID")
@@ -107,21 +96,18 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	return nil
 }
 
-// maxKey bounds an Idempotency-Key, in bytes.
-const maxKey = 255
-
 // idempotencyKey is the request's, empty if it has none.
 func idempotencyKey(r *http.Request) (string, error) {
-	values := r.Header.Values("Idempotency-Key")
+	values := r.Header.Values(webapi.IdempotencyKey)
 	if len(values) > 1 {
-		return "", badRequest("bad_request", "There are %d Idempotency-Key headers; send one.", len(values))
+		return "", badRequest("There are %d Idempotency-Key headers; send one.", len(values))
 	}
-	key := r.Header.Get("Idempotency-Key")
-	if len(key) > maxKey {
-		return "", badRequest("bad_request", "An Idempotency-Key has at most %d bytes; this one has %d.", maxKey, len(key))
+	key := r.Header.Get(webapi.IdempotencyKey)
+	if len(key) > webapi.MaxKey {
+		return "", badRequest("An Idempotency-Key has at most %d bytes; this one has %d.", webapi.MaxKey, len(key))
 	}
 	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", badRequest("bad_request", "An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+		return "", badRequest("An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
 	}
 	return key, nil
 }
@@ -146,22 +132,25 @@ func (s *Server) show(c *gin.Context, r *run) {
 }
 
 // check refuses what needs no turn to be refused.
-func (s *Server) check(p *post) error {
+func (s *Server) check(p *webapi.MessageRequest) error {
 	if strings.TrimSpace(p.Message) == "" {
-		return badRequest("bad_request", "message is missing or empty.")
+		return badRequest("message is missing or empty.")
 	}
 	if len(p.Message) > memory.MaxMessage {
 		return &api.Problem{
-			Status: http.StatusRequestEntityTooLarge, Code: "too_large",
+			Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("A message may have %d bytes; this one has %d.", memory.MaxMessage, len(p.Message)),
 		}
 	}
 	if _, ok := places[p.OnBusy]; !ok {
-		return badRequest("bad_request", "on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
-	p.AgentVersion = cmp.Or(p.AgentVersion, masterVersion)
-	if p.AgentVersion != masterVersion && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
-		return badRequest("unknown_agent", "There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents))
+	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
+	if p.AgentVersion != webapi.Master && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
+		return &api.Problem{
+			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
+			Message: fmt.Sprintf("There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents)),
+		}
 	}
 	return nil
 }
@@ -187,7 +176,7 @@ func (s *Server) register(r *run) (other *run, err error) {
 	defer s.mu.Unlock()
 	if s.draining {
 		return nil, &api.Problem{
-			Status: http.StatusServiceUnavailable, Code: "shutting_down", Retryable: true,
+			Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
 			Message: "The service is shutting down; please send the message again.",
 		}
 	}
@@ -200,7 +189,7 @@ func (s *Server) register(r *run) (other *run, err error) {
 
 // start takes the chat's turn, posts the run to the apiserver and leaves it to a
 // driver. A record instead: another process has run it meanwhile.
-func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record, error) {
+func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
 	t, leave, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
@@ -321,7 +310,7 @@ var (
 	// errMayRun: that could not be taken back, since Redis went away: whoever looks
 	// after the chat may find the run and bring it to its end.
 	errMayRun = &api.Problem{
-		Status: http.StatusBadGateway, Code: "outcome_unknown", Retryable: true,
+		Status: http.StatusBadGateway, Code: webapi.CodeOutcomeUnknown, Retryable: true,
 		Message: "The message may be answered or not; repeat it with its Idempotency-Key, or read the chat's history.",
 	}
 )
@@ -341,7 +330,7 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 
 // open notes the run, so that it is finished whatever happens to this process,
 // and posts it.
-func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
+func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) (api.RunAccepted, *redisstore.Record, error) {
 	found, err := s.noteRun(ctx, r)
 	if err == nil && found == nil {
 		if found, err = s.forgotten(ctx, r, t); err != nil {
@@ -401,7 +390,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 }
 
 // ask posts the run with what the memory holds.
-func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, error) {
+func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) (api.RunAccepted, error) {
 	for key, h := range t.histories {
 		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
@@ -456,7 +445,7 @@ func asking(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", &api.Problem{
-		Status: http.StatusServiceUnavailable, Code: "apiserver_unavailable", Retryable: true,
+		Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 		Message: "The agents cannot be reached right now; please send the message again.",
 	}, err)
 }

@@ -18,6 +18,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // This file is about posts that are repeated with their Idempotency-Key: they join
@@ -42,7 +43,7 @@ func runID(chat memory.Chat, key string, attempt int) string {
 // the same key began, here or in another process, with its final answer if that
 // was kept. It returns once the apiserver has accepted the run; a post refused
 // before that has left nothing behind. fresh: the run began for this very post.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (found *run, kept *final, fresh bool, err error) {
+func (s *Server) begin(ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string) (found *run, kept *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
@@ -62,7 +63,7 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 
 // try is one attempt at a post. The number of a newer one instead: this attempt
 // has failed in a way that may pass, or there is a newer one already.
-func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *run, kept *final, newer int, err error) {
+func (s *Server) try(ctx context.Context, r *run, p webapi.MessageRequest, key string) (found *run, kept *final, newer int, err error) {
 	for {
 		other, err := s.register(r)
 		if err != nil {
@@ -148,7 +149,7 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 }
 
 var errKeyReused = &api.Problem{
-	Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused",
+	Status: http.StatusUnprocessableEntity, Code: webapi.CodeKeyReused,
 	Message: "This Idempotency-Key was used with another message.",
 }
 

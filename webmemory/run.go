@@ -16,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // run is one request while it is answered, and for a while after.
@@ -461,27 +462,9 @@ func (d *driver) hasFollower() bool {
 	return err != nil || open != nil && open.Run == d.run.id
 }
 
-// result is a run's end as one JSON answer.
-type result struct {
-	RunID     string           `json:"run_id"`
-	Content   string           `json:"content"`
-	Citations []event.Citation `json:"citations"`
-	Answers   []answer         `json:"answers,omitempty"`
-	Usage     event.Usage      `json:"usage"`
-	Outcome   string           `json:"outcome"`
-	Partial   bool             `json:"partial,omitempty"`
-}
-
-// answer is what a subagent that reads documents concluded in a run.
-type answer struct {
-	Subagent memory.Agent `json:"subagent"`
-	CallID   string       `json:"call_id"`
-	*event.Answer
-}
-
 // collect waits for a run's end.
-func (r *run) collect(ctx context.Context) (result, error) {
-	out := result{RunID: r.id, Citations: []event.Citation{}}
+func (r *run) collect(ctx context.Context) (webapi.Result, error) {
+	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
 	var failure *event.Error
 	for e, err := range r.log.Follow(ctx, 0) {
 		if err != nil {
@@ -493,7 +476,7 @@ func (r *run) collect(ctx context.Context) (result, error) {
 			out.Citations = append(out.Citations, p.Citations...)
 		case *event.Completion:
 			if p.Answer != nil {
-				out.Answers = append(out.Answers, answer{e.Subagent, e.CallID, p.Answer})
+				out.Answers = append(out.Answers, webapi.Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
 			}
 		case *event.Error:
 			if e.Subagent == "" {
@@ -505,7 +488,7 @@ func (r *run) collect(ctx context.Context) (result, error) {
 	}
 	if out.Outcome == event.Failed {
 		if failure == nil {
-			failure = &event.Error{Code: "run_failed", Message: "The run failed."}
+			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
 		}
 		return out, &api.Problem{
 			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,
