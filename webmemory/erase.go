@@ -96,7 +96,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 		return webapi.Erased{}, err
 	}
 	s.dismiss(chat)
-	t, leave, err := s.turnFor(ctx, ctx, chat, token, erasing)
+	t, err := s.turnFor(ctx, ctx, chat, token, erasing)
 	if err != nil {
 		yield()
 		return webapi.Erased{}, err
@@ -104,7 +104,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	defer func() {
 		yield()
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
-		leave()
+		t.next()
 	}()
 	allowed := 2*storeTimeout + redisstore.Beat
 	if what.scan {
@@ -116,12 +116,12 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	if ending := t.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
-	if err == nil {
-		scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
-		defer stop()
-		err = s.store.Scrub(scrubbing)
+	if err != nil {
+		return out, err
 	}
-	return out, err
+	scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+	defer stop()
+	return out, s.store.Scrub(scrubbing)
 }
 
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
@@ -145,16 +145,19 @@ func (s *Server) dismiss(chat memory.Chat) {
 // stopRunOf stops the chat's open run, in whichever process it is, unless that is
 // the one that was stopped before. It gives the run that is stopped now.
 func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string) (stopped string) {
-	open, err := s.store.OpenRun(ctx, chat)
-	if err == nil && (open == nil || open.Run == before) {
-		return before
-	}
-	if err == nil {
-		err = s.stopOpen(ctx, open)
-	}
-	if err != nil {
+	failed := func(err error) string {
 		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a run was not stopped; it is tried again")
 		return before
+	}
+	open, err := s.store.OpenRun(ctx, chat)
+	if err != nil {
+		return failed(err)
+	}
+	if open == nil || open.Run == before {
+		return before
+	}
+	if err := s.stopOpen(ctx, open); err != nil {
+		return failed(err)
 	}
 	return open.Run
 }
@@ -223,22 +226,14 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 	}
 	if what.history != nil {
 		s.sessions.write(t.chat, "erased: %v", out.Erased)
-		err := s.cache.Erase(ctx, t.Number, keys...)
-		if err == nil {
-			s.tellOthers(ctx, fact)
+		if err := s.cache.Erase(ctx, t.Number, keys...); err != nil {
+			return out, err
 		}
-		return out, err
+		s.tellOthers(ctx, fact)
+		return out, nil
 	}
 	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
-	if err = s.store.EraseRuns(ctx, t.chat, runs...); err == nil {
-		err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
-	}
-	if err == nil {
-		err = s.store.Remove(ctx, beside...)
-	}
-	if err == nil {
-		err = s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
-	}
+	err = s.eraseStored(ctx, t, fact, runs, keys, beside)
 	s.cache.Forget(keys...) // what was read while the store erased
 	if err != nil {
 		return out, err
@@ -247,6 +242,22 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 		return out, asking(err)
 	}
 	return out, nil
+}
+
+// eraseStored erases all of a chat in Redis: the runs that are known here, the histories
+// with what belongs to them, what lies beside these, and the runs that other processes
+// know of once they are told.
+func (s *Server) eraseStored(ctx context.Context, t *turn, fact erasure, runs []string, keys []memory.Key, beside []string) error {
+	if err := s.store.EraseRuns(ctx, t.chat, runs...); err != nil {
+		return err
+	}
+	if err := s.store.EraseChat(ctx, t.Number, t.chat, keys...); err != nil {
+		return err
+	}
+	if err := s.store.Remove(ctx, beside...); err != nil {
+		return err
+	}
+	return s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -190,118 +189,31 @@ func (s *Server) register(r *run) (other *run, err error) {
 // start takes the chat's turn, posts the run to the apiserver and leaves it to a
 // driver. A record instead: another process has run it meanwhile.
 func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
-	t, leave, err := s.turnOf(ctx, r, places[p.OnBusy])
+	t, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
 	}
-	accepted, found, err := s.open(ctx, r, p, t)
-	if err == nil && t.Open != nil {
-		s.resume(t, leave) // it goes on, only Redis had forgotten it
+	found, err := s.note(ctx, r, t)
+	if err == nil && found == nil && t.Open == nil {
+		err = s.open(ctx, r, p, t)
+	}
+	switch {
+	case err == nil && t.Open != nil:
+		s.resume(t) // it goes on, only Redis had forgotten it
 		return &redisstore.Record{Body: r.body}, nil
+	case err == nil && found == nil:
+		d := s.driver(r, t, t.noted.Load().Events)
+		s.workers.Go(func() { s.work(d) })
+		return nil, nil
 	}
-	if err != nil || found != nil {
-		if ending := t.end(); ending != nil {
-			s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
-			if errors.Is(err, errAsked) {
-				err = fmt.Errorf("%w: %w", errMayRun, err)
-			}
-		}
-		leave()
-		return found, err
-	}
-	d := s.driver(r, t, accepted.Events)
-	s.workers.Go(func() { s.work(d, leave) })
-	return nil, nil
-}
-
-// turnOf waits for the turn that a post is to run in. Until it has it, the post can
-// be dismissed.
-func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), error) {
-	waiting, dismiss := context.WithCancelCause(ctx)
-	defer dismiss(nil)
-	r.waits(dismiss)
-	defer r.waits(nil)
-	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
-	defer cancel()
-	token := ""
-	if at == before {
-		token = s.token()
-		yield, err := s.goFirst(ctx, r.chat, token)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer yield()
-	}
-	return s.turnFor(ctx, waiting, r.chat, token, at)
-}
-
-// turnFor waits for the chat's turn, in this process and among all. A run that a
-// dead process left open is brought to its end first.
-func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, func(), error) {
-	for again := false; ; {
-		leave, err := s.queue.enter(waiting, chat, at, again)
-		if err != nil {
-			return nil, nil, err
-		}
-		t, err := s.takeTurn(ctx, waiting, chat, token, at)
-		if err != nil {
-			leave()
-			if again = errors.Is(err, errClaimed); again {
-				continue
-			}
-			return nil, nil, err
-		}
-		if t.Open == nil {
-			return t, leave, nil
-		}
-		left := s.resume(t, leave)
-		if at == now {
-			return nil, nil, errQueueSlow
-		}
-		select {
-		case <-left.done:
-		case <-waiting.Done():
-			return nil, nil, ended(waiting)
+	if ending := t.end(); ending != nil {
+		s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
+		if errors.Is(err, errAsked) {
+			err = fmt.Errorf("%w: %w", errMayRun, err)
 		}
 	}
-}
-
-// claimLife is how long a claim on the chat's next turn outlives the process that
-// made it.
-const claimLife = 3 * time.Second
-
-// goFirst claims the chat's next turn, before all who wait in any process, and
-// stops what runs until then, also a run that another post begins meanwhile. It
-// goes on with both until yield is called.
-func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
-	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	working.Go(func() {
-		stopped := ""
-		for {
-			stopped = s.stopRunOf(ctx, chat, stopped)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(jitter(claimLife / 12)):
-			}
-			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn was not renewed")
-			}
-		}
-	})
-	return func() {
-		cancel()
-		working.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		if err := s.store.Yield(ctx, chat, token); err != nil {
-			s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn runs out by itself")
-		}
-	}, nil
+	t.next()
+	return found, err
 }
 
 var (
@@ -315,6 +227,27 @@ var (
 	}
 )
 
+// note keeps a record of a run under its chat's turn: found is one that is there already,
+// since another process has run it, or since Redis is told of it again. If the run goes
+// on, and only Redis had forgotten it, it is the turn's open run then.
+func (s *Server) note(ctx context.Context, r *run, t *turn) (found *redisstore.Record, err error) {
+	if found, err = s.noteRun(ctx, r); err != nil || found != nil {
+		return found, err
+	}
+	found, err = s.forgotten(ctx, r, t)
+	return found, s.orWithdraw(ctx, r, err)
+}
+
+// orWithdraw takes back what was noted of a run, if err says that it was not begun.
+func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return errors.Join(err, s.store.Withdraw(ctx, r.chat, r.id))
+}
+
 // noteRun keeps a record of a run; found is one that is there already.
 func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
 	begin := s.store.Begin
@@ -322,51 +255,37 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 		begin = s.store.BeginUnkeyed
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
-	if err == nil && found == nil && r.attempt > 1 {
-		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	if err != nil || found != nil || r.attempt <= 1 {
+		return found, err
 	}
-	return found, err
+	return nil, s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 }
 
-// open notes the run, so that it is finished whatever happens to this process,
-// and posts it.
-func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) (api.RunAccepted, *redisstore.Record, error) {
-	found, err := s.noteRun(ctx, r)
-	if err == nil && found == nil {
-		if found, err = s.forgotten(ctx, r, t); err != nil {
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-			defer cancel()
-			err = errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
-		}
-	}
-	if err != nil || found != nil || t.Open != nil {
-		return api.RunAccepted{}, found, err
-	}
+// open notes the run beside the chat's lease, so that it is finished whatever happens to
+// this process, and asks the apiserver for it. One that the apiserver has already is the
+// turn's open run then.
+func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) error {
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
-	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
+	err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, note)
 	t.opened(note)
-	if err == nil {
-		accepted, err = s.ask(ctx, r, p, t)
-		if r.keyed && hasRun(err) {
-			t.Open = &note
-			return accepted, nil, nil
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: %w", errAsked, err)
-		}
+	if err != nil {
+		return s.orWithdraw(ctx, r, err)
+	}
+	accepted, err := s.ask(ctx, r, p, t)
+	if r.keyed && hasRun(err) {
+		t.Open = &note
+		return nil
 	}
 	if err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
+		return s.orWithdraw(ctx, r, fmt.Errorf("%w: %w", errAsked, err))
 	}
 	note.Events = accepted.Events
 	t.opened(note)
-	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
+	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, s.cfg.Lease, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
-	return accepted, nil, nil
+	return nil
 }
 
 // driver makes what follows a run under a turn.
@@ -458,7 +377,7 @@ func (s *Server) forget(r *run) {
 }
 
 // work drives a run to its end and gives the turn on.
-func (s *Server) work(d *driver, leave func()) {
+func (s *Server) work(d *driver) {
 	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
 	defer cancel()
 	s.metrics.running.Inc()
@@ -471,7 +390,7 @@ func (s *Server) work(d *driver, leave func()) {
 	if err := giveBack(); err != nil {
 		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
 	}
-	leave()
+	d.turn.next()
 	d.run.end()
 	s.retire(d.run)
 	if !finished {

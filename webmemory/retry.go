@@ -88,19 +88,7 @@ func (s *Server) try(ctx context.Context, r *run, p webapi.MessageRequest, key s
 		}
 		// The earlier post was refused; this one may still run.
 	}
-	record, err := s.known(ctx, r, key)
-	if err == nil && record != nil {
-		newer, err = record.Newest, sameBody(record, r)
-		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
-			newer = r.attempt + 1
-		}
-	}
-	if err == nil && record == nil {
-		// One that is found now was begun by somebody who tried at the same time.
-		if record, err = s.start(ctx, r, p); err == nil && record != nil {
-			err = sameBody(record, r)
-		}
-	}
+	record, newer, err := s.knownOrStarted(ctx, r, p, key)
 	if err != nil || record != nil {
 		r.refused = err
 		s.forgetRun(r)
@@ -110,13 +98,34 @@ func (s *Server) try(ctx context.Context, r *run, p webapi.MessageRequest, key s
 	if err != nil || newer > r.attempt {
 		return nil, nil, newer, err
 	}
-	if record != nil {
-		kept := keptAnswer(record)
-		found = s.mirror(ctx, r.chat, r.id, kept != nil)
-		found.attempt = r.attempt
-		return found, kept, 0, nil
+	if record == nil {
+		return r, nil, 0, nil
 	}
-	return r, nil, 0, nil
+	kept = keptAnswer(record)
+	found = s.mirror(ctx, r.chat, r.id, kept != nil)
+	found.attempt = r.attempt
+	return found, kept, 0, nil
+}
+
+// knownOrStarted gives the record of a run that another process has, with the number of a
+// newer attempt if there is one or should be. Without a record the run was started here.
+func (s *Server) knownOrStarted(ctx context.Context, r *run, p webapi.MessageRequest, key string) (record *redisstore.Record, newer int, err error) {
+	record, err = s.known(ctx, r, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if record != nil {
+		newer = record.Newest
+		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
+			newer = r.attempt + 1
+		}
+		return record, newer, sameBody(record, r)
+	}
+	// One that is found now was begun by somebody who tried at the same time.
+	if record, err = s.start(ctx, r, p); err != nil || record == nil {
+		return record, 0, err
+	}
+	return record, 0, sameBody(record, r)
 }
 
 // known looks for a run that another process, or this one before its last start,
@@ -256,11 +265,11 @@ func (r *run) final(ctx context.Context) (status int, body any) {
 
 func encodeFinal(status int, body any) []byte {
 	raw, err := json.Marshal(body)
-	if err == nil {
-		raw, err = json.Marshal(final{status, raw})
-	}
 	if err != nil {
 		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs of ours
+	}
+	if raw, err = json.Marshal(final{status, raw}); err != nil {
+		panic(fmt.Sprintf("webmemory: a final answer does not encode: %v", err))
 	}
 	return raw
 }

@@ -221,7 +221,7 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 		var more bool
 		select {
 		case first, more = <-arrivals:
-		case <-d.turn.retaken:
+		case <-d.turn.regained:
 			if err := d.regain(ctx); err != nil {
 				return nil, err
 			}
@@ -410,22 +410,26 @@ func (d *driver) withdraw(cause error) bool {
 func (d *driver) conclude() bool {
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
-	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
-	err := d.regainIfLost(ctx)
-	if err == nil {
-		err = d.turn.drain(ctx)
-	}
-	if err == nil {
-		err = d.fillLog(ctx)
-	}
-	if err == nil {
-		status, body := d.run.final(ctx)
-		err = d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
-	}
-	if err != nil {
+	if err := d.finish(ctx); err != nil {
 		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
+		return false
 	}
-	return err == nil
+	return true
+}
+
+func (d *driver) finish(ctx context.Context) error {
+	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
+	if err := d.regainIfLost(ctx); err != nil {
+		return err
+	}
+	if err := d.turn.drain(ctx); err != nil {
+		return err
+	}
+	if err := d.fillLog(ctx); err != nil {
+		return err
+	}
+	status, body := d.run.final(ctx)
+	return d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
 }
 
 // abandon stops driving a run. Its readers get an error that is no event of the
