@@ -146,7 +146,7 @@ func (s *Server) dismiss(chat memory.Chat) {
 // the one that was stopped before. It gives the run that is stopped now.
 func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string) (stopped string) {
 	failed := func(err error) string {
-		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a run was not stopped; it is tried again")
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
 		return before
 	}
 	open, err := s.store.OpenRun(ctx, chat)

@@ -89,7 +89,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 	if err != nil {
 		busy := errors.Is(err, errQueueSlow) || errors.Is(err, errTooManyChats) || errors.Is(err, errErased)
 		if !busy && s.life.Err() == nil {
-			s.seen.Often.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
+			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}
 		return
 	}
@@ -110,7 +110,7 @@ func (s *Server) resume(t *turn) *run {
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
 	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
-	r.trail.Run, r.trail.Chat = r.id, string(r.chat)
+	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()

@@ -72,7 +72,7 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 			var page ChatList
 			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
 			if err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page); err != nil {
-				yield("", err)
+				yield(memory.Chat{}, err)
 				return
 			}
 			for _, chat := range page.Chats {

@@ -149,7 +149,7 @@ const (
 )
 
 // ChatPath is where a chat is.
-func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(string(chat)) }
+func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(chat.String()) }
 
 // MessagesPath is where messages to a chat are posted.
 func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages" }
