@@ -263,7 +263,7 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 
 // open notes the run beside the chat's lease, so that it is finished whatever happens to
 // this process, and asks the apiserver for it. One that the apiserver has already is the
-// turn's open run then.
+// lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) error {
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
 	err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, note)
