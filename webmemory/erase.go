@@ -247,7 +247,9 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 // eraseStored erases all of a chat in Redis: the runs that are known here, the histories
 // with what belongs to them, what lies beside these, and the runs that other processes
 // know of once they are told.
-func (s *Server) eraseStored(ctx context.Context, t *turn, fact erasure, runs []string, keys []memory.Key, beside []string) error {
+func (s *Server) eraseStored(
+	ctx context.Context, t *turn, fact erasure, runs []string, keys []memory.Key, beside []string,
+) error {
 	if err := s.store.EraseRuns(ctx, t.chat, runs...); err != nil {
 		return err
 	}

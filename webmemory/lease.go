@@ -51,7 +51,7 @@ type lease struct {
 	detached atomic.Bool
 
 	noted    atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	lost     atomic.Bool                        // Redis lost the lease; it was regained, and what else was lost is not put back yet
+	lost     atomic.Bool                        // Redis lost it; it was regained, and what else was lost is not put back yet
 	regained chan struct{}                      // holds a token when it is time to put it back
 
 	renewing sync.Mutex    // one renewal at a time
@@ -132,7 +132,9 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		}
 		if err == nil {
 			s.conversations.note(chat, taken.Conversation, taken.Number)
-			return s.keeper.add(ctx, chat, token, taken, asked), nil
+			l := &lease{Turn: taken, chat: chat, token: token, asked: asked}
+			s.keeper.add(ctx, l)
+			return l, nil
 		}
 		if at == now {
 			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
@@ -241,11 +243,11 @@ func (k *keeper) close() {
 	k.working.Wait()
 }
 
-// add makes a lease of what was taken, and keeps it from then on until it is dropped.
-func (k *keeper) add(ctx context.Context, chat memory.Chat, token string, taken redisstore.Turn, asked time.Duration) *lease {
-	l := &lease{Turn: taken, chat: chat, token: token, keeper: k, regained: make(chan struct{}, 1), asked: asked}
+// add keeps a lease that was taken, from then on until it is dropped.
+func (k *keeper) add(ctx context.Context, l *lease) {
+	l.keeper, l.regained = k, make(chan struct{}, 1)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.renewed.Store(int64(asked))
+	l.renewed.Store(int64(l.asked))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.leases[l] = true
@@ -255,7 +257,6 @@ func (k *keeper) add(ctx context.Context, chat memory.Chat, token string, taken 
 		default:
 		}
 	}
-	return l
 }
 
 func (k *keeper) drop(l *lease) {

@@ -43,7 +43,9 @@ func runID(chat memory.Chat, key string, attempt int) string {
 // the same key began, here or in another process, with its final answer if that
 // was kept. It returns once the apiserver has accepted the run; a post refused
 // before that has left nothing behind. fresh: the run began for this very post.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string) (found *run, kept *final, fresh bool, err error) {
+func (s *Server) begin(
+	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string,
+) (found *run, kept *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
@@ -63,7 +65,9 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p webapi.MessageRe
 
 // try is one attempt at a post. The number of a newer one instead: this attempt
 // has failed in a way that may pass, or there is a newer one already.
-func (s *Server) try(ctx context.Context, r *run, p webapi.MessageRequest, key string) (found *run, kept *final, newer int, err error) {
+func (s *Server) try(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (found *run, kept *final, newer int, err error) {
 	for {
 		other, err := s.register(r)
 		if err != nil {
@@ -109,7 +113,9 @@ func (s *Server) try(ctx context.Context, r *run, p webapi.MessageRequest, key s
 
 // knownOrStarted gives the record of a run that another process has, with the number of a
 // newer attempt if there is one or should be. Without a record the run was started here.
-func (s *Server) knownOrStarted(ctx context.Context, r *run, p webapi.MessageRequest, key string) (record *redisstore.Record, newer int, err error) {
+func (s *Server) knownOrStarted(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (record *redisstore.Record, newer int, err error) {
 	record, err = s.known(ctx, r, key)
 	if err != nil {
 		return nil, 0, err

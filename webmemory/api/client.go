@@ -174,7 +174,9 @@ func (c *Client) Call(ctx context.Context, method, path string, answer any) erro
 
 // Send does one request, for as long as ctx. It gives the response, which the caller
 // closes, if its status is 2xx, else an *api.Problem, or a BrokenError if there was none.
-func (c *Client) Send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+func (c *Client) Send(
+	ctx context.Context, method, path string, header http.Header, body io.Reader,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err

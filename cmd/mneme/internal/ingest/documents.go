@@ -63,7 +63,9 @@ type fileHead struct {
 // putFile sends a file's bytes and tells what became of each of its documents as soon as
 // it is known. An error of bytes comes back as it is, and the server then takes the file
 // for cut off.
-func (c library) putFile(ctx context.Context, collection string, h fileHead, bytes io.Reader, tell func(rag.Outcome)) error {
+func (c library) putFile(
+	ctx context.Context, collection string, h fileHead, bytes io.Reader, tell func(rag.Outcome),
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(putTimeout, func() { cancel(fmt.Errorf("%s was silent for %s", c.Base(), putTimeout)) })
@@ -97,7 +99,8 @@ func (c library) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Ou
 		}
 		switch err := d.Decode(&line); {
 		case err != nil:
-			return &webapi.BrokenError{Err: fmt.Errorf("%s did not say what became of all documents: %w", c.Base(), cmp.Or(context.Cause(ctx), err))}
+			err = cmp.Or(context.Cause(ctx), err)
+			return &webapi.BrokenError{Err: fmt.Errorf("%s did not say what became of all documents: %w", c.Base(), err)}
 		case line.Outcome.Status != "":
 			tell(line.Outcome)
 		case line.Error != nil:
