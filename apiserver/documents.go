@@ -15,9 +15,9 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 	"mneme/subagent/rag/loader"
 )
 
@@ -267,10 +267,10 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 		}
 	}
 	for _, m := range body.History {
-		if m.Role != index.RoleUser && m.Role != index.RoleAssistant {
+		if m.Role != textindex.RoleUser && m.Role != textindex.RoleAssistant {
 			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+strconv.Quote(m.Role))
 		}
-		r.History = append(r.History, index.Message{Role: m.Role, Text: m.Content})
+		r.History = append(r.History, textindex.Message{Role: m.Role, Text: m.Content})
 	}
 	if len(body.Where) > 0 {
 		var err error

@@ -17,7 +17,7 @@ import (
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )

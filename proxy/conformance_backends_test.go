@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
-	"mneme/proxy/upstreamtest"
 )
 
 // shares gives the world's gateways one Redis.

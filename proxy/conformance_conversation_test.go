@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/proxy/ledger"
-	"mneme/proxy/upstreamtest"
 )
 
 // Fault: an editor thinks, calls a tool, and replays a history in which lines end

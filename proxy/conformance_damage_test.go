@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // answers is a damage that changes the content of each message of the assistant.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy/thinking"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
 	"mneme/scripts/outsidedata"
 )

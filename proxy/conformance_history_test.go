@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 	"mneme/proxy/wire"
 )
 

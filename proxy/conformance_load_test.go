@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // Fault: N teammates beside a main agent bump the session, and main's blocks die; or

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 )
 
 // mangle is a way in which clients replay a history otherwise than it was.

@@ -13,7 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
 
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // words are texts that are hard to hand on: escapes, characters outside of the

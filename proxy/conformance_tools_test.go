@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
-	"mneme/proxy/upstreamtest"
 )
 
 // chatVendor is a vendor of chat completions with these rules.

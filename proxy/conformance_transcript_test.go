@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

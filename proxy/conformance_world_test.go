@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 	"mneme/proxy/thinking"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
 	"mneme/scripts/outsidedata"
 )

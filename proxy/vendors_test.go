@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
-	"mneme/proxy/upstreamtest"
 )
 
 // away takes requests for any host to one server, so that a configuration may name

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/webmemory"

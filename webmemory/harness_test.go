@@ -24,12 +24,12 @@ import (
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
+	"mneme/internal/redistest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 	"mneme/memory/spool"
 	"mneme/webmemory"
 )

@@ -21,13 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/apiserver/api"
+	"mneme/internal/redistest"
 	"mneme/master"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 	"mneme/memory/spool"
 	"mneme/webmemory"
 )

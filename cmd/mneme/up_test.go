@@ -16,7 +16,7 @@ import (
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // vendor is a fake OpenAI with these models, which takes the key "right".

@@ -9,10 +9,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 )
 
 // accident is what happens to Redis between two turns: one process has a

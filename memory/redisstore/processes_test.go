@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 )
 
 // A process that has not said for a while that it lives is dropped from the list;

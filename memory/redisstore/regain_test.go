@@ -13,10 +13,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 )
 
 // process is one of several over one Redis, each with a cache of its own.

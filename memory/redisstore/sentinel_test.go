@@ -9,10 +9,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/cache"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 )
 
 // The replica that becomes the master never heard of the last writes. The process

@@ -11,11 +11,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/cache"
-	"mneme/memory/memorytest"
+	"mneme/memory/internal/memorytest"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 )
 
 var ctx = context.Background()

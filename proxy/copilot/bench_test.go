@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/copilot/copilottest"
 )
 
 // BenchmarkOneStalledSession compares the turns of six sessions beside one that

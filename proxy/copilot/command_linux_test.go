@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/copilot/copilottest"
 )
 
 // pidVar is a file for the process id of a CLI.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/upstreamtest"
 )
 
 // cliVar names a Copilot CLI: the tests of this file then run against it, offline

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/copilot/copilottest"
 )
 
 // tagged is a turn all of whose bytes carry the session's own tag. With the word

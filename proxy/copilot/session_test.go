@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/copilot/copilottest"
 )
 
 func TestATurnStreams(t *testing.T) {

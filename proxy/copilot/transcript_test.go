@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
-	"mneme/proxy/copilot/copilottest"
 	"mneme/scripts/outsidedata"
 )
 

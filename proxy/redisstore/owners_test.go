@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/redisstore"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/internal/redistest"
 	"mneme/memory/embedded"
-	"mneme/memory/redistest"
 	"mneme/proxy/ledger"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/wire"

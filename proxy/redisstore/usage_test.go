@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/redistest"
 	"mneme/memory/embedded"
-	"mneme/memory/redistest"
 	"mneme/proxy/redisstore"
 	"mneme/proxy/usage"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy/sanitize"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/wire"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/proxy/chatwire"
-	"mneme/proxy/upstreamtest"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 )

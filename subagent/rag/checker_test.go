@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"mneme/subagent/rag/ragtest"
+	"mneme/internal/ragtest"
 )
 
 // pieces checks a text that comes in these pieces.

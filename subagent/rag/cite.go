@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // maxMarkers is how many passages one sentence may cite.
@@ -87,7 +87,7 @@ func (s *scope) right(sentence string, n int) int {
 	}
 	sentence = markers.ReplaceAllString(sentence, " ")
 	terms := map[string]bool{}
-	for _, t := range index.Terms(sentence) {
+	for _, t := range textindex.Terms(sentence) {
 		terms[t] = true
 	}
 	if len(terms) < fewTerms {
@@ -190,7 +190,7 @@ var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 // was said, the first one if none shares any.
 func bestQuote(text, said string) (start, end int, shares bool) {
 	words := map[string]bool{}
-	for _, term := range index.Terms(said) {
+	for _, term := range textindex.Terms(said) {
 		words[term] = true
 	}
 	most := -1
@@ -200,7 +200,7 @@ func bestQuote(text, said string) (start, end int, shares bool) {
 			stop = at + m[1]
 		}
 		shared := map[string]bool{}
-		for _, term := range index.Terms(text[at:stop]) {
+		for _, term := range textindex.Terms(text[at:stop]) {
 			if words[term] {
 				shared[term] = true
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/redistest"
 	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // Embedder places texts in the space of a model, where texts of like meaning are
@@ -308,7 +308,7 @@ func (k *known) hashes() func(hash string) bool {
 // enrich puts documents that are still there into the index with vectors. The
 // caller has the gate.
 func (k *known) enrich(documents []*held, texts []string, vectors map[string][]float32) {
-	change := index.Change{Version: k.index.Snapshot().Version()}
+	change := textindex.Change{Version: k.index.Snapshot().Version()}
 	k.mu.RLock()
 	for n, h := range documents {
 		if now := k.byID[h.ID]; now == nil || now.name != h.name || texts[n] == "" {

@@ -14,10 +14,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // hashing is an Embedder that throws words into dimensions, of which cars and
@@ -137,7 +137,7 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 		c := collection(t, l, "docs")
 		put(t, l, c, "a", "cars need oil")
 		put(t, l, c, "b", "bread needs flour")
-		require.Equal(t, index.StatusOK, embedded(t, l, "cars", c).Status)
+		require.Equal(t, textindex.StatusOK, embedded(t, l, "cars", c).Status)
 		n, err := client.HLen(ctx, "documents:{default:docs}:vectors").Result()
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n)

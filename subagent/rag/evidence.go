@@ -11,9 +11,9 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/textindex"
 	"mneme/subagent"
 	"mneme/subagent/loop"
-	"mneme/subagent/rag/index"
 )
 
 // Evidence is what the texts of one run are checked against, whoever writes them:
@@ -248,7 +248,7 @@ func (s *scope) profile(n int) *profile {
 	text := g.Title + "\n" + g.Source + "\n" + g.Section + "\n" + g.Text
 	p := &profile{figures: figures{map[string]bool{}, map[int]bool{}}, terms: map[string]bool{}, folded: foldQuote(text)}
 	p.figures.read(text)
-	for _, t := range index.Terms(text) {
+	for _, t := range textindex.Terms(text) {
 		p.terms[t] = true
 	}
 	s.profiles[n] = p

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )

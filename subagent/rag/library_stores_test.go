@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	inside "mneme/memory/embedded"
-	"mneme/memory/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )

@@ -18,12 +18,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
-	"mneme/memory/redistest"
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 	"mneme/subagent/rag/loader"
 )
 
@@ -71,13 +71,13 @@ func documents(r rag.Result) []string {
 func TestALibraryFindsWhatWasPut(t *testing.T) {
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
-	require.Equal(t, rag.Result{Status: index.StatusEmpty, Query: "leave", FromHistory: []string{}, Collection: "docs",
+	require.Equal(t, rag.Result{Status: textindex.StatusEmpty, Query: "leave", FromHistory: []string{}, Collection: "docs",
 		IndexVersion: 1, Passages: []rag.Passage{}}, search(t, l, "leave", c))
 	o := put(t, l, c, "guide.md", "Everyone has 28 days of leave.")
 	require.Equal(t, rag.Outcome{ID: "guide.md", Status: rag.OutcomeNew, Version: 2, Passages: 1}, o)
 	put(t, l, c, "lunch.md", "Lunch is at noon.")
 	r := search(t, l, "How much leave is there?", c)
-	require.Equal(t, index.StatusOK, r.Status)
+	require.Equal(t, textindex.StatusOK, r.Status)
 	require.Equal(t, int64(3), r.IndexVersion)
 	require.False(t, r.Degraded)
 	require.Len(t, r.Passages, 1)
@@ -152,7 +152,7 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 	c := collection(t, l, "docs")
 	put(t, l, c, "tarsk", "Tarsk is the capital of Veldoria.")
 	put(t, l, c, "router", "Hold the rear button to reset the router.")
-	history := []index.Message{{Role: index.RoleUser, Text: "Tell me about Veldoria"}, {Role: index.RoleAssistant, Text: "It is a country."}}
+	history := []textindex.Message{{Role: textindex.RoleUser, Text: "Tell me about Veldoria"}, {Role: textindex.RoleAssistant, Text: "It is a country."}}
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "And what is its centre called?", History: history})
 	require.NoError(t, err)
 	require.Equal(t, []string{"tarsk"}, documents(r))
@@ -160,9 +160,9 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "How do I reset the router?", History: history})
 	require.NoError(t, err)
 	require.Equal(t, "router", r.Passages[0].DocID)
-	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []index.Message{{Role: index.RoleUser, Text: "quux"}}})
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []textindex.Message{{Role: textindex.RoleUser, Text: "quux"}}})
 	require.NoError(t, err)
-	require.Equal(t, index.StatusEmpty, r.Status)
+	require.Equal(t, textindex.StatusEmpty, r.Status)
 }
 
 // Two processes over one store: what one changes the other finds at once.

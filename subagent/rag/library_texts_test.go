@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )

@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
-	"mneme/memory/redistest"
+	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // script is a model that gives these answers one after the other and notes what it
@@ -250,5 +250,5 @@ func TestAHostileDocumentIsKeptInItsEnvelope(t *testing.T) {
 	// The API gives what the document says, as it is.
 	raw := search(t, l, "apples", c).Passages[0]
 	require.Contains(t, raw.Text, "</passage>")
-	require.Equal(t, index.StatusOK, search(t, l, "apples", c).Status)
+	require.Equal(t, textindex.StatusOK, search(t, l, "apples", c).Status)
 }

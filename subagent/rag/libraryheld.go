@@ -9,15 +9,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // known is what a replica has: one index and the documents behind it. The index
 // knows a document by a name that holds its version, so that a hit belongs to
 // exactly one text, however old the snapshot is that it comes from.
 type known struct {
-	index   *index.Collection
+	index   *textindex.Collection
 	filters filters
 	mark    atomic.Pointer[docstore.Mark] // up to where the log is applied; stored under the gate
 	texts   *texts                        // where those of documents go that are put from now on; changed under the gate
@@ -67,7 +67,7 @@ func contentHashOf(text string) (sum contentHash, ok bool) {
 }
 
 func newKnown(vectors bool, texts *texts) *known {
-	k := &known{index: index.NewCollection(), texts: texts, byID: map[string]*held{}, fresh: map[string]*held{}}
+	k := &known{index: textindex.NewCollection(), texts: texts, byID: map[string]*held{}, fresh: map[string]*held{}}
 	if vectors {
 		k.bare = map[string]*held{}
 	}
@@ -143,10 +143,10 @@ func hold(documents []docstore.Document, file *texts) []*held {
 }
 
 // indexed is the document as the index takes it.
-func (h *held) indexed(text string) index.Document {
-	d := index.Document{ID: h.name, Title: h.Title, Passages: make([]index.Passage, len(h.Passages))}
+func (h *held) indexed(text string) textindex.Document {
+	d := textindex.Document{ID: h.name, Title: h.Title, Passages: make([]textindex.Passage, len(h.Passages))}
 	for i, p := range h.Passages {
-		d.Passages[i] = index.Passage{Section: p.Section, Text: text[p.Start:p.End]}
+		d.Passages[i] = textindex.Passage{Section: p.Section, Text: text[p.Start:p.End]}
 	}
 	return d
 }
@@ -211,13 +211,13 @@ type update struct {
 // known by their ids, whatever its version.
 type prepared struct {
 	held  []*held
-	index *index.Prepared
+	index *textindex.Prepared
 }
 
 // prepare readies documents of different ids. Many may do so at once.
 func (k *known) prepare(documents []docstore.Document) prepared {
 	p := prepared{held: hold(documents, k.texts)}
-	indexed := make([]index.Document, len(documents))
+	indexed := make([]textindex.Document, len(documents))
 	for i, h := range p.held {
 		indexed[i] = h.indexed(documents[i].Text)
 	}
@@ -228,7 +228,7 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 // apply makes an update. Documents that are known in the same or a newer version
 // stay. The caller has the gate.
 func (k *known) apply(u update) {
-	change := index.Change{Version: uint64(u.mark.Version)}
+	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held
 	if puts := k.newer(u.puts); len(puts) > 0 {
 		fresh = hold(puts, k.texts)

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // Limits of a search.
@@ -31,15 +31,15 @@ type Request struct {
 	// Query is the last turn of the conversation, History what was said before it,
 	// oldest first.
 	Query   string
-	History []index.Message
+	History []textindex.Message
 	Where   Where // which documents may be found, by their metadata; nil for all
 	K       int   // how many passages at most, 1 to MaxK; 0 for DefaultK
 }
 
 // Result is what a search found.
 type Result struct {
-	Status index.Status `json:"status"` // ok, weak or empty
-	Query  string       `json:"query"`
+	Status textindex.Status `json:"status"` // ok, weak or empty
+	Query  string           `json:"query"`
 	// FromHistory are the words that the query had from the conversation only.
 	FromHistory []string `json:"query_terms_from_history"`
 	Collection  string   `json:"collection"` // of several the names, with commas
@@ -108,9 +108,9 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 // over searches these collections.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	k := cmp.Or(r.K, DefaultK)
-	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: index.FuseScores}
+	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: textindex.FuseScores}
 	if l.o.Fusion == ReciprocalRanks {
-		q.fuse = index.FuseRanks
+		q.fuse = textindex.FuseRanks
 	}
 	if l.o.Rerank.Reranker != nil {
 		q.k = max(k, l.o.Rerank.Top)
@@ -121,7 +121,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
 	}
 	best := q.find(ctx, legs)
-	if best.Status != index.StatusOK && len(r.History) > 0 {
+	if best.Status != textindex.StatusOK && len(r.History) > 0 {
 		q.history = nil
 		if alone := q.find(ctx, legs); better(alone, best) {
 			best = alone
@@ -157,7 +157,7 @@ func (r Request) check() error {
 type leg struct {
 	collection docstore.Collection
 	known      *known
-	filter     *index.Filter // nil for all documents
+	filter     *textindex.Filter // nil for all documents
 	degraded   bool
 	proof      *proof // of the hits, if what is known is behind the store; nil if not
 }
@@ -204,7 +204,7 @@ func (l *Library) leg(ctx context.Context, c docstore.Collection) (leg, error) {
 }
 
 // rank orders statuses, the better above.
-var rank = map[index.Status]int{index.StatusEmpty: 0, index.StatusWeak: 1, index.StatusOK: 2}
+var rank = map[textindex.Status]int{textindex.StatusEmpty: 0, textindex.StatusWeak: 1, textindex.StatusOK: 2}
 
 // better says whether a result is more likely to answer than another.
 func better(a, b Result) bool {
@@ -221,17 +221,17 @@ func (r Result) strength() float64 {
 // query is one form of what is looked for.
 type query struct {
 	text     string
-	history  []index.Message
+	history  []textindex.Message
 	k        int
 	vector   []float32 // nil to go by words alone
 	weight   float64   // of the vectors
-	fuse     func(limit int, rankings ...index.Ranking) []index.Fused
+	fuse     func(limit int, rankings ...textindex.Ranking) []textindex.Fused
 	degraded bool // there should be a vector
 }
 
 // find searches each leg and puts the best of all in one order.
 func (q query) find(ctx context.Context, legs []leg) Result {
-	f := Result{Status: index.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
+	f := Result{Status: textindex.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
 	for _, g := range legs {
 		result, passages := g.find(ctx, q)
 		f.IndexVersion += int64(result.Version)
@@ -257,7 +257,7 @@ func (q query) find(ctx context.Context, legs []leg) Result {
 }
 
 // find searches one leg.
-func (g leg) find(ctx context.Context, q query) (index.Result, []Passage) {
+func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 	if g.proof == nil {
 		result, passages, _ := g.look(q, q.k)
 		return result, passages
@@ -267,7 +267,7 @@ func (g leg) find(ctx context.Context, q query) (index.Result, []Passage) {
 		passages = g.proof.proven(ctx, passages)
 		if len(passages) >= q.k || !more || wanted > maxProven {
 			if len(passages) == 0 {
-				result.Status = index.StatusEmpty
+				result.Status = textindex.StatusEmpty
 			}
 			return result, passages[:min(len(passages), q.k)]
 		}
@@ -277,24 +277,24 @@ func (g leg) find(ctx context.Context, q query) (index.Result, []Passage) {
 // look searches one leg for at most so many passages; more says whether there may be
 // others. A document that is replaced between the search and the look at it makes it
 // search again, on the newer index.
-func (g leg) look(q query, wanted int) (found index.Result, passages []Passage, more bool) {
-	words := index.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: wanted}
+func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passage, more bool) {
+	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: wanted}
 	for {
 		snapshot := g.known.index.Snapshot()
-		var result index.Result
-		var hits []index.Fused
+		var result textindex.Result
+		var hits []textindex.Fused
 		if q.vector == nil {
 			result = snapshot.Search(words)
 			for i, h := range result.Hits {
-				hits = append(hits, index.Fused{Hit: h, Ranks: []int{i + 1}})
+				hits = append(hits, textindex.Fused{Hit: h, Ranks: []int{i + 1}})
 			}
 		} else {
 			words.Limit = max(VectorHits, wanted)
 			result = snapshot.Search(words)
-			hits = q.fuse(wanted, index.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				index.Ranking{Hits: snapshot.Nearest(q.vector, words.Limit, g.filter), Weight: q.weight})
-			if result.Status == index.StatusEmpty && len(hits) > 0 {
-				result.Status = index.StatusWeak // nearest is not near
+			hits = q.fuse(wanted, textindex.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
+				textindex.Ranking{Hits: snapshot.Nearest(q.vector, words.Limit, g.filter), Weight: q.weight})
+			if result.Status == textindex.StatusEmpty && len(hits) > 0 {
+				result.Status = textindex.StatusWeak // nearest is not near
 			}
 		}
 		if passages, whole := g.passages(result, hits); whole {
@@ -303,7 +303,7 @@ func (g leg) look(q query, wanted int) (found index.Result, passages []Passage, 
 	}
 }
 
-func (g leg) passages(result index.Result, hits []index.Fused) (passages []Passage, whole bool) {
+func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, whole bool) {
 	for _, hit := range hits {
 		h := g.known.get(hit.Document)
 		if h == nil {

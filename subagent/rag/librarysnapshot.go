@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // A snapshot is, in this order: the record of its head, a record per document, the
@@ -23,7 +23,7 @@ import (
 
 // snapshotFormat names what a snapshot is and what its index was made by; another
 // one's is not read.
-func snapshotFormat() string { return "mneme/1/" + index.Format() }
+func snapshotFormat() string { return "mneme/1/" + textindex.Format() }
 
 // maxRecord bounds a record: a document of 50 MB has fewer passages than fill it.
 const maxRecord = 256 << 20
@@ -134,7 +134,7 @@ func (r *replica) read() (*known, error) {
 			k.bare[h.name] = h
 		}
 	}
-	if k.index, err = index.Read(from.from, size); err != nil {
+	if k.index, err = textindex.Read(from.from, size); err != nil {
 		return nil, err
 	}
 	k.mark.Store(&mark)

@@ -16,9 +16,9 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory"
+	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 // Limits of what a model is given at once.
@@ -83,7 +83,7 @@ func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
 
 // search searches those of the turn's collections that there are: one that was
 // never made is as good as an empty one.
-func (t *Turn) search(ctx context.Context, query string, history []index.Message) (Result, error) {
+func (t *Turn) search(ctx context.Context, query string, history []textindex.Message) (Result, error) {
 	r := Request{Query: query, History: history, K: t.k}
 	if err := r.check(); err != nil {
 		return Result{}, err
@@ -119,7 +119,7 @@ func (t *Turn) hand(r Result) Result {
 	t.signals += r.InjectionSignals
 	if len(passages) > 0 {
 		r.Rule = footerRule
-		if r.Status == index.StatusWeak {
+		if r.Status == textindex.StatusWeak {
 			r.Rule += weakRule
 		}
 	}
@@ -150,7 +150,7 @@ func (t *Turn) clean(text string, results []string) string {
 type Question struct {
 	turn    *Turn
 	task    string
-	history []index.Message // with the task
+	history []textindex.Message // with the task
 
 	mu       sync.Mutex
 	searched int // searches that came to an end; guarded by mu
@@ -165,7 +165,7 @@ func (t *Turn) Ask(messages []memory.Message) *Question {
 		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		q.history = append(q.history, index.Message{Role: m.Role, Text: markers.ReplaceAllString(m.Content, "")})
+		q.history = append(q.history, textindex.Message{Role: m.Role, Text: markers.ReplaceAllString(m.Content, "")})
 		if m.Role == memory.RoleUser {
 			q.task = m.Content
 		}
@@ -280,12 +280,12 @@ func (q *Question) Remember(tool, content string) string {
 		list = append(list, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}
 	short, err := writeJSON(struct {
-		Status       index.Status `json:"status"`
-		Query        string       `json:"query"`
-		Collection   string       `json:"collection"`
-		IndexVersion int64        `json:"index_version"`
-		Degraded     bool         `json:"degraded"`
-		Passages     []remembered `json:"passages"`
+		Status       textindex.Status `json:"status"`
+		Query        string           `json:"query"`
+		Collection   string           `json:"collection"`
+		IndexVersion int64            `json:"index_version"`
+		Degraded     bool             `json:"degraded"`
+		Passages     []remembered     `json:"passages"`
 	}{r.Status, r.Query, r.Collection, r.IndexVersion, r.Degraded, list})
 	if err != nil {
 		return content

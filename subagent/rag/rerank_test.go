@@ -15,10 +15,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 	"mneme/subagent/rag/rerank"
 )
 
@@ -104,7 +104,7 @@ func TestARerankerHasTheLastWord(t *testing.T) {
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", K: 4})
 	require.NoError(t, err)
 	require.False(t, r.Degraded)
-	require.Equal(t, index.StatusOK, r.Status)
+	require.Equal(t, textindex.StatusOK, r.Status)
 	require.Equal(t, []string{"d09", "d08", "d07", "d06"}, documents(r), "the best ten by words, in the judge's order")
 	for i, p := range r.Passages {
 		require.Equal(t, i+1, p.N)
@@ -123,7 +123,7 @@ func TestARerankerHasTheLastWord(t *testing.T) {
 	require.Nil(t, r.Passages[10].RerankScore)
 
 	// A question that leans on the one before it is asked with it.
-	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?", History: []index.Message{{Role: index.RoleUser, Text: "Which apples?"}}})
+	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?", History: []textindex.Message{{Role: textindex.RoleUser, Text: "Which apples?"}}})
 	require.NoError(t, err)
 	asked, _ = j.last()
 	require.Equal(t, "Which apples?\nand other?", asked.Query)
@@ -143,7 +143,7 @@ func TestASearchDoesNotDependOnItsReranker(t *testing.T) {
 		t.Helper()
 		r := search(t, l, "apples", c)
 		require.True(t, r.Degraded)
-		require.Equal(t, index.StatusOK, r.Status)
+		require.Equal(t, textindex.StatusOK, r.Status)
 		require.Equal(t, []string{"d00", "d01", "d02", "d03", "d04", "d05", "d06", "d07", "d08", "d09"}, documents(r))
 		for i, p := range r.Passages {
 			require.Equal(t, i+1, p.N)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // Where says which documents a search may find, by their metadata: every key must be
@@ -292,11 +292,11 @@ type filters struct {
 
 type keptFilter struct {
 	key    string
-	filter *index.Filter
+	filter *textindex.Filter
 }
 
 // of gives the filter with a key; make is called if there is none.
-func (f *filters) of(key string, make func() *index.Filter) *index.Filter {
+func (f *filters) of(key string, make func() *textindex.Filter) *textindex.Filter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.IndexFunc(f.list, func(k keptFilter) bool { return k.key == key })
@@ -313,13 +313,13 @@ func (f *filters) of(key string, make func() *index.Filter) *index.Filter {
 }
 
 // filter gives the filter of the index that lets pass what meets w; nil for all.
-func (k *known) filter(w Where) *index.Filter {
+func (k *known) filter(w Where) *textindex.Filter {
 	if len(w) == 0 {
 		return nil
 	}
-	return k.filters.of(w.key(), func() *index.Filter {
+	return k.filters.of(w.key(), func() *textindex.Filter {
 		match := w.Matcher()
-		return index.NewFilter(func(name string) bool {
+		return textindex.NewFilter(func(name string) bool {
 			h := k.get(name)
 			// One that was replaced since the snapshot passes: if it is hit, the search
 			// begins again on the newer index, where it is no longer.

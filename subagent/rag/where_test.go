@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
+	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
-	"mneme/subagent/rag/index"
 )
 
 func where(t testing.TB, filter string) rag.Where {
@@ -80,9 +80,9 @@ func TestAFilterSeesMetadata(t *testing.T) {
 		require.Equal(t, strings.Fields(want), append([]string{}, found(t, l, c, "apples", filter)...), filter)
 	}
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"fr"}`),
-		History: []index.Message{{Role: index.RoleUser, Text: "apples?"}}})
+		History: []textindex.Message{{Role: textindex.RoleUser, Text: "apples?"}}})
 	require.NoError(t, err)
-	require.Equal(t, index.StatusEmpty, r.Status)
+	require.Equal(t, textindex.StatusEmpty, r.Status)
 	require.Empty(t, r.Passages)
 }
 
@@ -212,7 +212,7 @@ func TestAFilterOfAHybridSearch(t *testing.T) {
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "cars", Where: where(t, `{"lang":"ru"}`)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"ru"}, documents(r))
-	require.Equal(t, index.StatusWeak, r.Status, "no word of it, and nearest is not near")
+	require.Equal(t, textindex.StatusWeak, r.Status, "no word of it, and nearest is not near")
 	require.Equal(t, 1, r.Passages[0].VecRank)
 	require.Zero(t, r.Passages[0].BM25Rank)
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
-	"mneme/proxy/copilot/copilottest"
-	"mneme/proxy/upstreamtest"
 )
 
 // cliVar names a Copilot CLI, as for the tests of the connection to it: the test of

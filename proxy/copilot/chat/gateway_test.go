@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/copilottest"
+	"mneme/internal/redistest"
 	"mneme/proxy"
-	"mneme/proxy/copilot/copilottest"
 	"mneme/proxy/redisstore"
 )
 

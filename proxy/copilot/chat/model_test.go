@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
-	"mneme/proxy/copilot/copilottest"
 )
 
 // piped is a connection to a CLI in memory.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"mneme/internal/copilottest"
 	"mneme/proxy"
-	"mneme/proxy/copilot/copilottest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

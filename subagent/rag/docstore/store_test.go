@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory/embedded"
-	"mneme/memory/redistest"
 	"mneme/subagent/rag/docstore"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/proxy/upstreamtest"
 )
 
 // reader is a model that searches for what it is asked and then says what it was

@@ -20,10 +20,10 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
 )
 
 // up is a whole mneme in this process, on ports of its own.

@@ -19,9 +19,9 @@ import (
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
 )
 
 var told = regexp.MustCompile(`[Mm]y name is (\w+)`)

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 )
 
 // testdata/before was written by mneme as it was at commit 580f6c5, with its offline

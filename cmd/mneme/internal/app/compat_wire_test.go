@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/cmd/mneme/internal/app"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 )
 
 // This file is about a rolling step: for a while processes of the version before run

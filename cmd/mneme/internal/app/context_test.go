@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/usage"
 )
 

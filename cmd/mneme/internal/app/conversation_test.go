@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 )
 
 // A model that binds its thinking to everything before it is the master and a

@@ -9,7 +9,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/proxy/copilot/copilottest"
+	"mneme/internal/copilottest"
 )
 
 // A whole mneme whose master is answered by a Copilot CLI: it is told to come back

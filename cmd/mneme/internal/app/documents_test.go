@@ -19,8 +19,8 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/cmd/mneme/internal/webclient"
+	"mneme/internal/redistest"
 	"mneme/memory/event"
-	"mneme/memory/redistest"
 	"mneme/subagent/rag"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // vendors are strict fakes of those whose hosts the examples name, with the models

@@ -15,7 +15,7 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 )
 
 // Who uses Sentinel is told at start what a failover loses, and how not to lose it.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 )
 
 // editor is a client of chat completions that never shows thinking. It asks any of

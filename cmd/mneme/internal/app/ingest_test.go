@@ -23,7 +23,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
 	"mneme/cmd/mneme/internal/webclient"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )

@@ -15,9 +15,9 @@ import (
 
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/webclient"
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/proxy/upstreamtest"
 )
 
 // debater answers every step of a panel as a model that holds an opinion, and

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 )
 
 // built is the folder of binary; empty until it is built.

@@ -17,9 +17,9 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/memory/event"
-	"mneme/memory/redistest"
-	"mneme/proxy/upstreamtest"
 )
 
 // ownAddress is an address of this machine that is not loopback, as a container has

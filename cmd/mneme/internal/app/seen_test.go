@@ -21,10 +21,10 @@ import (
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
-	"mneme/memory/redistest"
+	"mneme/internal/copilottest"
+	"mneme/internal/redistest"
+	"mneme/internal/upstreamtest"
 	"mneme/memory/telemetry"
-	"mneme/proxy/copilot/copilottest"
-	"mneme/proxy/upstreamtest"
 	"mneme/proxy/usage"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/ragtest"
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/proxy/upstreamtest"
-	"mneme/subagent/rag/ragtest"
 )
 
 // trickster is a model for every agent of a mneme. As the master it asks the knowledge

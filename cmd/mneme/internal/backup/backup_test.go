@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/cmd/mneme/internal/backup"
+	"mneme/internal/redistest"
 	"mneme/memory"
 	"mneme/memory/embedded"
 	"mneme/memory/redisstore"
-	"mneme/memory/redistest"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
 	proxystore "mneme/proxy/redisstore"

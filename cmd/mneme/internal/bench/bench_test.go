@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/cmd/mneme/internal/bench"
-	"mneme/memory/redistest"
+	"mneme/internal/redistest"
 )
 
 // asWriters makes the test binary a process of writers.

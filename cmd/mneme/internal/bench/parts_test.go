@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/redistest"
 	"mneme/memory"
-	"mneme/memory/redistest"
 )
 
 func TestTheSeedsWayKeepsWhatASingleWriterAppends(t *testing.T) {

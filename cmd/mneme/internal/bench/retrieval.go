@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // RetrievalOptions say what to measure. The zero value of a number stands for its
@@ -91,7 +91,7 @@ type searched struct {
 	options  RetrievalOptions
 	report   *RetrievalReport
 	texts    *texts
-	index    *index.Collection
+	index    *textindex.Collection
 }
 
 // perPut is how many documents are indexed in one step, about as many as a service
@@ -127,13 +127,13 @@ func (s *searched) measure(ctx context.Context, reach searchReach) error {
 
 // fill indexes documents that are made on the way, which is not timed, and not kept.
 func (s *searched) fill(ctx context.Context) (time.Duration, error) {
-	s.texts, s.index = newTexts(), index.NewCollection()
+	s.texts, s.index = newTexts(), textindex.NewCollection()
 	var took time.Duration
 	for number, made := 0, 0; made < s.passages; {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		var batch []index.Document
+		var batch []textindex.Document
 		for range perPut {
 			if made < s.passages {
 				d := s.texts.document(number, min(perDocument, s.passages-made))
@@ -159,7 +159,9 @@ func (s *searched) change(ctx context.Context) error {
 		}
 		d := s.texts.document(s.passages+i, perDocument)
 		marks := []string{fmt.Sprintf("qfirst%dq", i), fmt.Sprintf("qsecond%dq", i)}
-		shows := func(mark string) bool { return len(s.index.Search(index.Query{Text: mark, Limit: 1}).Hits) == 1 }
+		shows := func(mark string) bool {
+			return len(s.index.Search(textindex.Query{Text: mark, Limit: 1}).Hits) == 1
+		}
 		steps := []struct {
 			times *[]float64
 			do    func()
@@ -192,7 +194,7 @@ func (s *searched) change(ctx context.Context) error {
 }
 
 // marked is a document with a word that no other has.
-func marked(d index.Document, word string) index.Document {
+func marked(d textindex.Document, word string) textindex.Document {
 	d.Passages = slices.Clone(d.Passages)
 	d.Passages[0].Text += " " + word
 	return d

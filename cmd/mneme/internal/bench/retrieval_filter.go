@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/index"
 )
 
 // reachFiltered is how many times as long a search may take with a filter.
@@ -22,27 +22,27 @@ func (s *searched) filter(ctx context.Context) error {
 	for number := range s.passages/perDocument + 1 {
 		metadata[documentID(number)] = map[string]string{"part": strconv.Itoa(number % 100), "lang": "en"}
 	}
-	where := func(json string) func() *index.Filter {
-		return func() *index.Filter {
+	where := func(json string) func() *textindex.Filter {
+		return func() *textindex.Filter {
 			w, err := rag.ParseWhere([]byte(json))
 			if err != nil {
 				panic(err) // those below are right
 			}
 			match := w.Matcher()
-			return index.NewFilter(func(id string) bool { return match(metadata[id]) })
+			return textindex.NewFilter(func(id string) bool { return match(metadata[id]) })
 		}
 	}
 	few, most := where(`{"lang": "en", "part": "7"}`), where(`{"lang": "en", "part": {"lte": 98}}`)
-	kept := [2]*index.Filter{few(), most()}
+	kept := [2]*textindex.Filter{few(), most()}
 	times := [5][]float64{}
 	for range s.options.Queries {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		q := s.texts.query()
-		for way, filter := range []func() *index.Filter{
-			func() *index.Filter { return nil },
-			func() *index.Filter { return kept[0] }, func() *index.Filter { return kept[1] }, few, most,
+		for way, filter := range []func() *textindex.Filter{
+			func() *textindex.Filter { return nil },
+			func() *textindex.Filter { return kept[0] }, func() *textindex.Filter { return kept[1] }, few, most,
 		} {
 			start := time.Now()
 			q.Filter = filter()

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // The shape of the made-up texts.
@@ -33,11 +33,11 @@ func newTexts() *texts {
 	return &texts{random: r, words: rand.NewZipf(r, 1.01, 30, vocabulary-1)}
 }
 
-func (t *texts) document(number, passages int) index.Document {
-	d := index.Document{ID: documentID(number), Title: t.text(3, 8)}
+func (t *texts) document(number, passages int) textindex.Document {
+	d := textindex.Document{ID: documentID(number), Title: t.text(3, 8)}
 	section := t.text(2, 5)
 	for range passages {
-		d.Passages = append(d.Passages, index.Passage{Section: section, Text: t.text(passageMin, passageMax)})
+		d.Passages = append(d.Passages, textindex.Passage{Section: section, Text: t.text(passageMin, passageMax)})
 	}
 	return d
 }
@@ -45,15 +45,15 @@ func (t *texts) document(number, passages int) index.Document {
 func documentID(number int) string { return fmt.Sprintf("document-%06d", number) }
 
 // query is a question; every other one has a conversation before it.
-func (t *texts) query() index.Query {
-	q := index.Query{Text: t.text(questionMin, questionMax), Limit: 10}
+func (t *texts) query() textindex.Query {
+	q := textindex.Query{Text: t.text(questionMin, questionMax), Limit: 10}
 	if t.asked++; t.asked%2 == 0 {
 		return q
 	}
 	for range turns {
 		q.History = append(q.History,
-			index.Message{Role: index.RoleUser, Text: t.text(questionMin, questionMax)},
-			index.Message{Role: index.RoleAssistant, Text: t.text(passageMin, passageMax)})
+			textindex.Message{Role: textindex.RoleUser, Text: t.text(questionMin, questionMax)},
+			textindex.Message{Role: textindex.RoleAssistant, Text: t.text(passageMin, passageMax)})
 	}
 	return q
 }

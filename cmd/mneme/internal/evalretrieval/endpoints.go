@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/index"
 )
 
 // The ways to rank that ask endpoints.
@@ -30,7 +30,7 @@ func (s *Set) vectors(ctx context.Context, e *embedding) ([][]float32, error) {
 }
 
 // withEndpoints are the ways that ask the endpoints of the options.
-func (s *Set) withEndpoints(words way, c *index.Collection, o Options, e *embedding) []way {
+func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *embedding) []way {
 	var ways []way
 	toRerank := []way{words}
 	if o.Embedder != nil {
@@ -59,20 +59,20 @@ func (s *Set) withEndpoints(words way, c *index.Collection, o Options, e *embedd
 }
 
 // fused is the ranking of a hybrid search.
-func fused(c *index.Collection, by rag.Fusion, weight float64, e *embedding) way {
-	fuse := index.FuseScores
+func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding) way {
+	fuse := textindex.FuseScores
 	if by == rag.ReciprocalRanks {
-		fuse = index.FuseRanks
+		fuse = textindex.FuseRanks
 	}
 	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64), rank: func(ctx context.Context, q query) (ranked, error) {
 		v, err := e.query(ctx, q.text)
 		if err != nil {
 			return ranked{}, err
 		}
-		words := c.Search(index.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
+		words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
 		found := ranked{took: v.took, failed: v.vector == nil}
-		for _, hit := range fuse(depth, index.Ranking{Hits: words.Hits, Weight: 1 - weight},
-			index.Ranking{Hits: c.Snapshot().Nearest(v.vector, rag.VectorHits, nil), Weight: weight}) {
+		for _, hit := range fuse(depth, textindex.Ranking{Hits: words.Hits, Weight: 1 - weight},
+			textindex.Ranking{Hits: c.Snapshot().Nearest(v.vector, rag.VectorHits, nil), Weight: weight}) {
 			found.ids = append(found.ids, hit.Document)
 		}
 		return found, nil

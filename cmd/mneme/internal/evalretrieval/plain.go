@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // plain is BM25 as textbooks have it, over the same terms, to compare with: a title
@@ -28,7 +28,7 @@ func newPlain(documents []document) *plain {
 	p := &plain{holders: map[string][]holder{}}
 	total := 0
 	for i, d := range documents {
-		terms := index.Terms(d.Title + "\n" + d.Text)
+		terms := textindex.Terms(d.Title + "\n" + d.Text)
 		for _, t := range terms {
 			list := p.holders[t]
 			if n := len(list); n > 0 && list[n-1].document == i {
@@ -49,7 +49,7 @@ func newPlain(documents []document) *plain {
 func (p *plain) rank(question string) []string {
 	const k1, b = 1.2, 0.75
 	scores := map[int]float64{}
-	for _, t := range index.Terms(question) {
+	for _, t := range textindex.Terms(question) {
 		holders := float64(len(p.holders[t]))
 		idf := math.Log(1 + (float64(len(p.ids))-holders+0.5)/(holders+0.5))
 		for _, h := range p.holders[t] {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag"
-	"mneme/subagent/rag/index"
 )
 
 // Options say what to measure.
@@ -108,7 +108,7 @@ func (s *Set) measure(ctx context.Context, o Options, e *embedding) ([]Row, erro
 	words := way{wayMneme, func(_ context.Context, q query) (ranked, error) { return find(c, q, nil), nil }, true}
 	ways := []way{words, {wayPlain, func(_ context.Context, q query) (ranked, error) { return ranked{ids: textbook.rank(q.text)}, nil }, false}}
 	if o.Feedback {
-		feedback := &index.Feedback{Text: s.texts()}
+		feedback := &textindex.Feedback{Text: s.texts()}
 		ways = append(ways, way{wayFeedback, func(_ context.Context, q query) (ranked, error) { return find(c, q, feedback), nil }, true})
 	}
 	ways = append(ways, s.withEndpoints(words, c, o, e)...)
@@ -169,15 +169,15 @@ func (s *Set) row(ctx context.Context, f form, w way, timed bool) (Row, error) {
 
 // collection indexes each document as one passage, which is what was judged, with its
 // vector if there is one.
-func (s *Set) collection(vectors [][]float32) *index.Collection {
-	documents := make([]index.Document, len(s.documents))
+func (s *Set) collection(vectors [][]float32) *textindex.Collection {
+	documents := make([]textindex.Document, len(s.documents))
 	for i, d := range s.documents {
-		documents[i] = index.Document{ID: d.ID, Title: d.Title, Passages: []index.Passage{{Text: d.Text}}}
+		documents[i] = textindex.Document{ID: d.ID, Title: d.Title, Passages: []textindex.Passage{{Text: d.Text}}}
 		if vectors != nil {
 			documents[i].Passages[0].Vector = vectors[i]
 		}
 	}
-	c := index.NewCollection()
+	c := textindex.NewCollection()
 	c.Put(documents...)
 	return c
 }
@@ -192,12 +192,12 @@ func (s *Set) texts() func(id string, passage int) string {
 }
 
 // find ranks by the index. Documents of equal text stay, since the judges saw them.
-func find(c *index.Collection, q query, feedback *index.Feedback) ranked {
-	result := c.Search(index.Query{Text: q.text, History: q.history, Limit: depth, Duplicates: true, Feedback: feedback})
-	return ranked{ids: idsOf(result.Hits), doubted: result.Status != index.StatusOK}
+func find(c *textindex.Collection, q query, feedback *textindex.Feedback) ranked {
+	result := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: depth, Duplicates: true, Feedback: feedback})
+	return ranked{ids: idsOf(result.Hits), doubted: result.Status != textindex.StatusOK}
 }
 
-func idsOf(hits []index.Hit) (ids []string) {
+func idsOf(hits []textindex.Hit) (ids []string) {
 	for _, h := range hits {
 		ids = append(ids, h.Document)
 	}

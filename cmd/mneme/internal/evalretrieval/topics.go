@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"mneme/subagent/rag/index"
+	"mneme/memory/textindex"
 )
 
 // afterOthers is what is added to the name of a wording whose queries come behind
@@ -26,15 +26,15 @@ func (s *Set) afterOthers(f form) form {
 	random := rand.New(rand.NewPCG(1, 2))
 	later := form{name: f.name + afterOthers}
 	for _, q := range f.queries {
-		var earlier []index.Message
+		var earlier []textindex.Message
 		for range 1 + random.IntN(mostTopics) {
 			other := f.queries[random.IntN(len(f.queries))]
 			if s.onTopicOf(q, other) {
 				continue
 			}
 			earlier = append(earlier, other.history...)
-			earlier = append(earlier, index.Message{Role: index.RoleUser, Text: other.text},
-				index.Message{Role: index.RoleAssistant, Text: s.answer(other, texts)})
+			earlier = append(earlier, textindex.Message{Role: textindex.RoleUser, Text: other.text},
+				textindex.Message{Role: textindex.RoleAssistant, Text: s.answer(other, texts)})
 		}
 		later.queries = append(later.queries, query{q.id, q.text, append(earlier, q.history...)})
 	}

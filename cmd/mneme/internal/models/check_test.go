@@ -12,7 +12,7 @@ import (
 
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/models"
-	"mneme/proxy/upstreamtest"
+	"mneme/internal/upstreamtest"
 )
 
 // load reads a mneme.yaml in which URL stands for the vendor's address.

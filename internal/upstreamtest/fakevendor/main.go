@@ -1,0 +1,223 @@
+// Command fakevendor serves a strict fake of a vendor of models on loopback, for
+// trials by hand: point a gateway or a client at the URL that it prints. Say "use
+// the tool" to it to be asked for a call of the first tool that was offered. With
+// -script the user's words say what it answers, one answer after the other:
+//
+//	SCRIPT [[{"think":"Look."},{"use":"Read","input":{"file_path":"/a"}},{"use":"Read","input":{"file_path":"/b"}}],
+//	        [{"redacted":true},{"say":"Both are there."}]]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"mneme/internal/upstreamtest"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// options are the command line.
+type options struct {
+	listen string
+	config upstreamtest.Config
+}
+
+var generations = map[string]upstreamtest.Generation{
+	"by-name": upstreamtest.ByName, "manual": upstreamtest.Manual, "both": upstreamtest.Both, "adaptive": upstreamtest.Adaptive,
+	"adaptive-on": upstreamtest.AdaptiveOn, "between-tools": upstreamtest.BetweenTools, "always-on": upstreamtest.AlwaysOn,
+	"both-without-off": upstreamtest.BothWithoutOff,
+}
+
+var toolIDs = map[string]upstreamtest.ToolIDs{
+	"openai": upstreamtest.OpenAIIDs, "mistral": upstreamtest.MistralIDs, "any": upstreamtest.AnyIDs,
+}
+
+var replays = map[string]upstreamtest.Replay{
+	"ignored": upstreamtest.ReplayIgnored, "groq": upstreamtest.ReplayGroq, "cerebras": upstreamtest.ReplayCerebras, "mistral": upstreamtest.ReplayMistral,
+}
+
+// parse reads the command line; what goes wrong has been told to stderr.
+func parse(args []string, stderr io.Writer) (o options, err error) {
+	var vendor, generation, ids, replay, models, betas string
+	var script bool
+	var delay time.Duration
+	f := flag.NewFlagSet("fakevendor", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	c := &o.config
+	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "loopback `address` to serve on; port 0 is any free one")
+	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: anthropic, kimi, deepseek, glm or chat")
+	f.StringVar(&c.Name, "name", "", "`name` of the backend that signatures are bound to; the vendor's if empty")
+	f.StringVar(&models, "models", "", "`names` of the models served, parted by commas; any if empty")
+	f.StringVar(&c.APIKey, "key", "", "`key` that a caller must present; none if empty")
+	f.StringVar(&generation, "generation", "by-name", "anthropic: which modes of thinking models have: "+listed(generations))
+	f.BoolVar(&c.Thinking.PrefixCheck, "prefix-check", false, "anthropic: bind signatures to the conversation before them")
+	f.BoolVar(&c.Thinking.StrictOff, "strict-off", false, "anthropic: no thinking in the history while thinking is off")
+	f.BoolVar(&c.Thinking.RejectOtherModels, "reject-other-models", false, "anthropic: refuse thinking of another model instead of dropping it")
+	f.BoolVar(&c.Thinking.KeepAll, "keep-all", false, "anthropic: count thinking of older turns as input")
+	f.BoolVar(&c.Thinking.Omit, "omit", false, "anthropic: leave the text of thinking out")
+	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
+	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
+	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
+	f.StringVar(&betas, "betas", "", "anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
+	f.BoolVar(&script, "script", false, "answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
+		`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}`)
+	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
+	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
+	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
+	f.BoolVar(&c.Chat.OpenAI, "openai", false, "chat: refuse what OpenAI refuses of a model, by its name")
+	f.IntVar(&c.Stream.Chunk, "chunk", 0, "`characters` of a delta; 0 is 12")
+	f.IntVar(&c.Stream.Split, "split", 0, "`bytes` of a write; 0 is an event")
+	f.DurationVar(&delay, "delay", 0, "wait before each event, for example 50ms")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	err = errors.Join(
+		known(f, "vendor", vendor, "anthropic", "kimi", "deepseek", "glm", "chat"),
+		known(f, "generation", generation, slices.Collect(maps.Keys(generations))...),
+		known(f, "tool-ids", ids, slices.Collect(maps.Keys(toolIDs))...),
+		known(f, "replay", replay, slices.Collect(maps.Keys(replays))...),
+		loopback(o.listen),
+	)
+	if f.NArg() > 0 {
+		err = errors.Join(err, fmt.Errorf("unexpected argument %q", f.Arg(0)))
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return o, err
+	}
+	c.Vendor, c.Thinking.Generation = upstreamtest.Vendor(vendor), generations[generation]
+	c.Chat.ToolIDs, c.Chat.Replay = toolIDs[ids], replays[replay]
+	if models != "" {
+		c.Models = strings.Split(models, ",")
+	}
+	if betas != "" {
+		c.Thinking.Betas = append(upstreamtest.KnownBetas(), strings.Split(betas, ",")...)
+	}
+	if script {
+		c.Answer = scripted
+	}
+	if delay > 0 {
+		c.Stream.Pause = wait(delay)
+	}
+	return o, nil
+}
+
+func listed[T any](values map[string]T) string {
+	return strings.Join(slices.Sorted(maps.Keys(values)), ", ")
+}
+
+func known(f *flag.FlagSet, name, value string, values ...string) error {
+	if slices.Contains(values, value) {
+		return nil
+	}
+	return fmt.Errorf("-%s %q is not known; %s", name, value, f.Lookup(name).Usage)
+}
+
+// loopback refuses an address that others could reach: the fake lets everybody in.
+func loopback(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("-listen %q is no address: %w", address, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && !ip.IsLoopback() {
+		return fmt.Errorf("-listen %q is not on loopback", address)
+	}
+	return nil
+}
+
+// wait holds each event up for d.
+func wait(d time.Duration) upstreamtest.Pause {
+	return func(ctx context.Context, _ int) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// graceTime is how long answers that are under way may take to end.
+const graceTime = 2 * time.Second
+
+// run serves until ctx ends and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage
+	}
+	o.config.Observe = func(r upstreamtest.Request) { fmt.Fprintln(stdout, line(r)) }
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitFailure
+	}
+	server := &http.Server{Handler: upstreamtest.New(o.config), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }() // ends with Shutdown or Close
+	fmt.Fprintf(stdout, "http://%s\n", l.Addr())
+	select {
+	case err = <-served:
+		fmt.Fprintln(stderr, err)
+		return exitFailure
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+	defer cancel()
+	if server.Shutdown(grace) != nil {
+		_ = server.Close() // what is still under way has had its time
+	}
+	<-served
+	return exitOK
+}
+
+// line tells of one request.
+func line(r upstreamtest.Request) string {
+	s := fmt.Sprintf("%d %s", r.Status, r.Door)
+	if r.Model != "" {
+		s += " " + r.Model
+	}
+	if r.Stream {
+		s += " stream"
+	}
+	if r.Thinking {
+		s += " thinking"
+	}
+	if len(r.Dropped) > 0 {
+		s += " dropped " + strings.Join(r.Dropped, " ")
+	}
+	if r.Lost > 0 {
+		s += fmt.Sprintf(" lost %d", r.Lost)
+	}
+	if r.Rejection != "" {
+		s += ": " + r.Rejection
+	}
+	return s
+}

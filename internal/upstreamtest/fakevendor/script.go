@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/internal/upstreamtest"
+)
+
+// scriptMark stands before a script in a user's words.
+const scriptMark = "SCRIPT "
+
+// part is a block of a scripted answer; exactly one member but input is set.
+type part struct {
+	Say      string         `json:"say"`
+	Think    string         `json:"think"`
+	Omitted  bool           `json:"omitted"`
+	Redacted bool           `json:"redacted"`
+	Use      string         `json:"use"`
+	Input    jsontext.Value `json:"input"`
+}
+
+// scripted answers with what the user's last words say, as often as they have an
+// answer for the results that are there. Nil leaves it to the default answer:
+// also when the script calls a tool that this request does not offer, as one does
+// that only quotes the user.
+func scripted(r *upstreamtest.Request) *upstreamtest.Answer {
+	_, text, found := strings.Cut(r.User, scriptMark)
+	if !found {
+		return nil
+	}
+	// Whatever follows the script is the client's.
+	script, err := jsontext.NewDecoder(bytes.NewBufferString(text)).ReadValue()
+	var answers [][]part
+	if err == nil {
+		err = json.Unmarshal(script, &answers, json.RejectUnknownMembers(true))
+	}
+	if err != nil {
+		a := upstreamtest.Reply(upstreamtest.Say(fmt.Sprintf("The script cannot be read: %s.", err)))
+		return &a
+	}
+	answered := 0 // calls of the answers before
+	for _, parts := range answers {
+		if answered < len(r.Results) {
+			answered += calls(parts)
+			continue
+		}
+		for _, p := range parts {
+			if p.Use != "" && !slices.ContainsFunc(r.Tools, func(t upstreamtest.Tool) bool { return t.Name == p.Use }) {
+				return nil
+			}
+		}
+		a := upstreamtest.Reply(blocks(parts)...)
+		return &a
+	}
+	return nil
+}
+
+func calls(parts []part) (n int) {
+	for _, p := range parts {
+		if p.Use != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func blocks(parts []part) (all []upstreamtest.Block) {
+	for _, p := range parts {
+		switch {
+		case p.Use != "":
+			all = append(all, upstreamtest.Use(p.Use, string(p.Input)))
+		case p.Redacted:
+			all = append(all, upstreamtest.Redacted())
+		case p.Omitted:
+			all = append(all, upstreamtest.Omitted())
+		case p.Think != "":
+			all = append(all, upstreamtest.Think(p.Think))
+		default:
+			all = append(all, upstreamtest.Say(p.Say))
+		}
+	}
+	return all
+}

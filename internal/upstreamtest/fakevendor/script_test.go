@@ -1,0 +1,34 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/internal/upstreamtest"
+)
+
+func TestScript(t *testing.T) {
+	o, err := parse([]string{"-script"}, io.Discard)
+	require.NoError(t, err)
+	tools := []upstreamtest.Tool{{Name: "Read"}}
+	words := `Look. SCRIPT [[{"think":"a"},{"use":"Read","input":{"file":"/a"}},{"use":"Read"}], [{"redacted":true},{"omitted":true},{"say":"done"}]] and more`
+	answer := func(user string, tools []upstreamtest.Tool, results ...string) *upstreamtest.Answer {
+		return o.config.Answer(&upstreamtest.Request{User: user, Tools: tools, Results: results})
+	}
+	first := upstreamtest.Reply(upstreamtest.Think("a"), upstreamtest.Use("Read", `{"file":"/a"}`), upstreamtest.Use("Read", ""))
+	last := upstreamtest.Reply(upstreamtest.Redacted(), upstreamtest.Omitted(), upstreamtest.Say("done"))
+	require.Equal(t, &first, answer(words, tools))
+	require.Equal(t, &last, answer(words, tools, "1", "2"))
+	require.Nil(t, answer("no script", tools))
+	require.Nil(t, answer(words, nil), "it calls a tool that is not offered")
+	require.Nil(t, answer(words, tools, "1", "2", "3"), "more results than it has calls")
+	require.Contains(t, answer(`SCRIPT [[{"shout":"x"}]]`, nil).Blocks[0].Text, "cannot be read")
+}
+
+func TestMoreBetas(t *testing.T) {
+	o, err := parse([]string{"-betas", "new-1,new-2"}, io.Discard)
+	require.NoError(t, err)
+	require.Subset(t, o.config.Thinking.Betas, append(upstreamtest.KnownBetas(), "new-1", "new-2"))
+}

@@ -1,0 +1,296 @@
+package textindex
+
+import (
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Collection is documents that are searched together. Safe for concurrent use:
+// writers take turns, searches wait for nobody. Make one with NewCollection.
+type Collection struct {
+	shared  *shared
+	current atomic.Pointer[Snapshot]
+
+	mu     sync.Mutex       // held by writers
+	places map[string]place // of the documents, by id; guarded by mu
+	sample sample           // guarded by mu
+	stale  int              // documents changed since the threshold was found; guarded by mu
+}
+
+// place is where a document is.
+type place struct {
+	segment *segment
+	entry   int
+}
+
+// shared is what all snapshots of a collection use.
+type shared struct {
+	analyzers sync.Pool // of *analyzer
+	scores    sync.Pool // of *[]float64, all zero
+}
+
+// NewCollection makes a Collection without documents, of version 0.
+func NewCollection() *Collection {
+	c := &Collection{shared: &shared{}, places: map[string]place{}}
+	c.shared.analyzers.New = func() any { return &analyzer{} }
+	c.shared.scores.New = func() any { return new([]float64) }
+	c.current.Store(&Snapshot{shared: c.shared, weak: weakFixed})
+	return c
+}
+
+// analyzer gives one to be put back.
+func (s *shared) analyzer() *analyzer {
+	a := s.analyzers.Get().(*analyzer)
+	a.forget()
+	return a
+}
+
+// Change is documents to put in and to take out, in one step.
+type Change struct {
+	Put []Document // each replaces the one with its id; of two with one id the last counts
+	// Prepared documents are put too, each id once in all of the change.
+	Prepared []*Prepared
+	Delete   []string // ids; what is not there is passed over, what is put stays
+	// Version is the collection's version after the change; 0 for the one after
+	// the present.
+	Version uint64
+}
+
+// Put adds documents, each in place of the one with its id.
+func (c *Collection) Put(documents ...Document) { c.Apply(Change{Put: documents}) }
+
+// Delete takes documents out; ids that are not there are passed over.
+func (c *Collection) Delete(ids ...string) { c.Apply(Change{Delete: ids}) }
+
+// Search searches the present Snapshot.
+func (c *Collection) Search(q Query) Result { return c.Snapshot().Search(q) }
+
+// Snapshot gives the collection as it is now.
+func (c *Collection) Snapshot() *Snapshot { return c.current.Load() }
+
+// Apply makes a change. When it returns, every search sees it.
+func (c *Collection) Apply(change Change) {
+	p := Prepared{segments: c.build(change.Put), documents: len(change.Put)}
+	for _, other := range change.Prepared {
+		p.segments = append(p.segments, other.segments...)
+		p.probes = append(p.probes, other.probes...)
+		p.documents += other.documents
+	}
+	built := mergeFresh(p.segments)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Snapshot()
+	e := edit{parts: slices.Clone(now.parts), owned: map[*segment]bool{}}
+	for _, id := range change.Delete {
+		c.remove(&e, id)
+	}
+	for _, s := range built {
+		e.add(s)
+		for i, d := range s.docs {
+			c.remove(&e, d.id)
+			c.places[d.id] = place{s, i}
+		}
+	}
+	for group := e.untidy(); group != nil; group = e.untidy() {
+		c.merge(&e, group)
+	}
+	for _, d := range change.Put {
+		c.sample.remove(d.ID)
+		c.sample.add(d)
+	}
+	for _, q := range p.probes {
+		c.sample.remove(q.id)
+		c.sample.insert(q)
+	}
+	version := change.Version
+	if version == 0 {
+		version = now.version + 1
+	}
+	next := newSnapshot(c.shared, e.parts, len(c.places), version)
+	next.weak = c.threshold(next, now.weak, p.documents+len(change.Delete))
+	c.current.Store(next)
+}
+
+// threshold is that of the snapshot after a change of some documents, or the one
+// before if they are few: two collections that came to the same documents by other
+// steps may differ a little in it.
+func (c *Collection) threshold(next *Snapshot, before float64, changed int) float64 {
+	c.stale += changed
+	switch {
+	case next.documents < weakDocuments:
+		c.stale = next.documents // all is to be found when there are enough
+		return weakFixed
+	case c.stale <= next.documents/staleShare:
+		return before
+	}
+	c.stale = 0
+	return next.threshold(c.sample)
+}
+
+// staleShare is the part of the documents that may change before the threshold is
+// found anew, which takes as long as some hundred searches.
+const staleShare = 4
+
+// The passages of a segment that new documents are built into: at most so many,
+// which bounds the memory that building takes, and no fewer than are worth the
+// start of a goroutine.
+const (
+	perSegment   = 4096
+	leastSegment = 256
+)
+
+// build makes segments of documents, on all processors; it returns when they are
+// done.
+func (c *Collection) build(documents []Document) []*segment {
+	total := 0
+	for _, d := range documents {
+		total += len(d.Passages)
+	}
+	workers := runtime.GOMAXPROCS(0)
+	batches := batch(documents, min(max(total/workers+1, leastSegment), perSegment))
+	built := make([]*segment, len(batches))
+	if len(batches) == 1 {
+		built[0] = c.segment(batches[0])
+		return built
+	}
+	onAll(len(batches), func(i int) { built[i] = c.segment(batches[i]) })
+	return built
+}
+
+// onAll does n things on all processors; it returns when they are done.
+func onAll(n int, do func(i int)) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// batch cuts documents into runs that end when they have so many passages.
+func batch(documents []Document, passages int) (batches [][]Document) {
+	first, sum := 0, 0
+	for i, d := range documents {
+		if sum += len(d.Passages); sum >= passages || i == len(documents)-1 {
+			batches = append(batches, documents[first:i+1])
+			first, sum = i+1, 0
+		}
+	}
+	return batches
+}
+
+func (c *Collection) segment(documents []Document) *segment {
+	a := c.shared.analyzer()
+	b := builder{analyzer: a}
+	for _, d := range documents {
+		b.add(d)
+	}
+	s := b.finish()
+	c.shared.analyzers.Put(a) // not deferred: after a panic it is not as finish leaves it
+	return s
+}
+
+// remove takes a document out, if it is there.
+func (c *Collection) remove(e *edit, id string) {
+	at, found := c.places[id]
+	if !found {
+		return
+	}
+	delete(c.places, id)
+	c.sample.remove(id)
+	e.remove(at)
+}
+
+// merge makes one segment of some parts.
+func (c *Collection) merge(e *edit, group []int) {
+	var parts []part
+	for _, i := range group {
+		parts = append(parts, e.parts[i])
+	}
+	merged := merge(parts, func(s *segment, doc int) bool { return c.places[s.docs[doc].id] == place{s, doc} })
+	for i, d := range merged.docs {
+		c.places[d.id] = place{merged, i}
+	}
+	for _, i := range slices.Backward(group) {
+		e.parts = slices.Delete(e.parts, i, i+1)
+	}
+	if len(merged.docs) > 0 {
+		e.add(merged)
+	}
+}
+
+// part is a segment as far as it is live.
+type part struct {
+	*segment
+	dead   bitset // by passage; nil for none
+	live   int    // passages
+	length int    // terms of the live passages
+}
+
+// bitset holds one bit per passage.
+type bitset []uint64
+
+func newBitset(size int) bitset { return make(bitset, (size+63)/64) }
+func (b bitset) has(i int) bool { return b != nil && b[i/64]&(1<<(i%64)) != 0 }
+func (b bitset) set(i int)      { b[i/64] |= 1 << (i % 64) }
+
+// edit is a list of parts in the making.
+type edit struct {
+	parts []part
+	owned map[*segment]bool // whose dead no snapshot has
+}
+
+func (e *edit) add(s *segment) {
+	p := part{segment: s, live: len(s.lengths)}
+	for _, n := range s.lengths {
+		p.length += int(n)
+	}
+	e.parts = append(e.parts, p)
+}
+
+func (e *edit) remove(at place) {
+	i := slices.IndexFunc(e.parts, func(p part) bool { return p.segment == at.segment })
+	p := &e.parts[i]
+	if !e.owned[p.segment] {
+		dead := newBitset(len(p.lengths))
+		copy(dead, p.dead)
+		p.dead = dead
+		e.owned[p.segment] = true
+	}
+	first, end := p.passages(at.entry)
+	for passage := first; passage < end; passage++ {
+		p.dead.set(passage)
+		p.live--
+		p.length -= int(p.lengths[passage])
+	}
+}
+
+// fanout is how many segments of about one size are left beside each other. More
+// would make searches slower, fewer make changes slower.
+const fanout = 4
+
+// untidy are the parts to be made one next, ascending; nil if none are: one that
+// is dead for the most part, or too many of about one size.
+func (e *edit) untidy() []int {
+	bySize := map[int][]int{}
+	for i, p := range e.parts {
+		if p.live*2 < len(p.lengths) {
+			return []int{i}
+		}
+		if len(p.lists) < maxSegment/fanout {
+			size := bits.Len(uint(p.live)) / 2
+			bySize[size] = append(bySize[size], i)
+			if len(bySize[size]) == fanout {
+				return bySize[size]
+			}
+		}
+	}
+	return nil
+}

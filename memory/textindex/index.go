@@ -1,0 +1,63 @@
+// Package textindex finds the passages of documents whose words match a query best. It
+// knows neither files nor models: texts go in, ranks come out. The texts themselves
+// are not kept, but for the titles and first sentences of a small sample.
+//
+// A Collection is the documents that are searched together. Its statistics are
+// those of its own live passages only, so that what is not in it, or no longer,
+// leaves no trace in a score. Every change makes a new Snapshot, in one step;
+// searches run on a Snapshot, so they never wait for a writer and see a document
+// either as it was or as it is.
+//
+// The ranking is BM25 over terms: folded words without stopwords, stemmed in
+// English and Russian. A query may come with the conversation before it, whose
+// words then count a little. Feedback, nearest neighbours of vectors that others
+// made, and fusion of rankings are options on top.
+package textindex
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Document is a text to be found, cut into passages.
+type Document struct {
+	ID       string
+	Title    string // counts in every passage
+	Passages []Passage
+}
+
+// Passage is a part of a document that is ranked and shown by itself. It is known
+// by its document and its position there.
+type Passage struct {
+	Section string // the headings above it; they count as the title does
+	Text    string
+	// Vector is the passage as an embedding model places it, for Nearest; nil if
+	// there is none. Its length is that of the model, its norm does not matter.
+	Vector []float32
+}
+
+// Hit is a passage that matches a query.
+type Hit struct {
+	Document string  // id
+	Passage  int     // position in the document, from 0
+	Score    float64 // more is better; only hits of one list compare
+
+	text uint64 // equal for equal texts
+}
+
+// compare orders hits: the better first, and among equals the smaller id.
+func (h Hit) compare(other Hit) int {
+	return cmp.Or(cmp.Compare(other.Score, h.Score), cmp.Compare(h.Document, other.Document), cmp.Compare(h.Passage, other.Passage))
+}
+
+func (h Hit) textHash() uint64 { return h.text }
+
+// distinct keeps the first of the hits with one text.
+func distinct[H interface{ textHash() uint64 }](hits []H) []H {
+	seen := map[uint64]bool{}
+	return slices.DeleteFunc(hits, func(h H) bool {
+		again := seen[h.textHash()]
+		seen[h.textHash()] = true
+		return again
+	})
+}

@@ -1,0 +1,253 @@
+package textindex
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+	"sort"
+)
+
+// The parameters of BM25: how soon repetitions of a term stop to count, and how
+// much a long text is discounted.
+const (
+	k1 = 1.2
+	b  = 0.75
+)
+
+// Snapshot is a Collection as it was at one time; it does not change.
+type Snapshot struct {
+	shared    *shared
+	parts     []part
+	bases     []int // the number of each part's first passage among all parts'
+	size      int   // passages, dead ones too
+	live      int   // passages
+	length    int   // terms of the live ones
+	documents int
+	version   uint64
+	weak      float64 // strength
+}
+
+func newSnapshot(shared *shared, parts []part, documents int, version uint64) *Snapshot {
+	s := &Snapshot{shared: shared, parts: parts, bases: make([]int, len(parts)), documents: documents, version: version}
+	for i, p := range parts {
+		s.bases[i] = s.size
+		s.size += len(p.lengths)
+		s.live += p.live
+		s.length += p.length
+	}
+	return s
+}
+
+// Version is the version that the change before gave the collection.
+func (s *Snapshot) Version() uint64 { return s.version }
+
+// Len is how many documents and passages there are.
+func (s *Snapshot) Len() (documents, passages int) { return s.documents, s.live }
+
+// Status is how far a result can be trusted.
+type Status string
+
+// The values of a Status.
+const (
+	StatusOK    Status = "ok"
+	StatusWeak  Status = "weak"  // the best passage has less of the query than is usual here
+	StatusEmpty Status = "empty" // no passage has a word of the query
+)
+
+// Result is what a Snapshot has for a Query.
+type Result struct {
+	Status Status
+	Hits   []Hit // best first; among equals the smaller id, then the earlier passage
+	// Strength is how much of the query the best passage has, whatever the Limit:
+	// its score divided by the weighted sum of the terms' idf. About 1 is all of it.
+	Strength  float64
+	Threshold float64 // the Strength below which a result is weak here
+	// FromHistory are the words that the query has only from the conversation before
+	// it and that the collection knows, the weightiest first.
+	FromHistory []string
+	Version     uint64 // of the snapshot
+}
+
+// Search gives the passages that match a query best. A passage that shares no term
+// with it is no hit.
+func (s *Snapshot) Search(q Query) Result {
+	a := s.shared.analyzer()
+	defer s.shared.analyzers.Put(a)
+	refused := s.refused(q.Filter)
+	terms := a.query(q.Text, s.related(a, q.Text, turns(q.History), refused))
+	found := s.score(terms, refused)
+	defer found.release()
+	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
+	switch {
+	case result.Strength == 0:
+		result.Status = StatusEmpty
+	case result.Strength < s.weak:
+		result.Status = StatusWeak
+	}
+	for i, t := range terms {
+		if t.history && found.known[i] {
+			result.FromHistory = append(result.FromHistory, t.word)
+		}
+	}
+	if q.Feedback != nil && result.Status != StatusEmpty {
+		f := q.Feedback.withDefaults()
+		found = s.score(f.widen(a, terms, found.best(f.Passages, false)), found.refused)
+		defer found.release()
+	}
+	result.Hits = found.best(q.Limit, q.Duplicates)
+	return result
+}
+
+// dead are the passages that are no longer there, by part.
+func (s *Snapshot) dead() []bitset {
+	dead := make([]bitset, len(s.parts))
+	for i, p := range s.parts {
+		dead[i] = p.dead
+	}
+	return dead
+}
+
+// scoring is what the passages score.
+type scoring struct {
+	*Snapshot
+	scores []float64 // by the passage's number
+	none   float64   // the score of a passage that is no hit; others are above
+
+	refused []bitset
+	held    *[]float64 // what scores is a piece of, to be given back
+	decoded []posting  // room
+	known   []bool     // by term, whether a passage has it
+	most    float64    // the weighted sum of the terms' idf
+}
+
+// score scores the passages that are not refused for some terms.
+func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
+	r := &scoring{Snapshot: s, refused: refused, held: s.shared.scores.Get().(*[]float64)}
+	if cap(*r.held) < s.size {
+		*r.held = make([]float64, s.size+s.size/8) // it will grow
+	}
+	r.scores = (*r.held)[:s.size]
+	for _, t := range terms {
+		r.add(t)
+	}
+	return r
+}
+
+// release gives the scores back, all zero, to be used again.
+func (r *scoring) release() {
+	clear(r.scores)
+	r.shared.scores.Put(r.held)
+}
+
+// strength is that of the query.
+func (r *scoring) strength() float64 {
+	best := r.none
+	for _, score := range r.scores {
+		best = max(best, score)
+	}
+	if best == r.none {
+		return 0
+	}
+	return best / r.most
+}
+
+// add adds what a term scores to the passages that have it.
+func (r *scoring) add(t term) {
+	lists, frequency := r.lists(t.text)
+	r.known = append(r.known, frequency > 0)
+	idf := math.Log(1 + (float64(r.live-frequency)+0.5)/(float64(frequency)+0.5))
+	r.most += t.weight * idf
+	average := float64(r.length) / float64(max(r.live, 1))
+	most := t.weight * idf * (k1 + 1)
+	for i, list := range lists {
+		if list == nil {
+			continue
+		}
+		scores, refused, lengths := r.scores[r.bases[i]:], r.refused[i], r.parts[i].lengths
+		r.decoded = list.decode(r.decoded[:0])
+		for _, at := range r.decoded {
+			if refused.has(int(at.passage)) {
+				continue
+			}
+			times := float64(at.times)
+			discount := k1*(1-b) + k1*b/average*float64(lengths[at.passage])
+			scores[at.passage] += most * times / (times + discount)
+		}
+	}
+}
+
+// lists gives a term's postings in each part and how many live passages have it.
+func (r *scoring) lists(term string) (lists []postings, frequency int) {
+	lists = make([]postings, len(r.parts))
+	for i, p := range r.parts {
+		lists[i] = p.find(term)
+		switch {
+		case lists[i] == nil:
+		case p.dead == nil:
+			frequency += lists[i].count()
+		default:
+			r.decoded = lists[i].decode(r.decoded[:0])
+			for _, at := range r.decoded {
+				if !p.dead.has(int(at.passage)) {
+					frequency++
+				}
+			}
+		}
+	}
+	return lists, frequency
+}
+
+// best gives the best hits in their order.
+func (r *scoring) best(limit int, duplicates bool) []Hit {
+	limit = max(limit, 0)
+	for n := limit; ; n *= 2 {
+		hits := r.top(n)
+		exhausted := len(hits) < n
+		if !duplicates {
+			hits = distinct(hits)
+		}
+		if exhausted || len(hits) >= limit {
+			return hits[:min(limit, len(hits))]
+		}
+	}
+}
+
+// top gives the n best hits in their order, equal texts and all.
+func (r *scoring) top(n int) []Hit {
+	worst := ranking{} // a heap of the best so far
+	for i, score := range r.scores {
+		if score > r.none && n > 0 && (len(worst) < n || score >= worst[0].Score) {
+			worst.offer(r.hit(i, score), n)
+		}
+	}
+	slices.SortFunc(worst, Hit.compare)
+	return worst
+}
+
+// hit is the passage of a number with its score.
+func (s *Snapshot) hit(number int, score float64) Hit {
+	i := sort.Search(len(s.bases), func(i int) bool { return s.bases[i] > number }) - 1
+	p, passage := s.parts[i], number-s.bases[i]
+	doc := p.document(passage)
+	return Hit{Document: p.docs[doc].id, Passage: passage - int(p.docs[doc].first), Score: score, text: p.hashes[passage]}
+}
+
+// ranking is a heap of hits with the worst on top.
+type ranking []Hit
+
+func (h ranking) Len() int           { return len(h) }
+func (h ranking) Less(i, j int) bool { return h[i].compare(h[j]) > 0 }
+func (h ranking) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *ranking) Push(hit any)      { *h = append(*h, hit.(Hit)) }
+func (h *ranking) Pop() any          { panic("the worst hit is replaced, never taken out") }
+
+// offer takes a hit in if it is among the n best.
+func (h *ranking) offer(hit Hit, n int) {
+	switch {
+	case len(*h) < n:
+		heap.Push(h, hit)
+	case hit.compare((*h)[0]) < 0:
+		(*h)[0] = hit
+		heap.Fix(h, 0)
+	}
+}

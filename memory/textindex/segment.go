@@ -1,0 +1,165 @@
+package textindex
+
+import (
+	"encoding/binary"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// segment is an immutable index of some documents. Nothing in it holds a pointer
+// per term or posting, so that a large one costs the garbage collector nothing.
+type segment struct {
+	terms   string   // all terms, ascending, one behind the other
+	starts  []uint32 // where term i begins in terms; one more for the end
+	lists   []byte   // the postings of all terms, in their order
+	offsets []uint32 // where the postings of term i begin in lists; one more for the end
+
+	docs    []entry
+	lengths []uint32 // of each passage, in terms
+	hashes  []uint64 // of each passage's text
+	vectors []vector // of each passage; nil if none has one
+}
+
+// entry is a document of a segment. Its passages go on to where those of the next
+// entry begin.
+type entry struct {
+	id    string
+	first int32 // number of its first passage in the segment
+}
+
+// maxSegment bounds the bytes of postings of a segment that others are merged
+// into, far below what its offsets can address.
+const maxSegment = 1 << 30
+
+// postings are the postings of a term: their count, then each as the distance
+// from the passage before, doubled, plus 1 if the term stands there once;
+// otherwise its count follows. All numbers are varints.
+type postings []byte
+
+// find gives the postings of a term, nil if no text has it.
+func (s *segment) find(term string) postings {
+	i := sort.Search(len(s.starts)-1, func(i int) bool { return s.term(i) >= term })
+	if i == len(s.starts)-1 || s.term(i) != term {
+		return nil
+	}
+	return s.postings(i)
+}
+
+func (s *segment) term(i int) string       { return s.terms[s.starts[i]:s.starts[i+1]] }
+func (s *segment) postings(i int) postings { return s.lists[s.offsets[i]:s.offsets[i+1]] }
+
+// document is the position among docs of the document that a passage belongs to.
+func (s *segment) document(passage int) int {
+	return sort.Search(len(s.docs), func(i int) bool { return int(s.docs[i].first) > passage }) - 1
+}
+
+// passages gives the first passage of a document and the one behind its last.
+func (s *segment) passages(doc int) (first, end int) {
+	if doc+1 < len(s.docs) {
+		return int(s.docs[doc].first), int(s.docs[doc+1].first)
+	}
+	return int(s.docs[doc].first), len(s.lengths)
+}
+
+// vector is that of a passage, nil if it has none.
+func (s *segment) vector(passage int) vector {
+	if s.vectors == nil {
+		return nil
+	}
+	return s.vectors[passage]
+}
+
+// count is how many passages have the term.
+func (p postings) count() int {
+	n, _ := binary.Uvarint(p)
+	return int(n)
+}
+
+// posting says how often a term stands in a passage.
+type posting struct {
+	passage int32
+	times   uint32
+}
+
+// decode appends the postings to a list, ascending by passage.
+func (p postings) decode(to []posting) []posting {
+	_, at := binary.Uvarint(p)
+	passage := int32(-1)
+	for at < len(p) {
+		step, n := uint64(p[at]), 1
+		if step >= 0x80 {
+			step, n = binary.Uvarint(p[at:])
+		}
+		at += n
+		times := uint64(1)
+		if step&1 == 0 {
+			times, n = binary.Uvarint(p[at:])
+			at += n
+		}
+		passage += int32(step >> 1)
+		to = append(to, posting{passage, uint32(times)})
+	}
+	return to
+}
+
+// list collects the postings of one term.
+type list struct {
+	bytes []byte // without the count
+	count int
+	last  int32 // passage
+}
+
+func (l *list) add(passage int32, times uint32) {
+	if l.count == 0 {
+		l.last = -1
+	}
+	step := uint64(passage-l.last) << 1
+	if times == 1 {
+		l.bytes = binary.AppendUvarint(l.bytes, step|1)
+	} else {
+		l.bytes = binary.AppendUvarint(l.bytes, step)
+		l.bytes = binary.AppendUvarint(l.bytes, uint64(times))
+	}
+	l.last = passage
+	l.count++
+}
+
+// writer lays out the terms of a segment, which come in ascending order.
+type writer struct {
+	segment
+	terms strings.Builder
+}
+
+func (w *writer) write(term string, l *list) {
+	if l.count == 0 {
+		return
+	}
+	w.starts = append(w.starts, uint32(w.terms.Len()))
+	w.offsets = append(w.offsets, uint32(len(w.lists)))
+	w.terms.WriteString(term)
+	w.lists = binary.AppendUvarint(w.lists, uint64(l.count))
+	w.lists = append(w.lists, l.bytes...)
+}
+
+func (w *writer) passage(length uint32, hash uint64, v vector) {
+	w.lengths = append(w.lengths, length)
+	w.hashes = append(w.hashes, hash)
+	if v == nil && w.vectors == nil {
+		return
+	}
+	for len(w.vectors) < len(w.lengths)-1 {
+		w.vectors = append(w.vectors, nil)
+	}
+	w.vectors = append(w.vectors, v)
+}
+
+// finish gives the segment without spare room.
+func (w *writer) finish() *segment {
+	w.starts = slices.Clone(append(w.starts, uint32(w.terms.Len())))
+	w.offsets = slices.Clone(append(w.offsets, uint32(len(w.lists))))
+	s := w.segment
+	s.terms = strings.Clone(w.terms.String())
+	s.lists = slices.Clone(s.lists)
+	return &s
+}

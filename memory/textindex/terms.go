@@ -1,0 +1,181 @@
+package textindex
+
+import (
+	"hash/maphash"
+	"iter"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kljensen/snowball/english"
+	"github.com/kljensen/snowball/russian"
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxStemmed is the longest word, in bytes, that is stemmed; longer ones are
+// identifiers or noise and stand for themselves.
+const maxStemmed = 80
+
+// Terms are the words of a text as they are compared: lower case, composed, ё as
+// е, without stopwords, reduced to their English or Russian stem by their script.
+func Terms(text string) []string {
+	var a analyzer
+	return a.list(text)
+}
+
+// maxKnown bounds the words that an analyzer remembers, in bytes with what each
+// costs besides its letters.
+const (
+	maxKnown = 16 << 20
+	perKnown = 64
+)
+
+// analyzer finds terms. It numbers the terms that it found and remembers the words
+// it found them for: texts repeat their words, and stemming costs more than
+// everything else.
+type analyzer struct {
+	words   map[uint64]int32 // by words' hashes: the numbers of their terms, or stopword
+	numbers map[string]int32 // of the terms
+	terms   []string         // by number
+	size    int              // of what is remembered, as maxKnown has it
+	places  []int32          // by number; all 0, for who builds a segment
+}
+
+// wordSeed makes words' hashes, which stand for the words where those would cost a look
+// into memory each: of the 200,000 that are remembered at most, two have one in common in
+// one of a billion processes, and nobody can choose them.
+var wordSeed = maphash.MakeSeed()
+
+// stopword is the number of what is no term.
+const stopword = -1
+
+// forget makes room when there is little left. The numbers from before are void.
+func (a *analyzer) forget() {
+	if a.size > maxKnown {
+		*a = analyzer{}
+	}
+}
+
+// number is that of a word's term.
+func (a *analyzer) number(word string) int32 {
+	hash := maphash.String(wordSeed, word)
+	n, known := a.words[hash]
+	if known {
+		return n
+	}
+	if a.words == nil {
+		a.words, a.numbers = map[uint64]int32{}, map[string]int32{}
+	}
+	n = stopword
+	word = strings.Clone(word) // what is remembered must not keep the text alive
+	if term := stem(word); term != "" {
+		if n, known = a.numbers[term]; !known {
+			n = int32(len(a.terms))
+			a.numbers[term] = n
+			a.terms = append(a.terms, term)
+			a.places = append(a.places, 0)
+		}
+	}
+	a.words[hash] = n
+	a.size += len(word) + perKnown
+	return n
+}
+
+// in are the terms of a text in its order, each with the word it stands for.
+func (a *analyzer) in(text string) iter.Seq2[string, string] {
+	return func(yield func(term, word string) bool) {
+		for word := range words(text) {
+			if n := a.number(word); n != stopword && !yield(a.terms[n], word) {
+				return
+			}
+		}
+	}
+}
+
+// list are the terms of a text in its order.
+func (a *analyzer) list(text string) []string {
+	var list []string
+	for term := range a.in(text) {
+		list = append(list, term)
+	}
+	return list
+}
+
+// words are the words of a text, folded so that spellings of one are equal.
+func words(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		text = oneSpelling.Replace(strings.ToLower(norm.NFKC.String(text)))
+		for word := range strings.FieldsFuncSeq(text, separates) {
+			if word = strings.Trim(word, "'"); word != "" && !yield(word) {
+				return
+			}
+		}
+	}
+}
+
+// oneSpelling folds letters that are written in either of two ways.
+var oneSpelling = strings.NewReplacer("ё", "е", "’", "'")
+
+// separates says whether r is no part of a word. An apostrophe is one, for the
+// sake of "don't".
+func separates(r rune) bool {
+	if r < utf8.RuneSelf { // most are, and need no tables
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '\'' || r >= 'A' && r <= 'Z')
+	}
+	return !unicode.In(r, unicode.L, unicode.N, unicode.M) && r != '\''
+}
+
+// stem is a word's term, empty for a stopword.
+func stem(word string) string {
+	if stopwords[word] {
+		return ""
+	}
+	switch {
+	case len(word) > maxStemmed:
+		return word
+	case all(word, latin):
+		return english.Stem(word, true)
+	case all(word, cyrillic):
+		return russian.Stem(word, true)
+	}
+	return word
+}
+
+func all(word string, is func(rune) bool) bool {
+	return strings.IndexFunc(word, func(r rune) bool { return !is(r) }) < 0
+}
+
+func latin(r rune) bool    { return r >= 'a' && r <= 'z' || r == '\'' }
+func cyrillic(r rune) bool { return r >= 'а' && r <= 'я' }
+
+// stopwords say nothing about what a text is about: they hold sentences and
+// questions together. They are the usual ones of Snowball and question words in
+// their forms. A contraction stands as a whole, since its stem would be no stopword.
+var stopwords = set(`
+a about above after again against all am an and any are as at be because been before being below between both but by
+can could did do does doing down during each few for from further had has have having he her here hers herself him
+himself his how i if in into is it its itself just me more most my myself no nor not now of off on once only or other
+our ours ourselves out over own same she should so some such than that the their theirs them themselves then there
+these they this those through to too under until up us very was we were what when where which while who whom whose why
+will with would you your yours yourself yourselves
+ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't he'd he'll he's how's i'd i'll i'm i've isn't
+it'd it'll it's let's mustn't shan't she'd she'll she's shouldn't that's there's they'd they'll they're they've wasn't
+we'd we'll we're we've weren't what's when's where's who's why's won't wouldn't you'd you'll you're you've
+
+а без более больше будет будто бы был была были было быть в вам вас вдруг ведь во вот впрочем все всегда всего всех
+всю вы где да даже для до другой его ее ей ему если есть еще ж же за зачем здесь и из или им иногда их к как какая
+какие каким какими каких какого какое какой каком какому какую кем когда кого ком кому конечно которая которого
+которое которой котором которому которую которые который которым которыми которых кто куда ли лучше между меня мне
+много мной может можно мой моя мы на над надо наконец нам нас не него нее ней нельзя нет ни нибудь никогда ним них
+ничего но ну о об он она они оно опять от откуда отчего перед по под после потом потому почему почти при про раз разве
+с сам свою себе себя сейчас скольких сколько со совсем так такой там тебя тем теперь то тогда того тоже только том тот
+тут ты у уж уже хорошо хоть чего чей чем чему через что чтоб чтобы чуть чье чьего чьей чьи чьих чья эта эти это этого
+этой этом этот эту я`)
+
+func set(words string) map[string]bool {
+	s := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		s[w] = true
+	}
+	return s
+}
