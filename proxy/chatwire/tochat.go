@@ -9,8 +9,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// ChatRequest translates a request of the messages dialect. Its stream, if it is
-// one, always asks for the usage. Failures are those of MessagesRequest.
+// ChatRequest translates a request of the messages dialect. A stream always asks for the usage.
+// Errors are those of MessagesRequest.
 func ChatRequest(body []byte, o Options) (Translated, error) {
 	var in wire.Request
 	if err := wire.Unmarshal(body, &in); err != nil {
@@ -41,7 +41,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 			out.ParallelToolCalls = new(bool)
 		}
 	}
-	out.MaxTokens = in.MaxTokens // by that name; the last hop knows who wants another
+	out.MaxTokens = in.MaxTokens // the last hop renames it for vendors that use another name
 	if in.Stream {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
@@ -87,9 +87,9 @@ func chatMessages(in wire.Request) ([]message, error) {
 	return out, nil
 }
 
-// userMessages puts the results of tools first, each its own message, as the
-// chat dialect wants them: right after the calls. Images in a result follow in
-// the user's message, since a tool message holds text only.
+// userMessages puts tool results first, each as a message of its own, because the chat dialect
+// wants them directly behind the calls. Images in a result follow in the user's message, since a
+// tool message can only hold text.
 func userMessages(blocks wire.Content) ([]message, error) {
 	var results []message
 	var parts content
@@ -126,8 +126,7 @@ func userMessages(blocks wire.Content) ([]message, error) {
 	return append(results, message{Role: wire.RoleUser, Content: compact(parts)}), nil
 }
 
-// compact makes a string of parts that are all text: many backends take nothing
-// else.
+// compact makes one string of parts that are all text, because many backends accept nothing else.
 func compact(parts content) content {
 	for _, p := range parts {
 		if p.Type != textPart {
@@ -151,7 +150,7 @@ func userPart(b wire.Block) (part, error) {
 	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images and tool results", b.Type)
 }
 
-// assistantMessage drops thinking: it belongs to the vendor that wrote it.
+// assistantMessage drops thinking, which is of use only to the vendor that produced it.
 func assistantMessage(blocks wire.Content) ([]message, error) {
 	m := message{Role: wire.RoleAssistant}
 	var words content
@@ -184,6 +183,7 @@ func assistantMessage(blocks wire.Content) ([]message, error) {
 	return []message{m}, nil
 }
 
+// plain joins the texts of blocks.
 func plain(blocks wire.Content, between string) string {
 	var words []string
 	for _, b := range blocks {
