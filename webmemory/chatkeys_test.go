@@ -108,12 +108,12 @@ func TestTheFenceOfAnUnusedSubagent(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	store := w.store()
-	zombie, err := store.Take(ctx, "1", "zombie", "c", time.Minute)
+	zombie, err := store.Take(ctx, memory.MustChat("1"), "zombie", "c", time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // the lease ran out
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 	for _, agent := range []memory.Agent{"knowledge", "analytic"} {
-		key := memory.SubagentKey(agent, "1")
+		key := memory.SubagentKey(agent, memory.MustChat("1"))
 		_, err = store.Append(ctx, memory.Empty(key), memory.Mark{Run: "Z", Seq: 1, Turn: zombie.Number},
 			memory.Message{Role: memory.RoleUser, Content: "late"}.Encode())
 		require.ErrorIs(t, err, memory.ErrMoved, agent)

@@ -31,7 +31,7 @@ var secrets = []string{"Quittengelee", "Holunderblüte", "Schlehenlikör", "Wirs
 func tells() agent {
 	return func(_ context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		secrets := secrets
-		if r.Chat != "1" {
+		if r.Chat.ID() != "1" {
 			secrets = []string{"no", "no", "no", "no"}
 		}
 		of := event.Head{Subagent: "analytic", CallID: "c"}
@@ -126,7 +126,7 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, logger())
 			require.NoError(t, err)
 			old := memory.Mark{Run: "OLD", Seq: 1, Turn: time.Now().UnixMilli()}
-			for _, key := range []memory.Key{memory.ChatKey("1"), memory.SubagentKey("knowledge", "1")} {
+			for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("knowledge", memory.MustChat("1"))} {
 				m := memory.Message{Role: memory.RoleUser, Content: secrets[0], Timestamp: event.Seconds(time.Now())}
 				require.NoError(t, left.Add(spool.Entry{Queue: spool.History(key), Mark: old, Bytes: m.Encode()}))
 			}

@@ -51,7 +51,7 @@ func (w *world) staysCompleted(url, chat, key, run string, seen []string) {
 // second event, and gives the run with all that its client saw.
 func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (run string, seen []string) {
 	w.t.Helper()
-	s.let(memory.Chat(chat), 2)
+	s.let(memory.MustChat(chat), 2)
 	var tr *transcript
 	w.on(url, func() {
 		tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
@@ -61,7 +61,7 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 		seen = append(seen, tr.id+" "+string(data))
 	}
 	w.sentinel.CutReplica()
-	s.let(memory.Chat(chat), scriptEvents)
+	s.let(memory.MustChat(chat), scriptEvents)
 	seen = append(seen, tr.frames()...)
 	require.Len(w.t, seen, scriptEvents)
 	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
@@ -83,7 +83,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	var lostRun string
 	var lostSeen []string
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
-		s.let("2", scriptEvents) // a run of which nothing will be left
+		s.let(memory.MustChat("2"), scriptEvents) // a run of which nothing will be left
 		w.on(first, func() {
 			tr := w.open("POST", "/v1/chats/2/messages", message{"hi"}, "Idempotency-Key", "k")
 			lostRun, lostSeen = tr.resp.Header.Get("Mneme-Run-Id"), tr.frames()
@@ -161,11 +161,11 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 		})
 		return tr
 	}
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	over := post(first, "1")
 	run, seen := over.resp.Header.Get("Mneme-Run-Id"), over.frames()
 	require.Len(t, seen, scriptEvents)
-	s.let("2", 2)
+	s.let(memory.MustChat("2"), 2)
 	going := post(first, "2")
 	var begun []string
 	for range 2 {
@@ -182,7 +182,7 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 
 	joined := post(second, "2")
 	require.Equal(t, going.resp.Header.Get("Mneme-Run-Id"), joined.resp.Header.Get("Mneme-Run-Id"))
-	s.let("2", scriptEvents)
+	s.let(memory.MustChat("2"), scriptEvents)
 	all := joined.frames()
 	require.Len(t, all, scriptEvents)
 	require.Equal(t, begun, all[:2], "no event's id has two contents")

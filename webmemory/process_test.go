@@ -230,7 +230,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	streams := map[int]*transcript{}
 	for n := range scriptEvents {
 		chat := fmt.Sprintf("at%d", n)
-		s.let(memory.Chat(chat), max(n, 1))
+		s.let(memory.MustChat(chat), max(n, 1))
 		w.on(other, func() {
 			tr := w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
 			for range n {
@@ -245,7 +245,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	chatWant, analyticWant := whole("hi")
 	for n, tr := range streams {
 		chat := fmt.Sprintf("at%d", n)
-		s.let(memory.Chat(chat), scriptEvents-max(n, 1))
+		s.let(memory.MustChat(chat), scriptEvents-max(n, 1))
 		// The client comes back to the process that is left and gets exactly what it misses.
 		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", or(tr.id, "0"))
 		require.Len(t, again.roles(), scriptEvents-n, "after %d events", n)
@@ -276,16 +276,16 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
 	pause(t, process)
-	s.let("1", scriptEvents-1)
+	s.let(memory.MustChat("1"), scriptEvents-1)
 	eventually(t, "the run is finished by the other process", func() bool { return len(w.stored("chat_history:1")) == 2 })
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"again"}).status)
 	chat, analytic := w.stored("chat_history:1"), w.stored("subagent:analytic:1")
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
@@ -309,7 +309,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"secret"})
@@ -319,7 +319,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	paused.roles()
 	require.Nil(t, w.stored("chat_history:1"))
 	require.Nil(t, w.stored("subagent:analytic:1"))
@@ -345,7 +345,7 @@ func TestBothDie(t *testing.T) {
 			s := newScript()
 			w := newWorld(t, s.agent, lease)
 			other, process := w.child()
-			s.let("1", test.events)
+			s.let(memory.MustChat("1"), test.events)
 			var run string
 			w.on(other, func() {
 				tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
@@ -390,11 +390,11 @@ func TestRedisAwayDuringARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
 			w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
-			s.let("1", 2)
+			s.let(memory.MustChat("1"), 2)
 			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 			tr.until("subagent_delegation")
 			w.redis.Kill()
-			s.let("1", 4)
+			s.let(memory.MustChat("1"), 4)
 			tr.until("subagent_completion")
 			refused := w.do("POST", "/v1/chats/2/messages", message{"hi"})
 			require.Equal(t, 503, refused.status)
@@ -403,7 +403,7 @@ func TestRedisAwayDuringARun(t *testing.T) {
 			require.Contains(t, string(stale.body), `"stale":true`)
 			<-time.After(away)
 			require.NoError(t, w.redis.Run())
-			s.let("1", scriptEvents)
+			s.let(memory.MustChat("1"), scriptEvents)
 			require.Equal(t, []string{"assistant_delta", "assistant", "run_finished"}, tr.roles())
 			chat, analytic := whole("hi")
 			eventually(t, "everything is in Redis", func() bool {
@@ -412,7 +412,7 @@ func TestRedisAwayDuringARun(t *testing.T) {
 			require.Equal(t, chat, w.stored("chat_history:1"))
 			require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 			eventually(t, "the next message is taken", func() bool {
-				s.let("1", scriptEvents)
+				s.let(memory.MustChat("1"), scriptEvents)
 				return w.do("POST", "/v1/chats/1/messages", message{"again"}).status == 200
 			})
 		})
@@ -430,13 +430,13 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 		spools = t.TempDir()
 	}
 	other, process := w.childOn(spools)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	w.on(other, func() {
 		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
 		run = tr.resp.Header.Get("Mneme-Run-Id")
 		tr.until("subagent_delegation")
 		w.redis.Kill()
-		s.let("1", 4)
+		s.let(memory.MustChat("1"), 4)
 		tr.until("subagent_completion")
 	})
 	require.NoError(t, process.Process.Kill())
@@ -469,14 +469,14 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
 	other, process := w.child()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	var run string
 	w.on(other, func() {
 		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
 		run = tr.resp.Header.Get("Mneme-Run-Id")
 		tr.until("subagent_delegation")
 		w.redis.Kill()
-		s.let("1", 4)
+		s.let(memory.MustChat("1"), 4)
 		tr.until("subagent_completion")
 	})
 	pause(t, process)
@@ -502,14 +502,14 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
 	pause(t, process)
-	s.let("1", 3)
+	s.let(memory.MustChat("1"), 3)
 	eventually(t, "another process has the run", func() bool { return len(w.stored("subagent:analytic:1")) == 2 })
 	w.redis.Kill()
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
@@ -558,11 +558,11 @@ func TestNothingIsShownThatIsNotStored(t *testing.T) {
 	w := newWorld(t, s.agent, lease)
 	w.spoolOptions.MaxBytes = 1
 	w.url = w.process(lease)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.redis.Kill()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	role, data, _ := tr.next()
 	require.Equal(t, "error", role)
 	require.Empty(t, tr.id, "an error that is no event of the run")
@@ -577,14 +577,14 @@ func TestShutdownLeavesRuns(t *testing.T) {
 	w := newWorld(t, s.agent, lease)
 	first := w.url
 	second := w.process(lease)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.shutdown[first]()
 	role, data, _ := tr.next()
 	require.Equal(t, "error", role)
 	require.Contains(t, string(data), "shutting_down")
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	w.on(second, func() {
 		again := w.open("GET", "/v1/chats/1/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", "2")
 		require.Len(t, again.roles(), scriptEvents-2)
@@ -599,7 +599,7 @@ func TestARunOfAnotherProcess(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 	tr.until("subagent_delegation")
 	run := tr.resp.Header.Get("Mneme-Run-Id")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/webmemory"
 )
 
@@ -78,12 +79,12 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
 	w.on(w.through(r, impatient), func() {
-		s.let("1", 1)
+		s.let(memory.MustChat("1"), 1)
 		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		tr.until("run_started")
 		before := r.cut.Load()
 		eventually(t, "many connections were cut", func() bool { return r.cut.Load() >= before+6 })
-		s.let("1", scriptEvents)
+		s.let(memory.MustChat("1"), scriptEvents)
 		roles := tr.roles()
 		require.Len(t, roles, scriptEvents-1)
 		require.NotContains(t, roles, "error")
@@ -99,7 +100,7 @@ func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
 	w.on(w.through(r, impatient), func() {
-		s.let("1", 1)
+		s.let(memory.MustChat("1"), 1)
 		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		tr.until("run_started")
 		r.away.Store(true)

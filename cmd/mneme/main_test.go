@@ -84,9 +84,9 @@ func remembering(t *testing.T) *webtest.Server {
 		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: "You said: " + r.Message},
 			&event.RunFinished{Outcome: event.Completed})
 	})
-	key := memory.SubagentKey("analytic", "12345")
-	s.Remember(memory.ChatKey("-100123"), memory.Message{Role: "user", Content: "in a group"})
-	s.Remember(memory.ChatKey("12345"), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
+	key := memory.SubagentKey("analytic", memory.MustChat("12345"))
+	s.Remember(memory.ChatKey(memory.MustChat("-100123")), memory.Message{Role: "user", Content: "in a group"})
+	s.Remember(memory.ChatKey(memory.MustChat("12345")), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
 	for range 3 {
 		s.Remember(key, memory.Message{Role: "user", Content: "2+2?\x1b[2J", Timestamp: 1763711157.25})
 		s.Remember(key, memory.Message{Role: "assistant", Timestamp: 1763711157.25, ToolCalls: []memory.ToolCall{

@@ -30,7 +30,7 @@ const Life = 30 * 24 * time.Hour
 const compactFrom = 1 << 20
 
 // Chat is the name under which the erasure of everything of a chat is recorded.
-func Chat(chat memory.Chat) string { return "chat:" + string(chat) }
+func Chat(chat memory.Chat) string { return "chat:" + chat.String() }
 
 // ChatOf parses a name: the chat, and the history's key if only one history was erased. ok is false
 // for a name of another kind.

@@ -254,7 +254,7 @@ type Info struct {
 // Create makes a collection; false if there is one already.
 func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
 	r, err := read(createScript.Run(ctx, s.redis, c.keys(), rand.Text(), time.Now().UnixMilli()))
-	if err == nil && c.chat == "" {
+	if err == nil && c.chat.IsZero() {
 		// Behind the collection itself, and in Drop before: of two at the same time
 		// none leaves a collection that is not listed.
 		err = unavailable(s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err())
@@ -268,7 +268,7 @@ func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
 // Drop removes a collection with its documents; false if there was none.
 func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 	var err error
-	if c.chat == "" {
+	if c.chat.IsZero() {
 		err = unavailable(s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err())
 	}
 	if err == nil {

@@ -220,7 +220,7 @@ func TestTheTranscriptIsWhatIsStored(t *testing.T) {
 	for i, message := range []string{"Rex is my dog", "Say this to me", "What does a ferry ticket cost?"} {
 		events := u.stream("7", message)
 		require.Equal(t, "run_started", events[0].Role(), i)
-		fold := event.NewHistories("7", said)
+		fold := event.NewHistories(memory.MustChat("7"), said)
 		for n, e := range events {
 			require.EqualValues(t, n+1, e.Seq)
 			require.NoError(t, fold.Apply(e))

@@ -128,7 +128,7 @@ func (l *lab) prepare(ctx context.Context, n int) (*bed, error) {
 		return nil, err
 	}
 	value := array(n)
-	b := &bed{messages: n, chat: chat, size: int64(len(value)), scratch: "scratch:" + string(chat)}
+	b := &bed{messages: n, chat: chat, size: int64(len(value)), scratch: "scratch:" + chat.String()}
 	taken, err := l.store.Take(ctx, chat, l.name, l.name, lease)
 	if err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func fill(ctx context.Context, client *redis.Client, chats int) error {
 	for from := 0; from < chats; from += batch {
 		pipe := client.Pipeline()
 		for i := from; i < min(from+batch, chats); i++ {
-			chat := memory.Chat(fmt.Sprintf("idle-%07d", i))
+			chat := memory.MustChat(fmt.Sprintf("idle-%07d", i))
 			for _, key := range []memory.Key{memory.ChatKey(chat), memory.SubagentKey("analytic", chat)} {
 				pipe.Set(ctx, key.String(), idle.JSON(), 0)
 				pipe.HSet(ctx, "{"+key.String()+"}:meta", "sum", idle.Sum().String(), "len", idle.Size(), "count", idle.Len(), "turn", 1)
@@ -175,7 +175,7 @@ func fill(ctx context.Context, client *redis.Client, chats int) error {
 }
 
 // idle is the history of a chat that said little.
-var idle = memory.Empty(memory.ChatKey("idle")).
+var idle = memory.Empty(memory.ChatKey(memory.MustChat("idle"))).
 	With(memory.Message{Role: memory.RoleUser, Content: "Hello", Timestamp: 1763711157.25}.Encode()).
 	With(memory.Message{Role: memory.RoleAssistant, Content: "Good day", Timestamp: 1763711158.25}.Encode())
 

@@ -20,7 +20,7 @@ func TestTheSeedsWayKeepsWhatASingleWriterAppends(t *testing.T) {
 		want = append(want, pair...)
 		require.NoError(t, rewriteAppend(t.Context(), client, "k", "k", pair...))
 	}
-	h, err := memory.ParseHistory(memory.ChatKey("1"), []byte(client.Get(t.Context(), "k").Val()))
+	h, err := memory.ParseHistory(memory.ChatKey(memory.MustChat("1")), []byte(client.Get(t.Context(), "k").Val()))
 	require.NoError(t, err)
 	got, err := h.Messages(0)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestTheSeedsWayKeepsWhatASingleWriterAppends(t *testing.T) {
 
 func TestMessagesAreTheSameInEveryRun(t *testing.T) {
 	require.Equal(t, array(50), array(50))
-	h, err := memory.ParseHistory(memory.ChatKey("1"), array(1000))
+	h, err := memory.ParseHistory(memory.ChatKey(memory.MustChat("1")), array(1000))
 	require.NoError(t, err)
 	require.Equal(t, 1000, h.Len())
 	require.InDelta(t, 670, h.Size()/1000, 30, "6.7 MB at 10,000")

@@ -52,7 +52,7 @@ func Write(ctx context.Context, in io.Reader, out io.Writer) error {
 	}()
 
 	store := redisstore.New(client, zerolog.Nop())
-	group := &writers{job: j, chat: memory.Chat(j.Chat), client: client, store: store, cache: cache.New(store, 64<<20)}
+	group := &writers{job: j, chat: memory.MustChat(j.Chat), client: client, store: store, cache: cache.New(store, 64<<20)}
 	if err := group.run(ctx); err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}

@@ -75,7 +75,7 @@ func write(ctx context.Context, client *redis.Client, chat memory.Chat, way stri
 	turn := time.Now().UnixMilli()
 	for first := range processes {
 		p, err := start(ctx, o.Writer, job{
-			URL: o.URL, Chat: string(chat), Way: way, Turn: turn,
+			URL: o.URL, Chat: chat.String(), Way: way, Turn: turn,
 			First: first, Writers: share(o.Writers, first), Turns: o.Turns,
 		})
 		if err != nil {

@@ -161,11 +161,11 @@ func (c *client) stop(ctx context.Context, ch *chat, web *service, run string) {
 
 // erase deletes a chat or one history of it; false: it is not known to be done.
 func (c *client) erase(ctx context.Context, ch *chat, key memory.Key, web *service) (bool, string) {
-	path := "/v1/chats/" + string(ch.id)
+	path := "/v1/chats/" + ch.id.String()
 	switch {
 	case key.Agent() != "":
 		path += "/subagents/" + string(key.Agent()) + "/history"
-	case key.Chat() != "":
+	case !key.Chat().IsZero():
 		path += "/history"
 	}
 	resp, err := c.send(ctx, http.MethodDelete, web, path, nil, "")
@@ -209,8 +209,8 @@ func (c *client) send(ctx context.Context, method string, web *service, path str
 	return c.http.Do(req)
 }
 
-func messagesPath(ch *chat) string        { return "/v1/chats/" + string(ch.id) + "/messages" }
-func runPath(ch *chat, run string) string { return "/v1/chats/" + string(ch.id) + "/runs/" + run }
+func messagesPath(ch *chat) string        { return "/v1/chats/" + ch.id.String() + "/messages" }
+func runPath(ch *chat, run string) string { return "/v1/chats/" + ch.id.String() + "/runs/" + run }
 
 // frame is one server-sent event that arrived whole.
 type frame struct {

@@ -84,7 +84,7 @@ func (w *writer) set(ch *chat, e *edit) bool {
 		if err != nil || held > 0 {
 			return redis.TxFailedErr
 		}
-		if err := tx.ZScore(ctx, "turns:open", string(ch.id)).Err(); err != redis.Nil {
+		if err := tx.ZScore(ctx, "turns:open", ch.id.String()).Err(); err != redis.Nil {
 			return redis.TxFailedErr
 		}
 		if !e.change(w.rng, history) {

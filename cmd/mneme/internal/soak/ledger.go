@@ -59,7 +59,7 @@ type chat struct {
 	replies map[string]string // run → its answer
 }
 
-func chatID(i int) memory.Chat { return memory.Chat(fmt.Sprintf("soak-%03d", i)) }
+func chatID(i int) memory.Chat { return memory.MustChat(fmt.Sprintf("soak-%03d", i)) }
 func chatTag(i int) string     { return fmt.Sprintf("c%03dn", i) }
 
 // erasure is one that succeeded, maybe after attempts that did not.

@@ -42,9 +42,9 @@ func (s *soak) reread(found *findings) {
 
 // compareReads checks that both processes show a history as it is stored.
 func (s *soak) compareReads(h *stored) {
-	path := "/v1/chats/" + string(h.chat.id) + "/history"
+	path := "/v1/chats/" + h.chat.id.String() + "/history"
 	if h.key.Agent() != "" {
-		path = "/v1/chats/" + string(h.chat.id) + "/subagents/" + string(h.key.Agent()) + "/history"
+		path = "/v1/chats/" + h.chat.id.String() + "/subagents/" + string(h.key.Agent()) + "/history"
 	}
 	for _, first := range []bool{true, false} {
 		web := s.stack.web(first)

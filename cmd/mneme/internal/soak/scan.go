@@ -52,7 +52,7 @@ func (w *words) erased(ch *chat, e erasure) {
 	}
 	l.mu.Unlock()
 	w.disks()
-	_ = w.redis(string(ch.id), false) // it may be down; the scan at the end sees what is left
+	_ = w.redis(ch.id.String(), false) // it may be down; the scan at the end sees what is left
 }
 
 // all is the scan at the end.

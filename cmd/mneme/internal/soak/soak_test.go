@@ -115,15 +115,15 @@ func (s *scene) hearRetry() []memory.Message {
 				panic(err)
 			}
 		}
-		copies[memory.ChatKey(memory.Chat(id))] = sink[s.key]
+		copies[memory.ChatKey(memory.MustChat(id))] = sink[s.key]
 	}
 	s.ledger.answered(p, answer{RunID: "b", Content: "answer"})
-	return append(copies[memory.ChatKey("a")], copies[memory.ChatKey("b")]...)
+	return append(copies[memory.ChatKey(memory.MustChat("a"))], copies[memory.ChatKey(memory.MustChat("b"))]...)
 }
 
 var (
-	chatKey  = memory.ChatKey("soak-001")
-	agentKey = memory.SubagentKey("analytic", "soak-001")
+	chatKey  = memory.ChatKey(memory.MustChat("soak-001"))
+	agentKey = memory.SubagentKey("analytic", memory.MustChat("soak-001"))
 )
 
 func TestWhatIsFoundInAHistory(t *testing.T) {

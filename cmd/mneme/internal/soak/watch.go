@@ -128,7 +128,7 @@ func (o *outages) goesOn(before, after []byte) (gone []json.RawMessage, ok bool)
 	if done, _ := o.state(); done == 0 || continues(before, after) {
 		return nil, continues(before, after)
 	}
-	key := memory.ChatKey("x")
+	key := memory.ChatKey(memory.MustChat("x"))
 	old, err := memory.ParseHistory(key, before)
 	if err != nil {
 		return nil, true // reported as torn
