@@ -75,9 +75,8 @@ type Passage struct {
 	// RerankScore is the reranker's, if it saw the passage; it, not Score, orders then.
 	RerankScore *float64 `json:"rerank_score,omitempty"`
 
-	Collection   string `json:"collection"`
-	IndexVersion int64  `json:"-"`
-	Hash         string `json:"hash"` // of the text, to find it again
+	Collection string `json:"collection"`
+	Hash       string `json:"hash"` // of the text, to find it again
 
 	strength float64 // its part of the query, comparable between collections
 	held     *held   // where its text is; nil when the text is here
@@ -317,7 +316,7 @@ func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages
 		} else {
 			p.strength *= result.Strength / result.Hits[0].Score
 		}
-		p.Collection, p.IndexVersion = g.collection.String(), int64(result.Version)
+		p.Collection = g.collection.String()
 		passages = append(passages, p)
 	}
 	return passages, true
@@ -378,7 +377,7 @@ func (l *Library) Resolve(ctx context.Context, c Cited) (Resolved, error) {
 			continue
 		}
 		r := Result{Passages: []Passage{d.passage(i)}}
-		r.Passages[0].Collection, r.Passages[0].IndexVersion = c.Collection.String(), g.known.mark.Load().Version
+		r.Passages[0].Collection = c.Collection.String()
 		if l.fill(ctx, []leg{g}, &r); len(r.Passages) == 0 {
 			break // its text is not at hand
 		}

@@ -229,7 +229,7 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 	_, err = l.Create(ctx, own)
 	require.NoError(t, err)
 	putWith(t, l, own, "mine", "apples are mine", "lang", "en")
-	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
+	turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
 		Where: map[string]rag.Where{"news": where(t, `{"lang":"ru"}`)}})
 	require.NoError(t, err)
 	call := calls("apples")
