@@ -127,7 +127,7 @@ func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model).tokens)
 	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
 	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong), Param: "messages"}
-	messages := x.door.dialect == wire.Messages
+	messages := x.endpoint.dialect == wire.Messages
 	switch {
 	case l.Room() > 0 && messages:
 		f.Message = fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", l.Input, l.Output, l.Limit)
