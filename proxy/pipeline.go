@@ -74,7 +74,7 @@ type Exchange struct {
 	asked     *wire.Outline           // the request in the backend's dialect, with which an attempt begins
 	continued *conversation.Continued // what its conversation makes of it; nil for a request without one
 	attempt   attempt
-	answer    *answer // of the last attempt; closed by the server
+	answer    *backendAnswer // of the last attempt; closed by the server
 
 	shown    chatwire.Asked     // how the answer is to be shown, where it is translated
 	observer *thinking.Observer // nil for answers that are not recorded

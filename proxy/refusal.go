@@ -60,7 +60,7 @@ var wordings = []struct {
 }
 
 // reasonOf reads an error.
-func reasonOf(a *answer, f wire.Failure) reason {
+func reasonOf(a *backendAnswer, f wire.Failure) reason {
 	switch a.length.Excess {
 	case thinking.OverWindow:
 		return reasonTooLong
@@ -111,7 +111,7 @@ func (x *Exchange) tellRefusal() {
 }
 
 // errorStatus is the status of an error; 0 for one that came as a success.
-func (a *answer) errorStatus() int {
+func (a *backendAnswer) errorStatus() int {
 	if a.status < http.StatusBadRequest {
 		return 0
 	}
@@ -208,7 +208,7 @@ func (x *Exchange) shownError(err error) string {
 
 // said is what the log shows of a backend's error: bounded, and without what it
 // repeats of the request, which the user wrote.
-func (x *Exchange) said(a *answer) string {
+func (x *Exchange) said(a *backendAnswer) string {
 	f := wire.ReadFailure(a.errorStatus(), a.error())
 	text := f.Message
 	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {

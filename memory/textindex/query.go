@@ -43,24 +43,24 @@ const (
 	weightLeast = 0.01
 )
 
-// turn is what was said before a question, and what its words weigh in it.
-type turn struct {
+// earlier is what was said before a question, and what its words weigh in it.
+type earlier struct {
 	text   string
 	weight float64
 	reply  bool
 }
 
-// turns are those of a conversation that can weigh something, the latest first.
-func turns(history []Message) []turn {
-	var list []turn
+// earlierOf are those of a conversation that can weigh something, the latest first.
+func earlierOf(history []Message) []earlier {
+	var list []earlier
 	weight, replied := weightUser, false
 	for _, m := range slices.Backward(history) {
 		switch {
 		case m.Role == RoleUser && weight >= weightLeast:
-			list = append(list, turn{text: m.Text, weight: weight})
+			list = append(list, earlier{text: m.Text, weight: weight})
 			weight /= 2
 		case m.Role == RoleAssistant && !replied:
-			list = append(list, turn{text: m.Text, weight: weightReply, reply: true})
+			list = append(list, earlier{text: m.Text, weight: weightReply, reply: true})
 			replied = true
 		}
 	}
@@ -84,7 +84,7 @@ type term struct {
 
 // query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.
-func (a *analyzer) query(question string, past []turn) []term {
+func (a *analyzer) query(question string, past []earlier) []term {
 	var terms []term
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {

@@ -168,7 +168,7 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		history = append(history, Message{RoleUser, fmt.Sprintf("word%d alpha", i)})
 	}
-	terms := new(analyzer).query("beta", turns(history))
+	terms := new(analyzer).query("beta", earlierOf(history))
 	require.Len(t, terms, 1+1+5)
 	require.InDelta(t, 0.3*(2-1.0/16), terms[1].weight, 1e-12)
 

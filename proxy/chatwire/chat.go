@@ -23,7 +23,7 @@ const (
 // by the table of parameters.
 type request struct {
 	Model               string         `json:"model"`
-	Messages            []message      `json:"messages"`
+	Messages            []chatMessage  `json:"messages"`
 	Tools               []tool         `json:"tools,omitempty"`
 	ToolChoice          jsontext.Value `json:"tool_choice,omitzero"`
 	ParallelToolCalls   *bool          `json:"parallel_tool_calls,omitzero"`
@@ -55,8 +55,8 @@ func (s *stopList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, (*[]string)(s))
 }
 
-// message is one message of a request.
-type message struct {
+// chatMessage is one message of a request.
+type chatMessage struct {
 	Role       string     `json:"role"`
 	Content    content    `json:"content"`
 	Refusal    string     `json:"refusal,omitzero"`
@@ -178,13 +178,13 @@ type completion struct {
 }
 
 type fullChoice struct {
-	Index        int    `json:"index"`
-	Message      answer `json:"message"`
-	FinishReason string `json:"finish_reason"`
+	Index        int               `json:"index"`
+	Message      completionMessage `json:"message"`
+	FinishReason string            `json:"finish_reason"`
 }
 
-// answer is the assistant's message in a completion.
-type answer struct {
+// completionMessage is the assistant's message in a completion.
+type completionMessage struct {
 	Role      string     `json:"role"`
 	Content   *string    `json:"content"`
 	Reasoning string     `json:"reasoning_content,omitzero"`

@@ -276,7 +276,7 @@ func (s *chatSink) end(dst []byte, last chunk, finish string, show bool) ([]byte
 		}
 		return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
 	}
-	m := answer{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
+	m := completionMessage{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
 	if text := s.content.String(); text != "" || len(s.calls) == 0 {
 		m.Content = &text
 	}

@@ -23,14 +23,14 @@ type MessagesAnswer struct {
 	open    string // type of the open block; empty for none
 	index   int    // of the next block
 
-	calls  []*chatCall
+	calls  []*partialCall
 	late   strings.Builder // text that came after the first call had begun
 	usage  wire.Usage
 	finish string
 }
 
-// chatCall is a tool call whose pieces are still coming.
-type chatCall struct {
+// partialCall is a tool call whose pieces are still coming.
+type partialCall struct {
 	index     int // its index in the chunks
 	id, name  string
 	arguments strings.Builder
@@ -161,7 +161,7 @@ func (a *MessagesAnswer) take(w *writer, ch choice) {
 func (a *MessagesAnswer) call(w *writer, piece toolCall) {
 	c := a.find(piece)
 	if c == nil {
-		c = &chatCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
+		c = &partialCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
 		if piece.Index != nil {
 			c.index = *piece.Index
 		}
@@ -182,7 +182,7 @@ func (a *MessagesAnswer) call(w *writer, piece toolCall) {
 
 // find is the call that a piece continues; nil if it begins a new one. Some vendors give every call
 // the index 0, or none: then a different id means a new call.
-func (a *MessagesAnswer) find(piece toolCall) *chatCall {
+func (a *MessagesAnswer) find(piece toolCall) *partialCall {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := a.calls[i]
 		if piece.Index != nil && *piece.Index != c.index {
@@ -249,7 +249,7 @@ func (w *writer) grow(kind string, d wire.Delta) {
 	w.delta(d)
 }
 
-func (w *writer) openCall(c *chatCall) {
+func (w *writer) openCall(c *partialCall) {
 	w.openBlock(wire.Block{Type: wire.ToolUseBlock, ID: c.id, Name: c.name, Input: jsontext.Value("{}")})
 }
 

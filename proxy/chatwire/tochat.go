@@ -58,17 +58,17 @@ func float(name string, v jsontext.Value) (*float64, error) {
 	return f, nil
 }
 
-func chatMessages(in wire.Request) ([]message, error) {
-	var out []message
+func chatMessages(in wire.Request) ([]chatMessage, error) {
+	var out []chatMessage
 	if s := plain(in.System, "\n\n"); s != "" {
-		out = append(out, message{Role: wire.RoleSystem, Content: textContent(s)})
+		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
 	}
 	for i, m := range in.Messages {
-		var added []message
+		var added []chatMessage
 		var err error
 		switch m.Role {
 		case wire.RoleSystem:
-			added = []message{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
+			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
 		case wire.RoleUser:
 			added, err = userMessages(m.Content)
 		case wire.RoleAssistant:
@@ -90,8 +90,8 @@ func chatMessages(in wire.Request) ([]message, error) {
 // userMessages puts tool results first, each as a message of its own, because the chat dialect
 // wants them directly behind the calls. Images in a result follow in the user's message, since a
 // tool message can only hold text.
-func userMessages(blocks wire.Content) ([]message, error) {
-	var results []message
+func userMessages(blocks wire.Content) ([]chatMessage, error) {
+	var results []chatMessage
 	var parts content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
@@ -118,12 +118,12 @@ func userMessages(blocks wire.Content) ([]message, error) {
 		if b.IsError {
 			text = strings.TrimSpace("(error) " + text)
 		}
-		results = append(results, message{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
+		results = append(results, chatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
 	}
 	if len(parts) == 0 {
 		return results, nil
 	}
-	return append(results, message{Role: wire.RoleUser, Content: compact(parts)}), nil
+	return append(results, chatMessage{Role: wire.RoleUser, Content: compact(parts)}), nil
 }
 
 // compact makes one string of parts that are all text, because many backends accept nothing else.
@@ -151,8 +151,8 @@ func userPart(b wire.Block) (part, error) {
 }
 
 // assistantMessage drops thinking, which is of use only to the vendor that produced it.
-func assistantMessage(blocks wire.Content) ([]message, error) {
-	m := message{Role: wire.RoleAssistant}
+func assistantMessage(blocks wire.Content) ([]chatMessage, error) {
+	m := chatMessage{Role: wire.RoleAssistant}
 	var words content
 	for _, b := range blocks {
 		switch b.Type {
@@ -180,7 +180,7 @@ func assistantMessage(blocks wire.Content) ([]message, error) {
 	if m.Content == nil && m.ToolCalls == nil {
 		return nil, nil
 	}
-	return []message{m}, nil
+	return []chatMessage{m}, nil
 }
 
 // plain joins the texts of blocks.

@@ -111,7 +111,7 @@ func think(out *wire.Request, effort string, o Options) {
 }
 
 // turns separates the system prompt and merges neighbouring messages of one role.
-func turns(in []message) (system wire.Content, out []wire.Message, err error) {
+func turns(in []chatMessage) (system wire.Content, out []wire.Message, err error) {
 	for i, m := range in {
 		var blocks wire.Content
 		role := wire.RoleUser
@@ -202,7 +202,7 @@ func imageSource(u *imageURL) (*wire.Source, error) {
 	return nil, refuse("an image's URL must begin with data:, https:// or http://")
 }
 
-func assistantBlocks(m message) wire.Content {
+func assistantBlocks(m chatMessage) wire.Content {
 	var blocks wire.Content
 	if s := m.Content.text("") + m.Refusal; s != "" {
 		blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: s})
@@ -215,7 +215,7 @@ func assistantBlocks(m message) wire.Content {
 	return blocks
 }
 
-func resultBlocks(m message) (wire.Content, error) {
+func resultBlocks(m chatMessage) (wire.Content, error) {
 	if m.ToolCallID == "" {
 		return nil, refuse("a tool message needs tool_call_id")
 	}

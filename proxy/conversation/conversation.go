@@ -88,8 +88,8 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 
 // elsewhere reports whether one of these turns has an answer that the ledger knows from another
 // position in the conversation, which means that something before it was edited since.
-func elsewhere(turns []turn, nodes []*ledger.Node) bool {
-	return slices.ContainsFunc(turns, func(t turn) bool {
+func elsewhere(turns []exchange, nodes []*ledger.Node) bool {
+	return slices.ContainsFunc(turns, func(t exchange) bool {
 		return slices.ContainsFunc(nodes, func(n *ledger.Node) bool { return n.Answer().Shows(t.answer) })
 	})
 }

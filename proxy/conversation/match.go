@@ -7,9 +7,9 @@ import (
 	"mneme/proxy/wire"
 )
 
-// turn is an answer with the messages before it, back to the previous answer. The last turn of a
+// exchange is an answer with the messages before it, back to the previous answer. The last turn of a
 // request has no answer yet.
-type turn struct {
+type exchange struct {
 	first  int            // index of the first message, or of the answer if there are none before it
 	before []*ledger.Said // the messages before the answer
 	answer *ledger.Form
@@ -21,21 +21,21 @@ type turn struct {
 // splitter splits messages into turns. The turns' slices are sections of its own slices, which are
 // allocated once with room for all messages.
 type splitter struct {
-	turns []turn
+	turns []exchange
 	said  []*ledger.Said
 	spans []wire.Span
 }
 
 func newSplitter(messages, turns int) *splitter {
-	return &splitter{make([]turn, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
+	return &splitter{make([]exchange, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
 }
 
 // add appends the turns of messages; first is the index of the first message. The last turn has no
 // answer.
 func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node) {
 	said, spans := len(s.said), len(s.spans)
-	end := func(next int) *turn {
-		s.turns = append(s.turns, turn{
+	end := func(next int) *exchange {
+		s.turns = append(s.turns, exchange{
 			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)], source: source,
 		})
 		first, said, spans = next, len(s.said), len(s.spans)
@@ -56,7 +56,7 @@ func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node
 }
 
 // split splits a request's messages into turns, beginning at an index.
-func split(messages []ledger.Message, from int) []turn {
+func split(messages []ledger.Message, from int) []exchange {
 	s := newSplitter(len(messages)-from, (len(messages)-from)/2+1)
 	s.add(messages[from:], from, nil)
 	return s.turns
@@ -66,7 +66,7 @@ func split(messages []ledger.Message, from int) []turn {
 // its position in the branch.
 type branch struct {
 	node  *ledger.Node
-	turns []turn
+	turns []exchange
 }
 
 // branchOf follows the parents of a node. The length of the path is bounded, in case of a cycle in
@@ -121,7 +121,7 @@ type match struct {
 // find returns the longest match of a request's turns; among equally long ones the one that lacks
 // least, then the newest. It tries the newest answer that any branch has first, and older ones only
 // if that match does not reach the front of the request. Nodes come newest first.
-func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
+func find(shown []exchange, nodes []*ledger.Node, d wire.Dialect) *match {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -152,15 +152,17 @@ func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
 }
 
 // shows reports whether a turn of the client can be a turn of a branch.
-func shows(was, shown *turn) bool {
+func shows(was, shown *exchange) bool {
 	return (was.answer.Shows(shown.answer) || was.answer.Speaks(shown.answer)) && !other(was.node, shown)
 }
 
 // other reports whether a turn of the client is certainly not n.
-func other(n *ledger.Node, shown *turn) bool { return n != nil && shown.node != nil && shown.node != n }
+func other(n *ledger.Node, shown *exchange) bool {
+	return n != nil && shown.node != nil && shown.node != n
+}
 
 // walk follows request and branch backwards from the newest common answer, as far as they agree.
-func (m *match) walk(shown []turn, d wire.Dialect) {
+func (m *match) walk(shown []exchange, d wire.Dialect) {
 	turns := m.branch.turns
 	m.pairs = make([]pair, 0, m.last+1)
 	at := pair{shown: m.last, was: len(turns) - 1}
@@ -200,7 +202,7 @@ func (m *match) walk(shown []turn, d wire.Dialect) {
 // of the answer itself, or an earlier one if only tool rounds are in between. cut is how many of
 // its first messages are missing. Of several candidates the first one counts whose predecessor the
 // request shows too.
-func (m *match) opens(shown []turn, at pair, d wire.Dialect) pair {
+func (m *match) opens(shown []exchange, at pair, d wire.Dialect) pair {
 	turns := m.branch.turns
 	front := at.shown == 0
 	for i := at.was; i >= 0; i-- {
@@ -221,7 +223,7 @@ func (m *match) opens(shown []turn, at pair, d wire.Dialect) pair {
 }
 
 // round reports whether an answer and the messages behind it are a tool round that can be inserted.
-func round(called, then *turn, d wire.Dialect) bool {
+func round(called, then *exchange, d wire.Dialect) bool {
 	return called.answer.Calls() > 0 && called.source.Turn().Dialect == d && then.source.Turn().Dialect == d && ledger.Results(then.before)
 }
 

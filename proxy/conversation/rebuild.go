@@ -11,7 +11,7 @@ import (
 )
 
 // rebuild edits the request so that it has the messages of its branch.
-func (c *Continued) rebuild(shown []turn, m *match) error {
+func (c *Continued) rebuild(shown []exchange, m *match) error {
 	b := builder{Continued: c, request: c.Outline, turns: m.branch.turns}
 	c.Known = make(map[int]*ledger.Node, len(m.pairs))
 	for _, p := range slices.Backward(m.pairs) {
@@ -39,14 +39,14 @@ func (c *Continued) rebuild(shown []turn, m *match) error {
 type builder struct {
 	*Continued
 	request *wire.Outline
-	turns   []turn // of the branch
+	turns   []exchange // of the branch
 	edits   wire.Edits
 	moved   int               // by how many messages the following ones have moved
 	names   map[string]string // the client's names for the calls whose results follow
 }
 
 // pair restores what precedes an answer, and notes which turn the answer is.
-func (b *builder) pair(shown []turn, p pair) {
+func (b *builder) pair(shown []exchange, p pair) {
 	s := &shown[p.shown]
 	at := s.first + len(s.before) // of the answer
 	if p.before {
@@ -67,7 +67,7 @@ func (b *builder) pair(shown []turn, p pair) {
 
 // before replaces the messages before an answer by their stored bytes, unless they are equal or
 // come from another dialect.
-func (b *builder) before(s *turn, p pair) {
+func (b *builder) before(s *exchange, p pair) {
 	was := &b.turns[p.opens]
 	stored := was.before[p.cut:]
 	if ledger.Equal(s.before, stored) || was.source.Turn().Dialect != b.dialect {
@@ -93,7 +93,7 @@ func (b *builder) round(at, i int) {
 
 // message is the message with the turn's answer: without thinking if the ledger has the turn, else
 // as a client has shown it. It is nil if the client's tool ids are ambiguous.
-func (t *turn) message() []byte {
+func (t *exchange) message() []byte {
 	if t.node != nil {
 		return visible(t.node)
 	}
@@ -124,7 +124,7 @@ func (b *builder) put(at, instead int, messages []byte, count int) {
 
 // stored are the stored messages before a turn's answer, separated by commas, without the first cut
 // ones, and with the client's names for the tool uses that they answer.
-func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
+func (b *builder) stored(t *exchange, cut int, names map[string]string) []byte {
 	var messages [][]byte
 	for _, s := range t.spans[cut:len(t.before)] {
 		messages = append(messages, t.source.Turn().Place.Input[s.Start:s.End])

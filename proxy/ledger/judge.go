@@ -7,8 +7,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// message is an assistant message of a request while it is judged.
-type message struct {
+// shownMessage is an assistant shownMessage of a request while it is judged.
+type shownMessage struct {
 	index int // in the outline
 	form  *Form
 	// hits are, for each of the form's keys, the entries that have that key.
@@ -18,7 +18,7 @@ type message struct {
 // view is a snapshot of what the ledger knows of a request.
 type view struct {
 	Request
-	messages []message
+	messages []shownMessage
 	refused  []*refusals
 	known    bool // the scope was loaded from the remote before
 }
@@ -39,14 +39,14 @@ func (l *Ledger) Judge(ctx context.Context, r Request) []Judged {
 }
 
 // read makes the forms of a request's assistant messages.
-func (l *Ledger) read(r Request) []message {
+func (l *Ledger) read(r Request) []shownMessage {
 	n := 0
 	for i := range r.Outline.Messages {
 		if r.Outline.Messages[i].Role == wire.RoleAssistant {
 			n++
 		}
 	}
-	messages := make([]message, 0, n)
+	messages := make([]shownMessage, 0, n)
 	keys := 0
 	for i := range r.Outline.Messages {
 		m := &r.Outline.Messages[i]
@@ -59,7 +59,7 @@ func (l *Ledger) read(r Request) []message {
 		} else {
 			f = l.form(r.Outline, m, r.Dialect)
 		}
-		messages = append(messages, message{index: i, form: f})
+		messages = append(messages, shownMessage{index: i, form: f})
 		keys += len(f.keys)
 	}
 	hits := make([][]*entry, keys)
@@ -139,7 +139,7 @@ func (v *view) lacks() bool {
 }
 
 // lacks reports whether a key of the message found nothing that it should find.
-func (m *message) lacks(minted bool) bool {
+func (m *shownMessage) lacks(minted bool) bool {
 	found := false
 	for j, k := range m.form.keys {
 		if len(m.hits[j]) > 0 {
@@ -219,7 +219,7 @@ func (v *view) placeOnce(turns []*entry) {
 }
 
 // names reports whether a message has a unique key of e.
-func (m *message) names(e *entry) bool {
+func (m *shownMessage) names(e *entry) bool {
 	for i, k := range m.form.keys {
 		if k.unique() && slices.Contains(m.hits[i], e) {
 			return true
@@ -255,7 +255,7 @@ func (v *view) stateOfTurn(e *entry, p part) State {
 }
 
 // state judges one block of a message that shows the turn e, or no known turn.
-func (v *view) state(m *message, at int, e *entry, edited bool) State {
+func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 	p := m.form.parts[at]
 	if p.key == "" {
 		return NoThinking
@@ -301,7 +301,7 @@ func (v *view) stands(f *Form, p part, at int, e *entry) bool {
 
 // maker is the entry that a block comes from, by the block's own keys; nil if none or several are
 // known. foreign is true if all of them are another vendor's.
-func (v *view) maker(m *message, p part) (e *entry, foreign bool) {
+func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
 	for _, hits := range m.hits[p.from:p.to] {
 		if len(hits) == 0 {
 			continue

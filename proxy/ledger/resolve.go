@@ -56,7 +56,7 @@ func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 // strange reports whether a message has both signed thinking and tool ids that cannot recur, and
 // none of them is known. Then it is another turn, even if its thinking and its words are those of a
 // known one.
-func (m *message) strange() bool {
+func (m *shownMessage) strange() bool {
 	sealed, named := false, false
 	for i, k := range m.form.keys[:m.form.shown] {
 		if !k.unique() {
@@ -72,7 +72,7 @@ func (m *message) strange() bool {
 }
 
 // shown are the complete turns among entries that the message shows.
-func (m *message) shown(entries []*entry) []*entry {
+func (m *shownMessage) shown(entries []*entry) []*entry {
 	var out []*entry
 	for _, e := range entries {
 		if !e.turn.Cut && e.form.shows(m.form) {
@@ -85,7 +85,7 @@ func (m *message) shown(entries []*entry) []*entry {
 // stranger reports whether the message has a signed block of which neither the signature nor the
 // text is known, or only from an answer that broke off. Then it is a turn of its own, even if the
 // same was said before.
-func (v *view) stranger(m *message) bool {
+func (v *view) stranger(m *shownMessage) bool {
 	return slices.ContainsFunc(m.form.parts, func(p part) bool {
 		opaque, found := false, false
 		for i, k := range m.form.keysOf(p) {

@@ -12,11 +12,11 @@ import (
 )
 
 // chatAnswer collects the first choice of a streamed chat completion.
-type chatAnswer struct {
+type chatCollector struct {
 	names   names
 	tools   map[callPlace]ledger.ToolID // every call's id, of all choices
 	message growing
-	calls   []*call
+	calls   []*partialCall
 	details pieces // reasoning_details
 	blocks  pieces // thinking_blocks
 	broken  bool   // a member had a type that cannot be joined
@@ -25,8 +25,8 @@ type chatAnswer struct {
 // callPlace identifies a tool call: its choice and its index there.
 type callPlace struct{ choice, index int64 }
 
-// call is a tool call of the first choice whose pieces are still coming.
-type call struct {
+// partialCall is a tool call of the first choice whose pieces are still coming.
+type partialCall struct {
 	place    callPlace
 	function growing
 	growing
@@ -39,7 +39,7 @@ const (
 )
 
 // event implements collector.
-func (a *chatAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+func (a *chatCollector) event(data []byte, e *wire.Edits) (kept int, finished bool) {
 	if !gjson.ValidBytes(data) {
 		return 0, false
 	}
@@ -64,7 +64,7 @@ func (a *chatAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool)
 
 // place is the call that a piece belongs to. Where a vendor leaves the index out, a piece belongs
 // to the last call, unless it has a different id.
-func (a *chatAnswer) place(choice int64, piece gjson.Result) callPlace {
+func (a *chatCollector) place(choice int64, piece gjson.Result) callPlace {
 	if index := piece.Get("index"); index.Type == gjson.Number {
 		return callPlace{choice, index.Int()}
 	}
@@ -83,7 +83,7 @@ func (a *chatAnswer) place(choice int64, piece gjson.Result) callPlace {
 
 // name gives the id of a call the name that the client gets, in place, which as a rule is in the
 // first piece of the call.
-func (a *chatAnswer) name(e *wire.Edits, at callPlace, piece gjson.Result) {
+func (a *chatCollector) name(e *wire.Edits, at callPlace, piece gjson.Result) {
 	id := piece.Get("id")
 	if id.Type != gjson.String {
 		return
@@ -99,7 +99,7 @@ func (a *chatAnswer) name(e *wire.Edits, at callPlace, piece gjson.Result) {
 }
 
 // grow adds a delta to the message, apart from its tool calls.
-func (a *chatAnswer) grow(delta gjson.Result) {
+func (a *chatCollector) grow(delta gjson.Result) {
 	members(delta, func(name string, value gjson.Result) {
 		switch name {
 		case "content", "reasoning_content", "reasoning", "refusal":
@@ -122,11 +122,11 @@ func (a *chatAnswer) grow(delta gjson.Result) {
 }
 
 // growCall adds a piece to its tool call.
-func (a *chatAnswer) growCall(at callPlace, piece gjson.Result) {
-	i := slices.IndexFunc(a.calls, func(c *call) bool { return c.place == at })
+func (a *chatCollector) growCall(at callPlace, piece gjson.Result) {
+	i := slices.IndexFunc(a.calls, func(c *partialCall) bool { return c.place == at })
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, &call{place: at})
+		a.calls = append(a.calls, &partialCall{place: at})
 	}
 	c := a.calls[i]
 	members(piece, func(name string, value gjson.Result) {
@@ -147,7 +147,7 @@ func (a *chatAnswer) growCall(at callPlace, piece gjson.Result) {
 	})
 }
 
-func (c *call) json() jsontext.Value {
+func (c *partialCall) json() jsontext.Value {
 	if c.function != nil {
 		c.member("function").value = c.function.json()
 	}
@@ -155,7 +155,7 @@ func (c *call) json() jsontext.Value {
 }
 
 // put implements collector.
-func (a *chatAnswer) put() Answer {
+func (a *chatCollector) put() Answer {
 	out := Answer{Cut: a.broken}
 	if len(a.message) == 0 {
 		return out

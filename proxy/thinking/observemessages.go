@@ -11,7 +11,7 @@ import (
 )
 
 // messagesAnswer collects a streamed answer of the messages dialect.
-type messagesAnswer struct {
+type messagesCollector struct {
 	names  names
 	blocks []*block
 }
@@ -31,7 +31,7 @@ type block struct {
 }
 
 // event implements collector.
-func (a *messagesAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finished bool) {
 	if d, ok := wire.ReadTextPiece(data); ok {
 		return a.growText(d), false
 	}
@@ -58,7 +58,7 @@ func (a *messagesAnswer) event(data []byte, e *wire.Edits) (kept int, finished b
 }
 
 // start opens a block and gives a tool use's id the name that the client gets.
-func (a *messagesAnswer) start(data string, e *wire.Edits) int {
+func (a *messagesCollector) start(data string, e *wire.Edits) int {
 	opened := gjson.Get(data, "content_block")
 	b := &block{index: gjson.Get(data, "index").Int(), start: jsontext.Value(opened.Raw), broken: !opened.IsObject()}
 	if id := opened.Get("id"); opened.Get("type").Str == wire.ToolUseBlock && id.Type == gjson.String {
@@ -71,7 +71,7 @@ func (a *messagesAnswer) start(data string, e *wire.Edits) int {
 }
 
 // growText is grow for the most frequent kind of delta, already parsed.
-func (a *messagesAnswer) growText(d wire.TextPiece) int {
+func (a *messagesCollector) growText(d wire.TextPiece) int {
 	b := a.block(int64(d.Index))
 	if b == nil {
 		return 0
@@ -81,7 +81,7 @@ func (a *messagesAnswer) growText(d wire.TextPiece) int {
 }
 
 // block is the newest block with an index, because some gateways give every block the index 0.
-func (a *messagesAnswer) block(index int64) *block {
+func (a *messagesCollector) block(index int64) *block {
 	for _, b := range slices.Backward(a.blocks) {
 		if b.index == index {
 			return b
@@ -91,7 +91,7 @@ func (a *messagesAnswer) block(index int64) *block {
 }
 
 // grow adds a delta to its block and returns how many bytes were kept.
-func (a *messagesAnswer) grow(index int64, delta gjson.Result) int {
+func (a *messagesCollector) grow(index int64, delta gjson.Result) int {
 	b := a.block(index)
 	if b == nil {
 		return 0
@@ -153,7 +153,7 @@ func (b *block) json() jsontext.Value {
 
 // put implements collector. A block that was not closed or not understood, and those behind it,
 // are left out.
-func (a *messagesAnswer) put() Answer {
+func (a *messagesCollector) put() Answer {
 	var blocks []jsontext.Value
 	var out Answer
 	for _, b := range a.blocks {

@@ -65,9 +65,9 @@ func NewObserver(d wire.Dialect, recurring bool) *Observer {
 func (o *Observer) begin() {
 	o.kept = 0
 	if o.dialect == wire.Chat {
-		o.answer = &chatAnswer{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
+		o.answer = &chatCollector{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
 	} else {
-		o.answer = &messagesAnswer{names: names{o.recurring}}
+		o.answer = &messagesCollector{names: names{o.recurring}}
 	}
 }
 
@@ -99,7 +99,7 @@ func (o *Observer) keep(n int) {
 // Text is Event for data that wire.ReadTextPiece has parsed already; nothing in it changes. The
 // dialect must be messages.
 func (o *Observer) Text(p wire.TextPiece) {
-	if a, ok := o.answer.(*messagesAnswer); ok {
+	if a, ok := o.answer.(*messagesCollector); ok {
 		o.keep(a.growText(p))
 	}
 }
