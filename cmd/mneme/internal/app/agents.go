@@ -30,7 +30,7 @@ import (
 type agents struct {
 	master  master.Agent
 	readers map[memory.Agent]rag.SessionOptions // what those with config.ToolDocuments may search
-	library *rag.Library                     // nil for no documents
+	library *rag.Library                        // nil for no documents
 	log     zerolog.Logger
 }
 
