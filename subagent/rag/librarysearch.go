@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
 )
@@ -31,7 +32,7 @@ type Request struct {
 	// Query is the last turn of the conversation, History what was said before it,
 	// oldest first.
 	Query   string
-	History []textindex.Message
+	History []memory.Message
 	Where   Where // which documents may be found, by their metadata; nil for all
 	K       int   // how many passages at most, 1 to MaxK; 0 for DefaultK
 }
@@ -220,7 +221,7 @@ func (r Result) strength() float64 {
 // query is one form of what is looked for.
 type query struct {
 	text     string
-	history  []textindex.Message
+	history  []memory.Message
 	k        int
 	vector   []float32 // nil to go by words alone
 	weight   float64   // of the vectors

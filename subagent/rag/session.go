@@ -84,7 +84,7 @@ func (l *Library) NewSession(o SessionOptions) (*Session, error) {
 
 // search searches those of the session's collections that there are: one that was
 // never made is as good as an empty one.
-func (t *Session) search(ctx context.Context, query string, history []textindex.Message) (Result, error) {
+func (t *Session) search(ctx context.Context, query string, history []memory.Message) (Result, error) {
 	r := Request{Query: query, History: history, K: t.k}
 	if err := r.check(); err != nil {
 		return Result{}, err
@@ -151,7 +151,7 @@ func (t *Session) clean(text string, results []string) string {
 type Question struct {
 	session *Session
 	task    string
-	history []textindex.Message // with the task
+	history []memory.Message // with the task
 
 	mu       sync.Mutex
 	searched int // searches that came to an end; guarded by mu
@@ -166,7 +166,7 @@ func (t *Session) Ask(messages []memory.Message) *Question {
 		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		q.history = append(q.history, textindex.Message{Role: m.Role, Text: markers.ReplaceAllString(m.Content, "")})
+		q.history = append(q.history, memory.Message{Role: m.Role, Content: markers.ReplaceAllString(m.Content, "")})
 		if m.Role == memory.RoleUser {
 			q.task = m.Content
 		}

@@ -81,7 +81,7 @@ func TestAFilterSeesMetadata(t *testing.T) {
 		require.Equal(t, strings.Fields(want), append([]string{}, found(t, l, c, "apples", filter)...), filter)
 	}
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"fr"}`),
-		History: []textindex.Message{{Role: textindex.RoleUser, Text: "apples?"}}})
+		History: []memory.Message{{Role: memory.RoleUser, Content: "apples?"}}})
 	require.NoError(t, err)
 	require.Equal(t, textindex.StatusEmpty, r.Status)
 	require.Empty(t, r.Passages)
