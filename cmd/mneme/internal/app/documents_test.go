@@ -18,10 +18,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/redistest"
 	"mneme/memory/event"
 	"mneme/subagent/rag"
+	webapi "mneme/webmemory/api"
 )
 
 // request does one request at webmemory.
@@ -72,7 +72,7 @@ var stores = map[string]func(t *testing.T) []string{
 	"redis-server": func(t *testing.T) []string { return []string{"MNEME_REDIS_URL=" + redistest.Start(t).URL()} },
 }
 
-// A conversation about documents through the public door, with follow-ups that
+// A conversation about documents through the public API, with follow-ups that
 // only mean something after what was said before.
 func TestAConversationAboutDocuments(t *testing.T) {
 	for name, store := range stores {
@@ -178,7 +178,7 @@ func (s *stopper) File(string) {
 // only the rest.
 func TestAnInterruptedIngestGoesOn(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
-	client, err := webclient.New(u.url(""))
+	client, err := webapi.New(u.url(""))
 	require.NoError(t, err)
 	defer client.Close()
 	dir := t.TempDir()
@@ -204,6 +204,7 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 
 // Without a Redis an apiserver has no documents, and its subagent does not guess.
 func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, scriptedModel{otherwise: "knowledge"}.environ(t)...)
 	for _, service := range []string{"proxy", "apiserver", "webmemory"} {
 		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
@@ -219,7 +220,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 }
 
 // A big upload passes webmemory as a stream, and a bad one is refused in words.
-func TestUploadsThroughThePublicDoor(t *testing.T) {
+func TestUploadsThroughThePublicAPI(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	status, body := u.request("PUT", "/v1/collections/docs/documents/a", "application/json", `{"text":"x"}`)
 	require.Equal(t, http.StatusNotFound, status)
@@ -236,7 +237,7 @@ func TestUploadsThroughThePublicDoor(t *testing.T) {
 }
 
 // The result of a document passes webmemory while the next one is not sent yet.
-func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
+func TestResultsAreStreamedThroughThePublicAPI(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	u.load(nil)
 	read, write := io.Pipe()
@@ -258,6 +259,7 @@ func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
 
 // The second thing that a newcomer tries: mneme's own documentation.
 func TestIngestAndAsk(t *testing.T) {
+	t.Parallel()
 	path, s := program(t), newStack(t)
 	docs := filepath.Join(t.TempDir(), "docs")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(filepath.Join("..", "..", "..", "..", "docs"))))
