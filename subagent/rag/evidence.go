@@ -189,8 +189,8 @@ func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 // support is text that an answer may rest on beside passages. Its figures and addresses are
 // extracted on first use.
 type support struct {
-	texts []string // addresses in the texts may be repeated
-	links bool     // addresses in them may be repeated
+	texts []string
+	links bool // addresses in the texts may be repeated
 
 	once      sync.Once
 	figures   figures
