@@ -18,10 +18,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/redistest"
 	"mneme/memory/event"
 	"mneme/subagent/rag"
+	webapi "mneme/webmemory/api"
 )
 
 // request does one request at webmemory.
@@ -178,7 +178,7 @@ func (s *stopper) File(string) {
 // only the rest.
 func TestAnInterruptedIngestGoesOn(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
-	client, err := webclient.New(u.url(""))
+	client, err := webapi.New(u.url(""))
 	require.NoError(t, err)
 	defer client.Close()
 	dir := t.TempDir()
@@ -204,6 +204,7 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 
 // Without a Redis an apiserver has no documents, and its subagent does not guess.
 func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, scriptedModel{otherwise: "knowledge"}.environ(t)...)
 	for _, service := range []string{"proxy", "apiserver", "webmemory"} {
 		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
@@ -258,6 +259,7 @@ func TestResultsAreStreamedThroughThePublicAPI(t *testing.T) {
 
 // The second thing that a newcomer tries: mneme's own documentation.
 func TestIngestAndAsk(t *testing.T) {
+	t.Parallel()
 	path, s := program(t), newStack(t)
 	docs := filepath.Join(t.TempDir(), "docs")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(filepath.Join("..", "..", "..", "..", "docs"))))

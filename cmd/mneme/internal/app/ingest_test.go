@@ -22,10 +22,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	webapi "mneme/webmemory/api"
 )
 
 // heard is a Progress that keeps what it is told.
@@ -71,7 +71,7 @@ func (u *up) ingest(o ingest.Options, paths ...string) ingest.Report {
 
 func (u *up) tryIngest(o ingest.Options, paths ...string) (ingest.Report, error) {
 	u.t.Helper()
-	client, err := webclient.New(u.url(""))
+	client, err := webapi.New(u.url(""))
 	require.NoError(u.t, err)
 	defer client.Close()
 	client.Pause = time.Millisecond
@@ -179,6 +179,7 @@ func word(t *testing.T, text string) string {
 // result again takes the first record of a table for its head, the text of a Word file for
 // a damaged archive and an escaped tag for a tag.
 func TestEveryWayStoresTheSame(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	dir := files(t, t.TempDir(), map[string]string{
 		"presidents.csv":             "president,appointee\nCarter,Rex Tillerson\nReagan,\"Haig, Alexander\"\n",
@@ -215,6 +216,7 @@ func realFiles(t *testing.T) string {
 }
 
 func TestRealFilesAreStoredTheSameByEveryWay(t *testing.T) {
+	t.Parallel()
 	dir := realFiles(t)
 	manifest, err := os.ReadFile(filepath.Join(dir, "MANIFEST.tsv"))
 	require.NoError(t, err)
