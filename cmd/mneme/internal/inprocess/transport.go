@@ -134,16 +134,19 @@ func take(ctx context.Context, asked *http.Request) *http.Request {
 	case r.ContentLength == 0:
 		r.ContentLength = -1 // nobody has told it
 	}
-	r.Body = &source{r.Body}
+	r.Body = &source{r.Body, r.ContentLength}
 	return r
 }
 
 // source is a request's body, which is let go of once it is closed or read.
-type source struct{ io.ReadCloser }
+type source struct {
+	io.ReadCloser
+	left int64 // bytes, if that is known
+}
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
-	if err == io.EOF {
+	if s.left -= int64(n); s.left == 0 || err == io.EOF {
 		_ = s.Close()
 	}
 	return n, err
