@@ -301,7 +301,7 @@ func (d *documents) page(c *gin.Context, of docstore.Collection) error {
 		limit = n
 	}
 	heads, next, err := d.library.List(c.Request.Context(), of, c.Query("cursor"), limit)
-	if err != nil && (of.Chat() == "" || !errors.Is(err, docstore.ErrNoCollection)) {
+	if err != nil && (of.Chat().IsZero() || !errors.Is(err, docstore.ErrNoCollection)) {
 		return err
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, documentPage{append([]docstore.Head{}, heads...), next})
@@ -317,7 +317,7 @@ func (d *documents) get(c *gin.Context, of docstore.Collection) error {
 	document, err := d.library.Get(c.Request.Context(), of, id)
 	if err == nil {
 		api.WriteJSON(c.Writer, http.StatusOK, document)
-	} else if of.Chat() != "" && errors.Is(err, docstore.ErrNoCollection) {
+	} else if !of.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection) {
 		err = docstore.ErrNoDocument
 	}
 	return err
@@ -331,7 +331,7 @@ func (d *documents) delete(c *gin.Context, of docstore.Collection) error {
 	}
 	removed, err := d.library.Delete(c.Request.Context(), of, id)
 	switch {
-	case err == nil && removed == 0, of.Chat() != "" && errors.Is(err, docstore.ErrNoCollection):
+	case err == nil && removed == 0, !of.Chat().IsZero() && errors.Is(err, docstore.ErrNoCollection):
 		return docstore.ErrNoDocument
 	case err == nil:
 		c.Status(http.StatusNoContent)

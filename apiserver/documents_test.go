@@ -18,6 +18,7 @@ import (
 	"mneme/apiserver"
 	"mneme/apiserver/api"
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 )
@@ -324,7 +325,7 @@ func TestDocumentsOfAChatGoWithIt(t *testing.T) {
 	_, body = s.call(t, "GET", "/v1/collections", "")
 	require.JSONEq(t, `{"collections":[]}`, body, "no name leads to a chat's documents")
 
-	require.NoError(t, s.DeleteChat(t.Context(), "-100"))
+	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("-100")))
 	_, body = s.call(t, "GET", "/v1/chats/-100/documents", "")
 	require.Contains(t, body, `"documents":[]`)
 	keys, err := server.Client().Keys(context.Background(), "*").Result()
@@ -342,7 +343,7 @@ func TestDocumentsWithoutRedis(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, status)
 		require.Contains(t, body, "redis.url")
 	}
-	require.NoError(t, none.DeleteChat(t.Context(), "1"))
+	require.NoError(t, none.DeleteChat(t.Context(), memory.MustChat("1")))
 	status, _ := none.call(t, "GET", "/readyz", "")
 	require.Equal(t, http.StatusOK, status)
 

@@ -99,7 +99,7 @@ func bodyProblem(err error) error {
 
 // makeChat makes the collection of a chat: one by name has to be there.
 func (d *documents) makeChat(ctx context.Context, of docstore.Collection) error {
-	if of.Chat() == "" {
+	if of.Chat().IsZero() {
 		return nil
 	}
 	_, err := d.library.Create(ctx, of)

@@ -83,7 +83,7 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err := body.Validate(); err != nil {
 		return err
 	}
-	telemetry.Concerns(c.Request.Context(), string(body.ChatID), body.RunID)
+	telemetry.Concerns(c.Request.Context(), body.ChatID.String(), body.RunID)
 	if !s.hasAgent(body.AgentVersion) {
 		return &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
 			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion, master.Version)}
@@ -166,7 +166,7 @@ func (s *Server) base(r *http.Request) string {
 func (s *Server) named(c *gin.Context) (*run, error) {
 	r, err := s.find(c.Param("run"))
 	if err == nil {
-		telemetry.Concerns(c.Request.Context(), string(r.chat), r.id)
+		telemetry.Concerns(c.Request.Context(), r.chat.String(), r.id)
 	}
 	return r, err
 }

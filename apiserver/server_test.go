@@ -69,13 +69,31 @@ type service struct {
 	*apiserver.Server
 	*api.Client
 	url string
-	log *bytes.Buffer // complete once the server is closed
+	log *logged // of runs it is complete once the server is closed
+}
+
+// logged keeps log lines. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func start(t *testing.T, cfg apiserver.Config, a apiserver.Agent) service {
 	t.Helper()
-	log := &bytes.Buffer{}
-	s := apiserver.New(cfg, a, subagents, zerolog.New(zerolog.SyncWriter(log)))
+	log := &logged{}
+	s := apiserver.New(cfg, a, subagents, zerolog.New(log))
 	web := httptest.NewServer(s.Handler())
 	c, err := api.NewClient(web.URL, nil)
 	require.NoError(t, err)
@@ -88,7 +106,7 @@ func start(t *testing.T, cfg apiserver.Config, a apiserver.Agent) service {
 }
 
 func request(id string) api.RunRequest {
-	return api.RunRequest{RunID: id, Message: "hello", ChatID: "c1", AgentVersion: "master"}
+	return api.RunRequest{RunID: id, Message: "hello", ChatID: memory.MustChat("c1"), AgentVersion: "master"}
 }
 
 // post starts a run that must be accepted.
@@ -132,7 +150,7 @@ func TestARunFromPostToDone(t *testing.T) {
 	require.Equal(t, api.RunAccepted{RunID: "r1", Events: s.url + "/v1/runs/r1/events"}, accepted)
 	require.Equal(t, []string{"run_started", "assistant", "run_finished"}, s.roles(t, accepted.Events))
 	require.Equal(t, master.Request{
-		RunID: "r1", Chat: "c1", Message: "hello", AgentVersion: "master", Conversation: "conv",
+		RunID: "r1", Chat: memory.MustChat("c1"), Message: "hello", AgentVersion: "master", Conversation: "conv",
 		Context:   []memory.Message{{Role: "user", Content: "before", Timestamp: 1}},
 		Subagents: map[memory.Agent][]memory.Message{"analytic": {{Role: "user", Content: "task", Timestamp: 2}}},
 	}, got)
@@ -264,15 +282,15 @@ func TestTheLimitOfRunningRuns(t *testing.T) {
 func TestErasingAChatEndsItsRunsAndNoOthers(t *testing.T) {
 	s := start(t, apiserver.Config{}, untilStopped)
 	mine, other := s.post(t, request("r1")), request("r2")
-	other.ChatID = "c2"
+	other.ChatID = memory.MustChat("c2")
 	theirs := s.post(t, other)
 	s.begun(t, mine.Events)
-	require.NoError(t, s.DeleteChat(t.Context(), "c1"))
+	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("c1")))
 	for _, err := range s.Events(t.Context(), mine.Events, 0) {
 		require.ErrorIs(t, err, api.ErrUnknownRun)
 	}
 	s.begun(t, theirs.Events)
-	require.NoError(t, s.DeleteChat(t.Context(), "never:seen@here"))
+	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("never:seen@here")))
 }
 
 func TestAPanicEndsTheRunAndNotTheServer(t *testing.T) {
@@ -352,7 +370,7 @@ func TestAnAgentThatDoesNotListenDoesNotHoldUpTheEnd(t *testing.T) {
 		echo(ctx, r, say)
 	}))
 	s.post(t, request("r1"))
-	require.ErrorIs(t, s.DeleteChat(t.Context(), "c1"), &api.Problem{Code: "runs_still_ending"})
+	require.ErrorIs(t, s.DeleteChat(t.Context(), memory.MustChat("c1")), &api.Problem{Code: "runs_still_ending"})
 	require.Error(t, s.Server.Close())
 	close(release)
 }

@@ -70,7 +70,7 @@ func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) er
 		}
 	}
 	trail := telemetry.From(ctx)
-	trail.Run, trail.Chat = r.RunID, string(r.Chat)
+	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
 	if err := run.do(log.WithContext(ctx)); err != nil {
 		log.Error().Err(err).Msg("a run could not be told to its end")

@@ -134,7 +134,7 @@ func sub(name memory.Agent, m loop.Model) *subagent.Subagent {
 }
 
 func ask(version string) master.Request {
-	return master.Request{RunID: "RUN", Chat: "1", Message: "question", AgentVersion: version, Conversation: "conv"}
+	return master.Request{RunID: "RUN", Chat: memory.MustChat("1"), Message: "question", AgentVersion: version, Conversation: "conv"}
 }
 
 func run(t *testing.T, a *master.Agent, r master.Request) *log {

@@ -16,7 +16,7 @@ import (
 	"mneme/memory"
 )
 
-var key = memory.SubagentKey("analytic", "12345")
+var key = memory.SubagentKey("analytic", memory.MustChat("12345"))
 
 // user is a stored user message.
 func user(text string) []byte {

@@ -10,9 +10,29 @@ import (
 // ErrBadName is wrapped by every refusal of a chat id or a subagent name.
 var ErrBadName = errors.New("bad name")
 
-// Chat is the id of one chat: 1–128 characters of A-Z a-z 0-9 . _ : @ + = -.
-// The zero value is no chat; others come from ParseChat or from JSON.
-type Chat string
+// Chat names one chat: by its tenant, which is empty as long as a service serves one
+// only, and its id, 1–128 characters of A-Z a-z 0-9 . _ : @ + = -. It is comparable.
+// The zero value is no chat; others come from ParseChat or from JSON, which hold an id
+// alone: no client names a tenant.
+type Chat struct{ tenant, id string }
+
+// IsZero says whether it is no chat.
+func (c Chat) IsZero() bool { return c.id == "" }
+
+// ID is the chat's id, as its client knows it.
+func (c Chat) ID() string { return c.id }
+
+// String is the chat as it stands in the keys and records of the store: the id, behind
+// its tenant and a slash, which no id holds, if it has one.
+func (c Chat) String() string {
+	if c.tenant == "" {
+		return c.id
+	}
+	return c.tenant + "/" + c.id
+}
+
+// MarshalText is String, for JSON and for the keys of JSON objects.
+func (c Chat) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Agent is the name of a subagent: 1–64 characters of a-z 0-9 _ -.
 type Agent string
@@ -20,9 +40,18 @@ type Agent string
 // ParseChat checks a chat id as it came in a path or on a command line.
 func ParseChat(s string) (Chat, error) {
 	if len(s) == 0 || len(s) > 128 || !only(s, chatByte) {
-		return "", fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName, clip(s))
+		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName, clip(s))
 	}
-	return Chat(s), nil
+	return Chat{id: s}, nil
+}
+
+// MustChat is ParseChat for an id that is known to be one; it panics otherwise.
+func MustChat(id string) Chat {
+	chat, err := ParseChat(id)
+	if err != nil {
+		panic(err)
+	}
+	return chat
 }
 
 // UnmarshalJSON takes a string, or an integer by its literal digits; 1e3 and
@@ -122,9 +151,9 @@ func ParseKey(s string) (key Key, ok bool) {
 // String is the Redis key of the history's JSON array.
 func (k Key) String() string {
 	if k.agent == "" {
-		return "chat_history:" + string(k.chat)
+		return "chat_history:" + k.chat.String()
 	}
-	return "subagent:" + string(k.agent) + ":" + string(k.chat)
+	return "subagent:" + string(k.agent) + ":" + k.chat.String()
 }
 
 // Chat is the chat that the history belongs to.

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	anyChat  = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat { return memory.Chat(s) })
+	anyChat  = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat { return memory.MustChat(s) })
 	anyAgent = rapid.Map(rapid.StringMatching(`[a-z0-9_-]{1,64}`), func(s string) memory.Agent { return memory.Agent(s) })
 )
 
@@ -21,13 +21,13 @@ func TestParseKey(t *testing.T) {
 		redis string
 		want  memory.Key
 	}{
-		{"chat_history:12345", memory.ChatKey("12345")},
-		{"chat_history:-100123", memory.ChatKey("-100123")},
-		{"chat_history:subagent:analytic:1", memory.ChatKey("subagent:analytic:1")},
-		{"subagent:analytic:12345", memory.SubagentKey("analytic", "12345")},
-		{"subagent:analytic:x:1", memory.SubagentKey("analytic", "x:1")},
-		{"subagent:subagent::", memory.SubagentKey("subagent", ":")},
-		{"subagent:a_b-9:A.b_c:@+=-", memory.SubagentKey("a_b-9", "A.b_c:@+=-")},
+		{"chat_history:12345", memory.ChatKey(memory.MustChat("12345"))},
+		{"chat_history:-100123", memory.ChatKey(memory.MustChat("-100123"))},
+		{"chat_history:subagent:analytic:1", memory.ChatKey(memory.MustChat("subagent:analytic:1"))},
+		{"subagent:analytic:12345", memory.SubagentKey("analytic", memory.MustChat("12345"))},
+		{"subagent:analytic:x:1", memory.SubagentKey("analytic", memory.MustChat("x:1"))},
+		{"subagent:subagent::", memory.SubagentKey("subagent", memory.MustChat(":"))},
+		{"subagent:a_b-9:A.b_c:@+=-", memory.SubagentKey("a_b-9", memory.MustChat("A.b_c:@+=-"))},
 	} {
 		key, ok := memory.ParseKey(c.redis)
 		require.True(t, ok, c.redis)
@@ -66,7 +66,7 @@ func TestParseNames(t *testing.T) {
 	for _, good := range []string{"1", "-", "a.b_c:d@e+f=g-h", strings.Repeat("x", 128)} {
 		chat, err := memory.ParseChat(good)
 		require.NoError(t, err)
-		require.Equal(t, memory.Chat(good), chat)
+		require.Equal(t, memory.MustChat(good), chat)
 	}
 	for _, bad := range []string{"", " ", "a b", "a/b", "a\x00", "ё", "a,b", "{a}", "a*", strings.Repeat("x", 129)} {
 		_, err := memory.ParseChat(bad)
@@ -88,17 +88,17 @@ func TestParseNames(t *testing.T) {
 
 func TestChatFromJSON(t *testing.T) {
 	for text, want := range map[string]memory.Chat{
-		`"12345"`:                 "12345",
-		`12345`:                   "12345",
-		`-100123`:                 "-100123",
-		`0`:                       "0",
-		`123456789012345678901`:   "123456789012345678901",
-		`"a\u0062c"`:              "abc",
-		`"1e3"`:                   "1e3",
-		`"-"`:                     "-",
-		strings.Repeat("9", 128):  memory.Chat(strings.Repeat("9", 128)),
-		`"x:1"`:                   "x:1",
-		` "user@example.com+1=a"`: "user@example.com+1=a",
+		`"12345"`:                 memory.MustChat("12345"),
+		`12345`:                   memory.MustChat("12345"),
+		`-100123`:                 memory.MustChat("-100123"),
+		`0`:                       memory.MustChat("0"),
+		`123456789012345678901`:   memory.MustChat("123456789012345678901"),
+		`"a\u0062c"`:              memory.MustChat("abc"),
+		`"1e3"`:                   memory.MustChat("1e3"),
+		`"-"`:                     memory.MustChat("-"),
+		strings.Repeat("9", 128):  memory.MustChat(strings.Repeat("9", 128)),
+		`"x:1"`:                   memory.MustChat("x:1"),
+		` "user@example.com+1=a"`: memory.MustChat("user@example.com+1=a"),
 	} {
 		var chat memory.Chat
 		require.NoError(t, json.Unmarshal([]byte(text), &chat), text)

@@ -30,6 +30,7 @@ func (w *world) keys(prefixes ...string) []string {
 
 // What is asked of one chat costs the same however many others there are.
 func TestNothingOfOneChatLooksThroughAllKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	require.NoError(t, w.look.Set(ctx, "subagent:knowledge:1", `[{"role":"user","content":"by another program"}]`, 0).Err())
@@ -108,12 +109,12 @@ func TestTheFenceOfAnUnusedSubagent(t *testing.T) {
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	store := w.store()
-	zombie, err := store.Take(ctx, "1", "zombie", "c", time.Minute)
+	zombie, err := store.Take(ctx, memory.MustChat("1"), "zombie", "c", time.Minute)
 	require.NoError(t, err)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // the lease ran out
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 	for _, agent := range []memory.Agent{"knowledge", "analytic"} {
-		key := memory.SubagentKey(agent, "1")
+		key := memory.SubagentKey(agent, memory.MustChat("1"))
 		_, err = store.Append(ctx, memory.Empty(key), memory.Mark{Run: "Z", Seq: 1, Turn: zombie.Number},
 			memory.Message{Role: memory.RoleUser, Content: "late"}.Encode())
 		require.ErrorIs(t, err, memory.ErrMoved, agent)

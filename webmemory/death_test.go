@@ -30,6 +30,7 @@ func (w *world) ended(chat string) {
 
 // Whoever has the disk of a process that was killed does not wait for its lease.
 func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	began := func(t *testing.T) (w *world, s *script, kill func(), settings childSettings) {
 		s = newScript()
@@ -38,7 +39,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 		settings.Lease = patient
 		other, process := w.start(settings)
 		w.on(other, func() {
-			s.let("1", 2)
+			s.let(memory.MustChat("1"), 2)
 			w.open("POST", "/v1/chats/1/messages", message{"hi"}).until("subagent_delegation")
 		})
 		return w, s, func() { require.NoError(t, process.Process.Kill()); _ = process.Wait() }, settings
@@ -46,7 +47,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 	t.Run("by one that starts", func(t *testing.T) {
 		w, s, kill, settings := began(t)
 		kill()
-		s.let("1", scriptEvents)
+		s.let(memory.MustChat("1"), scriptEvents)
 		require.Greater(t, w.look.PTTL(ctx, "{chat_history:1}:turn").Val(), patient/2)
 		w.start(settings)
 		w.ended("1")
@@ -55,7 +56,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 		w, s, kill, settings := began(t)
 		w.start(settings)
 		kill()
-		s.let("1", scriptEvents)
+		s.let(memory.MustChat("1"), scriptEvents)
 		w.ended("1")
 	})
 	t.Run("by a message", func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 		require.NoError(t, w.look.HDel(ctx, "{chat_history:1}:meta", "open").Err())
 		kill()
 		beside, _ := w.start(settings)
-		s.let("1", 2*scriptEvents)
+		s.let(memory.MustChat("1"), 2*scriptEvents)
 		w.on(beside, func() {
 			got := w.do("POST", "/v1/chats/1/messages", message{"again"})
 			require.Equal(t, 200, got.status, string(got.body))
@@ -77,7 +78,7 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 		w.on(beside, func() {
 			require.Equal(t, 409, w.do("POST", "/v1/chats/1/messages", `{"message":"again","on_busy":"reject"}`, "Content-Type", "application/json").status)
 		})
-		s.let("1", scriptEvents)
+		s.let(memory.MustChat("1"), scriptEvents)
 		w.ended("1")
 	})
 }
@@ -89,14 +90,14 @@ func TestATurnIsGivenBackWhenRedisReturns(t *testing.T) {
 	}
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patiently)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.redis.Kill()
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	tr.until("run_finished")
 	require.NoError(t, w.redis.Run())
 	w.ended("1")
-	s.let(memory.Chat("1"), scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"again"}).status)
 }

@@ -61,7 +61,7 @@ type endHead struct {
 func (e *ends) folder(chat memory.Chat) string {
 	name := "c-" + escaped(chat)
 	if len(name) > 200 {
-		name = fmt.Sprintf("h-%x", sha256.Sum256([]byte(chat)))
+		name = fmt.Sprintf("h-%x", sha256.Sum256([]byte(chat.String())))
 	}
 	return filepath.Join(e.dir, name)
 }

@@ -156,7 +156,7 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 		err = s.stopOpen(ctx, open)
 	}
 	if err != nil {
-		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a run was not stopped; it is tried again")
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
 		return before
 	}
 	return open.Run

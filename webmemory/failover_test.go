@@ -51,7 +51,7 @@ func (w *world) staysCompleted(url, chat, key, run string, seen []string) {
 // second event, and gives the run with all that its client saw.
 func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (run string, seen []string) {
 	w.t.Helper()
-	s.let(memory.Chat(chat), 2)
+	s.let(memory.MustChat(chat), 2)
 	var tr *transcript
 	w.on(url, func() {
 		tr = w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
@@ -61,7 +61,7 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 		seen = append(seen, tr.id+" "+string(data))
 	}
 	w.sentinel.CutReplica()
-	s.let(memory.Chat(chat), scriptEvents)
+	s.let(memory.MustChat(chat), scriptEvents)
 	seen = append(seen, tr.frames()...)
 	require.Len(w.t, seen, scriptEvents)
 	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
@@ -76,6 +76,7 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 // A failover forgets the end of a run that its client saw completed. Who finds the
 // run open asks the process that had it, and all of it is as it was.
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
 	first := w.process(apart(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
@@ -83,7 +84,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	var lostRun string
 	var lostSeen []string
 	run, seen := loseTheEnd(w, s, first, "1", "k", func() {
-		s.let("2", scriptEvents) // a run of which nothing will be left
+		s.let(memory.MustChat("2"), scriptEvents) // a run of which nothing will be left
 		w.on(first, func() {
 			tr := w.open("POST", "/v1/chats/2/messages", message{"hi"}, "Idempotency-Key", "k")
 			lostRun, lostSeen = tr.resp.Header.Get("Mneme-Run-Id"), tr.frames()
@@ -109,6 +110,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 // The same with a process that is killed before the failover and comes back on its
 // disk: whoever is first to find the run waits for it, or is it.
 func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
 	settings := w.settings()
@@ -161,11 +163,11 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 		})
 		return tr
 	}
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	over := post(first, "1")
 	run, seen := over.resp.Header.Get("Mneme-Run-Id"), over.frames()
 	require.Len(t, seen, scriptEvents)
-	s.let("2", 2)
+	s.let(memory.MustChat("2"), 2)
 	going := post(first, "2")
 	var begun []string
 	for range 2 {
@@ -182,7 +184,7 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 
 	joined := post(second, "2")
 	require.Equal(t, going.resp.Header.Get("Mneme-Run-Id"), joined.resp.Header.Get("Mneme-Run-Id"))
-	s.let("2", scriptEvents)
+	s.let(memory.MustChat("2"), scriptEvents)
 	all := joined.frames()
 	require.Len(t, all, scriptEvents)
 	require.Equal(t, begun, all[:2], "no event's id has two contents")

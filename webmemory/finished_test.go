@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/master"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
 )
@@ -85,12 +86,12 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 	patient := func(c *webmemory.Config) { c.Lease, c.ResumeWait = time.Minute, time.Minute }
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, patient)
 	second := w.process(patient)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 	tr.until("subagent_delegation")
 	run := tr.resp.Header.Get("Mneme-Run-Id")
 	w.redis.Kill()
-	s.let("1", 4)
+	s.let(memory.MustChat("1"), 4)
 	tr.until("subagent_completion")
 	require.Equal(t, "6", tr.id)
 	require.NoError(t, w.redis.Run())
@@ -101,7 +102,7 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 		for _, req := range []*http.Request{get, post} {
 			go func() { resumed <- w.send(req) }()
 		}
-		s.let("1", scriptEvents-6)
+		s.let(memory.MustChat("1"), scriptEvents-6)
 		for range 2 {
 			got := <-resumed
 			require.Equal(t, http.StatusOK, got.status, string(got.body))
@@ -115,6 +116,7 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 // A run was closed short of what its dead process had shown: a client that has seen
 // more is told that this is gone, not that its number is wrong.
 func TestAResumeBehindTheEndOfAClosedRun(t *testing.T) {
+	t.Parallel()
 	w, _, run := deadSpool(t, true)
 	events := "/v1/chats/1/runs/" + run + "/events"
 	require.Contains(t, w.frames("GET", events, nil), "run_finished", "the run is closed")

@@ -203,7 +203,7 @@ func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, k
 	if !back {
 		return nil
 	}
-	s.log.Warn().Str("chat", string(chat)).Msg("Redis came back with what was erased; it was erased once more")
+	s.log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")
 	if key != nil {
 		return nil
 	}

@@ -263,7 +263,7 @@ func (s *Server) lossOf(ctx context.Context, chat memory.Chat) (epoch string, lo
 		loss.Epoch, err = s.store.Epoch(ctx)
 	}
 	if err != nil {
-		s.log.Debug().Err(err).Str("chat", string(chat)).Msg("whether a chat lost something is not known")
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
 		return "", false
 	}
 	s.noteEpoch(loss.Epoch)
@@ -297,7 +297,7 @@ func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
-		s.log.Warn().Err(err).Str("chat", string(chat)).Msg("a loss may be told twice")
+		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/webmemory"
 )
 
@@ -20,6 +21,7 @@ import (
 // another process shows the whole run, and both histories are whole, also what was
 // said before.
 func TestFlushedInTheMiddleOfARun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -29,9 +31,9 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 			s := newScript()
 			w := newWorld(t, s.agent, lease)
 			second := w.process(lease)
-			s.let("1", scriptEvents)
+			s.let(memory.MustChat("1"), scriptEvents)
 			require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)
-			s.let("1", after)
+			s.let(memory.MustChat("1"), after)
 			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 			run := tr.resp.Header.Get("Mneme-Run-Id")
 			var seen []string
@@ -53,7 +55,7 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 			eventually(t, "the run is noted again", func() bool {
 				return w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val() && w.look.XLen(ctx, "events:1:"+run).Val() == int64(after)
 			})
-			s.let("1", scriptEvents-after)
+			s.let(memory.MustChat("1"), scriptEvents-after)
 			take(scriptEvents - after)
 			_, _, more := tr.next()
 			require.False(t, more)
@@ -79,12 +81,12 @@ func TestFlushedJustBeforeTheEnd(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent) // whose lease is not renewed for seconds
 	second := w.process()
-	s.let("1", 4)
+	s.let(memory.MustChat("1"), 4)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 	run := tr.resp.Header.Get("Mneme-Run-Id")
 	tr.until("subagent_tool")
 	require.NoError(t, w.look.FlushAll(ctx).Err())
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	require.Equal(t, []string{"subagent_tool_result", "subagent_completion", "assistant_delta", "assistant", "run_finished"}, tr.roles())
 	w.on(second, func() {
 		eventually(t, "its record is there", func() bool {
@@ -102,11 +104,12 @@ func TestFlushedJustBeforeTheEnd(t *testing.T) {
 // Redis loses everything, and another process takes the chat's turn before the owner
 // does: the owner's client is told, and its run is not paid for any longer.
 func TestFlushedAndTakenByAnother(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	run := tr.resp.Header.Get("Mneme-Run-Id")
 	tr.until("subagent_delegation")
@@ -120,10 +123,10 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 			resp, err := http.Get(w.api.URL + "/v1/runs/" + run + "/events")
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			lines := (&transcript{t: t, resp: resp, lines: newLines(resp)}).frames()
+			lines := (&transcript{t: t, resp: resp, events: eventsOf(resp)}).frames()
 			return len(lines) > 0 && strings.Contains(lines[len(lines)-1], `"stopped"`)
 		})
-		s.let("1", 2*scriptEvents)
+		s.let(memory.MustChat("1"), 2*scriptEvents)
 		other.until("run_finished")
 	})
 }
@@ -138,7 +141,7 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 			s := newScript()
 			w := newWorld(t, s.agent, lease)
 			second := w.process(lease)
-			s.let("1", 2)
+			s.let(memory.MustChat("1"), 2)
 			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 			run := tr.resp.Header.Get("Mneme-Run-Id")
 			var seen []string
@@ -154,14 +157,14 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 			dump := filepath.Join(w.redis.Dir, "dump.rdb")
 			before, err := os.ReadFile(dump)
 			require.NoError(t, err)
-			s.let("1", 2)
+			s.let(memory.MustChat("1"), 2)
 			take(2)
 			w.redis.Kill()
 			require.NoError(t, os.WriteFile(dump, before, 0o600))
-			s.let("1", meanwhile)
+			s.let(memory.MustChat("1"), meanwhile)
 			take(meanwhile)
 			require.NoError(t, w.redis.Run())
-			s.let("1", scriptEvents-4-meanwhile)
+			s.let(memory.MustChat("1"), scriptEvents-4-meanwhile)
 			take(scriptEvents - 4 - meanwhile)
 			eventually(t, "its record is there", func() bool { return w.look.HExists(ctx, "run:1:"+run, "result").Val() })
 			w.on(second, func() {
@@ -177,11 +180,12 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 
 // A reader of another process's run whose log vanishes is told so.
 func TestAReaderWhoseLogVanishes(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process(lease)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	run := tr.resp.Header.Get("Mneme-Run-Id")
@@ -200,10 +204,11 @@ func TestAReaderWhoseLogVanishes(t *testing.T) {
 
 // A stream of a run that never ends has a last moment all the same.
 func TestAStreamHasALastMoment(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process(lease, func(c *webmemory.Config) { c.RunTimeout = time.Second })
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.on(second, func() {
@@ -259,6 +264,7 @@ func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
 // Redis loses everything after a run: a process that lives tells it again, so that no
 // repeated post runs twice.
 func TestEndedRunsComeBackFromMemory(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -300,7 +300,7 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 			case <-time.After(jitter(claimLife / 12)):
 			}
 			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn was not renewed")
+				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
 			}
 		}
 	})
@@ -310,7 +310,7 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
 		if err := s.store.Yield(ctx, chat, token); err != nil {
-			s.log.Debug().Err(err).Str("chat", string(chat)).Msg("a claim on the next turn runs out by itself")
+			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
 		}
 	}, nil
 }

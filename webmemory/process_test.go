@@ -230,7 +230,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	streams := map[int]*transcript{}
 	for n := range scriptEvents {
 		chat := fmt.Sprintf("at%d", n)
-		s.let(memory.Chat(chat), max(n, 1))
+		s.let(memory.MustChat(chat), max(n, 1))
 		w.on(other, func() {
 			tr := w.open("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", "k")
 			for range n {
@@ -245,7 +245,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 	chatWant, analyticWant := whole("hi")
 	for n, tr := range streams {
 		chat := fmt.Sprintf("at%d", n)
-		s.let(memory.Chat(chat), scriptEvents-max(n, 1))
+		s.let(memory.MustChat(chat), scriptEvents-max(n, 1))
 		// The client comes back to the process that is left and gets exactly what it misses.
 		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", or(tr.id, "0"))
 		require.Len(t, again.roles(), scriptEvents-n, "after %d events", n)
@@ -273,19 +273,20 @@ func or(s, otherwise string) string {
 // A process that was stopped past its lease and goes on must not write into any
 // history of the chat, also not into one that the new turn has not touched.
 func TestAPausedProcessWritesNothing(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
 	pause(t, process)
-	s.let("1", scriptEvents-1)
+	s.let(memory.MustChat("1"), scriptEvents-1)
 	eventually(t, "the run is finished by the other process", func() bool { return len(w.stored("chat_history:1")) == 2 })
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"again"}).status)
 	chat, analytic := w.stored("chat_history:1"), w.stored("subagent:analytic:1")
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
@@ -306,10 +307,11 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 
 // Erasure while a paused process has a run: nothing of it comes back.
 func TestErasureBeatsAPausedProcess(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"secret"})
@@ -319,7 +321,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 	got := w.do("DELETE", "/v1/chats/1", nil)
 	require.Equal(t, 200, got.status, string(got.body))
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	paused.roles()
 	require.Nil(t, w.stored("chat_history:1"))
 	require.Nil(t, w.stored("subagent:analytic:1"))
@@ -331,6 +333,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 // Both the apiserver and the holder die: the run is closed with what was stored and
 // shown.
 func TestBothDie(t *testing.T) {
+	t.Parallel()
 	task := []string{"user: task of hi", "assistant: ", "tool: 42"}
 	for name, test := range map[string]struct {
 		events         int
@@ -345,7 +348,7 @@ func TestBothDie(t *testing.T) {
 			s := newScript()
 			w := newWorld(t, s.agent, lease)
 			other, process := w.child()
-			s.let("1", test.events)
+			s.let(memory.MustChat("1"), test.events)
 			var run string
 			w.on(other, func() {
 				tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
@@ -383,6 +386,7 @@ func TestBothDie(t *testing.T) {
 // While Redis is away a run goes on; what it acknowledged is in Redis afterwards,
 // in its order.
 func TestRedisAwayDuringARun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -390,11 +394,11 @@ func TestRedisAwayDuringARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
 			w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
-			s.let("1", 2)
+			s.let(memory.MustChat("1"), 2)
 			tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 			tr.until("subagent_delegation")
 			w.redis.Kill()
-			s.let("1", 4)
+			s.let(memory.MustChat("1"), 4)
 			tr.until("subagent_completion")
 			refused := w.do("POST", "/v1/chats/2/messages", message{"hi"})
 			require.Equal(t, 503, refused.status)
@@ -403,7 +407,7 @@ func TestRedisAwayDuringARun(t *testing.T) {
 			require.Contains(t, string(stale.body), `"stale":true`)
 			<-time.After(away)
 			require.NoError(t, w.redis.Run())
-			s.let("1", scriptEvents)
+			s.let(memory.MustChat("1"), scriptEvents)
 			require.Equal(t, []string{"assistant_delta", "assistant", "run_finished"}, tr.roles())
 			chat, analytic := whole("hi")
 			eventually(t, "everything is in Redis", func() bool {
@@ -412,7 +416,7 @@ func TestRedisAwayDuringARun(t *testing.T) {
 			require.Equal(t, chat, w.stored("chat_history:1"))
 			require.Equal(t, analytic, w.stored("subagent:analytic:1"))
 			eventually(t, "the next message is taken", func() bool {
-				s.let("1", scriptEvents)
+				s.let(memory.MustChat("1"), scriptEvents)
 				return w.do("POST", "/v1/chats/1/messages", message{"again"}).status == 200
 			})
 		})
@@ -430,13 +434,13 @@ func deadSpool(t *testing.T, own bool) (w *world, spools, run string) {
 		spools = t.TempDir()
 	}
 	other, process := w.childOn(spools)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	w.on(other, func() {
 		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
 		run = tr.resp.Header.Get("Mneme-Run-Id")
 		tr.until("subagent_delegation")
 		w.redis.Kill()
-		s.let("1", 4)
+		s.let(memory.MustChat("1"), 4)
 		tr.until("subagent_completion")
 	})
 	require.NoError(t, process.Process.Kill())
@@ -466,17 +470,18 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 
 // The same while the process that has shown the events lives, with its spool.
 func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
 	other, process := w.child()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	var run string
 	w.on(other, func() {
 		tr := w.open("POST", "/v1/chats/1/messages", message{"secret"})
 		run = tr.resp.Header.Get("Mneme-Run-Id")
 		tr.until("subagent_delegation")
 		w.redis.Kill()
-		s.let("1", 4)
+		s.let(memory.MustChat("1"), 4)
 		tr.until("subagent_completion")
 	})
 	pause(t, process)
@@ -499,17 +504,18 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 // A process that was paused past its lease, and finds Redis away when it goes on,
 // cannot know that nobody has replaced it: it shows nothing more.
 func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	var paused *transcript
 	w.on(other, func() {
 		paused = w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		paused.until("run_started")
 	})
 	pause(t, process)
-	s.let("1", 3)
+	s.let(memory.MustChat("1"), 3)
 	eventually(t, "another process has the run", func() bool { return len(w.stored("subagent:analytic:1")) == 2 })
 	w.redis.Kill()
 	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
@@ -520,6 +526,7 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 // What a killed process left in a spool that nobody else can read is in Redis once
 // a process starts there, behind what was written since, in one block.
 func TestTheSpoolOfADeadProcess(t *testing.T) {
+	t.Parallel()
 	w, spools, run := deadSpool(t, true)
 	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
 	w.childOn(spools)
@@ -531,6 +538,7 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 
 // What was erased does not come back from an old spool.
 func TestErasureBeatsAnOldSpool(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -558,11 +566,11 @@ func TestNothingIsShownThatIsNotStored(t *testing.T) {
 	w := newWorld(t, s.agent, lease)
 	w.spoolOptions.MaxBytes = 1
 	w.url = w.process(lease)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.redis.Kill()
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	role, data, _ := tr.next()
 	require.Equal(t, "error", role)
 	require.Empty(t, tr.id, "an error that is no event of the run")
@@ -573,18 +581,19 @@ func TestNothingIsShownThatIsNotStored(t *testing.T) {
 
 // A process that is asked to end leaves its runs to others.
 func TestShutdownLeavesRuns(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	first := w.url
 	second := w.process(lease)
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 	tr.until("subagent_delegation")
 	w.shutdown[first]()
 	role, data, _ := tr.next()
 	require.Equal(t, "error", role)
 	require.Contains(t, string(data), "shutting_down")
-	s.let("1", scriptEvents)
+	s.let(memory.MustChat("1"), scriptEvents)
 	w.on(second, func() {
 		again := w.open("GET", "/v1/chats/1/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", "2")
 		require.Len(t, again.roles(), scriptEvents-2)
@@ -599,7 +608,7 @@ func TestARunOfAnotherProcess(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process()
-	s.let("1", 2)
+	s.let(memory.MustChat("1"), 2)
 	tr := w.open("POST", "/v1/chats/1/messages", message{"hi"}, "Idempotency-Key", "k")
 	tr.until("subagent_delegation")
 	run := tr.resp.Header.Get("Mneme-Run-Id")
@@ -644,6 +653,7 @@ func TestErasureIsEverywhere(t *testing.T) {
 
 // Redis loses everything between two turns of one process: the next run says so.
 func TestResetIsTold(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"mneme/memory"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,7 +31,7 @@ func TestProcessesAreListed(t *testing.T) {
 		return ids
 	}
 	eventually(t, "both are listed", func() bool { return listed()[w.url] != "" && listed()[second] != "" })
-	s.let("1", 1)
+	s.let(memory.MustChat("1"), 1)
 	w.on(second, func() { w.open("POST", "/v1/chats/1/messages", message{"hi"}).until("run_started") })
 	token := w.look.Get(ctx, "{chat_history:1}:turn").Val()
 	require.True(t, strings.HasPrefix(token, listed()[second]+":"), token)

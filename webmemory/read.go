@@ -217,7 +217,7 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
 	chat, err = memory.ParseChat(c.Param("chat"))
 	if err != nil {
-		return "", nil, err
+		return memory.Chat{}, nil, err
 	}
 	s.mu.Lock()
 	r = s.live[c.Param("run")]

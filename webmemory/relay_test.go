@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/webmemory"
 )
 
@@ -74,16 +75,17 @@ func impatient(c *webmemory.Config) { c.Patience = 300 * time.Millisecond }
 // A quiet run whose connections break again and again is a living one, however long
 // its model thinks.
 func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
 	w.on(w.through(r, impatient), func() {
-		s.let("1", 1)
+		s.let(memory.MustChat("1"), 1)
 		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		tr.until("run_started")
 		before := r.cut.Load()
 		eventually(t, "many connections were cut", func() bool { return r.cut.Load() >= before+6 })
-		s.let("1", scriptEvents)
+		s.let(memory.MustChat("1"), scriptEvents)
 		roles := tr.roles()
 		require.Len(t, roles, scriptEvents-1)
 		require.NotContains(t, roles, "error")
@@ -95,11 +97,12 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 // A run whose apiserver is out of reach for longer than the patience is closed, and
 // stopped there once that can be reached again.
 func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
 	w.on(w.through(r, impatient), func() {
-		s.let("1", 1)
+		s.let(memory.MustChat("1"), 1)
 		tr := w.open("POST", "/v1/chats/1/messages", message{"hi"})
 		tr.until("run_started")
 		r.away.Store(true)

@@ -30,7 +30,7 @@ type knownRun struct {
 }
 
 func knownPath(chat memory.Chat, run string) string {
-	return "/chats/" + url.PathEscape(string(chat)) + "/runs/" + url.PathEscape(run)
+	return "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
 }
 
 // getKnown is GET /internal/v1/chats/{chat}/runs/{run}.

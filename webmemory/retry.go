@@ -30,7 +30,7 @@ func runID(chat memory.Chat, key string, attempt int) string {
 	if key == "" {
 		return rand.Text()
 	}
-	name := string(chat) + "\x00" + key // no header can hold the separator
+	name := chat.String() + "\x00" + key // no header can hold the separator
 	if attempt > 1 {
 		name += "\x00" + strconv.Itoa(attempt)
 	}
@@ -46,7 +46,7 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
-		telemetry.Concerns(ctx, string(chat), r.id)
+		telemetry.Concerns(ctx, chat.String(), r.id)
 		r.trail = telemetry.From(ctx)
 		r.keyed = key != ""
 		if r.attempt = attempt; attempt > 1 {

@@ -71,7 +71,7 @@ func sent(r master.Request) []string {
 // One message that no model takes does not spoil those after it: its failure is
 // appended, and neither is sent again.
 func TestAFailureLeavesNoTrap(t *testing.T) {
-	f := &flaky{errors: map[memory.Chat][]event.Error{"1": {lasting}}}
+	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {lasting}}}
 	w := newWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
 	require.Equal(t, 502, w.do("POST", path, message{"a long paste"}).status)
@@ -92,7 +92,7 @@ func TestAFailureLeavesNoTrap(t *testing.T) {
 // A failure that may pass is tried once more under the same key, in a run of its
 // own that asks the question which the history ends with; every process finds it.
 func TestARetryIsANewRun(t *testing.T) {
-	f := &flaky{errors: map[memory.Chat][]event.Error{"1": {passing, passing}, "between": {passing}, "lasting": {lasting}}}
+	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing, passing}, memory.MustChat("between"): {passing}, memory.MustChat("lasting"): {lasting}}}
 	w := newWorld(t, f.agent)
 	others := []string{w.process(), w.process(), w.process()}
 	post := func(chat, text string) answer {
@@ -141,7 +141,7 @@ func TestARetryIsANewRun(t *testing.T) {
 
 // Two retries at the same time, at two processes, are one new run.
 func TestTwoRetriesAreOneRun(t *testing.T) {
-	f := &flaky{errors: map[memory.Chat][]event.Error{"1": {passing}}}
+	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
 	began, release := make(chan struct{}, 10), make(chan struct{})
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
 		if r.RetryOf != "" {
@@ -173,7 +173,7 @@ func TestTwoRetriesAreOneRun(t *testing.T) {
 
 // What a version before failures were stored left behind is tried once more too.
 func TestARetryOfAnOldFailure(t *testing.T) {
-	f := &flaky{errors: map[memory.Chat][]event.Error{"1": {passing}}}
+	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing}}}
 	w := newWorld(t, f.agent)
 	const path = "/v1/chats/1/messages"
 	first := w.do("POST", path, message{"hi"}, "Idempotency-Key", "k")

@@ -57,7 +57,7 @@ type run struct {
 
 func newRun(id string, chat memory.Chat, body string) *run {
 	trail := telemetry.New()
-	trail.Run, trail.Chat = id, string(chat)
+	trail.Run, trail.Chat = id, chat.String()
 	return &run{
 		trail: trail, began: time.Now(),
 		id: id, chat: chat, body: body, log: api.NewLog(id, api.Limits{}),

@@ -12,6 +12,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/master"
+	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 )
@@ -67,7 +68,7 @@ func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
 		return len(w.look.HGet(t.Context(), "run:1:"+run, "result").Val()) > 0
 	})
 	resumes()
-	require.NoError(t, redisstore.New(w.look, zerolog.Nop()).Pack(t.Context(), "1", run))
+	require.NoError(t, redisstore.New(w.look, zerolog.Nop()).Pack(t.Context(), memory.MustChat("1"), run))
 	require.EqualValues(t, 3, w.look.XLen(t.Context(), "events:1:"+run).Val())
 	resumes()
 

@@ -35,7 +35,7 @@ func (l *sessionLogs) path(chat memory.Chat) string {
 // amiss is escaped.
 func escaped(chat memory.Chat) string {
 	var b strings.Builder
-	for _, c := range []byte(chat) {
+	for _, c := range []byte(chat.String()) {
 		if strings.IndexByte("_-.", c) >= 0 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
 			b.WriteByte(c)
 		} else {

@@ -90,7 +90,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 	t, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
 		if !errors.Is(err, errQueueSlow) && !errors.Is(err, errErased) && s.life.Err() == nil {
-			s.seen.Often.Warn().Err(err).Str("chat", string(chat)).Msg("what was left of a chat could not be looked after")
+			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}
 		leave()
 		return
@@ -112,7 +112,7 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
 	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
-	r.trail.Run, r.trail.Chat = r.id, string(r.chat)
+	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()

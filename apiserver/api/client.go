@@ -104,7 +104,7 @@ func (c *Client) Done(ctx context.Context, run string) error {
 // DeleteChat stops the chat's runs and drops their events; after it nothing of
 // the chat is left there.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
-	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(string(chat)), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.String()), nil, nil)
 }
 
 // EraseConversation has the gateway forget what was said to models in a chat; the

@@ -62,7 +62,7 @@ func TestDecodeBodySaysWhatIsWrong(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	good := func() api.RunRequest {
-		return api.RunRequest{RunID: "AB_c-1", ChatID: "-100123", Message: "hi", ConversationID: "c1"}
+		return api.RunRequest{RunID: "AB_c-1", ChatID: memory.MustChat("-100123"), Message: "hi", ConversationID: "c1"}
 	}
 	require.NoError(t, good().Validate())
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 		{"no run id", func(r *api.RunRequest) { r.RunID = "" }, "run_id must be"},
 		{"a run id with a slash", func(r *api.RunRequest) { r.RunID = "a/b" }, "run_id must be"},
 		{"a run id too long", func(r *api.RunRequest) { r.RunID = strings.Repeat("a", 65) }, "run_id must be"},
-		{"no chat", func(r *api.RunRequest) { r.ChatID = "" }, "Bad chat_id: a chat id is"},
+		{"no chat", func(r *api.RunRequest) { r.ChatID = memory.Chat{} }, "Bad chat_id: a chat id is"},
 		{"a blank message", func(r *api.RunRequest) { r.Message = " \n" }, "message is empty"},
 		{"a message too long", func(r *api.RunRequest) { r.Message = strings.Repeat("x", memory.MaxMessage+1) }, "at most 1048576"},
 		{"a bad subagent", func(r *api.RunRequest) { r.SubagentContexts = map[memory.Agent][]json.RawMessage{"A": nil} }, "Bad subagent_contexts: a subagent's name is"},
@@ -101,7 +101,7 @@ func TestAProblemCrossesTheWire(t *testing.T) {
 // Histories without messages travel as lists, whatever the sender holds; a
 // request of an older version, with null, is the same request.
 func TestEmptyHistoriesAreLists(t *testing.T) {
-	sent, err := json.Marshal(api.RunRequest{RunID: "r", Message: "<hi>", ChatID: "1", SubagentContexts: map[memory.Agent][]json.RawMessage{"analytic": nil}})
+	sent, err := json.Marshal(api.RunRequest{RunID: "r", Message: "<hi>", ChatID: memory.MustChat("1"), SubagentContexts: map[memory.Agent][]json.RawMessage{"analytic": nil}})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"run_id":"r","message":"<hi>","chat_id":"1","context":[],"subagent_contexts":{"analytic":[]},"agent_version":""}`, string(sent))
 	var older api.RunRequest

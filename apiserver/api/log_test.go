@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/apiserver/api"
+	"mneme/memory"
 	"mneme/memory/event"
 )
 
@@ -115,7 +116,7 @@ func TestEndCompletesEveryOpenDelegation(t *testing.T) {
 	}
 	log := api.NewLog(runID, api.Limits{Events: 4}) // full: the end must fit all the same
 	for _, e := range []event.Event{
-		at(1, &event.RunStarted{ChatID: "1", Message: "hi"}),
+		at(1, &event.RunStarted{ChatID: memory.MustChat("1"), Message: "hi"}),
 		call(2, "c1", &event.Delegation{Task: "a", Calls: event.Serial}),
 		call(3, "c2", &event.Delegation{Task: "b", Calls: event.Serial}),
 		call(4, "c1", &event.Completion{Response: "done", Status: event.Completed}),

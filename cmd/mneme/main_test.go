@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -74,8 +75,14 @@ func TestHelpEverywhere(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	line := mneme(t, "", "version")
-	require.Regexp(t, `^mneme \S+.* go1\.\d+.* \w+/\w+\n$`, line.stdout)
+	version, err := os.ReadFile("../../VERSION")
+	require.NoError(t, err)
+	number := strings.TrimSpace(string(version))
+	require.Regexp(t, `^mneme `+regexp.QuoteMeta(number)+`( [0-9a-f]{12}(\+changes)?)? go1\.\d+.* \w+/\w+\n$`, line.stdout)
 	require.Equal(t, line, mneme(t, "", "--version"))
+	changelog, err := os.ReadFile("../../CHANGELOG.md")
+	require.NoError(t, err)
+	require.Contains(t, string(changelog), "\n## "+number+" — ")
 }
 
 // remembering is a webmemory with two chats, one of them of a group.
@@ -84,9 +91,9 @@ func remembering(t *testing.T) *webtest.Server {
 		r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: "You said: " + r.Message},
 			&event.RunFinished{Outcome: event.Completed})
 	})
-	key := memory.SubagentKey("analytic", "12345")
-	s.Remember(memory.ChatKey("-100123"), memory.Message{Role: "user", Content: "in a group"})
-	s.Remember(memory.ChatKey("12345"), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
+	key := memory.SubagentKey("analytic", memory.MustChat("12345"))
+	s.Remember(memory.ChatKey(memory.MustChat("-100123")), memory.Message{Role: "user", Content: "in a group"})
+	s.Remember(memory.ChatKey(memory.MustChat("12345")), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
 	for range 3 {
 		s.Remember(key, memory.Message{Role: "user", Content: "2+2?\x1b[2J", Timestamp: 1763711157.25})
 		s.Remember(key, memory.Message{Role: "assistant", Timestamp: 1763711157.25, ToolCalls: []memory.ToolCall{

@@ -32,9 +32,9 @@ type historyArgs struct {
 
 func (a historyArgs) key() memory.Key {
 	if a.Subagent == "" {
-		return memory.ChatKey(memory.Chat(a.Chat))
+		return memory.ChatKey(a.Chat.Chat)
 	}
-	return memory.SubagentKey(memory.Agent(a.Subagent), memory.Chat(a.Chat))
+	return memory.SubagentKey(memory.Agent(a.Subagent), a.Chat.Chat)
 }
 
 type memoryLsCmd struct {
@@ -57,8 +57,8 @@ func (c memoryLsCmd) Run(ctx context.Context, con *console) error {
 	defer client.Close()
 	table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES")
-	if c.Chat != "" {
-		err = listChat(ctx, table, client, memory.Chat(c.Chat))
+	if !c.Chat.IsZero() {
+		err = listChat(ctx, table, client, c.Chat.Chat)
 	} else {
 		err = c.listAll(ctx, table, client)
 	}
@@ -243,10 +243,10 @@ func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
 	}
 	erase := func() ([]string, error) { return client.EraseHistory(ctx, c.key()) }
 	if c.Subagent == "" {
-		erase = func() ([]string, error) { return client.EraseChat(ctx, memory.Chat(c.Chat)) }
+		erase = func() ([]string, error) { return client.EraseChat(ctx, c.Chat.Chat) }
 	}
 	if c.Scan {
-		erase = func() ([]string, error) { return client.ScanAndErase(ctx, memory.Chat(c.Chat)) }
+		erase = func() ([]string, error) { return client.ScanAndErase(ctx, c.Chat.Chat) }
 	}
 	erased, err := erase()
 	if err != nil {
@@ -263,7 +263,7 @@ func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
 
 // ask shows what would go and wants a yes.
 func (c memoryRmCmd) ask(ctx context.Context, con *console, client *webclient.Client) error {
-	info, err := client.Chat(ctx, memory.Chat(c.Chat))
+	info, err := client.Chat(ctx, c.Chat.Chat)
 	if err != nil {
 		return err
 	}

@@ -25,12 +25,12 @@ func (f clientFlags) dial() (*webclient.Client, error) {
 }
 
 // chatID is a chat id on the command line.
-type chatID memory.Chat
+type chatID struct{ memory.Chat }
 
 // UnmarshalText refuses what is no chat id.
 func (c *chatID) UnmarshalText(b []byte) error {
 	chat, err := memory.ParseChat(string(b))
-	*c = chatID(chat)
+	c.Chat = chat
 	return plain(err)
 }
 
@@ -74,7 +74,7 @@ func (c chatCmd) Run(ctx context.Context, con *console) error {
 	}
 	defer client.Close()
 	o := chat.Options{
-		Chat: memory.Chat(c.Chat), In: con.stdin, Out: con.stdout, Quiet: c.Quiet,
+		Chat: c.Chat.Chat, In: con.stdin, Out: con.stdout, Quiet: c.Quiet,
 		Style:       term.StyleFor(con.stdout),
 		Interactive: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 	}

@@ -29,7 +29,7 @@ const Life = 30 * 24 * time.Hour
 const compactFrom = 1 << 20
 
 // Chat is the name of everything of a chat.
-func Chat(chat memory.Chat) string { return "chat:" + string(chat) }
+func Chat(chat memory.Chat) string { return "chat:" + chat.String() }
 
 // ChatOf is the chat that a name is of, and its history if it is of one only; ok is
 // false for a name of another kind.

@@ -34,8 +34,8 @@ func TestErasuresAreSharedAndKept(t *testing.T) {
 	known, err := two.All()
 	require.NoError(t, err)
 	require.Len(t, known, 51)
-	require.EqualValues(t, 8, two.Of(memory.ChatKey("7")), "an older one is no news")
-	require.EqualValues(t, 100, two.Of(memory.SubagentKey("analytic", "7")))
+	require.EqualValues(t, 8, two.Of(memory.ChatKey(memory.MustChat("7"))), "an older one is no news")
+	require.EqualValues(t, 100, two.Of(memory.SubagentKey("analytic", memory.MustChat("7"))))
 
 	// A line that a crash cut short costs nothing but itself.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)

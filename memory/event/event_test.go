@@ -23,7 +23,7 @@ func TestEventsOnTheWire(t *testing.T) {
 		event event.Event
 		want  string
 	}{
-		{event.Event{Head: head, Payload: &event.RunStarted{ChatID: "-100", AgentVersion: "master", Subagents: []memory.Agent{"analytic"}, Message: "<a> & \"б\""}},
+		{event.Event{Head: head, Payload: &event.RunStarted{ChatID: memory.MustChat("-100"), AgentVersion: "master", Subagents: []memory.Agent{"analytic"}, Message: "<a> & \"б\""}},
 			`{"role":"run_started",` + headJSON + `,"chat_id":"-100","agent_version":"master","subagents":["analytic"],"message":"<a> & \"б\""}`},
 		{event.Event{Head: head, Payload: &event.AssistantDelta{Text: "a\nb"}}, `{"role":"assistant_delta",` + headJSON + `,"text":"a\nb"}`},
 		{event.Event{Head: own, Payload: &event.Delegation{Task: "t", Calls: event.Serial}}, `{"role":"subagent_delegation",` + ownJSON + `,"task":"t","calls":"serial"}`},
@@ -100,7 +100,7 @@ func payloads(t *rapid.T) event.Payload {
 	text := func(label string) string { return rapid.String().Draw(t, label) }
 	switch rapid.IntRange(0, 10).Draw(t, "kind") {
 	case 0:
-		chat := memory.Chat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
+		chat := memory.MustChat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
 		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"), Message: text("message"),
 			RetryOf: rapid.SampledFrom([]string{"", "FAILED"}).Draw(t, "retry of")}
 	case 1:
@@ -231,7 +231,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := event.Decode(e.Encode())
-		if s, ok := e.Payload.(*event.RunStarted); ok && s.ChatID == "" {
+		if s, ok := e.Payload.(*event.RunStarted); ok && s.ChatID.IsZero() {
 			return // no webmemory sends one, and it is refused on the way back
 		}
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"mneme/memory/event"
 )
 
-const chat = memory.Chat("12345")
+var chat = memory.MustChat("12345")
 
 // stored is a Sink that keeps encoded histories, as webmemory does.
 type stored map[memory.Key]*memory.History

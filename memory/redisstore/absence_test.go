@@ -170,7 +170,7 @@ func TestManyChatsInABoundedCache(t *testing.T) {
 	const chats, bound = 10_000, 1 << 20
 	below := redisstore.New(redistest.Start(t).Client(), zerolog.Nop())
 	c := cache.New(below, bound)
-	keyOf := func(i int) memory.Key { return memory.ChatKey(memory.Chat(fmt.Sprint(i))) }
+	keyOf := func(i int) memory.Key { return memory.ChatKey(memory.MustChat(fmt.Sprint(i))) }
 	filler := strings.Repeat("x", 1000)
 	held := func() (n, bytes int) {
 		for i := range chats {

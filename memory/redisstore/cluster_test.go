@@ -170,7 +170,7 @@ func TestCluster(t *testing.T) {
 func clusterLoad(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	var copies []*memory.History
 	for i := range 30 {
-		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "12345")
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), memory.MustChat("12345"))
 		copies = append(copies, appendTo(t, s, memory.Empty(k), "r", 5, 1))
 	}
 	same, err := s.Load(ctx, 6, copies...)
@@ -184,7 +184,7 @@ func clusterLoad(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 
 func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	for i := range 20 {
-		chat := memory.Chat(fmt.Sprint("chat", i))
+		chat := memory.MustChat(fmt.Sprint("chat", i))
 		turn, err := s.Take(ctx, chat, "one", "conversation", time.Minute)
 		require.NoError(t, err)
 		var held *redisstore.HeldError
@@ -219,28 +219,28 @@ func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	for i := range 10 {
 		run := fmt.Sprint("run", i)
-		found, err := s.Begin(ctx, "12345", run, "body")
+		found, err := s.Begin(ctx, memory.MustChat("12345"), run, "body")
 		require.NoError(t, err)
 		require.Nil(t, found)
-		require.NoError(t, s.Log(ctx, "12345", run, redisstore.Logged{Seq: 1, Line: []byte("a")}, redisstore.Logged{Seq: 2, Line: []byte("b")}))
-		require.NoError(t, s.Log(ctx, "12345", run, redisstore.Logged{Seq: 2, Line: []byte("b")}, redisstore.Logged{Seq: 3, Line: []byte("c")}))
-		events, err := s.Events(ctx, "12345", run, 1, 10)
+		require.NoError(t, s.Log(ctx, memory.MustChat("12345"), run, redisstore.Logged{Seq: 1, Line: []byte("a")}, redisstore.Logged{Seq: 2, Line: []byte("b")}))
+		require.NoError(t, s.Log(ctx, memory.MustChat("12345"), run, redisstore.Logged{Seq: 2, Line: []byte("b")}, redisstore.Logged{Seq: 3, Line: []byte("c")}))
+		events, err := s.Events(ctx, memory.MustChat("12345"), run, 1, 10)
 		require.NoError(t, err)
 		require.Equal(t, []redisstore.Logged{{Seq: 2, Line: []byte("b")}, {Seq: 3, Line: []byte("c")}}, events)
-		require.NoError(t, s.Finish(ctx, "12345", run, []byte("{}")))
-		found, err = s.Begin(ctx, "12345", run, "body")
+		require.NoError(t, s.Finish(ctx, memory.MustChat("12345"), run, []byte("{}")))
+		found, err = s.Begin(ctx, memory.MustChat("12345"), run, "body")
 		require.NoError(t, err)
 		require.Equal(t, "{}", string(found.Result))
 	}
-	_, err := s.Begin(ctx, "12345", "refused", "body")
+	_, err := s.Begin(ctx, memory.MustChat("12345"), "refused", "body")
 	require.NoError(t, err)
-	require.NoError(t, s.Withdraw(ctx, "12345", "refused"))
-	record, err := s.Record(ctx, "12345", "refused")
+	require.NoError(t, s.Withdraw(ctx, memory.MustChat("12345"), "refused"))
+	record, err := s.Record(ctx, memory.MustChat("12345"), "refused")
 	require.NoError(t, err)
 	require.Nil(t, record)
-	require.NoError(t, s.EraseRuns(ctx, "12345"))
+	require.NoError(t, s.EraseRuns(ctx, memory.MustChat("12345")))
 	for i := range 10 {
-		events, err := s.Events(ctx, "12345", fmt.Sprint("run", i), 0, 10)
+		events, err := s.Events(ctx, memory.MustChat("12345"), fmt.Sprint("run", i), 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, events)
 	}
@@ -249,7 +249,7 @@ func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
 	var all []memory.Chat
 	for i := range 200 {
-		chat := memory.Chat(fmt.Sprint("chat", i))
+		chat := memory.MustChat(fmt.Sprint("chat", i))
 		all = append(all, chat)
 		appendTo(t, s, memory.Empty(memory.ChatKey(chat)), "r", 5, 1)
 	}
@@ -273,17 +273,17 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 	}
 	want := []string{"chat_history:chat1"}
 	for i := range 10 {
-		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "chat1")
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), memory.MustChat("chat1"))
 		appendTo(t, s, memory.Empty(k), "r", 5, 2)
-		appendTo(t, s, memory.Empty(memory.SubagentKey(k.Agent(), "x:chat1")), "r", 5, 2)
+		appendTo(t, s, memory.Empty(memory.SubagentKey(k.Agent(), memory.MustChat("x:chat1"))), "r", 5, 2)
 		want = append(want, k.String())
 	}
 	for i := range 10 { // on several nodes, in no index
-		k := memory.SubagentKey(memory.Agent(fmt.Sprint("foreign", i)), "chat1")
+		k := memory.SubagentKey(memory.Agent(fmt.Sprint("foreign", i)), memory.MustChat("chat1"))
 		require.NoError(t, cluster.Client().Set(ctx, k.String(), `[{"role":"user","content":"x"}]`, 0).Err())
 		want = append(want, k.String())
 	}
-	found, _, err := s.Scan(ctx, "chat1")
+	found, _, err := s.Scan(ctx, memory.MustChat("chat1"))
 	require.NoError(t, err)
 	stored, err := s.Measure(ctx, found...)
 	require.NoError(t, err)
@@ -296,23 +296,23 @@ func clusterLists(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 
 func clusterErase(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster) {
 	client := cluster.Client()
-	keys := []memory.Key{memory.ChatKey("12345")}
+	keys := []memory.Key{memory.ChatKey(memory.MustChat("12345"))}
 	for i := range 10 {
-		keys = append(keys, memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), "12345"))
+		keys = append(keys, memory.SubagentKey(memory.Agent(fmt.Sprint("a", i)), memory.MustChat("12345")))
 	}
 	for _, k := range keys {
 		require.NoError(t, client.Set(ctx, k.String(), "damaged secret", 0).Err())
 		appendTo(t, s, loadFrom(t, s, 5, memory.Empty(k)), "r", 5, 1)
 	}
-	_, err := s.Begin(ctx, "12345", "r", "body")
+	_, err := s.Begin(ctx, memory.MustChat("12345"), "r", "body")
 	require.NoError(t, err)
-	require.NoError(t, s.Log(ctx, "12345", "r", redisstore.Logged{Seq: 1, Line: []byte("secret")}))
+	require.NoError(t, s.Log(ctx, memory.MustChat("12345"), "r", redisstore.Logged{Seq: 1, Line: []byte("secret")}))
 
 	require.NoError(t, s.Erase(ctx, 6, keys[1]))
 	require.Zero(t, loadFrom(t, s, 0, memory.Empty(keys[1])).Len())
 	require.Equal(t, 1, loadFrom(t, s, 0, memory.Empty(keys[2])).Len())
 
-	require.NoError(t, s.EraseChat(ctx, 7, "12345", keys...))
+	require.NoError(t, s.EraseChat(ctx, 7, memory.MustChat("12345"), keys...))
 	want := map[string]string{}
 	for _, k := range keys {
 		want["{"+k.String()+"}:meta"] = "turn erased cut"
@@ -391,7 +391,7 @@ func clusterMoves(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 
 func clusterReplicas(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	s.WaitReplicas = 1
-	_, err := s.Append(ctx, memory.Empty(memory.ChatKey("12345")), memory.Mark{Run: "r", Seq: 1, Turn: 5}, said(1))
+	_, err := s.Append(ctx, memory.Empty(memory.ChatKey(memory.MustChat("12345"))), memory.Mark{Run: "r", Seq: 1, Turn: 5}, said(1))
 	require.ErrorIs(t, err, memory.ErrUnavailable, "this cluster has no replicas")
 	require.ErrorContains(t, err, "0 of 1 replicas")
 }

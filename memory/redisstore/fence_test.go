@@ -18,7 +18,7 @@ import (
 func TestAFirstMessageRacesTheNextTurn(t *testing.T) {
 	w := newWorld(t)
 	for i := range 200 {
-		chat := memory.Chat(fmt.Sprint(i))
+		chat := memory.MustChat(fmt.Sprint(i))
 		key := memory.SubagentKey("analytic", chat)
 		old, err := w.Take(ctx, chat, "old", "c", 15*time.Second)
 		require.NoError(t, err)

@@ -169,7 +169,7 @@ func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 // records of runs. It finds what no index names.
 func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
 	found := map[memory.Key]bool{}
-	err = s.scan(ctx, "*:"+escape(string(chat))+"*", func(name string) error {
+	err = s.scan(ctx, "*:"+escape(chat.String())+"*", func(name string) error {
 		key, kind := Belongs(name)
 		switch {
 		case key.Chat() != chat:

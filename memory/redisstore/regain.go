@@ -26,7 +26,7 @@ func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl 
 			return false, err
 		}
 		// As in Open, the set first.
-		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
 	}
 	held := false
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/memory/redisstore"
 )
 
@@ -28,7 +29,7 @@ func told(count, n int) (events []redisstore.Logged) {
 func (w *world) logged(t *testing.T, after int64) (events []redisstore.Logged) {
 	t.Helper()
 	for {
-		more, err := w.Events(ctx, "1", logRun, after, 7)
+		more, err := w.Events(ctx, memory.MustChat("1"), logRun, after, 7)
 		require.NoError(t, err)
 		if len(more) == 0 {
 			return events
@@ -46,7 +47,7 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 			w.Exclusive = exclusive
 			all := told(60, 9)
 			for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
-				require.NoError(t, w.Log(ctx, "1", logRun, all[part[0]:part[1]]...))
+				require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all[part[0]:part[1]]...))
 			}
 			check := func() {
 				t.Helper()
@@ -58,17 +59,17 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 						require.Equal(t, string(all[after+i].Line), string(got[i].Line))
 					}
 				}
-				last, err := w.LastEvent(ctx, "1", logRun)
+				last, err := w.LastEvent(ctx, memory.MustChat("1"), logRun)
 				require.NoError(t, err)
 				require.Equal(t, string(all[59].Line), string(last))
 			}
 			check()
-			require.NoError(t, w.Finish(ctx, "1", logRun, []byte("{}")))
-			require.NoError(t, w.Pack(ctx, "1", logRun))
+			require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
+			require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
 			check()
-			require.NoError(t, w.Pack(ctx, "1", logRun), "it may be packed again")
+			require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun), "it may be packed again")
 			check()
-			require.NoError(t, w.Log(ctx, "1", logRun, all[40:]...), "and a late repetition adds nothing")
+			require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all[40:]...), "and a late repetition adds nothing")
 			check()
 		})
 	}
@@ -79,7 +80,7 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 func TestTheLogOfARunningRunHasOneEventInAnEntry(t *testing.T) {
 	w := newWorld(t)
 	all := told(30, 9)
-	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
 	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
 	require.NoError(t, err)
 	require.Len(t, found, 30)
@@ -93,7 +94,7 @@ func TestDeltasThatWaitTogetherAreOneEntry(t *testing.T) {
 	w := newWorld(t)
 	w.Exclusive = true
 	all := told(10, 4)
-	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
 	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
 	require.NoError(t, err)
 	want := map[string][]redisstore.Logged{"3-0": all[:3], "4-0": all[3:4], "7-0": all[4:7], "8-0": all[7:8], "10-0": all[8:]}
@@ -118,8 +119,8 @@ func TestDeltasThatWaitTogetherAreOneEntry(t *testing.T) {
 func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	w := newWorld(t)
 	all := told(200, 50)
-	require.NoError(t, w.Log(ctx, "1", logRun, all...))
-	require.NoError(t, w.Finish(ctx, "1", logRun, []byte("{}")))
+	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
+	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
 	key := "events:1:" + logRun
 	size := func() (bytes int) {
 		for _, m := range w.redis.XRange(ctx, key, "-", "+").Val() {
@@ -131,7 +132,7 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	}
 	before := size()
 	require.NoError(t, w.redis.PExpire(ctx, key, time.Minute).Err())
-	require.NoError(t, w.Pack(ctx, "1", logRun))
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
 	require.Less(t, size(), before/6)
 	left := w.redis.PTTL(ctx, key).Val()
 	require.Positive(t, left)
@@ -141,24 +142,24 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 // What was erased while it was read must not come back with what is written anew.
 func TestPackingRevivesNothingErased(t *testing.T) {
 	w := newWorld(t)
-	require.NoError(t, w.Pack(ctx, "1", logRun))
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun).Val())
 
-	_, err := w.Begin(ctx, "1", logRun, "body")
+	_, err := w.Begin(ctx, memory.MustChat("1"), logRun, "body")
 	require.NoError(t, err)
 	all := told(100, 9)
-	require.NoError(t, w.Log(ctx, "1", logRun, all...))
+	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
 	done := make(chan error)
 	go func() {
 		var err error
 		for range 200 {
-			if err = w.Pack(ctx, "1", logRun); err != nil {
+			if err = w.Pack(ctx, memory.MustChat("1"), logRun); err != nil {
 				break
 			}
 		}
 		done <- err
 	}()
-	require.NoError(t, w.EraseRuns(ctx, "1"))
+	require.NoError(t, w.EraseRuns(ctx, memory.MustChat("1")))
 	require.NoError(t, <-done)
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun, "run:1:"+logRun).Val())
 }
@@ -176,37 +177,37 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 		require.NoError(t, err)
 		return time.Until(time.UnixMilli(at))
 	}
-	_, err := w.Begin(ctx, "1", "keyed", "body")
+	_, err := w.Begin(ctx, memory.MustChat("1"), "keyed", "body")
 	require.NoError(t, err)
-	_, err = w.BeginUnkeyed(ctx, "1", "free", "body")
+	_, err = w.BeginUnkeyed(ctx, memory.MustChat("1"), "free", "body")
 	require.NoError(t, err)
 	for _, run := range []string{"keyed", "free"} {
-		require.NoError(t, w.Log(ctx, "1", run, told(1, 9)...))
+		require.NoError(t, w.Log(ctx, memory.MustChat("1"), run, told(1, 9)...))
 		near(80*time.Minute, life("events:1:"+run)) // an hour until its next event, and 20 min to resume it
 		require.GreaterOrEqual(t, until(run), 140*time.Minute-time.Minute)
 	}
 	near(24*time.Hour, life("run:1:keyed"))
 	near(140*time.Minute, life("run:1:free"))
 
-	require.NoError(t, w.Finish(ctx, "1", "keyed", []byte(`{"status":200}`)))
-	require.NoError(t, w.Finish(ctx, "1", "free", []byte(`{"status":200}`)))
+	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "keyed", []byte(`{"status":200}`)))
+	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "free", []byte(`{"status":200}`)))
 	near(24*time.Hour, life("run:1:keyed"))
 	near(24*time.Hour, until("keyed"))
 	near(20*time.Minute, life("run:1:free"))
 	near(20*time.Minute, until("free"))
 	near(20*time.Minute, life("events:1:keyed"))
 	near(20*time.Minute, life("events:1:free"))
-	record, err := w.Record(ctx, "1", "free")
+	record, err := w.Record(ctx, memory.MustChat("1"), "free")
 	require.NoError(t, err)
 	require.Equal(t, &redisstore.Record{Body: "body", Result: []byte("{}")}, record, "it is known to be over")
-	record, err = w.Record(ctx, "1", "keyed")
+	record, err = w.Record(ctx, memory.MustChat("1"), "keyed")
 	require.NoError(t, err)
 	require.Equal(t, `{"status":200}`, string(record.Result))
 
 	redisstore.Later(w.Store, 21*time.Minute)
-	_, err = w.Begin(ctx, "1", "next", "body")
+	_, err = w.Begin(ctx, memory.MustChat("1"), "next", "body")
 	require.NoError(t, err)
-	require.NoError(t, w.Finish(ctx, "1", "next", []byte("{}")))
+	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "next", []byte("{}")))
 	fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"r:keyed", "r:next"}, fields)

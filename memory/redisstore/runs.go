@@ -30,8 +30,8 @@ func (s *Store) openLife(keyed bool) time.Duration {
 	return life
 }
 
-func eventsKey(chat memory.Chat, run string) string { return "events:" + string(chat) + ":" + run }
-func recordKey(chat memory.Chat, run string) string { return "run:" + string(chat) + ":" + run }
+func eventsKey(chat memory.Chat, run string) string { return "events:" + chat.String() + ":" + run }
+func recordKey(chat memory.Chat, run string) string { return "run:" + chat.String() + ":" + run }
 
 // Record is what is known of a run: enough to answer a repeated post, and to tell
 // where its events are.

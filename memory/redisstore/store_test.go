@@ -60,7 +60,7 @@ func message(text string) []byte {
 	return memory.Message{Role: memory.RoleUser, Content: text, Timestamp: 1}.Encode()
 }
 
-var key = memory.SubagentKey("analytic", "12345")
+var key = memory.SubagentKey("analytic", memory.MustChat("12345"))
 
 func TestForeignValues(t *testing.T) {
 	for name, value := range map[string]string{
@@ -329,29 +329,29 @@ func TestTrim(t *testing.T) {
 
 func TestTurns(t *testing.T) {
 	w := newWorld(t)
-	first, err := w.Take(ctx, "12345", "one", "conversation", 60e9)
+	first, err := w.Take(ctx, memory.MustChat("12345"), "one", "conversation", 60e9)
 	require.NoError(t, err)
 	require.Equal(t, "conversation", first.Conversation)
-	_, err = w.Take(ctx, "12345", "two", "other", 60e9)
+	_, err = w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	var held *redisstore.HeldError
 	require.ErrorAs(t, err, &held)
 	require.Positive(t, held.Left)
 
-	ok, err := w.Renew(ctx, "12345", "one", 60e9)
+	ok, err := w.Renew(ctx, memory.MustChat("12345"), "one", 60e9)
 	require.NoError(t, err)
 	require.True(t, ok)
-	ok, err = w.Renew(ctx, "12345", "two", 60e9)
+	ok, err = w.Renew(ctx, memory.MustChat("12345"), "two", 60e9)
 	require.NoError(t, err)
 	require.False(t, ok)
 
-	require.NoError(t, w.Release(ctx, "12345", "two"), "gives back nothing")
-	_, err = w.Take(ctx, "12345", "two", "other", 60e9)
+	require.NoError(t, w.Release(ctx, memory.MustChat("12345"), "two"), "gives back nothing")
+	_, err = w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	require.ErrorAs(t, err, &held)
-	require.NoError(t, w.Release(ctx, "12345", "one"))
+	require.NoError(t, w.Release(ctx, memory.MustChat("12345"), "one"))
 
 	_, err = w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: first.Number}, message("1"))
 	require.NoError(t, err)
-	second, err := w.Take(ctx, "12345", "two", "other", 60e9)
+	second, err := w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)
 	require.NoError(t, err)
 	require.Greater(t, second.Number, first.Number)
 	require.Equal(t, "conversation", second.Conversation, "a chat keeps its conversation")
@@ -363,7 +363,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	h, err := w.Append(ctx, memory.Empty(key), memory.Mark{Run: "r", Seq: 1, Turn: 5}, message("1"))
 	require.NoError(t, err)
 	require.NoError(t, w.redis.ScriptFlush(ctx).Err())
-	both, err := w.Load(ctx, 6, h, memory.Empty(memory.ChatKey("12345")))
+	both, err := w.Load(ctx, 6, h, memory.Empty(memory.ChatKey(memory.MustChat("12345"))))
 	require.NoError(t, err)
 	require.Same(t, h, both[0])
 	require.NoError(t, w.redis.ScriptFlush(ctx).Err())
@@ -373,7 +373,7 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	w := newWorld(t)
-	for i, k := range []memory.Key{memory.ChatKey("1"), memory.SubagentKey("b", "1"), memory.SubagentKey("a", "1"), memory.ChatKey("x:1"), memory.SubagentKey("a", "x:1")} {
+	for i, k := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("b", memory.MustChat("1")), memory.SubagentKey("a", memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")), memory.SubagentKey("a", memory.MustChat("x:1"))} {
 		_, err := w.Append(ctx, memory.Empty(k), memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, message("1"))
 		require.NoError(t, err)
 	}
@@ -389,9 +389,9 @@ func TestLists(t *testing.T) {
 			break
 		}
 	}
-	require.ElementsMatch(t, []memory.Chat{"1", "x:1"}, chats)
+	require.ElementsMatch(t, []memory.Chat{memory.MustChat("1"), memory.MustChat("x:1")}, chats)
 
-	stored, err := w.Histories(ctx, "1", "b", "foreign", "unused")
+	stored, err := w.Histories(ctx, memory.MustChat("1"), "b", "foreign", "unused")
 	require.NoError(t, err)
 	var keys []string
 	for _, s := range stored {

@@ -150,7 +150,7 @@ func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl t
 func (s *Store) Renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) (bool, error) {
 	held, err := s.renew(ctx, chat, token, ttl, "")
 	if err == nil && held {
-		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
 	}
 	if err != nil {
 		return false, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
@@ -166,7 +166,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 		return err
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
-	err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: string(chat)}).Err()
+	err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
 	held := true
 	if err == nil {
 		held, err = s.renew(ctx, chat, token, ttl, string(record))
@@ -185,7 +185,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) error {
 	held, err := s.renew(ctx, chat, token, 0, "-")
 	if err == nil && held {
-		err = s.redis.ZRem(ctx, openChats, string(chat)).Err()
+		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
 	}
 	if err != nil {
 		return fmt.Errorf("giving back the turn of chat %s: %w", chat, unavailable(err))
@@ -198,7 +198,7 @@ func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) err
 func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error {
 	held, err := s.renew(ctx, chat, token, 0, "")
 	if err == nil && held {
-		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: string(chat)}).Err()
+		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
 	}
 	if err != nil {
 		return fmt.Errorf("leaving the turn of chat %s: %w", chat, unavailable(err))

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/memory/journal"
 )
 
@@ -165,13 +166,13 @@ func TestWhatLivesBesideIsReadAndStays(t *testing.T) {
 	require.Error(t, other.Drain(t.Context(), runs, func(context.Context, []Entry) (int, error) { return 1, os.ErrDeadlineExceeded }),
 		"drained in part")
 	for range 2 {
-		found, err := mine.Beside("alice")
+		found, err := mine.Beside(memory.MustChat("alice"))
 		require.NoError(t, err)
 		require.Equal(t, []Entry{entry(runs, 1, 2), entry(alice, 1, 2), entry(alice, 2, 3)}, found)
 	}
 	require.Equal(t, 2, other.Pending(alice))
 	require.Equal(t, 1, mine.Pending(alice))
-	nothing, err := other.Beside("bob")
+	nothing, err := other.Beside(memory.MustChat("bob"))
 	require.NoError(t, err)
 	require.Empty(t, nothing)
 }

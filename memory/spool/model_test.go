@@ -141,7 +141,7 @@ func TestAddsAndDrainsAtOnce(t *testing.T) {
 	var writers, drainers sync.WaitGroup
 	written := make(chan struct{})
 	for i := range 8 {
-		key := Events(memory.Chat("chat" + strconv.Itoa(i)))
+		key := Events(memory.MustChat("chat" + strconv.Itoa(i)))
 		into := new([]Entry)
 		got[key] = into
 		writers.Go(func() {

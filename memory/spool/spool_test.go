@@ -19,10 +19,10 @@ import (
 )
 
 var (
-	alice = History(memory.ChatKey("alice"))
-	runs  = Events("alice")
-	bob   = Events("bob")
-	notes = History(memory.SubagentKey("analytic", "alice:1"))
+	alice = History(memory.ChatKey(memory.MustChat("alice")))
+	runs  = Events(memory.MustChat("alice"))
+	bob   = Events(memory.MustChat("bob"))
+	notes = History(memory.SubagentKey("analytic", memory.MustChat("alice:1")))
 )
 
 func open(t *testing.T, dir string) *Spool {

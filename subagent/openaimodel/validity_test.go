@@ -58,7 +58,7 @@ func (w *wiretap) ask(t require.TestingT, h *memory.History, n int) {
 
 // history reads what is stored, as the memory does.
 func history(t require.TestingT, stored []string) *memory.History {
-	h, err := memory.ParseHistory(memory.ChatKey("12345"), []byte("["+strings.Join(stored, ",")+"]"))
+	h, err := memory.ParseHistory(memory.ChatKey(memory.MustChat("12345")), []byte("["+strings.Join(stored, ",")+"]"))
 	require.NoError(t, err)
 	return h
 }

@@ -240,7 +240,7 @@ func (l *Library) replica(c docstore.Collection) *replica {
 	if r == nil {
 		r = &replica{collection: c, library: l, gate: make(chan struct{}, 1)}
 		l.replicas[c] = r
-		if c.Chat() != "" {
+		if !c.Chat().IsZero() {
 			l.evict()
 		}
 	}
@@ -253,7 +253,7 @@ func (l *Library) replica(c docstore.Collection) *replica {
 func (l *Library) evict() {
 	var chats []*replica
 	for c, r := range l.replicas {
-		if c.Chat() != "" {
+		if !c.Chat().IsZero() {
 			chats = append(chats, r)
 		}
 	}

@@ -41,7 +41,7 @@ func newShelf(t *testing.T, server *redistest.Server, seed uint64) *shelf {
 		texts: map[docstore.Collection]map[string]string{}, unsure: map[docstore.Collection]map[string]bool{}}
 	s.replicas = []*rag.Library{s.library(), s.library()}
 	s.hybrid = hybrid(t, server, &hashing{space: "hash/64", size: 64})
-	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat("7"))
+	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("7"))
 	require.NoError(t, err)
 	foreign, err := docstore.Named("other", "docs")
 	require.NoError(t, err)

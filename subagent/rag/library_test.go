@@ -102,7 +102,7 @@ func TestASearchNamesItsCollections(t *testing.T) {
 	a, b := collection(t, l, "a"), collection(t, l, "b")
 	put(t, l, a, "1", "apples in a")
 	put(t, l, b, "1", "apples in b")
-	chat, err := docstore.OfChat(docstore.DefaultTenant, "42")
+	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("42"))
 	require.NoError(t, err)
 	_, err = l.Create(ctx, chat)
 	require.NoError(t, err)
@@ -527,7 +527,7 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	l := rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Chats: 3, Log: zerolog.Nop()})
 	var chats []docstore.Collection
 	for i := range 10 {
-		c, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat(fmt.Sprint(i)))
+		c, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat(fmt.Sprint(i)))
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)

@@ -85,7 +85,7 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 	c := collection(t, l, "docs")
 	put(t, l, c, "leave.md", "Everyone has 28 days of leave.")
 	put(t, l, c, "lunch.md", "Lunch is at noon.")
-	turn := newTurn(t, l, "", "docs")
+	turn := newTurn(t, l, memory.Chat{}, "docs")
 	m := &script{answers: []loop.Delta{calls("leave"), calls("lunch"), calls("leave lunch"),
 		says("There are 28 days of leave [1] and lunch is at noon [2][9].\nstatus: partial\nmissing: the menu")}}
 	a := converse(t, turn, m, "How much leave, and when is lunch?")
@@ -110,7 +110,7 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 
 	cited := turn.Check("So [2], so [1].").Citations
 	require.Equal(t, []string{"leave.md#0", "lunch.md#0"}, []string{cited[0].PassageID, cited[1].PassageID})
-	require.Empty(t, newTurn(t, l, "", "docs").Check("So [1].").Citations, "another turn starts anew")
+	require.Empty(t, newTurn(t, l, memory.Chat{}, "docs").Check("So [1].").Citations, "another turn starts anew")
 }
 
 func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
@@ -123,7 +123,7 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 		"without a search": {answers: []loop.Delta{says("The moon base opened in 1987 [1].")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := converse(t, newTurn(t, l, "", "docs"), m, "Where is zyzzyva?")
+			a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "Where is zyzzyva?")
 			require.Equal(t, rag.NotFound, a.Status)
 			require.Equal(t, "The documents do not answer this.", a.Answer)
 			require.Empty(t, a.Citations)
@@ -131,20 +131,20 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 		})
 	}
 	m := &script{answers: []loop.Delta{calls("ъыъ")}}
-	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newTurn(t, l, "", "docs"), m, "Где ъыъ?").Answer)
+	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "Где ъыъ?").Answer)
 
 	// With no documents at all it is the same.
 	m = &script{answers: []loop.Delta{calls("leave")}}
-	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, "", "absent"), m, "How much leave?").Status)
+	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, memory.Chat{}, "absent"), m, "How much leave?").Status)
 	m = &script{answers: []loop.Delta{calls("leave")}}
-	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, ""), m, "How much leave?").Status)
+	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, memory.Chat{}), m, "How much leave?").Status)
 
 	// What one search found is there for the answer, whatever the next one finds.
 	m = &script{answers: []loop.Delta{calls("leave"), calls("zyzzyva"), says("28 days [1].")}}
-	require.Equal(t, rag.Answered, converse(t, newTurn(t, l, "", "docs"), m, "How much leave?").Status)
+	require.Equal(t, rag.Answered, converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
 	// An answer without a search may still ask back.
 	m = &script{answers: []loop.Delta{says("Which kind of leave?")}}
-	require.Equal(t, rag.Underspecified, converse(t, newTurn(t, l, "", "docs"), m, "How much leave?").Status)
+	require.Equal(t, rag.Underspecified, converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
 }
 
 func TestTheQueryComesFromTheConversation(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTheQueryComesFromTheConversation(t *testing.T) {
 	put(t, l, c, "veldoria.md", "Tarsk is the seat of Veldoria.")
 	put(t, l, c, "other.md", "Something else entirely.")
 	m := &script{answers: []loop.Delta{calls(""), says("Tarsk [1].")}}
-	a := converse(t, newTurn(t, l, "", "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].", "And where is its centre?")
+	a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].", "And where is its centre?")
 	require.Equal(t, rag.Answered, a.Status)
 	r := results(t, m)
 	require.Equal(t, "And where is its centre?", r.Query)
@@ -166,12 +166,12 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	docs, secret := collection(t, l, "docs"), collection(t, l, "secret")
 	put(t, l, docs, "a", "apples of the documents")
 	put(t, l, secret, "b", "apples of the secret")
-	for _, chat := range []memory.Chat{"1", "2"} {
+	for _, chat := range []memory.Chat{memory.MustChat("1"), memory.MustChat("2")} {
 		c, err := docstore.OfChat(docstore.DefaultTenant, chat)
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)
 		require.NoError(t, err)
-		put(t, l, c, "upload", "apples of chat "+string(chat))
+		put(t, l, c, "upload", "apples of chat "+chat.String())
 	}
 	found := func(chat memory.Chat, arguments string) []string {
 		q := newTurn(t, l, chat, "docs").Ask(nil)
@@ -185,15 +185,15 @@ func TestATurnStaysInItsScope(t *testing.T) {
 		}
 		return names
 	}
-	require.ElementsMatch(t, []string{"docs", "chat:1"}, found("1", `{"query":"apples"}`))
-	require.ElementsMatch(t, []string{"docs"}, found("", `{"query":"apples"}`))
-	require.ElementsMatch(t, []string{"docs"}, found("3", `{"query":"apples"}`), "a chat without documents")
+	require.ElementsMatch(t, []string{"docs", "chat:1"}, found(memory.MustChat("1"), `{"query":"apples"}`))
+	require.ElementsMatch(t, []string{"docs"}, found(memory.Chat{}, `{"query":"apples"}`))
+	require.ElementsMatch(t, []string{"docs"}, found(memory.MustChat("3"), `{"query":"apples"}`), "a chat without documents")
 	require.ElementsMatch(t, []string{"docs", "chat:1"},
-		found("1", `{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
+		found(memory.MustChat("1"), `{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
 	_, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"chat:2"}})
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` + strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := newTurn(t, l, "1", "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Arguments: bad}})
+		_, err := newTurn(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Arguments: bad}})
 		require.Error(t, err, bad)
 	}
 }
@@ -203,7 +203,7 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	c := collection(t, l, "docs")
 	long := "Apples are red. " + strings.Repeat("This is of no interest here. ", 40) + "SECRET-TAIL"
 	put(t, l, c, "doc", long)
-	q := newTurn(t, l, "", "docs").Ask([]memory.Message{{Role: memory.RoleUser, Content: "What about apples?"}})
+	q := newTurn(t, l, memory.Chat{}, "docs").Ask([]memory.Message{{Role: memory.RoleUser, Content: "What about apples?"}})
 	content, err := q.Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`}})
 	require.NoError(t, err)
 	require.Contains(t, content, "SECRET-TAIL")
@@ -233,7 +233,7 @@ func TestAHostileDocumentIsKeptInItsEnvelope(t *testing.T) {
 	_, err := l.Put(ctx, c, in)
 	require.NoError(t, err)
 	m := &script{answers: []loop.Delta{calls("apples"), says("They are red [1].")}}
-	a := converse(t, newTurn(t, l, "", "docs"), m, "What about apples?")
+	a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "What about apples?")
 	require.Equal(t, rag.Answered, a.Status)
 	require.GreaterOrEqual(t, a.InjectionSignals, 4)
 	r := results(t, m)

@@ -66,7 +66,7 @@ func (f *files) texts(c docstore.Collection, log zerolog.Logger) *texts {
 	t := &texts{log: log}
 	if f != nil {
 		t.dir = f.dir
-		if c.Chat() == "" {
+		if c.Chat().IsZero() {
 			t.name = base(c) + textsEnding + strings.ToLower(rand.Text())
 		}
 	}
@@ -80,7 +80,7 @@ func (f *files) tidy(c docstore.Collection, but ...string) {
 
 // remove removes the files of a collection that is gone.
 func (f *files) remove(c docstore.Collection) {
-	if c.Chat() == "" {
+	if c.Chat().IsZero() {
 		f.tidy(c)
 	}
 }
@@ -124,7 +124,7 @@ func (r *replica) newKnown() *known {
 // known at once: the store has been reached, and proves what is found in it.
 func (r *replica) restored() *known {
 	f := r.library.files
-	if f == nil || r.collection.Chat() != "" {
+	if f == nil || !r.collection.Chat().IsZero() {
 		return r.newKnown()
 	}
 	k, err := r.read()
@@ -180,7 +180,7 @@ func (r *replica) tend(ctx context.Context) {
 	} else {
 		k.texts.wipe()
 	}
-	if r.library.files == nil || r.collection.Chat() != "" || !compacted && !r.due(k) {
+	if r.library.files == nil || !r.collection.Chat().IsZero() || !compacted && !r.due(k) {
 		return
 	}
 	version, err := r.save(ctx, k)

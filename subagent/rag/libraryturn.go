@@ -71,7 +71,7 @@ func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
 		t.scope = append(t.scope, c)
 		t.where[c] = o.Where[name]
 	}
-	if o.Chat != "" {
+	if !o.Chat.IsZero() {
 		c, err := docstore.OfChat(o.Tenant, o.Chat)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"
@@ -223,12 +224,12 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 	c := collection(t, l, "news")
 	putWith(t, l, c, "en", "apples are cheap", "lang", "en")
 	putWith(t, l, c, "ru", "apples are dear", "lang", "ru")
-	own, err := docstore.OfChat(docstore.DefaultTenant, "7")
+	own, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("7"))
 	require.NoError(t, err)
 	_, err = l.Create(ctx, own)
 	require.NoError(t, err)
 	putWith(t, l, own, "mine", "apples are mine", "lang", "en")
-	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: "7",
+	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
 		Where: map[string]rag.Where{"news": where(t, `{"lang":"ru"}`)}})
 	require.NoError(t, err)
 	call := calls("apples")

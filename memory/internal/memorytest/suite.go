@@ -43,8 +43,8 @@ func Run(t *testing.T, stores Stores) {
 
 var (
 	ctx      = context.Background()
-	chatKey  = memory.ChatKey("12345")
-	agentKey = memory.SubagentKey("analytic", "12345")
+	chatKey  = memory.ChatKey(memory.MustChat("12345"))
+	agentKey = memory.SubagentKey("analytic", memory.MustChat("12345"))
 )
 
 func user(text string) []byte {
@@ -210,8 +210,8 @@ func reborn(t *testing.T, one, two memory.Store) {
 
 func alike(t *testing.T, one, _ memory.Store) {
 	keys := []memory.Key{
-		memory.ChatKey("1"), memory.ChatKey("x:1"),
-		memory.SubagentKey("a", "1"), memory.SubagentKey("a", "x:1"), memory.SubagentKey("a-b", "1"),
+		memory.ChatKey(memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")),
+		memory.SubagentKey("a", memory.MustChat("1")), memory.SubagentKey("a", memory.MustChat("x:1")), memory.SubagentKey("a-b", memory.MustChat("1")),
 	}
 	for i, key := range keys {
 		add(t, one, load(t, one, 7, key), memory.Mark{Run: "r", Seq: 1, Turn: 7}, fmt.Sprint(i))

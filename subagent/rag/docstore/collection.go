@@ -36,10 +36,10 @@ func OfChat(tenant string, chat memory.Chat) (Collection, error) {
 	if !plain(tenant) {
 		return Collection{}, refuse(BadCollection, "a tenant is 1 to 64 characters of a-z 0-9 _ -, not %.80q", tenant)
 	}
-	if _, err := memory.ParseChat(string(chat)); err != nil {
+	if _, err := memory.ParseChat(chat.String()); err != nil {
 		return Collection{}, fmt.Errorf("the documents of a chat: %w", err)
 	}
-	return Collection{tenant: tenant, name: "chat:" + string(chat), chat: chat}, nil
+	return Collection{tenant: tenant, name: "chat:" + chat.String(), chat: chat}, nil
 }
 
 // String is the collection's name, "chat:<id>" for a chat's.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/embedded"
 	"mneme/subagent/rag/docstore"
 )
@@ -214,7 +215,7 @@ func collectionsAreApart(t *testing.T, client redis.UniversalClient) {
 	a, b := created(t, s, "a"), created(t, s, "b")
 	foreign, err := docstore.Named("other", "a")
 	require.NoError(t, err)
-	chat, err := docstore.OfChat(docstore.DefaultTenant, "12345:x@y")
+	chat, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("12345:x@y"))
 	require.NoError(t, err)
 	for _, c := range []docstore.Collection{foreign, chat} {
 		_, err = s.Create(ctx, c)
@@ -469,9 +470,9 @@ func TestRefusals(t *testing.T) {
 		_, err = docstore.Named(name, "docs")
 		require.ErrorAs(t, err, &refusal, name)
 	}
-	_, err := docstore.OfChat(docstore.DefaultTenant, "a b")
+	_, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat{})
 	require.Error(t, err)
-	_, err = docstore.OfChat("", "1")
+	_, err = docstore.OfChat("", memory.MustChat("1"))
 	require.Error(t, err)
 }
 

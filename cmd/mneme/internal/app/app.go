@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"mneme"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
@@ -32,7 +33,6 @@ type Options struct {
 	Ready func(Addrs) // called once everything listens; may be nil
 	// Transport reaches the vendors of models; nil is the network.
 	Transport http.RoundTripper
-	Version   string // of a release; empty for what the build says of itself
 }
 
 // Addrs say where the services listen, host:port; empty for what does not run in
@@ -112,7 +112,7 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 
 // observe makes the logs and the metrics of a service.
 func (a *app) observe(service string, o Options) *telemetry.Service {
-	seen := telemetry.Open(o.Version, o.Log.With().Str("service", service).Logger())
+	seen := telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
 	a.push("telemetry of "+service, seen.Close)
 	a.seen[service] = seen
 	return seen

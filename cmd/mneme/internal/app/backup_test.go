@@ -89,7 +89,7 @@ func (k kept) restore(file []byte, replace bool, environ ...string) (aside strin
 func histories(t *testing.T, c *redis.Client) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, key := range []memory.Key{memory.ChatKey("12345"), memory.SubagentKey("analytic", "12345"), memory.ChatKey("open"), memory.SubagentKey("analytic", "open")} {
+	for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")), memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("open")), memory.SubagentKey("analytic", memory.MustChat("open"))} {
 		all[key.String()] = c.Get(t.Context(), key.String()).Val()
 	}
 	return all
@@ -128,6 +128,7 @@ func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 // store and into a Redis, and from there into an embedded one again: histories are
 // the same bytes, and what was said is known.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -111,7 +111,7 @@ func (s *sitting) types(lines string) (string, error) {
 	require.NoError(s.t, err)
 	defer client.Close()
 	var out bytes.Buffer
-	err = chat.Run(context.Background(), client, chat.Options{Chat: "1", In: strings.NewReader(lines), Out: &out})
+	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), In: strings.NewReader(lines), Out: &out})
 	return out.String(), err
 }
 
@@ -276,7 +276,7 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 	defer client.Close()
 	var roles []string
 	asked := false
-	for e, err := range client.Ask(t.Context(), "1", "discuss", "REST or gRPC?", "k") {
+	for e, err := range client.Ask(t.Context(), memory.MustChat("1"), "discuss", "REST or gRPC?", "k") {
 		require.NoError(t, err)
 		roles = append(roles, e.Role())
 		if !asked && e.Role() == "subagent_tool" {
@@ -284,7 +284,7 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 			for range 3 {
 				<-held
 			}
-			require.NoError(t, client.Stop(t.Context(), "1", e.RunID))
+			require.NoError(t, client.Stop(t.Context(), memory.MustChat("1"), e.RunID))
 		}
 		if p, ok := e.Payload.(*event.Completion); ok {
 			require.Equal(t, event.Stopped, p.Status)

@@ -132,7 +132,7 @@ func metaOf(history string) string { return "{" + history + "}:meta" }
 // chatMeta is the chat whose own history this meta describes.
 func chatMeta(key string) (memory.Chat, bool) {
 	if roleOf(key) != meta {
-		return "", false
+		return memory.Chat{}, false
 	}
 	k, _ := memory.ParseKey(historyOf(key))
 	return k.Chat(), k.Agent() == ""

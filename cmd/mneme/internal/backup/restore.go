@@ -216,14 +216,14 @@ func (r *restorer) open(ctx context.Context, rec record) {
 		return
 	}
 	if r.openChats[chat] { // of a record of this meta before: the chat was erased while the backup was made
-		r.pipe.ZRem(ctx, openRunsKey, string(chat))
+		r.pipe.ZRem(ctx, openRunsKey, chat.String())
 	}
 	for _, row := range rec.Rows {
 		var run redisstore.OpenRun
 		if row[0] == "open" && json.Unmarshal([]byte(row[1]), &run) == nil {
-			r.pipe.ZAdd(ctx, openRunsKey, redis.Z{Member: string(chat)})
+			r.pipe.ZAdd(ctx, openRunsKey, redis.Z{Member: chat.String()})
 			r.openChats[chat] = true
-			r.openLogs["events:"+string(chat)+":"+run.Run] = true
+			r.openLogs["events:"+chat.String()+":"+run.Run] = true
 		}
 	}
 }

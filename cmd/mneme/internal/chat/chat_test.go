@@ -51,7 +51,7 @@ func remember(r *webtest.Run) {
 func run(t *testing.T, s *webtest.Server, input string, change func(*chat.Options)) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	o := chat.Options{Chat: "12345", In: strings.NewReader(input), Out: &out}
+	o := chat.Options{Chat: memory.MustChat("12345"), In: strings.NewReader(input), Out: &out}
 	if change != nil {
 		change(&o)
 	}
@@ -103,7 +103,7 @@ func TestAPersonSeesPromptHistoryAndErrors(t *testing.T) {
 	for _, m := range []memory.Message{
 		{Role: memory.RoleUser, Content: "I am\nAliya"}, {Role: memory.RoleAssistant, Content: "Hello, \x1b[2JAliya"},
 	} {
-		s.Remember(memory.ChatKey("12345"), m)
+		s.Remember(memory.ChatKey(memory.MustChat("12345")), m)
 	}
 	out, err := run(t, s, "hi\n/memory\n/nonsense\n//slash\n/help\n/quit\nnever\n", func(o *chat.Options) {
 		o.Interactive, o.Style = true, term.InColour()
@@ -205,7 +205,7 @@ func sit(t *testing.T, s *webtest.Server) *person {
 	client := dial(t, s)
 	go func() {
 		p.end <- chat.Run(context.Background(), client, chat.Options{
-			Chat: "12345", In: in, Out: out, Interactive: true, Interrupts: p.interrupts,
+			Chat: memory.MustChat("12345"), In: in, Out: out, Interactive: true, Interrupts: p.interrupts,
 		})
 		out.Close()
 		in.Close()
@@ -283,7 +283,7 @@ func TestASecondCtrlCLeavesARunThatDoesNotStop(t *testing.T) {
 
 func TestARunUnderWayIsShownAtTheStart(t *testing.T) {
 	s := webtest.New(t, endless)
-	s.Start("12345", "r1", "earlier")
+	s.Start(memory.MustChat("12345"), "r1", "earlier")
 	p := sit(t, s)
 	p.sees("(an answer is under way)\n")
 	p.sees("and on")

@@ -16,13 +16,13 @@ import (
 
 // echo answers with what it was told.
 func echo(r *webtest.Run) {
-	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: string(r.Chat) + " heard: " + r.Message},
+	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: r.Chat.String() + " heard: " + r.Message},
 		&event.RunFinished{Outcome: event.Completed})
 }
 
 func TestChatsAreSwitchedListedAndErased(t *testing.T) {
 	s := webtest.New(t, echo)
-	s.Remember(memory.ChatKey("old"), memory.Message{Role: memory.RoleUser, Content: "from before"})
+	s.Remember(memory.ChatKey(memory.MustChat("old")), memory.Message{Role: memory.RoleUser, Content: "from before"})
 	out, err := run(t, s, "one\n/chats\n/chats old\ntwo\n/new\n/chats a/b\n", nil)
 	require.ErrorContains(t, err, "a chat id is 1 to 128 characters")
 	require.Contains(t, out, "12345 heard: one\n")

@@ -93,7 +93,7 @@ func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 			}
 			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
 			if err := c.call(ctx, http.MethodGet, "/v1/chats?"+query.Encode(), &page); err != nil {
-				yield("", err)
+				yield(memory.Chat{}, err)
 				return
 			}
 			for _, chat := range page.Chats {
@@ -176,7 +176,7 @@ func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
 	return c.call(ctx, http.MethodPost, runPath(chat, run)+"/stop", nil)
 }
 
-func chatPath(chat memory.Chat) string { return "/v1/chats/" + url.PathEscape(string(chat)) }
+func chatPath(chat memory.Chat) string { return "/v1/chats/" + url.PathEscape(chat.String()) }
 
 func runPath(chat memory.Chat, run string) string {
 	return chatPath(chat) + "/runs/" + url.PathEscape(run)

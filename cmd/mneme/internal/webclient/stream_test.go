@@ -56,7 +56,7 @@ func TestEveryEventComesOnceWhereverTheConnectionBreaks(t *testing.T) {
 	for _, cuts := range [][]int{nil, {0}, {1}, {2}, {4}, {0, 0, 1, 0, 2}, {1, 1, 1, 1, 1}} {
 		s := webtest.New(t, story)
 		s.Cut(cuts...)
-		got, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+		got, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 		require.NoError(t, err, "%v", cuts)
 		require.Equal(t, whole, got, "%v", cuts)
 		require.Equal(t, 1, s.Posts(), "%v: a retried post must not run twice", cuts)
@@ -66,19 +66,19 @@ func TestEveryEventComesOnceWhereverTheConnectionBreaks(t *testing.T) {
 func TestAServerThatKeepsBreakingIsGivenUp(t *testing.T) {
 	s := webtest.New(t, story)
 	s.Cut(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-	got, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+	got, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 	require.ErrorContains(t, err, "the stream of events broke")
 	require.Equal(t, whole[:1], got)
 }
 
 func TestFollowShowsARunFromItsStart(t *testing.T) {
 	s := webtest.New(t, story)
-	s.Start("1", "r1", "hi")
-	got, err := roles(dial(t, s.URL).Follow(t.Context(), "1", "r1"))
+	s.Start(memory.MustChat("1"), "r1", "hi")
+	got, err := roles(dial(t, s.URL).Follow(t.Context(), memory.MustChat("1"), "r1"))
 	require.NoError(t, err)
 	require.Equal(t, whole, got)
 
-	_, err = roles(dial(t, s.URL).Follow(t.Context(), "1", "nosuch"))
+	_, err = roles(dial(t, s.URL).Follow(t.Context(), memory.MustChat("1"), "nosuch"))
 	require.ErrorIs(t, err, api.ErrUnknownRun)
 }
 
@@ -89,7 +89,7 @@ func TestARefusedPostIsNotRepeated(t *testing.T) {
 		asked.Add(1)
 		return http.StatusServiceUnavailable, "memory_away", "The memory cannot be reached."
 	}
-	_, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+	_, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 	require.EqualError(t, err, "The memory cannot be reached. (memory_away)")
 	require.EqualValues(t, 1, asked.Load())
 }
@@ -104,7 +104,7 @@ func TestARestartingServerIsWaitedFor(t *testing.T) {
 		}
 		return 0, "", ""
 	}
-	got, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+	got, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 	require.NoError(t, err)
 	require.Equal(t, whole, got)
 }
@@ -112,9 +112,9 @@ func TestARestartingServerIsWaitedFor(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()
-	_, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+	_, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 	require.EqualError(t, err, "nothing listens on "+s.URL+": start `mneme up`")
-	_, err = dial(t, s.URL).Chat(t.Context(), "1")
+	_, err = dial(t, s.URL).Chat(t.Context(), memory.MustChat("1"))
 	require.EqualError(t, err, "nothing listens on "+s.URL+": start `mneme up`")
 }
 
@@ -128,7 +128,7 @@ func TestTheEndOfTheContextEndsTheWalk(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	why := errors.New("enough")
-	for _, err := range dial(t, s.URL).Say(ctx, "1", "hi", "k") {
+	for _, err := range dial(t, s.URL).Say(ctx, memory.MustChat("1"), "hi", "k") {
 		if err != nil {
 			require.ErrorIs(t, err, why)
 			break
@@ -152,7 +152,7 @@ func TestASilentConnectionIsOpenedAgain(t *testing.T) {
 	defer s.Close()
 	c := dial(t, s.URL)
 	c.Idle = time.Second // in which what is sent must come
-	got, err := roles(c.Say(t.Context(), "1", "hi", "k"))
+	got, err := roles(c.Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_started", "run_finished"}, got)
 }
@@ -188,7 +188,7 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { test.handler(w) }))
 			defer s.Close()
-			_, err := roles(dial(t, s.URL).Say(t.Context(), "1", "hi", "k"))
+			_, err := roles(dial(t, s.URL).Say(t.Context(), memory.MustChat("1"), "hi", "k"))
 			require.ErrorContains(t, err, test.want)
 		})
 	}
@@ -197,10 +197,10 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 func TestTheRest(t *testing.T) {
 	s := webtest.New(t, story)
 	c := dial(t, s.URL)
-	for _, chat := range []memory.Chat{"a", "b", "c", "-100123", "x:1@y"} {
+	for _, chat := range []memory.Chat{memory.MustChat("a"), memory.MustChat("b"), memory.MustChat("c"), memory.MustChat("-100123"), memory.MustChat("x:1@y")} {
 		s.Remember(memory.ChatKey(chat), memory.Message{Role: "user", Content: "hi"})
 	}
-	key := memory.SubagentKey("analytic", "x:1@y")
+	key := memory.SubagentKey("analytic", memory.MustChat("x:1@y"))
 	for range 7 {
 		s.Remember(key, memory.Message{Role: "user", Content: "again"})
 	}
@@ -209,7 +209,7 @@ func TestTheRest(t *testing.T) {
 		require.NoError(t, err)
 		chats = append(chats, chat)
 	}
-	require.Equal(t, []memory.Chat{"-100123", "a", "b", "c", "x:1@y"}, chats)
+	require.Equal(t, []memory.Chat{memory.MustChat("-100123"), memory.MustChat("a"), memory.MustChat("b"), memory.MustChat("c"), memory.MustChat("x:1@y")}, chats)
 
 	count := 0
 	for _, err := range c.Messages(t.Context(), key, -5) {
@@ -221,10 +221,10 @@ func TestTheRest(t *testing.T) {
 	erased, err := c.EraseHistory(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, []string{"subagent:analytic:x:1@y"}, erased)
-	info, err := c.Chat(t.Context(), "x:1@y")
+	info, err := c.Chat(t.Context(), memory.MustChat("x:1@y"))
 	require.NoError(t, err)
 	require.Len(t, info.Histories, 1)
-	erased, err = c.EraseChat(t.Context(), "x:1@y")
+	erased, err = c.EraseChat(t.Context(), memory.MustChat("x:1@y"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat_history:x:1@y"}, erased)
 }

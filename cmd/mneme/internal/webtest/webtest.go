@@ -143,7 +143,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	run := s.start(memory.Chat(r.PathValue("chat")), body.Agent, "run-"+r.Header.Get("Idempotency-Key"), body.Message)
+	run := s.start(memory.MustChat(r.PathValue("chat")), body.Agent, "run-"+r.Header.Get("Idempotency-Key"), body.Message)
 	s.send(w, r, run, 0)
 }
 
@@ -214,7 +214,7 @@ func (s *Server) chats(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	var ids []string
 	for key := range s.histories {
-		ids = append(ids, string(key.Chat()))
+		ids = append(ids, key.Chat().String())
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -247,7 +247,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		Run       string    `json:"run,omitempty"`
 	}{Chat: r.PathValue("chat")}
 	for key, messages := range s.histories {
-		if string(key.Chat()) == info.Chat {
+		if key.Chat().String() == info.Chat {
 			size := 1
 			for _, m := range messages {
 				size += len(m.Encode()) + 1
@@ -257,7 +257,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	slices.SortFunc(info.Histories, func(a, b history) int { return strings.Compare(a.Key, b.Key) })
 	for _, run := range s.runs {
-		if string(run.Chat) == info.Chat && !slices.ContainsFunc(run.events, event.Event.Terminal) {
+		if run.Chat.String() == info.Chat && !slices.ContainsFunc(run.events, event.Event.Terminal) {
 			info.Run = run.ID
 		}
 	}
@@ -265,7 +265,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 }
 
 func requestKey(r *http.Request) memory.Key {
-	chat := memory.Chat(r.PathValue("chat"))
+	chat := memory.MustChat(r.PathValue("chat"))
 	if name := r.PathValue("name"); name != "" {
 		return memory.SubagentKey(memory.Agent(name), chat)
 	}
@@ -301,7 +301,7 @@ func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
 	whole := !strings.HasSuffix(r.URL.Path, "/history")
 	erased := []string{}
 	for key := range s.histories {
-		if key == requestKey(r) || whole && string(key.Chat()) == r.PathValue("chat") {
+		if key == requestKey(r) || whole && key.Chat().String() == r.PathValue("chat") {
 			erased = append(erased, key.String())
 			delete(s.histories, key)
 		}
