@@ -72,6 +72,7 @@ type stack struct {
 	t       *testing.T
 	environ []string
 	web     string // host:port
+	files   int    // at most so many descriptors for each process; 0 for the caller's limit
 	running map[string]*process
 }
 
@@ -122,6 +123,10 @@ func (s *stack) start(service, listen string) {
 		args = append(args, "--offline") // whoever runs the tests may have a model server
 	}
 	cmd := exec.Command(program(s.t), args...)
+	if s.files > 0 {
+		limit := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)
+		cmd = exec.Command("/bin/sh", append([]string{"-c", limit, program(s.t)}, args...)...)
+	}
 	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
 	var log bytes.Buffer
 	cmd.Stderr = &log
