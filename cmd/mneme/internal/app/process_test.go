@@ -119,7 +119,7 @@ func freePorts(t *testing.T, n int) []string {
 func (s *stack) start(service, listen string) {
 	s.t.Helper()
 	args := []string{service}
-	if service == "up" {
+	if service == "up" && s.setting("MNEME_PROXY_ACTIVE") == "" {
 		args = append(args, "--offline") // whoever runs the tests may have a model server
 	}
 	cmd := exec.Command(program(s.t), args...)
