@@ -60,9 +60,8 @@ func (d *digest) addBytes(field []byte) *digest {
 }
 
 // addSum adds a field of known length.
-func (d *digest) addSum(s sum) *digest {
+func (d *digest) addSum(s sum) {
 	d.collected = append(d.collected, s[:]...)
-	return d
 }
 
 func sumOf(text []byte) sum { return newDigest().addBytes(text).sum() }
