@@ -123,7 +123,7 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 			resp, err := http.Get(w.api.URL + "/v1/runs/" + run + "/events")
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			lines := (&transcript{t: t, resp: resp, lines: newLines(resp)}).frames()
+			lines := (&transcript{t: t, resp: resp, events: eventsOf(resp)}).frames()
 			return len(lines) > 0 && strings.Contains(lines[len(lines)-1], `"stopped"`)
 		})
 		s.let(memory.MustChat("1"), 2*scriptEvents)

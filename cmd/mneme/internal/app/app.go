@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"mneme"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
 	"mneme/memory/telemetry"
 )
@@ -81,6 +83,8 @@ type app struct {
 	addrs Addrs
 
 	together bool                          // all services are in this process
+	sockets  bool                          // they reach each other over the network all the same
+	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
 	redis    redis.UniversalClient         // once it is open
 	embedded *embedded.Server              // once it is open; nil over a Redis
@@ -117,7 +121,8 @@ func (a *app) observe(service string, o Options) *telemetry.Service {
 // client is for requests of one service to another, over a pool of its own and without
 // a timeout, since answers stream as long as a run may last.
 func (a *app) client(seen *telemetry.Service, to string) *http.Client {
-	c := &http.Client{Transport: seen.Transport(to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})}
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+	c := &http.Client{Transport: seen.Transport(to, &inprocess.Transport{Transport: network, Hosts: &a.hosts})}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }
@@ -144,6 +149,10 @@ func (a *app) listen(addr, key string) (net.Listener, error) {
 // are closed.
 func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(context.Context) error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	leave := func(context.Context) error { return nil }
+	if a.together && !a.sockets {
+		leave = a.hosts.Serve(strings.TrimPrefix(url(l), "http://"), h)
+	}
 	served := make(chan struct{}) // Serve has returned
 	go func() {
 		defer close(served)
@@ -157,7 +166,7 @@ func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(cont
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), shutdownTime)
 		defer cancel()
-		err := server.Shutdown(ctx)
+		err := errors.Join(server.Shutdown(ctx), leave(ctx))
 		if err != nil {
 			err = errors.Join(err, server.Close())
 		}

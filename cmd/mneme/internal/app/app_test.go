@@ -18,6 +18,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
@@ -133,14 +135,17 @@ func (u *up) say(chat, message string) string {
 func transcript(t *testing.T, stream string) []event.Event {
 	t.Helper()
 	var events []event.Event
-	for line := range strings.Lines(stream) {
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			e, err := event.Decode([]byte(data))
-			require.NoError(t, err)
-			events = append(events, e)
+	in := sse.NewReader(strings.NewReader(stream), api.MaxEvent, 0, nil)
+	for {
+		frame, err := in.Next()
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			return events
 		}
+		e, err := event.Decode(frame.Data)
+		require.NoError(t, err)
+		events = append(events, e)
 	}
-	return events
 }
 
 // stream posts a message and reads the transcript to its end.

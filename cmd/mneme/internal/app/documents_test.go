@@ -18,10 +18,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/redistest"
 	"mneme/memory/event"
 	"mneme/subagent/rag"
+	webapi "mneme/webmemory/api"
 )
 
 // request does one request at webmemory.
@@ -178,7 +178,7 @@ func (s *stopper) File(string) {
 // only the rest.
 func TestAnInterruptedIngestGoesOn(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
-	client, err := webclient.New(u.url(""))
+	client, err := webapi.New(u.url(""))
 	require.NoError(t, err)
 	defer client.Close()
 	dir := t.TempDir()

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+)
+
+const (
+	maxAnswer   = 64 << 20 // bytes of one JSON answer
+	callTimeout = time.Minute
+	pageSize    = 100 // messages or chats asked for at once
+)
+
+// Client is a client of one webmemory. What that refuses is an *api.Problem in the
+// error. Safe for concurrent use.
+type Client struct {
+	base string
+	http *http.Client
+
+	// Pause is the wait before a broken stream is opened again; it doubles with
+	// each failure in a row.
+	Pause time.Duration
+	// Idle is how long a stream may be silent before it is opened again; it is
+	// longer than the server's heartbeat.
+	Idle time.Duration
+}
+
+// New takes webmemory's base URL, such as http://127.0.0.1:8080.
+func New(base string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is no URL of webmemory; give one such as http://127.0.0.1:8080", base)
+	}
+	return &Client{
+		base: strings.TrimRight(base, "/"), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+		Pause: 250 * time.Millisecond, Idle: 45 * time.Second,
+	}, nil
+}
+
+// Base is the URL that the client was made with.
+func (c *Client) Base() string { return c.base }
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// notListening says that the connection to a base URL was refused.
+type notListening string
+
+func (base notListening) Error() string {
+	return "nothing listens on " + string(base) + ": start `mneme up`"
+}
+
+func (notListening) Unwrap() error { return syscall.ECONNREFUSED }
+
+// Chats walks all chats.
+func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
+	return func(yield func(memory.Chat, error) bool) {
+		for cursor := ""; ; {
+			var page ChatList
+			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
+			if err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page); err != nil {
+				yield(memory.Chat{}, err)
+				return
+			}
+			for _, chat := range page.Chats {
+				if !yield(chat.ChatID, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" || page.NextCursor == cursor {
+				return
+			}
+			cursor = page.NextCursor
+		}
+	}
+}
+
+// Chat describes one chat.
+func (c *Client) Chat(ctx context.Context, chat memory.Chat) (ChatInfo, error) {
+	var info ChatInfo
+	err := c.Call(ctx, http.MethodGet, ChatPath(chat), &info)
+	return info, err
+}
+
+// Page reads up to limit messages of a history; a negative offset counts from
+// its end.
+func (c *Client) Page(ctx context.Context, key memory.Key, offset, limit int) (HistoryPage, error) {
+	var page HistoryPage
+	query := url.Values{"offset": {strconv.Itoa(offset)}, "limit": {strconv.Itoa(limit)}}
+	err := c.Call(ctx, http.MethodGet, HistoryPath(key)+"?"+query.Encode(), &page)
+	return page, err
+}
+
+// Messages walks a history from an offset, which may be negative, to its end.
+func (c *Client) Messages(ctx context.Context, key memory.Key, offset int) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		for {
+			page, err := c.Page(ctx, key, offset, pageSize)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, m := range page.Messages {
+				if !yield(m, nil) {
+					return
+				}
+			}
+			if page.NextOffset == 0 || len(page.Messages) == 0 {
+				return
+			}
+			offset = page.NextOffset
+		}
+	}
+}
+
+// EraseChat erases everything of a chat and names the keys that were erased.
+func (c *Client) EraseChat(ctx context.Context, chat memory.Chat) ([]string, error) {
+	return c.erase(ctx, ChatPath(chat))
+}
+
+// ScanAndErase is EraseChat that also looks through all keys of Redis for what no
+// index of the chat names.
+func (c *Client) ScanAndErase(ctx context.Context, chat memory.Chat) ([]string, error) {
+	return c.erase(ctx, ChatPath(chat)+"?scan=true")
+}
+
+// EraseHistory erases one history and names the keys that were erased.
+func (c *Client) EraseHistory(ctx context.Context, key memory.Key) ([]string, error) {
+	return c.erase(ctx, HistoryPath(key))
+}
+
+func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
+	var out Erased
+	err := c.Call(ctx, http.MethodDelete, path, &out)
+	return out.Erased, err
+}
+
+// Stop asks for the end of a run; its events tell when it has ended.
+func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
+	return c.Call(ctx, http.MethodPost, RunPath(chat, run)+"/stop", nil)
+}
+
+// Call does one request without a body and reads its JSON into answer, unless that is
+// nil. path, with its query, is what follows the base URL. It takes a minute at most.
+func (c *Client) Call(ctx context.Context, method, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.Send(ctx, method, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if answer == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
+		return fmt.Errorf("%s did not answer as webmemory does; is --url right? (%w)", c.base, err)
+	}
+	return nil
+}
+
+// Send does one request, for as long as ctx. It gives the response, which the caller
+// closes, if its status is 2xx, else an *api.Problem, or a BrokenError if there was none.
+func (c *Client) Send(
+	ctx context.Context, method, path string, header http.Header, body io.Reader,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := c.http.Do(req)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, notListening(c.base)
+	case err != nil:
+		var request *url.Error
+		if errors.As(err, &request) {
+			err = request.Err
+		}
+		return nil, &BrokenError{fmt.Errorf("reaching %s: %w", c.base, err)}
+	case resp.StatusCode/100 != 2:
+		defer resp.Body.Close()
+		return nil, refusal(api.ReadProblem(resp))
+	}
+	return resp, nil
+}
+
+// refusal is a Problem that also says how long to wait.
+func refusal(p *api.Problem) error {
+	if p.RetryAfter == 0 {
+		return p
+	}
+	return fmt.Errorf("%w; try again in %s", p, p.RetryAfter)
+}
+
+// Retryable says whether the same request may be taken a little later: the server is
+// away, restarts, has too much to do, or the connection broke.
+func Retryable(err error) bool {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return p.Retryable
+	}
+	var broken *BrokenError
+	return errors.As(err, &broken) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// BrokenError is a connection that could not be made or that broke before the answer was
+// whole. What was asked for may be done or not.
+type BrokenError struct{ Err error }
+
+func (e *BrokenError) Error() string { return e.Err.Error() }
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// IsNotFound says whether webmemory refused because there is no such thing.
+func IsNotFound(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status == http.StatusNotFound
+}

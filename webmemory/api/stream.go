@@ -1,0 +1,184 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// maxFailures is how often in a row a stream may break without a new event.
+const maxFailures = 6
+
+var (
+	errForeign   = errors.New("this does not look like webmemory")
+	errEndUnseen = errors.New("the run is over, but its end was not seen; the history has its answer")
+	errSilent    = errors.New("nothing came, not even a heartbeat")
+)
+
+// Say posts a message and walks the events of its run, each once, across broken
+// connections. key must be new for every message: it is what keeps a repeated
+// post from running twice. An error is the last thing walked; without one the
+// last event is Terminal.
+func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, message: message, key: key}).walk(ctx)
+}
+
+// Ask is Say to one subagent, past the master.
+func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, message, key string) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, agent: agent, message: message, key: key}).walk(ctx)
+}
+
+// Follow walks the events of a run that is already there, from its first.
+func (c *Client) Follow(ctx context.Context, chat memory.Chat, run string) iter.Seq2[event.Event, error] {
+	return (&stream{client: c, chat: chat, run: run}).walk(ctx)
+}
+
+// stream is one run as it is received.
+type stream struct {
+	client       *Client
+	chat         memory.Chat
+	agent        memory.Agent // whom it is for; empty for the master
+	message, key string       // what is posted until the run has a name
+
+	run     string // known from the first event on
+	last    int64  // seq of the last event received
+	reached bool   // somebody answered before
+}
+
+func (s *stream) walk(ctx context.Context) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for failures := 0; ; failures++ {
+			before := s.last
+			done, err := s.connection(ctx, yield)
+			if done {
+				return
+			}
+			if s.last > before {
+				failures = 0
+			}
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			if ctx.Err() != nil || failures == maxFailures || !s.again(err) {
+				yield(event.Event{}, err)
+				return
+			}
+			select {
+			case <-time.After(s.client.Pause << failures):
+			case <-ctx.Done():
+				yield(event.Event{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// again says whether another connection may bring what this one did not.
+func (s *stream) again(err error) bool {
+	var refused *api.Problem
+	switch {
+	case errors.Is(err, errForeign), errors.Is(err, errEndUnseen):
+		return false
+	case errors.As(err, &refused):
+		// A refused post ran nothing and is the user's to repeat; a run that has
+		// begun is waited for while its server restarts.
+		return s.run != "" && (refused.Status >= 500 || refused.Status == 0 && refused.Retryable)
+	}
+	return s.reached || !errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// connection walks what one connection brings. done says that the walk is over;
+// else err says why the connection is.
+func (s *stream) connection(ctx context.Context, yield func(event.Event, error) bool) (done bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	resp, err := s.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	watch := time.AfterFunc(s.client.Idle, func() { cancel(errSilent) })
+	defer watch.Stop()
+	s.reached = true
+	if resp.StatusCode == http.StatusNoContent {
+		return false, errEndUnseen
+	}
+	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base, kind)
+	}
+	frames := newFrames(&watchedBody{resp.Body, watch, s.client.Idle})
+	for {
+		data, err := frames.next()
+		if err != nil {
+			return false, fmt.Errorf("the stream of events broke: %w", cmp.Or(context.Cause(ctx), err))
+		}
+		e, err := decode(data)
+		if err != nil {
+			return false, err
+		}
+		if e.Seq <= s.last {
+			continue
+		}
+		s.run, s.last = e.RunID, e.Seq
+		if !yield(e, nil) || e.Terminal() {
+			return true, nil
+		}
+	}
+}
+
+// watchedBody is a response body whose watch runs while a read waits.
+type watchedBody struct {
+	body  io.Reader
+	watch *time.Timer
+	idle  time.Duration
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.watch.Reset(b.idle)
+	defer b.watch.Stop()
+	return b.body.Read(p)
+}
+
+func (s *stream) open(ctx context.Context) (*http.Response, error) {
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if s.run != "" {
+		if s.last > 0 {
+			header.Set("Last-Event-ID", strconv.FormatInt(s.last, 10))
+		}
+		return s.client.Send(ctx, http.MethodGet, RunPath(s.chat, s.run)+"/events", header, nil)
+	}
+	body, err := json.Marshal(MessageRequest{Message: s.message, AgentVersion: string(s.agent)})
+	if err != nil {
+		return nil, err
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set(IdempotencyKey, s.key)
+	return s.client.Send(ctx, http.MethodPost, MessagesPath(s.chat), header, bytes.NewReader(body))
+}
+
+// decode reads an event, or the error without a number that ends a stream early.
+func decode(data []byte) (event.Event, error) {
+	e, err := event.Decode(data)
+	if err == nil {
+		return e, nil
+	}
+	p := &api.Problem{}
+	if json.Unmarshal(data, p) == nil && p.Code != "" && p.Message != "" {
+		return e, p
+	}
+	return e, fmt.Errorf("%w: %w", errForeign, err)
+}
