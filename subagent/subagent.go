@@ -112,7 +112,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 }
 
 func conclude(ctx context.Context, r loop.Result, err error) Answer {
-	a := Answer{Response: r.Text, Status: event.Completed, Usage: event.Usage(r.Usage), Err: err}
+	a := Answer{Response: r.Text, Status: event.Completed, Usage: r.Usage, Err: err}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), ErrStopped):
 		a.Status = event.Stopped

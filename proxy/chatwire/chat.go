@@ -139,13 +139,13 @@ type functionCall struct {
 
 // chunk is one event of a streamed answer.
 type chunk struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"` // Unix seconds
-	Model   string         `json:"model"`
-	Choices []choice       `json:"choices"`
-	Usage   *usage         `json:"usage,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"` // instead of all the others
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"` // Unix seconds
+	Model   string          `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage,omitzero"`
+	Error   jsontext.Value  `json:"error,omitzero"` // instead of all the others
 }
 
 type choice struct {
@@ -165,13 +165,13 @@ type delta struct {
 
 // completion is an answer that is not streamed.
 type completion struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Choices []fullChoice   `json:"choices"`
-	Usage   *usage         `json:"usage,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"`
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"`
+	Model   string          `json:"model"`
+	Choices []fullChoice    `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage,omitzero"`
+	Error   jsontext.Value  `json:"error,omitzero"`
 }
 
 type fullChoice struct {
@@ -188,17 +188,6 @@ type answer struct {
 	Thoughts  string     `json:"reasoning,omitzero"`
 	Refusal   string     `json:"refusal,omitzero"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-}
-
-type usage struct {
-	PromptTokens     int64          `json:"prompt_tokens"` // those from the cache included
-	CompletionTokens int64          `json:"completion_tokens"`
-	TotalTokens      int64          `json:"total_tokens"`
-	PromptDetails    *promptDetails `json:"prompt_tokens_details,omitzero"`
-}
-
-type promptDetails struct {
-	CachedTokens int64 `json:"cached_tokens"`
 }
 
 // newID mints an id that no other answer has.

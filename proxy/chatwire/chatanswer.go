@@ -99,7 +99,7 @@ func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 	a.done = true
 	last := a.head
 	last.Choices = []choice{}
-	last.Usage = chatUsage(a.usage)
+	last.Usage = a.usage.Chat()
 	return a.out.end(dst, last, a.finish, a.asked.IncludeUsage)
 }
 
@@ -216,15 +216,6 @@ func finishReason(stop string) string {
 		return finishFilter
 	}
 	return finishStop
-}
-
-func chatUsage(u wire.Usage) *usage {
-	prompt := u.InputTokens + u.CacheCreation + u.CacheRead
-	out := &usage{PromptTokens: prompt, CompletionTokens: u.OutputTokens, TotalTokens: prompt + u.OutputTokens}
-	if u.CacheRead > 0 {
-		out.PromptDetails = &promptDetails{CachedTokens: u.CacheRead}
-	}
-	return out
 }
 
 // chatSink gives chunks to the client: each as an event, or all of them, put
