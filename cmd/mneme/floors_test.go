@@ -48,6 +48,11 @@ var floors = map[string][]string{
 
 	"cmd/mneme/internal/crossorigin": {},
 
+	// Programs that measure and disturb the product, and no part of it.
+	"scripts":       {},
+	"scripts/bench": {"memory", "internal", "scripts/lab"},
+	"scripts/soak":  {"memory", "apiserver/api", "scripts/lab", "scripts/soak"},
+
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
 	"internal/upstreamtest": {"proxy/wire", "internal/upstreamtest"},
@@ -55,7 +60,7 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis":         {"memory/redisscript", "memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd"},
+	"github.com/redis/go-redis":         {"memory/redisscript", "memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
 	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
@@ -65,6 +70,7 @@ var homes = map[string][]string{
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
+	"github.com/go-analyze/charts":      {"scripts/bench"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

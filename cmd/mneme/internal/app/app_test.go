@@ -168,6 +168,7 @@ func (u *up) stream(chat, message string) []event.Event {
 // The three scenarios of the original design, with the offline model as the README
 // shows them, over both stores.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	stores := map[string]func(t *testing.T) (environ []string, look *redis.Client){
 		"embedded": func(t *testing.T) ([]string, *redis.Client) {
 			return []string{"MNEME_DATA_DIR=" + t.TempDir()}, nil
