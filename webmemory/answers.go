@@ -16,13 +16,14 @@ import (
 	"mneme/memory/journal"
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // statusGone is what the log says of a request whose client left first.
 const statusGone = 499
 
-func badRequest(code, format string, args ...any) *api.Problem {
-	return &api.Problem{Status: http.StatusBadRequest, Code: code, Message: fmt.Sprintf(format, args...)}
+func badRequest(format string, args ...any) *api.Problem {
+	return &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }
 
 // problemOf is the one place that turns this service's errors into answers.
@@ -38,34 +39,34 @@ func problemOf(err error) *api.Problem {
 	}
 	switch {
 	case errors.Is(err, memory.ErrBadName):
-		say(http.StatusBadRequest, "bad_request", sentence(err), false)
+		say(http.StatusBadRequest, webapi.CodeBadRequest, sentence(err), false)
 	case errors.Is(err, errQueueFull):
-		say(http.StatusTooManyRequests, "too_many_messages", "Too many messages of this chat wait for their turn; please wait for an answer first.", true)
+		say(http.StatusTooManyRequests, webapi.CodeTooManyMessages, "Too many messages of this chat wait for their turn; please wait for an answer first.", true)
 	case errors.Is(err, errTooManyChats):
-		say(http.StatusServiceUnavailable, "too_many_chats", "As many chats as allowed are busy; please try again in a moment.", true)
+		say(http.StatusServiceUnavailable, webapi.CodeTooManyChats, "As many chats as allowed are busy; please try again in a moment.", true)
 	case errors.Is(err, errQueueSlow):
-		say(http.StatusConflict, "chat_busy", "The chat is still busy with an earlier message; please try again.", true)
+		say(http.StatusConflict, webapi.CodeChatBusy, "The chat is still busy with an earlier message; please try again.", true)
 	case errors.Is(err, errErased):
-		say(http.StatusConflict, "chat_erased", "The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
+		say(http.StatusConflict, webapi.CodeChatErased, "The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
 	case errors.Is(err, memory.ErrMoved):
-		say(http.StatusConflict, "turn_moved", "Another process has taken over this chat; please read its history and try again.", true)
+		say(http.StatusConflict, webapi.CodeTurnMoved, "Another process has taken over this chat; please read its history and try again.", true)
 	case errors.Is(err, memory.ErrFull):
-		say(http.StatusInsufficientStorage, "history_full", "The chat's history is full; delete it, or a part of it, to go on.", false)
+		say(http.StatusInsufficientStorage, webapi.CodeHistoryFull, "The chat's history is full; delete it, or a part of it, to go on.", false)
 	case errors.Is(err, memory.ErrDamaged):
-		say(http.StatusInternalServerError, "history_damaged", "What is stored here is not a history; the next message sets it aside and goes on.", false)
+		say(http.StatusInternalServerError, webapi.CodeHistoryDamaged, "What is stored here is not a history; the next message sets it aside and goes on.", false)
 		if named := new(memory.DamagedError); errors.As(err, &named) {
 			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
 		}
 	case errors.Is(err, memory.ErrReadOnly):
-		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
+		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable, "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
 	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
-		say(http.StatusServiceUnavailable, "memory_unavailable", "The memory cannot be reached right now; please try again.", true)
+		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable, "The memory cannot be reached right now; please try again.", true)
 	case errors.Is(err, errShutdown):
-		say(http.StatusServiceUnavailable, "shutting_down", "The service is shutting down; please try again.", true)
+		say(http.StatusServiceUnavailable, webapi.CodeShuttingDown, "The service is shutting down; please try again.", true)
 	case errors.Is(err, context.Canceled):
-		say(statusGone, "client_left", "The client left before the answer.", true)
+		say(statusGone, webapi.CodeClientLeft, "The client left before the answer.", true)
 	case errors.Is(err, context.DeadlineExceeded):
-		say(http.StatusGatewayTimeout, "timeout", "It took longer than is allowed.", true)
+		say(http.StatusGatewayTimeout, webapi.CodeTimeout, "It took longer than is allowed.", true)
 	}
 	return p
 }

@@ -14,6 +14,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // forwardDocuments passes on what concerns documents: the apiserver keeps them.
@@ -89,6 +90,6 @@ func (f *forwarded) Read(p []byte) (int, error) {
 }
 
 var errNoApiserver = &api.Problem{
-	Status: http.StatusServiceUnavailable, Code: "apiserver_unavailable", Retryable: true,
+	Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 	Message: "The documents cannot be reached right now; please try again.",
 }

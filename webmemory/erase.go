@@ -16,6 +16,7 @@ import (
 	"mneme/memory/erasures"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
@@ -49,14 +50,10 @@ type wanted struct {
 
 func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
-type erased struct {
-	Erased []string `json:"erased"`
-}
-
 // erase removes what is wanted gone of a chat. It goes on if its client leaves.
 func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
 	type end struct {
-		out erased
+		out webapi.Erased
 		err error
 	}
 	ended := make(chan end, 1)
@@ -90,24 +87,24 @@ const scanTimeout = 10 * time.Minute
 // eraseNow takes the turn as a writer does, before all who wait for it and after
 // stopping what runs, so that once it has returned no run can still use or write
 // what was erased. Posts that wait are dismissed.
-func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
+func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
 	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
-		return erased{}, err
+		return webapi.Erased{}, err
 	}
 	s.dismiss(chat)
-	t, leave, err := s.turnFor(ctx, ctx, chat, token, erasing)
+	t, err := s.turnFor(ctx, ctx, chat, token, erasing)
 	if err != nil {
 		yield()
-		return erased{}, err
+		return webapi.Erased{}, err
 	}
 	defer func() {
 		yield()
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
-		leave()
+		t.next()
 	}()
 	allowed := 2*storeTimeout + redisstore.Beat
 	if what.scan {
@@ -119,12 +116,12 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (erased, error) {
 	if ending := t.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
-	if err == nil {
-		scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
-		defer stop()
-		err = s.store.Scrub(scrubbing)
+	if err != nil {
+		return out, err
 	}
-	return out, err
+	scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
+	defer stop()
+	return out, s.store.Scrub(scrubbing)
 }
 
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
@@ -148,16 +145,19 @@ func (s *Server) dismiss(chat memory.Chat) {
 // stopRunOf stops the chat's open run, in whichever process it is, unless that is
 // the one that was stopped before. It gives the run that is stopped now.
 func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string) (stopped string) {
-	open, err := s.store.OpenRun(ctx, chat)
-	if err == nil && (open == nil || open.Run == before) {
-		return before
-	}
-	if err == nil {
-		err = s.stopOpen(ctx, open)
-	}
-	if err != nil {
+	failed := func(err error) string {
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")
 		return before
+	}
+	open, err := s.store.OpenRun(ctx, chat)
+	if err != nil {
+		return failed(err)
+	}
+	if open == nil || open.Run == before {
+		return before
+	}
+	if err := s.stopOpen(ctx, open); err != nil {
+		return failed(err)
 	}
 	return open.Run
 }
@@ -176,8 +176,8 @@ func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
 // eraseUnder erases under the chat's turn. The gateway's conversation goes first,
 // whole: it may hold what any of the histories does, and once the chat is gone
 // nobody knows its id.
-func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, error) {
-	out := erased{Erased: []string{}}
+func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.Erased, error) {
+	out := webapi.Erased{Erased: []string{}}
 	if err := s.eraseConversations(ctx, t.chat, t.Number); err != nil {
 		return out, err
 	}
@@ -226,22 +226,14 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 	}
 	if what.history != nil {
 		s.sessions.write(t.chat, "erased: %v", out.Erased)
-		err := s.cache.Erase(ctx, t.Number, keys...)
-		if err == nil {
-			s.tellOthers(ctx, fact)
+		if err := s.cache.Erase(ctx, t.Number, keys...); err != nil {
+			return out, err
 		}
-		return out, err
+		s.tellOthers(ctx, fact)
+		return out, nil
 	}
 	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
-	if err = s.store.EraseRuns(ctx, t.chat, runs...); err == nil {
-		err = s.store.EraseChat(ctx, t.Number, t.chat, keys...)
-	}
-	if err == nil {
-		err = s.store.Remove(ctx, beside...)
-	}
-	if err == nil {
-		err = s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
-	}
+	err = s.eraseStored(ctx, t, fact, runs, keys, beside)
 	s.cache.Forget(keys...) // what was read while the store erased
 	if err != nil {
 		return out, err
@@ -250,6 +242,24 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (erased, 
 		return out, asking(err)
 	}
 	return out, nil
+}
+
+// eraseStored erases all of a chat in Redis: the runs that are known here, the histories
+// with what belongs to them, what lies beside these, and the runs that other processes
+// know of once they are told.
+func (s *Server) eraseStored(
+	ctx context.Context, t *turn, fact erasure, runs []string, keys []memory.Key, beside []string,
+) error {
+	if err := s.store.EraseRuns(ctx, t.chat, runs...); err != nil {
+		return err
+	}
+	if err := s.store.EraseChat(ctx, t.Number, t.chat, keys...); err != nil {
+		return err
+	}
+	if err := s.store.Remove(ctx, beside...); err != nil {
+		return err
+	}
+	return s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately

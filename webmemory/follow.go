@@ -40,18 +40,19 @@ func (s *Server) followErasures(ctx context.Context) error {
 	since := s.follower.since
 	s.follower.mu.Unlock()
 	turns, err := s.store.Erasures(ctx, since)
-	if err == nil {
-		err = s.applyErasures(ctx, turns)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.followHandCuts(ctx, turns)
+	if err := s.applyErasures(ctx, turns); err != nil {
+		return err
 	}
-	if err == nil {
-		s.follower.mu.Lock()
-		s.follower.since = began.Add(-followMargin).UnixMilli()
-		s.follower.mu.Unlock()
+	if err := s.followHandCuts(ctx, turns); err != nil {
+		return err
 	}
-	return err
+	s.follower.mu.Lock()
+	defer s.follower.mu.Unlock()
+	s.follower.since = began.Add(-followMargin).UnixMilli()
+	return nil
 }
 
 // applyErasures erases from this process's memory and disk what was erased in turns,
@@ -159,12 +160,16 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 			of = *key
 		}
 		known, err := s.store.Tombstone(ctx, of)
-		if err == nil && turn > known {
-			if err = s.eraseAgain(ctx, turn, chat, key); err == nil {
-				err = s.store.NoteErasure(ctx, turn, name)
-			}
-		}
 		if err != nil {
+			return err
+		}
+		if turn <= known {
+			continue
+		}
+		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
+			return err
+		}
+		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
 			return err
 		}
 	}
@@ -208,25 +213,17 @@ func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, k
 		return nil
 	}
 	conversation, err := s.store.EraseOldRuns(ctx, turn, chat)
-	if err == nil && conversation != "" {
-		err = s.runs.EraseConversation(ctx, conversation)
+	if err != nil || conversation == "" {
+		return err
 	}
-	return err
+	return s.runs.EraseConversation(ctx, conversation)
 }
 
-// cuts brings what this disk and Redis know of erasures together, and of changes by hand. It tries until it
-// has, or ctx ends: before that nothing may be written back.
-func (s *Server) cuts(ctx context.Context) error {
+// syncErasures brings together what this disk and Redis know of erasures and of changes
+// by hand. It tries until it has, or ctx ends: before that nothing may be written back.
+func (s *Server) syncErasures(ctx context.Context) error {
 	for {
-		look, cancel := context.WithTimeout(ctx, scanTimeout)
-		err := s.followErasures(look)
-		if err == nil {
-			err = s.restoreErasures(look)
-		}
-		if err == nil {
-			err = s.restoreHandCuts(look)
-		}
-		cancel()
+		err := s.trySyncErasures(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -237,6 +234,18 @@ func (s *Server) cuts(ctx context.Context) error {
 		case <-time.After(jitter(time.Second)):
 		}
 	}
+}
+
+func (s *Server) trySyncErasures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+	defer cancel()
+	if err := s.followErasures(ctx); err != nil {
+		return err
+	}
+	if err := s.restoreErasures(ctx); err != nil {
+		return err
+	}
+	return s.restoreHandCuts(ctx)
 }
 
 // runs names the runs of a chat that are kept.
@@ -270,7 +279,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 	}
 	chat, _, ok := erasures.ChatOf(e.Name)
 	if !ok || e.Turn <= 0 {
-		return badRequest("bad_request", "An erasure has a name, chat:<chat> or the key of a history, and a turn.")
+		return badRequest("An erasure has a name, chat:<chat> or the key of a history, and a turn.")
 	}
 	out := applied{Runs: s.runsHere(chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
@@ -284,7 +293,7 @@ func (s *Server) postErasure(c *gin.Context) error {
 // for no longer than each may take to answer. Who cannot be reached applies it when
 // it looks next. It gives the runs of the chat that they knew of.
 func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
-	if wait := redisstore.Beat - sinceStart(); wait > 0 && s.cfg.Advertise != "" {
+	if wait := redisstore.Beat - monotonic(); wait > 0 && s.cfg.Advertise != "" {
 		// Redis may have lost the list just before this process began: after a beat all who
 		// live are on it.
 		select {

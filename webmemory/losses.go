@@ -78,14 +78,16 @@ func (s *Server) lostLately(ctx context.Context) bool {
 		return true
 	}
 	epoch, err := s.store.Epoch(ctx)
-	if err == nil {
-		s.noteEpoch(epoch)
-		var servers []string
-		if servers, err = s.store.Servers(ctx); err == nil {
-			s.noteServers(servers)
-		}
+	if err != nil {
+		return true
 	}
-	return err != nil || s.losses.lately()
+	s.noteEpoch(epoch)
+	servers, err := s.store.Servers(ctx)
+	if err != nil {
+		return true
+	}
+	s.noteServers(servers)
+	return s.losses.lately()
 }
 
 func (l *losses) lately() bool {
@@ -118,27 +120,25 @@ func (s *Server) writeBack() {
 		case <-s.life.Done():
 			return
 		}
-		for s.life.Err() == nil {
-			err := s.writeBackAll(s.life)
-			if err == nil {
-				s.workers.Go(func() { s.restoreRuns(s.life) })
-				break
+		for err := s.writeBackAll(s.life); err != nil; err = s.writeBackAll(s.life) {
+			if s.life.Err() != nil {
+				return
 			}
-			if s.life.Err() == nil {
-				s.log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
-			}
+			s.log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
 			select {
 			case <-time.After(jitter(time.Second)):
 			case <-s.life.Done():
+				return
 			}
 		}
+		s.workers.Go(func() { s.restoreRuns(s.life) })
 	}
 }
 
 // writeBackAll writes back all histories that are cached. What was erased or changed
 // on purpose comes first, so that nothing of that is brought back.
 func (s *Server) writeBackAll(ctx context.Context) error {
-	if err := s.cuts(ctx); err != nil {
+	if err := s.syncErasures(ctx); err != nil {
 		return err
 	}
 	began, before := time.Now(), s.store.Counts.Lost.Load()

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -18,26 +17,15 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
 )
 
 // maxBody bounds a request's body, in bytes.
 const maxBody = 2 << 20
 
-// masterVersion is the agent_version that asks the master.
-const masterVersion = "master"
-
-// post is a message as it comes in.
-type post struct {
-	Message      string       `json:"message"`
-	AgentVersion string       `json:"agent_version"`
-	Stream       bool         `json:"stream"`
-	ChatID       *memory.Chat `json:"chat_id"`
-	OnBusy       string       `json:"on_busy"`
-}
-
 // places are what on_busy may say, with the place in the chat's line that each
 // stands for.
-var places = map[string]place{"": behind, "queue": behind, "reject": now, "interrupt": before}
+var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: now, webapi.Interrupt: before}
 
 // postMessage is POST /v1/chats/{chat}/messages.
 func (s *Server) postMessage(c *gin.Context) error {
@@ -45,24 +33,24 @@ func (s *Server) postMessage(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	var p post
+	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID != nil && *p.ChatID != chat {
-		return badRequest("bad_request", "chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+		return badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
 	}
 	return s.answer(c, chat, p, p.Stream || acceptsSSE(c.Request))
 }
 
 // postChat is POST /chat, the shape of the original service; it always streams.
 func (s *Server) postChat(c *gin.Context) error {
-	var p post
+	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
 		return err
 	}
 	if p.ChatID == nil {
-		return badRequest("bad_request", "chat_id is missing: it is a string or an integer.")
+		return badRequest("chat_id is missing: it is a string or an integer.")
 	}
 	return s.answer(c, *p.ChatID, p, true)
 }
@@ -73,7 +61,7 @@ func acceptsSSE(r *http.Request) bool {
 	})
 }
 
-func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) error {
+func (s *Server) answer(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) error {
 	if err := s.check(&p); err != nil {
 		return err
 	}
@@ -86,7 +74,7 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	if err != nil {
 		return err
 	}
-	c.Header("Mneme-Run-Id", r.id)
+	c.Header(webapi.RunID, r.id)
 	if fresh || r.attempt > 1 {
 		// The position is one in an earlier attempt, or in a run that is lost.
 		c.Request.Header.Del("Last-Event-ID")
@@ -107,21 +95,18 @@ func (s *Server) answer(c *gin.Context, chat memory.Chat, p post, stream bool) e
 	return nil
 }
 
-// maxKey bounds an Idempotency-Key, in bytes.
-const maxKey = 255
-
 // idempotencyKey is the request's, empty if it has none.
 func idempotencyKey(r *http.Request) (string, error) {
-	values := r.Header.Values("Idempotency-Key")
+	values := r.Header.Values(webapi.IdempotencyKey)
 	if len(values) > 1 {
-		return "", badRequest("bad_request", "There are %d Idempotency-Key headers; send one.", len(values))
+		return "", badRequest("There are %d Idempotency-Key headers; send one.", len(values))
 	}
-	key := r.Header.Get("Idempotency-Key")
-	if len(key) > maxKey {
-		return "", badRequest("bad_request", "An Idempotency-Key has at most %d bytes; this one has %d.", maxKey, len(key))
+	key := r.Header.Get(webapi.IdempotencyKey)
+	if len(key) > webapi.MaxKey {
+		return "", badRequest("An Idempotency-Key has at most %d bytes; this one has %d.", webapi.MaxKey, len(key))
 	}
 	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", badRequest("bad_request", "An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+		return "", badRequest("An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
 	}
 	return key, nil
 }
@@ -146,22 +131,25 @@ func (s *Server) show(c *gin.Context, r *run) {
 }
 
 // check refuses what needs no turn to be refused.
-func (s *Server) check(p *post) error {
+func (s *Server) check(p *webapi.MessageRequest) error {
 	if strings.TrimSpace(p.Message) == "" {
-		return badRequest("bad_request", "message is missing or empty.")
+		return badRequest("message is missing or empty.")
 	}
 	if len(p.Message) > memory.MaxMessage {
 		return &api.Problem{
-			Status: http.StatusRequestEntityTooLarge, Code: "too_large",
+			Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("A message may have %d bytes; this one has %d.", memory.MaxMessage, len(p.Message)),
 		}
 	}
 	if _, ok := places[p.OnBusy]; !ok {
-		return badRequest("bad_request", "on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
-	p.AgentVersion = cmp.Or(p.AgentVersion, masterVersion)
-	if p.AgentVersion != masterVersion && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
-		return badRequest("unknown_agent", "There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents))
+	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
+	if p.AgentVersion != webapi.Master && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
+		return &api.Problem{
+			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
+			Message: fmt.Sprintf("There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents)),
+		}
 	}
 	return nil
 }
@@ -187,7 +175,7 @@ func (s *Server) register(r *run) (other *run, err error) {
 	defer s.mu.Unlock()
 	if s.draining {
 		return nil, &api.Problem{
-			Status: http.StatusServiceUnavailable, Code: "shutting_down", Retryable: true,
+			Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
 			Message: "The service is shutting down; please send the message again.",
 		}
 	}
@@ -200,119 +188,32 @@ func (s *Server) register(r *run) (other *run, err error) {
 
 // start takes the chat's turn, posts the run to the apiserver and leaves it to a
 // driver. A record instead: another process has run it meanwhile.
-func (s *Server) start(ctx context.Context, r *run, p post) (*redisstore.Record, error) {
-	t, leave, err := s.turnOf(ctx, r, places[p.OnBusy])
+func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+	t, err := s.turnOf(ctx, r, places[p.OnBusy])
 	if err != nil {
 		return nil, err
 	}
-	accepted, found, err := s.open(ctx, r, p, t)
-	if err == nil && t.Open != nil {
-		s.resume(t, leave) // it goes on, only Redis had forgotten it
+	found, err := s.note(ctx, r, t)
+	if err == nil && found == nil && t.Open == nil {
+		err = s.open(ctx, r, p, t)
+	}
+	switch {
+	case err == nil && t.Open != nil:
+		s.resume(t) // it goes on, only Redis had forgotten it
 		return &redisstore.Record{Body: r.body}, nil
+	case err == nil && found == nil:
+		d := s.driver(r, t, t.noted.Load().Events)
+		s.workers.Go(func() { s.work(d) })
+		return nil, nil
 	}
-	if err != nil || found != nil {
-		if ending := t.end(); ending != nil {
-			s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
-			if errors.Is(err, errAsked) {
-				err = fmt.Errorf("%w: %w", errMayRun, err)
-			}
-		}
-		leave()
-		return found, err
-	}
-	d := s.driver(r, t, accepted.Events)
-	s.workers.Go(func() { s.work(d, leave) })
-	return nil, nil
-}
-
-// turnOf waits for the turn that a post is to run in. Until it has it, the post can
-// be dismissed.
-func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, func(), error) {
-	waiting, dismiss := context.WithCancelCause(ctx)
-	defer dismiss(nil)
-	r.waits(dismiss)
-	defer r.waits(nil)
-	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
-	defer cancel()
-	token := ""
-	if at == before {
-		token = s.token()
-		yield, err := s.goFirst(ctx, r.chat, token)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer yield()
-	}
-	return s.turnFor(ctx, waiting, r.chat, token, at)
-}
-
-// turnFor waits for the chat's turn, in this process and among all. A run that a
-// dead process left open is brought to its end first.
-func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, func(), error) {
-	for again := false; ; {
-		leave, err := s.queue.enter(waiting, chat, at, again)
-		if err != nil {
-			return nil, nil, err
-		}
-		t, err := s.takeTurn(ctx, waiting, chat, token, at)
-		if err != nil {
-			leave()
-			if again = errors.Is(err, errClaimed); again {
-				continue
-			}
-			return nil, nil, err
-		}
-		if t.Open == nil {
-			return t, leave, nil
-		}
-		left := s.resume(t, leave)
-		if at == now {
-			return nil, nil, errQueueSlow
-		}
-		select {
-		case <-left.done:
-		case <-waiting.Done():
-			return nil, nil, ended(waiting)
+	if ending := t.end(); ending != nil {
+		s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
+		if errors.Is(err, errAsked) {
+			err = fmt.Errorf("%w: %w", errMayRun, err)
 		}
 	}
-}
-
-// claimLife is how long a claim on the chat's next turn outlives the process that
-// made it.
-const claimLife = 3 * time.Second
-
-// goFirst claims the chat's next turn, before all who wait in any process, and
-// stops what runs until then, also a run that another post begins meanwhile. It
-// goes on with both until yield is called.
-func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
-	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	working.Go(func() {
-		stopped := ""
-		for {
-			stopped = s.stopRunOf(ctx, chat, stopped)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(jitter(claimLife / 12)):
-			}
-			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
-				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
-			}
-		}
-	})
-	return func() {
-		cancel()
-		working.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		if err := s.store.Yield(ctx, chat, token); err != nil {
-			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
-		}
-	}, nil
+	t.next()
+	return found, err
 }
 
 var (
@@ -321,10 +222,31 @@ var (
 	// errMayRun: that could not be taken back, since Redis went away: whoever looks
 	// after the chat may find the run and bring it to its end.
 	errMayRun = &api.Problem{
-		Status: http.StatusBadGateway, Code: "outcome_unknown", Retryable: true,
+		Status: http.StatusBadGateway, Code: webapi.CodeOutcomeUnknown, Retryable: true,
 		Message: "The message may be answered or not; repeat it with its Idempotency-Key, or read the chat's history.",
 	}
 )
+
+// note keeps a record of a run under its chat's turn: found is one that is there already,
+// since another process has run it, or since Redis is told of it again. If the run goes
+// on, and only Redis had forgotten it, it is the turn's open run then.
+func (s *Server) note(ctx context.Context, r *run, t *turn) (found *redisstore.Record, err error) {
+	if found, err = s.noteRun(ctx, r); err != nil || found != nil {
+		return found, err
+	}
+	found, err = s.forgotten(ctx, r, t)
+	return found, s.orWithdraw(ctx, r, err)
+}
+
+// orWithdraw takes back what was noted of a run, if err says that it was not begun.
+func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return errors.Join(err, s.store.Withdraw(ctx, r.chat, r.id))
+}
 
 // noteRun keeps a record of a run; found is one that is there already.
 func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
@@ -333,51 +255,37 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 		begin = s.store.BeginUnkeyed
 	}
 	found, err = begin(ctx, r.chat, r.id, r.body)
-	if err == nil && found == nil && r.attempt > 1 {
-		err = s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+	if err != nil || found != nil || r.attempt <= 1 {
+		return found, err
 	}
-	return found, err
+	return nil, s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
 }
 
-// open notes the run, so that it is finished whatever happens to this process,
-// and posts it.
-func (s *Server) open(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, *redisstore.Record, error) {
-	found, err := s.noteRun(ctx, r)
-	if err == nil && found == nil {
-		if found, err = s.forgotten(ctx, r, t); err != nil {
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-			defer cancel()
-			err = errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
-		}
-	}
-	if err != nil || found != nil || t.Open != nil {
-		return api.RunAccepted{}, found, err
-	}
+// open notes the run beside the chat's lease, so that it is finished whatever happens to
+// this process, and asks the apiserver for it. One that the apiserver has already is the
+// lease's open run then.
+func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) error {
 	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
-	accepted, err := api.RunAccepted{}, s.store.Open(ctx, r.chat, t.token, t.ttl, note)
+	err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, note)
 	t.opened(note)
-	if err == nil {
-		accepted, err = s.ask(ctx, r, p, t)
-		if r.keyed && hasRun(err) {
-			t.Open = &note
-			return accepted, nil, nil
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: %w", errAsked, err)
-		}
+	if err != nil {
+		return s.orWithdraw(ctx, r, err)
+	}
+	accepted, err := s.ask(ctx, r, p, t)
+	if r.keyed && hasRun(err) {
+		t.Open = &note
+		return nil
 	}
 	if err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		return accepted, nil, errors.Join(err, s.store.Withdraw(undo, r.chat, r.id))
+		return s.orWithdraw(ctx, r, fmt.Errorf("%w: %w", errAsked, err))
 	}
 	note.Events = accepted.Events
 	t.opened(note)
-	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, t.ttl, note); err != nil {
+	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, s.cfg.Lease, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
-	return accepted, nil, nil
+	return nil
 }
 
 // driver makes what follows a run under a turn.
@@ -401,7 +309,7 @@ func (s *Server) driver(r *run, t *turn, events string) *driver {
 }
 
 // ask posts the run with what the memory holds.
-func (s *Server) ask(ctx context.Context, r *run, p post, t *turn) (api.RunAccepted, error) {
+func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) (api.RunAccepted, error) {
 	for key, h := range t.histories {
 		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
@@ -456,7 +364,7 @@ func asking(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", &api.Problem{
-		Status: http.StatusServiceUnavailable, Code: "apiserver_unavailable", Retryable: true,
+		Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
 		Message: "The agents cannot be reached right now; please send the message again.",
 	}, err)
 }
@@ -469,7 +377,7 @@ func (s *Server) forget(r *run) {
 }
 
 // work drives a run to its end and gives the turn on.
-func (s *Server) work(d *driver, leave func()) {
+func (s *Server) work(d *driver) {
 	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
 	defer cancel()
 	s.metrics.running.Inc()
@@ -482,7 +390,7 @@ func (s *Server) work(d *driver, leave func()) {
 	if err := giveBack(); err != nil {
 		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
 	}
-	leave()
+	d.turn.next()
 	d.run.end()
 	s.retire(d.run)
 	if !finished {

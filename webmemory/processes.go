@@ -62,13 +62,7 @@ func (s *Server) announce() {
 		return
 	}
 	for {
-		ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-		_, err := s.others(ctx) // so that they are known when Redis loses the list
-		if err == nil {
-			err = s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
-		}
-		cancel()
-		if err != nil && s.life.Err() == nil {
+		if err := s.announceOnce(); err != nil && s.life.Err() == nil {
 			s.log.Debug().Err(err).Msg("other processes were not told that this one lives")
 		}
 		select {
@@ -76,13 +70,22 @@ func (s *Server) announce() {
 			continue
 		case <-s.life.Done():
 		}
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(s.life), otherAnswers)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), otherAnswers)
 		defer cancel()
 		if err := s.store.Resign(ctx, s.spool.Name()); err != nil {
 			s.log.Debug().Err(err).Msg("this process stays on the list until it is taken for dead")
 		}
 		return
 	}
+}
+
+func (s *Server) announceOnce() error {
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
+		return err
+	}
+	return s.store.Announce(ctx, s.spool.Name(), s.cfg.Advertise)
 }
 
 // others are the processes beside this one that live and can be asked. For a while
@@ -159,10 +162,10 @@ func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, pat
 		return nil
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxOther))
-	if err == nil {
-		err = json.Unmarshal(raw, into)
-	}
 	if err != nil {
+		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
 		return fmt.Errorf("%w: the answer of %s: %w", errOther, p.ID, err)
 	}
 	return nil

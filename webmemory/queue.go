@@ -29,18 +29,18 @@ const (
 
 // queue lets one turn per chat run in this process, first come first served.
 type queue struct {
-	chats int // with a turn at one time
+	chats int // that have a holder at one time
 	limit int // waiting per chat
 
 	mu    sync.Mutex
-	lines map[memory.Chat]*line // guarded by mu; present while a turn runs
+	lines map[memory.Chat]*line // guarded by mu; present while a chat has a holder
 }
 
-// line is who waits for a chat's turn.
+// line is who waits for a chat.
 type line struct {
 	waiting []*waiter
-	erased  string // the turn of the chat's last erasure, as it was last seen; "" for unknown
-	turn    int64  // the newest turn that was taken from the line; 0 for none
+	erased  string // the fencing token of the chat's last erasure, as last seen; "" for unknown
+	turn    int64  // the newest fencing token that a holder from this line had; 0 for none
 }
 
 // waiter is one who waits.
@@ -67,7 +67,7 @@ func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again boo
 	return nil, ended(ctx)
 }
 
-// ended is why a wait ended without the turn.
+// ended is why a wait ended in vain.
 func ended(waiting context.Context) error {
 	err := context.Cause(waiting)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -120,14 +120,14 @@ func (q *queue) next(chat memory.Chat) {
 
 func (q *queue) withdraw(chat memory.Chat, w *waiter) {
 	q.mu.Lock()
-	l := q.lines[chat] // there is one: the waiter stands in it, or has its turn
+	l := q.lines[chat] // there is one: the waiter stands in it, or was called in
 	i := slices.Index(l.waiting, w)
 	if i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	q.mu.Unlock()
 	if i < 0 {
-		q.next(chat) // called in meanwhile: the turn goes to the one behind
+		q.next(chat) // called in meanwhile: the one behind comes next
 	}
 }
 

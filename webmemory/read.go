@@ -12,41 +12,11 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	webapi "mneme/webmemory/api"
 )
 
 // pageSize is how many messages or chats one answer lists, maxPage the most.
 const pageSize, maxPage = 100, 1000
-
-type chatList struct {
-	Chats      []chatEntry `json:"chats"`
-	NextCursor string      `json:"next_cursor"`
-}
-
-type chatEntry struct {
-	ChatID memory.Chat `json:"chat_id"`
-}
-
-type chatView struct {
-	ChatID    memory.Chat   `json:"chat_id"`
-	Histories []historyInfo `json:"histories"`
-	Run       string        `json:"run,omitempty"`
-}
-
-type historyInfo struct {
-	Key      string       `json:"key"`
-	Subagent memory.Agent `json:"subagent"`
-	Messages int          `json:"messages"`
-	Bytes    int          `json:"bytes"`
-}
-
-type historyPage struct {
-	Key        string            `json:"key"`
-	Total      int               `json:"total"`
-	Offset     int               `json:"offset"`
-	Messages   []json.RawMessage `json:"messages"`
-	NextOffset int               `json:"next_offset,omitempty"`
-	Stale      bool              `json:"stale,omitempty"` // Redis is away; this is what was known
-}
 
 // listChats is GET /v1/chats.
 func (s *Server) listChats(c *gin.Context) error {
@@ -58,9 +28,9 @@ func (s *Server) listChats(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := chatList{Chats: []chatEntry{}, NextCursor: next}
+	out := webapi.ChatList{Chats: []webapi.ChatEntry{}, NextCursor: next}
 	for _, chat := range chats {
-		out.Chats = append(out.Chats, chatEntry{chat})
+		out.Chats = append(out.Chats, webapi.ChatEntry{ChatID: chat})
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
@@ -76,7 +46,7 @@ func (s *Server) getChat(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := chatView{ChatID: chat, Histories: []historyInfo{}}
+	out := webapi.ChatInfo{ChatID: chat, Histories: []webapi.HistoryInfo{}}
 	open, err := s.store.OpenRun(c.Request.Context(), chat)
 	if err != nil {
 		return err
@@ -91,7 +61,9 @@ func (s *Server) getChat(c *gin.Context) error {
 				return err
 			}
 		}
-		out.Histories = append(out.Histories, historyInfo{h.Key.String(), h.Key.Agent(), h.Messages, h.Bytes})
+		out.Histories = append(out.Histories, webapi.HistoryInfo{
+			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
+		})
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
@@ -129,7 +101,7 @@ func (s *Server) getHistory(c *gin.Context) error {
 	}
 	offset = min(offset, h.Len())
 	messages := h.Raw(offset)
-	out := historyPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages, Stale: stale}
+	out := webapi.HistoryPage{Key: key.String(), Total: h.Len(), Offset: offset, Messages: messages, Stale: stale}
 	if len(messages) > limit {
 		out.Messages, out.NextOffset = messages[:limit], offset+limit
 	}
@@ -179,7 +151,7 @@ func flag(c *gin.Context, name string) (bool, error) {
 	case "true":
 		return true, nil
 	default:
-		return false, badRequest("bad_request", "%s is true or false, not %.40q.", name, text)
+		return false, badRequest("%s is true or false, not %.40q.", name, text)
 	}
 }
 
@@ -190,7 +162,7 @@ func number(c *gin.Context, name string, otherwise, low, high int) (int, error) 
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, badRequest("bad_request", "%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
+		return 0, badRequest("%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
 	}
 	return n, nil
 }
@@ -272,7 +244,7 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 			return err
 		}
 	}
-	c.Header("Mneme-Run-Id", r.id)
+	c.Header(webapi.RunID, r.id)
 	s.show(c, r)
 	return nil
 }
@@ -308,11 +280,6 @@ func (s *Server) caughtUp(r *run, req *http.Request) error {
 	return api.ErrGone
 }
 
-type stopping struct {
-	RunID  string `json:"run_id"`
-	Status string `json:"status"` // stopping, or over
-}
-
 // stopRun is POST …/runs/{run}/stop.
 func (s *Server) stopRun(c *gin.Context) error {
 	chat, r, err := s.find(c)
@@ -321,7 +288,7 @@ func (s *Server) stopRun(c *gin.Context) error {
 	}
 	id := c.Param("run")
 	if r != nil && r.over(0) {
-		api.WriteJSON(c.Writer, http.StatusOK, stopping{id, "over"})
+		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
 		return nil
 	}
 	open, err := s.store.OpenRun(c.Request.Context(), chat)
@@ -338,13 +305,13 @@ func (s *Server) stopRun(c *gin.Context) error {
 		if record == nil {
 			return errUnknownRun
 		}
-		api.WriteJSON(c.Writer, http.StatusOK, stopping{id, "over"})
+		api.WriteJSON(c.Writer, http.StatusOK, webapi.StopStatus{RunID: id, Status: webapi.Over})
 		return nil
 	}
 	if err != nil {
 		return asking(err)
 	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, stopping{id, "stopping"})
+	api.WriteJSON(c.Writer, http.StatusAccepted, webapi.StopStatus{RunID: id, Status: webapi.Stopping})
 	return nil
 }
 

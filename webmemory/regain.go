@@ -12,34 +12,11 @@ import (
 // takes its turn again and puts back what it holds of the run, so that its client
 // sees nothing of it and other processes find the run where it was.
 
-// opened notes which run is open in the turn.
-func (t *turn) opened(run redisstore.OpenRun) { t.note.Store(&run) }
-
-// renew prolongs the lease. If Redis lost it, and nobody took the turn since, it is
-// taken again, and who owns the turn is told to put right what else was lost.
-func (t *turn) renew(ctx context.Context) (held bool, err error) {
-	t.renewing.Lock()
-	defer t.renewing.Unlock()
-	held, err = t.store.Renew(ctx, t.chat, t.token, t.ttl)
-	if err == nil && !held {
-		if held, err = t.store.Regain(ctx, t.chat, t.token, t.ttl, t.Turn, t.note.Load()); held {
-			t.lost.Store(true)
-		}
-	}
-	if held && t.lost.Load() {
-		select {
-		case t.retaken <- struct{}{}:
-		default:
-		}
-	}
-	return held, err
-}
-
 // regainIfLost is regain if the turn was taken again and nobody has put right yet
 // what else was lost.
 func (d *driver) regainIfLost(ctx context.Context) error {
 	select {
-	case <-d.turn.retaken:
+	case <-d.turn.regained:
 		return d.regain(ctx)
 	default:
 		return nil
@@ -52,24 +29,28 @@ func (d *driver) regain(ctx context.Context) error {
 	d.log.Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
-	r, store := d.run, d.server.store
-	_, err := d.server.noteRun(ctx, r)
-	if err == nil {
-		err = store.Relog(ctx, r.chat, r.id, r.logged()...)
-	}
-	if err == nil {
-		err = d.turn.load(ctx, d.server.cfg.Agents)
-	}
-	switch {
-	case err == nil:
-		d.turn.lost.Store(false)
-		d.server.metrics.regained.Inc()
-	case errors.Is(err, memory.ErrUnavailable):
+	err := d.putLostBack(ctx)
+	if errors.Is(err, memory.ErrUnavailable) {
 		// The run goes on without Redis; the next renewal asks for this again.
 		d.log.Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
-		err = nil
+		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	d.turn.lost.Store(false)
+	d.server.metrics.regained.Inc()
+	return nil
+}
+
+func (d *driver) putLostBack(ctx context.Context) error {
+	if _, err := d.server.noteRun(ctx, d.run); err != nil {
+		return err
+	}
+	if err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...); err != nil {
+		return err
+	}
+	return d.turn.load(ctx, d.server.cfg.Agents)
 }
 
 // fillLog writes the run's log anew if Redis came back without some of its events, but

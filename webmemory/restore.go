@@ -67,9 +67,10 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 	}
 	_, lines := s.knownEvents(head.Chat, head.Run)
 	copies, err := folded(head.Chat, head.Turn, head.events(lines))
-	if err == nil {
-		_, err = s.store.WriteBack(ctx, copies...)
+	if err != nil {
+		return err
 	}
+	_, err = s.store.WriteBack(ctx, copies...)
 	return err
 }
 
@@ -102,27 +103,22 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	if known, err := s.knowsEnd(ctx, head); known || err != nil {
 		return err
 	}
-	leave, err := s.queue.enter(ctx, head.Chat, now, false)
-	if err != nil {
-		return err
-	}
 	t, err := s.takeTurn(ctx, ctx, head.Chat, "", now)
 	if errors.Is(err, errErased) {
-		err = nil
+		return nil
 	}
-	if err != nil || t == nil {
-		leave()
+	if err != nil {
 		return err
 	}
 	if t.Open != nil {
 		run := t.Open.Run
-		s.resume(t, leave)
+		s.resume(t)
 		if run == head.Run {
 			return nil
 		}
 		return errQueueSlow
 	}
-	defer leave()
+	defer t.next()
 	_, lines := s.knownEvents(head.Chat, head.Run)
 	if events := head.events(lines); len(events) > 0 && events[len(events)-1].Terminal() {
 		err = s.putBack(ctx, t, head, events)
@@ -168,7 +164,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, t *turn) (*redisstore.Re
 		return nil, errKeyReused
 	case !events[len(events)-1].Terminal():
 		t.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
-		return nil, s.store.Open(ctx, r.chat, t.token, t.ttl, *t.Open)
+		return nil, s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, *t.Open)
 	}
 	if err := s.putBack(ctx, t, head, events); err != nil {
 		return nil, err
@@ -250,6 +246,12 @@ func folded(chat memory.Chat, number int64, events []event.Event) (copies []*mem
 func (d *driver) placeRecorded() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.turn.ctx), storeTimeout)
 	defer cancel()
+	if err := d.writeRecorded(ctx); err != nil {
+		d.log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
+	}
+}
+
+func (d *driver) writeRecorded(ctx context.Context) error {
 	events := d.run.head().events(d.run.log.Lines(0))
 	for _, e := range d.recorded {
 		if e.Seq == int64(len(events))+1 {
@@ -257,22 +259,26 @@ func (d *driver) placeRecorded() {
 		}
 	}
 	copies, err := folded(d.run.chat, d.turn.Number, events)
+	if err != nil || len(copies) == 0 {
+		return err
+	}
 	keys := make([]memory.Key, len(copies))
 	for i, h := range copies {
 		keys[i] = h.Key()
 	}
-	found := make([]bool, len(copies))
-	if err == nil && len(copies) > 0 {
-		found, err = d.server.store.Found(ctx, keys...)
+	found, err := d.server.store.Found(ctx, keys...)
+	if err != nil {
+		return err
 	}
 	for i, h := range copies {
-		if err == nil && found[i] {
-			_, err = d.server.store.WriteBack(ctx, h)
+		if !found[i] {
+			continue
+		}
+		if _, err := d.server.store.WriteBack(ctx, h); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		d.log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
-	}
+	return nil
 }
 
 // collected is the sink of a fold of which only the messages are wanted.

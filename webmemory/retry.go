@@ -18,6 +18,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // This file is about posts that are repeated with their Idempotency-Key: they join
@@ -42,7 +43,9 @@ func runID(chat memory.Chat, key string, attempt int) string {
 // the same key began, here or in another process, with its final answer if that
 // was kept. It returns once the apiserver has accepted the run; a post refused
 // before that has left nothing behind. fresh: the run began for this very post.
-func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string) (found *run, kept *final, fresh bool, err error) {
+func (s *Server) begin(
+	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string,
+) (found *run, kept *final, fresh bool, err error) {
 	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
 	for attempt := 1; ; {
 		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
@@ -62,7 +65,9 @@ func (s *Server) begin(ctx context.Context, chat memory.Chat, p post, key string
 
 // try is one attempt at a post. The number of a newer one instead: this attempt
 // has failed in a way that may pass, or there is a newer one already.
-func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *run, kept *final, newer int, err error) {
+func (s *Server) try(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (found *run, kept *final, newer int, err error) {
 	for {
 		other, err := s.register(r)
 		if err != nil {
@@ -87,19 +92,7 @@ func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *ru
 		}
 		// The earlier post was refused; this one may still run.
 	}
-	record, err := s.known(ctx, r, key)
-	if err == nil && record != nil {
-		newer, err = record.Newest, sameBody(record, r)
-		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
-			newer = r.attempt + 1
-		}
-	}
-	if err == nil && record == nil {
-		// One that is found now was begun by somebody who tried at the same time.
-		if record, err = s.start(ctx, r, p); err == nil && record != nil {
-			err = sameBody(record, r)
-		}
-	}
+	record, newer, err := s.knownOrStarted(ctx, r, p, key)
 	if err != nil || record != nil {
 		r.refused = err
 		s.forgetRun(r)
@@ -109,13 +102,36 @@ func (s *Server) try(ctx context.Context, r *run, p post, key string) (found *ru
 	if err != nil || newer > r.attempt {
 		return nil, nil, newer, err
 	}
-	if record != nil {
-		kept := keptAnswer(record)
-		found = s.mirror(ctx, r.chat, r.id, kept != nil)
-		found.attempt = r.attempt
-		return found, kept, 0, nil
+	if record == nil {
+		return r, nil, 0, nil
 	}
-	return r, nil, 0, nil
+	kept = keptAnswer(record)
+	found = s.mirror(ctx, r.chat, r.id, kept != nil)
+	found.attempt = r.attempt
+	return found, kept, 0, nil
+}
+
+// knownOrStarted gives the record of a run that another process has, with the number of a
+// newer attempt if there is one or should be. Without a record the run was started here.
+func (s *Server) knownOrStarted(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (record *redisstore.Record, newer int, err error) {
+	record, err = s.known(ctx, r, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if record != nil {
+		newer = record.Newest
+		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
+			newer = r.attempt + 1
+		}
+		return record, newer, sameBody(record, r)
+	}
+	// One that is found now was begun by somebody who tried at the same time.
+	if record, err = s.start(ctx, r, p); err != nil || record == nil {
+		return record, 0, err
+	}
+	return record, 0, sameBody(record, r)
 }
 
 // known looks for a run that another process, or this one before its last start,
@@ -148,7 +164,7 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 }
 
 var errKeyReused = &api.Problem{
-	Status: http.StatusUnprocessableEntity, Code: "idempotency_key_reused",
+	Status: http.StatusUnprocessableEntity, Code: webapi.CodeKeyReused,
 	Message: "This Idempotency-Key was used with another message.",
 }
 
@@ -255,11 +271,11 @@ func (r *run) final(ctx context.Context) (status int, body any) {
 
 func encodeFinal(status int, body any) []byte {
 	raw, err := json.Marshal(body)
-	if err == nil {
-		raw, err = json.Marshal(final{status, raw})
-	}
 	if err != nil {
 		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs of ours
+	}
+	if raw, err = json.Marshal(final{status, raw}); err != nil {
+		panic(fmt.Sprintf("webmemory: a final answer does not encode: %v", err))
 	}
 	return raw
 }

@@ -16,6 +16,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
 )
 
 // run is one request while it is answered, and for a while after.
@@ -220,7 +221,7 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 		var more bool
 		select {
 		case first, more = <-arrivals:
-		case <-d.turn.retaken:
+		case <-d.turn.regained:
 			if err := d.regain(ctx); err != nil {
 				return nil, err
 			}
@@ -409,22 +410,26 @@ func (d *driver) withdraw(cause error) bool {
 func (d *driver) conclude() bool {
 	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
 	defer cancel()
-	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
-	err := d.regainIfLost(ctx)
-	if err == nil {
-		err = d.turn.drain(ctx)
-	}
-	if err == nil {
-		err = d.fillLog(ctx)
-	}
-	if err == nil {
-		status, body := d.run.final(ctx)
-		err = d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
-	}
-	if err != nil {
+	if err := d.finish(ctx); err != nil {
 		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
+		return false
 	}
-	return err == nil
+	return true
+}
+
+func (d *driver) finish(ctx context.Context) error {
+	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
+	if err := d.regainIfLost(ctx); err != nil {
+		return err
+	}
+	if err := d.turn.drain(ctx); err != nil {
+		return err
+	}
+	if err := d.fillLog(ctx); err != nil {
+		return err
+	}
+	status, body := d.run.final(ctx)
+	return d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
 }
 
 // abandon stops driving a run. Its readers get an error that is no event of the
@@ -461,27 +466,9 @@ func (d *driver) hasFollower() bool {
 	return err != nil || open != nil && open.Run == d.run.id
 }
 
-// result is a run's end as one JSON answer.
-type result struct {
-	RunID     string           `json:"run_id"`
-	Content   string           `json:"content"`
-	Citations []event.Citation `json:"citations"`
-	Answers   []answer         `json:"answers,omitempty"`
-	Usage     event.Usage      `json:"usage"`
-	Outcome   string           `json:"outcome"`
-	Partial   bool             `json:"partial,omitempty"`
-}
-
-// answer is what a subagent that reads documents concluded in a run.
-type answer struct {
-	Subagent memory.Agent `json:"subagent"`
-	CallID   string       `json:"call_id"`
-	*event.Answer
-}
-
 // collect waits for a run's end.
-func (r *run) collect(ctx context.Context) (result, error) {
-	out := result{RunID: r.id, Citations: []event.Citation{}}
+func (r *run) collect(ctx context.Context) (webapi.Result, error) {
+	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
 	var failure *event.Error
 	for e, err := range r.log.Follow(ctx, 0) {
 		if err != nil {
@@ -493,7 +480,7 @@ func (r *run) collect(ctx context.Context) (result, error) {
 			out.Citations = append(out.Citations, p.Citations...)
 		case *event.Completion:
 			if p.Answer != nil {
-				out.Answers = append(out.Answers, answer{e.Subagent, e.CallID, p.Answer})
+				out.Answers = append(out.Answers, webapi.Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
 			}
 		case *event.Error:
 			if e.Subagent == "" {
@@ -505,7 +492,7 @@ func (r *run) collect(ctx context.Context) (result, error) {
 	}
 	if out.Outcome == event.Failed {
 		if failure == nil {
-			failure = &event.Error{Code: "run_failed", Message: "The run failed."}
+			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
 		}
 		return out, &api.Problem{
 			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,

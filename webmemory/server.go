@@ -82,6 +82,7 @@ type Server struct {
 	between       *http.Client // to other processes of this kind
 	log           zerolog.Logger
 	queue         *queue
+	keeper        *keeper
 	sessions      *sessionLogs
 	ends          *ends
 	follower      follower
@@ -133,6 +134,7 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 	s.sessions = &sessionLogs{dir: cfg.SessionLogs, log: s.seen.Often}
 	s.metrics = newMetrics(s)
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.keeper = newKeeper(store, cfg.Lease, s.later)
 	s.handler = s.routes()
 	s.workers.Go(s.janitor)
 	s.workers.Go(s.watchStore)
@@ -206,5 +208,6 @@ func (s *Server) Drain(ctx context.Context) {
 func (s *Server) Close() {
 	s.end(errShutdown)
 	s.workers.Wait()
+	s.keeper.close() // after all who hold a lease
 	s.between.CloseIdleConnections()
 }

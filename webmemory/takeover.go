@@ -47,17 +47,19 @@ func (s *Server) lookOnce(died bool) error {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
 	chats, err := s.store.Abandoned(ctx)
-	if err == nil && died {
-		var holders map[memory.Chat]string
-		holders, err = s.store.Holders(ctx)
+	if err != nil {
+		return err // Redis is away; the health check tells
+	}
+	if died {
+		holders, err := s.store.Holders(ctx)
+		if err != nil {
+			return err
+		}
 		for chat, token := range holders {
 			if s.isDead(token) {
 				chats = append(chats, chat)
 			}
 		}
-	}
-	if err != nil {
-		return err // Redis is away; the health check tells
 	}
 	for _, q := range s.spool.Queues() {
 		chats = append(chats, q.Key.Chat())
@@ -83,31 +85,27 @@ func (s *Server) adopt() {
 func (s *Server) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	leave, err := s.queue.enter(ctx, chat, now, false)
-	if err != nil {
-		return
-	}
 	t, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
-		if !errors.Is(err, errQueueSlow) && !errors.Is(err, errErased) && s.life.Err() == nil {
+		busy := errors.Is(err, errQueueSlow) || errors.Is(err, errTooManyChats) || errors.Is(err, errErased)
+		if !busy && s.life.Err() == nil {
 			s.seen.Often.Warn().Err(err).Str("chat", chat.String()).Msg("what was left of a chat could not be looked after")
 		}
-		leave()
 		return
 	}
 	if t.Open != nil {
-		s.resume(t, leave)
+		s.resume(t)
 		return
 	}
 	if err := t.end(); err != nil {
 		s.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
 	}
-	leave()
+	t.next()
 }
 
-// resume brings the run that t found open to its end. The turn and the queue's
-// place are the run's from here on.
-func (s *Server) resume(t *turn, leave func()) *run {
+// resume brings the run that t found open to its end. The turn is the run's from here
+// on.
+func (s *Server) resume(t *turn) *run {
 	_, known := s.knownEvents(t.chat, t.Open.Run)
 	r := newRun(t.Open.Run, t.chat, t.Open.Body)
 	r.keyed = true // as far as is known
@@ -124,22 +122,27 @@ func (s *Server) resume(t *turn, leave func()) *run {
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
-		err := d.replay(s.life)
-		if err == nil {
-			err = d.retell(s.life, known)
-		}
-		if err != nil {
+		if err := d.catchUp(s.life, known); err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
 			d.run.log.Abort(problemOf(err))
 			_ = t.leave()
-			leave()
+			t.next()
 			r.end()
 			s.retire(r)
 			return
 		}
-		s.work(d, leave)
+		s.work(d)
 	})
 	return r
+}
+
+// catchUp brings a left run to where others have shown it: by its log, and by the events
+// that are known here.
+func (d *driver) catchUp(ctx context.Context, known [][]byte) error {
+	if err := d.replay(ctx); err != nil {
+		return err
+	}
+	return d.retell(ctx, known)
 }
 
 // replay folds what the run's log holds once more: what was appended already
@@ -152,18 +155,18 @@ func (d *driver) replay(ctx context.Context) error {
 		}
 		for _, l := range logged {
 			e, err := event.Decode(l.Line)
-			if err == nil && e.Seq != d.run.log.Last()+1 {
+			if err != nil {
+				return err
+			}
+			if e.Seq != d.run.log.Last()+1 {
 				// A gap, from a time without Redis, or from one who wrote on after Redis lost
 				// the log. The apiserver has the rest.
 				return d.turn.closeGap(ctx)
 			}
-			if err == nil {
-				err = d.fold.Apply(e)
+			if err := d.fold.Apply(e); err != nil {
+				return err
 			}
-			if err == nil {
-				err = d.run.log.Append(e)
-			}
-			if err != nil {
+			if err := d.run.log.Append(e); err != nil {
 				return err
 			}
 		}

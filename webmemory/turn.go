@@ -1,15 +1,10 @@
 package webmemory
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"mneme/memory"
@@ -19,34 +14,13 @@ import (
 	"mneme/memory/spool"
 )
 
-// storeTimeout bounds one command to the store.
-const storeTimeout = 5 * time.Second
-
-// errTurnLost is the cause of a turn's context after somebody else could take it.
-var errTurnLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
-
-// turn is the right to write into one chat, and the histories as they were when
-// it began plus what was appended since. It is a fold's sink; its methods are
-// for one goroutine.
+// turn is a chat's lease with the histories as they were when it began plus what was
+// appended since. It is a fold's sink; its methods are for one goroutine.
 type turn struct {
-	redisstore.Turn
-	chat  memory.Chat
-	token string
-	ttl   time.Duration // of the lease
+	*lease
 	store *redisstore.Store
 	cache *cache.Cache
 	spool *spool.Spool
-	later func(func(context.Context) error) // see Server.later
-
-	ctx      context.Context // ends when the turn is lost or given back
-	cancel   context.CancelCauseFunc
-	keeper   sync.WaitGroup                     // the goroutine that renews
-	renewing sync.Mutex                         // one renewal at a time
-	note     atomic.Pointer[redisstore.OpenRun] // the run that is open in it; nil for none
-	lost     atomic.Bool                        // Redis has lost the turn; it was taken again, and what else was lost is not put back yet
-	retaken  chan struct{}                      // holds a token when it is time to put it back
-	detached atomic.Bool                        // the lease could not be renewed in time: write to the spool only
-	renewed  atomic.Int64                       // when the lease was last asked for with success, Unix ns of this process's clock
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
 
@@ -56,104 +30,81 @@ type turn struct {
 	histories map[memory.Key]*memory.History // pinned
 }
 
-// token makes the token of a turn that this process takes.
-func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
-
-// isDead says whether the process that made a token is proven dead, here where its disk
-// can be read.
-func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
-
-// errClaimed: somebody else takes the chat's next turn, who may stand in this
-// process's line behind the caller, and so can only come when the caller steps back.
-var errClaimed = errors.New("the chat's next turn is claimed")
-
-// takeTurn takes the chat's lease, under a token of its own if none is given, and
-// brings every history of the chat up to date under it. It waits for another holder
-// until waiting ends, or not at all for a place now; errClaimed says that the caller
-// must line up again.
-func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
-	t := &turn{
-		chat: chat, token: cmp.Or(token, s.token()), ttl: s.cfg.Lease, store: s.store, cache: s.cache, spool: s.spool,
-		histories: map[memory.Key]*memory.History{}, retaken: make(chan struct{}, 1),
-		later: s.later,
-	}
-	for {
-		taken, err := s.store.Take(ctx, chat, t.token, cmp.Or(s.conversations.newest(chat), rand.Text()), t.ttl)
-		held := &redisstore.HeldError{Erased: taken.Erased}
-		if err != nil && !errors.As(err, &held) {
+// turnOf waits for the turn that a post is to run in. Until it has it, the post can
+// be dismissed.
+func (s *Server) turnOf(ctx context.Context, r *run, at place) (*turn, error) {
+	waiting, dismiss := context.WithCancelCause(ctx)
+	defer dismiss(nil)
+	r.waits(dismiss)
+	defer r.waits(nil)
+	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
+	defer cancel()
+	token := ""
+	if at == before {
+		token = s.token()
+		yield, err := s.goFirst(ctx, r.chat, token)
+		if err != nil {
 			return nil, err
 		}
-		if err != nil && s.isDead(held.Token) {
-			// Who stands in the way is dead: neither its lease nor its claim is waited for.
-			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
-				return nil, err
-			}
-			continue
+		defer yield()
+	}
+	return s.turnFor(ctx, waiting, r.chat, token, at)
+}
+
+// turnFor waits for the chat's turn. A run that a dead process left open is brought to
+// its end first.
+func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
+	for {
+		t, err := s.takeTurn(ctx, waiting, chat, token, at)
+		if err != nil || t.Open == nil {
+			return t, err
 		}
-		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
-			s.dismiss(chat)
-			if err == nil {
-				err = s.store.Leave(ctx, chat, t.token)
-			}
-			return nil, errors.Join(errErased, err)
-		}
-		if err == nil && s.conversations.erased(chat, taken) {
-			if err := s.eraseOffered(ctx, chat, taken); err != nil {
-				return nil, errors.Join(err, s.store.Leave(ctx, chat, t.token))
-			}
-			continue // the lease is held: it is taken again with a conversation that is new
-		}
-		if err == nil {
-			t.Turn = taken
-			s.conversations.note(chat, taken.Conversation, taken.Number)
-			break
-		}
+		left := s.resume(t)
 		if at == now {
-			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
+			return nil, errQueueSlow
 		}
 		select {
-		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
+		case <-left.done:
 		case <-waiting.Done():
-			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
-		}
-		if held.Claimed {
-			return nil, errClaimed
+			return nil, ended(waiting)
 		}
 	}
-	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	t.renewed.Store(int64(sinceStart()))
-	t.keeper.Go(t.keep)
+}
+
+// takeTurn acquires the chat's lease and brings every history of the chat up to date
+// under it. What was left for it in the spools of this disk is stored first.
+func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*turn, error) {
+	l, err := s.acquire(ctx, waiting, chat, token, at)
+	if err != nil {
+		return nil, err
+	}
+	t := &turn{
+		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
+	}
 	if t.Open != nil {
 		// Who left the run may have died beside us, with events in its spool.
 		s.adopt()
 	}
-	err := s.eraseForgotten(ctx, chat)
-	if t.Open != nil && t.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) {
-		t.Open = nil // it was erased with its chat, and Redis came back with it
-	}
-	if err == nil {
-		err = t.load(ctx, s.cfg.Agents)
-	}
-	if err == nil {
-		err = t.drain(ctx)
-	}
-	if err == nil && t.Open != nil {
-		err = t.borrow(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.leave())
+	if err := t.prepare(ctx, s.cfg.Agents); err != nil {
+		err = errors.Join(err, t.leave())
+		t.next()
+		return nil, err
 	}
 	return t, nil
 }
 
-// jitter is a time between half of d and d.
-func jitter(d time.Duration) time.Duration {
-	half := max(int64(d)/2, int64(time.Millisecond))
-	n, err := rand.Int(rand.Reader, big.NewInt(half))
-	if err != nil {
-		return d
+// prepare loads the histories and stores what the spools hold of the chat.
+func (t *turn) prepare(ctx context.Context, agents []memory.Agent) error {
+	if err := t.load(ctx, agents); err != nil {
+		return err
 	}
-	return time.Duration(half + n.Int64())
+	if err := t.drain(ctx); err != nil {
+		return err
+	}
+	if t.Open == nil {
+		return nil
+	}
+	return t.borrow(ctx)
 }
 
 // load brings the histories of the chat up to date: its own, those in its index, and
@@ -206,59 +157,6 @@ func (t *turn) load(ctx context.Context, agents []memory.Agent) error {
 	return nil
 }
 
-var start = time.Now()
-
-// sinceStart is a clock that nobody sets.
-func sinceStart() time.Duration { return time.Since(start) }
-
-// unrenewed is how long ago the lease was last known to be held.
-func (t *turn) unrenewed() time.Duration { return sinceStart() - time.Duration(t.renewed.Load()) }
-
-// keep renews the lease until the turn ends, three times in its life. Two thirds
-// of it without an answer, and nothing is written to Redis any more: the holder
-// stops before another may begin. The run goes on into the spool, since without
-// Redis nobody else can take the turn either. That cannot be said after a time in
-// which this process did not run: then the turn is lost.
-func (t *turn) keep() {
-	tick := time.NewTicker(t.ttl / 3)
-	defer tick.Stop()
-	asked := sinceStart()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		before := asked // not when it was answered: the pause may lie between the two
-		asked = sinceStart()
-		ctx, cancel := context.WithTimeout(t.ctx, min(storeTimeout, t.ttl/3))
-		held, err := t.renew(ctx)
-		cancel()
-		switch {
-		case err == nil && held:
-			t.renewed.Store(int64(asked))
-		case err == nil, asked-before >= t.ttl*2/3:
-			t.cancel(errTurnLost)
-			return
-		case t.unrenewed() >= t.ttl*2/3:
-			t.detached.Store(true)
-			return
-		}
-	}
-}
-
-// standing is nil while this turn may go on. When the lease may have run out, as
-// after a time in which this process did not run, it waits for what keep finds.
-func (t *turn) standing() error {
-	for t.ctx.Err() == nil && !t.detached.Load() && t.unrenewed() >= t.ttl {
-		select {
-		case <-t.ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return context.Cause(t.ctx)
-}
-
 // history is the turn's copy of one history.
 func (t *turn) history(key memory.Key) *memory.History {
 	if h := t.histories[key]; h != nil {
@@ -273,7 +171,7 @@ const logPause = 300 * time.Millisecond
 // record puts events into the run's log: in Redis, or, while that does not take
 // them, in the spool.
 func (t *turn) record(events []event.Event) error {
-	if err := t.standing(); err != nil {
+	if err := t.mayWrite(); err != nil {
 		return err
 	}
 	lines := make([]redisstore.Logged, len(events))
@@ -311,7 +209,7 @@ func (t *turn) closeGap(ctx context.Context, following ...redisstore.Logged) err
 		return err
 	}
 	if newest > t.Number {
-		return errTurnLost // the log is another's by now
+		return errLeaseLost // the log is another's by now
 	}
 	return t.store.Relog(ctx, t.chat, t.run, append(t.logged(), following...)...)
 }
@@ -378,10 +276,11 @@ func (t *turn) append(key memory.Key, mark memory.Mark, encoded []byte) error {
 		}
 	}
 	h, err := t.cache.Append(ctx, t.history(key), mark, encoded)
-	if err == nil {
-		t.histories[key] = h
+	if err != nil {
+		return err
 	}
-	return err
+	t.histories[key] = h
+	return nil
 }
 
 // drain puts into Redis what an earlier turn, or this one, left in the spool of
@@ -406,7 +305,10 @@ func (t *turn) drain(ctx context.Context) error {
 // find duplicates when they drain it themselves.
 func (t *turn) borrow(ctx context.Context) error {
 	entries, err := t.spool.Beside(t.chat)
-	for err == nil && len(entries) > 0 {
+	if err != nil {
+		return err
+	}
+	for len(entries) > 0 {
 		n := slices.IndexFunc(entries, func(e spool.Entry) bool {
 			return e.Queue != entries[0].Queue || e.Mark.Run != entries[0].Mark.Run
 		})
@@ -417,10 +319,12 @@ func (t *turn) borrow(ctx context.Context) error {
 		if entries[0].Events {
 			into = t.relog
 		}
-		_, err = into(ctx, entries[:n])
+		if _, err := into(ctx, entries[:n]); err != nil {
+			return err
+		}
 		entries = entries[n:]
 	}
-	return err
+	return nil
 }
 
 // apply appends entries of the spool under this turn. Those of a turn that is
@@ -466,11 +370,11 @@ func (t *turn) answer(ctx context.Context, last spool.Entry) error {
 	mark := memory.Mark{Run: event.Closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: t.Number}
 	end := memory.Failed(event.RunLost)
 	end.Timestamp, end.ID = message[0].Timestamp, memory.MessageID(mark.Run, mark.Seq)
-	h, err = t.cache.Append(ctx, h, mark, end.Encode())
-	if err == nil {
-		t.histories[last.Key] = h
+	if h, err = t.cache.Append(ctx, h, mark, end.Encode()); err != nil {
+		return err
 	}
-	return err
+	t.histories[last.Key] = h
+	return nil
 }
 
 // trim cuts the histories back to limit messages. What cannot be trimmed now is
@@ -494,42 +398,4 @@ func (t *turn) trim(limit int) error {
 		}
 	}
 	return failed
-}
-
-// end gives the turn back, its run over; once Redis is back, if it is away.
-func (t *turn) end() error { return t.giveBack(t.store.Release) }
-
-// leave gives the turn back as it found it: a run that is open stays so, for
-// another process to finish.
-func (t *turn) leave() error { return t.giveBack(t.store.Leave) }
-
-func (t *turn) giveBack(how func(context.Context, memory.Chat, string) error) error {
-	t.cancel(nil)
-	t.keeper.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), storeTimeout)
-	defer cancel()
-	err := how(ctx, t.chat, t.token)
-	if errors.Is(err, memory.ErrUnavailable) {
-		t.later(func(ctx context.Context) error { return how(ctx, t.chat, t.token) })
-	}
-	return err
-}
-
-// later goes on trying what Redis did not take, until it does.
-func (s *Server) later(try func(context.Context) error) {
-	s.workers.Go(func() {
-		for {
-			select {
-			case <-time.After(jitter(soon)):
-			case <-s.life.Done():
-				return
-			}
-			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-			err := try(ctx)
-			cancel()
-			if !errors.Is(err, memory.ErrUnavailable) {
-				return
-			}
-		}
-	})
 }

@@ -22,7 +22,7 @@ var floors = map[string][]string{
 	"memory/event":       {"memory"},
 	"memory/telemetry":   {},
 	"memory/redisscript": {},
-	"memory/textindex":   {},
+	"memory/textindex":   {"=memory"},
 	"proxy":              {"proxy", "=memory/telemetry", "=memory/redisscript"},
 	"proxy/wire":         {},
 	"proxy/chatwire":     {"proxy/wire"},
@@ -43,7 +43,8 @@ var floors = map[string][]string{
 	"apiserver":             {"memory", "subagent", "master", "apiserver"},
 	"apiserver/api":         {"=memory", "memory/event", "apiserver/api/sse"},
 	"apiserver/api/sse":     {},
-	"webmemory":             {"memory", "apiserver/api"},
+	"webmemory":             {"memory", "apiserver/api", "webmemory"},
+	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {},
@@ -56,6 +57,7 @@ var floors = map[string][]string{
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
 	"internal/upstreamtest": {"proxy/wire", "internal/upstreamtest"},
+	"internal/webtest":      {"memory"},
 }
 
 // homes are the only folders that may import a third party.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/cmd/mneme/internal/webtest"
+	"mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
 )

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory"
+	webapi "mneme/webmemory/api"
 )
 
 type memoryCmd struct {
@@ -65,7 +65,7 @@ func (c memoryLsCmd) Run(ctx context.Context, con *console) error {
 	return errors.Join(table.Flush(), err)
 }
 
-func (c memoryLsCmd) listAll(ctx context.Context, table io.Writer, client *webclient.Client) error {
+func (c memoryLsCmd) listAll(ctx context.Context, table io.Writer, client *webapi.Client) error {
 	shown := 0
 	for chat, err := range client.Chats(ctx) {
 		if err != nil {
@@ -75,14 +75,14 @@ func (c memoryLsCmd) listAll(ctx context.Context, table io.Writer, client *webcl
 			fmt.Fprintf(table, "(more than %d chats; raise --limit)\n", c.Limit)
 			return nil
 		}
-		if err := listChat(ctx, table, client, chat); err != nil && !webclient.IsNotFound(err) { // erased meanwhile
+		if err := listChat(ctx, table, client, chat); err != nil && !webapi.IsNotFound(err) { // erased meanwhile
 			return err
 		}
 	}
 	return nil
 }
 
-func listChat(ctx context.Context, table io.Writer, client *webclient.Client, chat memory.Chat) error {
+func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat memory.Chat) error {
 	info, err := client.Chat(ctx, chat)
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
 }
 
 // ask shows what would go and wants a yes.
-func (c memoryRmCmd) ask(ctx context.Context, con *console, client *webclient.Client) error {
+func (c memoryRmCmd) ask(ctx context.Context, con *console, client *webapi.Client) error {
 	info, err := client.Chat(ctx, c.Chat.Chat)
 	if err != nil {
 		return err

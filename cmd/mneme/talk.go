@@ -11,8 +11,8 @@ import (
 
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory"
+	webapi "mneme/webmemory/api"
 )
 
 // clientFlags are common to the commands that speak to webmemory.
@@ -20,8 +20,8 @@ type clientFlags struct {
 	URL string `aliases:"webmemory" placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
 }
 
-func (f clientFlags) dial() (*webclient.Client, error) {
-	return webclient.New(cmp.Or(f.URL, "http://127.0.0.1:8080"))
+func (f clientFlags) dial() (*webapi.Client, error) {
+	return webapi.New(cmp.Or(f.URL, "http://127.0.0.1:8080"))
 }
 
 // chatID is a chat id on the command line.

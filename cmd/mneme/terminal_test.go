@@ -13,7 +13,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 
-	"mneme/cmd/mneme/internal/webtest"
+	"mneme/internal/webtest"
 )
 
 // asProgram makes the test binary run the command line of its arguments.

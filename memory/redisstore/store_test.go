@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -325,6 +326,33 @@ func TestTrim(t *testing.T) {
 	require.Equal(t, 9, again.Len(), "what was applied before a trim is still a duplicate")
 	_, err = w.Trim(ctx, short, 4, 2)
 	require.ErrorIs(t, err, memory.ErrMoved)
+}
+
+// Many leases are renewed at once, each with an answer of its own: also after a restart
+// of Redis, which forgets scripts, and one that is lost does not spoil the others.
+func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	var leases []redisstore.Held
+	for i := range 20 {
+		chat, token := memory.MustChat(strconv.Itoa(i)), fmt.Sprint("of ", i)
+		turn, err := w.Take(ctx, chat, token, "conversation", time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number}))
+		leases = append(leases, redisstore.Held{Chat: chat, Token: token})
+	}
+	require.NoError(t, w.Leave(ctx, leases[3].Chat, leases[3].Token))
+	leases[5].Token = "of another"
+	for range 2 {
+		held, failed := w.RenewAll(ctx, time.Minute, leases)
+		for i := range leases {
+			require.NoError(t, failed[i])
+			require.Equal(t, i != 3 && i != 5, held[i], "%d", i)
+		}
+		left, err := w.Abandoned(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []memory.Chat{leases[3].Chat}, left, "who finds a run left may look after it")
+		require.NoError(t, w.redis.ScriptFlush(ctx).Err())
+	}
 }
 
 func TestTurns(t *testing.T) {

@@ -158,6 +158,48 @@ func (s *Store) Renew(ctx context.Context, chat memory.Chat, token string, ttl t
 	return held, nil
 }
 
+// Held names a lease that a process has, or had.
+type Held struct {
+	Chat  memory.Chat
+	Token string
+}
+
+// RenewAll is Renew for many leases, in two round trips. Each has an answer, or an error,
+// of its own, in the order of the leases.
+func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
+	held, failed = make([]bool, len(leases)), make([]error, len(leases))
+	cmds := make([]*redis.Cmd, len(leases))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, l := range leases {
+			cmds[i] = renewScript.EvalSha(ctx, p, turnKeys(l.Chat), l.Token, ttl.Milliseconds(), "")
+		}
+		return nil
+	})
+	var open []redis.Z
+	for i, l := range leases {
+		if held[i], failed[i] = cmds[i].Bool(); missing(failed[i]) {
+			held[i], failed[i] = s.renew(ctx, l.Chat, l.Token, ttl, "")
+		}
+		if failed[i] != nil {
+			failed[i] = fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(failed[i]))
+		}
+		if held[i] {
+			open = append(open, redis.Z{Score: s.deadline(ttl), Member: l.Chat.String()})
+		}
+	}
+	if len(open) == 0 {
+		return held, failed
+	}
+	if err := s.redis.ZAddXX(ctx, openChats, open...).Err(); err != nil {
+		for i, l := range leases {
+			if held[i] {
+				held[i], failed[i] = false, fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(err))
+			}
+		}
+	}
+	return held, failed
+}
+
 // Open notes the run that the turn is taken for, before it begins: others finish
 // it should this process die. It prolongs the lease too.
 func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {

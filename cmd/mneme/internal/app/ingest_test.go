@@ -22,10 +22,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/ingest"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/redistest"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	webapi "mneme/webmemory/api"
 )
 
 // heard is a Progress that keeps what it is told.
@@ -71,7 +71,7 @@ func (u *up) ingest(o ingest.Options, paths ...string) ingest.Report {
 
 func (u *up) tryIngest(o ingest.Options, paths ...string) (ingest.Report, error) {
 	u.t.Helper()
-	client, err := webclient.New(u.url(""))
+	client, err := webapi.New(u.url(""))
 	require.NoError(u.t, err)
 	defer client.Close()
 	client.Pause = time.Millisecond

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/cmd/mneme/internal/chat"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
 )
 
 // debater answers every step of a panel as a model that holds an opinion, and
@@ -107,7 +107,7 @@ func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *up
 
 // types is what somebody sees who types these lines into mneme chat.
 func (s *sitting) types(lines string) (string, error) {
-	client, err := webclient.New("http://" + s.addrs.Webmemory)
+	client, err := webapi.New("http://" + s.addrs.Webmemory)
 	require.NoError(s.t, err)
 	defer client.Close()
 	var out bytes.Buffer
@@ -271,7 +271,7 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 		}
 		v.Queue(a)
 	}
-	client, err := webclient.New("http://" + s.addrs.Webmemory)
+	client, err := webapi.New("http://" + s.addrs.Webmemory)
 	require.NoError(t, err)
 	defer client.Close()
 	var roles []string

@@ -16,10 +16,10 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/panel"
+	webapi "mneme/webmemory/api"
 )
 
 const (
@@ -57,7 +57,7 @@ var errLeave = errors.New("leave")
 
 // Run talks until the input ends, the user leaves or ctx ends. It returns while
 // its reader may still wait for a line, which only the end of In could end.
-func Run(ctx context.Context, client *webclient.Client, o Options) error {
+func Run(ctx context.Context, client *webapi.Client, o Options) error {
 	t := &talk{Options: o, client: client, view: view{out: o.Out, style: o.Style, quiet: o.Quiet}}
 	done := make(chan struct{})
 	defer close(done)
@@ -98,7 +98,7 @@ func ignoreLeave(err error) error {
 
 type talk struct {
 	Options
-	client *webclient.Client
+	client *webapi.Client
 	view   view
 	lines  <-chan line // without an Editor
 }
@@ -234,14 +234,14 @@ func (t *talk) ask(ctx context.Context, command, question string) error {
 func (t *talk) greet(ctx context.Context) error {
 	t.view.note(fmt.Sprintf("chat %s · /help lists commands, Ctrl-D leaves", t.Chat))
 	info, err := t.client.Chat(ctx, t.Chat)
-	if webclient.IsNotFound(err) {
+	if webapi.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	page, err := t.client.Page(ctx, memory.ChatKey(t.Chat), -recalled, recalled)
-	if err != nil && !webclient.IsNotFound(err) {
+	if err != nil && !webapi.IsNotFound(err) {
 		return err
 	}
 	messages, err := memory.Decode(page.Messages)

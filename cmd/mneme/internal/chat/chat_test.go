@@ -16,17 +16,17 @@ import (
 
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webclient"
-	"mneme/cmd/mneme/internal/webtest"
+	"mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func dial(t *testing.T, s *webtest.Server) *webclient.Client {
+func dial(t *testing.T, s *webtest.Server) *webapi.Client {
 	t.Helper()
-	c, err := webclient.New(s.URL)
+	c, err := webapi.New(s.URL)
 	require.NoError(t, err)
 	c.Pause = time.Millisecond
 	t.Cleanup(c.Close)

@@ -9,8 +9,8 @@ import (
 	"unicode"
 
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/memory"
+	webapi "mneme/webmemory/api"
 )
 
 // maxListed bounds the list of /chats.
@@ -71,7 +71,7 @@ func (t *talk) command(ctx context.Context, line string) error {
 // memory shows what is remembered in this chat.
 func (t *talk) memory(ctx context.Context) error {
 	info, err := t.client.Chat(ctx, t.Chat)
-	if err != nil && !webclient.IsNotFound(err) {
+	if err != nil && !webapi.IsNotFound(err) {
 		return err
 	}
 	if len(info.Histories) == 0 {
@@ -106,7 +106,7 @@ func (t *talk) list(ctx context.Context) error {
 			break
 		}
 		info, err := t.client.Chat(ctx, chat)
-		if webclient.IsNotFound(err) {
+		if webapi.IsNotFound(err) {
 			continue // erased meanwhile
 		}
 		if err != nil {

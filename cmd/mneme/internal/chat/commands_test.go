@@ -9,7 +9,7 @@ import (
 
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/term"
-	"mneme/cmd/mneme/internal/webtest"
+	"mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
 )

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
+	webapi "mneme/webmemory/api"
 )
 
 // Options say what to load, and where to.
@@ -41,15 +41,15 @@ type Progress interface {
 }
 
 // Run loads the files. The Report says what was done, also beside an error.
-func Run(ctx context.Context, client *webclient.Client, o Options) (Report, error) {
+func Run(ctx context.Context, client *webapi.Client, o Options) (Report, error) {
 	began := time.Now()
 	r := Report{Collection: o.Collection, Refused: []Refusal{}, Skipped: []Refusal{}}
-	err := run(ctx, client, o, &r)
+	err := run(ctx, library{client}, o, &r)
 	r.Seconds = time.Since(began).Seconds()
 	return r, err
 }
 
-func run(ctx context.Context, client *webclient.Client, o Options, r *Report) error {
+func run(ctx context.Context, client library, o Options, r *Report) error {
 	if _, err := docstore.Named(docstore.DefaultTenant, o.Collection); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func run(ctx context.Context, client *webclient.Client, o Options, r *Report) er
 		}
 		sources[0].origin = o.Origin
 	}
-	collection, err := client.CreateCollection(ctx, o.Collection)
+	collection, err := client.createCollection(ctx, o.Collection)
 	if err != nil {
 		return err
 	}

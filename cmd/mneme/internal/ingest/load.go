@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
-	"mneme/cmd/mneme/internal/webclient"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
+	webapi "mneme/webmemory/api"
 )
 
 // uploads is how many files are sent at the same time; the server reads as many at once.
@@ -25,7 +25,7 @@ const uploads = 4
 
 // loading is one run.
 type loading struct {
-	client *webclient.Client
+	client library
 	o      Options
 	known  map[string]docstore.Head // what there was of our origins, by id; not written once it is listed
 
@@ -44,7 +44,7 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 		var page []docstore.Head
 		var next string
 		err := l.retry(ctx, func() (err error) {
-			page, next, err = l.client.Documents(ctx, l.o.Collection, cursor, docstore.MaxPage)
+			page, next, err = l.client.documents(ctx, l.o.Collection, cursor, docstore.MaxPage)
 			return err
 		})
 		if err != nil {
@@ -191,8 +191,8 @@ func (l *loading) send(ctx context.Context, j job) error {
 			return err
 		}
 		n := 0
-		u := webclient.Upload{ID: j.id, Origin: j.source.origin, Metadata: l.o.Metadata}
-		return l.client.PutFile(ctx, l.o.Collection, u, whole{reading}, func(o rag.Outcome) {
+		u := fileHead{id: j.id, origin: j.source.origin, metadata: l.o.Metadata}
+		return l.client.putFile(ctx, l.o.Collection, u, whole{reading}, func(o rag.Outcome) {
 			if n++; n > told { // an attempt before may have told of the others
 				told = n
 				l.outcome(o, j.source.directory)
@@ -227,7 +227,7 @@ func (l *loading) retry(ctx context.Context, do func() error) error {
 	pause := l.client.Pause
 	for n := 1; ; n++ {
 		err := do()
-		if err == nil || ctx.Err() != nil || loader.CodeOf(err) != "" || !webclient.Retryable(err) || n == attempts {
+		if err == nil || ctx.Err() != nil || loader.CodeOf(err) != "" || !webapi.Retryable(err) || n == attempts {
 			return err
 		}
 		l.mu.Lock()
@@ -263,7 +263,7 @@ func (l *loading) prune(ctx context.Context, sources []source) error {
 			continue
 		}
 		err := l.retry(ctx, func() error {
-			_, err := l.client.DeleteDocument(ctx, l.o.Collection, id)
+			_, err := l.client.deleteDocument(ctx, l.o.Collection, id)
 			return err
 		})
 		if err != nil {

@@ -1,6 +1,4 @@
-// Package webclient talks to webmemory's public routes, as the commands need it.
-// What webmemory refuses is an *api.Problem in the error.
-package webclient
+package api
 
 import (
 	"context"
@@ -26,7 +24,8 @@ const (
 	pageSize    = 100 // messages or chats asked for at once
 )
 
-// Client is a client of one webmemory. Safe for concurrent use.
+// Client is a client of one webmemory. What that refuses is an *api.Problem in the
+// error. Safe for concurrent use.
 type Client struct {
 	base string
 	http *http.Client
@@ -45,8 +44,14 @@ func New(base string) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is no URL of webmemory; give one such as http://127.0.0.1:8080", base)
 	}
-	return &Client{base: strings.TrimRight(base, "/"), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}, Pause: 250 * time.Millisecond, Idle: 45 * time.Second}, nil
+	return &Client{
+		base: strings.TrimRight(base, "/"), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+		Pause: 250 * time.Millisecond, Idle: 45 * time.Second,
+	}, nil
 }
+
+// Base is the URL that the client was made with.
+func (c *Client) Base() string { return c.base }
 
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -60,68 +65,42 @@ func (base notListening) Error() string {
 
 func (notListening) Unwrap() error { return syscall.ECONNREFUSED }
 
-// History is what webmemory says of one history without its messages.
-type History struct {
-	Key      string       `json:"key"`
-	Subagent memory.Agent `json:"subagent"` // empty for the chat's own
-	Messages int          `json:"messages"`
-	Bytes    int64        `json:"bytes"`
-}
-
-// Chat is what webmemory says of one chat.
-type Chat struct {
-	Histories []History `json:"histories"`
-	Run       string    `json:"run"` // id of a live run, empty for none
-}
-
-// Page is a part of a history, the messages as stored.
-type Page struct {
-	Total      int               `json:"total"`
-	Messages   []json.RawMessage `json:"messages"`
-	NextOffset *int              `json:"next_offset"` // nil at the end
-}
-
 // Chats walks all chats.
 func (c *Client) Chats(ctx context.Context) iter.Seq2[memory.Chat, error] {
 	return func(yield func(memory.Chat, error) bool) {
 		for cursor := ""; ; {
-			var page struct {
-				Chats []struct {
-					ID memory.Chat `json:"chat_id"`
-				} `json:"chats"`
-				Next string `json:"next_cursor"`
-			}
+			var page ChatList
 			query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(pageSize)}}
-			if err := c.call(ctx, http.MethodGet, "/v1/chats?"+query.Encode(), &page); err != nil {
+			if err := c.Call(ctx, http.MethodGet, ChatsPath+"?"+query.Encode(), &page); err != nil {
 				yield(memory.Chat{}, err)
 				return
 			}
 			for _, chat := range page.Chats {
-				if !yield(chat.ID, nil) {
+				if !yield(chat.ChatID, nil) {
 					return
 				}
 			}
-			if page.Next == "" || page.Next == cursor {
+			if page.NextCursor == "" || page.NextCursor == cursor {
 				return
 			}
-			cursor = page.Next
+			cursor = page.NextCursor
 		}
 	}
 }
 
 // Chat describes one chat.
-func (c *Client) Chat(ctx context.Context, chat memory.Chat) (Chat, error) {
-	var info Chat
-	err := c.call(ctx, http.MethodGet, chatPath(chat), &info)
+func (c *Client) Chat(ctx context.Context, chat memory.Chat) (ChatInfo, error) {
+	var info ChatInfo
+	err := c.Call(ctx, http.MethodGet, ChatPath(chat), &info)
 	return info, err
 }
 
 // Page reads up to limit messages of a history; a negative offset counts from
 // its end.
-func (c *Client) Page(ctx context.Context, key memory.Key, offset, limit int) (Page, error) {
-	var page Page
+func (c *Client) Page(ctx context.Context, key memory.Key, offset, limit int) (HistoryPage, error) {
+	var page HistoryPage
 	query := url.Values{"offset": {strconv.Itoa(offset)}, "limit": {strconv.Itoa(limit)}}
-	err := c.call(ctx, http.MethodGet, historyPath(key)+"?"+query.Encode(), &page)
+	err := c.Call(ctx, http.MethodGet, HistoryPath(key)+"?"+query.Encode(), &page)
 	return page, err
 }
 
@@ -139,61 +118,47 @@ func (c *Client) Messages(ctx context.Context, key memory.Key, offset int) iter.
 					return
 				}
 			}
-			if page.NextOffset == nil || len(page.Messages) == 0 {
+			if page.NextOffset == 0 || len(page.Messages) == 0 {
 				return
 			}
-			offset = *page.NextOffset
+			offset = page.NextOffset
 		}
 	}
 }
 
 // EraseChat erases everything of a chat and names the keys that were erased.
 func (c *Client) EraseChat(ctx context.Context, chat memory.Chat) ([]string, error) {
-	return c.erase(ctx, chatPath(chat))
+	return c.erase(ctx, ChatPath(chat))
 }
 
 // ScanAndErase is EraseChat that also looks through all keys of Redis for what no
 // index of the chat names.
 func (c *Client) ScanAndErase(ctx context.Context, chat memory.Chat) ([]string, error) {
-	return c.erase(ctx, chatPath(chat)+"?scan=true")
+	return c.erase(ctx, ChatPath(chat)+"?scan=true")
 }
 
 // EraseHistory erases one history and names the keys that were erased.
 func (c *Client) EraseHistory(ctx context.Context, key memory.Key) ([]string, error) {
-	return c.erase(ctx, historyPath(key))
+	return c.erase(ctx, HistoryPath(key))
 }
 
 func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
-	var answer struct {
-		Erased []string `json:"erased"`
-	}
-	err := c.call(ctx, http.MethodDelete, path, &answer)
-	return answer.Erased, err
+	var out Erased
+	err := c.Call(ctx, http.MethodDelete, path, &out)
+	return out.Erased, err
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.
 func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
-	return c.call(ctx, http.MethodPost, runPath(chat, run)+"/stop", nil)
+	return c.Call(ctx, http.MethodPost, RunPath(chat, run)+"/stop", nil)
 }
 
-func chatPath(chat memory.Chat) string { return "/v1/chats/" + url.PathEscape(chat.String()) }
-
-func runPath(chat memory.Chat, run string) string {
-	return chatPath(chat) + "/runs/" + url.PathEscape(run)
-}
-
-func historyPath(key memory.Key) string {
-	if key.Agent() == "" {
-		return chatPath(key.Chat()) + "/history"
-	}
-	return chatPath(key.Chat()) + "/subagents/" + url.PathEscape(string(key.Agent())) + "/history"
-}
-
-// call does one request and reads its JSON into answer, unless that is nil.
-func (c *Client) call(ctx context.Context, method, path string, answer any) error {
+// Call does one request without a body and reads its JSON into answer, unless that is
+// nil. path, with its query, is what follows the base URL. It takes a minute at most.
+func (c *Client) Call(ctx context.Context, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, nil, nil)
+	resp, err := c.Send(ctx, method, path, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -207,8 +172,11 @@ func (c *Client) call(ctx context.Context, method, path string, answer any) erro
 	return nil
 }
 
-// send gives the response if its status is 2xx, else an *api.Problem.
-func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+// Send does one request, for as long as ctx. It gives the response, which the caller
+// closes, if its status is 2xx, else an *api.Problem, or a BrokenError if there was none.
+func (c *Client) Send(
+	ctx context.Context, method, path string, header http.Header, body io.Reader,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
@@ -225,7 +193,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		if errors.As(err, &request) {
 			err = request.Err
 		}
-		return nil, &lost{fmt.Errorf("reaching %s: %w", c.base, err)}
+		return nil, &BrokenError{fmt.Errorf("reaching %s: %w", c.base, err)}
 	case resp.StatusCode/100 != 2:
 		defer resp.Body.Close()
 		return nil, refusal(api.ReadProblem(resp))
@@ -248,14 +216,16 @@ func Retryable(err error) bool {
 	if errors.As(err, &p) {
 		return p.Retryable
 	}
-	var broken *lost
+	var broken *BrokenError
 	return errors.As(err, &broken) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// lost is a connection that could not be made or that broke.
-type lost struct{ error }
+// BrokenError is a connection that could not be made or that broke before the answer was
+// whole. What was asked for may be done or not.
+type BrokenError struct{ Err error }
 
-func (l *lost) Unwrap() error { return l.error }
+func (e *BrokenError) Error() string { return e.Err.Error() }
+func (e *BrokenError) Unwrap() error { return e.Err }
 
 // IsNotFound says whether webmemory refused because there is no such thing.
 func IsNotFound(err error) bool {

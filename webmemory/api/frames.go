@@ -1,4 +1,4 @@
-package webclient
+package api
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package webclient_test
+package api_test
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/apiserver/api"
-	"mneme/cmd/mneme/internal/webclient"
-	"mneme/cmd/mneme/internal/webtest"
+	"mneme/internal/webtest"
 	"mneme/memory"
 	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func dial(t *testing.T, url string) *webclient.Client {
+func dial(t *testing.T, url string) *webapi.Client {
 	t.Helper()
-	c, err := webclient.New(url)
+	c, err := webapi.New(url)
 	require.NoError(t, err)
 	c.Pause = time.Millisecond
 	t.Cleanup(c.Close)

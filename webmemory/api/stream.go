@@ -1,4 +1,4 @@
-package webclient
+package api
 
 import (
 	"bytes"
@@ -159,18 +159,15 @@ func (s *stream) open(ctx context.Context) (*http.Response, error) {
 		if s.last > 0 {
 			header.Set("Last-Event-ID", strconv.FormatInt(s.last, 10))
 		}
-		return s.client.send(ctx, http.MethodGet, runPath(s.chat, s.run)+"/events", header, nil)
+		return s.client.Send(ctx, http.MethodGet, RunPath(s.chat, s.run)+"/events", header, nil)
 	}
-	body, err := json.Marshal(struct {
-		Message string       `json:"message"`
-		Agent   memory.Agent `json:"agent_version,omitempty"`
-	}{s.message, s.agent})
+	body, err := json.Marshal(MessageRequest{Message: s.message, AgentVersion: string(s.agent)})
 	if err != nil {
 		return nil, err
 	}
 	header.Set("Content-Type", "application/json")
-	header.Set("Idempotency-Key", s.key)
-	return s.client.send(ctx, http.MethodPost, chatPath(s.chat)+"/messages", header, bytes.NewReader(body))
+	header.Set(IdempotencyKey, s.key)
+	return s.client.Send(ctx, http.MethodPost, MessagesPath(s.chat), header, bytes.NewReader(body))
 }
 
 // decode reads an event, or the error without a number that ends a stream early.

@@ -1,4 +1,4 @@
-package webclient
+package ingest
 
 import (
 	"cmp"
@@ -16,63 +16,70 @@ import (
 	"mneme/memory"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
+	webapi "mneme/webmemory/api"
 )
+
+// library is the client of the routes about documents, which webmemory passes on to the
+// apiserver as they are.
+type library struct{ *webapi.Client }
 
 // putTimeout is how long a file may take to be read, cut and stored, or to be taken any
 // further.
 const putTimeout = 5 * time.Minute
 
-func collectionPath(name string) string { return "/v1/collections/" + url.PathEscape(name) }
+func collectionPath(name string) string { return webapi.CollectionsPath + "/" + url.PathEscape(name) }
 
-// Collection is what is said of one.
-type Collection struct {
+// collectionInfo is what is said of a collection.
+type collectionInfo struct {
 	ReadBy   []memory.Agent `json:"read_by"`  // the subagents that search it; nil if an older apiserver does not say
 	Searched []string       `json:"searched"` // the collections that subagents search
 	Reads    []string       `json:"reads"`    // extensions of the files that can be put
 }
 
-// CreateCollection makes a collection unless there is one.
-func (c *Client) CreateCollection(ctx context.Context, name string) (made Collection, err error) {
-	err = c.call(ctx, http.MethodPut, collectionPath(name), &made)
+// createCollection makes a collection unless there is one.
+func (c library) createCollection(ctx context.Context, name string) (made collectionInfo, err error) {
+	err = c.Call(ctx, http.MethodPut, collectionPath(name), &made)
 	return made, err
 }
 
-// Documents gives the heads of at most limit documents of a collection, from
+// documents gives the heads of at most limit documents of a collection, from
 // behind cursor on ("" is the start); the next cursor is "" at the end.
-func (c *Client) Documents(ctx context.Context, collection, cursor string, limit int) ([]docstore.Head, string, error) {
+func (c library) documents(ctx context.Context, collection, cursor string, limit int) ([]docstore.Head, string, error) {
 	var page struct {
 		Documents []docstore.Head `json:"documents"`
 		Next      string          `json:"next_cursor"`
 	}
 	query := url.Values{"cursor": {cursor}, "limit": {strconv.Itoa(limit)}}
-	err := c.call(ctx, http.MethodGet, collectionPath(collection)+"/documents?"+query.Encode(), &page)
+	err := c.Call(ctx, http.MethodGet, collectionPath(collection)+"/documents?"+query.Encode(), &page)
 	return page.Documents, page.Next, err
 }
 
-// Upload is a file to be put.
-type Upload struct {
-	ID, Origin string
-	Metadata   map[string]string
+// fileHead is what is said of a file that is put.
+type fileHead struct {
+	id, origin string
+	metadata   map[string]string
 }
 
-// PutFile sends a file's bytes and tells what became of each of its documents as soon as
+// putFile sends a file's bytes and tells what became of each of its documents as soon as
 // it is known. An error of bytes comes back as it is, and the server then takes the file
 // for cut off.
-func (c *Client) PutFile(ctx context.Context, collection string, u Upload, bytes io.Reader, tell func(rag.Outcome)) error {
+func (c library) putFile(
+	ctx context.Context, collection string, h fileHead, bytes io.Reader, tell func(rag.Outcome),
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(putTimeout, func() { cancel(fmt.Errorf("%s was silent for %s", c.base, putTimeout)) })
+	silence := time.AfterFunc(putTimeout, func() { cancel(fmt.Errorf("%s was silent for %s", c.Base(), putTimeout)) })
 	defer silence.Stop()
 	body := &upload{bytes: bytes, moved: func() { silence.Reset(putTimeout) }}
 	query := url.Values{"stream": {"true"}}
-	if u.Origin != "" {
-		query.Set("origin", u.Origin)
+	if h.origin != "" {
+		query.Set("origin", h.origin)
 	}
-	for name, value := range u.Metadata {
+	for name, value := range h.metadata {
 		query.Set("metadata."+name, value)
 	}
-	path := collectionPath(collection) + "/documents/" + url.PathEscape(u.ID) + "?" + query.Encode()
-	resp, err := c.send(ctx, http.MethodPut, path, http.Header{"Content-Type": {"application/octet-stream"}}, body)
+	path := collectionPath(collection) + "/documents/" + url.PathEscape(h.id) + "?" + query.Encode()
+	resp, err := c.Send(ctx, http.MethodPut, path, http.Header{"Content-Type": {"application/octet-stream"}}, body)
 	if err == nil {
 		defer resp.Body.Close()
 		err = c.readOutcomes(ctx, resp.Body, func(o rag.Outcome) { body.moved(); tell(o) })
@@ -84,7 +91,7 @@ func (c *Client) PutFile(ctx context.Context, collection string, u Upload, bytes
 }
 
 // readOutcomes reads the results of documents that are put as a stream.
-func (c *Client) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Outcome)) error {
+func (c library) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Outcome)) error {
 	for d := json.NewDecoder(r); ; {
 		var line struct {
 			rag.Outcome
@@ -92,13 +99,14 @@ func (c *Client) readOutcomes(ctx context.Context, r io.Reader, tell func(rag.Ou
 		}
 		switch err := d.Decode(&line); {
 		case err != nil:
-			return &lost{fmt.Errorf("%s did not say what became of all documents: %w", c.base, cmp.Or(context.Cause(ctx), err))}
+			err = cmp.Or(context.Cause(ctx), err)
+			return &webapi.BrokenError{Err: fmt.Errorf("%s did not say what became of all documents: %w", c.Base(), err)}
 		case line.Outcome.Status != "":
 			tell(line.Outcome)
 		case line.Error != nil:
 			return line.Error
 		case !line.Done:
-			return &lost{fmt.Errorf("%s did not say what became of all documents", c.base)}
+			return &webapi.BrokenError{Err: fmt.Errorf("%s did not say what became of all documents", c.Base())}
 		default:
 			_, _ = io.Copy(io.Discard, r) // to its end, or the server sees a client that left
 			return nil
@@ -123,10 +131,10 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// DeleteDocument deletes one document; false if there was none.
-func (c *Client) DeleteDocument(ctx context.Context, collection, id string) (bool, error) {
-	err := c.call(ctx, http.MethodDelete, collectionPath(collection)+"/documents/"+url.PathEscape(id), nil)
-	if IsNotFound(err) {
+// deleteDocument deletes one document; false if there was none.
+func (c library) deleteDocument(ctx context.Context, collection, id string) (bool, error) {
+	err := c.Call(ctx, http.MethodDelete, collectionPath(collection)+"/documents/"+url.PathEscape(id), nil)
+	if webapi.IsNotFound(err) {
 		return false, nil
 	}
 	return err == nil, err

@@ -1,0 +1,168 @@
+// Package api is the contract of webmemory's public routes, and a client of them for
+// commands, bots, tools and tests: what a request holds, what an answer holds, where
+// they are, and the codes of refusals. Errors are those of apiserver/api: every refusal
+// is an *api.Problem, also inside of an event stream.
+//
+// An answer to a message is a run. Its events are server-sent events, each with the
+// number by which a broken stream is resumed; package event defines them, docs/api.md
+// shows them.
+package api
+
+import (
+	"encoding/json"
+	"net/url"
+
+	"mneme/memory"
+	"mneme/memory/event"
+)
+
+// Master is the agent_version that asks the master, and the default.
+const Master = "master"
+
+// What on_busy may say of a message to a chat that has another one in hand.
+const (
+	Queue     = "queue"     // wait behind it and behind all that wait; the default
+	Reject    = "reject"    // refuse the message
+	Interrupt = "interrupt" // stop it and go before all that wait
+)
+
+// Headers of a post and of its answer.
+const (
+	// IdempotencyKey names a message: a post that repeats one does not run it again.
+	// Printable ASCII of at most MaxKey bytes.
+	IdempotencyKey = "Idempotency-Key"
+	MaxKey         = 255
+	// RunID is the id of the run that answers the post.
+	RunID = "Mneme-Run-Id"
+)
+
+// Codes of the Problems that are webmemory's own. Retryable ones say so themselves.
+const (
+	CodeBadRequest        = "bad_request"
+	CodeUnknownRoute      = "unknown_route"
+	CodeMethodNotAllowed  = "method_not_allowed"
+	CodeTooLarge          = "too_large"
+	CodeUnknownAgent      = "unknown_agent"
+	CodeKeyReused         = "idempotency_key_reused" // with another message
+	CodeTooManyMessages   = "too_many_messages"      // wait for this chat
+	CodeTooManyChats      = "too_many_chats"         // are busy
+	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
+	CodeChatErased        = "chat_erased"            // while the message waited
+	CodeTurnMoved         = "turn_moved"             // another process has the chat's lease
+	CodeHistoryFull       = "history_full"           // it has to be deleted, or a part of it
+	CodeHistoryDamaged    = "history_damaged"        // what is stored is no history
+	CodeMemoryUnavailable = "memory_unavailable"     // Redis is away, or takes no writes
+	CodeAgentsUnavailable = "apiserver_unavailable"  // the agents cannot be reached
+	CodeOutcomeUnknown    = "outcome_unknown"        // the message may be answered or not
+	CodeShuttingDown      = "shutting_down"          // another process may take the message
+	CodeClientLeft        = "client_left"            // said in logs only
+	CodeTimeout           = "timeout"                // of a request
+	CodeRunFailed         = "run_failed"             // and its run did not say how
+	CodeInternal          = "internal"               // the log says what
+)
+
+// MessageRequest is the body of POST /v1/chats/{chat}/messages, and of POST /chat, which
+// always streams.
+type MessageRequest struct {
+	Message      string       `json:"message"`                 // at most memory.MaxMessage bytes
+	AgentVersion string       `json:"agent_version,omitempty"` // Master or a subagent's name; empty for Master
+	Stream       bool         `json:"stream,omitempty"`        // as Accept: text/event-stream
+	ChatID       *memory.Chat `json:"chat_id,omitempty"`       // required by POST /chat; elsewhere the path's, if given
+	OnBusy       string       `json:"on_busy,omitempty"`       // Queue, Reject or Interrupt; empty for Queue
+}
+
+// Result answers a message whose client waits for the end of its run.
+type Result struct {
+	RunID     string           `json:"run_id"`
+	Content   string           `json:"content"`
+	Citations []event.Citation `json:"citations"`
+	Answers   []Finding        `json:"answers,omitempty"`
+	Usage     event.Usage      `json:"usage"`
+	Outcome   string           `json:"outcome"` // event.Completed or event.Stopped; a failed run is a Problem
+	Partial   bool             `json:"partial,omitempty"`
+}
+
+// Finding is what a subagent that reads documents concluded in one delegation.
+type Finding struct {
+	Subagent memory.Agent `json:"subagent"`
+	CallID   string       `json:"call_id"`
+	*event.Answer
+}
+
+// ChatList answers GET /v1/chats.
+type ChatList struct {
+	Chats      []ChatEntry `json:"chats"`
+	NextCursor string      `json:"next_cursor"` // empty at the end
+}
+
+// ChatEntry is one chat of a ChatList.
+type ChatEntry struct {
+	ChatID memory.Chat `json:"chat_id"`
+}
+
+// ChatInfo answers GET /v1/chats/{chat}.
+type ChatInfo struct {
+	ChatID    memory.Chat   `json:"chat_id"`
+	Histories []HistoryInfo `json:"histories"`
+	Run       string        `json:"run,omitempty"` // id of the run under way, empty for none
+}
+
+// HistoryInfo describes a history without its messages.
+type HistoryInfo struct {
+	Key      string       `json:"key"`
+	Subagent memory.Agent `json:"subagent"` // empty for the chat's own
+	Messages int          `json:"messages"`
+	Bytes    int          `json:"bytes"`
+}
+
+// HistoryPage answers GET …/history: a part of a history, the messages as stored.
+type HistoryPage struct {
+	Key        string            `json:"key"`
+	Total      int               `json:"total"` // messages of the whole history
+	Offset     int               `json:"offset"`
+	Messages   []json.RawMessage `json:"messages"`
+	NextOffset int               `json:"next_offset,omitempty"` // 0 at the end
+	Stale      bool              `json:"stale,omitempty"`       // Redis is away; this is what was known
+}
+
+// Erased answers the DELETE of a chat or of a history with the keys that were erased.
+type Erased struct {
+	Erased []string `json:"erased"`
+}
+
+// StopStatus answers POST …/runs/{run}/stop.
+type StopStatus struct {
+	RunID  string `json:"run_id"`
+	Status string `json:"status"` // Stopping or Over
+}
+
+// What a StopStatus says.
+const (
+	Stopping = "stopping" // the run's events tell when it has ended
+	Over     = "over"
+)
+
+// Paths of routes that belong to no chat.
+const (
+	ChatsPath       = "/v1/chats"
+	CollectionsPath = "/v1/collections"
+)
+
+// ChatPath is where a chat is.
+func ChatPath(chat memory.Chat) string { return ChatsPath + "/" + url.PathEscape(chat.String()) }
+
+// MessagesPath is where messages to a chat are posted.
+func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages" }
+
+// RunPath is where a run is: its events below /events, its end by a post to /stop.
+func RunPath(chat memory.Chat, run string) string {
+	return ChatPath(chat) + "/runs/" + url.PathEscape(run)
+}
+
+// HistoryPath is where a history is read and erased.
+func HistoryPath(key memory.Key) string {
+	if key.Agent() == "" {
+		return ChatPath(key.Chat()) + "/history"
+	}
+	return ChatPath(key.Chat()) + "/subagents/" + url.PathEscape(string(key.Agent())) + "/history"
+}

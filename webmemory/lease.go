@@ -1,0 +1,447 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/big"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/redisstore"
+)
+
+// This file is about the right to write into a chat: a lease in Redis, of which there is
+// one per chat among all processes. Who wants it first waits in the chat's line of this
+// process (queue.go), so that only the first of a line asks Redis.
+
+var (
+	// errLeaseLost is the cause of a lease's context after somebody else could take it.
+	errLeaseLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
+	// errClaimed: somebody else claimed the chat's next lease. He may stand in this
+	// process's line behind the caller, and can only come when the caller steps back.
+	errClaimed = errors.New("the chat's next lease is claimed")
+)
+
+// storeTimeout bounds one command to the store.
+const storeTimeout = 5 * time.Second
+
+// lease is the right to write into one chat until it runs out, unless it is renewed
+// before. Its Number is the fencing token, the chat's turn: each write carries it, and
+// Redis refuses one that is lower than the newest. Its token says whose it is: renewing
+// and giving back are compare-and-set on it. The keeper renews it; its other methods are
+// for the goroutine that acquired it.
+type lease struct {
+	redisstore.Turn
+	chat   memory.Chat
+	token  string
+	keeper *keeper
+	next   func() // calls in who is next in the line of this process
+
+	// ctx ends when the lease is lost, with errLeaseLost, or given back.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// detached: Redis did not answer for most of the lease's life. Nothing is written
+	// there any more; the run goes on into the spool, since without Redis nobody else
+	// can take the lease either.
+	detached atomic.Bool
+
+	noted    atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	lost     atomic.Bool                        // Redis lost it; it was regained, and what else was lost is not put back yet
+	regained chan struct{}                      // holds a token when it is time to put it back
+
+	renewing sync.Mutex    // one renewal at a time
+	asked    time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
+	renewed  atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
+}
+
+// token makes the token of a lease that this process takes.
+func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.Text()) }
+
+// isDead says whether the process that made a token is proven dead, here where its disk
+// can be read.
+func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
+
+// acquire takes a chat's lease under a token, made here if it is empty: it waits for its
+// place in the line of this process, then for another holder, until waiting ends, or not
+// at all for a place now. What is known here to be erased of the chat is erased then also
+// in a Redis that came back with it, before anybody uses it.
+func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+	token = cmp.Or(token, s.token())
+	for again := false; ; again = true {
+		next, err := s.queue.enter(waiting, chat, at, again)
+		if err != nil {
+			return nil, err
+		}
+		l, err := s.take(ctx, waiting, chat, token, at)
+		if errors.Is(err, errClaimed) {
+			next()
+			continue
+		}
+		if err != nil {
+			next()
+			return nil, err
+		}
+		l.next = next
+		if err := s.eraseForgotten(ctx, chat); err != nil {
+			err = errors.Join(err, l.leave())
+			next()
+			return nil, err
+		}
+		if l.Open != nil && l.Open.Turn < s.follower.file.Of(memory.ChatKey(chat)) {
+			l.Open = nil // it was erased with its chat, and Redis came back with it
+		}
+		return l, nil
+	}
+}
+
+// take takes a chat's lease in Redis, and has it renewed from then on. errClaimed says
+// that the caller must line up again.
+func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
+	for {
+		asked := monotonic()
+		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
+		taken, err := s.store.Take(ctx, chat, token, conversation, s.cfg.Lease)
+		held := &redisstore.HeldError{Erased: taken.Erased}
+		if err != nil && !errors.As(err, &held) {
+			return nil, err
+		}
+		if err != nil && s.isDead(held.Token) {
+			// Who stands in the way is dead: neither its lease nor its claim is waited for.
+			if err := errors.Join(s.store.Leave(ctx, chat, held.Token), s.store.Yield(ctx, chat, held.Token)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if at != erasing && (s.queue.saw(chat, held.Erased, taken.Number) || held.Erasing) {
+			s.dismiss(chat)
+			if err == nil {
+				err = s.store.Leave(ctx, chat, token)
+			}
+			return nil, errors.Join(errErased, err)
+		}
+		if err == nil && s.conversations.erased(chat, taken) {
+			if err := s.eraseOffered(ctx, chat, taken); err != nil {
+				return nil, errors.Join(err, s.store.Leave(ctx, chat, token))
+			}
+			continue // the lease is held: it is taken again with a conversation that is new
+		}
+		if err == nil {
+			s.conversations.note(chat, taken.Conversation, taken.Number)
+			l := &lease{Turn: taken, chat: chat, token: token, asked: asked}
+			s.keeper.add(ctx, l)
+			return l, nil
+		}
+		if at == now {
+			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
+		}
+		select {
+		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
+		case <-waiting.Done():
+			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
+		}
+		if held.Claimed {
+			return nil, errClaimed
+		}
+	}
+}
+
+// mayWrite is nil while the holder may write. When the lease may have run out, as after a
+// time in which this process did not run, it waits for what the keeper finds.
+func (l *lease) mayWrite() error {
+	for l.ctx.Err() == nil && !l.detached.Load() && l.unrenewed() >= l.keeper.life {
+		select {
+		case <-l.ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return context.Cause(l.ctx)
+}
+
+// unrenewed is how long ago the lease was last known to be held.
+func (l *lease) unrenewed() time.Duration { return monotonic() - time.Duration(l.renewed.Load()) }
+
+// opened notes which run is open under the lease, to be noted again should Redis lose it.
+func (l *lease) opened(run redisstore.OpenRun) { l.noted.Store(&run) }
+
+// renew prolongs the lease now; false if it is lost.
+func (l *lease) renew(ctx context.Context) (held bool, err error) {
+	l.renewing.Lock()
+	defer l.renewing.Unlock()
+	held, err = l.keeper.store.Renew(ctx, l.chat, l.token, l.keeper.life)
+	return l.orRegain(ctx, held, err)
+}
+
+// orRegain is the end of a renewal. A lease that Redis lost is taken again, unless
+// somebody else took it since, and the holder is told to put back what else was lost.
+func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error) {
+	if err == nil && !held {
+		held, err = l.keeper.store.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
+		if held {
+			l.lost.Store(true)
+		}
+	}
+	if held && l.lost.Load() {
+		select {
+		case l.regained <- struct{}{}:
+		default:
+		}
+	}
+	return held, err
+}
+
+// end gives the lease back, its run over; once Redis is back, if it is away.
+func (l *lease) end() error { return l.giveBack(l.keeper.store.Release) }
+
+// leave gives the lease back as it was found: a run that is open stays so, for another
+// process to finish.
+func (l *lease) leave() error { return l.giveBack(l.keeper.store.Leave) }
+
+func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) error {
+	l.keeper.drop(l)
+	l.cancel(nil)
+	l.renewing.Lock() // a renewal under way would take the lease again
+	defer l.renewing.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), storeTimeout)
+	defer cancel()
+	err := how(ctx, l.chat, l.token)
+	if errors.Is(err, memory.ErrUnavailable) {
+		l.keeper.later(func(ctx context.Context) error { return how(ctx, l.chat, l.token) })
+	}
+	return err
+}
+
+// keeper renews all leases of a process, from one goroutine and with one pipeline for all
+// that are due. Make it with newKeeper, end it with close.
+type keeper struct {
+	store *redisstore.Store
+	life  time.Duration                     // of a lease
+	later func(func(context.Context) error) // see Server.later
+
+	mu     sync.Mutex
+	leases map[*lease]bool // guarded by mu
+	wake   chan struct{}   // there is a lease again
+
+	stop    context.CancelFunc
+	working sync.WaitGroup
+}
+
+func newKeeper(store *redisstore.Store, life time.Duration, later func(func(context.Context) error)) *keeper {
+	k := &keeper{store: store, life: life, later: later, leases: map[*lease]bool{}, wake: make(chan struct{}, 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	k.working.Go(func() { k.keep(ctx) })
+	return k
+}
+
+func (k *keeper) close() {
+	k.stop()
+	k.working.Wait()
+}
+
+// add keeps a lease that was taken, from then on until it is dropped.
+func (k *keeper) add(ctx context.Context, l *lease) {
+	l.keeper, l.regained = k, make(chan struct{}, 1)
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.renewed.Store(int64(l.asked))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leases[l] = true
+	if len(k.leases) == 1 {
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (k *keeper) drop(l *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.leases, l)
+}
+
+// keep renews until ctx ends, each lease about three times in its life.
+func (k *keeper) keep(ctx context.Context) {
+	every := max(k.life/12, time.Millisecond)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if due := k.due(); len(due) > 0 {
+			k.renew(due)
+			continue
+		}
+		k.mu.Lock()
+		idle := len(k.leases) == 0
+		k.mu.Unlock()
+		if !idle {
+			continue
+		}
+		select { // nothing ticks in a process at rest
+		case <-k.wake:
+			tick.Reset(every)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// due gives the leases that are to be renewed, each locked against another renewal: those
+// that would come soon too, once one has waited for a third of its life.
+func (k *keeper) due() (due []*lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, some := monotonic(), false
+	for l := range k.leases {
+		if !l.renewing.TryLock() {
+			continue // its holder does it
+		}
+		waited := at - l.asked
+		if waited < k.life/6 {
+			l.renewing.Unlock()
+			continue
+		}
+		due, some = append(due, l), some || waited >= k.life/3
+	}
+	if some {
+		return due
+	}
+	for _, l := range due {
+		l.renewing.Unlock()
+	}
+	return nil
+}
+
+// renew prolongs leases that due gave. Two thirds of a lease's life without an answer, and
+// it is detached: the holder stops writing before another may begin. After a time in which
+// this process did not run that cannot be said, and the lease counts as lost.
+func (k *keeper) renew(due []*lease) {
+	asked := monotonic() // not when it was answered: a pause may lie between the two
+	oldest := asked
+	names := make([]redisstore.Held, len(due))
+	for i, l := range due {
+		oldest = min(oldest, time.Duration(l.renewed.Load()))
+		names[i] = redisstore.Held{Chat: l.chat, Token: l.token}
+	}
+	patience := min(max(oldest+k.life*2/3-asked, k.life/6), k.life/3, storeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	held, failed := k.store.RenewAll(ctx, k.life, names)
+	var settling sync.WaitGroup
+	some := make(chan struct{}, writeBackers)
+	for i, l := range due {
+		if failed[i] == nil && held[i] && !l.lost.Load() {
+			l.settle(asked, true, nil)
+			continue
+		}
+		some <- struct{}{}
+		settling.Go(func() {
+			held, err := l.orRegain(ctx, held[i], failed[i])
+			l.settle(asked, held, err)
+			<-some
+		})
+	}
+	settling.Wait()
+}
+
+// settle takes what a renewal brought, and ends it.
+func (l *lease) settle(asked time.Duration, held bool, err error) {
+	defer l.renewing.Unlock()
+	before := l.asked
+	l.asked = asked
+	tooLong := l.keeper.life * 2 / 3
+	switch {
+	case err == nil && held:
+		l.renewed.Store(int64(asked))
+		return
+	case err == nil, asked-before >= tooLong:
+		l.cancel(errLeaseLost)
+	case l.unrenewed() >= tooLong:
+		l.detached.Store(true)
+	default:
+		return // it is tried again
+	}
+	l.keeper.drop(l)
+}
+
+// started is where the monotonic clock begins.
+var started = time.Now()
+
+// monotonic is the time since this process began, on a clock that goes on evenly when
+// somebody sets the machine's.
+func monotonic() time.Duration { return time.Since(started) }
+
+// jitter is a time between half of d and d.
+func jitter(d time.Duration) time.Duration {
+	half := max(int64(d)/2, int64(time.Millisecond))
+	n, err := rand.Int(rand.Reader, big.NewInt(half))
+	if err != nil {
+		return d
+	}
+	return time.Duration(half + n.Int64())
+}
+
+// claimLife is how long a claim on a chat's next lease outlives the process that made it.
+const claimLife = 3 * time.Second
+
+// goFirst claims the chat's next lease, before all who wait in any process, and stops
+// what runs until then, also a run that another post begins meanwhile. It goes on with
+// both until yield is called.
+func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
+	if err := s.store.First(ctx, chat, token, claimLife); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	working.Go(func() {
+		stopped := ""
+		for {
+			stopped = s.stopRunOf(ctx, chat, stopped)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(jitter(claimLife / 12)):
+			}
+			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
+			}
+		}
+	})
+	return func() {
+		cancel()
+		working.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer cancel()
+		if err := s.store.Yield(ctx, chat, token); err != nil {
+			s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn runs out by itself")
+		}
+	}, nil
+}
+
+// later goes on trying what Redis did not take, until it does.
+func (s *Server) later(try func(context.Context) error) {
+	s.workers.Go(func() {
+		for {
+			select {
+			case <-time.After(jitter(soon)):
+			case <-s.life.Done():
+				return
+			}
+			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+			err := try(ctx)
+			cancel()
+			if !errors.Is(err, memory.ErrUnavailable) {
+				return
+			}
+		}
+	})
+}
