@@ -69,13 +69,31 @@ type service struct {
 	*apiserver.Server
 	*api.Client
 	url string
-	log *bytes.Buffer // complete once the server is closed
+	log *logged // of runs it is complete once the server is closed
+}
+
+// logged keeps log lines. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func start(t *testing.T, cfg apiserver.Config, a apiserver.Agent) service {
 	t.Helper()
-	log := &bytes.Buffer{}
-	s := apiserver.New(cfg, a, subagents, zerolog.New(zerolog.SyncWriter(log)))
+	log := &logged{}
+	s := apiserver.New(cfg, a, subagents, zerolog.New(log))
 	web := httptest.NewServer(s.Handler())
 	c, err := api.NewClient(web.URL, nil)
 	require.NoError(t, err)

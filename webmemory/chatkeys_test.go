@@ -30,6 +30,7 @@ func (w *world) keys(prefixes ...string) []string {
 
 // What is asked of one chat costs the same however many others there are.
 func TestNothingOfOneChatLooksThroughAllKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	require.NoError(t, w.look.Set(ctx, "subagent:knowledge:1", `[{"role":"user","content":"by another program"}]`, 0).Err())

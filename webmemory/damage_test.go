@@ -36,88 +36,96 @@ var wrongs = map[string]func(c redis.Pipeliner, key string) error{
 // on, nothing is said to be out of reach, what was in the way is set aside, and goes
 // when the chat is erased.
 func TestAnyTypeUnderAnyKey(t *testing.T) {
-	w := newWorld(t, answers("hello"))
-	other := w.process() // one that keeps nothing of the chats
-	chat := 0
 	for _, key := range []string{
 		"chat_history:%s", "subagent:analytic:%s", "subagent:knowledge:%s", "{chat_history:%s}:meta", "{subagent:analytic:%s}:meta",
 		"{subagent:knowledge:%s}:meta", "{chat_history:%s}:turn", "{chat_history:%s}:first", "events:%s:%s", "run:%s:%s",
 		"turns:open", "mneme:epoch", "mneme:processes", "mneme:erasures",
 	} {
-		for kind, put := range wrongs {
-			for _, first := range []string{"post", "repeat", "chat", "history", "subagent", "list", "events", "delete"} {
-				chat++
-				id := fmt.Sprint("c", chat)
-				t.Run(fmt.Sprintf("%s is a %s, %s", key, kind, first), func(t *testing.T) {
-					outer := w.t
-					w.t = t
-					defer func() { w.t = outer }()
-					path := "/v1/chats/" + id
-					got := w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k")
-					require.Equal(t, 200, got.status, string(got.body))
-					run := got.header.Get("Mneme-Run-Id")
-					eventually(t, "the turn is over", func() bool { return w.look.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0 })
-					name := key
-					switch strings.Count(key, "%s") {
-					case 1:
-						name = fmt.Sprintf(key, id)
-					case 2:
-						name = fmt.Sprintf(key, id, run)
-					}
-					_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // a process may write the key at any time
-						p.Del(context.Background(), name)
-						return put(p, name)
-					})
-					require.NoError(t, err)
-					asks := map[string]func() answer{
-						"post":     func() answer { return w.do("POST", path+"/messages", message{"after"}) },
-						"repeat":   func() answer { return w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k") },
-						"chat":     func() answer { return w.do("GET", path, nil) },
-						"history":  func() answer { return w.do("GET", path+"/history", nil) },
-						"subagent": func() answer { return w.do("GET", path+"/subagents/analytic/history", nil) },
-						"list":     func() answer { return w.do("GET", "/v1/chats", nil) },
-						"events":   func() answer { return w.do("GET", path+"/runs/"+run+"/events", nil, "Last-Event-ID", "1") },
-						"delete":   func() answer { return w.do("DELETE", path, nil) },
-					}
-					fine := func(name string, a answer) {
-						t.Helper()
-						require.NotEqual(t, 503, a.status, string(a.body))
-						if a.status >= 500 {
-							require.Equal(t, "history_damaged", a.problem(t).Code)
-							require.Contains(t, a.problem(t).Message, id, "it names the key")
-							require.False(t, a.problem(t).Retryable)
-							require.NotContains(t, []string{"post", "repeat", "delete", "list"}, name, string(a.body))
-						}
-					}
-					for _, url := range []string{w.url, other} {
-						w.on(url, func() { fine(first, asks[first]()) })
-					}
-					for _, then := range []string{"list", "chat", "post"} {
-						fine(then, asks[then]())
-					}
-					if first != "delete" {
-						require.Contains(t, w.stored("chat_history:"+id), "user: after")
-					}
-					fine("delete", asks["delete"]())
-					require.Equal(t, 200, w.do("GET", "/readyz", nil).status)
-					eventually(t, "nobody looks after the chat any more", func() bool { return len(w.keys("{chat_history:"+id+"}:turn")) == 0 })
-					for _, left := range w.keys("") {
-						if strings.Contains(left, id) && !strings.HasSuffix(left, "}:turn") {
-							require.Regexp(t, `\}:meta$`, left)
-							all, err := w.look.HGetAll(context.Background(), left).Result()
-							require.NoError(t, err)
-							require.NotContains(t, fmt.Sprint(all), sentinel)
-						}
-					}
-				})
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, answers("hello"))
+			other := w.process() // one that keeps nothing of the chats
+			chat := 0
+			ways := []string{"post", "repeat", "chat", "history", "subagent", "list", "events", "delete"}
+			if testing.Short() {
+				ways = ways[:1]
 			}
-		}
+			for kind, put := range wrongs {
+				for _, first := range ways {
+					chat++
+					id := fmt.Sprint("c", chat)
+					t.Run(kind+", "+first, func(t *testing.T) {
+						outer := w.t
+						w.t = t
+						defer func() { w.t = outer }()
+						path := "/v1/chats/" + id
+						got := w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k")
+						require.Equal(t, 200, got.status, string(got.body))
+						run := got.header.Get("Mneme-Run-Id")
+						eventually(t, "the turn is over", func() bool { return w.look.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0 })
+						name := key
+						switch strings.Count(key, "%s") {
+						case 1:
+							name = fmt.Sprintf(key, id)
+						case 2:
+							name = fmt.Sprintf(key, id, run)
+						}
+						_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // a process may write the key at any time
+							p.Del(context.Background(), name)
+							return put(p, name)
+						})
+						require.NoError(t, err)
+						asks := map[string]func() answer{
+							"post":     func() answer { return w.do("POST", path+"/messages", message{"after"}) },
+							"repeat":   func() answer { return w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k") },
+							"chat":     func() answer { return w.do("GET", path, nil) },
+							"history":  func() answer { return w.do("GET", path+"/history", nil) },
+							"subagent": func() answer { return w.do("GET", path+"/subagents/analytic/history", nil) },
+							"list":     func() answer { return w.do("GET", "/v1/chats", nil) },
+							"events":   func() answer { return w.do("GET", path+"/runs/"+run+"/events", nil, "Last-Event-ID", "1") },
+							"delete":   func() answer { return w.do("DELETE", path, nil) },
+						}
+						fine := func(name string, a answer) {
+							t.Helper()
+							require.NotEqual(t, 503, a.status, string(a.body))
+							if a.status >= 500 {
+								require.Equal(t, "history_damaged", a.problem(t).Code)
+								require.Contains(t, a.problem(t).Message, id, "it names the key")
+								require.False(t, a.problem(t).Retryable)
+								require.NotContains(t, []string{"post", "repeat", "delete", "list"}, name, string(a.body))
+							}
+						}
+						for _, url := range []string{w.url, other} {
+							w.on(url, func() { fine(first, asks[first]()) })
+						}
+						for _, then := range []string{"list", "chat", "post"} {
+							fine(then, asks[then]())
+						}
+						if first != "delete" {
+							require.Contains(t, w.stored("chat_history:"+id), "user: after")
+						}
+						fine("delete", asks["delete"]())
+						require.Equal(t, 200, w.do("GET", "/readyz", nil).status)
+						eventually(t, "nobody looks after the chat any more", func() bool { return len(w.keys("{chat_history:"+id+"}:turn")) == 0 })
+						for _, left := range w.keys("") {
+							if strings.Contains(left, id) && !strings.HasSuffix(left, "}:turn") {
+								require.Regexp(t, `\}:meta$`, left)
+								all, err := w.look.HGetAll(context.Background(), left).Result()
+								require.NoError(t, err)
+								require.NotContains(t, fmt.Sprint(all), sentinel)
+							}
+						}
+					})
+				}
+			}
+		})
 	}
 }
 
 // What cannot be set aside is named, by the answer and by /readyz, and is not said to
 // pass by itself.
 func TestAKeyThatCannotBeSetAside(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"before"}).status)

@@ -30,6 +30,7 @@ func (w *world) ended(chat string) {
 
 // Whoever has the disk of a process that was killed does not wait for its lease.
 func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	began := func(t *testing.T) (w *world, s *script, kill func(), settings childSettings) {
 		s = newScript()

@@ -17,6 +17,7 @@ import (
 // The disk of the embedded store and the spool is full for a while: what is known is
 // shown, messages are refused in clear words, readyz says why, and then all goes on.
 func TestAFullDiskIsToldAndWaitedFor(t *testing.T) {
+	t.Parallel()
 	mount := t.TempDir()
 	if err := syscall.Mount("none", mount, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mounting a small file system takes root: %v", err)

@@ -206,6 +206,7 @@ func BenchmarkEmbeddedTurn(b *testing.B) {
 // An erasure answers when no file of the data directory has the text any more, also
 // on a bot that is quiet afterwards.
 func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
+	t.Parallel()
 	s := newSmall(t, t.TempDir(), ordinary)
 	post := func(chat, text string) {
 		t.Helper()

@@ -40,6 +40,7 @@ func (w *world) waitFor(n int) {
 // An erasure goes before all who wait and stops what runs: it does not wait for
 // answers that nobody wants any more, in whichever process they are.
 func TestErasureGoesFirst(t *testing.T) {
+	t.Parallel()
 	for name, path := range map[string]string{
 		"a chat": "/v1/chats/1", "its history": "/v1/chats/1/history", "a subagent's history": "/v1/chats/1/subagents/analytic/history",
 	} {
@@ -108,6 +109,7 @@ func TestErasureGoesOnWithoutItsClient(t *testing.T) {
 
 // What a post wants done while its chat is busy is its own to say.
 func TestOnBusy(t *testing.T) {
+	t.Parallel()
 	type body struct {
 		Message string `json:"message"`
 		OnBusy  string `json:"on_busy"`

@@ -104,8 +104,10 @@ func (w *world) disks(n int) (urls, data []string, processes []*process) {
 // not of a process that could not be asked, once it goes on, nor of one that was
 // dead, once it starts, nor where the chat's index was lost.
 func TestErasureLeavesNoByte(t *testing.T) {
+	t.Parallel()
 	for _, index := range []string{"there", "lost"} {
 		t.Run("the chat's index is "+index, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, tells())
 			ctx := context.Background()
 			urls, data, processes := w.disks(4)
@@ -163,6 +165,7 @@ func TestErasureLeavesNoByte(t *testing.T) {
 // The first post after Redis came back as it was before an erasure finds nothing of
 // what was erased, neither where the erasure is known nor, a moment later, elsewhere.
 func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
+	t.Parallel()
 	contexts := make(chan string, 100)
 	agent := tells()
 	w := newWorld(t, func(ctx context.Context, r master.Request, emit func(event.Head, event.Payload)) {
@@ -209,6 +212,7 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 // A Redis that comes back as it was before an erasure, or in the middle of it, when the
 // fact was noted and nothing erased, is made to forget again.
 func TestAnErasureOutlivesRedis(t *testing.T) {
+	t.Parallel()
 	for name, noted := range map[string]bool{"before it": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) { anErasureOutlivesRedis(t, noted) })
 	}

@@ -76,6 +76,7 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 // A failover forgets the end of a run that its client saw completed. Who finds the
 // run open asks the process that had it, and all of it is as it was.
 func TestACompletedRunSurvivesAFailover(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
 	first := w.process(apart(t), func(c *webmemory.Config) { c.Lease = time.Hour }) // looks after nothing
@@ -109,6 +110,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 // The same with a process that is killed before the failover and comes back on its
 // disk: whoever is first to find the run waits for it, or is it.
 func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newSentinelWorld(t, s.agent)
 	settings := w.settings()

@@ -116,6 +116,7 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 // A run was closed short of what its dead process had shown: a client that has seen
 // more is told that this is gone, not that its number is wrong.
 func TestAResumeBehindTheEndOfAClosedRun(t *testing.T) {
+	t.Parallel()
 	w, _, run := deadSpool(t, true)
 	events := "/v1/chats/1/runs/" + run + "/events"
 	require.Contains(t, w.frames("GET", events, nil), "run_finished", "the run is closed")

@@ -1,7 +1,6 @@
 package webmemory_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -24,6 +23,7 @@ import (
 
 	"mneme/apiserver"
 	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/internal/redistest"
 	"mneme/master"
 	"mneme/memory"
@@ -324,10 +324,10 @@ type message struct {
 
 // transcript is an event stream while it is read.
 type transcript struct {
-	t     *testing.T
-	resp  *http.Response
-	lines *bufio.Scanner
-	id    string // of the last event
+	t      *testing.T
+	resp   *http.Response
+	events *sse.Reader
+	id     string // of the last event; empty if it has none
 }
 
 // open sends a request and reads its answer as an event stream.
@@ -340,35 +340,21 @@ func (w *world) open(method, path string, body any, header ...string) *transcrip
 		refusal, _ := io.ReadAll(resp.Body)
 		require.Equal(w.t, http.StatusOK, resp.StatusCode, string(refusal))
 	}
-	return &transcript{t: w.t, resp: resp, lines: newLines(resp)}
+	return &transcript{t: w.t, resp: resp, events: eventsOf(resp)}
 }
 
-func newLines(resp *http.Response) *bufio.Scanner {
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 4<<20)
-	return lines
+func eventsOf(resp *http.Response) *sse.Reader {
+	return sse.NewReader(resp.Body, api.MaxEvent, 0, nil)
 }
 
-// next reads one event; its head is empty for one that has no id.
+// next reads one event.
 func (tr *transcript) next() (role string, data []byte, ok bool) {
-	numbered := false
-	for tr.lines.Scan() {
-		line := tr.lines.Text()
-		switch {
-		case line == "" && role != "":
-			if !numbered {
-				tr.id = ""
-			}
-			return role, data, true
-		case strings.HasPrefix(line, "id: "):
-			tr.id, numbered = line[4:], true
-		case strings.HasPrefix(line, "event: "):
-			role = line[7:]
-		case strings.HasPrefix(line, "data: "):
-			data = []byte(line[6:])
-		}
+	e, err := tr.events.Next()
+	if err != nil {
+		return "", nil, false
 	}
-	return role, data, role != ""
+	tr.id = string(e.ID)
+	return string(e.Name), bytes.Clone(e.Data), true
 }
 
 // until reads up to an event of this role.

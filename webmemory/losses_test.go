@@ -55,6 +55,7 @@ func exchanges(texts ...string) (all []string) {
 // A process writes back all it knows as soon as Redis has lost its data: it is listed
 // and readable through every process, before anybody uses a chat.
 func TestAllThatIsCachedIsWrittenBackAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, answers("hi"))
 	second := w.process()
 	for i := range 20 {
@@ -123,6 +124,7 @@ func TestALossOfWhatNobodyHasIsTold(t *testing.T) {
 
 // Redis is started again with an older state, under the epoch that it had.
 func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -149,6 +151,7 @@ func TestAnOlderStateIsBroughtUpToDate(t *testing.T) {
 
 // A failover loses the last writes; they are back before anybody uses the chat.
 func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newSentinelWorld(t, answers("hi"))
 	first, second := w.process(), w.process()
 	w.url = first
@@ -175,6 +178,7 @@ func TestAFailoverIsMadeGoodAtOnce(t *testing.T) {
 // Redis loses its data again and again while two processes answer, each in its own
 // chats and both in one. What was answered is there once.
 func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -247,6 +251,7 @@ func TestNothingAnsweredIsLostUnderLossAfterLoss(t *testing.T) {
 // data: the others have heard of it, and bring back what has been said since, and
 // nothing older.
 func TestWhatWasDeletedByHandStaysSoAfterALoss(t *testing.T) {
+	t.Parallel()
 	disk := func() (string, func(*webmemory.Config)) {
 		list := filepath.Join(t.TempDir(), "cuts.ndjson")
 		return list, func(c *webmemory.Config) {

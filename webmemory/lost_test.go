@@ -21,6 +21,7 @@ import (
 // another process shows the whole run, and both histories are whole, also what was
 // said before.
 func TestFlushedInTheMiddleOfARun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -103,6 +104,7 @@ func TestFlushedJustBeforeTheEnd(t *testing.T) {
 // Redis loses everything, and another process takes the chat's turn before the owner
 // does: the owner's client is told, and its run is not paid for any longer.
 func TestFlushedAndTakenByAnother(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
 	w := newWorld(t, s.agent)
@@ -121,7 +123,7 @@ func TestFlushedAndTakenByAnother(t *testing.T) {
 			resp, err := http.Get(w.api.URL + "/v1/runs/" + run + "/events")
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			lines := (&transcript{t: t, resp: resp, lines: newLines(resp)}).frames()
+			lines := (&transcript{t: t, resp: resp, events: eventsOf(resp)}).frames()
 			return len(lines) > 0 && strings.Contains(lines[len(lines)-1], `"stopped"`)
 		})
 		s.let(memory.MustChat("1"), 2*scriptEvents)
@@ -178,6 +180,7 @@ func TestAnOlderLogGetsNoHole(t *testing.T) {
 
 // A reader of another process's run whose log vanishes is told so.
 func TestAReaderWhoseLogVanishes(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := newScript()
 	w := newWorld(t, s.agent)
@@ -201,6 +204,7 @@ func TestAReaderWhoseLogVanishes(t *testing.T) {
 
 // A stream of a run that never ends has a last moment all the same.
 func TestAStreamHasALastMoment(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	second := w.process(lease, func(c *webmemory.Config) { c.RunTimeout = time.Second })
@@ -260,6 +264,7 @@ func TestEndedRunsComeBackFromTheDisk(t *testing.T) {
 // Redis loses everything after a run: a process that lives tells it again, so that no
 // repeated post runs twice.
 func TestEndedRunsComeBackFromMemory(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

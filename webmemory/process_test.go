@@ -273,6 +273,7 @@ func or(s, otherwise string) string {
 // A process that was stopped past its lease and goes on must not write into any
 // history of the chat, also not into one that the new turn has not touched.
 func TestAPausedProcessWritesNothing(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
@@ -306,6 +307,7 @@ func TestAPausedProcessWritesNothing(t *testing.T) {
 
 // Erasure while a paused process has a run: nothing of it comes back.
 func TestErasureBeatsAPausedProcess(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
@@ -331,6 +333,7 @@ func TestErasureBeatsAPausedProcess(t *testing.T) {
 // Both the apiserver and the holder die: the run is closed with what was stored and
 // shown.
 func TestBothDie(t *testing.T) {
+	t.Parallel()
 	task := []string{"user: task of hi", "assistant: ", "tool: 42"}
 	for name, test := range map[string]struct {
 		events         int
@@ -383,6 +386,7 @@ func TestBothDie(t *testing.T) {
 // While Redis is away a run goes on; what it acknowledged is in Redis afterwards,
 // in its order.
 func TestRedisAwayDuringARun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -466,6 +470,7 @@ func TestARunIsClosedBehindWhatWasShown(t *testing.T) {
 
 // The same while the process that has shown the events lives, with its spool.
 func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
 	other, process := w.child()
@@ -499,6 +504,7 @@ func TestARunIsClosedBehindWhatALivingProcessHasShown(t *testing.T) {
 // A process that was paused past its lease, and finds Redis away when it goes on,
 // cannot know that nobody has replaced it: it shows nothing more.
 func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	other, process := w.child()
@@ -520,6 +526,7 @@ func TestAPausedProcessShowsNothingWithoutRedis(t *testing.T) {
 // What a killed process left in a spool that nobody else can read is in Redis once
 // a process starts there, behind what was written since, in one block.
 func TestTheSpoolOfADeadProcess(t *testing.T) {
+	t.Parallel()
 	w, spools, run := deadSpool(t, true)
 	require.Contains(t, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).roles(), "run_finished", "the run is closed")
 	w.childOn(spools)
@@ -531,6 +538,7 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 
 // What was erased does not come back from an old spool.
 func TestErasureBeatsAnOldSpool(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -573,6 +581,7 @@ func TestNothingIsShownThatIsNotStored(t *testing.T) {
 
 // A process that is asked to end leaves its runs to others.
 func TestShutdownLeavesRuns(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent, lease)
 	first := w.url
@@ -644,6 +653,7 @@ func TestErasureIsEverywhere(t *testing.T) {
 
 // Redis loses everything between two turns of one process: the next run says so.
 func TestResetIsTold(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -75,6 +75,7 @@ func impatient(c *webmemory.Config) { c.Patience = 300 * time.Millisecond }
 // A quiet run whose connections break again and again is a living one, however long
 // its model thinks.
 func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)
@@ -96,6 +97,7 @@ func TestAQuietRunBehindARelayThatCuts(t *testing.T) {
 // A run whose apiserver is out of reach for longer than the patience is closed, and
 // stopped there once that can be reached again.
 func TestARunThatIsClosedIsStoppedWhereItIs(t *testing.T) {
+	t.Parallel()
 	s := newScript()
 	w := newWorld(t, s.agent)
 	r := newRelay(t, w.api.Listener.Addr().String(), 200*time.Millisecond)

@@ -246,6 +246,7 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
 	t.Run("too many wait", func(t *testing.T) {
@@ -328,6 +329,7 @@ func TestTheApiserverLosesARun(t *testing.T) {
 }
 
 func TestRedisAway(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

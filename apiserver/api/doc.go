@@ -25,27 +25,5 @@
 // after the last one of a run that is over, the answer is 204; for events that
 // were dropped, 410 events_gone; for a position that never was, 400.
 //
-// # r3labs/sse as the wire layer
-//
-// The log and the ids are ours (Log). On the server each subscriber gets an
-// r3labs server of its own with one stream, fed by one goroutine that reads the
-// log; what r3labs does not do is done around it:
-//   - Its stream blocks in the slowest subscriber: there is only one per stream,
-//     and it is fed no faster than frames are flushed to it.
-//   - It ignores write errors and sets no deadlines: the ResponseWriter that it
-//     is given does both, and ends the subscription on the first failed write.
-//   - RemoveStream drops what is queued and strands the goroutine that waits for
-//     the request to end: the end of a stream is an event with neither data nor
-//     comment, which it obeys in order, and RemoveStream comes after OnUnsubscribe.
-//   - Events published before the first subscriber vanish: feeding starts at
-//     OnSubscribe.
-//   - AutoReplay renumbers events and repeats the last one: it is off.
-//   - It writes an id line in every frame with data: the closing error frame
-//     travels behind a comment instead.
-//
-// Its Client is not used: it is GET-only, gives up at 64 KiB per event and then
-// asks again for the same one forever, and does not end with its context while it
-// waits to retry. Client sends its own request and uses EventStreamReader, which
-// hands out what is left at the end of a stream as if it were a whole event; such
-// a rest is recognised and thrown away.
+// Package sse writes and reads the frames; the log and the ids are ours (Log).
 package api

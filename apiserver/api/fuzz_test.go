@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
+	"mneme/apiserver/api/sse"
 	"mneme/memory/event"
 )
 
@@ -16,11 +16,8 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add([]byte(": closing\nevent: error\ndata: {\"code\":\"x\"}\n\n"))
 	f.Add([]byte("id\ndata\r\n\r\n\rdata:\n\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		watch := time.NewTimer(time.Hour)
-		defer watch.Stop()
-		body := &watchedBody{body: bytes.NewReader(stream), watch: watch, idle: time.Hour}
 		last, over := int64(0), false
-		err := readEvents(body, 0, func(e event.Event) bool {
+		err := readEvents(sse.NewReader(bytes.NewReader(stream), MaxEvent, 0, nil), 0, func(e event.Event) bool {
 			if e.Seq != last+1 || over {
 				t.Fatalf("event %d after event %d, run over: %v", e.Seq, last, over)
 			}

@@ -1,27 +1,20 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"mime"
 	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/r3labs/sse/v2"
-
+	"mneme/apiserver/api/sse"
 	"mneme/memory/event"
 )
-
-// errSilent is why a stream was given up.
-var errSilent = errors.New("nothing came, not even a heartbeat")
 
 // Events reads a run's events after a number (0 for all) from its events URL,
 // until run_finished. It ends without an error only when the run is over. An
@@ -40,7 +33,8 @@ func (c *Client) Events(ctx context.Context, url string, after int64) iter.Seq2[
 func (c *Client) stream(parent context.Context, url string, after int64, give func(event.Event) bool) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	watch := time.AfterFunc(c.Idle, func() { cancel(errSilent) })
+	silent := func() { cancel(sse.ErrSilent) }
+	watch := time.AfterFunc(c.Idle, silent)
 	defer watch.Stop()
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -66,8 +60,7 @@ func (c *Client) stream(parent context.Context, url string, after int64, give fu
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return fmt.Errorf("%s answered with %q instead of an event stream", url, kind)
 	}
-	body := &watchedBody{body: resp.Body, watch: watch, idle: c.Idle}
-	if err := readEvents(body, after, give); err != nil {
+	if err := readEvents(sse.NewReader(resp.Body, MaxEvent+framing, c.Idle, silent), after, give); err != nil {
 		return broken(parent, ctx, nil, err)
 	}
 	return nil
@@ -79,8 +72,8 @@ func broken(parent, ctx context.Context, kind, err error) error {
 	switch {
 	case parent.Err() != nil:
 		return context.Cause(parent)
-	case errors.Is(context.Cause(ctx), errSilent):
-		return fmt.Errorf("%w: %w", cmp.Or(kind, ErrCut), errSilent)
+	case errors.Is(context.Cause(ctx), sse.ErrSilent):
+		return fmt.Errorf("%w: %w", cmp.Or(kind, ErrCut), sse.ErrSilent)
 	case kind != nil:
 		return fmt.Errorf("%w: %w", kind, err)
 	}
@@ -90,26 +83,18 @@ func broken(parent, ctx context.Context, kind, err error) error {
 // framing is what a frame has beside its data, at most.
 const framing = 4 << 10
 
-func readEvents(body *watchedBody, after int64, give func(event.Event) bool) error {
-	reader := sse.NewEventStreamReader(body, MaxEvent+framing)
+func readEvents(from *sse.Reader, after int64, give func(event.Event) bool) error {
 	for {
-		raw, err := reader.ReadEvent()
+		f, err := from.Next()
 		switch {
-		case errors.Is(err, bufio.ErrTooLong):
+		case errors.Is(err, sse.ErrTooLong):
 			return fmt.Errorf("the event after %d is larger than %d bytes", after, MaxEvent)
-		case body.end != nil: // raw, if any, is the torn rest of a frame
-			return fmt.Errorf("%w after event %d: %w", ErrCut, after, body.end)
 		case err != nil:
 			return fmt.Errorf("%w after event %d: %w", ErrCut, after, err)
+		case f.ID == nil:
+			return closingProblem(f.Data)
 		}
-		f := parseFrame(raw)
-		if len(f.data) == 0 {
-			continue
-		}
-		if !f.numbered {
-			return closingProblem(f.data)
-		}
-		e, err := event.Decode(f.data)
+		e, err := event.Decode(f.Data)
 		if err != nil {
 			return fmt.Errorf("after event %d: %w", after, err)
 		}
@@ -133,55 +118,4 @@ func closingProblem(data []byte) error {
 		return fmt.Errorf("%w: by a frame without id that is no error", ErrCut)
 	}
 	return p
-}
-
-// frame is what matters of one frame; data shares the reader's buffer.
-type frame struct {
-	data     []byte
-	numbered bool // it has an id
-}
-
-func parseFrame(raw []byte) frame {
-	var f frame
-	lines := 0
-	for line := range bytes.SplitSeq(raw, []byte("\n")) {
-		name, value, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\r")), []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(name) {
-		case "id":
-			f.numbered = true
-		case "data":
-			if lines++; lines == 1 {
-				f.data = value
-			} else {
-				f.data = append(append(bytes.Clone(f.data), '\n'), value...)
-			}
-		}
-	}
-	return f
-}
-
-// watchedBody reads a response body under a watch that runs only while a read
-// waits, so that a slow consumer is not taken for a silent server.
-type watchedBody struct {
-	body  io.Reader
-	watch *time.Timer
-	idle  time.Duration
-	held  error // came along with bytes; told at the next Read
-	end   error // the end of the body, once told: what is unread then is no frame
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := 0, b.held
-	if err == nil {
-		b.watch.Reset(b.idle)
-		n, err = b.body.Read(p)
-		b.watch.Stop()
-	}
-	if n > 0 {
-		b.held = err
-		return n, nil
-	}
-	b.end = err
-	return 0, err
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 
-	"mneme/cmd/mneme/internal/evalretrieval"
+	"mneme/cmd/mneme/internal/term"
+	"mneme/subagent/rag/evaluate"
 )
 
 type evalCmd struct {
@@ -40,7 +44,7 @@ Examples:
 }
 
 func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
-	folders, err := evalretrieval.Find(c.Data, c.Set)
+	folders, err := evaluate.Find(c.Data, c.Set)
 	if err != nil {
 		return err
 	}
@@ -53,7 +57,7 @@ func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
 	defer stop()
 	tell, done := con.progress()
 	options.Feedback, options.Topics, options.Progress = c.PRF, c.Topics, tell
-	report, err := evalretrieval.Run(ctx, folders, options)
+	report, err := evaluate.Run(ctx, folders, options)
 	done()
 	if err != nil && ctx.Err() != nil {
 		return errors.New("stopped before the end; an incomplete run is not shown")
@@ -62,4 +66,23 @@ func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return con.print(report, c.JSON)
+}
+
+// progress says on standard error what is being done, on a terminal in one line
+// that done clears.
+func (con *console) progress() (tell func(doing string), done func()) {
+	if !term.IsTerminal(con.stderr) {
+		return func(doing string) { fmt.Fprintln(con.stderr, doing) }, func() {}
+	}
+	return func(doing string) { fmt.Fprint(con.stderr, "\r\x1b[K"+doing) }, func() { fmt.Fprint(con.stderr, "\r\x1b[K") }
+}
+
+// print prints a report for people or as JSON.
+func (con *console) print(report interface{ WriteText(io.Writer) error }, asJSON bool) error {
+	if !asJSON {
+		return report.WriteText(con.stdout)
+	}
+	e := json.NewEncoder(con.stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"mneme/cmd/mneme/internal/config"
-	"mneme/cmd/mneme/internal/evalretrieval"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
+	"mneme/subagent/rag/evaluate"
 	"mneme/subagent/rag/rerank"
 )
 
@@ -37,7 +37,7 @@ type evalEndpoints struct {
 }
 
 // options are what to measure, with the endpoints ready to be asked until stop.
-func (c evalEndpoints) options(ctx context.Context, environ []string) (o evalretrieval.Options, stop func(), err error) {
+func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluate.Options, stop func(), err error) {
 	stop = func() {}
 	cfg, err := c.config(environ)
 	if err == nil {
@@ -64,7 +64,7 @@ func (c evalEndpoints) options(ctx context.Context, environ []string) (o evalret
 	p.Active, p.TeammateBackend, p.Teammates = p.EmbeddingsBackend, p.EmbeddingsBackend, nil
 	p.Backends = map[string]config.Backend{p.EmbeddingsBackend: backend}
 	if c.Vectors != "" {
-		if o.Vectors, err = evalretrieval.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
+		if o.Vectors, err = evaluate.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
 			return o, stop, err
 		}
 	}

@@ -96,8 +96,8 @@ func (e *judgedEndpoint) rerank(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"results":[%s]}`, strings.Join(results, ","))
 }
 
-// evaluate runs the command and gives its report.
-func evaluate(t *testing.T, args ...string) (report struct {
+// evaluated runs the command and gives its report.
+func evaluated(t *testing.T, args ...string) (report struct {
 	Limit    int
 	Embedded *struct{ Documents, Kept, Queries, Refused, Tokens, Dimensions int }
 	Rows     []struct {
@@ -111,7 +111,7 @@ func evaluate(t *testing.T, args ...string) (report struct {
 	t.Helper()
 	var out, errs bytes.Buffer
 	con := &console{environ: []string{"EMBED_KEY=hush"}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
-	data := filepath.Join("internal", "evalretrieval", "testdata")
+	data := filepath.Join("..", "..", "subagent", "rag", "evaluate", "testdata")
 	if code := run(t.Context(), append([]string{"eval", "retrieval", "--data", data, "--json"}, args...), con); code == exitOK {
 		require.NoError(t, json.Unmarshal(out.Bytes(), &report))
 	} else {
@@ -124,7 +124,7 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	e := newJudgedEndpoint(t)
 	file := filepath.Join(t.TempDir(), "vectors")
 	flags := []string{"--embed-url", e.URL + "/v1", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY", "--vectors", file, "--vector-weight", "0.2,0.6"}
-	report, said := evaluate(t, flags...)
+	report, said := evaluated(t, flags...)
 	var names []string
 	for _, row := range report.Rows[:5] {
 		names = append(names, row.Ranking)
@@ -146,41 +146,41 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, raw[:len(raw)-5], 0o600))
-	again, _ := evaluate(t, flags...)
+	again, _ := evaluated(t, flags...)
 	require.Equal(t, 2, again.Embedded.Documents, "the one that was cut, and the one that is refused")
 	require.Equal(t, first.Queries, again.Embedded.Queries)
 	for i := range report.Rows {
 		require.Equal(t, report.Rows[i].NDCG, again.Rows[i].NDCG)
 	}
 
-	_, said = evaluate(t, append(flags, "--dimensions", "7")...)
+	_, said = evaluated(t, append(flags, "--dimensions", "7")...)
 	require.Contains(t, said, "mneme: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+"/v1 embed-1@7: name another file for those")
-	_, said = evaluate(t, append(flags, "--dimensions", "7", "--vectors", file+"2")...)
+	_, said = evaluated(t, append(flags, "--dimensions", "7", "--vectors", file+"2")...)
 	require.Contains(t, said, "a vector of 512 dimensions where 7 are configured")
 	e.mu.Lock()
 	e.size = 256
 	e.mu.Unlock()
-	_, said = evaluate(t, flags...)
+	_, said = evaluated(t, flags...)
 	require.Contains(t, said, "the vectors are not of one size: one has 256 dimensions, those before have 512")
 }
 
 func TestAnEndpointThatFailsIsAskedAgain(t *testing.T) {
 	e := newJudgedEndpoint(t)
 	e.fail = []int{429, 500}
-	report, said := evaluate(t, "--embed-url", e.URL+"/v1/embeddings", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY", "--limit", "6")
+	report, said := evaluated(t, "--embed-url", e.URL+"/v1/embeddings", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY", "--limit", "6")
 	require.NotNil(t, report.Embedded, said)
 	require.Equal(t, 6, report.Rows[0].Documents)
 	require.LessOrEqual(t, report.Embedded.Documents, 6)
 	require.Equal(t, 6, report.Limit)
 
-	_, said = evaluate(t, "--embed-url", e.URL+"/v1", "--embed-model", "embed-1")
+	_, said = evaluated(t, "--embed-url", e.URL+"/v1", "--embed-model", "embed-1")
 	require.Contains(t, said, "refused the key")
 	require.NotContains(t, said, "hush")
 }
 
 func TestARerankerIsMeasured(t *testing.T) {
 	e := newJudgedEndpoint(t)
-	report, said := evaluate(t, "--rerank-url", e.URL+"/v1/rerank")
+	report, said := evaluated(t, "--rerank-url", e.URL+"/v1/rerank")
 	require.Len(t, report.Rows, 9, said)
 	require.Equal(t, "mneme, reranked", report.Rows[2].Ranking)
 	require.Greater(t, report.Rows[2].NDCG, 0.3)
@@ -195,7 +195,7 @@ proxy:
   backends: {off: {kind: offline}, e: {kind: openai, base_url: "`+e.URL+`/v1", api_key_env: EMBED_KEY}}
 retrieval: {vector_weight: 0.4, embeddings: {model: embed-1}, rerank: {url: "`+e.URL+`/v1/rerank"}}
 `), 0o600))
-	report, said = evaluate(t, "--config", file)
+	report, said = evaluated(t, "--config", file)
 	require.Len(t, report.Rows, 3*9, said)
 	require.Equal(t, "words + vectors 0.4", report.Rows[4].Ranking)
 	require.Equal(t, "words + vectors 0.5, reranked", report.Rows[8].Ranking)
@@ -203,7 +203,7 @@ retrieval: {vector_weight: 0.4, embeddings: {model: embed-1}, rerank: {url: "`+e
 	e.mu.Lock()
 	e.broken = true
 	e.mu.Unlock()
-	_, said = evaluate(t, "--rerank-url", e.URL+"/v1/rerank")
+	_, said = evaluated(t, "--rerank-url", e.URL+"/v1/rerank")
 	require.Contains(t, said, "3 queries one after the other: reranking")
 	require.Contains(t, said, "the reranker answered 500 Internal Server Error")
 }
@@ -224,7 +224,7 @@ func TestWrongFlagsOfEndpoints(t *testing.T) {
 		"--config " + plain + " --rerank-url http://x":                                     "--config says which endpoints are measured: leave out the flags about them",
 		"--embed-url http://127.0.0.1:1 --embed-model m --vectors " + plain + " --limit 3": plain + ": this is no file of vectors; name another one, or a new one",
 	} {
-		_, said := evaluate(t, strings.Fields(flags)...)
+		_, said := evaluated(t, strings.Fields(flags)...)
 		require.Equal(t, "mneme: "+want+"\n", said, flags)
 	}
 }

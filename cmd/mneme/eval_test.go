@@ -13,7 +13,7 @@ import (
 func TestEvalRetrievalPrintsTheTable(t *testing.T) {
 	var out, progress bytes.Buffer
 	con := &console{stdin: strings.NewReader(""), stdout: &out, stderr: &progress}
-	c := evalRetrievalCmd{Data: filepath.Join("internal", "evalretrieval", "testdata"), Set: "kitchen"}
+	c := evalRetrievalCmd{Data: filepath.Join("..", "..", "subagent", "rag", "evaluate", "testdata"), Set: "kitchen"}
 	require.NoError(t, c.Run(t.Context(), con))
 	require.Contains(t, out.String(), "kitchen  10         5        queries          mneme       0.9226")
 	require.Contains(t, progress.String(), "kitchen: 5 queries, mneme\n")

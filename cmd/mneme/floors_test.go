@@ -21,8 +21,9 @@ var floors = map[string][]string{
 	"memory/embedded":    {"memory/journal"},
 	"memory/event":       {"memory"},
 	"memory/telemetry":   {},
+	"memory/redisscript": {},
 	"memory/textindex":   {},
-	"proxy":              {"proxy", "=memory/telemetry"},
+	"proxy":              {"proxy", "=memory/telemetry", "=memory/redisscript"},
 	"proxy/wire":         {},
 	"proxy/chatwire":     {"proxy/wire"},
 	"proxy/upstream":     {"proxy/wire"},
@@ -32,7 +33,7 @@ var floors = map[string][]string{
 	"proxy/conversation": {"proxy/wire", "proxy/ledger"},
 	"proxy/sanitize":     {"proxy/wire"},
 	"proxy/usage":        {"proxy/wire"},
-	"proxy/redisstore":   {"proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
+	"proxy/redisstore":   {"=memory/redisscript", "proxy/wire", "proxy/ledger", "proxy/usage", "proxy/copilot/chat"},
 
 	"proxy/copilot":         {"proxy/copilot/jsonrpc"},
 	"proxy/copilot/jsonrpc": {},
@@ -40,12 +41,18 @@ var floors = map[string][]string{
 	"subagent":              {"memory", "subagent"},
 	"master":                {"memory", "subagent"},
 	"apiserver":             {"memory", "subagent", "master", "apiserver"},
-	"apiserver/api":         {"=memory", "memory/event"},
+	"apiserver/api":         {"=memory", "memory/event", "apiserver/api/sse"},
+	"apiserver/api/sse":     {},
 	"webmemory":             {"memory", "apiserver/api", "webmemory"},
 	"webmemory/api":         {"=memory", "memory/event", "apiserver/api"},
 	"cmd":                   {"memory", "proxy", "subagent", "master", "apiserver", "webmemory", "cmd"},
 
 	"cmd/mneme/internal/crossorigin": {},
+
+	// Programs that measure and disturb the product, and no part of it.
+	"scripts":       {},
+	"scripts/bench": {"memory", "internal", "scripts/lab"},
+	"scripts/soak":  {"memory", "apiserver/api", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
@@ -55,9 +62,9 @@ var floors = map[string][]string{
 
 // homes are the only folders that may import a third party.
 var homes = map[string][]string{
-	"github.com/redis/go-redis":         {"memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd"},
+	"github.com/redis/go-redis":         {"memory/redisscript", "memory/redisstore", "internal/redistest", "proxy/redisstore", "subagent/rag/docstore", "cmd", "scripts"},
 	"github.com/sashabaranov/go-openai": {"subagent/openaimodel"},
-	"github.com/r3labs/sse":             {"apiserver/api"},
+	"github.com/r3labs/sse":             {"apiserver/api/sse"},
 	"github.com/gin-gonic/gin":          {"webmemory", "apiserver", "proxy", "memory/telemetry"},
 	"github.com/alicebob/miniredis":     {"memory/embedded"},
 	"github.com/sourcegraph/jsonrpc2":   {"internal/copilottest"},
@@ -65,6 +72,7 @@ var homes = map[string][]string{
 	"github.com/xuri/excelize":          {"subagent/rag/loader"},
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
+	"github.com/go-analyze/charts":      {"scripts/bench"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

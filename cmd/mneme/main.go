@@ -34,7 +34,6 @@ type cli struct {
 	Journal   journalCmd   `cmd:"" help:"Mend what is on the disk."`
 	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
 	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
-	Bench     benchCmd     `cmd:"" help:"Measure what mneme costs."`
 	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -74,8 +75,14 @@ func TestHelpEverywhere(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	line := mneme(t, "", "version")
-	require.Regexp(t, `^mneme \S+.* go1\.\d+.* \w+/\w+\n$`, line.stdout)
+	version, err := os.ReadFile("../../VERSION")
+	require.NoError(t, err)
+	number := strings.TrimSpace(string(version))
+	require.Regexp(t, `^mneme `+regexp.QuoteMeta(number)+`( [0-9a-f]{12}(\+changes)?)? go1\.\d+.* \w+/\w+\n$`, line.stdout)
 	require.Equal(t, line, mneme(t, "", "--version"))
+	changelog, err := os.ReadFile("../../CHANGELOG.md")
+	require.NoError(t, err)
+	require.Contains(t, string(changelog), "\n## "+number+" — ")
 }
 
 // remembering is a webmemory with two chats, one of them of a group.

@@ -86,7 +86,7 @@ func serve(ctx context.Context, con *console, cfg config.Config, start service, 
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	o := app.Options{Out: con.stdout, Log: logger(cfg.Log, con), Version: version}
+	o := app.Options{Out: con.stdout, Log: logger(cfg.Log, con)}
 	if check != nil {
 		var looking sync.WaitGroup
 		defer looking.Wait()

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"runtime"
 
+	module "mneme"
 	"mneme/memory/telemetry"
 )
-
-// version is set by release builds: -ldflags "-X main.version=v1.2.3".
-var version = ""
 
 type versionCmd struct{}
 
@@ -20,9 +18,9 @@ func (versionCmd) Run(con *console) error {
 
 // versionLine is name, version, revision and Go's version.
 func versionLine() string {
-	name, revision := telemetry.Build(version)
-	if revision != "" {
-		name += " " + revision
+	version := module.Version()
+	if revision := telemetry.Revision(); revision != "" {
+		version += " " + revision
 	}
-	return fmt.Sprintf("mneme %s %s %s/%s", name, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -36,16 +36,14 @@ type Service struct {
 // Buckets are those of times between a moment and a run's longest, in seconds.
 var Buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
-// Open makes the metrics of a service; version is that of a release, empty for what
-// the build says of itself. Close it.
+// Open makes the metrics of a service of this version. Close it.
 func Open(version string, log zerolog.Logger) *Service {
 	s := &Service{Registry: prometheus.NewRegistry(), Log: log, repeats: &repeats{log: log, lines: map[line]*count{}}}
 	s.Often = log.Hook(s.repeats)
 	s.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	version, revision := Build(version)
 	s.Make().NewGaugeVec(prometheus.GaugeOpts{
 		Name: "mneme_build_info", Help: "1; its labels say what runs.",
-	}, []string{"version", "revision", "goversion"}).WithLabelValues(version, revision, runtime.Version()).Set(1)
+	}, []string{"version", "revision", "goversion"}).WithLabelValues(version, Revision(), runtime.Version()).Set(1)
 	s.requests = s.Make().NewCounterVec(prometheus.CounterOpts{
 		Name: "mneme_http_requests_total", Help: "HTTP requests that were answered.",
 	}, []string{"route", "method", "status"})
@@ -82,28 +80,21 @@ func (s *Service) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{})
 }
 
-// Build is the version and the revision that run: version as it is given, or else as
-// Go noted it.
-func Build(version string) (name, revision string) {
-	name = version
-	dirty := ""
+// Revision is the commit that runs, +changes behind it if the sources were changed; empty
+// if the build does not say.
+func Revision() (revision string) {
+	changes := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if name == "" {
-			name = info.Main.Version
-		}
 		for _, s := range info.Settings {
 			switch {
 			case s.Key == "vcs.revision":
 				revision = s.Value[:min(12, len(s.Value))]
 			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "+changes"
+				changes = "+changes"
 			}
 		}
 	}
-	if name == "" {
-		name = "(devel)"
-	}
-	return name, revision + dirty
+	return revision + changes
 }
 
 // Readiness answers GET /readyz.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory/redisscript"
 	"mneme/proxy/copilot/chat"
 )
 
@@ -51,7 +52,7 @@ func (o *Owners) Holders(ctx context.Context, scopes []chat.Scope) ([]string, er
 	_, _ = pipe.Exec(ctx) // each command tells its own error, and nil for nobody
 	holders := make([]string, len(scopes))
 	for i, cmd := range got {
-		if err := cmd.Err(); err != nil && err != redis.Nil && !othersKey(err) {
+		if err := cmd.Err(); err != nil && err != redis.Nil && !redisscript.WrongType(err) {
 			return nil, fmt.Errorf("reading proxy:copilot: %w", err)
 		}
 		holders[i] = cmd.Val()

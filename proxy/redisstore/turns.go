@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -11,30 +10,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory/redisscript"
 	"mneme/proxy/ledger"
 )
 
-//go:embed lua/turns_save.lua
-var turnsSaveSource string
-
-//go:embed lua/turns_load.lua
-var turnsLoadSource string
-
-//go:embed lua/turns_index.lua
-var turnsIndexSource string
-
-//go:embed lua/turns_erase.lua
-var turnsEraseSource string
-
-//go:embed lua/turns_clear.lua
-var turnsClearSource string
-
 var (
-	turnsSave  = redis.NewScript(turnsSaveSource)
-	turnsLoad  = redis.NewScript(turnsLoadSource)
-	turnsIndex = redis.NewScript(turnsIndexSource)
-	turnsErase = redis.NewScript(turnsEraseSource)
-	turnsClear = redis.NewScript(turnsClearSource)
+	turnsSave  = redisscript.New(lua, "turns_save")
+	turnsLoad  = redisscript.New(lua, "turns_load")
+	turnsIndex = redisscript.New(lua, "turns_index")
+	turnsErase = redisscript.New(lua, "turns_erase")
+	turnsClear = redisscript.New(lua, "turns_clear")
 )
 
 // TurnLimits bound what is kept of each scope. A zero value means its default.
@@ -99,21 +84,25 @@ func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Millisecon
 // it, and go again if it was erased: so nothing leads to what an erasure did not
 // see.
 func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
-	var index, saves []call
+	var index, saves []redisscript.Call
 	ttl := t.limits.TTL.Milliseconds()
 	for _, e := range entries {
 		for _, k := range e.Keys {
 			key := turnKey(e.Scope.Tenant, e.Scope.Route, k)
-			index = append(index, call{turnsIndex, []string{key}, []any{e.Scope.Conversation, ttl, manyConversations}})
+			index = append(index, redisscript.Call{
+				Script: turnsIndex, Keys: []string{key}, Args: []any{e.Scope.Conversation, ttl, manyConversations},
+			})
 		}
 		record, err := encodeEntry(e)
 		if err != nil {
 			return fmt.Errorf("save a turn: %w", err)
 		}
-		saves = append(saves, call{turnsSave, []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, []any{
-			e.At.UnixMicro(), record, e.Scope.Route, ttl, t.metaTTL(), t.limits.Entries, t.limits.Bytes,
-			strconv.FormatUint(rand.Uint64(), 36),
-		}})
+		saves = append(saves, redisscript.Call{
+			Script: turnsSave, Keys: []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, Args: []any{
+				e.At.UnixMicro(), record, e.Scope.Route, ttl, t.metaTTL(), t.limits.Entries, t.limits.Bytes,
+				strconv.FormatUint(rand.Uint64(), 36),
+			},
+		})
 	}
 	if len(index) > 0 {
 		if _, err := runAll(ctx, t.redis, index); err != nil {
@@ -198,7 +187,7 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 		return out, false, nil
 	}
 	if err = failure(pipe.Exec(ctx)); err != nil {
-		return out, unknownScript(err), err
+		return out, redisscript.Unknown(err), err
 	}
 	for i, cmd := range chunks {
 		chunk, err := readChunk(q.Scopes[i].Scope, cmd)
@@ -251,7 +240,9 @@ func readChunk(s ledger.Scope, cmd *redis.Cmd) (ledger.Chunk, error) {
 // request that came later.
 func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	at := e.At.UnixMicro()
-	cmds, err := runAll(ctx, t.redis, []call{{turnsErase, []string{metaKey(e.Tenant, e.Conversation)}, []any{at, t.metaTTL()}}})
+	cmds, err := runAll(ctx, t.redis, []redisscript.Call{{
+		Script: turnsErase, Keys: []string{metaKey(e.Tenant, e.Conversation)}, Args: []any{at, t.metaTTL()},
+	}})
 	if err != nil {
 		return fmt.Errorf("mark as erased: %w", err)
 	}
@@ -259,10 +250,10 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 	if err != nil {
 		return err
 	}
-	var clears []call
+	var clears []redisscript.Call
 	for _, route := range routes {
 		s := ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation}
-		clears = append(clears, call{turnsClear, []string{scopeKey(s)}, nil})
+		clears = append(clears, redisscript.Call{Script: turnsClear, Keys: []string{scopeKey(s)}})
 	}
 	var gone []ledger.Entry
 	if len(clears) > 0 {

@@ -126,6 +126,9 @@ func New(c Config) (*Client, error) {
 			MaxIdleConnsPerHost:    64,
 			IdleConnTimeout:        90 * time.Second,
 			MaxResponseHeaderBytes: 256 << 10,
+			// Bodies pass these by; each answer that streams holds one of either.
+			ReadBufferSize:  2 << 10,
+			WriteBufferSize: 2 << 10,
 			// Compressed streams arrive in blocks, not in events.
 			DisableCompression: true,
 		}

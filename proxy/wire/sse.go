@@ -27,9 +27,10 @@ type FrameReader struct {
 	buf []byte
 }
 
-// frameReaders are kept for the next stream: one is larger than all that most
-// streams say.
-var frameReaders = sync.Pool{New: func() any { return &FrameReader{r: bufio.NewReaderSize(nil, 16<<10)} }}
+// frameReaders are kept for the next stream. The buffer holds some events of a burst and
+// is small beside all else that an answer takes while it streams; larger events are read
+// past it.
+var frameReaders = sync.Pool{New: func() any { return &FrameReader{r: bufio.NewReaderSize(nil, 4<<10)} }}
 
 // maxKeptFrame bounds what is kept for events, in bytes.
 const maxKeptFrame = 64 << 10

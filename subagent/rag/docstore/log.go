@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisscript"
 )
 
 // Mark is a place in a collection's log. The zero Mark is none.
@@ -31,9 +33,9 @@ type Step struct {
 }
 
 // made takes the versions from a script's reply.
-func (s *Step) made(r reply) {
-	s.Mark.Version = number(r.at(1))
-	s.Before = Mark{s.Mark.Version - 1, r.at(2)}
+func (s *Step) made(r redisscript.Reply) {
+	s.Mark.Version = number(r.At(1))
+	s.Before = Mark{s.Mark.Version - 1, r.At(2)}
 }
 
 // Op is what a change did.

@@ -2,66 +2,36 @@ package docstore
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisscript"
 )
 
-//go:embed lua/create.lua
-var createSource string
-
-//go:embed lua/put.lua
-var putSource string
-
-//go:embed lua/delete.lua
-var deleteSource string
-
-//go:embed lua/drop.lua
-var dropSource string
-
-//go:embed lua/list.lua
-var listSource string
-
-//go:embed lua/vectors.lua
-var vectorsSource string
+//go:embed lua
+var lua embed.FS
 
 var (
-	createScript  = redis.NewScript(createSource)
-	putScript     = redis.NewScript(putSource)
-	deleteScript  = redis.NewScript(deleteSource)
-	dropScript    = redis.NewScript(dropSource)
-	listScript    = redis.NewScript(listSource)
-	vectorsScript = redis.NewScript(vectorsSource)
+	createScript  = redisscript.New(lua, "create")
+	putScript     = redisscript.New(lua, "put")
+	deleteScript  = redisscript.New(lua, "delete")
+	dropScript    = redisscript.New(lua, "drop")
+	listScript    = redisscript.New(lua, "list")
+	vectorsScript = redisscript.New(lua, "vectors")
 )
 
-// reply is what a script returns: a word, and what belongs to it.
-type reply []string
-
-func (r reply) at(i int) string {
-	if i >= len(r) {
-		return ""
-	}
-	return r[i]
-}
-
-// read turns a script's result into a reply. Whatever Redis says instead of one
-// of our words means that it could not serve us.
-func read(cmd *redis.Cmd) (reply, error) {
-	values, err := cmd.Slice()
+// read is a script's reply. Whatever Redis says instead of one of our words means that it
+// could not serve us.
+func read(cmd *redis.Cmd) (redisscript.Reply, error) {
+	r, err := redisscript.Read(cmd)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	r := make(reply, len(values))
-	for i, v := range values {
-		if text, ok := v.(string); ok {
-			r[i] = text
-		}
-	}
-	switch r.at(0) {
+	switch r.Word() {
 	case "":
 		return nil, fmt.Errorf("%w: it gave an empty reply", ErrUnavailable)
 	case "missing":
@@ -77,34 +47,19 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// missing says that Redis does not know a script: a restart or a failover
-// emptied its cache.
-func missing(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+// run runs one script over a collection.
+func (s *Store) run(ctx context.Context, script *redis.Script, c Collection, args ...any) (redisscript.Reply, error) {
+	return read(script.Run(ctx, s.redis, c.keys(), args...))
 }
 
-// runAll runs a script over a collection once for each of the arguments, nil for
-// none, in one round trip.
+// runAll runs a script over a collection once for each of the arguments, in one round
+// trip.
 func (s *Store) runAll(ctx context.Context, script *redis.Script, c Collection, args [][]any) []*redis.Cmd {
-	cmds := make([]*redis.Cmd, len(args))
-	for range 2 { // the second time for those that did not find the script
-		again := false
-		_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			for i, a := range args {
-				if a != nil && (cmds[i] == nil || missing(cmds[i].Err())) {
-					cmds[i] = script.EvalSha(ctx, p, c.keys(), a...)
-				}
-			}
-			return nil
-		})
-		for _, cmd := range cmds {
-			again = again || cmd != nil && missing(cmd.Err())
-		}
-		if !again || script.Load(ctx, s.redis).Err() != nil {
-			break
-		}
+	calls := make([]redisscript.Call, len(args))
+	for i, a := range args {
+		calls[i] = redisscript.Call{Script: script, Keys: c.keys(), Args: a}
 	}
-	return cmds
+	return redisscript.Run(ctx, s.redis, calls...)
 }
 
 // number reads a number that Redis keeps; 0 for what somebody made of it by hand.

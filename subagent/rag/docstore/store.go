@@ -93,32 +93,34 @@ type Written struct {
 // Conflict. One without replaces any.
 func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []Written {
 	results := make([]Written, len(documents))
-	args := make([][]any, len(documents))
+	var args [][]any
+	var places []int // of what is sent, in documents
 	for i, d := range documents {
-		var e stored
-		if e, results[i].Err = d.encode(); results[i].Err == nil {
-			mark := rand.Text()
-			results[i].Change.Mark.text = mark
-			results[i].Hash = e.hash
-			args[i] = []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log, d.Origin, cmp.Or(d.File, d.ID)}
-		}
-	}
-	for i, cmd := range s.runAll(ctx, putScript, c, args) {
-		if cmd == nil {
+		e, err := d.encode()
+		if err != nil {
+			results[i].Err = err
 			continue
 		}
+		mark := rand.Text()
+		results[i].Change.Mark.text = mark
+		results[i].Hash = e.hash
+		args = append(args, []any{d.ID, e.hash, e.body, e.head, e.size, mark, s.log, d.Origin, cmp.Or(d.File, d.ID)})
+		places = append(places, i)
+	}
+	for n, cmd := range s.runAll(ctx, putScript, c, args) {
+		i := places[n]
 		r, err := read(cmd)
 		if err != nil {
 			results[i] = Written{Err: fmt.Errorf("putting document %q: %w", documents[i].ID, err)}
 			continue
 		}
-		if r.at(0) == string(Conflict) {
-			results[i] = Written{Err: conflict(documents[i], r.at(1))}
+		if r.Word() == string(Conflict) {
+			results[i] = Written{Err: conflict(documents[i], r.At(1))}
 			continue
 		}
-		results[i].Status = Status(r.at(0))
+		results[i].Status = Status(r.Word())
 		if results[i].Status == StatusUnchanged {
-			results[i].Change = Step{Mark: Mark{Version: number(r.at(1))}}
+			results[i].Change = Step{Mark: Mark{Version: number(r.At(1))}}
 			continue
 		}
 		results[i].Change.made(r)
@@ -146,7 +148,7 @@ func (s *Store) Delete(ctx context.Context, c Collection, ids ...string) ([]Step
 		if err != nil {
 			return nil, fmt.Errorf("deleting document %q: %w", ids[i], err)
 		}
-		if r.at(0) == "absent" {
+		if r.Word() == "absent" {
 			steps[i] = Step{}
 			continue
 		}
@@ -224,7 +226,7 @@ const MaxPage = 1000
 // cursor on ("" is the start); the next cursor is "" at the end.
 func (s *Store) List(ctx context.Context, c Collection, cursor string, count int) (heads []Head, next string, err error) {
 	count = max(1, min(count, MaxPage))
-	r, err := read(listScript.Run(ctx, s.redis, c.keys(), cursor, count))
+	r, err := s.run(ctx, listScript, c, cursor, count)
 	if err != nil {
 		return nil, "", fmt.Errorf("listing the documents of %s: %w", c, err)
 	}
@@ -253,7 +255,7 @@ type Info struct {
 
 // Create makes a collection; false if there is one already.
 func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
-	r, err := read(createScript.Run(ctx, s.redis, c.keys(), rand.Text(), time.Now().UnixMilli()))
+	r, err := s.run(ctx, createScript, c, rand.Text(), time.Now().UnixMilli())
 	if err == nil && c.chat.IsZero() {
 		// Behind the collection itself, and in Drop before: of two at the same time
 		// none leaves a collection that is not listed.
@@ -262,7 +264,7 @@ func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("creating collection %s: %w", c, err)
 	}
-	return r.at(0) == "created", nil
+	return r.Word() == "created", nil
 }
 
 // Drop removes a collection with its documents; false if there was none.
@@ -272,7 +274,7 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 		err = unavailable(s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err())
 	}
 	if err == nil {
-		_, err = read(dropScript.Run(ctx, s.redis, c.keys()))
+		_, err = s.run(ctx, dropScript, c)
 	}
 	if errors.Is(err, ErrNoCollection) {
 		return false, nil

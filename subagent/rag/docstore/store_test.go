@@ -470,7 +470,7 @@ func TestRefusals(t *testing.T) {
 		_, err = docstore.Named(name, "docs")
 		require.ErrorAs(t, err, &refusal, name)
 	}
-	_, err := docstore.OfChat(docstore.DefaultTenant, memory.MustChat("a b"))
+	_, err := docstore.OfChat(docstore.DefaultTenant, memory.Chat{})
 	require.Error(t, err)
 	_, err = docstore.OfChat("", memory.MustChat("1"))
 	require.Error(t, err)

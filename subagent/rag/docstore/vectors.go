@@ -50,9 +50,9 @@ func (s *Store) PutVectors(ctx context.Context, c Collection, space string, vect
 		}
 		fields = append(fields, vectorField(space, hash), text)
 	}
-	r, err := read(vectorsScript.Run(ctx, s.redis, c.keys(), fields...))
-	if err == nil && r.at(0) != "ok" {
-		err = fmt.Errorf("%w: unexpected reply %q", ErrUnavailable, r.at(0))
+	r, err := s.run(ctx, vectorsScript, c, fields...)
+	if err == nil && r.Word() != "ok" {
+		err = fmt.Errorf("%w: unexpected reply %q", ErrUnavailable, r.Word())
 	}
 	if err != nil {
 		return fmt.Errorf("keeping vectors of %s: %w", c, err)

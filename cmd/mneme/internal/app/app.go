@@ -12,13 +12,16 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"mneme"
 	"mneme/cmd/mneme/internal/config"
+	"mneme/cmd/mneme/internal/inprocess"
 	"mneme/memory/embedded"
 	"mneme/memory/telemetry"
 )
@@ -30,7 +33,6 @@ type Options struct {
 	Ready func(Addrs) // called once everything listens; may be nil
 	// Transport reaches the vendors of models; nil is the network.
 	Transport http.RoundTripper
-	Version   string // of a release; empty for what the build says of itself
 }
 
 // Addrs say where the services listen, host:port; empty for what does not run in
@@ -81,6 +83,8 @@ type app struct {
 	addrs Addrs
 
 	together bool                          // all services are in this process
+	sockets  bool                          // they reach each other over the network all the same
+	hosts    inprocess.Hosts               // those that they reach without it
 	seen     map[string]*telemetry.Service // what runs in this process, by its name
 	redis    redis.UniversalClient         // once it is open
 	embedded *embedded.Server              // once it is open; nil over a Redis
@@ -108,7 +112,7 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 
 // observe makes the logs and the metrics of a service.
 func (a *app) observe(service string, o Options) *telemetry.Service {
-	seen := telemetry.Open(o.Version, o.Log.With().Str("service", service).Logger())
+	seen := telemetry.Open(mneme.Version(), o.Log.With().Str("service", service).Logger())
 	a.push("telemetry of "+service, seen.Close)
 	a.seen[service] = seen
 	return seen
@@ -117,7 +121,8 @@ func (a *app) observe(service string, o Options) *telemetry.Service {
 // client is for requests of one service to another, over a pool of its own and without
 // a timeout, since answers stream as long as a run may last.
 func (a *app) client(seen *telemetry.Service, to string) *http.Client {
-	c := &http.Client{Transport: seen.Transport(to, &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute})}
+	network := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+	c := &http.Client{Transport: seen.Transport(to, &inprocess.Transport{Transport: network, Hosts: &a.hosts})}
 	a.push("connections to "+to, func() error { c.CloseIdleConnections(); return nil })
 	return c
 }
@@ -144,6 +149,10 @@ func (a *app) listen(addr, key string) (net.Listener, error) {
 // are closed.
 func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(context.Context) error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	leave := func(context.Context) error { return nil }
+	if a.together && !a.sockets {
+		leave = a.hosts.Serve(strings.TrimPrefix(url(l), "http://"), h)
+	}
 	served := make(chan struct{}) // Serve has returned
 	go func() {
 		defer close(served)
@@ -157,7 +166,7 @@ func (a *app) serve(what string, l net.Listener, h http.Handler, drain func(cont
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), shutdownTime)
 		defer cancel()
-		err := server.Shutdown(ctx)
+		err := errors.Join(server.Shutdown(ctx), leave(ctx))
 		if err != nil {
 			err = errors.Join(err, server.Close())
 		}

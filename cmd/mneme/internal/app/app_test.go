@@ -18,6 +18,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/redistest"
@@ -133,14 +135,17 @@ func (u *up) say(chat, message string) string {
 func transcript(t *testing.T, stream string) []event.Event {
 	t.Helper()
 	var events []event.Event
-	for line := range strings.Lines(stream) {
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			e, err := event.Decode([]byte(data))
-			require.NoError(t, err)
-			events = append(events, e)
+	in := sse.NewReader(strings.NewReader(stream), api.MaxEvent, 0, nil)
+	for {
+		frame, err := in.Next()
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			return events
 		}
+		e, err := event.Decode(frame.Data)
+		require.NoError(t, err)
+		events = append(events, e)
 	}
-	return events
 }
 
 // stream posts a message and reads the transcript to its end.
@@ -163,6 +168,7 @@ func (u *up) stream(chat, message string) []event.Event {
 // The three scenarios of the original design, with the offline model as the README
 // shows them, over both stores.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	stores := map[string]func(t *testing.T) (environ []string, look *redis.Client){
 		"embedded": func(t *testing.T) ([]string, *redis.Client) {
 			return []string{"MNEME_DATA_DIR=" + t.TempDir()}, nil

@@ -128,6 +128,7 @@ func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 // store and into a Redis, and from there into an embedded one again: histories are
 // the same bytes, and what was said is known.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -57,6 +57,7 @@ func trickle(t *testing.T, addr, method, path, kind string, chunked bool) int {
 // Bodies that come byte by byte are given up on every service, also where nobody
 // reads them.
 func TestABodyThatNeverEnds(t *testing.T) {
+	t.Parallel()
 	x := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_HTTP_BODY_TIMEOUT=3s")
 	x.load(map[string]string{"lion.md": "the key is under the lion"})
 	var all sync.WaitGroup
@@ -96,6 +97,7 @@ func TestABodyThatNeverEnds(t *testing.T) {
 // A line that is slow but goes on is given the time that its body takes, and an
 // answer takes as long as it takes.
 func TestASlowBodyAndASlowAnswer(t *testing.T) {
+	t.Parallel()
 	const wait = 3 * time.Second
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
 		time.Sleep(2 * wait) // the model thinks for longer than a body may take

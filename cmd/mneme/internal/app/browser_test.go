@@ -168,6 +168,7 @@ func (x *target) taps() map[string]*tap {
 // another port of the same address, from another local name and from a foreign one.
 // Each try comes as far as the service and no further.
 func TestHostilePagesInABrowser(t *testing.T) {
+	t.Parallel()
 	ctx := newBrowser(t)
 	x := newTarget(t)
 	taps := x.taps()
@@ -212,6 +213,7 @@ func TestHostilePagesInABrowser(t *testing.T) {
 // A page whose own name suddenly means this machine is of the service's origin, as
 // the browser sees it, and may send and read anything. It gets nothing but refusals.
 func TestDNSRebindingInABrowser(t *testing.T) {
+	t.Parallel()
 	ctx := newBrowser(t)
 	x := newTarget(t)
 	taps := x.taps()
@@ -235,6 +237,7 @@ func TestDNSRebindingInABrowser(t *testing.T) {
 
 // A page of an allowed origin, and one of the service itself, does all that a bot can.
 func TestAllowedPagesInABrowser(t *testing.T) {
+	t.Parallel()
 	ctx := newBrowser(t)
 	allowed := "http://localhost:" + page(t)
 	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS="+allowed)

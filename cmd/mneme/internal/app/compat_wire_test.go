@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/internal/redistest"
 )
@@ -147,16 +149,15 @@ func readEventsBefore(t *testing.T, url string) (events []eventBefore) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
-	raw, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	for line := range strings.Lines(string(raw)) {
-		data, ok := strings.CutPrefix(line, "data: ")
-		if !ok {
-			continue
+	for in := sse.NewReader(resp.Body, api.MaxEvent, 0, nil); ; {
+		frame, err := in.Next()
+		if err == io.EOF {
+			break
 		}
+		require.NoError(t, err)
 		var e eventBefore
-		require.NoError(t, json.Unmarshal([]byte(data), &e), data)
-		require.True(t, changes[e.Role] || strings.HasSuffix(e.Role, "_delta") || e.Role == "subagent_tool", "unknown to it: %s", data)
+		require.NoError(t, json.Unmarshal(frame.Data, &e), string(frame.Data))
+		require.True(t, changes[e.Role] || strings.HasSuffix(e.Role, "_delta") || e.Role == "subagent_tool", "unknown to it: %s", frame.Data)
 		events = append(events, e)
 	}
 	require.NotEmpty(t, events)

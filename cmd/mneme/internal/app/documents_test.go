@@ -204,6 +204,7 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 
 // Without a Redis an apiserver has no documents, and its subagent does not guess.
 func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, scriptedModel{otherwise: "knowledge"}.environ(t)...)
 	for _, service := range []string{"proxy", "apiserver", "webmemory"} {
 		s.start(service, s.setting("MNEME_"+strings.ToUpper(service)+"_LISTEN"))
@@ -258,6 +259,7 @@ func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
 
 // The second thing that a newcomer tries: mneme's own documentation.
 func TestIngestAndAsk(t *testing.T) {
+	t.Parallel()
 	path, s := program(t), newStack(t)
 	docs := filepath.Join(t.TempDir(), "docs")
 	require.NoError(t, os.CopyFS(docs, os.DirFS(filepath.Join("..", "..", "..", "..", "docs"))))

@@ -108,6 +108,7 @@ func (e *editor) turn(n int) (string, error) {
 // thinking, everybody gets his own answers, and what was killed did not take along
 // what had been answered.
 func TestGatewaysKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	vendor := upstreamtest.New(upstreamtest.Config{})
 	server := httptest.NewServer(vendor)
 	defer server.Close()

@@ -164,6 +164,7 @@ var garage = map[string]string{
 
 // A search finds by vectors what shares no word with it, through every service.
 func TestHybridSearchEndToEnd(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		floats  bool
 		environ []string
@@ -193,6 +194,7 @@ func TestHybridSearchEndToEnd(t *testing.T) {
 
 // Whatever becomes of the endpoint, a search answers by words and says so.
 func TestASearchWithoutTheEndpoint(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -245,6 +247,7 @@ func TestASearchWithoutTheEndpoint(t *testing.T) {
 // Another number of dimensions, at a restart or behind the model's name, has
 // everything embedded anew while searches go on.
 func TestAChangeOfDimensions(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

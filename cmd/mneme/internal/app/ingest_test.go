@@ -179,6 +179,7 @@ func word(t *testing.T, text string) string {
 // result again takes the first record of a table for its head, the text of a Word file for
 // a damaged archive and an escaped tag for a tag.
 func TestEveryWayStoresTheSame(t *testing.T) {
+	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	dir := files(t, t.TempDir(), map[string]string{
 		"presidents.csv":             "president,appointee\nCarter,Rex Tillerson\nReagan,\"Haig, Alexander\"\n",
@@ -215,6 +216,7 @@ func realFiles(t *testing.T) string {
 }
 
 func TestRealFilesAreStoredTheSameByEveryWay(t *testing.T) {
+	t.Parallel()
 	dir := realFiles(t)
 	manifest, err := os.ReadFile(filepath.Join(dir, "MANIFEST.tsv"))
 	require.NoError(t, err)

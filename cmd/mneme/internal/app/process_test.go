@@ -188,6 +188,7 @@ func (s *stack) say(chat, message string) string {
 // The scenarios with the three services as processes over a real Redis, each of
 // them killed in between.
 func TestServicesAsProcesses(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	s := newStack(t, introduction("Oyuna").environ(t, "MNEME_REDIS_URL="+redis.URL())...)
 	services := []string{"proxy", "apiserver", "webmemory"}
@@ -209,6 +210,7 @@ func TestServicesAsProcesses(t *testing.T) {
 // The README's promise, with the offline model: one process over the embedded store,
 // killed at once after an answer.
 func TestUpSurvivesKill(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	for i, name := range []string{"Oyuna", "Tuya", "Saran"} {
 		s.start("up", s.web)
@@ -222,6 +224,7 @@ func TestUpSurvivesKill(t *testing.T) {
 }
 
 func TestWrongStartsAreOneSentence(t *testing.T) {
+	t.Parallel()
 	path := program(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

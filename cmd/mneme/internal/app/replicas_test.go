@@ -74,6 +74,7 @@ func (r *replica) found(query string) []string {
 // What one apiserver answered for, every other one finds or does not find any more
 // with its next search, also when the first one was killed at once.
 func TestDocumentsOnEveryReplica(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := newReplica(t, redis), newReplica(t, redis)
 	a.do("PUT", "", "")
@@ -107,6 +108,7 @@ func TestDocumentsOnEveryReplica(t *testing.T) {
 // A process that is killed while it puts documents leaves nothing half done: what
 // it had answered for is found by others, and no document is found in part.
 func TestAReplicaKilledWhileItPutsDocuments(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := newReplica(t, redis), newReplica(t, redis)
 	a.do("PUT", "", "")

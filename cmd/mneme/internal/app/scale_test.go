@@ -101,6 +101,7 @@ func oneName(t *testing.T, addrs ...string) string {
 // --scale` makes them: every stop finds the process that has the run, whichever
 // webmemory is asked, and the run's last events come.
 func TestStopsFindTheirRunBehindOneName(t *testing.T) {
+	t.Parallel()
 	const chats = 12
 	ip := ownAddress(t)
 	redis := "MNEME_REDIS_URL=" + redistest.Start(t).URL()

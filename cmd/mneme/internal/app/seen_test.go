@@ -61,7 +61,7 @@ func startSeen(t *testing.T, environ ...string) *seen {
 	services, ready, ended := make(chan map[string]*telemetry.Service, 1), make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
 		ended <- app.UpSeen(services)(ctx, cfg, app.Options{
-			Out: io.Discard, Log: zerolog.New(io.MultiWriter(os.Stderr, &s.log)), Ready: func(a app.Addrs) { ready <- a }, Version: "v1.2.3",
+			Out: io.Discard, Log: zerolog.New(io.MultiWriter(os.Stderr, &s.log)), Ready: func(a app.Addrs) { ready <- a },
 		})
 	}()
 	select {

@@ -2,6 +2,7 @@ package backup_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -244,23 +245,34 @@ func wipe(t *testing.T, c redis.UniversalClient) {
 	}
 }
 
+// unpacked is what a gzip file holds.
+func unpacked(file []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
 // A backup that was cut or changed anywhere is refused.
 func TestADamagedFileIsRefused(t *testing.T) {
 	c := client(t, redistest.Start(t))
 	fill(t, c)
 	file := save(t, c)
+	whole, err := unpacked(file)
+	require.NoError(t, err)
 	for cut := 0; cut < len(file); cut += 1 + len(file)/80 {
 		_, err := backup.Verify(bytes.NewReader(file[:cut]))
 		require.Error(t, err, "cut to %d of %d bytes", cut, len(file))
 		bad := bytes.Clone(file)
 		bad[cut] ^= 0x10
-		if cut > 3 && cut < 10 {
-			continue // gzip's time and system, which say nothing
+		if same, err := unpacked(bad); err == nil && bytes.Equal(same, whole) {
+			continue // gzip's time and system, or padding bits in front of a block, which say nothing
 		}
 		_, err = backup.Verify(bytes.NewReader(bad))
 		require.Error(t, err, "byte %d of %d changed", cut, len(file))
 	}
-	_, err := backup.Verify(bytes.NewReader(append(bytes.Clone(file), file...)))
+	_, err = backup.Verify(bytes.NewReader(append(bytes.Clone(file), file...)))
 	require.Error(t, err, "two files in one")
 	_, err = backup.Verify(strings.NewReader("REDIS0010"))
 	require.ErrorContains(t, err, "this is no backup that mneme wrote")

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisscript"
 )
 
 // collection saves the keys of a collection of documents. Its documents may change
@@ -48,7 +50,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 // fields are the fields of a hash, none if others keep something under its key.
 func fields(ctx context.Context, n node, key string) ([]string, error) {
 	names, err := n.HKeys(ctx, key).Result()
-	if othersKey(err) {
+	if redisscript.WrongType(err) {
 		return nil, nil
 	}
 	return names, err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisscript"
 )
 
 // Bounds of what is held at a time. A single value may be larger.
@@ -194,7 +196,7 @@ func (s *saver) histories(ctx context.Context, n node, keys []string) error {
 	batch, bytes := []string{}, int64(0)
 	for i, key := range keys {
 		size, err := sizes[i].Result()
-		if othersKey(err) {
+		if redisscript.WrongType(err) {
 			continue
 		}
 		if err != nil {
@@ -395,6 +397,3 @@ func pairs(reply any) [][]text {
 	}
 	return out
 }
-
-// othersKey says that somebody else keeps something of another type under a key.
-func othersKey(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }

@@ -1,0 +1,100 @@
+package sse
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/r3labs/sse/v2"
+)
+
+// ErrSilent: no byte came for the time idle. ErrTooLong: an event is longer than max.
+var (
+	ErrSilent  = errors.New("nothing came, not even a heartbeat")
+	ErrTooLong = bufio.ErrTooLong
+)
+
+// Event is one server-sent event that has data. Its bytes are valid until the next call of
+// Next; those of a field that it does not have are nil. Lines of data are joined by line ends.
+type Event struct{ ID, Name, Data []byte }
+
+// Reader reads the events of one body, for one goroutine.
+type Reader struct {
+	frames *sse.EventStreamReader
+	body   *body
+}
+
+// NewReader reads events of at most max bytes. When no byte comes for the time idle while
+// Next waits for one, it calls silent from another goroutine, which must make reading the body
+// fail, as cancelling its request does; idle 0 is for ever. The time between calls does not count.
+func NewReader(from io.Reader, max int, idle time.Duration, silent func()) *Reader {
+	b := &body{from: from, idle: cmp.Or(idle, math.MaxInt64)}
+	b.watch = time.AfterFunc(time.Hour, func() { b.silent.Store(true); silent() })
+	b.watch.Stop()
+	return &Reader{frames: sse.NewEventStreamReader(b, max), body: b}
+}
+
+// Next waits for the next event; comments are skipped. What the end of the body cuts off is
+// no event: the body's error comes, io.EOF too.
+func (r *Reader) Next() (Event, error) {
+	for {
+		frame, err := r.frames.ReadEvent()
+		if err = cmp.Or(r.body.end, err); err != nil { // the frame, if there is one, is the torn rest
+			return Event{}, err
+		}
+		if e := parse(frame); len(e.Data) > 0 {
+			return e, nil
+		}
+	}
+}
+
+func parse(frame []byte) (e Event) {
+	for line := range bytes.SplitSeq(frame, []byte("\n")) {
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		value := bytes.TrimPrefix(bytes.TrimPrefix(line[len(name):], []byte(":")), []byte(" "))
+		switch string(name) {
+		case "id":
+			e.ID = value
+		case "event":
+			e.Name = value
+		case "data":
+			if e.Data != nil {
+				value = append(append(bytes.Clone(e.Data), '\n'), value...)
+			}
+			e.Data = value
+		}
+	}
+	return e
+}
+
+// body is read under a watch that runs while a read waits.
+type body struct {
+	from   io.Reader
+	idle   time.Duration
+	watch  *time.Timer
+	silent atomic.Bool // the watch has run out
+	end    error       // of the body, once it was given: what is unread then is no frame
+	held   error       // came along with bytes, and is given at the next Read
+}
+
+func (b *body) Read(p []byte) (n int, err error) {
+	if err = b.held; err == nil {
+		b.watch.Reset(b.idle)
+		n, err = b.from.Read(p)
+		b.watch.Stop()
+	}
+	if n > 0 {
+		b.held = err
+		return n, nil
+	}
+	if b.end = err; b.silent.Load() {
+		b.end = ErrSilent
+	}
+	return 0, b.end
+}

@@ -1,0 +1,98 @@
+// Package redisscript runs the Lua scripts of the stores in Redis, and reads their
+// replies. A script is called by its hash (EVALSHA). Redis knows a hash from the first
+// call on until a restart or a failover empties its cache of scripts; then it answers
+// NOSCRIPT, and the script is sent with its source (EVAL). go-redis does so for a
+// command by itself, in a pipeline it does not.
+//
+// It imports nothing of ours, so that the stores of every tower can share it.
+package redisscript
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// New is the script whose source stands in the files lua/NAME.lua, one behind the other.
+// A file that is not there is a mistake in the program, and panics.
+func New(files embed.FS, names ...string) *redis.Script {
+	var source strings.Builder
+	for _, name := range names {
+		text, err := files.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		source.Write(text)
+	}
+	return redis.NewScript(source.String())
+}
+
+// Call is one run of a script.
+type Call struct {
+	Script *redis.Script
+	Keys   []string
+	Args   []any
+}
+
+// Run makes calls in one round trip, and in another one those whose script Redis did not
+// know. Each command keeps its own error.
+func Run(ctx context.Context, client redis.Cmdable, calls ...Call) []*redis.Cmd {
+	cmds := make([]*redis.Cmd, len(calls))
+	unknown := func(cmd *redis.Cmd) bool { return cmd == nil || Unknown(cmd.Err()) }
+	for _, send := range []func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd{
+		(*redis.Script).EvalSha, (*redis.Script).Eval,
+	} {
+		if !slices.ContainsFunc(cmds, unknown) {
+			break
+		}
+		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			for i, c := range calls {
+				if unknown(cmds[i]) {
+					cmds[i] = send(c.Script, ctx, p, c.Keys, c.Args...)
+				}
+			}
+			return nil
+		})
+	}
+	return cmds
+}
+
+// Unknown says whether Redis refused a call since it does not know the script.
+func Unknown(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+
+// WrongType says whether Redis refused a command since a key holds a value of another
+// type, which is somebody else's. A script's error tells it somewhere in its text.
+func WrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
+
+// Reply is what a script returned: in most cases a word, and what belongs to it.
+type Reply []string
+
+// Read is the reply of a script that returns an array; what is not in it is "".
+func Read(cmd *redis.Cmd) (Reply, error) {
+	values, err := cmd.Slice()
+	if err != nil {
+		return nil, err
+	}
+	r := make(Reply, len(values))
+	for i, v := range values {
+		if v != nil {
+			r[i] = fmt.Sprint(v)
+		}
+	}
+	return r, nil
+}
+
+// Word is the first part, "" of an empty reply.
+func (r Reply) Word() string { return r.At(0) }
+
+// At is a part, "" if there are not so many.
+func (r Reply) At(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	return r[i]
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mneme/scripts/lab"
+)
+
+type gatewayCmd struct {
+	Requests    int    `default:"5000" help:"In one batch; streams a quarter of them (${default})."`
+	Rounds      int    `default:"5" help:"How often each is measured, one after the other (${default})."`
+	Connections int    `default:"64" help:"At one time; streams on a quarter of them (${default})."`
+	Turns       []int  `default:"10,100,500" help:"Where a growing conversation is measured (${default})."`
+	Mneme       string `placeholder:"FILE" help:"A built mneme; without it one is built from ./cmd/mneme."`
+}
+
+func (gatewayCmd) Help() string {
+	return `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`
+}
+
+const gatewayConfig = `data_dir: DIR/data
+redis: {embedded_listen: ""}
+proxy:
+  listen: ADDR
+  backends:
+    vendor: {kind: anthropic, vendor: anthropic, base_url: "http://VENDOR", thinking: {budget_tokens: 2048}}
+`
+
+const nginxConfig = `daemon off; pid nginx.pid; error_log stderr; worker_processes auto; USER
+events { worker_connections 1024; }
+http {
+  access_log off; client_body_temp_path body; proxy_temp_path proxy; keepalive_requests 100000000;
+  fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  upstream vendor { server VENDOR; keepalive 256; keepalive_requests 100000000; }
+  server { listen ADDR; location / { proxy_pass http://vendor; proxy_http_version 1.1; proxy_set_header Connection "";
+    proxy_buffering off; client_max_body_size 64m; } }
+}
+`
+
+// between is one way to the vendor.
+type between struct {
+	name, addr string
+	pids       []int
+}
+
+func (c gatewayCmd) Run() error {
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
+	l := lab.New(c.Mneme)
+	defer l.Stop()
+	v := newVendor(nil)
+	defer v.Close()
+	vendor := v.Listener.Addr().String()
+	ways := []between{{"direct", vendor, nil}}
+	at := func(text, addr string) string {
+		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0] // by itself it would choose one who cannot enter the folder
+		return strings.NewReplacer("DIR", l.Dir, "ADDR", addr, "VENDOR", vendor, "USER", user).Replace(text)
+	}
+	if program, err := exec.LookPath("nginx"); err == nil {
+		addr := lab.FreeAddr()
+		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c", l.File("nginx.conf", at(nginxConfig, addr)))
+		ways = append(ways, between{"nginx", addr, lab.Children(pid)})
+	}
+	addr, pid := hop(l, vendor, 0)
+	ways = append(ways, between{"net/http", addr, []int{pid}})
+	addr = lab.FreeAddr()
+	ways = append(ways, between{"mneme", addr, []int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))}})
+
+	for _, stream := range []bool{false, true} {
+		n, connections := c.Requests, c.Connections
+		if stream {
+			n, connections = n/4, connections/4
+		}
+		fmt.Printf("small requests, stream %v, %d connections, medians of %d rounds of %d\n", stream, connections, c.Rounds, n)
+		used, rate := map[string][]float64{}, map[string][]float64{}
+		for round := range c.Rounds + 1 {
+			for _, w := range ways {
+				before, began := lab.CPU(w.pids...), time.Now()
+				w.many(n, connections, stream)
+				if round > 0 { // the first one warms up
+					used[w.name] = append(used[w.name], 1000*ms(lab.CPU(w.pids...)-before)/float64(n))
+					rate[w.name] = append(rate[w.name], float64(n)/time.Since(began).Seconds())
+				}
+			}
+		}
+		for _, w := range ways {
+			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.0f/s\n", w.name, quantile(used[w.name], .5), used[w.name][0], slices.Max(used[w.name]), quantile(rate[w.name], .5))
+		}
+	}
+	for _, w := range ways[1:] {
+		fmt.Printf("%-9s conversation, CPU per kB:", w.name)
+		w.grow(c.Turns)
+		fmt.Printf("; memory %.0f MB\n", lab.Resident(w.pids...)/1e6)
+	}
+	return nil
+}
+
+// many posts n small questions, each the first of its conversation.
+func (w between) many(n, connections int, stream bool) {
+	var all sync.WaitGroup
+	for i := range connections {
+		all.Go(func() {
+			for j := i; j < n; j += connections {
+				name := fmt.Sprintf("%s-%d-%d", w.name, time.Now().UnixNano(), j)
+				w.post(name, stream, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Order %s: what is to be checked?"}`, name)))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// post sends a conversation and gives what the answer's content is, and the bytes sent.
+func (w between) post(name string, stream bool, messages ...json.RawMessage) (content json.RawMessage, sent int) {
+	body := lab.Must(json.Marshal(map[string]any{"model": "claude-sonnet-4-5", "max_tokens": 8192, "stream": stream,
+		"thinking": map[string]any{"type": "enabled", "budget_tokens": 2048}, "messages": messages}))
+	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+"/v1/messages", strings.NewReader(string(body))))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"}, "X-Ag-Conversation-Id": {name}}
+	resp := lab.Must(http.DefaultTransport.RoundTrip(r))
+	defer resp.Body.Close()
+	text := lab.Must(io.ReadAll(resp.Body))
+	var said struct{ Content json.RawMessage }
+	if resp.StatusCode != http.StatusOK || !stream && json.Unmarshal(text, &said) != nil || stream && !strings.Contains(string(text), "message_stop") {
+		panic(fmt.Errorf("%s: %s %.300s", w.name, resp.Status, text))
+	}
+	return said.Content, len(body)
+}
+
+// grow makes one conversation and prints what the last ten turns up to each length took.
+func (w between) grow(lengths []int) {
+	const last = 10
+	var messages []json.RawMessage
+	var before time.Duration
+	sent, name := 0, fmt.Sprintf("long-%d", time.Now().UnixNano())
+	for turn := 1; turn <= slices.Max(lengths); turn++ {
+		if slices.Contains(lengths, turn+last-1) || before == 0 {
+			before, sent = cmp.Or(lab.CPU(w.pids...), 1), 0
+		}
+		messages = append(messages, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn)))
+		content, n := w.post(name, false, messages...)
+		messages = append(messages, json.RawMessage(`{"role":"assistant","content":`+string(content)+`}`))
+		if sent += n; slices.Contains(lengths, turn) {
+			fmt.Printf(" %d turns %.1f µs", turn, 1000*ms(lab.CPU(w.pids...)-before)/float64(sent)*1000)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"mneme/internal/upstreamtest"
+)
+
+// answerHeader names one of the answers in chat completions by its number; without it
+// the request's text tells which is wanted.
+const answerHeader = "X-Bench-Answer"
+
+// vendor answers at once what the strict fake vendor of the tests said before. In chat
+// completions the master delegates, the subagent answers in ten deltas, the master in
+// ten more; a message gets the same text behind some thinking.
+type vendor struct {
+	*httptest.Server
+	chat          [3][][]byte // streams, each by its events
+	stream, whole [][]byte    // of a message
+	hold          <-chan struct{}
+	held          atomic.Int64 // answers that wait for hold
+}
+
+// newVendor starts it. The last answer of a turn stops half-way until hold is closed.
+func newVendor(hold <-chan struct{}) *vendor {
+	v := &vendor{hold: hold}
+	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
+	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text, text} {
+		v.chat[i] = recorded(upstreamtest.Chat, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
+			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, said)
+	}
+	const message = `{"model":"claude-sonnet-4-5","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},
+		"messages":[{"role":"user","content":"?"}],"stream":%v}`
+	thought := upstreamtest.Think(strings.Repeat("Where do sales stand?", 10))
+	v.stream = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, true), thought, text)
+	v.whole = recorded(upstreamtest.Anthropic, "/v1/messages", fmt.Sprintf(message, false), thought, text)
+	v.Server = httptest.NewServer(v)
+	return v
+}
+
+// recorded is what the fake vendor answers to a request, event by event.
+func recorded(vendor upstreamtest.Vendor, path, body string, said ...upstreamtest.Block) [][]byte {
+	fake := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Stream: upstreamtest.StreamOptions{Chunk: 20}})
+	fake.Queue(upstreamtest.Reply(said...))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Anthropic-Version", "2023-06-01")
+	if fake.ServeHTTP(w, r); w.Code != http.StatusOK {
+		panic(fmt.Errorf("the fake vendor refuses the benchmark: %s", w.Body))
+	}
+	return bytes.SplitAfter(bytes.TrimSuffix(w.Body.Bytes(), []byte("\n\n")), []byte("\n\n"))
+}
+
+func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.Method != http.MethodPost {
+		return // the caller is gone, or only looks whether somebody is here
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if strings.HasSuffix(r.URL.Path, "/messages") && !bytes.Contains(body, []byte(`"stream":true`)) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(v.whole[0])
+		return
+	}
+	n, err := strconv.Atoi(r.Header.Get(answerHeader))
+	last := body[max(0, bytes.LastIndex(body, []byte(`"role":`))):]
+	switch {
+	case err == nil:
+	case bytes.Contains(body, []byte(`"model":"back"`)):
+		n = 1
+	case bytes.HasPrefix(last, []byte(`"role":"tool"`)):
+		n = 2
+	}
+	events := v.chat[n]
+	if strings.HasSuffix(r.URL.Path, "/messages") {
+		events = v.stream
+	}
+	for i, event := range events {
+		if n == 2 && i == 5 && v.hold != nil {
+			v.held.Add(1)
+			select {
+			case <-v.hold:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		if _, err := w.Write(event); err != nil {
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+	}
+}

@@ -1,0 +1,202 @@
+package evaluate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"mneme/subagent/openaimodel"
+)
+
+// Embedder gives the vectors that are measured.
+type Embedder interface {
+	// Embed gives a vector for each text, in their order.
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	// Tokens is how many the endpoint has counted so far, 0 if it does not say.
+	Tokens() int64
+}
+
+// Embedded is what was asked of the endpoint of embeddings.
+type Embedded struct {
+	Documents int     `json:"documents"` // that were sent
+	Kept      int     `json:"kept"`      // whose vector was there from an earlier run
+	Queries   int     `json:"queries"`   // that were sent, each by itself as a search does
+	Refused   int     `json:"refused"`   // texts that the endpoint does not take; words find them still
+	Tokens    int64   `json:"tokens"`    // that the endpoint counted; 0 if it does not say
+	Seconds   float64 `json:"seconds"`   // that it took for the documents
+	Size      int     `json:"dimensions"`
+}
+
+// embedding asks an Embedder and keeps what it said.
+type embedding struct {
+	embedder Embedder
+	file     *VectorFile // nil for none
+	progress func(string)
+	report   Embedded
+	queries  map[string]timed
+}
+
+// timed is the vector of a query, nil if it was refused, and how long it took.
+type timed struct {
+	vector []float32
+	took   time.Duration
+}
+
+const (
+	embedBatch = 64
+	attempts   = 6           // of one request
+	firstPause = time.Second // before the second attempt; it doubles
+	probe      = "text"      // which nobody refuses
+)
+
+// documents gives the vectors of texts, nil for those without one.
+func (e *embedding) documents(ctx context.Context, set string, texts []string) ([][]float32, error) {
+	vectors := make([][]float32, len(texts))
+	places := map[string][]int{}
+	var missing []string
+	size := 0
+	for i, text := range texts {
+		if v := e.file.get(text); v != nil {
+			vectors[i] = v
+			e.report.Kept++
+			if err := e.sized(v); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if text != "" && places[text] == nil {
+			missing = append(missing, text)
+			size += len(text)
+		}
+		places[text] = append(places[text], i)
+	}
+	began := time.Now()
+	for done := 0; done < len(missing); {
+		e.progress(remaining(set, len(missing), done, size, time.Since(began)))
+		batch := missing[done:min(done+embedBatch, len(missing))]
+		fresh, err := e.apart(ctx, batch)
+		if err != nil {
+			return nil, fmt.Errorf("embedding the documents of %s: %w", set, err)
+		}
+		for i, v := range fresh {
+			for _, at := range places[batch[i]] {
+				vectors[at] = v
+			}
+			if v == nil {
+				continue
+			}
+			if err := e.file.put(batch[i], v); err != nil {
+				return nil, err
+			}
+		}
+		done += len(batch)
+		e.report.Documents += len(batch)
+	}
+	e.report.Seconds += time.Since(began).Seconds()
+	return vectors, nil
+}
+
+// remaining says how far the embedding of documents is. Of English about four bytes are
+// a token.
+func remaining(set string, texts, done, size int, took time.Duration) string {
+	said := fmt.Sprintf("%s: embedding %d documents, some %d tokens", set, texts, size/4)
+	if done > 0 {
+		left := took * time.Duration(texts-done) / time.Duration(done)
+		said += fmt.Sprintf(": %d done, %v left", done, left.Round(time.Second))
+	}
+	return said
+}
+
+// query gives the vector of a question. took is how long the endpoint took for it if
+// that was before this call.
+func (e *embedding) query(ctx context.Context, text string) (timed, error) {
+	if known, ok := e.queries[text]; ok {
+		return known, nil
+	}
+	began := time.Now()
+	vectors, err := e.apart(ctx, []string{text})
+	if err != nil {
+		return timed{}, fmt.Errorf("embedding a query: %w", err)
+	}
+	e.report.Queries++
+	e.queries[text] = timed{vectors[0], time.Since(began)}
+	return timed{vector: vectors[0]}, nil
+}
+
+// apart embeds texts of which the endpoint may refuse some, for their length for
+// example. Those get no vector.
+func (e *embedding) apart(ctx context.Context, texts []string) ([][]float32, error) {
+	vectors, err := e.ask(ctx, texts)
+	if err == nil || ctx.Err() != nil || !refused(err) {
+		return vectors, err
+	}
+	if half := len(texts) / 2; half > 0 {
+		if vectors, err = e.apart(ctx, texts[:half]); err != nil {
+			return nil, err
+		}
+		rest, err := e.apart(ctx, texts[half:])
+		return append(vectors, rest...), err
+	}
+	if _, other := e.ask(ctx, []string{probe}); refused(other) {
+		return nil, err // it refuses everything
+	} else if other != nil {
+		return nil, other
+	}
+	e.report.Refused++
+	return [][]float32{nil}, nil
+}
+
+// ask repeats what may succeed later.
+func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error) {
+	for attempt := 1; ; attempt++ {
+		vectors, err := e.embedder.Embed(ctx, texts)
+		e.report.Tokens = e.embedder.Tokens()
+		if err == nil {
+			for _, v := range vectors {
+				if err := e.sized(v); err != nil {
+					return nil, err
+				}
+			}
+			return vectors, nil
+		}
+		if ctx.Err() != nil || attempt == attempts || !retryable(err) {
+			return nil, err
+		}
+		pause := firstPause << (attempt - 1)
+		var known *openaimodel.Error
+		if errors.As(err, &known) {
+			pause = max(pause, min(known.RetryAfter, time.Minute))
+		}
+		e.progress(fmt.Sprintf("%v; trying again in %v", err, pause))
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// sized refuses a vector that is not as long as those before.
+func (e *embedding) sized(v []float32) error {
+	if e.report.Size == 0 {
+		e.report.Size = len(v)
+	}
+	if len(v) != e.report.Size || len(v) == 0 {
+		return fmt.Errorf("the vectors are not of one size: one has %d dimensions, those before have %d", len(v), e.report.Size)
+	}
+	return nil
+}
+
+// refused says whether the endpoint does not take a text.
+func refused(err error) bool {
+	var known *openaimodel.Error
+	return errors.As(err, &known) && !known.Retryable()
+}
+
+// retryable says whether an error may be gone at the next attempt. An answer that came
+// and makes no sense, as with vectors of another size than asked for, is so every time.
+func retryable(err error) bool {
+	var known *openaimodel.Error
+	return errors.As(err, &known) && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
+}

@@ -1,0 +1,309 @@
+// Package evaluate measures how well the index finds what people judged to be
+// relevant.
+//
+// A judged set is a folder:
+//
+//	corpus.jsonl         {"id","title","text"} per line, the title may be missing
+//	queries.jsonl        {"id","text"}
+//	qrels.tsv            query id, document id and grade, separated by tabs; 0 and
+//	                     less is not relevant
+//	conversations.jsonl  {"id","messages":[{"role","content"}]}, optional: the
+//	                     queries as the last turns of conversations
+//	queries_NAME.jsonl   optional: the queries in other words
+//
+// Members that are not named here are ignored. Queries without a relevant document
+// and judgements of queries that are not there are left out, documents that are
+// relevant but not there count as not found.
+package evaluate
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mneme/memory/textindex"
+)
+
+// The files of a judged set.
+const (
+	corpusFile        = "corpus.jsonl"
+	queriesFile       = "queries.jsonl"
+	judgementsFile    = "qrels.tsv"
+	conversationsFile = "conversations.jsonl"
+)
+
+// maxLine bounds a line of these files.
+const maxLine = 64 << 20
+
+// Set is a judged set.
+type Set struct {
+	Name      string // of its folder
+	documents []document
+	forms     []form                    // the first is the one that counts
+	grades    map[string]map[string]int // by query and document
+}
+
+type document struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	Text  string `json:"text"`
+}
+
+// form is the queries in one wording.
+type form struct {
+	name    string
+	queries []query
+}
+
+// query is a question with the conversation before it, if it has one.
+type query struct {
+	id      string
+	text    string
+	history []textindex.Message
+}
+
+// Find gives the folders of judged sets: dir itself, or those in it; only the one
+// that is called name, unless that is empty.
+func Find(dir, name string) ([]string, error) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: no such folder", dir)
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is a file; name the folder of a judged set, or one that holds some", dir)
+	}
+	sets, err := filepath.Glob(filepath.Join(escape(dir), "*", corpusFile))
+	if err != nil {
+		return nil, err
+	}
+	if own := filepath.Join(dir, corpusFile); exists(own) {
+		sets = []string{own}
+	}
+	if len(sets) == 0 {
+		return nil, fmt.Errorf("%s holds no judged set: neither it nor a folder in it has a %s", dir, corpusFile)
+	}
+	var names []string
+	for i := range sets {
+		sets[i] = filepath.Dir(sets[i])
+		names = append(names, nameOf(sets[i]))
+	}
+	if name == "" {
+		return sets, nil
+	}
+	i := slices.Index(names, name)
+	if i < 0 {
+		return nil, fmt.Errorf("%s holds no judged set %q, only %s", dir, name, strings.Join(names, ", "))
+	}
+	return sets[i : i+1], nil
+}
+
+// escape writes a path as a pattern that matches nothing else.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func nameOf(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
+	return filepath.Base(dir)
+}
+
+// Load reads a judged set. Errors name the file and the line.
+func Load(dir string) (*Set, error) {
+	s := &Set{Name: nameOf(dir), grades: map[string]map[string]int{}}
+	if err := s.readCorpus(filepath.Join(dir, corpusFile)); err != nil {
+		return nil, err
+	}
+	judgements := filepath.Join(dir, judgementsFile)
+	if err := eachLine(judgements, s.readJudgement); err != nil {
+		return nil, err
+	}
+	if err := s.readForms(dir); err != nil {
+		return nil, err
+	}
+	for _, f := range s.forms {
+		if len(f.queries) == 0 {
+			return nil, fmt.Errorf("%s: no query of %s has a relevant document", judgements, f.name)
+		}
+	}
+	return s, nil
+}
+
+func (s *Set) readCorpus(path string) error {
+	seen := map[string]bool{}
+	err := eachLine(path, func(line []byte) error {
+		var d document
+		if err := decode(line, &d); err != nil {
+			return err
+		}
+		if err := fresh(seen, d.ID); err != nil {
+			return err
+		}
+		s.documents = append(s.documents, d)
+		return nil
+	})
+	if err == nil && len(s.documents) == 0 {
+		return fmt.Errorf("%s holds no documents", path)
+	}
+	return err
+}
+
+func (s *Set) readJudgement(line []byte) error {
+	fields := strings.Split(string(line), "\t")
+	if len(fields) != 3 {
+		return fmt.Errorf("a line is a query's id, a document's id and a grade with tabs between them; this one has %d fields", len(fields))
+	}
+	grade, err := strconv.Atoi(strings.TrimSpace(fields[2]))
+	if err != nil {
+		return fmt.Errorf("the grade must be an integer, not %q", fields[2])
+	}
+	of := s.grades[fields[0]]
+	if of == nil {
+		of = map[string]int{}
+		s.grades[fields[0]] = of
+	}
+	if _, again := of[fields[1]]; again {
+		return fmt.Errorf("document %q is judged a second time for query %q", fields[1], fields[0])
+	}
+	of[fields[1]] = grade
+	return nil
+}
+
+// readForms reads all wordings of the queries.
+func (s *Set) readForms(dir string) error {
+	if path := filepath.Join(dir, conversationsFile); exists(path) {
+		if err := s.readForm(path, "conversations", conversation); err != nil {
+			return err
+		}
+	}
+	if err := s.readForm(filepath.Join(dir, queriesFile), "queries", single); err != nil {
+		return err
+	}
+	others, err := filepath.Glob(filepath.Join(escape(dir), "queries_*.jsonl"))
+	if err != nil {
+		return err
+	}
+	for _, path := range others {
+		name := strings.TrimSuffix(filepath.Base(path), ".jsonl")
+		if err := s.readForm(path, name, single); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readForm reads the queries of one file that have a relevant document.
+func (s *Set) readForm(path, name string, parse func(line []byte) (query, error)) error {
+	f := form{name: name}
+	seen := map[string]bool{}
+	err := eachLine(path, func(line []byte) error {
+		q, err := parse(line)
+		if err == nil {
+			err = fresh(seen, q.id)
+		}
+		if err == nil && relevant(s.grades[q.id]) > 0 {
+			f.queries = append(f.queries, q)
+		}
+		return err
+	})
+	s.forms = append(s.forms, f)
+	return err
+}
+
+func single(line []byte) (query, error) {
+	var q document
+	err := decode(line, &q)
+	return query{id: q.ID, text: q.Text}, err
+}
+
+func conversation(line []byte) (query, error) {
+	var c struct {
+		ID       string `json:"id"`
+		Messages []struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+		} `json:"messages"`
+	}
+	if err := decode(line, &c); err != nil {
+		return query{}, err
+	}
+	last := len(c.Messages) - 1
+	if last < 0 || c.Messages[last].Role != textindex.RoleUser {
+		return query{}, errors.New(`"messages" must end with one of the role "user"`)
+	}
+	q := query{id: c.ID, text: c.Messages[last].Content}
+	for _, m := range c.Messages[:last] {
+		q.history = append(q.history, textindex.Message{Role: m.Role, Text: m.Content})
+	}
+	return q, nil
+}
+
+// decode reads a line that is one JSON object.
+func decode(line []byte, into any) error {
+	err := json.Unmarshal(line, into)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fmt.Errorf("%q cannot be a JSON %s", wrong.Field, wrong.Value)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("a line must be a JSON object, not a JSON %s", wrong.Value)
+	}
+	return fmt.Errorf("a line must be a JSON object: %w", err)
+}
+
+// fresh says what is wrong with an id, if anything.
+func fresh(seen map[string]bool, id string) error {
+	switch {
+	case id == "":
+		return errors.New(`"id" is missing`)
+	case seen[id]:
+		return fmt.Errorf("id %q occurs a second time", id)
+	}
+	seen[id] = true
+	return nil
+}
+
+// eachLine calls do with the lines of a file that are not blank.
+func eachLine(path string, do func(line []byte) error) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no such file; a judged set has %s, %s and %s", path, corpusFile, queriesFile, judgementsFile)
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		if len(strings.TrimSpace(lines.Text())) == 0 {
+			continue
+		}
+		if err := do(lines.Bytes()); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s:%d: %w", path, number+1, err)
+	}
+	return nil
+}
