@@ -15,7 +15,6 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
-	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
@@ -267,10 +266,10 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 		}
 	}
 	for _, m := range body.History {
-		if m.Role != textindex.RoleUser && m.Role != textindex.RoleAssistant {
+		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+strconv.Quote(m.Role))
 		}
-		r.History = append(r.History, textindex.Message{Role: m.Role, Text: m.Content})
+		r.History = append(r.History, memory.Message{Role: m.Role, Content: m.Content})
 	}
 	if len(body.Where) > 0 {
 		var err error

@@ -181,7 +181,7 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 }
 
 // delegate runs a subagent on a task. The error is that the run cannot go on.
-func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Answer, error) {
+func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (subagent.Outcome, error) {
 	call := fmt.Sprintf("%s-%d", r.req.RunID, r.calls.Add(1))
 	a, err := s.Run(ctx, r.kits[s.Name], subagent.Task{
 		Text:         task,

@@ -29,7 +29,7 @@ func (tooLong) Describe() (code, message string, retryable bool) {
 	return "run_too_long", "The run produced more than can be recorded and was ended.", false
 }
 
-// recorder is the one door by which a run's events come into being: it numbers
+// recorder is the only source of a run's events: it numbers
 // them, folds them into the run's copies of the histories and publishes them, in
 // one order for all three.
 type recorder struct {

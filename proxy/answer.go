@@ -16,10 +16,10 @@ const maxAnswer = 64 << 20
 
 var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
 
-// answer is what a backend says to an attempt. So much of it has been read that
+// backendAnswer is what a backend says to an attempt. So much of it has been read that
 // the attempt can be judged before anything reaches the client: all of it, or a
 // stream's first event.
-type answer struct {
+type backendAnswer struct {
 	status int
 	header http.Header
 	failed bool            // it is an error, whatever the status
@@ -54,8 +54,8 @@ func (t timed) Read(p []byte) (int, error) {
 // listen reads the beginning of an answer in a dialect. Waited grows by the time
 // that the backend takes, now and later. What hide hides is gone from all of the
 // answer.
-func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, error) {
-	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
+func listen(resp *http.Response, waited *time.Duration, hide hider) (*backendAnswer, error) {
+	a := &backendAnswer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
 	hide.header(a.header)
 	body := timed{resp.Body, waited}
 	if a.status < 300 && isStream(a.header) {
@@ -89,10 +89,10 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*answer, er
 }
 
 // refused reports whether the backend refused the attempt.
-func (a *answer) refused() bool { return a.status >= 300 || a.failed }
+func (a *backendAnswer) refused() bool { return a.status >= 300 || a.failed }
 
 // about is what the refusal says is at fault, as metrics call it.
-func (a *answer) about() string {
+func (a *backendAnswer) about() string {
 	if a.parameter.Name != "" {
 		return "parameter"
 	}
@@ -100,7 +100,7 @@ func (a *answer) about() string {
 }
 
 // error is the body or the event that says why.
-func (a *answer) error() []byte {
+func (a *backendAnswer) error() []byte {
 	if a.frames != nil {
 		return a.first.Data
 	}
@@ -108,7 +108,7 @@ func (a *answer) error() []byte {
 }
 
 // next is the next event of a stream, as wire.FrameReader gives it.
-func (a *answer) next() (wire.Frame, error) {
+func (a *backendAnswer) next() (wire.Frame, error) {
 	if !a.taken {
 		a.taken = true
 		return a.first, a.err
@@ -118,7 +118,7 @@ func (a *answer) next() (wire.Frame, error) {
 }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.
-func (a *answer) close() {
+func (a *backendAnswer) close() {
 	_ = a.body.Close()
 	if a.frames != nil {
 		a.first, a.taken, a.err = wire.Frame{}, true, io.EOF

@@ -76,12 +76,12 @@ func agents(g *front, model, conversation string) map[string]agent {
 // none of its business.
 func TestConformanceBackendSwitchInTheMiddleOfASession(t *testing.T) {
 	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeekChat}, {kimiChat, claude}, {claude, claude.with("other", func(*upstreamtest.Config) {}).told(asBedrock)}} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(fmt.Sprint(pair[0].name, " to ", pair[1].name, ", ", door), func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(fmt.Sprint(pair[0].name, " to ", pair[1].name, ", ", endpoint), func(t *testing.T) {
 				w := newWorld(t, pair[0].told(budgeted), pair[1].told(budgeted))
 				a, b := w.vendors[pair[0].name], w.vendors[pair[1].name]
 				g := w.gateway()
-				c := agents(g, "claude-sonnet-4-5", "c1")[door]
+				c := agents(g, "claude-sonnet-4-5", "c1")[endpoint]
 				toolTurn(a, "alpha")
 				require.Equal(t, "alpha is done.", c.say("One"))
 				g.use(pair[1].name)
@@ -129,12 +129,12 @@ func TestConformanceBackendSwitchInsideAToolLoop(t *testing.T) {
 // Fault: A → B → A loses A's thinking: it was stripped for B, or a counter went up.
 func TestConformanceThereAndBackAgainKeepsTheFirstOnesThinking(t *testing.T) {
 	for _, pair := range [][2]backendCase{{claude, kimi}, {prefixChecking, kimi}, {kimi, claude}, {deepSeek, claude}} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(fmt.Sprint(pair[0].name, ", ", pair[1].name, ", ", door), func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(fmt.Sprint(pair[0].name, ", ", pair[1].name, ", ", endpoint), func(t *testing.T) {
 				w := newWorld(t, pair[0].told(budgeted), pair[1].told(budgeted))
 				a, b := w.vendors[pair[0].name], w.vendors[pair[1].name]
 				g := w.gateway()
-				c := agents(g, "claude-opus-4-8", "c1")[door]
+				c := agents(g, "claude-opus-4-8", "c1")[endpoint]
 				toolTurn(a, "alpha")
 				c.say("One")
 				g.use(pair[1].name)
@@ -200,14 +200,14 @@ func TestConformanceAnotherModelOfTheSameVendor(t *testing.T) {
 // start with a thinking block". With Redis nothing is lost.
 func TestConformanceRestartWithRedis(t *testing.T) {
 	for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(model+", "+door, func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(model+", "+endpoint, func(t *testing.T) {
 				w := newWorld(t, claude.told(budgeted))
 				w.shares(redistest.Start(t))
 				v := w.vendors["claude"]
 				wander(v)
 				first := w.gateway()
-				c := agents(first, model, "c1")[door]
+				c := agents(first, model, "c1")[endpoint]
 				for _, said := range wandering[:3] {
 					c.say(said)
 				}
@@ -277,13 +277,13 @@ func TestConformanceTwoGatewaysOverOneRedis(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for _, b := range []backendCase{claude, prefixChecking, kimi, deepSeekChat} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(b.name+", "+door, func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(b.name+", "+endpoint, func(t *testing.T) {
 				w := newWorld(t, b.told(budgeted))
 				w.shares(redistest.Start(t))
 				wander(w.vendors[b.name])
 				left, right := w.gateway(), w.gateway()
-				c := agents(left, "claude-opus-4-8", "c1")[door]
+				c := agents(left, "claude-opus-4-8", "c1")[endpoint]
 				switch c := c.(type) {
 				case *messagesClient:
 					c.damage = damages["thinking dropped"]

@@ -37,11 +37,11 @@ func newManners(g *front, model string) manners {
 	return manners{gateway: g, model: model, header: http.Header{"X-Api-Key": {"caller"}}, tools: true}
 }
 
-// send posts a body to a door.
-func (m *manners) send(door string, body []byte) answered {
+// send posts a body to a endpoint.
+func (m *manners) send(endpoint string, body []byte) answered {
 	w := m.gateway.world
 	w.Helper()
-	got := m.gateway.send(w.Context(), m.prefix+door, m.header, body)
+	got := m.gateway.send(w.Context(), m.prefix+endpoint, m.header, body)
 	m.calls++
 	if len(m.alternate) > 0 {
 		w.turns.settle(w, m.calls)

@@ -265,12 +265,12 @@ func TestConformanceYesFiveTimes(t *testing.T) {
 // before a front that is gone. On both routes that is known beforehand.
 func TestConformanceASlidingWindowIsNeverRefused(t *testing.T) {
 	for _, prefix := range []string{"", "/teammate/analytic"} {
-		for _, door := range []string{"messages", "chat"} {
+		for _, endpoint := range []string{"messages", "chat"} {
 			w := newWorld(t, prefixChecking.told(budgeted))
 			v := w.vendors["bound"]
 			g := w.gateway()
 			var say func(string) string
-			switch door {
+			switch endpoint {
 			case "messages":
 				c := g.messages("claude-opus-5-5")
 				c.prefix = prefix
@@ -302,7 +302,7 @@ func TestConformanceASlidingWindowIsNeverRefused(t *testing.T) {
 				toolTurn(v, fmt.Sprint("turn ", turn))
 				say(fmt.Sprint("Turn ", turn))
 			}
-			require.Empty(t, v.Rejections(), "%s, %s", prefix, door)
+			require.Empty(t, v.Rejections(), "%s, %s", prefix, endpoint)
 			require.Contains(t, string(v.Last().Body), "turn 5 thinks before")
 			w.refusedAtMost(0)
 		}

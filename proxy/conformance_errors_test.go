@@ -70,13 +70,13 @@ func TestConformanceRefusalsInOtherClothes(t *testing.T) {
 			return status, regexp.MustCompile(`messages\.\d+\.content\.\d+`).ReplaceAll(body, []byte("***.***.content.***"))
 		},
 	} {
-		for _, door := range []string{"/v1/messages", "/teammate/v1/messages"} {
-			t.Run(name+", "+door, func(t *testing.T) {
+		for _, endpoint := range []string{"/v1/messages", "/teammate/v1/messages"} {
+			t.Run(name+", "+endpoint, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, claude.with("claude", func(c *upstreamtest.Config) { c.Wrap = wrap }))
 				g := w.gateway()
 				c := g.remembering("claude-opus-4-8")
-				c.prefix = strings.TrimSuffix(door, "/v1/messages")
+				c.prefix = strings.TrimSuffix(endpoint, "/v1/messages")
 				c.say("One")
 				require.Equal(t, 2, w.vendors["claude"].Count(), "one refusal, one retry")
 				c.say("Two")
@@ -90,13 +90,13 @@ func TestConformanceRefusalsInOtherClothes(t *testing.T) {
 // Fault: a stream's first event is the refusal, and its status says that all is well.
 func TestConformanceARefusalAsTheFirstEvent(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(fmt.Sprint(door, ", stream=", stream), func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(fmt.Sprint(endpoint, ", stream=", stream), func(t *testing.T) {
 				w := newWorld(t, claude.told(budgeted))
 				v := w.vendors["claude"]
 				g := w.gateway()
 				toolTurn(v, "one")
-				if door == "messages" {
+				if endpoint == "messages" {
 					c := g.messages("claude-opus-4-8")
 					c.stream = stream
 					c.say("First")
@@ -216,7 +216,7 @@ func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
 			})
 		}
 	}
-	t.Run("chat door", func(t *testing.T) {
+	t.Run("chat endpoint", func(t *testing.T) {
 		w := newWorld(t, claude.told(budgeted))
 		v := w.vendors["claude"]
 		c := w.gateway().chat("claude-opus-4-8")
@@ -347,11 +347,11 @@ func TestConformanceRateLimits(t *testing.T) {
 		"429": {upstreamtest.RateLimited(60), "60"},
 		"529": {upstreamtest.Fault{Status: 529, Header: http.Header{"Retry-After": {"60"}}}, "60"},
 	} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(name+", "+door, func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(name+", "+endpoint, func(t *testing.T) {
 				w := newWorld(t, claude.told(budgeted))
 				v := w.vendors["claude"]
-				client := agents(w.gateway(), "claude-opus-4-8", "c1")[door]
+				client := agents(w.gateway(), "claude-opus-4-8", "c1")[endpoint]
 				toolTurn(v, "one")
 				client.say("First")
 				now := c.fault

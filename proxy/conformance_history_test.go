@@ -143,16 +143,16 @@ func TestConformanceFaithfulReplayWithEmptyThinking(t *testing.T) {
 // binds thinking to it refuses every turn. One refusal per conversation, and the
 // gateway knows.
 func TestConformanceTimeOfDayInTheSystemPrompt(t *testing.T) {
-	for _, door := range []string{"messages", "chat"} {
+	for _, endpoint := range []string{"messages", "chat"} {
 		for _, model := range []string{"claude-opus-5-5", "claude-fable-5-1", "claude-sonnet-4-5"} {
-			t.Run(door+", "+model, func(t *testing.T) {
+			t.Run(endpoint+", "+model, func(t *testing.T) {
 				w := newWorld(t, prefixChecking.told(budgeted))
 				v := w.vendors["bound"]
 				wander(v)
 				g := w.gateway()
 				turn := 0
 				clock := func() string { turn++; return fmt.Sprintf("It is 12:%02d.", turn) }
-				if door == "messages" {
+				if endpoint == "messages" {
 					c := g.messages(model)
 					c.within("c1")
 					c.damage = func(history []message) []message {

@@ -267,7 +267,7 @@ func TestConformancePropertyStreamsSayWhatBodiesSay(t *testing.T) {
 		streamed := toldInChat(t, c.post())
 		require.Equal(t, chat, streamed)
 
-		// Both doors say the same, apart from the words of the dialect. How to ask for
+		// Both endpoints say the same, apart from the words of the dialect. How to ask for
 		// thinking is not translated for chat completions.
 		require.Equal(t, whole.text, chat.text)
 		require.Equal(t, whole.calls, chat.calls)

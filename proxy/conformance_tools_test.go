@@ -55,14 +55,14 @@ var personalities = []personality{
 
 // Fault: a tool loop dies at its second call, since what the client knows of the
 // first answer is less than the vendor wants back. Serial calls, parallel calls
-// and thinking between them, on every vendor through both doors.
+// and thinking between them, on every vendor through both endpoints.
 func TestConformanceToolLoops(t *testing.T) {
 	for _, p := range personalities {
-		for _, door := range []string{"messages", "chat"} {
+		for _, endpoint := range []string{"messages", "chat"} {
 			for name, set := range map[string]func(*manners){
 				"whole": func(*manners) {}, "streamed": func(m *manners) { m.stream = true }, "teammate": func(m *manners) { m.prefix = "/teammate/analytic" },
 			} {
-				t.Run(fmt.Sprint(p.name, ", ", door, ", ", name), func(t *testing.T) {
+				t.Run(fmt.Sprint(p.name, ", ", endpoint, ", ", name), func(t *testing.T) {
 					t.Parallel()
 					w := newWorld(t, p.backendCase)
 					v := w.vendors[p.name]
@@ -73,7 +73,7 @@ func TestConformanceToolLoops(t *testing.T) {
 						mine.within("c1")
 						set(mine)
 					}
-					if door == "messages" {
+					if endpoint == "messages" {
 						wanderOn(t, m)
 					} else {
 						wanderOn(t, c)

@@ -1,9 +1,9 @@
 // Package proxy is the gateway: the one way by which the agents, and coding
 // agents beside them, reach language models.
 //
-// Doors speak the messages dialect (POST /v1/messages), chat completions (POST
+// Endpoints speak the messages dialect (POST /v1/messages), chat completions (POST
 // /v1/chat/completions) and embeddings. Behind them are backends by kind. A
-// request passes one of the pipelines in pipeline.go; where door and backend
+// request passes one of the pipelines in pipeline.go; where endpoint and backend
 // speak the same dialect its bytes pass too, apart from the model's name, and
 // where they do not package chatwire translates.
 //

@@ -99,9 +99,9 @@ func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
 	if x.backend != nil {
 		backend = x.backend.name
 	}
-	m.requests.WithLabelValues(x.door.name, x.pipeline, backend, outcome).Inc()
-	m.duration.WithLabelValues(x.door.name, x.pipeline).Observe(took.Seconds())
-	m.overhead.WithLabelValues(x.door.name, x.pipeline).Observe(max(0, took-x.elsewhere-x.client.spent).Seconds())
+	m.requests.WithLabelValues(x.endpoint.name, x.pipeline, backend, outcome).Inc()
+	m.duration.WithLabelValues(x.endpoint.name, x.pipeline).Observe(took.Seconds())
+	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(max(0, took-x.elsewhere-x.client.spent).Seconds())
 	if x.answer != nil {
 		m.upstream.WithLabelValues(backend, strconv.Itoa(x.answer.status)).Inc()
 		m.firstByte.WithLabelValues(backend).Observe(x.firstByte.Seconds())

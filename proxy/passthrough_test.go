@@ -17,7 +17,7 @@ import (
 )
 
 func TestPassthroughIsByteExact(t *testing.T) {
-	for name, c := range map[string]struct{ door, kind, body, answer, stream string }{
+	for name, c := range map[string]struct{ endpoint, kind, body, answer, stream string }{
 		"messages": {
 			"/v1/messages", proxy.KindAnthropic,
 			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d <&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
@@ -32,17 +32,17 @@ func TestPassthroughIsByteExact(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := vendor(t, says("application/json", c.answer))
 			url, _ := gateway(t, to(v, c.kind))
-			require.Equal(t, c.answer, post(t, url+c.door, c.body).body)
+			require.Equal(t, c.answer, post(t, url+c.endpoint, c.body).body)
 			require.Equal(t, c.body, v.last(t).body)
 
 			v.answer = says("text/event-stream", c.stream)
-			require.Equal(t, c.stream, post(t, url+c.door, c.body).body)
+			require.Equal(t, c.stream, post(t, url+c.endpoint, c.body).body)
 		})
 	}
 }
 
 func TestMappedModelsAreMappedBack(t *testing.T) {
-	for name, c := range map[string]struct{ door, kind, body, stream string }{
+	for name, c := range map[string]struct{ endpoint, kind, body, stream string }{
 		"messages": {"/v1/messages", proxy.KindAnthropic, messagesBody, messagesStream},
 		"chat":     {"/v1/chat/completions", proxy.KindOpenAI, chatBody, chatStream},
 	} {
@@ -54,12 +54,12 @@ func TestMappedModelsAreMappedBack(t *testing.T) {
 			config.Backends["v"] = b
 			url, _ := gateway(t, config)
 			request := `{"x":1.0,"model": "claude-opus-4-8" ,"messages":[]}`
-			got := post(t, url+c.door, request)
+			got := post(t, url+c.endpoint, request)
 			require.Equal(t, strings.Replace(request, "claude-opus-4-8", "real-1", 1), v.last(t).body)
 			require.Equal(t, strings.Replace(c.body, "real-1", "claude-opus-4-8", 1), got.body)
 
 			v.answer = says("text/event-stream", c.stream)
-			got = post(t, url+c.door, request)
+			got = post(t, url+c.endpoint, request)
 			require.Equal(t, strings.ReplaceAll(c.stream, "real-1", "claude-opus-4-8"), got.body)
 		})
 	}
@@ -75,8 +75,8 @@ func TestModelMap(t *testing.T) {
 	for asked, sent := range map[string]string{
 		"master": "exact", "claude-opus-4-1": "family", "claude-opus-4-8-2026": "longer", "claude-opusx": "any", "else": "any",
 	} {
-		for _, door := range []string{"/v1/messages", "/v1/chat/completions"} {
-			got := post(t, url+door, `{"model":"`+asked+`","messages":[{"role":"user","content":"x"}]}`)
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions"} {
+			got := post(t, url+endpoint, `{"model":"`+asked+`","messages":[{"role":"user","content":"x"}]}`)
 			require.Equal(t, sent, gjson.Get(v.last(t).body, "model").Str, asked)
 			require.Equal(t, asked, gjson.Get(got.body, "model").Str, asked)
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // Stage does one thing to an exchange. An error ends the pipeline; as long as
-// nothing has been written it becomes an answer in the door's dialect.
+// nothing has been written it becomes an answer in the endpoint's dialect.
 type Stage func(ctx context.Context, x *Exchange) error
 
 // pipeline is a row of stages. A stage never asks what another one decided.
@@ -56,7 +56,7 @@ func (s *Server) build() {
 
 // Exchange is one request on its way through a pipeline, and its answer.
 type Exchange struct {
-	door     door
+	endpoint endpoint
 	pipeline string // main or teammate, for logs and metrics
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
@@ -74,7 +74,7 @@ type Exchange struct {
 	asked     *wire.Outline           // the request in the backend's dialect, with which an attempt begins
 	continued *conversation.Continued // what its conversation makes of it; nil for a request without one
 	attempt   attempt
-	answer    *answer // of the last attempt; closed by the server
+	answer    *backendAnswer // of the last attempt; closed by the server
 
 	shown    chatwire.Asked     // how the answer is to be shown, where it is translated
 	observer *thinking.Observer // nil for answers that are not recorded
@@ -118,11 +118,11 @@ type attempt struct {
 	header http.Header      // as it leaves, apart from the backend's credential
 }
 
-// translated reports whether door and backend speak different dialects.
-func (x *Exchange) translated() bool { return x.door.dialect != x.backend.dialect }
+// translated reports whether endpoint and backend speak different dialects.
+func (x *Exchange) translated() bool { return x.endpoint.dialect != x.backend.dialect }
 
-// A door is a kind of request that the gateway takes.
-type door struct {
+// An endpoint is a kind of request that the gateway takes.
+type endpoint struct {
 	name    string
 	dialect wire.Dialect
 	path    map[wire.Dialect]string // at a backend of that dialect
@@ -131,8 +131,8 @@ type door struct {
 var (
 	messagesPath = map[wire.Dialect]string{wire.Messages: "/v1/messages", wire.Chat: "/chat/completions"}
 
-	messagesDoor   = door{"messages", wire.Messages, messagesPath}
-	chatDoor       = door{"chat", wire.Chat, messagesPath}
-	countDoor      = door{"count_tokens", wire.Messages, map[wire.Dialect]string{wire.Messages: "/v1/messages/count_tokens"}}
-	embeddingsDoor = door{"embeddings", wire.Chat, map[wire.Dialect]string{wire.Chat: "/embeddings"}}
+	messagesEndpoint   = endpoint{"messages", wire.Messages, messagesPath}
+	chatEndpoint       = endpoint{"chat", wire.Chat, messagesPath}
+	countEndpoint      = endpoint{"count_tokens", wire.Messages, map[wire.Dialect]string{wire.Messages: "/v1/messages/count_tokens"}}
+	embeddingsEndpoint = endpoint{"embeddings", wire.Chat, map[wire.Dialect]string{wire.Chat: "/embeddings"}}
 )

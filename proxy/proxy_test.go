@@ -195,17 +195,17 @@ func post(t *testing.T, url, body string, header ...string) answered {
 	return call(t, http.MethodPost, url, body, header...)
 }
 
-// Every door and every kind of backend, with a stream and without: what the
+// Every endpoint and every kind of backend, with a stream and without: what the
 // client gets says the same.
-func TestDoorsAndBackends(t *testing.T) {
+func TestEndpointsAndBackends(t *testing.T) {
 	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 		answer, path := byStream(messagesBody, messagesStream), "/v1/messages"
 		if kind == proxy.KindOpenAI {
 			answer, path = byStream(chatBody, chatStream), "/chat/completions"
 		}
-		for _, door := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/v1/messages", "/teammate/analytic/v1/chat/completions"} {
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/v1/messages", "/teammate/analytic/v1/chat/completions"} {
 			for _, stream := range []bool{false, true} {
-				name := kind + door
+				name := kind + endpoint
 				if stream {
 					name += " stream"
 				}
@@ -218,13 +218,13 @@ func TestDoorsAndBackends(t *testing.T) {
 					})
 					url, _ := gateway(t, to(v, kind))
 					body := ask + `,"tools":[],"stream_options":{"include_usage":true}}`
-					if strings.HasSuffix(door, "messages") {
+					if strings.HasSuffix(endpoint, "messages") {
 						body = ask + `}`
 					}
 					if stream {
 						body = body[:len(body)-1] + `,"stream":true}`
 					}
-					got := post(t, url+door, body)
+					got := post(t, url+endpoint, body)
 					require.Equal(t, 200, got.status, got.body)
 					require.Equal(t, path, v.last(t).url)
 					require.Equal(t, "vendor-1", got.header.Get("Request-Id"))
@@ -235,7 +235,7 @@ func TestDoorsAndBackends(t *testing.T) {
 					}
 					require.Equal(t, kindOf, got.header.Get("Content-Type"))
 					check := checkChat
-					if strings.HasSuffix(door, "messages") {
+					if strings.HasSuffix(endpoint, "messages") {
 						check = checkMessages
 					}
 					check(t, got.body, stream)
@@ -309,7 +309,7 @@ func firstEvents(stream string, n int) string {
 }
 
 func TestAClientThatLeavesEndsTheCall(t *testing.T) {
-	for name, c := range map[string]struct{ door, kind, begin string }{
+	for name, c := range map[string]struct{ endpoint, kind, begin string }{
 		"passthrough": {"/v1/messages", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
 		"translated":  {"/v1/chat/completions", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
 		"the other":   {"/v1/messages", proxy.KindOpenAI, firstEvents(chatStream, 1)},
@@ -321,7 +321,7 @@ func TestAClientThatLeavesEndsTheCall(t *testing.T) {
 			url, _ := gateway(t, to(v, c.kind))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.door, strings.NewReader(ask+`,"stream":true}`))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.endpoint, strings.NewReader(ask+`,"stream":true}`))
 			require.NoError(t, err)
 			if c.begin == "" {
 				go func() { <-v.stuck; cancel() }()
@@ -345,7 +345,7 @@ func TestAClientThatLeavesEndsTheCall(t *testing.T) {
 func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
 	said := firstEvents(messagesStream, 4)
 	ping := "event: ping\ndata: {\"type\": \"ping\"}\n\n"
-	for name, c := range map[string]struct{ door, begin string }{
+	for name, c := range map[string]struct{ endpoint, begin string }{
 		"half an event, passthrough":     {"/v1/messages", said + "event: content_block_delta\ndata: {\"ty"},
 		"half an event, translated":      {"/v1/chat/completions", said + "event: content_block_delta\ndata: {\"ty"},
 		"other line ends":                {"/v1/messages", strings.ReplaceAll(said, "\n", "\r\n") + "event: content_block_delta\r\n"},
@@ -359,7 +359,7 @@ func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
 			url, _ := gateway(t, to(v, proxy.KindAnthropic))
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // before a ping could push it out
 			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.door, strings.NewReader(ask+`,"stream":true}`))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+c.endpoint, strings.NewReader(ask+`,"stream":true}`))
 			require.NoError(t, err)
 			resp, err := http.DefaultClient.Do(r)
 			require.NoError(t, err)
@@ -376,7 +376,7 @@ func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
 	}
 }
 
-func TestCutStreamsEndWithTheDoorsErrorEvent(t *testing.T) {
+func TestCutStreamsEndWithTheEndpointsErrorEvent(t *testing.T) {
 	cut := func(begin string, abort bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			says("text/event-stream", begin)(w, r)
@@ -385,7 +385,7 @@ func TestCutStreamsEndWithTheDoorsErrorEvent(t *testing.T) {
 			}
 		}
 	}
-	for name, c := range map[string]struct{ door, kind, begin string }{
+	for name, c := range map[string]struct{ endpoint, kind, begin string }{
 		"messages to messages": {"/v1/messages", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
 		"chat to messages":     {"/v1/chat/completions", proxy.KindAnthropic, firstEvents(messagesStream, 4)},
 		"messages to chat":     {"/v1/messages", proxy.KindOpenAI, firstEvents(chatStream, 2)},
@@ -397,11 +397,11 @@ func TestCutStreamsEndWithTheDoorsErrorEvent(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				v := vendor(t, cut(c.begin, abort))
 				url, _ := gateway(t, to(v, c.kind))
-				got := post(t, url+c.door, ask+`,"stream":true}`)
+				got := post(t, url+c.endpoint, ask+`,"stream":true}`)
 				require.Equal(t, 200, got.status)
 				require.Contains(t, got.body, "Hel")
 				want := `event: error` + "\n" + `data: {"type":"error","error":{"type":"api_error","message":"the answer of backend \"v\" was cut off"}}` + "\n\n"
-				if strings.HasSuffix(c.door, "completions") {
+				if strings.HasSuffix(c.endpoint, "completions") {
 					want = `data: {"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}` + "\n\n"
 				}
 				require.True(t, strings.HasSuffix(got.body, "\n\n"+want), got.body)

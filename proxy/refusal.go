@@ -60,7 +60,7 @@ var wordings = []struct {
 }
 
 // reasonOf reads an error.
-func reasonOf(a *answer, f wire.Failure) reason {
+func reasonOf(a *backendAnswer, f wire.Failure) reason {
 	switch a.length.Excess {
 	case thinking.OverWindow:
 		return reasonTooLong
@@ -111,7 +111,7 @@ func (x *Exchange) tellRefusal() {
 }
 
 // errorStatus is the status of an error; 0 for one that came as a success.
-func (a *answer) errorStatus() int {
+func (a *backendAnswer) errorStatus() int {
 	if a.status < http.StatusBadRequest {
 		return 0
 	}
@@ -127,7 +127,7 @@ func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model).tokens)
 	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
 	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong), Param: "messages"}
-	messages := x.door.dialect == wire.Messages
+	messages := x.endpoint.dialect == wire.Messages
 	switch {
 	case l.Room() > 0 && messages:
 		f.Message = fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", l.Input, l.Output, l.Limit)
@@ -208,7 +208,7 @@ func (x *Exchange) shownError(err error) string {
 
 // said is what the log shows of a backend's error: bounded, and without what it
 // repeats of the request, which the user wrote.
-func (x *Exchange) said(a *answer) string {
+func (x *Exchange) said(a *backendAnswer) string {
 	f := wire.ReadFailure(a.errorStatus(), a.error())
 	text := f.Message
 	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {

@@ -84,8 +84,8 @@ func TestNoKeyComesBack(t *testing.T) {
 		"a stream":  {200, "text/event-stream", strings.Replace(messagesStream, `"text":"lo"`, `"text":"lo KEY"`, 1)},
 	}
 	for name, c := range bodies {
-		for _, door := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/x/v1/messages", "/v1/messages/count_tokens"} {
-			t.Run(name+door, func(t *testing.T) {
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/x/v1/messages", "/v1/messages/count_tokens"} {
+			t.Run(name+endpoint, func(t *testing.T) {
 				v := vendor(t, echoes(c.status, c.kind, c.body))
 				config := to(v, proxy.KindAnthropic)
 				b := config.Backends["v"]
@@ -94,10 +94,10 @@ func TestNoKeyComesBack(t *testing.T) {
 				config.Secrets = []string{redisKey}
 				at, log := logged(t, config)
 				request := `{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"Zm9yZ2Vk"},{"type":"text","text":"ok"}]},{"role":"user","content":"hi"}]}`
-				if strings.HasSuffix(door, "completions") {
+				if strings.HasSuffix(endpoint, "completions") {
 					request = ask + "}"
 				}
-				got := post(t, at+door, request)
+				got := post(t, at+endpoint, request)
 				seen := fmt.Sprint(got.status, got.header, got.body, log, call(t, "GET", at+"/metrics", "").body)
 				require.Equal(t, ownKey, v.last(t).header.Get("X-Api-Key"))
 				for _, form := range append(hidden(ownKey), redisKey) {
@@ -144,14 +144,14 @@ const (
 
 // A request that is too long is refused in the words that clients of its dialect go
 // by; a vendor of the same dialect is passed on as it is.
-func TestTooLongInTheDoorsWords(t *testing.T) {
+func TestTooLongInTheEndpointsWords(t *testing.T) {
 	for name, c := range map[string]struct {
-		kind, door string
-		status     int
-		body       string
-		want       string // the whole body, or "" for what check says
-		answered   int
-		limit      string
+		kind, endpoint string
+		status         int
+		body           string
+		want           string // the whole body, or "" for what check says
+		answered       int
+		limit          string
 	}{
 		"messages, as it is":      {proxy.KindAnthropic, "/v1/messages", 400, anthropicLong, anthropicLong, 400, "200000"},
 		"chat, as it is":          {proxy.KindOpenAI, "/v1/chat/completions", 400, openAILong, openAILong, 400, "4097"},
@@ -173,7 +173,7 @@ func TestTooLongInTheDoorsWords(t *testing.T) {
 			})
 			at, log := logged(t, to(v, c.kind))
 			for range 2 { // the second time the limit is known before
-				got := post(t, at+c.door, ask+"}")
+				got := post(t, at+c.endpoint, ask+"}")
 				require.Equal(t, c.answered, got.status)
 				require.Equal(t, c.want, got.body)
 				require.Equal(t, "context_length_exceeded", got.header.Get("X-AG-Error"))
@@ -202,7 +202,7 @@ func TestTooLongAsTheFirstEvent(t *testing.T) {
 
 // A prompt that fits is not refused for an answer that would not: max_tokens is lowered.
 func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
-	for name, c := range map[string]struct{ kind, door, member, request string }{
+	for name, c := range map[string]struct{ kind, endpoint, member, request string }{
 		"messages":                 {proxy.KindAnthropic, "/v1/messages", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
 		"chat":                     {proxy.KindOpenAI, "/v1/chat/completions", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
 		"chat, max_completion":     {proxy.KindOpenAI, "/v1/chat/completions", "max_completion_tokens", `{"model":"m","max_completion_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
@@ -226,7 +226,7 @@ func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 				_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"input length and `+"`max_tokens`"+` exceed context limit: 178959 + 64000 > 200000, decrease input length or `+"`max_tokens`"+` and try again"}}`)
 			}
 			at, _ := logged(t, to(v, c.kind))
-			got := post(t, at+c.door, c.request)
+			got := post(t, at+c.endpoint, c.request)
 			require.Equal(t, 200, got.status, got.body)
 			require.Equal(t, 2, v.count())
 			require.Equal(t, int64(21041-21041/16), gjson.Get(v.last(t).body, c.member).Int())

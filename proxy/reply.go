@@ -45,23 +45,23 @@ func (x *Exchange) replyError() error {
 	}
 	x.client.Header().Set("Content-Type", "application/json")
 	f := x.inOurWords(wire.ReadFailure(a.status, a.whole), a.length)
-	return x.client.whole(f.Status, f.Body(x.door.dialect))
+	return x.client.whole(f.Status, f.Body(x.endpoint.dialect))
 }
 
-// passBody hands on an answer of the door's own dialect.
+// passBody hands on an answer of the endpoint's own dialect.
 func (x *Exchange) passBody(ctx context.Context) error {
 	body := x.hearBody(ctx)
 	answerHeader(x.client.Header(), x.answer.header)
 	return x.client.whole(x.answer.status, x.restoreModel(body, "model"))
 }
 
-// passStream hands on a stream of the door's own dialect, event by event.
+// passStream hands on a stream of the endpoint's own dialect, event by event.
 func (x *Exchange) passStream(ctx context.Context) error {
 	answerHeader(x.client.Header(), x.answer.header)
 	x.client.begin(x.answer.status)
 	for ended := false; ; {
 		frame, err := x.answer.next()
-		ended = ended || ends(x.door.dialect, frame.Data)
+		ended = ended || ends(x.endpoint.dialect, frame.Data)
 		switch {
 		case err == io.EOF && !ended:
 			return chatwire.ErrCut // what follows the last blank line would garble the error's event
@@ -95,7 +95,7 @@ func ends(d wire.Dialect, data []byte) bool {
 // data if that is to be shown.
 func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
 	path := "model"
-	if x.door.dialect == wire.Messages {
+	if x.endpoint.dialect == wire.Messages {
 		path = "message.model"
 	}
 	if len(f.Data) == 0 {
@@ -132,7 +132,7 @@ type translator interface {
 // for, and gives it as the client asked.
 func (x *Exchange) replyTranslated(ctx context.Context) error {
 	var t translator = chatwire.NewMessagesAnswer(x.shown)
-	if x.door.dialect == wire.Chat {
+	if x.endpoint.dialect == wire.Chat {
 		t = chatwire.NewChatAnswer(x.shown, time.Now())
 	}
 	if x.answer.frames == nil {
@@ -198,5 +198,5 @@ func (x *Exchange) beginTranslated() {
 	}
 	x.client.Header().Set("Content-Type", kind)
 	x.client.begin(http.StatusOK)
-	x.client.ping(x.door.dialect)
+	x.client.ping(x.endpoint.dialect)
 }

@@ -26,7 +26,7 @@ func (s *Server) teammateBackend(name string) *backend {
 	return s.teammateDefault
 }
 
-// routeEmbeddings picks the backend for embeddings, from every door.
+// routeEmbeddings picks the backend for embeddings, from every endpoint.
 func (s *Server) routeEmbeddings(_ context.Context, x *Exchange) error {
 	if s.embedder == nil {
 		return wire.Failure{Status: 501, Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai"}

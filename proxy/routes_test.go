@@ -11,7 +11,7 @@ import (
 	"mneme/proxy"
 )
 
-func TestBadRequestsAreAnsweredInTheDoorsDialect(t *testing.T) {
+func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 	v := vendor(t, says("application/json", messagesBody))
 	c := to(v, proxy.KindAnthropic)
 	c.Limits.MaxBody = 1000
@@ -117,7 +117,7 @@ func TestModelsAreOurAliases(t *testing.T) {
 		call(t, "GET", url+"/v1/models", "", "anthropic-version", "2023-06-01").body)
 }
 
-func TestEmbeddingsGoToTheirBackendFromEveryDoor(t *testing.T) {
+func TestEmbeddingsGoToTheirBackendFromEveryEndpoint(t *testing.T) {
 	url, _, _, b := two(t, func(c *proxy.Config) { c.EmbeddingsBackend = "b" })
 	b.answer = says("application/json", `{"data":[{"embedding":[0.10]}],"model":"e"}`)
 	for _, prefix := range []string{"", "/teammate", "/teammate/knowledge"} {
@@ -171,7 +171,7 @@ func TestHealthAndMetrics(t *testing.T) {
 	require.JSONEq(t, `{"status":"draining","reasons":["The gateway is stopping."]}`, got.body)
 }
 
-func TestTheOfflineBackendAnswersBothDoors(t *testing.T) {
+func TestTheOfflineBackendAnswersBothEndpoints(t *testing.T) {
 	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOffline}}})
 	for _, stream := range []string{"", `,"stream":true`} {
 		got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."}]`+stream+`}`)

@@ -11,7 +11,7 @@ import (
 // send calls the backend and takes the beginning of its answer.
 func send(ctx context.Context, x *Exchange) error {
 	call := wire.Call{
-		Dialect: x.backend.dialect, Path: x.door.path[x.backend.dialect], Header: x.attempt.header,
+		Dialect: x.backend.dialect, Path: x.endpoint.path[x.backend.dialect], Header: x.attempt.header,
 		Body: x.attempt.doc.Body, Stream: x.attempt.doc.Stream,
 	}
 	if !x.translated() && x.in.query != "" {

@@ -30,10 +30,10 @@ func stamp(w http.ResponseWriter) {
 }
 
 // serve takes a request through a pipeline and sees to its end.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door, p pipeline, scope, teammate string) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pipeline, scope, teammate string) {
 	began := time.Now()
 	x := &Exchange{
-		door: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
+		endpoint: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
 		client: newClientWriter(w, s.limits.Client), id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often,
 	}
 	defer x.close()
@@ -78,7 +78,7 @@ func (x *Exchange) cut(ctx context.Context) {
 
 // count keeps the record of what a call took.
 func (s *Server) count(x *Exchange, outcome string) {
-	if x.answer == nil || x.door.name == countDoor.name {
+	if x.answer == nil || x.endpoint.name == countEndpoint.name {
 		return
 	}
 	tokens, estimated := x.tokens.Tokens(x.attempt.doc.Body)
@@ -103,7 +103,7 @@ func (x *Exchange) close() {
 	x.client.release()
 }
 
-// receive reads and checks what every door needs of a request.
+// receive reads and checks what every endpoint needs of a request.
 func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
 	err = nameRun(r)
 	x.trail = telemetry.From(r.Context())
@@ -182,13 +182,13 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 	switch {
 	case !x.client.begun:
 		x.client.Header().Set("Content-Type", "application/json")
-		_ = x.client.whole(f.Status, f.Body(x.door.dialect)) // a client that is gone needs no answer
+		_ = x.client.whole(f.Status, f.Body(x.endpoint.dialect)) // a client that is gone needs no answer
 		if f.Status < 500 {
 			return outcomeRefused
 		}
 		return outcomeFailed
 	case x.client.stream:
-		_ = x.client.write(f.Frame(x.door.dialect), true)
+		_ = x.client.write(f.Frame(x.endpoint.dialect), true)
 	}
 	return outcomeCut
 }
@@ -221,7 +221,7 @@ func (x *Exchange) failure(err error) wire.Failure {
 	return wire.Failure{Status: 500, Message: "the gateway failed; its log has the cause under this request's id"}
 }
 
-// guessDialect finds the dialect of a client that came to no door.
+// guessDialect finds the dialect of a client that came to no endpoint.
 func guessDialect(r *http.Request) wire.Dialect {
 	if strings.Contains(r.URL.Path, "/v1/messages") || r.Header.Get("Anthropic-Version") != "" {
 		return wire.Messages

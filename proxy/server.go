@@ -110,7 +110,7 @@ func (s *Server) activeBackend(ctx context.Context) *backend {
 	return s.backends[s.config.Active]
 }
 
-// Handler serves the doors, the admin group and the health routes.
+// Handler serves the endpoints, the admin group and the health routes.
 func (s *Server) Handler() http.Handler { return s.engine }
 
 // closing bounds how long Close waits for the shared store.
@@ -150,9 +150,9 @@ func (s *Server) routes() *gin.Engine {
 		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
 			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
 	})
-	s.doors(e.Group(""), scopeMain, s.main, s.mainCount)
-	s.doors(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
-	s.doors(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
+	s.endpoints(e.Group(""), scopeMain, s.main, s.mainCount)
+	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
+	s.endpoints(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
 
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.GET("/admin/backend", s.showBackend)
@@ -187,19 +187,19 @@ func (s *Server) ready(c *gin.Context) {
 	c.JSON(status, out)
 }
 
-// doors hangs the doors under a prefix; its requests take the pipeline p,
+// endpoints registers the endpoints under a prefix; its requests take the pipeline p,
 // whose name is scope, or count, if they only count tokens.
-func (s *Server) doors(g *gin.RouterGroup, scope string, p, count pipeline) {
-	through := func(d door, p pipeline) gin.HandlerFunc {
+func (s *Server) endpoints(g *gin.RouterGroup, scope string, p, count pipeline) {
+	through := func(d endpoint, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) {
 			telemetry.Told(c.Request.Context())
 			s.serve(c.Writer, c.Request, d, p, scope, c.Param("name"))
 		}
 	}
-	g.POST("/v1/messages", through(messagesDoor, p))
-	g.POST("/v1/messages/count_tokens", through(countDoor, count))
-	g.POST("/v1/chat/completions", through(chatDoor, p))
-	g.POST("/v1/embeddings", through(embeddingsDoor, s.embeddings))
+	g.POST("/v1/messages", through(messagesEndpoint, p))
+	g.POST("/v1/messages/count_tokens", through(countEndpoint, count))
+	g.POST("/v1/chat/completions", through(chatEndpoint, p))
+	g.POST("/v1/embeddings", through(embeddingsEndpoint, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })
 	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
@@ -220,7 +220,7 @@ func (s *Server) recovered(c *gin.Context, cause any) {
 	}
 }
 
-// refuseRoute answers where no door is.
+// refuseRoute answers where there is no endpoint.
 func refuseRoute(c *gin.Context, status int, message string) {
 	c.Data(status, "application/json", wire.Failure{Status: status, Message: message}.Body(guessDialect(c.Request)))
 }

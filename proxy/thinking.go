@@ -225,7 +225,7 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
 		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.fitting(), Refusals: x.refusals(),
 		Betas: x.betas(), Effort: x.ownEffort(),
-		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.door.name == countDoor.name, Translated: x.translated(),
+		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.endpoint.name == countEndpoint.name, Translated: x.translated(),
 	})
 	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {

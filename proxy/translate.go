@@ -43,7 +43,7 @@ const autoEffort = "medium"
 // ownEffort is the effort of a request that leaves it to the gateway; empty for
 // one that does not.
 func (x *Exchange) ownEffort() string {
-	if x.door.dialect == wire.Chat && strings.EqualFold(x.in.header.Get(effortHeader), "auto") {
+	if x.endpoint.dialect == wire.Chat && strings.EqualFold(x.in.header.Get(effortHeader), "auto") {
 		return autoEffort
 	}
 	return ""

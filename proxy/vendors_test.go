@@ -56,12 +56,12 @@ func TestVendorsAreFoundOut(t *testing.T) {
 		{"deepseek", "openai", "https://api.deepseek.com/v1", "deepseek-reasoner", "by the host api.deepseek.com"},
 		{"deepseek", "openai", "http://relay.example/v1", "deepseek-reasoner", "by the name of its model deepseek-reasoner"},
 	} {
-		for _, door := range []string{"messages", "chat"} {
-			t.Run(fmt.Sprint(c.kind, " at ", c.base, ", ", c.model, ", ", door), func(t *testing.T) {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(fmt.Sprint(c.kind, " at ", c.base, ", ", c.model, ", ", endpoint), func(t *testing.T) {
 				v := upstreamtest.New(upstreamtest.Config{Vendor: fakes[c.vendor]})
 				w, g := at(t, v, "b", c.base, proxy.BackendConfig{Kind: c.kind, ModelMap: map[string]string{"*": c.model}})
 				require.Equal(t, 1, w.log.count(fmt.Sprintf(`"profile":%q,"why":%q`, c.vendor, c.why)), w.log.String())
-				client := agents(g, "master", "c1")[door]
+				client := agents(g, "master", "c1")[endpoint]
 				if m, ok := client.(*messagesClient); ok {
 					m.thinking, m.maxTokens = `{"type":"adaptive"}`, 9000
 				}
@@ -71,7 +71,7 @@ func TestVendorsAreFoundOut(t *testing.T) {
 				require.Equal(t, "two is done.", client.say("Second"))
 				require.Empty(t, v.Rejections())
 				require.Contains(t, string(v.Last().Body), "one thinks before", "reasoning of older turns stays, too")
-				if door == "messages" && c.kind == "anthropic" && c.vendor != "deepseek" {
+				if endpoint == "messages" && c.kind == "anthropic" && c.vendor != "deepseek" {
 					require.Equal(t, "enabled", gjson.GetBytes(v.Last().Body, "thinking.type").Str)
 				}
 			})
@@ -102,11 +102,11 @@ func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 	for _, fake := range []upstreamtest.Vendor{upstreamtest.DeepSeek, upstreamtest.Kimi} {
 		for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
 			for _, vendor := range []string{"anthropic", "generic", "openai", "mistral", "glm", "bedrock"} {
-				for _, door := range []string{"messages", "chat"} {
-					t.Run(fmt.Sprint(fake, " as ", vendor, ", ", kind, ", ", door), func(t *testing.T) {
+				for _, endpoint := range []string{"messages", "chat"} {
+					t.Run(fmt.Sprint(fake, " as ", vendor, ", ", kind, ", ", endpoint), func(t *testing.T) {
 						v := upstreamtest.New(upstreamtest.Config{Vendor: fake})
 						_, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: kind, Vendor: vendor})
-						client := agents(g, "my-model", "c1")[door]
+						client := agents(g, "my-model", "c1")[endpoint]
 						if m, ok := client.(*messagesClient); ok {
 							m.thinking = `{"type":"enabled","budget_tokens":2000}`
 						}
@@ -143,11 +143,11 @@ func TestCallSignaturesGoBackWhateverTheProfileSays(t *testing.T) {
 // Fault: every level of effort makes the same request; a bound turns high into low,
 // or does not bound.
 func TestEffortsMakeADifference(t *testing.T) {
-	ask := func(t *testing.T, c backendCase, model, door, rest string, header ...string) gjson.Result {
+	ask := func(t *testing.T, c backendCase, model, endpoint, rest string, header ...string) gjson.Result {
 		w := knocked(t, c)
 		g := w.gateway()
 		body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]%s}`, model, rest)
-		got := g.ask(map[string]string{"chat": "/v1/chat/completions", "messages": "/v1/messages"}[door], body, header...)
+		got := g.ask(map[string]string{"chat": "/v1/chat/completions", "messages": "/v1/messages"}[endpoint], body, header...)
 		require.Equal(t, 200, got.status, got.body)
 		require.Empty(t, w.vendors[c.name].Rejections())
 		return gjson.ParseBytes(w.vendors[c.name].Last().Body)

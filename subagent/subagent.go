@@ -60,43 +60,36 @@ type Task struct {
 	History func() []memory.Message
 }
 
-// Answer is how a delegation ended.
-type Answer struct {
-	Response  string // never empty
-	Status    string // event.Completed, Failed, Stopped or MaxSteps
-	Citations []event.Citation
-	Usage     event.Usage
-	Err       error // why, unless Status is Completed or MaxSteps
+// Outcome is how a delegation ended.
+type Outcome struct {
+	event.Completion
+	Err error // the cause, unless Status is Completed or MaxSteps
 }
 
 // Run does the task and emits exactly one delegation and one completion around
 // what happens; emit is called from one goroutine at a time. The error is
-// emit's: without it the task has an Answer, be it that it failed.
-func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Answer, error) {
+// emit's: without it the task has an Outcome, be it that it failed.
+func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.Payload) error) (Outcome, error) {
 	if err := emit(&event.Delegation{Task: task.Text, Calls: s.Calls}); err != nil {
-		return Answer{}, err
+		return Outcome{}, err
 	}
 	work := s.Work
 	if work == nil {
 		work = s.oneModel(kit)
 	}
 	result, err := work(ctx, task, emit)
-	answer := conclude(ctx, result, err)
-	var concluded *event.Answer
-	if kit.Answer != nil && answer.Status == event.Completed {
-		concluded, answer.Citations = kit.Answer(answer.Response)
+	out := conclude(ctx, result, err)
+	if kit.Answer != nil && out.Status == event.Completed {
+		out.Answer, out.Citations = kit.Answer(out.Response)
 	}
-	completion := &event.Completion{
-		Response: answer.Response, Status: answer.Status, Citations: answer.Citations, Answer: concluded, Usage: answer.Usage,
-	}
-	if answer.Status == event.Failed {
-		cause := Describe(answer.Err)
+	if out.Status == event.Failed {
+		cause := Describe(out.Err)
 		if err := emit(cause); err != nil {
-			return answer, err
+			return out, err
 		}
-		completion.Failure = cause.Code
+		out.Failure = cause.Code
 	}
-	return answer, emit(completion)
+	return out, emit(&out.Completion)
 }
 
 // oneModel is the work of a subagent that is a model with its tools.
@@ -111,22 +104,23 @@ func (s *Subagent) oneModel(kit Kit) Work {
 	}
 }
 
-func conclude(ctx context.Context, r loop.Result, err error) Answer {
-	a := Answer{Response: r.Text, Status: event.Completed, Usage: event.Usage(r.Usage), Err: err}
+// conclude makes an Outcome of what the work returned.
+func conclude(ctx context.Context, r loop.Result, err error) Outcome {
+	out := Outcome{event.Completion{Response: r.Text, Status: event.Completed, Usage: event.Usage(r.Usage)}, err}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), ErrStopped):
-		a.Status = event.Stopped
-		a.Response = "(no answer: stopped)"
+		out.Status = event.Stopped
+		out.Response = "(no answer: stopped)"
 	case err != nil:
-		a.Status = event.Failed
-		a.Response = memory.Failed(Describe(err).Code).Content
+		out.Status = event.Failed
+		out.Response = memory.Failed(Describe(err).Code).Content
 	case r.Exhausted:
-		a.Status = event.MaxSteps
+		out.Status = event.MaxSteps
 		if r.Text == "" {
-			a.Response = "(no answer: max_steps)"
+			out.Response = "(no answer: max_steps)"
 		}
 	}
-	return a
+	return out
 }
 
 // Describe says an error in the words that users and models are shown. Errors

@@ -59,7 +59,7 @@ func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err
 			failed(w, r, fmt.Errorf("%w: %w", ErrUnreachable, err))
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			resp.Body = &answer{resp.Body, broken}
+			resp.Body = &passedBody{resp.Body, broken}
 			return nil
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the errors go to failed and broken
@@ -74,13 +74,13 @@ func FullDuplex(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 }
 
-// answer is the body of an answer that is passed on.
-type answer struct {
+// passedBody is the body of an answer that is passed on; it reports when that breaks off.
+type passedBody struct {
 	io.ReadCloser
 	broken func(error)
 }
 
-func (a *answer) Read(p []byte) (int, error) {
+func (a *passedBody) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		a.broken(fmt.Errorf("the apiserver's answer broke off: %w", err))

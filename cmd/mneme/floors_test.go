@@ -22,7 +22,7 @@ var floors = map[string][]string{
 	"memory/event":       {"memory"},
 	"memory/telemetry":   {},
 	"memory/redisscript": {},
-	"memory/textindex":   {},
+	"memory/textindex":   {"=memory"},
 	"proxy":              {"proxy", "=memory/telemetry", "=memory/redisscript"},
 	"proxy/wire":         {},
 	"proxy/chatwire":     {"proxy/wire"},

@@ -1,7 +1,7 @@
-// Package cache is tier one of the memory: a bounded in-process cache over any
-// Store. A cached history is never trusted by itself: it goes to the store as the
-// caller's copy, and the store answers whether it still is the content, so that
-// any number of processes may cache the same chat.
+// Package cache is tier one of the memory: a bounded in-process cache in front of any Store. A
+// cached history is validated before use: it goes to the store as the caller's copy, and the store
+// answers whether that still is the content. So any number of processes may cache the same chat
+// without invalidating each other's copies.
 package cache
 
 import (
@@ -14,11 +14,11 @@ import (
 	"mneme/memory"
 )
 
-// overhead is about what an entry costs beside the stored bytes.
+// overhead is about what an entry costs beside the stored bytes, in bytes.
 const overhead = 256
 
-// Cache is a memory.Store that hands its copies to the one below. Safe for
-// concurrent use.
+// Cache is a read-through memory.Store that passes its copies to the store below for validation.
+// Safe for concurrent use.
 type Cache struct {
 	below  memory.Store
 	copies *otter.Cache[memory.Key, *memory.History]
@@ -26,12 +26,12 @@ type Cache struct {
 	hits, misses atomic.Int64
 }
 
-// Stats are what a Cache holds, and how often that was enough.
+// Stats say what a Cache holds, and how often a copy was current.
 type Stats struct {
 	Bytes   uint64 // about, with what an entry costs beside the history
 	Entries int
-	Hits    int64 // histories that the store below said were as they are here
-	Misses  int64 // histories that it had more of
+	Hits    int64 // loads for which the copy was current
+	Misses  int64 // loads for which the store below had other or more messages
 }
 
 // Stats are as of now.
@@ -41,8 +41,8 @@ func (c *Cache) Stats() Stats {
 
 var _ memory.Store = (*Cache)(nil)
 
-// New is a cache that holds about maxBytes of histories at most. What leaves it
-// is only slower to read the next time.
+// New makes a cache of at most about maxBytes of histories. An evicted history only costs a full
+// read.
 func New(below memory.Store, maxBytes int) *Cache {
 	return &Cache{below: below, copies: otter.Must(&otter.Options[memory.Key, *memory.History]{
 		MaximumWeight: uint64(max(maxBytes, 1)),
@@ -52,14 +52,15 @@ func New(below memory.Store, maxBytes int) *Cache {
 	})}
 }
 
-// Peek is the cached copy of a history, nil if there is none. It may be out of
-// date: only Load proves it.
+// Peek is the cached copy of a history, nil if there is none. It may be stale: only Load validates
+// it.
 func (c *Cache) Peek(key memory.Key) *memory.History {
 	h, _ := c.copies.GetIfPresent(key)
 	return h
 }
 
-// Load implements memory.Store.
+// Load implements memory.Store. It offers the longer of the caller's copy and the cached one to the
+// store below.
 func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	best := make([]*memory.History, len(copies))
 	for i, h := range copies {
@@ -98,32 +99,32 @@ func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Ma
 func (c *Cache) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	c.Forget(keys...)
 	err := c.below.Erase(ctx, turn, keys...)
-	c.Forget(keys...) // what was read while the store erased
+	c.Forget(keys...) // again, for copies that were read while the store erased
 	return err
 }
 
-// covers says whether h makes a copy superfluous. A look may find less than was once
-// stored: then the copy is what brings the rest back.
+// covers reports whether h makes a copy superfluous. A read without the lease (turn 0) may find
+// less than was once stored, after a loss in Redis: then the longer copy is kept, as it is what
+// brings the messages back.
 func covers(h, have *memory.History) bool {
 	merged, _ := memory.Merge(h, have)
 	return h == have || have.Turn() == 0 || merged == h
 }
 
-// All are the copies at this time, in no order.
+// All are the cached copies, in no particular order.
 func (c *Cache) All() []*memory.History {
 	return slices.Collect(c.copies.Values())
 }
 
-// Refresh puts what is stored now in the place of a copy, unless that has been
-// replaced meanwhile.
+// Refresh replaces a cached copy by what is stored. Nothing happens if the copy was replaced
+// meanwhile.
 func (c *Cache) Refresh(have, current *memory.History) {
 	if c.Peek(have.Key()) == have {
 		c.keep(current)
 	}
 }
 
-// Forget drops copies, and sees to it that who still holds one does not bring it
-// back.
+// Forget drops copies and revokes them, so that nobody who still holds one writes it back.
 func (c *Cache) Forget(keys ...memory.Key) {
 	for _, k := range keys {
 		if h := c.Peek(k); h != nil {
@@ -133,9 +134,10 @@ func (c *Cache) Forget(keys ...memory.Key) {
 	}
 }
 
-// Put keeps a history that was changed past the cache.
+// Put caches a history that was changed without going through the cache.
 func (c *Cache) Put(h *memory.History) { c.keep(h) }
 
+// longer is the cached copy if it has more messages than h, else h.
 func (c *Cache) longer(h *memory.History) *memory.History {
 	if cached := c.Peek(h.Key()); cached != nil && cached.Len() > h.Len() {
 		return cached
@@ -143,6 +145,7 @@ func (c *Cache) longer(h *memory.History) *memory.History {
 	return h
 }
 
+// keep caches a history; an empty one is not kept, and neither is what it replaces.
 func (c *Cache) keep(h *memory.History) {
 	if h.Len() == 0 {
 		c.copies.Invalidate(h.Key())

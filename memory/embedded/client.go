@@ -26,7 +26,7 @@ const (
 type client struct {
 	store   *Server
 	conn    net.Conn
-	outside bool
+	outside bool         // the connection came in by the TCP listener, which is read-only
 	peer    *server.Peer // the engine's view of the connection; writes into reply
 	reply   bytes.Buffer
 
@@ -42,8 +42,9 @@ func newClient(store *Server, conn net.Conn, outside bool) *client {
 	return c
 }
 
-// serve answers commands until the connection ends. Replies go through an outbox, because a client may send a long
-// pipeline before it reads the first reply: waiting for it to read would have both sides wait for ever.
+// serve answers commands until the connection ends. Replies go through an outbox with a writer of
+// its own, because a client may send a long pipeline before it reads the first reply: if the reader
+// waited for the client to read, both sides would wait for ever.
 func (c *client) serve() {
 	out := newOutbox()
 	var writer sync.WaitGroup
@@ -75,7 +76,8 @@ func (c *client) serve() {
 	}
 }
 
-// handle takes care of MULTI, which is ours because its commands have to reach the journal as one record.
+// handle implements transactions (MULTI, EXEC, DISCARD) itself instead of leaving them to the
+// engine, because the commands of a transaction have to reach the journal as one record.
 func (c *client) handle(args []string) {
 	switch strings.ToUpper(args[0]) {
 	case "MULTI":
@@ -102,6 +104,7 @@ func (c *client) handle(args []string) {
 	}
 }
 
+// command runs a command, or queues it inside a transaction.
 func (c *client) command(args []string) {
 	if sentence := refusal(c.outside, args); sentence != "" {
 		c.spoiled = c.queueing
@@ -124,6 +127,7 @@ func (c *client) command(args []string) {
 	c.peer.WriteInline("QUEUED")
 }
 
+// exec runs the queued commands as one unit, or refuses them all if one of them was refused.
 func (c *client) exec() {
 	if !c.queueing {
 		c.peer.WriteError("ERR EXEC without MULTI")
@@ -142,17 +146,20 @@ func (c *client) endQueue() {
 	c.queueing, c.spoiled, c.queue, c.queuedBytes = false, false, nil, 0
 }
 
-// replaceReply drops what was answered so far in favour of an error.
+// replaceReply drops what was answered so far in favour of an error, for a change that was rolled
+// back.
 func (c *client) replaceReply(sentence string) {
 	c.peer.Flush()
 	c.reply.Reset()
 	c.peer.WriteError(sentence)
 }
 
-// callError is how the engine reports that a command failed which a script called by redis.call.
+// callError matches how the engine reports that a command failed which a script called by
+// redis.call.
 var callError = regexp.MustCompile(`^-ERR Error compiling script \(new function\): \S*:\d+: ([A-Z]+ .*?) stack traceback:\s+\[G\]: in function 'call'`)
 
-// unwrapCallError lets the reply that begins at start tell the failed command's own error code first, as Redis does.
+// unwrapCallError rewrites such an error in the reply that begins at start so that the failed
+// command's own error code comes first, as in Redis: clients tell errors apart by that code.
 func (c *client) unwrapCallError(start int) {
 	if found := callError.FindSubmatch(c.reply.Bytes()[start:]); found != nil {
 		sentence := string(found[1])
@@ -161,7 +168,8 @@ func (c *client) unwrapCallError(start int) {
 	}
 }
 
-// outbox holds replies until the client reads them.
+// outbox is a queue of replies between the goroutine that runs commands and the one that writes to
+// the connection. It is bounded by maxUnread.
 type outbox struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -175,7 +183,8 @@ func newOutbox() *outbox {
 	return o
 }
 
-// add reports false when the client is gone or reads too slowly. It keeps reply.
+// add queues a reply, whose bytes it keeps. It reports false when the client is gone or has left
+// more than maxUnread bytes unread.
 func (o *outbox) add(reply []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,6 +200,7 @@ func (o *outbox) add(reply []byte) bool {
 	return true
 }
 
+// finish says that no reply follows; those that are queued are still sent.
 func (o *outbox) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,7 +208,7 @@ func (o *outbox) finish() {
 	o.changed.Signal()
 }
 
-// take waits for replies; nil means that there will be none.
+// take waits for replies and returns all that are queued; nil means that none will follow.
 func (o *outbox) take() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,7 +220,8 @@ func (o *outbox) take() []byte {
 	return b
 }
 
-// writeTo sends replies until the outbox is finished and empty, or the client is gone, and closes the connection.
+// writeTo sends replies until the outbox is finished and empty or the client is gone, and closes
+// the connection, which ends the reader too.
 func (o *outbox) writeTo(conn net.Conn) {
 	defer conn.Close() // ends the reader's wait as well
 	defer o.finish()
@@ -226,7 +237,8 @@ func (o *outbox) writeTo(conn net.Conn) {
 	}
 }
 
-// misconf is the reply while the store does not take a command because its journal failed.
+// misconf is the reply while the journal takes no record: the error code that Redis has for a store
+// that cannot persist.
 func misconf(cause error) string {
 	advice := "make room or mend the disk, and it goes on by itself"
 	if errors.Is(cause, journal.ErrRemoved) {

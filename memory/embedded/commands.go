@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// class says who may run a command and what has to be journaled.
+// class says who may run a command and what of it is journaled.
 type class int
 
 const (
@@ -16,8 +16,8 @@ const (
 	script // journaled by the writes that it calls
 )
 
-// classes is the list of commands that the store answers, by class. To be listed as a write, a command's whole effect has
-// to be the same when it is replayed, and has to be kept by a snapshot (snapshot.go).
+// classes is the allow-list of commands. A command may be listed as a write only if its replay has
+// the same effect as its first run, and if a snapshot keeps that effect (snapshot.go).
 var classes = func() map[string]class {
 	table := make(map[string]class)
 	for c, names := range map[class]string{
@@ -54,7 +54,7 @@ func unsupportedCommand(name string) string {
 	return fmt.Sprintf("ERR mneme's embedded store does not support '%s'; set redis.url to a real Redis for it", name)
 }
 
-// refusal is the error reply for a command that may not run at this door, or "".
+// refusal is the error reply for a command that may not run on this connection, or "".
 func refusal(outside bool, args []string) string {
 	name := strings.ToUpper(args[0])
 	switch c := classes[name]; {
@@ -63,7 +63,7 @@ func refusal(outside bool, args []string) string {
 	case outside && (c == write || c == script):
 		return readOnlyOutside
 	case name == "XREAD" && blocks(args):
-		// It would wait with the store's lock held.
+		// It would wait while it holds the store's lock.
 		return unsupportedCommand("XREAD BLOCK") + ", or poll"
 	case name == "SELECT" && len(args) == 2 && args[1] != "0":
 		return "ERR DB index is out of range: mneme's embedded store has database 0 only"
@@ -71,7 +71,7 @@ func refusal(outside bool, args []string) string {
 	return ""
 }
 
-// scriptRefusal is the same for a command called by a script.
+// scriptRefusal is refusal for a command that a script calls.
 func scriptRefusal(args []string) string {
 	if c := classes[strings.ToUpper(args[0])]; c != read && c != write {
 		return fmt.Sprintf("ERR mneme's embedded store does not allow '%s' in a script", args[0])

@@ -7,18 +7,21 @@ import (
 	"time"
 )
 
-// A compaction rewrites the journal as a snapshot of the live data. It is made when
-// the journal has outgrown that data, at a quiet moment already for little, and when
-// what was erased must not be in any file.
+// Compaction rewrites the journal as a snapshot of the live data. It is done when the journal has
+// outgrown that data; at a quiet moment already for less; and when no file may hold what was
+// erased.
 const (
+	// A journal is compacted once it is larger than compactMin bytes and than compactFactor times
+	// the live data.
 	compactMin    = 1 << 20
 	compactFactor = 4
 
-	quietMin  = 8 << 10 // bytes of journal beside the live data for which a quiet moment is used
-	quietPart = 4       // … and at least this part of the live data, so that much of it is rewritten rarely
+	quietMin  = 8 << 10 // bytes of garbage from which a quiet moment is used
+	quietPart = 4       // … and at least this fraction of the live data, so that large data is rewritten rarely
 )
 
-// rounds lets those who ask for a compaction at the same time share one.
+// rounds is a single flight for compactions: those who ask while one runs share the next one. They
+// cannot share the one that runs, since it may have passed what they want erased.
 type rounds struct {
 	running sync.Mutex // held by the round that compacts
 
@@ -26,17 +29,18 @@ type rounds struct {
 	next *round // guarded by mu: begins once the one that runs is over
 }
 
+// round is one compaction that several callers may wait for.
 type round struct {
 	over chan struct{}
 	err  error // set before over is closed
 }
 
-// Compact rewrites the journal, so that no file holds what was deleted or
-// overwritten before the call. Calls that meet share one. Commands wait for it: about
-// a second for 100 MB of live data. Its end is not waited for beyond that of ctx.
+// Compact rewrites the journal, so that no file holds what was deleted or overwritten before the
+// call. Concurrent calls share a compaction. Commands wait for it: about a second for 100 MB of
+// live data. The caller waits until ctx ends; the compaction itself goes on.
 //
-// An error means that files may hold such data still; the store goes on with what it
-// has, and the call may be repeated.
+// An error means that files may hold such data still. The store goes on, and the call may be
+// repeated.
 func (s *Server) Compact(ctx context.Context) error {
 	s.rounds.mu.Lock()
 	r := s.rounds.next
@@ -57,11 +61,12 @@ func (s *Server) Compact(ctx context.Context) error {
 	}
 }
 
+// compactRound runs one shared compaction.
 func (s *Server) compactRound(r *round) {
 	s.rounds.running.Lock()
 	defer s.rounds.running.Unlock()
 	s.rounds.mu.Lock()
-	s.rounds.next = nil // who comes from here on may have deleted more than this round leaves out
+	s.rounds.next = nil // a later caller may have deleted more than this snapshot leaves out
 	s.rounds.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,15 +79,15 @@ func (s *Server) compactRound(r *round) {
 	}
 }
 
-// compactIfLarge rewrites a journal that has outgrown the live data. Not being able to is no failure: the journal is
-// whole, and the next attempt comes when it has grown as much again.
+// compactIfLarge compacts a journal that has outgrown the live data. A failure is harmless: the
+// journal is whole, and the next attempt comes when it has grown as much again.
 func (s *Server) compactIfLarge() {
 	if s.journal.Size() > max(compactMin, compactFactor*s.live) {
 		_ = s.compact() // logged
 	}
 }
 
-// compactIfWorth is compactIfLarge for a moment in which nobody waits.
+// compactIfWorth is compactIfLarge with a lower threshold, for a moment in which no command waits.
 func (s *Server) compactIfWorth() {
 	if s.journal.Size()-s.live > max(quietMin, s.live/quietPart) {
 		_ = s.compact() // logged
@@ -103,7 +108,7 @@ func (s *Server) compact() error {
 	return nil
 }
 
-// measure finds the size of the live data.
+// measure finds the size of the live data as a snapshot would encode it.
 func (s *Server) measure() error {
 	s.live = 0
 	return s.engine.snapshot(func(payload []byte) error {

@@ -1,9 +1,10 @@
-// Package embedded is the Redis-compatible store inside the process: miniredis as the engine, behind doors and a journal
-// of our own. It is for one process and for data that fits in memory; a real Redis takes its place by redis.url.
+// Package embedded is the Redis-compatible store inside the process: miniredis as the engine, behind a
+// RESP server and a journal of our own. It is for one process and for data that fits in memory; a real Redis takes its
+// place by redis.url.
 //
-// # Two doors
+// # Two ways in
 //
-// The program's own client comes in by Server.Dial, over pipes in memory, and may write. The TCP listener is for looking
+// The program's own client connects by Server.Dial, over pipes in memory, and may write. The TCP listener is for looking
 // (redis-cli and the like): it answers an allow-list of read commands and refuses the rest with a sentence. Which
 // commands exist at all is written in commands.go; each command on that list survives a restart, which is why
 // consumer groups, HyperLogLog, field expiry, random pops and blocking commands are not on it.

@@ -11,22 +11,23 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// engine runs commands and collects their effects. It is not safe for concurrent use.
+// engine runs commands on miniredis and collects their effects. It is not safe for concurrent use.
 type engine struct {
 	mini  *miniredis.Miniredis
-	clock time.Time     // the engine's time, whole milliseconds
-	pause time.Duration // the clock is not moved again before this much has passed
+	clock time.Time     // the time that the engine knows, in whole milliseconds
+	pause time.Duration // the clock is not advanced again before this much has passed
 
 	running *server.Peer // the connection whose command runs; a script's calls come on others
 	effects [][]string   // writes since the last take
 	expired bool         // keys expired since the last take
 
-	replayBase time.Time // during a replay: the instant that all expiries in the engine count from
+	replayBase time.Time // during a replay: the instant from which all expiries in the engine count
 }
 
 func newEngine() (*engine, error) {
 	e := &engine{mini: miniredis.NewMiniRedis()}
-	// Dial is how miniredis starts without a listener. Its connection is not needed: commands are dispatched directly.
+	// miniredis starts without a listener by Dial. The connection is not needed: commands are
+	// dispatched directly.
 	conn, err := e.mini.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("start the engine: %w", err)
@@ -36,7 +37,8 @@ func newEngine() (*engine, error) {
 	return e, nil
 }
 
-// beforeCommand sees every command, those that a script calls included. Returning true keeps it from running.
+// beforeCommand is miniredis' hook before every command, those that a script calls included.
+// Returning true keeps the command from running.
 func (e *engine) beforeCommand(peer *server.Peer, name string, args ...string) bool {
 	if peer == e.running {
 		return false
@@ -52,8 +54,9 @@ func (e *engine) beforeCommand(peer *server.Peer, name string, args ...string) b
 	return false
 }
 
-// run executes one command and writes its reply to peer. An error means that the engine panicked: it may hold its own
-// lock for ever and must not be used again. (miniredis is made for tests; KEYS [z-a] is enough.)
+// run executes one command and writes its reply to peer. An error means that the engine panicked:
+// it may hold its own lock for ever and must not be used again. (miniredis is made for tests; KEYS
+// [z-a] makes it panic.)
 func (e *engine) run(peer *server.Peer, args []string) (err error) {
 	defer func() {
 		e.running = nil
@@ -70,7 +73,7 @@ func (e *engine) run(peer *server.Peer, args []string) (err error) {
 	return nil
 }
 
-// take returns the effects since the last take as a record; false when there are none.
+// take returns the effects since the last take as one record; false when there are none.
 func (e *engine) take() (record, bool) {
 	if len(e.effects) == 0 {
 		return record{}, false
@@ -80,8 +83,9 @@ func (e *engine) take() (record, bool) {
 	return r, true
 }
 
-// advance moves the clock to now, which lets expired keys go. That costs a walk over all keys, so it is done at most for
-// about a tenth of the time.
+// advance moves the engine's clock to now, which expires keys. miniredis walks all keys for that,
+// so it is done for at most about a tenth of the time; meanwhile keys live a little longer than
+// asked.
 func (e *engine) advance(now time.Time) {
 	now = now.Truncate(time.Millisecond)
 	passed := now.Sub(e.clock)
@@ -91,7 +95,7 @@ func (e *engine) advance(now time.Time) {
 	started := time.Now()
 	before := e.keyCount()
 	e.clock = now
-	e.mini.SetTime(now) // an earlier time, too: what is left to live then stays as it is
+	e.mini.SetTime(now) // an earlier time too, after the wall clock was set back: remaining lifetimes then stay as they are
 	if e.keyCount() < before {
 		e.expired = true
 	}
@@ -106,7 +110,7 @@ func (e *engine) keyCount() int {
 	return 0
 }
 
-// query runs a command for ourselves.
+// query runs a command of the store's own and parses its reply.
 func (e *engine) query(args ...string) (any, error) {
 	var reply bytes.Buffer
 	if err := e.run(server.NewPeer(bufio.NewWriter(&reply)), args); err != nil {

@@ -7,8 +7,9 @@ import (
 	"mneme/memory/journal"
 )
 
-// execute runs commands for c as one unit and leaves the reply in c.reply: an array for a transaction. What they changed
-// is in the journal when it returns, or the reply is an error and nothing has changed.
+// execute runs commands for c as one atomic and durable unit and leaves the reply in c.reply, an
+// array for a transaction. When it returns, what they changed is in the journal, or the reply is an
+// error and nothing has changed: the engine's state is then rebuilt from the journal.
 func (s *Server) execute(c *client, commands [][]string, transaction bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,14 +40,15 @@ func (s *Server) execute(c *client, commands [][]string, transaction bool) {
 	}
 }
 
-// unable is the reply when the store cannot run the commands because it is broken, or "".
+// unable is the error reply while the store cannot run the commands because its journal failed, or
+// "".
 func (s *Server) unable(commands [][]string) string {
 	if s.broken == nil {
 		return ""
 	}
 	for _, args := range commands {
 		name := strings.ToUpper(args[0])
-		// PING is how one asks for health.
+		// PING is refused too, since it is what health checks send.
 		if c := classes[name]; s.engine == nil || c == write || c == script || name == "PING" {
 			return misconf(s.broken)
 		}
@@ -54,6 +56,8 @@ func (s *Server) unable(commands [][]string) string {
 	return ""
 }
 
+// run executes one command, which is one of the few that the store answers itself or else the
+// engine's.
 func (s *Server) run(c *client, args []string) error {
 	switch name := strings.ToUpper(args[0]); name {
 	case "INFO":
@@ -82,7 +86,7 @@ func (s *Server) run(c *client, args []string) error {
 	return nil
 }
 
-// commit journals the effects of what ran.
+// commit journals the effects of what ran. It is the write-ahead step: no reply leaves before it.
 func (s *Server) commit() error {
 	r, changed := s.engine.take()
 	if !changed {
@@ -96,7 +100,8 @@ func (s *Server) commit() error {
 	return nil
 }
 
-// rebuild replaces the engine by one made from the journal, which holds what was acknowledged and nothing else.
+// rebuild rolls back to the last acknowledged state: it replaces the engine by one replayed from
+// the journal, which holds what was acknowledged and nothing else.
 func (s *Server) rebuild() {
 	e, err := newEngine()
 	if err == nil {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// runID tells this process's store from any other, as Redis has it: 40 hex digits.
+// runID identifies this process's store, in the form that Redis has: 40 hex digits.
 var runID = func() string {
 	id := make([]byte, 20)
 	_, _ = rand.Read(id) // it never fails
 	return hex.EncodeToString(id)
 }()
 
-// info is the text of INFO, all sections or those named.
+// info is the reply to INFO: all sections, or those that are named.
 func (s *Server) info(sections []string) string {
 	var keys int
 	if s.engine != nil {
@@ -47,6 +47,7 @@ func (s *Server) info(sections []string) string {
 	return out.String()
 }
 
+// wanted reports whether INFO was asked for a section.
 func wanted(section string, names []string) bool {
 	if len(names) == 0 {
 		return true

@@ -93,7 +93,7 @@ func TestOutsideConnectionsAreBounded(t *testing.T) {
 func TestRedisCLI(t *testing.T) {
 	cli, err := exec.LookPath("redis-cli")
 	if err != nil {
-		t.Skip("redis-cli is not installed: the outside door was tried with go-redis only")
+		t.Skip("redis-cli is not installed: the TCP listener was tried with go-redis only")
 	}
 	ctx := context.Background()
 	s := open(t, Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})

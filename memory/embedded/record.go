@@ -12,16 +12,18 @@ const recordVersion = 1
 
 var errRecord = errors.New("the record cannot be read; it was written by a newer version, or by another program")
 
-// record is what one journal record holds: the commands that took effect together, and when.
+// record is the content of one journal record: the commands that took effect together, and when.
 type record struct {
 	at time.Time // whole milliseconds
-	// expired says that keys expired since the record before; a replay has to let them go before it runs the commands.
+	// expired says that keys expired since the record before. A replay has to expire them before it
+	// runs the commands, or these would meet keys that were gone.
 	expired  bool
 	commands [][]string
 }
 
-// appendRecord encodes r: version, flags, milliseconds (int64 LE), number of commands, and for each the number of its
-// arguments and the arguments, every number an unsigned varint and every argument with its length before it.
+// appendRecord encodes r: version, flags, milliseconds (int64 LE), number of commands, and for each
+// the number of its arguments and the arguments. Every count is an unsigned varint, and every
+// argument has its length before it.
 func appendRecord(dst []byte, r record) []byte {
 	var flags byte
 	if r.expired {
@@ -68,7 +70,8 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// decoder takes no number larger than the bytes that are left, so that a wrong one cannot ask for much memory.
+// decoder reads varints and strings. It accepts no count above the number of bytes that are left,
+// so that a corrupt one cannot make it allocate much memory.
 type decoder struct {
 	rest []byte
 	bad  bool

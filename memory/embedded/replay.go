@@ -10,9 +10,10 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// A replay must not move the engine's clock with every record, as each move walks all keys. So while it runs, expiries in
-// the engine count from replayBase and stand still; only where keys did expire (record.expired) is time let pass. The
-// commands see the right time all the same, since miniredis takes ids and absolute times from SetTime.
+// A replay must not advance the engine's clock with every record, since each advance walks all
+// keys. While it runs, expiries in the engine count from the fixed instant replayBase; only where
+// keys did expire (record.expired) is the time advanced. Commands still see the time of their
+// record, since miniredis takes stream ids and absolute times from SetTime.
 
 // replay applies one journal record.
 func (e *engine) replay(payload []byte) error {
@@ -23,7 +24,7 @@ func (e *engine) replay(payload []byte) error {
 	switch {
 	case e.replayBase.IsZero():
 		e.replayBase = r.at
-	case r.at.Before(e.clock): // the wall clock was set back: what is left to live stays as it is
+	case r.at.Before(e.clock): // the wall clock was set back: remaining lifetimes stay as they are
 		e.pass(e.clock)
 		e.replayBase = r.at
 	case r.expired:
@@ -32,7 +33,7 @@ func (e *engine) replay(payload []byte) error {
 	e.clock = r.at
 	e.mini.SetTime(r.at)
 	for _, args := range r.commands {
-		// Replies are nobody's: a command that failed then fails now.
+		// Nobody reads the replies: a command that failed when it first ran fails again.
 		peer := server.NewPeer(bufio.NewWriter(io.Discard))
 		if err := e.run(peer, rebaseExpiry(args, r.at, e.replayBase)); err != nil {
 			return err
@@ -42,13 +43,13 @@ func (e *engine) replay(payload []byte) error {
 	return nil
 }
 
-// pass lets the time up to at go by for every expiry.
+// pass advances every expiry to the instant at.
 func (e *engine) pass(at time.Time) {
 	e.mini.FastForward(at.Sub(e.replayBase))
 	e.replayBase = at
 }
 
-// endReplay gives the engine its running clock.
+// endReplay lets expiries follow the engine's clock again.
 func (e *engine) endReplay() {
 	if !e.replayBase.IsZero() {
 		e.pass(e.clock)
@@ -57,8 +58,9 @@ func (e *engine) endReplay() {
 	e.mini.ClockTTL(true)
 }
 
-// rebaseExpiry rewrites a command that was run at the instant at, so that the expiry it sets counts from base. Commands
-// that set none, or one in the past (they delete), are returned as they are.
+// rebaseExpiry rewrites a command that was run at the instant at so that the expiry it sets counts
+// from base. Commands that set none, or one in the past (which deletes the key), are returned
+// unchanged.
 func rebaseExpiry(args []string, at, base time.Time) []string {
 	i, option, ok := expiryArg(args)
 	if !ok {
@@ -91,8 +93,8 @@ func rebaseExpiry(args []string, at, base time.Time) []string {
 	return out
 }
 
-// expiryArg finds the number by which a command sets an expiry, and the option that says what the number means: EX, PX,
-// EXAT or PXAT.
+// expiryArg finds the argument by which a command sets an expiry, and the option that gives its
+// unit and kind: EX, PX, EXAT or PXAT.
 func expiryArg(args []string) (i int, option string, ok bool) {
 	options := 0
 	switch strings.ToUpper(args[0]) {

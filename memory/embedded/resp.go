@@ -22,8 +22,9 @@ var (
 
 var errProtocol = errors.New("Protocol error")
 
-// readCommand reads an array of bulk strings, which is the only form that clients send. Any error ends the connection:
-// one that wraps errProtocol is told to the client first.
+// readCommand reads a command in the RESP protocol's form of an array of bulk strings, which is the
+// only form that clients send. Any error ends the connection; one that wraps errProtocol is sent to
+// the client first.
 func readCommand(in *bufio.Reader, lim limits) ([]string, error) {
 	n, err := readLength(in, '*', lim.args)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxOutside = 128 // connections to the TCP door at a time
+	maxOutside = 128 // connections to the TCP listener at a time
 )
 
 // ErrClosed is returned by Dial after Close.
@@ -24,34 +24,35 @@ var ErrClosed = errors.New("the embedded store is closed")
 // Options say where the store keeps its data and where one may look at it.
 type Options struct {
 	Dir    string // the journal's folder, created with mode 0700; one process at a time
-	Listen string // host:port of the TCP door, port 0 for any; "" for none
+	Listen string // host:port of the read-only TCP listener, port 0 for any; "" for none
 	Log    zerolog.Logger
 
 	now func() time.Time // the wall clock; tests set their own
 }
 
-// Server is an open store. Its methods may be called from any goroutine.
+// Server is an open store: an engine in memory, a journal and the connections to it. Its methods
+// may be called from any goroutine.
 type Server struct {
-	log     zerolog.Logger
-	now     func() time.Time
-	journal *journal.Journal
-	door    net.Listener // nil without Options.Listen
-	stop    chan struct{}
-	running sync.WaitGroup // every goroutine of the server; Close waits for them
+	log      zerolog.Logger
+	now      func() time.Time
+	journal  *journal.Journal
+	listener net.Listener // nil without Options.Listen
+	stop     chan struct{}
+	running  sync.WaitGroup // every goroutine of the server; Close waits for them
 
-	// mu serialises commands, and with them the order of the journal.
+	// mu makes commands serial, which gives the journal its order.
 	mu     sync.Mutex
 	engine *engine // nil when it could not be rebuilt: everything is refused
 	broken error   // why writes are refused
 	live   int64   // size of the live data when it was last known, in bytes of journal
 	writes int64   // records that were appended since the store was opened
 
-	rounds rounds // of compactions that were asked for
+	rounds rounds // compactions that were asked for
 
 	connMu  sync.Mutex
 	closed  bool
 	clients map[*client]struct{}
-	outside int // clients at the TCP door
+	outside int // clients of the TCP listener
 }
 
 // Open reads the journal of opts.Dir and starts serving. ctx bounds the opening only; Close ends the store.
@@ -69,7 +70,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Listen != "" {
 		var lc net.ListenConfig
 		var err error
-		if s.door, err = lc.Listen(ctx, "tcp", opts.Listen); err != nil {
+		if s.listener, err = lc.Listen(ctx, "tcp", opts.Listen); err != nil {
 			return nil, errors.Join(listenError(opts.Listen, err), s.journal.Close())
 		}
 		s.running.Go(s.accept)
@@ -78,6 +79,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
+// listenError is the sentence for a port that cannot be used.
 func listenError(addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("the embedded store cannot listen on %s: the port is taken; stop the program that uses it, "+
@@ -86,7 +88,7 @@ func listenError(addr string, err error) error {
 	return fmt.Errorf("the embedded store cannot listen on %s (redis.embedded_listen): %w", addr, err)
 }
 
-// load opens the journal and replays it.
+// load opens the journal and rebuilds the engine's state from it.
 func (s *Server) load(ctx context.Context, dir string) error {
 	e, err := newEngine()
 	if err != nil {
@@ -119,12 +121,12 @@ func (s *Server) load(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Addr is the address of the TCP door, nil when there is none.
+// Addr is the address of the TCP listener, nil when there is none.
 func (s *Server) Addr() net.Addr {
-	if s.door == nil {
+	if s.listener == nil {
 		return nil
 	}
-	return s.door.Addr()
+	return s.listener.Addr()
 }
 
 // Dial opens a connection that may write, whatever network and addr say: it is the Dialer of the program's own go-redis
@@ -147,8 +149,8 @@ func (s *Server) Close() error {
 	if !s.closed {
 		s.closed = true
 		close(s.stop)
-		if s.door != nil {
-			s.door.Close()
+		if s.listener != nil {
+			s.listener.Close()
 		}
 		for c := range s.clients {
 			c.conn.Close()
@@ -159,14 +161,14 @@ func (s *Server) Close() error {
 	return s.journal.Close()
 }
 
-// accept ends when Close closes the door.
+// accept takes clients of the TCP listener until Close closes it.
 func (s *Server) accept() {
 	for {
-		conn, err := s.door.Accept()
+		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors, say: it passes
+		if err != nil { // such as no free file descriptor, which passes
 			select {
 			case <-s.stop:
 				return
@@ -178,7 +180,8 @@ func (s *Server) accept() {
 	}
 }
 
-// admit starts to serve a client, or closes its connection and reports false.
+// admit starts to serve a client. It closes the connection and reports false after Close, and when
+// too many are connected from outside.
 func (s *Server) admit(c *client) bool {
 	s.connMu.Lock()
 	defer s.connMu.Unlock()
@@ -202,7 +205,7 @@ func (s *Server) admit(c *client) bool {
 	return true
 }
 
-// start runs work in a goroutine that Close waits for, or reports false after Close.
+// start runs work in a goroutine that Close waits for. It reports false after Close.
 func (s *Server) start(work func()) bool {
 	s.connMu.Lock()
 	defer s.connMu.Unlock()

@@ -13,7 +13,7 @@ import (
 // snapshotChunk is about how many bytes of a collection go into one command.
 const snapshotChunk = 1 << 20
 
-// snapshot emits records that rebuild the live keys, in the order of their names.
+// snapshot emits records that rebuild the live keys, in the order of the keys' names.
 func (e *engine) snapshot(emit func(payload []byte) error) error {
 	var buf []byte
 	put := func(commands ...[]string) error {
@@ -35,6 +35,8 @@ func (e *engine) snapshot(emit func(payload []byte) error) error {
 	return nil
 }
 
+// snapshotKey emits the records of one key, for every type of value that a listed command can
+// create.
 func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]string) error) error {
 	switch kind := db.Type(key); kind {
 	case "string":
@@ -77,7 +79,8 @@ func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]st
 	}
 }
 
-// chunks puts command key words… with the words of as many items as fit a chunk.
+// chunks emits "command key words…" records with the words of as many items as fit into
+// snapshotChunk.
 func chunks(items []string, words func(string) []string, put func(...[]string) error, command, key string) error {
 	args, size := []string{command, key}, 0
 	for i, item := range items {
@@ -96,7 +99,8 @@ func chunks(items []string, words func(string) []string, put func(...[]string) e
 	return nil
 }
 
-// snapshotStream keeps the last id that the stream gave out, too, even if its entry is deleted: ids are never given twice.
+// snapshotStream also keeps the last id that the stream gave out, even if its entry is deleted,
+// because a stream must never give out an id twice.
 func (e *engine) snapshotStream(db *miniredis.RedisDB, key string, put func(...[]string) error) error {
 	entries, err := db.Stream(key)
 	if err != nil {
@@ -125,7 +129,7 @@ func (e *engine) lastStreamID(key string) (string, error) {
 	fields, _ := reply.([]any)
 	for i := 0; i+1 < len(fields); i += 2 {
 		if id, ok := fields[i+1].(string); ok && fields[i] == "last-generated-id" {
-			if id == "" { // nothing was ever added; XADD takes no smaller id
+			if id == "" { // nothing was ever added; 0-1 is the smallest id that XADD takes
 				id = "0-1"
 			}
 			return id, nil

@@ -9,13 +9,13 @@ import (
 
 const syncEvery = time.Second
 
-// tend looks after the journal until Close: it syncs it every second, compacts it in quiet moments, notices that it
-// fails or was removed, and lets writes in again once it works.
+// tend is the store's background loop until Close: it syncs the journal every second, compacts it
+// in quiet moments, notices that it failed or was removed, and accepts writes again once it works.
 func (s *Server) tend() {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
 	var seen int64        // writes at the last tick
-	var patient time.Time // no next attempt to resume before this
+	var patient time.Time // the earliest time of the next attempt to resume
 	for {
 		select {
 		case <-s.stop:
@@ -35,7 +35,7 @@ func (s *Server) tend() {
 			s.refuseWrites(err)
 			if started := time.Now(); started.After(patient) {
 				s.resume()
-				patient = started.Add(10 * time.Since(started)) // much data takes long to write anew
+				patient = started.Add(10 * time.Since(started)) // back off in proportion, since rewriting much data takes long
 			}
 		case s.writes == seen:
 			s.compactIfWorth()
@@ -45,7 +45,7 @@ func (s *Server) tend() {
 	}
 }
 
-// refuseWrites keeps writes out, for cause, until resume lets them in.
+// refuseWrites makes the store read-only, for cause, until resume succeeds.
 func (s *Server) refuseWrites(cause error) {
 	if cause == nil || s.broken != nil && s.broken.Error() == cause.Error() {
 		return
@@ -60,7 +60,7 @@ func (s *Server) refuseWrites(cause error) {
 	event.Msg("embedded store: the journal failed; reads go on, writes are refused until it works again")
 }
 
-// resume finds out whether the journal works again.
+// resume accepts writes again if the journal works.
 func (s *Server) resume() {
 	if s.engine == nil {
 		if s.rebuild(); s.engine == nil {

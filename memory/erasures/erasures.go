@@ -1,15 +1,16 @@
-// Package erasures keeps on disk what was erased, and in which turn: for when Redis
-// comes back without knowing it, and for processes of one data folder to know what
-// was applied to it.
+// Package erasures is the durable list of what was erased, and in which turn: tombstones on this
+// disk, beside those in Redis. It is read when Redis comes back from an older state, and lets the
+// processes of one data folder see what was erased there.
 //
 // The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
-// where a name is the key of a history, or chat:<chat> for everything of a chat. It
-// holds nothing that users said. Processes share it under the lock of a file beside it.
+// where a name is the key of a history, or chat:<chat> for everything of a chat. It holds nothing
+// that users said. Processes share it under the lock of a file beside it.
 package erasures
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -22,17 +23,17 @@ import (
 	"mneme/memory"
 )
 
-// Life is how long an erasure is known: as long as its tombstone in Redis.
+// Life is how long an erasure is kept: as long as its tombstone in Redis.
 const Life = 30 * 24 * time.Hour
 
-// compactFrom is how many bytes a file may have before what is older than Life is dropped.
+// compactFrom is the size in bytes from which the file is compacted: records older than Life go.
 const compactFrom = 1 << 20
 
-// Chat is the name of everything of a chat.
+// Chat is the name under which the erasure of everything of a chat is recorded.
 func Chat(chat memory.Chat) string { return "chat:" + chat.String() }
 
-// ChatOf is the chat that a name is of, and its history if it is of one only; ok is
-// false for a name of another kind.
+// ChatOf parses a name: the chat, and the history's key if only one history was erased. ok is false
+// for a name of another kind.
 func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
 	if rest, whole := bytes.CutPrefix([]byte(name), []byte("chat:")); whole {
 		chat, err := memory.ParseChat(string(rest))
@@ -42,14 +43,14 @@ func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
 	return k.Chat(), &k, ok
 }
 
+// byHand is the prefix of names of histories that were changed by hand.
 const byHand = "cut:"
 
-// HandCut is the name of a history's change by hand: older copies must not bring back
-// what somebody took away.
+// HandCut is the name under which a change of a history by hand is recorded, so that older copies
+// of it do not bring back what somebody took away.
 func HandCut(key memory.Key) string { return byHand + key.String() }
 
-// HandCutOf is the history that a name says was changed by hand; ok is false for a name
-// of another kind.
+// HandCutOf parses a name that HandCut made; ok is false for a name of another kind.
 func HandCutOf(name string) (key memory.Key, ok bool) {
 	rest, hand := strings.CutPrefix(name, byHand)
 	if !hand {
@@ -63,7 +64,7 @@ type record struct {
 	Turn int64  `json:"turn"`
 }
 
-// File is the list of one data folder. Safe for concurrent use.
+// File is the list of erasures of one data folder. Safe for concurrent use.
 type File struct {
 	path string // "" keeps it in memory only
 
@@ -80,7 +81,8 @@ func Open(path string) (*File, error) {
 	return f, f.refresh()
 }
 
-// All are the newest turns in which something was erased, by name.
+// All are the newest turns in which something was erased, by name. Older erasures under the same
+// name are implied.
 func (f *File) All() (map[string]int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,7 +105,7 @@ func (f *File) Turn(name string) int64 {
 	return f.turns[name]
 }
 
-// Add notes erasures. When it returns nil they survive a power loss.
+// Add records erasures. When it returns nil they are synced to the disk.
 func (f *File) Add(turns map[string]int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,13 +119,14 @@ func (f *File) Add(turns map[string]int64) error {
 	return nil
 }
 
+// merge takes over turns that are newer than the known ones.
 func (f *File) merge(turns map[string]int64) {
 	for name, turn := range turns {
 		f.turns[name] = max(f.turns[name], turn)
 	}
 }
 
-// write appends under the lock that all processes of the folder share.
+// write appends to the file under a lock that all processes of the folder share.
 func (f *File) write(turns map[string]int64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
@@ -156,15 +159,16 @@ func (f *File) write(turns map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// A line that a crash cut short must not take the next one with it.
-	_, err = out.Write(append([]byte("\n"), text.Bytes()...))
-	if err == nil {
-		err = out.Sync()
+	// The newline comes first, so that a line that a crash cut short does not corrupt the next one.
+	return writeSynced(out, append([]byte("\n"), text.Bytes()...))
+}
+
+// writeSynced writes data, syncs the file and closes it, also after an error.
+func writeSynced(out *os.File, data []byte) error {
+	if _, err := out.Write(data); err != nil {
+		return errors.Join(err, out.Close())
 	}
-	if closing := out.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return errors.Join(out.Sync(), out.Close())
 }
 
 func encode(text *bytes.Buffer, name string, turn int64) {
@@ -174,7 +178,7 @@ func encode(text *bytes.Buffer, name string, turn int64) {
 	}
 }
 
-// compact writes the list anew, without what is older than Life.
+// compact rewrites the file without records that are older than Life.
 func (f *File) compact() error {
 	var text bytes.Buffer
 	oldest := time.Now().Add(-Life).UnixMilli()
@@ -189,21 +193,14 @@ func (f *File) compact() error {
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(text.Bytes())
-	if err == nil {
-		err = out.Sync()
+	if err := writeSynced(out, text.Bytes()); err != nil {
+		return err
 	}
-	if closing := out.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.path+".new", f.path)
-	}
-	return err
+	return os.Rename(f.path+".new", f.path)
 }
 
-// refresh reads what other processes have written since. Lines that are none of ours
-// are passed over.
+// refresh reads the file again if another process has changed it. Lines that are not erasures are
+// passed over, such as one that a crash cut short.
 func (f *File) refresh() error {
 	if f.path == "" {
 		return nil

@@ -47,7 +47,7 @@ func (e *CorruptError) Error() string {
 		"on both sides with: mneme journal salvage %s", e.Path, e.Offset, e.Next, shellWord(filepath.Dir(e.Path)))
 }
 
-// shellWord quotes a path for a command line if it needs it.
+// shellWord quotes a path for a POSIX shell if it has characters that the shell would interpret.
 func shellWord(path string) string {
 	if strings.ContainsFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+=:@,", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -8,13 +8,16 @@ import (
 	"io"
 )
 
+// The file format; the package comment describes it.
 const (
 	magic      = "mnemejl1"
 	headerSize = 12
 )
 
+// castagnoli is the table of CRC32C, the polynomial that processors have an instruction for.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// appendFrame appends the frame of one record, which is its header and its payload, to dst.
 func appendFrame(dst, payload []byte) []byte {
 	start := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
@@ -23,12 +26,17 @@ func appendFrame(dst, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
+// header is a record's header as far as readers need it: the payload's length in bytes and its
+// CRC32C.
 type header struct {
 	length int64
 	sum    uint32
 }
 
-// parseHeader reports false for anything that appendFrame cannot have written.
+// parseHeader decodes the header at the start of b, which has headerSize bytes at least. It reports
+// false for bytes that appendFrame cannot have written: a checksum that does not match, or an empty
+// payload. The length of a header with a matching checksum can be trusted before the payload is
+// read.
 func parseHeader(b []byte) (header, bool) {
 	h := header{
 		length: int64(binary.LittleEndian.Uint32(b)),
@@ -37,7 +45,8 @@ func parseHeader(b []byte) (header, bool) {
 	return h, h.length > 0 && binary.LittleEndian.Uint32(b[8:]) == crc32.Checksum(b[:8], castagnoli)
 }
 
-// scanner walks the records of size bytes of file.
+// scanner reads the records in the first size bytes of a file. It holds no position and keeps
+// nothing between calls, so that a scan may run while another one does.
 type scanner struct {
 	file      io.ReaderAt
 	path      string
@@ -45,8 +54,9 @@ type scanner struct {
 	maxRecord int
 }
 
-// each calls fn for every sound record and returns where the last of them ends. The bytes from there to the end of the
-// file are a torn tail by the rule in the package comment. The payload is valid during the call only.
+// each calls fn for every sound record, oldest first, and returns the offset at which the last of
+// them ends. The bytes from there to the end of the file are a torn tail by the rule in the package
+// comment. The payload is valid during the call of fn only.
 func (s scanner) each(fn func(payload []byte) error) (end int64, records int, err error) {
 	var (
 		at  = int64(len(magic))
@@ -63,6 +73,8 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 			return at, records, s.tornAt(at, at+1)
 		}
 		next := at + headerSize + h.length
+		// The header is sound and the payload runs past the end of the file: the write was cut
+		// short.
 		if next > s.size {
 			return at, records, nil
 		}
@@ -86,10 +98,13 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 		at = next
 		records++
 	}
+	// A failed checksum alone does not tell a torn tail from corruption; what follows it does.
 	return at, records, nil
 }
 
-// tornAt judges the bad record at offset bad: nil when no sound record starts at from or later, else a CorruptError.
+// tornAt decides between a torn tail and corruption for the bad record at offset bad: it returns
+// nil when no sound record starts at from or later, else a CorruptError. It tries every offset,
+// since the length of a bad header says nothing about where the next record begins.
 func (s scanner) tornAt(bad, from int64) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(s.file, from, s.size-from), 1<<16)
 	for at := from; s.size-at > headerSize; at++ {

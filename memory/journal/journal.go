@@ -24,11 +24,12 @@ type Options struct {
 	// MaxRecord is the largest record in bytes; 0 means DefaultMaxRecord.
 	MaxRecord int
 
-	// fault is asked before each step that changes the disk and may fail it. Tests only.
+	// fault, if set, is asked before each step that changes the disk, and its error is that step's:
+	// fault injection for tests.
 	fault func(step) error
 }
 
-// step names one change of the disk.
+// step names one change of the disk, for fault injection.
 type step string
 
 const (
@@ -48,24 +49,26 @@ type Recovered struct {
 	Dropped int64 // bytes of a torn tail cut off
 }
 
-// Journal is an open journal. Its methods may be called from any goroutine.
+// Journal is an append-only log in a directory that this process has locked. Its methods may be
+// called from any goroutine. After a failed write or sync it is broken: reads go on, appends are
+// refused until Resume finds that the disk works again.
 type Journal struct {
 	dir  string
 	opts Options
 	lock *os.File
 
-	// syncMu is held while the file is synced or replaced, so that a sync neither stops appends nor meets a closed file.
-	// Taken before mu.
+	// syncMu is held while the file is synced or replaced, so that a sync neither stops appends nor
+	// meets a closed file. Lock order: syncMu before mu.
 	syncMu sync.Mutex
 
 	mu       sync.Mutex
 	file     *os.File
-	size     int64 // end of the last whole record; whatever is behind it is not ours
-	unsynced bool
-	broken   error // ErrFailed with its cause, or ErrClosed
-	doubtful bool  // broken by a sync: the disk may lack what was written before
-	refused  int   // bytes of the frame whose write failed last
-	frame    []byte
+	size     int64  // offset behind the last acknowledged record; bytes behind it are left of a failed write
+	unsynced bool   // records were appended since the last sync
+	broken   error  // ErrFailed with its cause, or ErrClosed; nil while appends are taken
+	doubtful bool   // a sync failed, so that the disk may lack records that were acknowledged before
+	refused  int    // length of the frame whose write failed last, in bytes
+	frame    []byte // reused between appends
 }
 
 // Open takes the lock of dir (created with mode 0700 when absent) and calls replay for each record, oldest first; the
@@ -123,8 +126,11 @@ func Read(dir string, opts Options, fn func(payload []byte) error) error {
 	return err
 }
 
+// load recovers the journal after a start: it removes an unfinished rewrite, replays the records
+// and truncates a torn tail.
 func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
-	// What an interrupted rewrite left was never the journal.
+	// A rewrite takes effect by its rename. What an interrupted one left under its temporary name
+	// was never part of the journal.
 	if err := os.Remove(j.path(newName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Recovered{}, fmt.Errorf("remove an unfinished rewrite: %w", err)
 	}
@@ -175,9 +181,10 @@ func (j *Journal) start(size int64) (int64, error) {
 	return int64(len(magic)), nil
 }
 
-// Append adds a record; when it returns nil the operating system has it, in the file that the folder holds. After an
-// error of the disk nothing of the record is left and the journal takes no more until Resume: ErrFailed. ErrRecordSize
-// refuses this record only.
+// Append adds a record. When it returns nil the operating system has the record, in the file that
+// the directory holds, so that it survives the end of this process but not yet a power loss (see
+// Sync). After an error of the disk nothing of the record is left, and the journal takes no more
+// until Resume: ErrFailed. ErrRecordSize refuses this record only.
 func (j *Journal) Append(payload []byte) error {
 	if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
 		return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
@@ -187,6 +194,7 @@ func (j *Journal) Append(payload []byte) error {
 	if j.broken != nil {
 		return j.broken
 	}
+	// The buffer is kept for the next append unless a large record has grown it.
 	frame := appendFrame(j.frame[:0], payload)
 	if cap(frame) <= 1<<20 {
 		j.frame = frame
@@ -216,8 +224,8 @@ func (j *Journal) write(frame []byte) error {
 	return err
 }
 
-// Replay calls fn for each record from the first to the last, as Open does. Appends wait. It works on a failed journal
-// too and shows exactly what was acknowledged.
+// Replay calls fn for each record from the first to the last, as Open does. Appends wait meanwhile.
+// It works on a failed journal too: then it shows exactly the records that were acknowledged.
 func (j *Journal) Replay(fn func(payload []byte) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -231,8 +239,9 @@ func (j *Journal) Replay(fn func(payload []byte) error) error {
 	return err
 }
 
-// Sync makes what was appended so far survive a power loss. Appends go on meanwhile. A failed sync fails the journal,
-// since the operating system may have dropped the pages that it could not write.
+// Sync makes what was appended so far survive a power loss (fsync). Appends go on meanwhile. A
+// failed sync fails the journal and is never repeated on the same pages: the operating system may
+// have dropped those that it could not write, and would then report success.
 func (j *Journal) Sync() error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()

@@ -6,11 +6,12 @@ import (
 	"os"
 )
 
-// spare is how much room Resume wants to find at least, in bytes, so that a journal does not fail again at once.
+// spare is the least room, in bytes, that Resume wants to find, so that a journal that works again
+// does not fail at the next record.
 const spare = 64 << 10
 
-// Check is nil while the journal takes records: else ErrFailed with its cause, or ErrClosed. It looks whether the file
-// is still in its folder.
+// Check is the journal's health: nil while it takes records, else ErrFailed with its cause, or
+// ErrClosed. It notices a file that was removed from its directory or replaced.
 func (j *Journal) Check() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -23,7 +24,8 @@ func (j *Journal) Check() error {
 	return nil
 }
 
-// present is nil while the folder holds the file that is open; the caller holds mu.
+// present is nil while the directory holds the very file that is open (same device and inode), else
+// ErrRemoved. The caller holds mu.
 func (j *Journal) present() error {
 	ours, err := j.file.Stat()
 	if err != nil {
@@ -36,10 +38,11 @@ func (j *Journal) present() error {
 	return err
 }
 
-// Resume lets a journal that has failed take records again, if the disk takes them: it writes and syncs some bytes
-// behind the last record and cuts them off again. After a failed sync nobody knows which records are on the disk, so
-// all of them are written anew then, from fill as for Rewrite. An error leaves the journal as it was. Of one that has
-// not failed it only says what Check says.
+// Resume lets a journal that has failed take records again, if the disk works: it writes and syncs
+// some bytes behind the last record and truncates them. After a failed sync it is unknown which
+// records are on the disk, so all of them are then written anew, from fill as for Rewrite. On an
+// error the journal stays as it was. On a journal that has not failed it returns what Check
+// returns.
 func (j *Journal) Resume(fill func(emit func(payload []byte) error) error) error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()
@@ -67,8 +70,8 @@ func (j *Journal) Resume(fill func(emit func(payload []byte) error) error) error
 	return nil
 }
 
-// probe finds out whether there is room for the record that was refused last, and syncs what is there. What a process
-// that is killed meanwhile leaves behind the last record is a torn tail.
+// probe writes as many bytes as the record that was refused last had, syncs, and truncates them. If
+// the process is killed meanwhile, what is left behind the last record is a torn tail.
 func (j *Journal) probe() error {
 	err := j.try(stepWrite)
 	if err == nil {

@@ -39,9 +39,11 @@ func (j *Journal) rewrite(fill func(emit func(payload []byte) error) error) erro
 		_ = os.Remove(j.path(newName))
 		return fmt.Errorf("rewrite %s: %w", j.path(fileName), err)
 	}
-	_ = j.file.Close() // the old file has no name any more
+	_ = j.file.Close() // the rename has unlinked the old file
 	j.file, j.size, j.unsynced = file, size, false
 
+	// The rename itself must survive a power loss. Until the directory is synced, either file may
+	// be found after one.
 	if err = j.try(stepSyncDir); err == nil {
 		err = j.syncDir()
 	}
@@ -91,6 +93,7 @@ func (j *Journal) writeNew(fill func(emit func([]byte) error) error) (*os.File, 
 	return file, size, err
 }
 
+// rename puts the new file in the journal's place in one atomic step.
 func (j *Journal) rename() error {
 	if err := j.try(stepRename); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Span is a piece of a file, in bytes from its start: From to To, without To.
+// Span is a range of bytes of a file, from offset From up to and without To.
 type Span struct{ From, To int64 }
 
 // Salvaged says what Salvage found and did.
@@ -73,7 +73,8 @@ func Salvage(dir string, opts Options) (Salvaged, error) {
 
 func discardPayload([]byte) error { return nil }
 
-// keepDamaged puts the sound records of s in the journal's place; the file that it was gets the name that is returned.
+// keepDamaged puts a new journal with the sound records of s in the journal's place, and keeps the
+// damaged file under the name that is returned.
 func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 	file, _, err := j.writeNew(func(emit func([]byte) error) error {
 		_, err := s.salvage(emit)
@@ -83,7 +84,8 @@ func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 		err = errors.Join(err, file.Close())
 	}
 	if err == nil {
-		// A second name first, so that at every instant there is a journal, the damaged one or the new one.
+		// The damaged file gets its second name by a hard link before the rename, so that at every
+		// instant the directory has a journal, the damaged one or the new one.
 		name := fileName + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
 		kept = filepath.Join(j.dir, name)
 		err = os.Link(s.path, kept)
@@ -100,7 +102,8 @@ func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 	return kept, j.syncDir()
 }
 
-// salvage calls fn for every sound record, in their order, and says what lies between them.
+// salvage calls fn for every sound record, in the order of the file, and reports the ranges between
+// them as lost.
 func (s scanner) salvage(fn func(payload []byte) error) (Salvaged, error) {
 	var found Salvaged
 	at := int64(len(magic))
@@ -143,7 +146,9 @@ func (s scanner) salvage(fn func(payload []byte) error) (Salvaged, error) {
 	return found, nil
 }
 
-// behind is where the first sound record after the damaged one at bad starts, or the end of the file.
+// behind is the offset of the first sound record after the damaged one at bad, or the end of the
+// file. If the damaged record has a sound header whose end is a plausible boundary, what lies
+// inside its payload is skipped, since the payload may contain bytes that look like records.
 func (s scanner) behind(bad int64) (int64, error) {
 	h, err := s.header(bad)
 	if err != nil {
@@ -161,7 +166,8 @@ func (s scanner) behind(bad int64) (int64, error) {
 	return s.search(bad+1, s.size)
 }
 
-// leading is where the first of some sound records starts that follow each other from there up to end, or end.
+// leading is the offset of the first sound record in from…end from which sound records follow each
+// other without a gap up to end; it returns end if there is none.
 func (s scanner) leading(from, end int64) (int64, error) {
 	for {
 		first, err := s.search(from, end)
@@ -186,7 +192,8 @@ func (s scanner) leading(from, end int64) (int64, error) {
 	}
 }
 
-// search is where the first sound record starts from from on, or to.
+// search is the offset of the first sound record that starts in from…to, or to if there is none. It
+// tries every offset.
 func (s scanner) search(from, to int64) (int64, error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(s.file, from, s.size-from), 1<<16)
 	for at := from; at < to && s.size-at > headerSize; at++ {
@@ -206,12 +213,14 @@ func (s scanner) search(from, to int64) (int64, error) {
 	return to, nil
 }
 
+// soundAt reports whether a sound record starts at an offset.
 func (s scanner) soundAt(at int64) (bool, error) {
 	payload, _, err := s.record(at)
 	return payload != nil, err
 }
 
-// header is what is at an offset; its length is 0 if it is no sound header of a record that may be this long.
+// header reads the header at an offset. Its length is 0 if it is not sound, or if the record would
+// be larger than allowed.
 func (s scanner) header(at int64) (header, error) {
 	if s.size-at < headerSize {
 		return header{}, nil
@@ -227,7 +236,8 @@ func (s scanner) header(at int64) (header, error) {
 	return h, nil
 }
 
-// record is the payload of the sound record at an offset, and where it ends; nil if there is none.
+// record reads the record at an offset: its payload and the offset behind it. The payload is nil if
+// no sound record is there.
 func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 	h, err := s.header(at)
 	end = at + headerSize + h.length
@@ -244,9 +254,11 @@ func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 	return payload, end, nil
 }
 
-// foreign judges a file that starts with head, as no journal does: it is damaged there if it has sound records.
+// foreign is the error for a file that begins with head and thus not as a journal does: a
+// CorruptError if the file has sound records, so that its first bytes are damaged, else
+// ErrNotJournal.
 func (s scanner) foreign(head []byte) error {
-	version := bytes.HasPrefix(head, []byte(magic[:len(magic)-1])) // of a version that is not known
+	version := bytes.HasPrefix(head, []byte(magic[:len(magic)-1])) // the magic bytes of another version of this format
 	if next, err := s.search(0, s.size); err == nil && next < s.size && !version {
 		return &CorruptError{Path: s.path, Offset: 0, Next: next}
 	}

@@ -6,22 +6,25 @@ import (
 	"time"
 )
 
-// A process is known by the name of the first folder that it makes, whose lock it holds for as long as it lives. Who can
-// take that lock has proven its death. The folder itself goes when it is drained, so the proof is kept beside it: an
-// empty file <folder>.dead.
+// A failure detector that is never wrong about a living process: a process is known by the name of
+// the first folder that it makes, whose file lock it holds for as long as it lives. Whoever can
+// take that lock has proven that the process is dead. The folder is deleted once it is drained, so
+// the proof is kept beside it, as an empty file <folder>.dead.
 
 const (
 	dead = ".dead"
-	// deadFor is how long such a proof is kept: far longer than anybody waits for a dead process.
+	// deadFor is how long a proof of death is kept, which is far longer than anybody waits for a
+	// dead process.
 	deadFor = 24 * time.Hour
 )
 
-// Name is this process's id: that of the folder whose lock it holds from Open to Close, or, where there was no room for
-// one, from when there is. Until then nobody takes this process for dead, nor proves that it is.
+// Name is this process's id: the name of the folder whose lock it holds from Open to Close. Where
+// the disk had no room for a folder yet, the lock is held from when there is room; until then
+// nobody can prove that this process is dead.
 func (s *Spool) Name() string { return s.name }
 
-// Dead reports whether the process that has this name is proven to be dead. A living process is never taken for dead; of
-// one that has another disk nothing is known.
+// Dead reports whether the process with this name is proven to be dead. False means that it lives,
+// or that nothing is known, as for a process that spools to another disk.
 func (s *Spool) Dead(name string) bool {
 	if !folderName.MatchString(name) || name == s.Name() {
 		return false
@@ -41,7 +44,8 @@ func (s *Spool) Deaths() int {
 	return s.deaths
 }
 
-// certify keeps the proof of a death. Without it others wait longer, so a failure is only logged.
+// certify writes the proof of a death. Without it others only wait longer, so a failure is logged
+// and not returned.
 func (s *Spool) certify(path string) {
 	f, err := os.OpenFile(path+dead, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
@@ -52,10 +56,10 @@ func (s *Spool) certify(path string) {
 	}
 }
 
-// forgetDead removes a proof that nobody needs any more.
+// forgetDead removes a proof of death that is older than deadFor.
 func forgetDead(f os.DirEntry, path string) {
 	info, err := f.Info()
 	if err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > deadFor {
-		_ = os.Remove(path) // the next one who looks tries again
+		_ = os.Remove(path) // after a failure the next call tries again
 	}
 }

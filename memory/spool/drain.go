@@ -11,17 +11,20 @@ import (
 	"mneme/memory/journal"
 )
 
-// Apply takes entries out of the spool: all waiting ones of one run in one queue, in order, so that they can be
-// appended as one block. It returns how many from the front need no further try: appended, found to be duplicates, or
-// refused for good, say because the history was erased. If these are not all it must return an error.
+// Apply appends entries to Redis: all waiting ones of one run in one queue, in order, as one block.
+// It must be idempotent by (run, seq), because entries are handed out again after a crash. It
+// returns how many from the front need no further try: appended, found to be duplicates, or refused
+// for good, for example because the history was erased. If these are not all it must return an
+// error.
 type Apply func(ctx context.Context, entries []Entry) (done int, err error)
 
-// Drain hands the entries of one queue to apply, run by run, and removes what it took, until none is left, also of
-// those added meanwhile. It stops at the first error of apply, returns it wrapped, and keeps the rest. It waits for
-// another drain of the same queue; an Add never waits for a drain.
+// Drain hands the entries of one queue to apply, run by run, and removes those that were taken,
+// until none is left, including those added meanwhile. It stops at the first error of apply,
+// returns it wrapped, and keeps the rest. Drains of one queue exclude each other; an Add never
+// waits for a drain.
 //
-// Should the process die between apply and the removal, the entries are handed out again: apply must be idempotent by
-// (run, seq). When Drain returns, the removal is synced.
+// Delivery is at least once: should the process die between apply and the removal, the entries are
+// handed out again. When Drain returns, the removal is synced.
 func (s *Spool) Drain(ctx context.Context, q Queue, apply Apply) error {
 	release, err := s.claim(ctx, q)
 	if err == nil {
@@ -35,7 +38,7 @@ func (s *Spool) Drain(ctx context.Context, q Queue, apply Apply) error {
 	return nil
 }
 
-// claim waits until nobody else drains q.
+// claim takes the exclusive right to drain q, and waits for whoever has it. release gives it back.
 func (s *Spool) claim(ctx context.Context, q Queue) (release func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -61,6 +64,7 @@ func (s *Spool) claim(ctx context.Context, q Queue) (release func(), err error) 
 	}
 }
 
+// drain is Drain for the holder of the claim on q.
 func (s *Spool) drain(ctx context.Context, q Queue, apply Apply) error {
 	for {
 		waiting, err := s.firstRun(q)
@@ -85,7 +89,8 @@ func (s *Spool) drain(ctx context.Context, q Queue, apply Apply) error {
 	}
 }
 
-// firstRun is a copy of the entries in front that are of one run.
+// firstRun copies the entries at the front of a queue that belong to one run: the unit of one
+// Apply.
 func (s *Spool) firstRun(q Queue) ([]*pending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +105,9 @@ func (s *Spool) firstRun(q Queue) ([]*pending, error) {
 	return slices.Clone(list[:n]), nil
 }
 
-// settle removes entries that need no further try. A file that cannot be told is no error: its entries are handed out
-// once more after a restart, unless the folder is empty and deleted before.
+// settle removes entries that need no further try, from memory and by a record in the file. A
+// failure to write that record is not an error: the entries are handed out once more after a
+// restart, and Apply is idempotent.
 func (s *Spool) settle(entries []*pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +115,7 @@ func (s *Spool) settle(entries []*pending) {
 		return
 	}
 	done := map[*segment][]int64{}
-	for _, p := range entries {
+	for _, p := range entries { // else Forget removed it meanwhile
 		if p.segment.live[p.at] == p { // else forgotten meanwhile
 			done[p.segment] = append(done[p.segment], p.at)
 		}
@@ -122,8 +128,9 @@ func (s *Spool) settle(entries []*pending) {
 	}
 }
 
-// syncRemovals makes what settle wrote durable and gives back the room. A removal that a power loss undid could come
-// back when Redis has forgotten the run, and be appended twice.
+// syncRemovals syncs the records of removal and compacts or deletes files that are mostly garbage.
+// It is needed for idempotency: Redis remembers (run, seq) for a limited time, so an entry that a
+// power loss brings back much later would be appended twice.
 func (s *Spool) syncRemovals() {
 	s.mu.Lock()
 	segments := slices.Clone(s.segments)
@@ -139,8 +146,8 @@ func (s *Spool) syncRemovals() {
 	}
 }
 
-// note deals with an error that no caller is there for. A closed journal is no news: its folder was empty, or the spool
-// is closed.
+// note handles an error for which there is no caller to return it to. journal.ErrClosed is
+// expected: the folder was empty and is deleted, or the spool is closed.
 func (s *Spool) note(g *segment, err error) {
 	if err == nil || errors.Is(err, journal.ErrClosed) {
 		return
@@ -149,7 +156,8 @@ func (s *Spool) note(g *segment, err error) {
 	s.log.Warn().Err(err).Str("folder", g.dir).Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
 }
 
-// tidy deletes a folder that is no longer needed and compacts one that is mostly garbage.
+// tidy deletes a folder that is empty and not written to, and compacts a file that is mostly
+// garbage.
 func (s *Spool) tidy(g *segment) {
 	if s.closed || !slices.Contains(s.segments, g) {
 		return
@@ -162,6 +170,7 @@ func (s *Spool) tidy(g *segment) {
 	}
 }
 
+// remove deletes a folder and takes it off the list.
 func (s *Spool) remove(g *segment) error {
 	if err := g.remove(); err != nil {
 		return err
@@ -170,9 +179,11 @@ func (s *Spool) remove(g *segment) error {
 	return nil
 }
 
-// Forget erases histories, and with a chat's own the events of its runs: when it returns nil, no file of this spool has
-// text of theirs, also not of entries that were drained before. Entries that a drain has handed out already are the store's to refuse, by the turn that the erasure
-// has raised. After an error nothing is lost; it may be called again.
+// Forget erases histories and, with a chat's own history, the events of its runs: when it returns
+// nil, no file of this spool holds text of theirs, including entries that were drained before.
+// Entries that a drain has already handed out are refused by the store, by the fencing token (the
+// turn's number) that the erasure has raised. After an error nothing is lost, and the call may be
+// repeated.
 func (s *Spool) Forget(keys ...memory.Key) error {
 	return s.ForgetBefore(func(k memory.Key) int64 {
 		if slices.Contains(keys, k) {
@@ -182,8 +193,8 @@ func (s *Spool) Forget(keys ...memory.Key) error {
 	})
 }
 
-// ForgetBefore is Forget for what was written in turns before the one that erased gives for its history; 0 erases
-// nothing. It costs little where there is nothing to erase.
+// ForgetBefore is Forget with a bound: of each history it erases what was written in turns before
+// the number that erased returns; 0 erases nothing. A file without such text is not rewritten.
 func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

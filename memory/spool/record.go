@@ -11,7 +11,8 @@ import (
 
 const version = 1
 
-// Queue is what is drained in one order: the appends to one history, or those to the logs of a chat's runs.
+// Queue is the unit of ordering: the appends to one history, or those to the event logs of a chat's
+// runs, which are drained in one order.
 type Queue struct {
 	Key    memory.Key // of logs, the chat's
 	Events bool       // the appends are events of runs, for their logs
@@ -31,7 +32,8 @@ func (q Queue) String() string {
 	return q.Key.String()
 }
 
-// Entry is one append: where it goes, where it comes from and the bytes of it.
+// Entry is one append that waits for Redis: its queue, its idempotency key and fencing token
+// (Mark), and its bytes.
 type Entry struct {
 	Queue
 	Mark memory.Mark
@@ -40,7 +42,7 @@ type Entry struct {
 	Bytes []byte
 }
 
-// line is the JSON line that starts a record.
+// line is the JSON line that starts a record; the package comment lists its forms.
 type line struct {
 	Version int     `json:"v"`
 	At      int64   `json:"at,omitempty"`
@@ -59,6 +61,7 @@ func encodeEntry(at int64, e Entry) []byte {
 	return append(append(head, '\n'), e.Bytes...)
 }
 
+// encodeDone is the record that says that the entries added at these times were drained.
 func encodeDone(at []int64) []byte { return encodeLine(line{Done: at}) }
 
 func encodeLine(l line) []byte {

@@ -16,26 +16,30 @@ import (
 	"mneme/memory/journal"
 )
 
+// gone is the suffix of a folder that is being deleted; it is never read.
 const gone = ".gone"
 
 // compactFrom is how many bytes of a folder may be garbage before it is compacted for that.
 const compactFrom = 1 << 20
 
+// folderName matches the names that newFolderName makes; notHost what it replaces in a host's name.
 var (
 	folderName = regexp.MustCompile(`^.+-[0-9]+-[a-z2-7]{12}$`)
 	notHost    = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 )
 
-// segment is one folder whose lock this process holds. Guarded by Spool.mu, except that the journal syncs by itself.
+// segment is one folder of the spool whose lock this process holds, with its journal. Guarded by
+// Spool.mu, except that the journal syncs without it.
 type segment struct {
 	dir     string
 	journal *journal.Journal
-	live    map[int64]*pending   // by at
-	bytes   int64                // of the live records
-	held    map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn
+	live    map[int64]*pending   // the entries that wait, by their time of append
+	bytes   int64                // size of the live entries' records
+	held    map[memory.Key]int64 // every history that the file has text of, live or not, with the oldest turn of that text
 	failed  bool                 // the journal takes no more records
 }
 
+// newFolderName makes the unique name <host>-<pid>-<random>.
 func newFolderName() string {
 	host, err := os.Hostname()
 	if host = notHost.ReplaceAllString(host, "_"); err != nil || host == "" {
@@ -45,7 +49,8 @@ func newFolderName() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:12]))
 }
 
-// createSegment makes a folder of this process's own under dir. It survives a power loss when this returns.
+// createSegment makes a folder of this process's own under dir. When it returns, the folder
+// survives a power loss.
 func createSegment(dir, name string) (*segment, error) {
 	g := newSegment(filepath.Join(dir, name))
 	var err error
@@ -59,7 +64,8 @@ func createSegment(dir, name string) (*segment, error) {
 	return nil, err
 }
 
-// adoptSegment takes over the folder of a dead process; an *journal.InUseError says that its process lives.
+// adoptSegment opens the folder of a dead process and takes its lock. *journal.InUseError means
+// that the process lives.
 func adoptSegment(dir string) (*segment, error) {
 	g := newSegment(dir)
 	var err error
@@ -71,6 +77,7 @@ func newSegment(dir string) *segment {
 	return &segment{dir: dir, live: map[int64]*pending{}, held: map[memory.Key]int64{}}
 }
 
+// replay rebuilds the live entries from the journal's records.
 func (g *segment) replay(record []byte) error {
 	at, e, done, err := decode(record)
 	if err != nil {
@@ -87,24 +94,28 @@ func (g *segment) replay(record []byte) error {
 	return nil
 }
 
+// put adds an entry that is in the file.
 func (g *segment) put(p *pending) {
 	g.live[p.at] = p
 	g.bytes += p.size
 	g.hold(p)
 }
 
+// hold notes that the file has text of the entry's history.
 func (g *segment) hold(p *pending) {
 	if turn, ok := g.held[p.Key]; !ok || p.Mark.Turn < turn {
 		g.held[p.Key] = p.Mark.Turn
 	}
 }
 
+// drop takes an entry out of the live ones. Its text stays in the file until the next compaction.
 func (g *segment) drop(p *pending) {
 	delete(g.live, p.at)
 	g.bytes -= p.size
 }
 
-// has reports whether the file has text that is erased, also text that is only waiting for compaction.
+// has reports whether the file has text that is erased, be it of live entries or of garbage that
+// waits for compaction.
 func (g *segment) has(erased func(memory.Key) int64) bool {
 	for k, oldest := range g.held {
 		if oldest < erased(k) {
@@ -114,6 +125,7 @@ func (g *segment) has(erased func(memory.Key) int64) bool {
 	return false
 }
 
+// wasteful reports whether the file is worth a compaction.
 func (g *segment) wasteful() bool {
 	if len(g.live) == 0 {
 		return len(g.held) > 0
@@ -121,7 +133,8 @@ func (g *segment) wasteful() bool {
 	return g.journal.Size() > 2*g.bytes+compactFrom
 }
 
-// sorted are the live entries in the order they were added, without those that are erased; nil: all.
+// sorted are the live entries in the order in which they were added, without those that erased
+// covers; a nil erased covers none.
 func (g *segment) sorted(erased func(memory.Key) int64) []*pending {
 	var list []*pending
 	for _, p := range g.live {
@@ -133,7 +146,7 @@ func (g *segment) sorted(erased func(memory.Key) int64) []*pending {
 	return list
 }
 
-// rewrite leaves nothing in the file but the appends in keep, which are live ones.
+// rewrite compacts the file: it leaves nothing in it but the entries in keep, which are live ones.
 func (g *segment) rewrite(keep []*pending) error {
 	err := g.journal.Rewrite(func(emit func([]byte) error) error {
 		for _, p := range keep {
@@ -153,15 +166,16 @@ func (g *segment) rewrite(keep []*pending) error {
 	return nil
 }
 
-// remove deletes the folder for good. The lock is let go last, so that nobody adopts what is half deleted. It may be
-// called again after an error.
+// remove deletes the folder. It is renamed first, so that a crash leaves it whole or marked as
+// gone, and the lock is released last, so that nobody adopts a folder that is half deleted. It may
+// be called again after an error.
 func (g *segment) remove() error {
 	if err := os.Rename(g.dir, g.dir+gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	err := errors.Join(os.RemoveAll(g.dir+gone), syncDir(filepath.Dir(g.dir)))
 	if err == nil {
-		_ = g.journal.Close() // of a file without a name
+		_ = g.journal.Close() // the file has no name by now
 	}
 	return err
 }
@@ -175,7 +189,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// pending is an entry that was neither drained nor forgotten.
+// pending is an entry that was neither drained nor erased.
 type pending struct {
 	Entry
 	at      int64
@@ -183,7 +197,8 @@ type pending struct {
 	segment *segment
 }
 
-// before is the order in which the appends of one history are drained, and histories among each other.
+// before orders the entries of a queue for draining, by turn and then by time of append; and queues
+// among each other by their first entries.
 func before(a, b *pending) int {
 	return cmp.Or(cmp.Compare(a.Mark.Turn, b.Mark.Turn), cmp.Compare(a.at, b.at),
 		cmp.Compare(a.segment.dir, b.segment.dir))

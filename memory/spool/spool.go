@@ -17,44 +17,47 @@ import (
 	"mneme/memory/journal"
 )
 
-// DefaultMaxBytes is the bound when Options does not say otherwise. While Redis is away only runs that already have
-// their turn write here, so more than some megabytes is rare.
+// DefaultMaxBytes is the bound on the waiting entries when Options sets none. While Redis is away
+// only runs that already hold their lease write here, so more than some megabytes are rare.
 const DefaultMaxBytes = 256 << 20
 
-// ErrFull refuses an entry that would take the spool above Options.MaxBytes. Nothing was written.
+// ErrFull is backpressure: it refuses an entry that would take the spool above Options.MaxBytes.
+// Nothing was written.
 var ErrFull = errors.New("the spool is full: Redis has been away for too long")
 
 // Options bound a spool. The zero value is ready to use.
 type Options struct {
-	// MaxBytes bounds the entries, which are also kept in memory; 0 means DefaultMaxBytes. The files may be twice as
-	// large until they are compacted, and three times during that. What was adopted counts, but is never refused.
+	// MaxBytes bounds the entries, which are also kept in memory; 0 means DefaultMaxBytes. The
+	// files may be twice as large until they are compacted, and three times during that. Adopted
+	// entries count towards the bound but are never refused.
 	MaxBytes int64
 }
 
-// Spool holds the appends of this process and those adopted from dead ones. Its methods may be called from any
-// goroutine; it starts none.
+// Spool is a durable queue for appends that Redis could not take: those of this process, and those
+// adopted from dead ones. Its methods may be called from any goroutine; it starts none.
 type Spool struct {
 	dir  string
-	name string // this process's, and that of its first folder
+	name string // this process's id, which is the name of its first folder
 	opts Options
 	log  zerolog.Logger
 
 	mu       sync.Mutex
-	own      *segment // the first folder, which stays until Close; nil while there is no room for one
-	active   *segment // where Add writes; nil after a failed write, until Add makes a new one
+	own      *segment // the first folder, kept until Close as its lock shows that this process lives; nil without room for it
+	active   *segment // the folder that Add writes to; nil after a failed write, until Add makes a new one
 	segments []*segment
-	queues   map[Queue][]*pending // ordered by before, none empty
-	draining map[Queue]chan struct{}
+	queues   map[Queue][]*pending    // waiting entries in the order of before; no list is empty
+	draining map[Queue]chan struct{} // the queues that are being drained; closed when that ends
 	bytes    int64
-	last     int64 // highest at
+	last     int64 // the highest time of append, Unix µs; the next one is above it
 	closed   bool
-	deaths   int             // processes that this one found dead
-	refused  map[string]bool // folders that could not be taken over, as was logged
+	deaths   int             // dead processes whose folders were adopted
+	refused  map[string]bool // folders that could not be adopted, so that each is logged once
 }
 
-// Open makes this process's folder under dir, which is created with mode 0700 when absent, and adopts the folders of
-// dead processes. One that cannot be read is logged and left as it is for a person to mend: it is no reason not to serve.
-// Nor is a full disk: Add fails until there is room.
+// Open makes this process's folder under dir, which is created with mode 0700 when absent, and
+// adopts the folders of dead processes. A folder that cannot be read is logged and left as it is
+// for the operator; the service starts without it. It also starts when the disk is full: Add fails
+// until there is room.
 func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = DefaultMaxBytes
@@ -88,8 +91,8 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 	return s, nil
 }
 
-// Adopt takes the folders of processes that died since Open, or since the last call. One that cannot be read is logged
-// and left as it is.
+// Adopt takes over the folders of processes that died since Open or since the last call. A folder
+// that cannot be read is logged and left as it is.
 func (s *Spool) Adopt() error {
 	folders, err := os.ReadDir(s.dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -128,7 +131,7 @@ func (s *Spool) unadopted(path string, err error) {
 	s.log.Error().Err(err).Str("folder", path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 }
 
-// adopt takes one folder, if its process is dead.
+// adopt takes over one folder if its process is dead.
 func (s *Spool) adopt(path string) {
 	if s.holds(path) {
 		return
@@ -138,9 +141,10 @@ func (s *Spool) adopt(path string) {
 	}
 }
 
+// adoptFolder is adopt with the error returned; nil for the folder of a living process.
 func (s *Spool) adoptFolder(path string) error {
-	// A living process takes its lock before there is a journal. Without this check its folder could be taken from under
-	// it in between.
+	// A starting process takes the lock before it writes the journal's file. Without this check its
+	// new folder could be adopted in between.
 	if _, err := os.Stat(filepath.Join(path, "journal")); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -156,7 +160,7 @@ func (s *Spool) adoptFolder(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return g.journal.Close() // for the next one
+		return g.journal.Close() // the next process adopts it
 	}
 	s.segments = append(s.segments, g)
 	s.deaths++
@@ -170,8 +174,9 @@ func (s *Spool) adoptFolder(path string) error {
 	return nil
 }
 
-// Beside is what living processes hold of a chat in folders next to this one's: events first, then by history, each
-// queue in its order. They go on holding it; whoever applies it must do so idempotently by (run, seq), as they will.
+// Beside reads what living processes on the same disk have spooled of a chat: events first, then
+// histories, each queue in its order. Those processes keep the entries and apply them too, so the
+// caller must apply them idempotently by (run, seq).
 func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
 	folders, err := os.ReadDir(s.dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -222,7 +227,7 @@ func (s *Spool) holds(path string) bool {
 	return slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == path })
 }
 
-// activate makes the folder that Add writes to.
+// activate makes the folder that Add writes to. The caller holds mu.
 func (s *Spool) activate() error {
 	name := s.name
 	if s.own != nil {
@@ -240,8 +245,9 @@ func (s *Spool) activate() error {
 	return nil
 }
 
-// Check is nil while the spool can take entries: the file that Add writes to is in its folder, or, after a failure, a new
-// one could be made. What was in a file that somebody removed is still drained, but would not survive this process.
+// Check is the spool's health: nil while Add can write, because its file is in place or a new one
+// could be made after a failure. Entries of a file that was removed from outside are still drained
+// from memory, but would be lost with this process.
 func (s *Spool) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +270,7 @@ func (s *Spool) Check() error {
 	return nil
 }
 
-// insert makes p visible to drains.
+// insert adds p to its queue, at its place in the order.
 func (s *Spool) insert(p *pending) {
 	list := s.queues[p.Queue]
 	at, _ := slices.BinarySearchFunc(list, p, before)
@@ -273,7 +279,7 @@ func (s *Spool) insert(p *pending) {
 	s.last = max(s.last, p.at)
 }
 
-// drop takes entries of any histories out of memory; those that are out already are passed over.
+// drop takes entries out of their queues and segments; those that are out already are passed over.
 func (s *Spool) drop(entries []*pending) {
 	for _, p := range entries {
 		list := s.queues[p.Queue]
@@ -291,12 +297,14 @@ func (s *Spool) drop(entries []*pending) {
 	}
 }
 
-// Add keeps entries, in their order. When it returns nil they are on the disk, synced; Adds that meet share their syncs.
+// Add stores entries durably, in their order. When it returns nil they are synced to the disk and
+// may be acknowledged; concurrent Adds share a sync (group commit).
 //
-// ErrFull refuses these alone. journal.ErrFailed means that the disk did not take them, with the cause wrapped; what was
-// added before can still be drained, and each later Add tries a new folder, so that it works again once there is room. In
-// both cases none of them must be acknowledged. After journal.ErrFailed their bytes may have reached the disk
-// nevertheless and be found by a later Open.
+// ErrFull refuses these entries alone. journal.ErrFailed means that the disk did not take them,
+// with the cause wrapped; entries added before can still be drained, and each later Add tries a new
+// folder, so that the spool works again once the disk does. In both cases none of them may be
+// acknowledged. After journal.ErrFailed their bytes may nevertheless be on the disk and be found by
+// a later Open.
 func (s *Spool) Add(entries ...Entry) error {
 	added, err := s.append(entries)
 	if err == nil && len(added) > 0 {
@@ -312,7 +320,8 @@ func (s *Spool) Add(entries ...Entry) error {
 	return nil
 }
 
-// append writes entries into one file, not yet synced. After an error those before it are returned.
+// append writes entries into one file, not yet synced. After an error it returns those that were
+// written before it.
 func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +357,8 @@ func (s *Spool) append(entries []Entry) (added []*pending, err error) {
 	return added, nil
 }
 
-// withdraw takes back entries that are not all on the disk. Those that were drained meanwhile are kept elsewhere; if all
-// were, there is no error left.
+// withdraw takes back entries after a failed write or sync. It returns nil if all of them were
+// drained to Redis meanwhile, since they are safe there.
 func (s *Spool) withdraw(added []*pending, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -368,7 +377,7 @@ func (s *Spool) withdraw(added []*pending, cause error) error {
 	return cause
 }
 
-// failed gives up a folder whose journal takes no more; its entries stay to be drained.
+// failed gives up a segment whose journal takes no more records; its entries stay to be drained.
 func (s *Spool) failed(g *segment, err error) {
 	if !errors.Is(err, journal.ErrFailed) {
 		return
@@ -379,15 +388,15 @@ func (s *Spool) failed(g *segment, err error) {
 	}
 }
 
-// Pending is how many entries of one queue wait. While it is not 0, later appends of that queue must come to the spool
-// as well, or they would overtake these.
+// Pending is how many entries of one queue wait. While it is not 0, later appends of that queue
+// must go through the spool as well, or they would overtake these.
 func (s *Spool) Pending(q Queue) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queues[q])
 }
 
-// Queues are those that have entries, the one with the oldest first.
+// Queues are those with waiting entries, ordered by their oldest one.
 func (s *Spool) Queues() []Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,15 +412,16 @@ func (s *Spool) Queues() []Queue {
 	return queues
 }
 
-// Bytes is the size of what waits.
+// Bytes is the size of the waiting entries' records.
 func (s *Spool) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// Close lets go of the folders; the next Open finds what was not drained. Drains should have ended before: what they
-// apply from now on is found again. A second Close does nothing.
+// Close releases the folders; the next Open on this disk adopts what was not drained. Drains should
+// have ended before: entries that they apply after this are handed out again. A second Close does
+// nothing.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,7 +430,8 @@ func (s *Spool) Close() error {
 	for _, g := range s.segments {
 		var err error
 		if g == s.own && len(g.live) == 0 {
-			// A lease that could not be given back is not waited for.
+			// Nothing waits here, so nothing can come from this process any more: its leases need
+			// not be waited for.
 			s.certify(g.dir)
 		}
 		if len(g.live) == 0 {

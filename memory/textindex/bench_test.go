@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/memory"
 	"mneme/memory/textindex"
 )
 
@@ -40,8 +41,8 @@ func (m *madeUp) document(number int, mark string) textindex.Document {
 func (m *madeUp) query(i int) textindex.Query {
 	q := textindex.Query{Text: m.text(3, 12), Limit: 10}
 	for range 3 * (i % 2) {
-		q.History = append(q.History, textindex.Message{Role: textindex.RoleUser, Text: m.text(3, 12)},
-			textindex.Message{Role: textindex.RoleAssistant, Text: m.text(60, 180)})
+		q.History = append(q.History, memory.Message{Role: memory.RoleUser, Content: m.text(3, 12)},
+			memory.Message{Role: memory.RoleAssistant, Content: m.text(60, 180)})
 	}
 	return q
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/memory"
 )
 
 var vocabulary = []string{"cat", "dog", "sun", "moon", "tree", "кошка", "день", "река"}
@@ -204,7 +206,7 @@ func TestResultsDependOnTheDocumentsOnly(t *testing.T) {
 	}
 	queries := []Query{
 		{Text: "cat", Limit: 20}, {Text: "moon tree кошка", Limit: 2000, Duplicates: true},
-		{Text: "день", History: []Message{{RoleUser, "sun dog"}}, Limit: 50},
+		{Text: "день", History: []memory.Message{{Role: memory.RoleUser, Content: "sun dog"}}, Limit: 50},
 	}
 	at := NewCollection()
 	at.Put(documents...)

@@ -3,14 +3,17 @@ package textindex
 import (
 	"cmp"
 	"slices"
+
+	"mneme/memory"
 )
 
 // Query is what to look for.
 type Query struct {
 	// Text is the question: the last turn of the conversation.
 	Text string
-	// History is the conversation before it, oldest first.
-	History []Message
+	// History is the conversation before it, oldest first. Only what the user and the
+	// assistant said says something of what is looked for.
+	History []memory.Message
 	// Filter says which documents may be found, before anything is ranked; nil for all.
 	// The statistics stay those of the whole collection.
 	Filter *Filter
@@ -23,18 +26,6 @@ type Query struct {
 	Feedback *Feedback
 }
 
-// Message is a turn of the conversation before a question.
-type Message struct {
-	Role string // RoleUser or RoleAssistant; other roles say nothing about what is looked for
-	Text string
-}
-
-// The roles of a Message.
-const (
-	RoleUser      = "user"
-	RoleAssistant = "assistant"
-)
-
 // What the words of a conversation weigh in its last question, whose own weigh 1.
 // A question that follows others leans on them, less on those longer ago.
 const (
@@ -43,24 +34,24 @@ const (
 	weightLeast = 0.01
 )
 
-// turn is what was said before a question, and what its words weigh in it.
-type turn struct {
+// earlier is what was said before a question, and what its words weigh in it.
+type earlier struct {
 	text   string
 	weight float64
 	reply  bool
 }
 
-// turns are those of a conversation that can weigh something, the latest first.
-func turns(history []Message) []turn {
-	var list []turn
+// earlierOf are those of a conversation that can weigh something, the latest first.
+func earlierOf(history []memory.Message) []earlier {
+	var list []earlier
 	weight, replied := weightUser, false
 	for _, m := range slices.Backward(history) {
 		switch {
-		case m.Role == RoleUser && weight >= weightLeast:
-			list = append(list, turn{text: m.Text, weight: weight})
+		case m.Role == memory.RoleUser && weight >= weightLeast:
+			list = append(list, earlier{text: m.Content, weight: weight})
 			weight /= 2
-		case m.Role == RoleAssistant && !replied:
-			list = append(list, turn{text: m.Text, weight: weightReply, reply: true})
+		case m.Role == memory.RoleAssistant && !replied:
+			list = append(list, earlier{text: m.Content, weight: weightReply, reply: true})
 			replied = true
 		}
 	}
@@ -84,7 +75,7 @@ type term struct {
 
 // query gives the terms of a question after some turns, the weightiest first.
 // A turn adds its weight to a term once; only the question's own repetitions count.
-func (a *analyzer) query(question string, past []turn) []term {
+func (a *analyzer) query(question string, past []earlier) []term {
 	var terms []term
 	places := map[string]int{}
 	add := func(text string, weight float64, past bool) {

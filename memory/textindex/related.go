@@ -16,20 +16,20 @@ const maxTurnTerms = 64
 // user's turns back to the first that is not, and the last reply if it is. A question
 // of which no passage has a word leans on all of them; one of a single term, as "And
 // the price?", on the user's last turn in any case.
-func (s *Snapshot) related(a *analyzer, question string, past []turn, refused []bitset) []turn {
+func (s *Snapshot) related(a *analyzer, question string, past []earlier, refused []bitset) []earlier {
 	if len(past) == 0 {
 		return nil
 	}
 	own := a.query(question, nil)
 	asked := s.score(own, refused)
 	defer asked.release()
-	meets := func(t turn) bool {
+	meets := func(t earlier) bool {
 		terms := a.query(t.text, nil)
 		said := s.score(terms[:min(len(terms), maxTurnTerms)], refused)
 		defer said.release()
 		return asked.meets(said)
 	}
-	var on []turn
+	var on []earlier
 	for _, t := range past {
 		switch {
 		case len(own) == 1 && t.weight == weightUser || meets(t):

@@ -74,7 +74,7 @@ func (s *Snapshot) Search(q Query) Result {
 	a := s.shared.analyzer()
 	defer s.shared.analyzers.Put(a)
 	refused := s.refused(q.Filter)
-	terms := a.query(q.Text, s.related(a, q.Text, turns(q.History), refused))
+	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused))
 	found := s.score(terms, refused)
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}

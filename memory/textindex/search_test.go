@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
 )
 
 // texts makes a collection of documents a, b, c, … of one passage each.
@@ -98,12 +100,12 @@ func TestHeadingsCount(t *testing.T) {
 // 0.1 for the last reply, once per turn however often they have a word.
 func TestConversationsWeigh(t *testing.T) {
 	c := texts("alpha one", "beta two", "gamma three", "delta four", "epsilon five", "zeta six")
-	result := c.Search(Query{Text: "Omega?", Limit: 10, History: []Message{
-		{RoleAssistant, "zeta"},
-		{RoleUser, "Gamma, gammas!"},
-		{RoleAssistant, "deltas nowhere"},
-		{RoleUser, "beta beta what"},
-		{"tool", "epsilon"},
+	result := c.Search(Query{Text: "Omega?", Limit: 10, History: []memory.Message{
+		{Role: memory.RoleAssistant, Content: "zeta"},
+		{Role: memory.RoleUser, Content: "Gamma, gammas!"},
+		{Role: memory.RoleAssistant, Content: "deltas nowhere"},
+		{Role: memory.RoleUser, Content: "beta beta what"},
+		{Role: "tool", Content: "epsilon"},
 	}})
 	require.Equal(t, []string{"b", "c", "d"}, ids(result.Hits))
 	require.Equal(t, []string{"beta", "gamma", "deltas"}, result.FromHistory)
@@ -113,11 +115,11 @@ func TestConversationsWeigh(t *testing.T) {
 	unknown := math.Log(1 + 6.5/0.5)
 	require.InDelta(t, 0.3*idf(1, 6)/((0.3+0.15+0.1)*idf(1, 6)+(1+0.1)*unknown), result.Strength, 1e-12)
 
-	again := c.Search(Query{Text: "alpha", Limit: 10, History: []Message{{RoleUser, "alpha"}}})
+	again := c.Search(Query{Text: "alpha", Limit: 10, History: []memory.Message{{Role: memory.RoleUser, Content: "alpha"}}})
 	require.InDelta(t, 1.3*idf(1, 6), again.Hits[0].Score, 1e-12)
 	require.Empty(t, again.FromHistory)
 
-	only := c.Search(Query{Text: "And why?", Limit: 10, History: []Message{{RoleUser, "beta"}}})
+	only := c.Search(Query{Text: "And why?", Limit: 10, History: []memory.Message{{Role: memory.RoleUser, Content: "beta"}}})
 	require.Equal(t, []string{"b"}, ids(only.Hits), "a question without words of its own")
 }
 
@@ -134,23 +136,23 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	} {
 		c.Put(document(id, text))
 	}
-	cars := []Message{
-		{RoleUser, "How often do I check the oil of the engine and the water of the radiator?"},
-		{RoleAssistant, "Check the oil of the engine and the water of the radiator every month."},
+	cars := []memory.Message{
+		{Role: memory.RoleUser, Content: "How often do I check the oil of the engine and the water of the radiator?"},
+		{Role: memory.RoleAssistant, Content: "Check the oil of the engine and the water of the radiator every month."},
 	}
-	asked := func(question string, filter *Filter, history ...Message) Result {
+	asked := func(question string, filter *Filter, history ...memory.Message) Result {
 		return c.Search(Query{Text: question, Limit: 3, History: history, Filter: filter})
 	}
 	alone := asked("How hot is the oven for bread?", nil)
 	require.Equal(t, alone, asked("How hot is the oven for bread?", nil, cars...))
 
-	tea := append(slices.Clone(cars), Message{RoleUser, "How long do I steep green tea?"}, Message{RoleAssistant, "Three minutes."})
+	tea := append(slices.Clone(cars), memory.Message{Role: memory.RoleUser, Content: "How long do I steep green tea?"}, memory.Message{Role: memory.RoleAssistant, Content: "Three minutes."})
 	on := asked("And how long do I steep black tea?", nil, tea...)
 	require.Equal(t, "black", on.Hits[0].Document)
 	require.Contains(t, on.FromHistory, "green")
 	require.NotContains(t, on.FromHistory, "engine")
 
-	oven := append(slices.Clone(tea), Message{RoleUser, "How long do I bake bread in the oven?"})
+	oven := append(slices.Clone(tea), memory.Message{Role: memory.RoleUser, Content: "How long do I bake bread in the oven?"})
 	ended := asked("And how long do I steep black tea?", nil, oven...)
 	require.Empty(t, ended.FromHistory, "the turn before the last is behind another topic")
 
@@ -164,11 +166,11 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 
 func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 	c := texts("alpha", "beta")
-	var history []Message
+	var history []memory.Message
 	for i := range 1000 {
-		history = append(history, Message{RoleUser, fmt.Sprintf("word%d alpha", i)})
+		history = append(history, memory.Message{Role: memory.RoleUser, Content: fmt.Sprintf("word%d alpha", i)})
 	}
-	terms := new(analyzer).query("beta", turns(history))
+	terms := new(analyzer).query("beta", earlierOf(history))
 	require.Len(t, terms, 1+1+5)
 	require.InDelta(t, 0.3*(2-1.0/16), terms[1].weight, 1e-12)
 
@@ -177,7 +179,7 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 		fmt.Fprintf(&long, "word%d ", i)
 	}
 	require.Len(t, new(analyzer).query(long.String(), nil), maxTerms)
-	require.Equal(t, []string{"b"}, ids(c.Search(Query{Text: "beta", History: []Message{{RoleUser, long.String()}}, Limit: 1}).Hits))
+	require.Equal(t, []string{"b"}, ids(c.Search(Query{Text: "beta", History: []memory.Message{{Role: memory.RoleUser, Content: long.String()}}, Limit: 1}).Hits))
 }
 
 func TestEqualTextsAreFoundOnce(t *testing.T) {

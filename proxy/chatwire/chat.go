@@ -10,7 +10,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Reasons for which a chat answer ends.
+// Values of finish_reason.
 const (
 	finishStop    = "stop"
 	finishLength  = "length"
@@ -19,11 +19,11 @@ const (
 	finishOldCall = "function_call"
 )
 
-// request is a chat-completions request. What has no field of its own is judged
+// request is a chat-completions request. Members without a field are collected in Other and treated
 // by the table of parameters.
 type request struct {
 	Model               string         `json:"model"`
-	Messages            []message      `json:"messages"`
+	Messages            []chatMessage  `json:"messages"`
 	Tools               []tool         `json:"tools,omitempty"`
 	ToolChoice          jsontext.Value `json:"tool_choice,omitzero"`
 	ParallelToolCalls   *bool          `json:"parallel_tool_calls,omitzero"`
@@ -44,7 +44,7 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// stopList reads a string as a list of one.
+// stopList is a list of strings that may also be a single string in JSON.
 type stopList []string
 
 func (s *stopList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -55,7 +55,8 @@ func (s *stopList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, (*[]string)(s))
 }
 
-type message struct {
+// chatMessage is one message of a request.
+type chatMessage struct {
 	Role       string     `json:"role"`
 	Content    content    `json:"content"`
 	Refusal    string     `json:"refusal,omitzero"`
@@ -63,7 +64,7 @@ type message struct {
 	ToolCallID string     `json:"tool_call_id,omitzero"`
 }
 
-// content is a list of parts. One text part is a string in JSON, nil is null.
+// content is a list of parts. In JSON a single text part is a string, and nil is null.
 type content []part
 
 type part struct {
@@ -103,7 +104,7 @@ func (c content) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, []part(c))
 }
 
-// text joins what c says in words.
+// text joins the texts and refusals of c.
 func (c content) text(between string) string {
 	var words []string
 	for _, p := range c {
@@ -125,6 +126,7 @@ type function struct {
 	Parameters  jsontext.Value `json:"parameters,omitzero"`
 }
 
+// toolCall is a tool call of an assistant's message, or a piece of one in a chunk.
 type toolCall struct {
 	Index    *int         `json:"index,omitzero"` // in chunks only
 	ID       string       `json:"id,omitzero"`
@@ -145,7 +147,7 @@ type chunk struct {
 	Model   string         `json:"model"`
 	Choices []choice       `json:"choices"`
 	Usage   *usage         `json:"usage,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"` // instead of all the others
+	Error   jsontext.Value `json:"error,omitzero"` // in place of all other members
 }
 
 type choice struct {
@@ -154,16 +156,17 @@ type choice struct {
 	FinishReason wire.NullString `json:"finish_reason"`
 }
 
+// delta is what a chunk adds to the message.
 type delta struct {
 	Role      string     `json:"role,omitzero"`
 	Content   *string    `json:"content,omitzero"`
 	Reasoning string     `json:"reasoning_content,omitzero"`
-	Thoughts  string     `json:"reasoning,omitzero"` // the same, as some vendors call it; only read
+	Thoughts  string     `json:"reasoning,omitzero"` // the same under the name that some vendors use; only read
 	Refusal   string     `json:"refusal,omitzero"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// completion is an answer that is not streamed.
+// completion is an answer that came as one JSON body.
 type completion struct {
 	ID      string         `json:"id"`
 	Object  string         `json:"object"`
@@ -175,13 +178,13 @@ type completion struct {
 }
 
 type fullChoice struct {
-	Index        int    `json:"index"`
-	Message      answer `json:"message"`
-	FinishReason string `json:"finish_reason"`
+	Index        int               `json:"index"`
+	Message      completionMessage `json:"message"`
+	FinishReason string            `json:"finish_reason"`
 }
 
-// answer is the assistant's message in a completion.
-type answer struct {
+// completionMessage is the assistant's message in a completion.
+type completionMessage struct {
 	Role      string     `json:"role"`
 	Content   *string    `json:"content"`
 	Reasoning string     `json:"reasoning_content,omitzero"`
@@ -190,8 +193,9 @@ type answer struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
+// usage counts tokens in the chat dialect.
 type usage struct {
-	PromptTokens     int64          `json:"prompt_tokens"` // those from the cache included
+	PromptTokens     int64          `json:"prompt_tokens"` // including those read from the vendor's cache
 	CompletionTokens int64          `json:"completion_tokens"`
 	TotalTokens      int64          `json:"total_tokens"`
 	PromptDetails    *promptDetails `json:"prompt_tokens_details,omitzero"`
@@ -201,5 +205,5 @@ type promptDetails struct {
 	CachedTokens int64 `json:"cached_tokens"`
 }
 
-// newID mints an id that no other answer has.
+// newID makes a random id.
 func newID(prefix string) string { return prefix + rand.Text()[:24] }

@@ -10,27 +10,27 @@ import (
 	"mneme/proxy/wire"
 )
 
-// ErrCut is wrapped by the failure of an answer that ended before it said why:
-// a stream without its last events.
+// ErrCut is wrapped by the error for an answer that ended without saying why, such as a stream that
+// lacks its last events.
 var ErrCut = errors.New("the backend's answer was cut off")
 
-// Asked is how the client asked for an answer.
+// Asked is the form in which the client asked for an answer.
 type Asked struct {
 	Model        string // shown instead of the vendor's model, unless empty
 	Stream       bool   // as server-sent events; else as one JSON body
-	IncludeUsage bool   // chat streams only: a last chunk with the usage
+	IncludeUsage bool   // for chat streams: a last chunk has the usage
 }
 
-// ChatAnswer turns one answer of a messages backend into one of the chat
-// dialect. Event or Body take what the backend sent, in whichever form it came,
-// End finishes; each appends to dst what the client gets.
+// ChatAnswer translates one answer of a messages backend into the chat dialect. Event or Body take
+// what the backend sent, in whichever form it came, and End finishes; each appends to dst what the
+// client gets.
 type ChatAnswer struct {
 	asked Asked
 	out   chatSink
 
-	head     chunk
-	text     frame // of the chunks that add to the content
-	thinking frame // and of those that add to the reasoning
+	head     chunk // the members that all chunks have in common
+	text     frame // of chunks that add to the content
+	thinking frame // of chunks that add to the reasoning
 
 	usage  wire.Usage
 	blocks map[int]*callBlock
@@ -41,12 +41,12 @@ type ChatAnswer struct {
 
 // callBlock is an open tool_use block.
 type callBlock struct {
-	index   int    // among the answer's calls
-	initial string // input that came with the start
-	sent    bool   // some of the arguments have gone out
+	index   int    // among the answer's tool calls
+	initial string // input that came with the start of the block
+	sent    bool   // a piece of the arguments was sent
 }
 
-// NewChatAnswer begins an answer. The time is the created of every chunk.
+// NewChatAnswer begins an answer. now is the value of created in every chunk.
 func NewChatAnswer(a Asked, now time.Time) *ChatAnswer {
 	return &ChatAnswer{
 		asked: a, out: chatSink{stream: a.Stream}, blocks: map[int]*callBlock{},
@@ -54,8 +54,7 @@ func NewChatAnswer(a Asked, now time.Time) *ChatAnswer {
 	}
 }
 
-// Event takes the data of one server-sent event. An error event is returned as a
-// wire.Failure.
+// Event takes the data of one server-sent event. An error event is returned as a wire.Failure.
 func (a *ChatAnswer) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || a.done {
 		return dst, nil
@@ -73,7 +72,7 @@ func (a *ChatAnswer) Event(dst, data []byte) ([]byte, error) {
 	return a.step(dst, e)
 }
 
-// Body takes an answer that came as JSON.
+// Body takes an answer that came as one JSON body.
 func (a *ChatAnswer) Body(dst, body []byte) ([]byte, error) {
 	var r wire.Response
 	if err := wire.Unmarshal(body, &r); err != nil {
@@ -91,7 +90,7 @@ func (a *ChatAnswer) Body(dst, body []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// End finishes the answer; it fails with ErrCut if the backend did not.
+// End finishes the answer. It fails with ErrCut if the backend did not finish it.
 func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 	if a.finish == "" {
 		return dst, ErrCut
@@ -103,6 +102,7 @@ func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 	return a.out.end(dst, last, a.finish, a.asked.IncludeUsage)
 }
 
+// step translates one event of the messages dialect.
 func (a *ChatAnswer) step(dst []byte, e wire.Event) ([]byte, error) {
 	switch e.Type {
 	case wire.MessageStart:
@@ -142,7 +142,7 @@ func (a *ChatAnswer) step(dst []byte, e wire.Event) ([]byte, error) {
 	return dst, nil
 }
 
-// start opens a block. Vendors may put content into the start itself.
+// start opens a block. It may have content already: vendors put some into the start.
 func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) ([]byte, error) {
 	if b.Type != wire.ToolUseBlock {
 		return a.grow(dst, wire.Event{Index: index, Delta: wire.Delta{Text: b.Text, Thinking: b.Thinking}})
@@ -155,6 +155,7 @@ func (a *ChatAnswer) start(dst []byte, index int, b wire.Block) ([]byte, error) 
 	}}})
 }
 
+// grow translates a delta.
 func (a *ChatAnswer) grow(dst []byte, e wire.Event) ([]byte, error) {
 	if b := a.blocks[e.Index]; b != nil && e.Delta.PartialJSON != "" {
 		return a.arguments(dst, b, e.Delta.PartialJSON)
@@ -168,24 +169,27 @@ func (a *ChatAnswer) grow(dst []byte, e wire.Event) ([]byte, error) {
 	return dst, nil
 }
 
+// arguments sends a piece of a call's arguments.
 func (a *ChatAnswer) arguments(dst []byte, b *callBlock, piece string) ([]byte, error) {
 	b.sent = true
 	return a.emit(dst, delta{ToolCalls: []toolCall{{Index: &b.index, Function: functionCall{Arguments: piece}}}})
 }
 
+// emit sends a chunk with one delta.
 func (a *ChatAnswer) emit(dst []byte, d delta) ([]byte, error) {
 	c := a.head
 	c.Choices = []choice{{Delta: d}}
 	return a.out.add(dst, c)
 }
 
-// frame is what stands around a piece of text in a chunk of a stream. It is made
-// from a chunk like any other, so that nobody can tell them apart.
+// frame is the JSON around a piece of text in a chunk. It is cut out of a chunk that was encoded
+// like any other, so that clients cannot tell the difference.
 type frame struct{ before, behind []byte }
 
 const placeholder = "-"
 
-// pass gives a piece of text in a chunk, without reading or writing JSON.
+// pass sends a piece of text in a chunk without decoding or encoding JSON: most events of a stream
+// are of this kind.
 func (a *ChatAnswer) pass(dst []byte, p wire.TextPiece) ([]byte, error) {
 	if len(p.Text) == 0 {
 		return dst, nil
@@ -199,7 +203,7 @@ func (a *ChatAnswer) pass(dst []byte, p wire.TextPiece) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		member := `"` + name + `":"` // whose quotes no string can hold
+		member := `"` + name + `":"` // quotes inside a string would be escaped, so only the member matches
 		at := bytes.Index(chunk, []byte(member+placeholder)) + len(member)
 		f.before, f.behind = chunk[:at], chunk[at+len(placeholder):]
 	}
@@ -227,8 +231,8 @@ func chatUsage(u wire.Usage) *usage {
 	return out
 }
 
-// chatSink gives chunks to the client: each as an event, or all of them, put
-// together, as one completion.
+// chatSink takes the chunks for the client. It either writes each one as an event, or puts them
+// together to one completion.
 type chatSink struct {
 	stream    bool
 	content   strings.Builder
@@ -237,6 +241,7 @@ type chatSink struct {
 	arguments []strings.Builder // of calls, by index
 }
 
+// add takes the next chunk.
 func (s *chatSink) add(dst []byte, c chunk) ([]byte, error) {
 	if s.stream {
 		b, err := wire.Marshal(c)
@@ -258,8 +263,8 @@ func (s *chatSink) add(dst []byte, c chunk) ([]byte, error) {
 	return dst, nil
 }
 
-// end takes the chunk with the usage, which a stream shows only if it was asked
-// to and JSON always.
+// end takes the last chunk, which has the usage: a stream shows it only if asked to, a JSON body
+// always.
 func (s *chatSink) end(dst []byte, last chunk, finish string, show bool) ([]byte, error) {
 	if s.stream {
 		if show {
@@ -271,7 +276,7 @@ func (s *chatSink) end(dst []byte, last chunk, finish string, show bool) ([]byte
 		}
 		return wire.AppendFrame(dst, "", []byte("[DONE]")), nil
 	}
-	m := answer{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
+	m := completionMessage{Role: wire.RoleAssistant, Reasoning: s.reasoning.String(), ToolCalls: slices.Clone(s.calls)}
 	if text := s.content.String(); text != "" || len(s.calls) == 0 {
 		m.Content = &text
 	}

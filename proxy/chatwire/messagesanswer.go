@@ -8,30 +8,30 @@ import (
 	"mneme/proxy/wire"
 )
 
-// MessagesAnswer turns one answer of a chat backend into one of the messages
-// dialect. Its methods are those of ChatAnswer.
+// MessagesAnswer translates one answer of a chat backend into the messages dialect. Its methods are
+// those of ChatAnswer.
 //
-// Blocks of the messages dialect come one after another. Text and reasoning pass
-// as they come; of the tool calls the first passes as it comes, while the
-// others, whose pieces may be mixed with its own, wait for the end.
+// Blocks of the messages dialect are sequential, while pieces of several chat calls may be
+// interleaved. Text, reasoning and the first tool call are sent as they come; the other calls wait
+// for the end.
 type MessagesAnswer struct {
 	asked     Asked
-	assembler wire.Assembler // used when the client wants JSON
+	assembler wire.Assembler // collects the events if the client wants one JSON body
 
 	started bool
 	done    bool
-	open    string // type of the block that is open, empty for none
+	open    string // type of the open block; empty for none
 	index   int    // of the next block
 
-	calls  []*chatCall
-	late   strings.Builder // text that came after a call had begun
+	calls  []*partialCall
+	late   strings.Builder // text that came after the first call had begun
 	usage  wire.Usage
 	finish string
 }
 
-// chatCall is a tool call as far as its pieces have come.
-type chatCall struct {
-	index     int // in the chunks
+// partialCall is a tool call whose pieces are still coming.
+type partialCall struct {
+	index     int // its index in the chunks
 	id, name  string
 	arguments strings.Builder
 }
@@ -39,8 +39,7 @@ type chatCall struct {
 // NewMessagesAnswer begins an answer.
 func NewMessagesAnswer(a Asked) *MessagesAnswer { return &MessagesAnswer{asked: a} }
 
-// Event takes the data of one server-sent event. An error chunk is returned as
-// a wire.Failure.
+// Event takes the data of one server-sent event. An error chunk is returned as a wire.Failure.
 func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	if len(data) == 0 || string(data) == "[DONE]" || a.done {
 		return dst, nil
@@ -55,7 +54,7 @@ func (a *MessagesAnswer) Event(dst, data []byte) ([]byte, error) {
 	return a.step(dst, c)
 }
 
-// Body takes an answer that came as JSON.
+// Body takes an answer that came as one JSON body.
 func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
 	var full completion
 	if err := wire.Unmarshal(body, &full); err != nil {
@@ -78,7 +77,7 @@ func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
 	return a.step(dst, c)
 }
 
-// End finishes the answer; it fails with ErrCut if the backend did not.
+// End finishes the answer. It fails with ErrCut if the backend did not finish it.
 func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 	if a.finish == "" {
 		return dst, ErrCut
@@ -87,7 +86,7 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 	w := writer{a: a, dst: dst}
 	w.closeBlock()
 	for i, c := range a.calls {
-		if i > 0 { // the first went out as it came
+		if i > 0 { // the first call was sent as it came
 			w.openCall(c)
 			w.delta(wire.Delta{Type: wire.InputDelta, PartialJSON: orEmpty(c.arguments.String())})
 			w.closeBlock()
@@ -107,6 +106,7 @@ func (a *MessagesAnswer) End(dst []byte) ([]byte, error) {
 	return append(w.dst, b...), err
 }
 
+// step translates one chunk.
 func (a *MessagesAnswer) step(dst []byte, c chunk) ([]byte, error) {
 	w := writer{a: a, dst: dst}
 	if !a.started {
@@ -131,6 +131,7 @@ func (a *MessagesAnswer) step(dst []byte, c chunk) ([]byte, error) {
 	return w.dst, w.err
 }
 
+// take translates the first choice of a chunk.
 func (a *MessagesAnswer) take(w *writer, ch choice) {
 	d := ch.Delta
 	if d.Reasoning == "" {
@@ -156,11 +157,11 @@ func (a *MessagesAnswer) take(w *writer, ch choice) {
 	}
 }
 
-// call adds a piece of a tool call.
+// call takes a piece of a tool call.
 func (a *MessagesAnswer) call(w *writer, piece toolCall) {
 	c := a.find(piece)
 	if c == nil {
-		c = &chatCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
+		c = &partialCall{index: len(a.calls), id: piece.ID, name: piece.Function.Name}
 		if piece.Index != nil {
 			c.index = *piece.Index
 		}
@@ -179,9 +180,9 @@ func (a *MessagesAnswer) call(w *writer, piece toolCall) {
 	}
 }
 
-// find is the call that a piece continues, nil if it begins one. Some vendors
-// give every call the index 0, or none: there a new id means a new call.
-func (a *MessagesAnswer) find(piece toolCall) *chatCall {
+// find is the call that a piece continues; nil if it begins a new one. Some vendors give every call
+// the index 0, or none: then a different id means a new call.
+func (a *MessagesAnswer) find(piece toolCall) *partialCall {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := a.calls[i]
 		if piece.Index != nil && *piece.Index != c.index {
@@ -216,7 +217,7 @@ func messagesUsage(u usage) wire.Usage {
 	return out
 }
 
-// writer emits the events of one step; the first error stays.
+// writer emits the events of one step and keeps the first error.
 type writer struct {
 	a   *MessagesAnswer
 	dst []byte
@@ -239,7 +240,7 @@ func (w *writer) delta(d wire.Delta) {
 	w.event(wire.Event{Type: wire.BlockDelta, Index: w.a.index, Delta: d})
 }
 
-// grow adds to a block of the type, opening it if another or none is open.
+// grow adds to the open block if it has the type, else closes it and opens one.
 func (w *writer) grow(kind string, d wire.Delta) {
 	if w.a.open != kind {
 		w.closeBlock()
@@ -248,7 +249,7 @@ func (w *writer) grow(kind string, d wire.Delta) {
 	w.delta(d)
 }
 
-func (w *writer) openCall(c *chatCall) {
+func (w *writer) openCall(c *partialCall) {
 	w.openBlock(wire.Block{Type: wire.ToolUseBlock, ID: c.id, Name: c.name, Input: jsontext.Value("{}")})
 }
 

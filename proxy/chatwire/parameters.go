@@ -10,15 +10,15 @@ import (
 	"mneme/proxy/wire"
 )
 
-// parameter is what becomes of a request's member that translation does not map.
-// The zero value is ignored: the answer may differ in style, not in kind.
+// parameter says what is done with a member of a request that translation does not map. The zero
+// value means that it is ignored, which may change the style of the answer but not its kind.
 type parameter struct {
-	refused string   // why it is refused with 400; empty: ignored
-	unless  []string // compact JSON values that mean what happens anyway
+	refused string   // the reason for refusing it with status 400; empty if it is ignored
+	unless  []string // compact JSON values that ask for what happens anyway, and so are accepted
 }
 
-// chatParameters is the table of docs/gateway.md for chat-completions requests
-// to a messages backend. A name that is missing here is ignored too.
+// chatParameters is the table of docs/gateway.md for chat-completions requests to a messages
+// backend. Members that are not listed are ignored too.
 var chatParameters = map[string]parameter{
 	"audio":              {refused: "audio answers are not served"},
 	"function_call":      {refused: "use tool_choice", unless: []string{`"none"`, `"auto"`}},
@@ -43,7 +43,7 @@ var chatParameters = map[string]parameter{
 	"verbosity":         {},
 }
 
-// messagesParameters is the same for messages requests to a chat backend.
+// messagesParameters is the table for messages requests to a chat backend.
 var messagesParameters = map[string]parameter{
 	"container":   {refused: "this model has no containers"},
 	"mcp_servers": {refused: "this model cannot call MCP servers", unless: []string{"[]"}},
@@ -54,12 +54,11 @@ var messagesParameters = map[string]parameter{
 	"top_k":              {},
 }
 
-// judge applies a table to the members that are left. A member that is null is
-// as good as absent.
+// judge applies a table to the members that translation has not mapped. null counts as absent.
 func judge(table map[string]parameter, members map[string]jsontext.Value) (ignored []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := members[name].Clone()
-		// Spaces inside the value must not make it look like another one.
+		// White space inside the value must not matter for the comparison.
 		if err := value.Compact(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
 			return nil, refuse("%s cannot be read: %v", name, err)
 		}
@@ -75,7 +74,7 @@ func judge(table map[string]parameter, members map[string]jsontext.Value) (ignor
 	return ignored, nil
 }
 
-// refuse is a 400 in words for the one who wrote the request.
+// refuse is a 400 whose message is for the author of the request.
 func refuse(format string, args ...any) error {
 	return wire.Failure{Status: 400, Message: fmt.Sprintf(format, args...)}
 }

@@ -9,8 +9,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// ChatRequest translates a request of the messages dialect. Its stream, if it is
-// one, always asks for the usage. Failures are those of MessagesRequest.
+// ChatRequest translates a request of the messages dialect. A stream always asks for the usage.
+// Errors are those of MessagesRequest.
 func ChatRequest(body []byte, o Options) (Translated, error) {
 	var in wire.Request
 	if err := wire.Unmarshal(body, &in); err != nil {
@@ -41,7 +41,7 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 			out.ParallelToolCalls = new(bool)
 		}
 	}
-	out.MaxTokens = in.MaxTokens // by that name; the last hop knows who wants another
+	out.MaxTokens = in.MaxTokens // the last hop renames it for vendors that use another name
 	if in.Stream {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
@@ -58,17 +58,17 @@ func float(name string, v jsontext.Value) (*float64, error) {
 	return f, nil
 }
 
-func chatMessages(in wire.Request) ([]message, error) {
-	var out []message
+func chatMessages(in wire.Request) ([]chatMessage, error) {
+	var out []chatMessage
 	if s := plain(in.System, "\n\n"); s != "" {
-		out = append(out, message{Role: wire.RoleSystem, Content: textContent(s)})
+		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
 	}
 	for i, m := range in.Messages {
-		var added []message
+		var added []chatMessage
 		var err error
 		switch m.Role {
 		case wire.RoleSystem:
-			added = []message{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
+			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(plain(m.Content, "\n\n"))}}
 		case wire.RoleUser:
 			added, err = userMessages(m.Content)
 		case wire.RoleAssistant:
@@ -87,11 +87,11 @@ func chatMessages(in wire.Request) ([]message, error) {
 	return out, nil
 }
 
-// userMessages puts the results of tools first, each its own message, as the
-// chat dialect wants them: right after the calls. Images in a result follow in
-// the user's message, since a tool message holds text only.
-func userMessages(blocks wire.Content) ([]message, error) {
-	var results []message
+// userMessages puts tool results first, each as a message of its own, because the chat dialect
+// wants them directly behind the calls. Images in a result follow in the user's message, since a
+// tool message can only hold text.
+func userMessages(blocks wire.Content) ([]chatMessage, error) {
+	var results []chatMessage
 	var parts content
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
@@ -118,16 +118,15 @@ func userMessages(blocks wire.Content) ([]message, error) {
 		if b.IsError {
 			text = strings.TrimSpace("(error) " + text)
 		}
-		results = append(results, message{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
+		results = append(results, chatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
 	}
 	if len(parts) == 0 {
 		return results, nil
 	}
-	return append(results, message{Role: wire.RoleUser, Content: compact(parts)}), nil
+	return append(results, chatMessage{Role: wire.RoleUser, Content: compact(parts)}), nil
 }
 
-// compact makes a string of parts that are all text: many backends take nothing
-// else.
+// compact makes one string of parts that are all text, because many backends accept nothing else.
 func compact(parts content) content {
 	for _, p := range parts {
 		if p.Type != textPart {
@@ -151,9 +150,9 @@ func userPart(b wire.Block) (part, error) {
 	return part{}, refuse("a block of type %q cannot be sent to this backend, only text, images and tool results", b.Type)
 }
 
-// assistantMessage drops thinking: it belongs to the vendor that wrote it.
-func assistantMessage(blocks wire.Content) ([]message, error) {
-	m := message{Role: wire.RoleAssistant}
+// assistantMessage drops thinking, which is of use only to the vendor that produced it.
+func assistantMessage(blocks wire.Content) ([]chatMessage, error) {
+	m := chatMessage{Role: wire.RoleAssistant}
 	var words content
 	for _, b := range blocks {
 		switch b.Type {
@@ -181,9 +180,10 @@ func assistantMessage(blocks wire.Content) ([]message, error) {
 	if m.Content == nil && m.ToolCalls == nil {
 		return nil, nil
 	}
-	return []message{m}, nil
+	return []chatMessage{m}, nil
 }
 
+// plain joins the texts of blocks.
 func plain(blocks wire.Content, between string) string {
 	var words []string
 	for _, b := range blocks {

@@ -12,33 +12,33 @@ import (
 	"mneme/proxy/wire"
 )
 
-// DefaultMaxTokens is max_tokens of a request that names none, in tokens: the
-// messages dialect requires it. A thinking budget is added to it.
+// DefaultMaxTokens is the max_tokens of a request that has none, in tokens, as the messages dialect
+// requires it. A thinking budget is added to it.
 const DefaultMaxTokens = 8192
 
-// minBudget is the least thinking budget that vendors take, in tokens.
+// minBudget is the smallest thinking budget that vendors accept, in tokens.
 const minBudget = 1024
 
-// Options is what translation must know of the backend's model.
+// Options are the properties of the backend's model that translation depends on.
 type Options struct {
-	// Budget says how many tokens of thinking an effort is worth; nil ignores a chat
-	// client's reasoning_effort.
+	// Budget is the number of thinking tokens for an effort; nil ignores a chat client's
+	// reasoning_effort.
 	Budget func(effort string) int64
-	// Adaptive: the model chooses its budget itself and is told the effort.
+	// Adaptive: the model chooses its budget itself and is told the effort instead.
 	Adaptive bool
-	// Effort is that of a chat request that names none; empty leaves it so.
+	// Effort is used for a chat request that has none; empty for no effort.
 	Effort string
 }
 
 // Translated is a request in the other dialect.
 type Translated struct {
 	Body         []byte
-	Ignored      []string // members that have no meaning there, sorted
+	Ignored      []string // members without a counterpart there, sorted
 	IncludeUsage bool     // the stream was asked to end with its usage
 }
 
-// MessagesRequest translates a chat-completions request. It fails with a
-// wire.Failure of status 400, or wrapping wire.ErrBadJSON.
+// MessagesRequest translates a chat-completions request. Its errors are a wire.Failure with status
+// 400, or wrap wire.ErrBadJSON.
 func MessagesRequest(body []byte, o Options) (Translated, error) {
 	var in request
 	if err := wire.Unmarshal(body, &in); err != nil {
@@ -59,8 +59,8 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 		return Translated{}, err
 	}
 	for _, s := range in.Stop {
-		// White space alone is refused by vendors, and stopping at it is worth
-		// less than an answer.
+		// Vendors refuse a stop sequence of white space only, and an answer matters more than
+		// stopping there.
 		if strings.TrimSpace(s) != "" {
 			out.StopSequences = append(out.StopSequences, s)
 		}
@@ -75,13 +75,13 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	return t, err
 }
 
-// think sets max_tokens and turns thinking on where it is wanted and legal: not
-// when a tool is forced. In a tool loop it is for the last hop to see whether the
-// thinking, which a chat client never saw in full, could be put back.
+// think sets max_tokens, and turns thinking on where it is wanted and allowed, which it is not when
+// a tool is forced. Inside a tool loop the last hop decides whether the thinking, which a chat
+// client never saw in full, could be put back.
 func think(out *wire.Request, effort string, o Options) {
 	forced := out.ToolChoice != nil && (out.ToolChoice.Type == "any" || out.ToolChoice.Type == "tool")
 	if o.Adaptive && effort == "minimal" {
-		effort = "low" // the least that there is
+		effort = "low" // the lowest effort there is
 	}
 	var budget int64
 	if !forced && o.Budget != nil && effort != "" && effort != "none" && effort != "minimal" {
@@ -107,11 +107,11 @@ func think(out *wire.Request, effort string, o Options) {
 	default:
 		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
 	}
-	out.Temperature, out.TopP = nil, nil // no choice but the default beside thinking
+	out.Temperature, out.TopP = nil, nil // vendors accept only the defaults beside thinking
 }
 
-// turns splits off the system prompt and merges neighbours of one role.
-func turns(in []message) (system wire.Content, out []wire.Message, err error) {
+// turns separates the system prompt and merges neighbouring messages of one role.
+func turns(in []chatMessage) (system wire.Content, out []wire.Message, err error) {
 	for i, m := range in {
 		var blocks wire.Content
 		role := wire.RoleUser
@@ -141,8 +141,8 @@ func turns(in []message) (system wire.Content, out []wire.Message, err error) {
 	return system, out, nil
 }
 
-// join appends blocks to the last message if it has the same role. Results of
-// tools go before everything else of a user message.
+// join appends blocks to the last message if it has the same role. Tool results go before all other
+// blocks of a user message.
 func join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
 	if len(blocks) == 0 {
 		return out
@@ -202,7 +202,7 @@ func imageSource(u *imageURL) (*wire.Source, error) {
 	return nil, refuse("an image's URL must begin with data:, https:// or http://")
 }
 
-func assistantBlocks(m message) wire.Content {
+func assistantBlocks(m chatMessage) wire.Content {
 	var blocks wire.Content
 	if s := m.Content.text("") + m.Refusal; s != "" {
 		blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: s})
@@ -215,7 +215,7 @@ func assistantBlocks(m message) wire.Content {
 	return blocks
 }
 
-func resultBlocks(m message) (wire.Content, error) {
+func resultBlocks(m chatMessage) (wire.Content, error) {
 	if m.ToolCallID == "" {
 		return nil, refuse("a tool message needs tool_call_id")
 	}
@@ -269,8 +269,7 @@ func messagesChoice(in request) (*wire.ToolChoice, error) {
 	return &choice, nil
 }
 
-// temperature fits the chat dialect's 0 to 2 into 0 to 1: what is hotter than 1
-// becomes 1.
+// temperature maps the chat dialect's range 0–2 to 0–1 by cutting it off at 1.
 func temperature(t *float64) jsontext.Value {
 	if t != nil && *t > 1 {
 		return jsontext.Value("1")

@@ -9,55 +9,55 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Ledger is where turns are kept; a *ledger.Ledger.
+// Ledger stores answered turns; it is a *ledger.Ledger.
 type Ledger interface {
 	Read(o *wire.Outline, d wire.Dialect) []ledger.Message
 	Conversation(s ledger.Scope, shown []ledger.Message) (nodes []*ledger.Node, known bool)
 	Refresh(ctx context.Context, s ledger.Scope) bool
 }
 
-// Outcome is what a request is to its conversation.
+// Outcome says how a request relates to its conversation.
 type Outcome string
 
 // The outcomes.
 const (
-	Began    Outcome = "began"    // it shows no answer: a new conversation, or a new branch
-	Hit      Outcome = "hit"      // it goes on from a turn, with all that it shows
-	Forked   Outcome = "forked"   // it goes on from a turn, but shows something else before
-	Missed   Outcome = "missed"   // the conversation is known, and nothing in it is what the request shows
-	NotKnown Outcome = "notknown" // nothing is known of the conversation, for instance since it has expired
+	Began    Outcome = "began"    // it shows no answer, so it starts a conversation or a new branch
+	Hit      Outcome = "hit"      // it continues a turn, and everything that it shows agrees with the branch
+	Forked   Outcome = "forked"   // it continues a turn, but shows something different before it
+	Missed   Outcome = "missed"   // the conversation is known, but no turn of it is what the request shows
+	NotKnown Outcome = "notknown" // the ledger knows nothing of the conversation, for example since it has expired
 )
 
-// Continued is a request as its conversation has it, and where its answer belongs.
+// Continued is a request after its conversation was consulted, and the place for its answer.
 type Continued struct {
-	// Outline is the request. It is the one that came if there was nothing to do.
+	// Outline is the request. It is the original one if nothing had to be changed.
 	Outline *wire.Outline
-	// Read are the messages of Outline as the ledger has read them; nil if it was
-	// rebuilt, or shows no answer.
+	// Read are the messages of Outline as the ledger has parsed them; nil if Outline was rebuilt or
+	// has no assistant message.
 	Read []ledger.Message
-	// Known are the turns that its messages show, by their index.
+	// Known are the turns that its messages show, by the index of the message.
 	Known map[int]*ledger.Node
-	// Moved: what stands in front of an answer is not what stood there when it was
-	// given. Thinking may be bound to that.
+	// Moved: what precedes an answer differs from what preceded it when it was given. Thinking may
+	// be bound to that.
 	Moved   bool
 	Outcome Outcome
-	Rebuilt int  // messages that were put in, or put back as they were
+	Rebuilt int  // messages that were inserted, or replaced by their stored form
 	Branch  bool // the answer begins a branch beside others
 
 	dialect wire.Dialect
 	parent  *ledger.Node
 	depth   int
 	front   int
-	from    int               // the first message of the Input
-	names   map[string]string // the client's names for tool uses of the parent, by those that it was given
+	from    int               // index of the first message of the Input
+	names   map[string]string // from the stored tool ids of the parent to the client's names for them
 }
 
-// Continue finds what a request goes on from. The scope's conversation must be one
-// that the client has named.
+// Continue finds the turn that a request continues. The scope's conversation must be one that the
+// client has named, not a minted one.
 func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) (*Continued, error) {
 	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
-		// Many requests are the first of something, and nothing in them is anybody's.
+		// A frequent case: the request starts something, and none of its messages can be matched.
 		nodes, _ := l.Conversation(s, nil)
 		c.Branch = len(nodes) > 0
 		return c, nil
@@ -86,15 +86,15 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	return c, err
 }
 
-// elsewhere reports whether one of these turns has an answer that was given at
-// another place of the conversation: behind something that was edited since.
-func elsewhere(turns []turn, nodes []*ledger.Node) bool {
-	return slices.ContainsFunc(turns, func(t turn) bool {
+// elsewhere reports whether one of these turns has an answer that the ledger knows from another
+// position in the conversation, which means that something before it was edited since.
+func elsewhere(turns []exchange, nodes []*ledger.Node) bool {
+	return slices.ContainsFunc(turns, func(t exchange) bool {
 		return slices.ContainsFunc(nodes, func(n *ledger.Node) bool { return n.Answer().Shows(t.answer) })
 	})
 }
 
-// Place is where the answer to the request stands in the conversation.
+// Place is the position of the request's answer in the conversation.
 func (c *Continued) Place() *ledger.Place {
 	p := &ledger.Place{Depth: c.depth, Front: c.front}
 	if c.parent != nil {
@@ -104,7 +104,7 @@ func (c *Continued) Place() *ledger.Place {
 	return p
 }
 
-// input are the messages that no turn of the branch has.
+// input is the JSON array of the messages that no turn of the branch has.
 func (c *Continued) input() []byte {
 	o := c.Outline
 	if c.from == len(o.Messages) {
@@ -131,11 +131,11 @@ func (c *Continued) input() []byte {
 	}
 	e.Replace(wire.Span{End: first}, []byte("["))
 	e.Replace(wire.Span{Start: last, End: len(o.Body)}, []byte("]"))
-	return bytes.Clone(e.Apply(o.Body)) // it is kept, and what is applied has room for the whole body
+	return bytes.Clone(e.Apply(o.Body)) // a copy, since the edited body has room for the whole request
 }
 
-// leading is how many messages of the system stand in front. They are the
-// request's own, like the member "system".
+// leading is the number of system messages at the front. They belong to the request, like the
+// member "system", and not to the conversation.
 func leading(o *wire.Outline) int {
 	n := 0
 	for n < len(o.Messages) && wire.IsSystem(o.Messages[n].Role) {

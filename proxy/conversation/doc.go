@@ -1,15 +1,14 @@
-// Package conversation makes a request say what its conversation was, however the
-// client replays it.
+// Package conversation reconciles a request with the conversation that it continues, in whatever
+// form the client replays that.
 //
-// A conversation is a tree of answered turns: each with the messages that it
-// answers and the turn that these followed. Nothing in it is ever changed, and a
-// request only reads it, so that requests may run side by side: the main dialogue,
-// title requests and subagents under one id are branches.
+// A conversation is a tree of answered turns: each has the messages that it answers and a parent,
+// the turn that these followed. The tree is append-only and a request only reads it, so that
+// requests may run concurrently: the main dialogue, title requests and subagents under one id are
+// branches.
 //
-// Continue finds the branch that a request goes on with, and gives the messages of
-// that branch the bytes that they had, puts in the rounds of tools that the client
-// left out, and says where the answer will stand. What the client shows is never
-// contradicted: where it says something else than a branch, the branch ends.
-// Thinking is not written here; package thinking puts it back, for which Continued
-// tells it which turns the messages are. DESIGN.md says how requests are matched.
+// Continue finds the branch that a request goes on with. It replaces the messages of that branch by
+// the bytes that they had, inserts the tool rounds that the client left out, and says where the
+// answer will be. It never contradicts the client: where the client shows something different from
+// a branch, the branch ends there. Thinking is put back by package thinking, which learns from
+// Continued which turns the messages are. DESIGN.md says how requests are matched.
 package conversation

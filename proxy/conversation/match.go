@@ -7,35 +7,35 @@ import (
 	"mneme/proxy/wire"
 )
 
-// turn is an answer with the messages that stand before it, back to the answer
-// before that. In the last turn of a request the answer is still to come.
-type turn struct {
-	first  int            // index of the first message, the answer's if there are none before
-	before []*ledger.Said // by message
+// exchange is an answer with the messages before it, back to the previous answer. The last turn of a
+// request has no answer yet.
+type exchange struct {
+	first  int            // index of the first message, or of the answer if there are none before it
+	before []*ledger.Said // the messages before the answer
 	answer *ledger.Form
-	node   *ledger.Node // whose answer it is; nil for one that only a client has shown
-	source *ledger.Node // in whose input the messages lie; nil for a request's
-	spans  []wire.Span  // of the messages, then of an answer that lies there too
+	node   *ledger.Node // the stored turn that the answer is; nil if only a client has shown it
+	source *ledger.Node // the stored turn whose input holds the messages; nil for those of a request
+	spans  []wire.Span  // of the messages, and of the answer if it is in that input too
 }
 
-// splitter makes turns of messages. Their slices are parts of its own, which have
-// room for all messages that will come.
+// splitter splits messages into turns. The turns' slices are sections of its own slices, which are
+// allocated once with room for all messages.
 type splitter struct {
-	turns []turn
+	turns []exchange
 	said  []*ledger.Said
 	spans []wire.Span
 }
 
 func newSplitter(messages, turns int) *splitter {
-	return &splitter{make([]turn, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
+	return &splitter{make([]exchange, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
 }
 
-// add appends the turns of messages, the first of which is the one of that index.
-// The last turn has no answer.
+// add appends the turns of messages; first is the index of the first message. The last turn has no
+// answer.
 func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node) {
 	said, spans := len(s.said), len(s.spans)
-	end := func(next int) *turn {
-		s.turns = append(s.turns, turn{
+	end := func(next int) *exchange {
+		s.turns = append(s.turns, exchange{
 			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)], source: source,
 		})
 		first, said, spans = next, len(s.said), len(s.spans)
@@ -55,20 +55,22 @@ func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node
 	end(0)
 }
 
-// split makes turns of a request's messages, from the index on.
-func split(messages []ledger.Message, from int) []turn {
+// split splits a request's messages into turns, beginning at an index.
+func split(messages []ledger.Message, from int) []exchange {
 	s := newSplitter(len(messages)-from, (len(messages)-from)/2+1)
 	s.add(messages[from:], from, nil)
 	return s.turns
 }
 
-// branch is the way to a node: its turns from the oldest that is known. The first
-// message of a turn is its place in the branch.
+// branch is the path to a node: its turns, from the oldest known one. The first field of a turn is
+// its position in the branch.
 type branch struct {
 	node  *ledger.Node
-	turns []turn
+	turns []exchange
 }
 
+// branchOf follows the parents of a node. The length of the path is bounded, in case of a cycle in
+// what was loaded.
 func branchOf(n *ledger.Node, byID map[string]*ledger.Node) branch {
 	b := branch{node: n}
 	var way []*ledger.Node
@@ -89,38 +91,37 @@ func branchOf(n *ledger.Node, byID map[string]*ledger.Node) branch {
 	return b
 }
 
-// end is the place of the message that follows the branch.
+// end is the position of the message that would follow the branch.
 func (b branch) end() int {
 	last := b.turns[len(b.turns)-1]
 	return last.first + len(last.before) + 1
 }
 
-// pair is a turn that the client shows and the turn of the branch that it is.
+// pair matches a turn that the client shows to a turn of the branch.
 type pair struct {
 	shown, was int
-	// before: what stands before the answer is the same, too. Then the turns of the
-	// branch from opens on to was are rounds of tools that the client left out, and
-	// what it shows before its answer stood before that of opens.
+	// before: what precedes the answer agrees too. Then the turns of the branch from opens up to
+	// was are tool rounds that the client left out, and the messages before the client's answer are
+	// those before the answer of opens.
 	before bool
 	opens  int
-	cut    int // how many messages in front of opens' answer the request does not show
+	cut    int // messages before the answer of opens that the request does not show
 }
 
-// match is what a request has in common with a branch.
+// match is what a request and a branch have in common.
 type match struct {
 	branch branch
-	last   int    // index of the newest turn that the request shows of it
-	pairs  []pair // the newest first, without gaps
-	size   int    // how many messages of the request are in it
-	lacks  int    // how many rounds of tools, or calls, of the branch the request does not show
+	last   int    // index of the newest turn of the request that the branch has
+	pairs  []pair // newest first, without gaps
+	size   int    // messages of the request that are matched
+	lacks  int    // tool rounds and calls of the branch that the request does not show
 	whole  bool   // nothing that the request shows before last contradicts the branch
 }
 
-// find gives the longest match of a request's turns, of equal ones the one that
-// lacks the least, then the newest.
-// The newest answer that any branch has is tried first, and what is older only
-// when that does not lead to the front. Nodes are the newest first.
-func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
+// find returns the longest match of a request's turns; among equally long ones the one that lacks
+// least, then the newest. It tries the newest answer that any branch has first, and older ones only
+// if that match does not reach the front of the request. Nodes come newest first.
+func find(shown []exchange, nodes []*ledger.Node, d wire.Dialect) *match {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -137,7 +138,7 @@ func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
 			m := &match{branch: branchOf(n, byID), last: last}
 			m.walk(shown, d)
 			if len(m.pairs) == 0 || !m.pairs[0].before {
-				continue // two may say the same in answer to different things
+				continue // the same answer may have been given to different questions
 			}
 			if best == nil || m.size > best.size || m.size == best.size && m.lacks < best.lacks {
 				best = m
@@ -150,16 +151,18 @@ func find(shown []turn, nodes []*ledger.Node, d wire.Dialect) *match {
 	return best
 }
 
-// shows reports whether the client's turn can be one of a branch.
-func shows(was, shown *turn) bool {
+// shows reports whether a turn of the client can be a turn of a branch.
+func shows(was, shown *exchange) bool {
 	return (was.answer.Shows(shown.answer) || was.answer.Speaks(shown.answer)) && !other(was.node, shown)
 }
 
-// other reports whether the client's turn is another one than n beyond doubt.
-func other(n *ledger.Node, shown *turn) bool { return n != nil && shown.node != nil && shown.node != n }
+// other reports whether a turn of the client is certainly not n.
+func other(n *ledger.Node, shown *exchange) bool {
+	return n != nil && shown.node != nil && shown.node != n
+}
 
-// walk goes back from the newest common answer as far as both say the same.
-func (m *match) walk(shown []turn, d wire.Dialect) {
+// walk follows request and branch backwards from the newest common answer, as far as they agree.
+func (m *match) walk(shown []exchange, d wire.Dialect) {
 	turns := m.branch.turns
 	m.pairs = make([]pair, 0, m.last+1)
 	at := pair{shown: m.last, was: len(turns) - 1}
@@ -183,8 +186,8 @@ func (m *match) walk(shown []turn, d wire.Dialect) {
 			m.whole = true
 			return
 		case at.opens == 0:
-			// The older turns may be gone from here. If there are as many of them as the
-			// client shows, nothing tells against these.
+			// The older turns may have been evicted here. If the client shows exactly as many
+			// messages as these had, nothing contradicts the match.
 			m.whole = s.first-shown[0].first == turns[0].first-m.branch.node.Turn().Place.Front
 			return
 		}
@@ -195,11 +198,11 @@ func (m *match) walk(shown []turn, d wire.Dialect) {
 	}
 }
 
-// opens finds the turn of the branch whose messages the request shows before the
-// answer of a pair, and without how many of the first: that of the answer itself,
-// or an earlier one, if what lies between are rounds of tools. Of several the first
-// counts whose own predecessor the request shows, too.
-func (m *match) opens(shown []turn, at pair, d wire.Dialect) pair {
+// opens finds the turn of the branch whose messages the request shows before a pair's answer: that
+// of the answer itself, or an earlier one if only tool rounds are in between. cut is how many of
+// its first messages are missing. Of several candidates the first one counts whose predecessor the
+// request shows too.
+func (m *match) opens(shown []exchange, at pair, d wire.Dialect) pair {
 	turns := m.branch.turns
 	front := at.shown == 0
 	for i := at.was; i >= 0; i-- {
@@ -219,15 +222,13 @@ func (m *match) opens(shown []turn, at pair, d wire.Dialect) pair {
 	return at
 }
 
-// round reports whether an answer and what follows it are a round of tools that can
-// be put back.
-func round(called, then *turn, d wire.Dialect) bool {
+// round reports whether an answer and the messages behind it are a tool round that can be inserted.
+func round(called, then *exchange, d wire.Dialect) bool {
 	return called.answer.Calls() > 0 && called.source.Turn().Dialect == d && then.source.Turn().Dialect == d && ledger.Results(then.before)
 }
 
-// fits reports whether a client shows the messages that were, and without how many
-// of the first ones: at the front of what it shows some may be missing, as may the
-// results of calls that are in front of it.
+// fits reports whether a client's messages are the stored ones, and without how many of the first
+// ones. At the front of a request the first ones may be missing, as may results of calls before it.
 func fits(shown, was []*ledger.Said, front bool) (cut int, ok bool) {
 	if !front {
 		return 0, ledger.Shows(shown, was)

@@ -10,8 +10,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// rebuild gives the request the messages of its branch.
-func (c *Continued) rebuild(shown []turn, m *match) error {
+// rebuild edits the request so that it has the messages of its branch.
+func (c *Continued) rebuild(shown []exchange, m *match) error {
 	b := builder{Continued: c, request: c.Outline, turns: m.branch.turns}
 	c.Known = make(map[int]*ledger.Node, len(m.pairs))
 	for _, p := range slices.Backward(m.pairs) {
@@ -35,18 +35,18 @@ func (c *Continued) rebuild(shown []turn, m *match) error {
 	return err
 }
 
-// builder makes the edits that put a branch into a request.
+// builder collects the edits that put a branch into a request.
 type builder struct {
 	*Continued
 	request *wire.Outline
-	turns   []turn // of the branch
+	turns   []exchange // of the branch
 	edits   wire.Edits
-	moved   int               // by how many messages what follows has moved
-	names   map[string]string // the client's, for the results that follow
+	moved   int               // by how many messages the following ones have moved
+	names   map[string]string // the client's names for the calls whose results follow
 }
 
-// pair puts back what stands before an answer, and notes whose answer it is.
-func (b *builder) pair(shown []turn, p pair) {
+// pair restores what precedes an answer, and notes which turn the answer is.
+func (b *builder) pair(shown []exchange, p pair) {
 	s := &shown[p.shown]
 	at := s.first + len(s.before) // of the answer
 	if p.before {
@@ -65,9 +65,9 @@ func (b *builder) pair(shown []turn, p pair) {
 	b.names = was.answer.Names(s.answer)
 }
 
-// before gives the messages before an answer the bytes that they had, unless they
-// say the same already, or were said in another dialect.
-func (b *builder) before(s *turn, p pair) {
+// before replaces the messages before an answer by their stored bytes, unless they are equal or
+// come from another dialect.
+func (b *builder) before(s *exchange, p pair) {
 	was := &b.turns[p.opens]
 	stored := was.before[p.cut:]
 	if ledger.Equal(s.before, stored) || was.source.Turn().Dialect != b.dialect {
@@ -76,8 +76,7 @@ func (b *builder) before(s *turn, p pair) {
 	b.put(s.first, len(s.before), b.stored(was, p.cut, b.names), len(stored))
 }
 
-// round inserts, before the message at an index, an answer that calls tools and
-// their results.
+// round inserts an answer with tool calls and its results before the message at an index.
 func (b *builder) round(at, i int) {
 	message := b.turns[i].message()
 	if message == nil {
@@ -92,9 +91,9 @@ func (b *builder) round(at, i int) {
 	}
 }
 
-// message is the one with the turn's answer: without its thinking if it was given
-// here, else as a client has shown it; nil if it cannot be told.
-func (t *turn) message() []byte {
+// message is the message with the turn's answer: without thinking if the ledger has the turn, else
+// as a client has shown it. It is nil if the client's tool ids are ambiguous.
+func (t *exchange) message() []byte {
 	if t.node != nil {
 		return visible(t.node)
 	}
@@ -102,15 +101,15 @@ func (t *turn) message() []byte {
 	return bytes.Clone(t.source.Turn().Place.Input[s.Start:s.End])
 }
 
-// calls puts back the calls of an answer that the client shows without them. What
-// else it lacks is put back where thinking is.
+// calls restores the tool calls of an answer that the client shows without them. Its thinking is
+// put back by package thinking.
 func (b *builder) calls(at int, n *ledger.Node) {
 	if message := visible(n); message != nil {
 		b.put(at, 1, message, 1)
 	}
 }
 
-// put puts messages in the place of some of the request's, or before one.
+// put replaces some of the request's messages by others, or inserts those before one.
 func (b *builder) put(at, instead int, messages []byte, count int) {
 	b.Rebuilt += count
 	b.moved += count - instead
@@ -123,9 +122,9 @@ func (b *builder) put(at, instead int, messages []byte, count int) {
 	b.edits.Replace(wire.Span{Start: replaced[0].Start, End: replaced[instead-1].End}, mark(o, replaced, messages))
 }
 
-// stored are the messages before an answer as they were, without the first ones,
-// parted by commas, with the client's names for the tool uses that they answer.
-func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
+// stored are the stored messages before a turn's answer, separated by commas, without the first cut
+// ones, and with the client's names for the tool uses that they answer.
+func (b *builder) stored(t *exchange, cut int, names map[string]string) []byte {
 	var messages [][]byte
 	for _, s := range t.spans[cut:len(t.before)] {
 		messages = append(messages, t.source.Turn().Place.Input[s.Start:s.End])
@@ -136,7 +135,7 @@ func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
 	}
 	o, err := wire.ReadMessages(slices.Concat([]byte("["), joined, []byte("]")))
 	if err != nil {
-		return joined // they were read before
+		return joined // impossible: they were parsed before
 	}
 	var e wire.Edits
 	for i := range o.Messages {
@@ -146,8 +145,8 @@ func (b *builder) stored(t *turn, cut int, names map[string]string) []byte {
 	return changed[1 : len(changed)-1]
 }
 
-// mark gives messages, which are parted by commas, the cache markers of those in
-// whose place they stand. Blocks are matched from the end, where markers are.
+// mark moves the cache markers of replaced messages onto the messages in their place, which are
+// separated by commas. Blocks are matched from the end, where markers are.
 func mark(o *wire.Outline, replaced []wire.MessageOutline, messages []byte) []byte {
 	var marks []jsontext.Value
 	for _, m := range replaced {
@@ -158,7 +157,7 @@ func mark(o *wire.Outline, replaced []wire.MessageOutline, messages []byte) []by
 	}
 	stored, err := wire.ReadMessages(slices.Concat([]byte("["), messages, []byte("]")))
 	if err != nil {
-		return messages // they were read before
+		return messages // impossible: they were parsed before
 	}
 	var e wire.Edits
 	next := len(marks)
@@ -181,8 +180,8 @@ func mark(o *wire.Outline, replaced []wire.MessageOutline, messages []byte) []by
 	return changed[1 : len(changed)-1]
 }
 
-// visible is the message that shows an answer, without its thinking; nil if that
-// cannot be told.
+// visible is the message that shows an answer without its thinking; nil if the client's tool ids
+// are ambiguous.
 func visible(n *ledger.Node) []byte {
 	seen := n.Seen()
 	if seen == nil {

@@ -25,8 +25,8 @@ type Session struct {
 	// consumer holds a token while somebody reads events, who then also owns turn
 	// and broken.
 	consumer chan struct{}
-	turn     *turn // nil between turns
-	broken   error // why there will be no further turn
+	turn     *promptState // nil between turns
+	broken   error        // why there will be no further turn
 
 	mu    sync.Mutex
 	calls []ToolCall // parked on, not answered
@@ -88,7 +88,7 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	// answer is waited for a little longer than the caller wants to.
 	call, cancel := outlive(ctx, s.router.config.Grace)
 	defer cancel()
-	s.turn = newTurn()
+	s.turn = newPromptState()
 	err := s.router.conn.Call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
 	var rpc *RPCError
 	switch {

@@ -15,12 +15,12 @@ const (
 	gone               // so is its session
 )
 
-// turn is the state of one prompt until its session is idle again. It is the only
+// promptState is the state of one prompt until its session is idle again. It is the only
 // place that knows what ends a turn: session.idle, which also ends failed and
 // aborted ones, and session.shutdown, behind which no idle comes.
 //
 //	going ──tool calls──▶ parked ──results──▶ going ──▶ … ──▶ idle | gone
-type turn struct {
+type promptState struct {
 	// said is what came of each message that is not complete; nil for those that
 	// are.
 	said map[string]*strings.Builder
@@ -36,10 +36,10 @@ type turn struct {
 	aborted bool
 }
 
-func newTurn() *turn { return &turn{said: map[string]*strings.Builder{}} }
+func newPromptState() *promptState { return &promptState{said: map[string]*strings.Builder{}} }
 
 // take applies an event. The text is what it adds to the answer.
-func (t *turn) take(e event) (text string, now step) {
+func (t *promptState) take(e event) (text string, now step) {
 	switch e.kind {
 	case eventDelta:
 		text = t.delta(e.data.MessageID, string(e.text))
@@ -74,7 +74,7 @@ func (t *turn) take(e event) (text string, now step) {
 	return text, going
 }
 
-func (t *turn) delta(id, text string) string {
+func (t *promptState) delta(id, text string) string {
 	said, known := t.said[id]
 	switch {
 	case !known:
@@ -89,7 +89,7 @@ func (t *turn) delta(id, text string) string {
 
 // message completes a message. Its content is all of its text, of which deltas
 // have told some part or nothing.
-func (t *turn) message(d eventData) string {
+func (t *promptState) message(d eventData) string {
 	for _, r := range d.ToolRequests {
 		t.open = append(t.open, r.ToolCallID)
 		t.order = append(t.order, r.ToolCallID)
@@ -111,17 +111,17 @@ func (t *turn) message(d eventData) string {
 }
 
 // ended takes a call off those that the CLI still has to ask for.
-func (t *turn) ended(call string) {
+func (t *promptState) ended(call string) {
 	if i := slices.Index(t.open, call); i >= 0 {
 		t.open = slices.Delete(t.open, i, i+1)
 	}
 }
 
 // resume goes on after all calls were answered.
-func (t *turn) resume() { t.calls, t.order = nil, nil }
+func (t *promptState) resume() { t.calls, t.order = nil, nil }
 
 // outcome is what came since the last one.
-func (t *turn) outcome() Outcome {
+func (t *promptState) outcome() Outcome {
 	o := Outcome{Text: t.part.String(), Usage: t.usage, Calls: slices.Clone(t.calls)}
 	t.part.Reset()
 	t.usage = Usage{}
@@ -129,7 +129,7 @@ func (t *turn) outcome() Outcome {
 }
 
 // end is the error that an idle turn ended with.
-func (t *turn) end() error {
+func (t *promptState) end() error {
 	switch {
 	case t.failed != nil && !t.aborted:
 		return t.failed

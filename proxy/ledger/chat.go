@@ -6,9 +6,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// chat reads a message of chat completions. Members other than content, calls
-// and reasoning are not looked at: a vendor adds some to what it answers that
-// it does not take back.
+// chat reads a message of chat completions. Only content, calls and reasoning are read: a vendor
+// adds other members to its answers that it does not accept back in a request.
 func (r *reader) chat(m *wire.MessageOutline) {
 	r.chatContent(m)
 	for _, call := range r.o.Elements(m.Members.Get("tool_calls")) {
@@ -35,6 +34,7 @@ func (r *reader) chat(m *wire.MessageOutline) {
 	r.form.parts = []part{p}
 }
 
+// chatContent reads a message's content, which is a string or a list of parts.
 func (r *reader) chatContent(m *wire.MessageOutline) {
 	text := ""
 	if m.Blocks == nil {
@@ -55,15 +55,15 @@ func (r *reader) chatContent(m *wire.MessageOutline) {
 	r.exact.add(text)
 }
 
-// reasoning is the invisible part of a chat message.
+// reasoning is the thinking in a chat message.
 type reasoning struct {
-	key              string // BlockKey
+	key              string // in the form of BlockKey
 	signatures, data [][]byte
 	texts            []string
 }
 
-// readReasoning finds reasoning in all the fields in which vendors and gateways
-// have it. One that is empty is none.
+// readReasoning finds reasoning in every member in which vendors and gateways put it. Empty members
+// do not count.
 func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 	var r reasoning
 	d := newDigest()
@@ -95,7 +95,7 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 		d.drop()
 		return r
 	}
-	key := d.sum().String() // once: the digest is another's then
+	key := d.sum().String() // before the next use of the digest, which goes back to its pool here
 	r.key = bare + key
 	if len(r.signatures)+len(r.data) > 0 {
 		r.key = sealed + key
@@ -104,20 +104,20 @@ func readReasoning(o *wire.Outline, members wire.Object) reasoning {
 }
 
 func (r *reasoning) text(t string) {
-	// The same text in two fields is one.
+	// Gateways put the same text into two members.
 	if t != "" && (len(r.texts) == 0 || r.texts[0] != t) {
 		r.texts = append(r.texts, t)
 	}
 }
 
+// seal appends a signature or encrypted data to a list, unless it is empty.
 func (r *reasoning) seal(o *wire.Outline, fields wire.Object, name string, to *[][]byte) {
 	if text, ok := o.Unquoted(fields.Get(name)); ok && len(text) > 0 {
 		*to = append(*to, text)
 	}
 }
 
-// extra reads the signature that Gemini puts beside a call or, with place -1, a
-// text.
+// extra reads the signature that Gemini puts beside a tool call or, with place -1, beside a text.
 func (r *reasoning) extra(o *wire.Outline, d *digest, place int, members wire.Object) {
 	extra := members.Get("extra_content")
 	fields := o.Object(extra)

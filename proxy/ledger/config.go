@@ -6,23 +6,23 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Config says how much a Ledger keeps, and where. A zero value means its default.
+// Config bounds what a Ledger keeps. A zero value stands for its default.
 type Config struct {
-	// Bounds of what this process holds. What is over them goes: of a scope its
-	// oldest turns, of all scopes the one that was not used for longest. Bytes
-	// are those of the contents and an estimate of what finding them takes.
+	// Bounds of what this process holds in memory. Above them a scope loses its oldest turns, and
+	// the ledger the scope that was not used for longest. Bytes are those of the contents and an
+	// estimate of the indexes.
 	ScopeTurns int // 200
 	ScopeBytes int // 8 MiB
 	Turns      int // 50 000
 	Bytes      int // 16 MiB
 
-	// TTL is how long a scope lives without being used; 24 h.
+	// TTL is how long an unused scope is kept; 24 h.
 	TTL time.Duration
 
-	// Remote keeps turns across restarts and for other replicas; nil for memory alone.
+	// Remote stores turns across restarts and for other replicas; nil keeps them in memory only.
 	Remote Remote
-	// Patience is how long a request waits for the remote at most, once when it is
-	// judged and once when its answer is recorded; 50 ms.
+	// Patience is how long a request waits for the remote at most: once when it is judged, and once
+	// when its answer is recorded; 50 ms.
 	Patience time.Duration
 
 	Now func() time.Time // nil: time.Now

@@ -9,30 +9,31 @@ import (
 	"mneme/proxy/wire"
 )
 
-// entry is a turn and what it is found by. Most turns are never asked for, so one
-// is sealed when it is recorded and read when its scope is next looked at.
+// entry is a turn with the keys by which it is found. Most turns are never asked for, so that the
+// work is split: an entry is sealed when it is recorded, and read when its scope is next looked at.
 type entry struct {
 	turn  *Turn
-	seals []key    // its unique keys: those by which requests without conversation find it
-	alone []*entry // itself: an index's list, mostly
+	seals []key    // its unique keys, by which requests without a conversation find it
+	alone []*entry // a list with only itself, shared by the index's entries
 
-	// The rest is guarded by Ledger.mu until the entry is read, and not changed after
-	// that. Nobody is given an entry that is not.
+	// The rest is filled in by read. Until then it is guarded by Ledger.mu, and after that it does
+	// not change. Only entries that have been read leave the ledger.
 
-	size int   // bytes, roughly
-	form *Form // nil until it is read, like all that follows
-	id   sum   // of all of the turn but its time: identical turns are one
+	size int   // in bytes, estimated
+	form *Form // nil until the entry is read, as are the fields below
+	id   sum   // a hash of the turn without its time, so that identical turns are one
 	keys []key // all of them
 	ids  []ToolID
 	node *Node // nil for a turn without a place
 }
 
-// overhead is roughly what an entry takes in memory beside its content and form.
+// overhead is the estimated memory of an entry beside its content and form, in bytes.
 const overhead = 768
 
 var errNoContent = errors.New("the content is not an answer of its dialect")
 
-// seal makes the entry of a turn, which it keeps. The outline is that of the content.
+// seal makes the entry of a turn, and keeps the turn. The outline that it returns is that of the
+// content.
 func seal(t *Turn) (*entry, *wire.Outline, error) {
 	o, m, err := outlineOf(t)
 	if err != nil {
@@ -46,7 +47,7 @@ func seal(t *Turn) (*entry, *wire.Outline, error) {
 	return e, o, nil
 }
 
-// seals finds in a turn's content what formOf would, of its unique keys.
+// seals finds the unique keys of a turn without making its whole form, which costs more.
 func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 	var keys []key
 	opaque := func(k kind, text []byte) {
@@ -89,14 +90,15 @@ func seals(t *Turn, o *wire.Outline, m *wire.MessageOutline) []key {
 	return unique(keys)
 }
 
+// unique sorts keys and removes duplicates.
 func unique(keys []key) []key {
 	slices.SortFunc(keys, key.compare)
 	return slices.Compact(keys)
 }
 
-// read reads the rest of the turn; o is the outline of its content, nil to make it
-// again. It also gives the turn's content as the client saw it, with the form of
-// that, so that the first replay is known by its bytes.
+// read makes the form and the keys of a sealed entry. o is the outline of its content, nil to parse
+// it again. It also returns the content as the client saw it, with its form, so that the client's
+// first replay is recognised by its bytes.
 func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 	t := e.turn
 	if o == nil {
@@ -124,7 +126,7 @@ func (e *entry) read(o *wire.Outline) (seen []byte, seenForm *Form, err error) {
 	return seen, seenForm, e.place(t.Place, seenForm)
 }
 
-// place puts the entry into its place.
+// place makes the entry's node in the tree of its conversation.
 func (e *entry) place(p *Place, seen *Form) error {
 	if p == nil {
 		return nil
@@ -138,7 +140,7 @@ func (e *entry) place(p *Place, seen *Form) error {
 	return nil
 }
 
-// remote is what a Remote keeps of e, with the keys by which a request without
+// remote is the entry as a Remote stores it, with the keys by which a request without a
 // conversation may find it.
 func (e *entry) remote() Entry {
 	r := Entry{Scope: e.turn.Scope, At: e.turn.At, Turn: e.turn}
@@ -148,8 +150,8 @@ func (e *entry) remote() Entry {
 	return r
 }
 
-// outlineOf reads a turn's content as the only message of an outline, if it does not
-// come with the turn.
+// outlineOf is a turn's content as the only message of an outline. It uses the outline that came
+// with the turn, if there is one, and then forgets that.
 func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
 	if o := t.Outline; o != nil {
 		t.Outline = nil
@@ -166,8 +168,8 @@ func outlineOf(t *Turn) (*wire.Outline, *wire.MessageOutline, error) {
 	return o, &o.Messages[0], nil
 }
 
-// clientView is the content with the tool ids that the client got, and its form;
-// nil if the vendor's ids do not tell which is which.
+// clientView is the content with the tool ids that the client got, and its form. It is nil if two
+// client ids belong to the same vendor id, so that nobody can tell which is which.
 func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Form) {
 	if !slices.ContainsFunc(e.ids, func(id ToolID) bool { return id.Client != id.Vendor }) {
 		return e.turn.Content, e.form
@@ -201,7 +203,7 @@ func (e *entry) clientView(o *wire.Outline, m *wire.MessageOutline) ([]byte, *Fo
 	return edits.Apply(o.Body), &f
 }
 
-// contentSpan is what of a message a form depends on.
+// contentSpan is the part of a message on which its form depends.
 func contentSpan(m *wire.MessageOutline, d wire.Dialect) wire.Span {
 	if d == wire.Chat {
 		return m.Span
@@ -209,6 +211,7 @@ func contentSpan(m *wire.MessageOutline, d wire.Dialect) wire.Span {
 	return m.Content
 }
 
+// idSpans are the places of a message's tool ids.
 func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Span {
 	var spans []wire.Span
 	if d == wire.Chat {
@@ -225,8 +228,8 @@ func idSpans(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) []wire.Spa
 	return slices.DeleteFunc(spans, func(s wire.Span) bool { return !s.Found() })
 }
 
-// toolIDs are both names of every tool use: by place if all are named, else by
-// the vendor's.
+// toolIDs are both names of every tool use: matched by position if all of them are named, else by
+// the vendor's id.
 func toolIDs(tools []tool, named []ToolID) []ToolID {
 	ids := make([]ToolID, 0, len(tools))
 	for i, t := range tools {
@@ -241,8 +244,8 @@ func toolIDs(tools []tool, named []ToolID) []ToolID {
 	return ids
 }
 
-// translate gives the vendor's id for each of a message's tool ids that is
-// another: by name, else by place among those of equal name and input.
+// translate finds the vendor's id for each of a message's tool ids that differs from it. Tool uses
+// are matched by id, else by position among those with equal name and input.
 func (e *entry) translate(tools []tool) []ToolID {
 	same := len(tools) == len(e.ids)
 	for i := 0; same && i < len(tools); i++ {
@@ -261,8 +264,8 @@ func (e *entry) translate(tools []tool) []ToolID {
 	return ids
 }
 
-// pair finds for each tool use that is shown the one that it was: by name, else by
-// place among those of equal name and input; -1 for none.
+// pair matches each tool use that is shown to the one that it was in the turn: by id, else by
+// position among those with equal name and input; -1 for no match.
 func pair(shown, were []tool, named func(t tool, j int) bool) []int {
 	used := make([]bool, len(were))
 	to := make([]int, len(shown))
@@ -277,7 +280,7 @@ func pair(shown, were []tool, named func(t tool, j int) bool) []int {
 	return to
 }
 
-// take is the first tool use that is not taken yet and fits, or -1.
+// take claims the first tool use that fits and is not claimed yet; -1 if there is none.
 func take(used []bool, fits func(j int) bool) int {
 	for j := range used {
 		if !used[j] && fits(j) {
@@ -288,6 +291,7 @@ func take(used []bool, fits func(j int) bool) int {
 	return -1
 }
 
+// recordID is a hash of all of a turn but its time: its identity.
 func recordID(t *Turn) sum {
 	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(t.Content)
 	d.add(t.Predecessor).add(t.Context).add(t.Asked)

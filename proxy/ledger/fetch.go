@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// maxAsked bounds the keys, and the conversations, of one query.
+// maxAsked bounds the keys, and also the conversations, of one query.
 const maxAsked = 512
 
-// fetch asks the remote for what a request lacks, and says whether anything came.
+// fetch loads from the remote what a request lacks, and reports whether anything came. It waits no
+// longer than Config.Patience.
 func (l *Ledger) fetch(parent context.Context, v *view) bool {
 	if l.writer.reading.Load() {
-		return false // the writer finds out when it is back
+		return false // the remote is away; the writer's goroutine notices when it is back
 	}
 	ctx, cancel := context.WithTimeout(parent, l.config.Patience)
 	defer cancel()
@@ -34,14 +35,13 @@ func (l *Ledger) fetch(parent context.Context, v *view) bool {
 			came = l.merge(q, loaded) || came
 		}
 	}
-	if parent.Err() == nil { // else it says nothing of the remote
+	if parent.Err() == nil { // a request that was cancelled says nothing about the remote
 		l.writer.reading.note(err, l.config.Log, "look for turns")
 	}
 	return came
 }
 
-// missing are the keys that nothing was found by, those of the last messages
-// first.
+// missing are the unique keys of a request that found nothing, those of the newest messages first.
 func (v *view) missing() []string {
 	var keys []string
 	for _, m := range slices.Backward(v.messages) {
@@ -54,6 +54,7 @@ func (v *view) missing() []string {
 	return keys
 }
 
+// positions are scopes together with how far each was read from the remote.
 func (l *Ledger) positions(scopes []Scope) []Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +68,7 @@ func (l *Ledger) positions(scopes []Scope) []Position {
 	return out
 }
 
-// merge takes over what was loaded, and says whether there was anything.
+// merge takes over what was loaded, and reports whether there was anything.
 func (l *Ledger) merge(q Query, loaded Loaded) bool {
 	came := false
 	for i, chunk := range loaded.Chunks[:min(len(loaded.Chunks), len(q.Scopes))] {
@@ -76,6 +77,7 @@ func (l *Ledger) merge(q Query, loaded Loaded) bool {
 	return came
 }
 
+// mergeScope is merge for one scope.
 func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 	var fresh []*entry
 	there := map[sum]struct{}{}
@@ -88,7 +90,7 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 		if l.has(p.Scope, id) {
 			continue
 		}
-		// Reading it takes long, and is done without the lock.
+		// Parsing takes long, so it is done without the lock.
 		e, o, err := seal(in.Turn)
 		if err == nil {
 			_, _, err = e.read(o)
@@ -99,7 +101,7 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 	}
 	l.mu.Lock()
 	now := l.config.Now()
-	l.find(p.Scope) // what it has is read, so that the same turn is known
+	l.find(p.Scope) // reads the scope's own entries first, so that identical turns are recognised
 	for _, e := range fresh {
 		l.store.add(e, now)
 	}
@@ -108,6 +110,8 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 			l.store.refuse(p.Scope, in.By, in.Refused, now)
 		}
 	}
+	// Turns that the remote lost, for example in a restart without persistence, are saved to it
+	// again.
 	var lost []*entry
 	if b := l.store.books[p.Scope]; b != nil && b.read(p.Mark, chunk.Mark) {
 		for _, e := range b.turns {
@@ -121,6 +125,7 @@ func (l *Ledger) mergeScope(p Position, chunk Chunk) bool {
 	return len(chunk.Entries) > 0
 }
 
+// has reports whether a scope has a turn in memory.
 func (l *Ledger) has(s Scope, id sum) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,14 +133,14 @@ func (l *Ledger) has(s Scope, id sum) bool {
 	return l.store.has(s, id)
 }
 
-// read notes how far the remote was read, from the mark that was asked for. It
-// is true if that was all of the scope: what is here only, the remote has lost.
+// read notes how far the remote was read, from the mark that was asked for. whole is true if the
+// chunk was all that the remote has of the scope: then what is only here was lost there.
 func (b *book) read(asked, to Mark) (whole bool) {
 	b.loaded = true
 	switch {
 	case b.mark.Born == to.Born && asked.Born == to.Born:
 		b.mark.Last = max(b.mark.Last, to.Last)
-		return to.Born == "" // there is nothing of it
+		return to.Born == "" // the remote has nothing of the scope
 	case b.mark != asked:
 		return false // another request was faster
 	}

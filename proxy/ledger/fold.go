@@ -6,12 +6,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// pieces are texts that follow one another, in the memory of what they were read
-// from. Clients join them in more than one way, so that they have more than one
-// reading.
+// pieces are texts that follow one another, as slices of the memory that they were read from.
+// Clients join such texts in more than one way, so they have more than one reading.
 type pieces [][]byte
 
-// joined are all of them as they are. It must not be written into.
+// joined is their concatenation. It may share memory with the pieces and must not be written to.
 func (p pieces) joined() []byte {
 	if len(p) == 1 {
 		return p[0]
@@ -19,8 +18,8 @@ func (p pieces) joined() []byte {
 	return bytes.Join(p, nil)
 }
 
-// readings are the joined texts, folded: as they are, and each trimmed before.
-// Mostly these are one.
+// readings are the normalised concatenations: of the texts as they are, and of each text trimmed.
+// Mostly these are equal and returned once.
 func (p pieces) readings() [][]byte {
 	joined := wire.Fold(p.joined())
 	if len(p) == 1 {
@@ -41,9 +40,9 @@ var (
 	thinkEnd   = []byte("</think>")
 )
 
-// withoutThink takes <think> sections out of texts: what clients make of
-// reasoning that they have no other place for. It gives what is left and the
-// sections, folded; ok is false if there is none.
+// withoutThink separates <think> sections from the rest: clients put reasoning there for which they
+// have no other place. It returns the remaining text and the sections, normalised; ok is false if
+// there are no sections.
 func (p pieces) withoutThink() (left pieces, thoughts [][]byte, ok bool) {
 	rest := p.joined()
 	if !bytes.Contains(rest, thinkStart) {

@@ -9,31 +9,32 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Form is what the ledger has to know of an assistant message, or of a turn. It
-// depends on the content alone and is not changed once it is made.
+// Form is what the ledger knows of an assistant message or of a turn, reduced to hashes. It depends
+// on the content alone and is immutable.
 type Form struct {
-	parts []part // one for each block; one in chat completions
-	// exact is a hash of the whole content apart from cache_control and tool ids.
+	parts []part // one for each block; exactly one in chat completions
+	// exact is a hash of the whole content without cache_control and tool ids.
 	exact sum
-	// visible are hashes of the visible part in its readings: text, then the tools
-	// and other blocks, in any order. They do not depend on the dialect.
+	// visible are hashes of the visible part in each of its readings: the text, then the tools and
+	// other blocks in any order. They do not depend on the dialect.
 	visible []sum
-	spoken  []sum // the same without the tools, if there are any
+	spoken  []sum // like visible but without the tools; only if there are tools
 	tools   []tool
-	// thoughts are hashes of the thinking texts, each and all of them in a row.
+	// thoughts are hashes of the thinking texts: of each one, and of all of them joined.
 	thoughts []sum
-	// When the text has <think> sections: what is visible without them, and they.
+	// If the text has <think> sections: unthought are hashes of what is visible without them, and
+	// sections are hashes of the sections.
 	unthought []sum
 	sections  []sum
 
-	keys  []key // of the parts, then of the tools and sections, then the visible
-	shown int   // keys[shown:] are the visible part's
+	keys  []key // of the parts, then of the tools and sections, then of the visible part
+	shown int   // index of the first key of the visible part
 }
 
-// part is a block, or the reasoning of a chat message.
+// part is a block of a message, or the reasoning of a chat message.
 type part struct {
-	key      string // BlockKey; empty if it is no thinking
-	from, to int    // its keys in form.keys, the most telling first
+	key      string // in the form of BlockKey; empty if the part is not thinking
+	from, to int    // its keys in form.keys, the most specific ones first
 }
 
 // tool is a tool use.
@@ -42,9 +43,10 @@ type tool struct {
 	sum sum // of name and input
 }
 
+// keysOf are the keys of one part.
 func (f *Form) keysOf(p part) []key { return f.keys[p.from:p.to] }
 
-// size is roughly what a form takes in memory.
+// size is the estimated memory of a form, in bytes.
 func (f *Form) size() int {
 	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.spoken)+len(f.thoughts)+len(f.unthought)+len(f.sections))
 	for _, t := range f.tools {
@@ -53,12 +55,13 @@ func (f *Form) size() int {
 	return n
 }
 
-// thinks says whether any part is thinking.
+// thinks reports whether any part is thinking.
 func (f *Form) thinks() bool {
 	return slices.ContainsFunc(f.parts, func(p part) bool { return p.key != "" })
 }
 
-// shows says whether the message with the form m shows the turn with the form f.
+// shows reports whether the message with the form m shows the turn with the form f: their visible
+// parts are equal, be it that m shows thinking of f inside <think> tags.
 func (f *Form) shows(m *Form) bool {
 	if overlap(f.visible, m.visible) {
 		return true
@@ -67,14 +70,15 @@ func (f *Form) shows(m *Form) bool {
 		!slices.ContainsFunc(m.sections, func(s sum) bool { return !slices.Contains(f.thoughts, s) })
 }
 
+// overlap reports whether two lists have an element in common.
 func overlap(a, b []sum) bool {
 	return slices.ContainsFunc(a, func(s sum) bool { return slices.Contains(b, s) })
 }
 
-// formOf reads a message of a request.
+// formOf makes the form of a message.
 func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	r := reader{o: o, form: &Form{parts: make([]part, 0, len(m.Blocks))}, exact: newDigest()}
-	r.form.keys = make([]key, 0, 3*len(m.Blocks)+1) // as many as blocks have, mostly
+	r.form.keys = make([]key, 0, 3*len(m.Blocks)+1) // capacity that is enough for most messages
 	if d == wire.Chat {
 		r.chat(m)
 	} else {
@@ -83,22 +87,23 @@ func formOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	return r.finish()
 }
 
-// reader makes a form.
+// reader collects what a form is made of.
 type reader struct {
 	o        *wire.Outline
 	form     *Form
 	texts    pieces
 	thoughts pieces
-	others   []sum // of visible parts that are neither text nor tools
+	others   []sum // hashes of visible parts that are neither text nor tool uses
 	seen     map[tool]struct{}
 	exact    *digest
 }
 
+// messages reads a message of the messages dialect, whose content is a string or a list of blocks.
 func (r *reader) messages(m *wire.MessageOutline) {
 	if m.Blocks == nil {
 		if text, ok := r.o.Unquoted(m.Content); ok && len(text) > 0 {
 			r.texts = append(r.texts, text)
-			// As the one text block that it stands for.
+			// The string is hashed as the text block that it stands for.
 			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
 		}
 		return
@@ -108,6 +113,7 @@ func (r *reader) messages(m *wire.MessageOutline) {
 	}
 }
 
+// block reads one block.
 func (r *reader) block(b wire.BlockOutline) {
 	p := part{from: len(r.form.keys)}
 	r.exact.add(b.Type)
@@ -140,33 +146,35 @@ func (r *reader) block(b wire.BlockOutline) {
 	r.form.parts = append(r.form.parts, p)
 }
 
-// vouchers are what only the one who made a thinking block can have put there.
+// vouchers are the members that only the vendor can have produced: the signature and the encrypted
+// data of a thinking block.
 func vouchers(o *wire.Outline, b wire.BlockOutline) (signature, data []byte) {
 	signature, _ = o.Unquoted(b.Members.Get("signature"))
 	data, _ = o.Unquoted(b.Members.Get("data"))
 	return signature, data
 }
 
-// text is a member that is a string, in the content's memory if nothing in it is
-// escaped; string is a copy of it.
+// text is a string member. It shares the content's memory if nothing in it is escaped.
 func (r *reader) text(members wire.Object, name string) []byte {
 	text, _ := r.o.Unquoted(members.Get(name))
 	return text
 }
 
+// string is text as a copy.
 func (r *reader) string(members wire.Object, name string) string {
 	return string(r.text(members, name))
 }
 
 func (r *reader) add(k kind, s sum) { r.form.keys = append(r.form.keys, key{k, s}) }
 
-// seal notes a signature or encrypted data.
+// seal adds the key of a signature or of encrypted data.
 func (r *reader) seal(k kind, text []byte) {
 	if len(text) > 0 {
 		r.add(k, sumOf(text))
 	}
 }
 
+// thought adds a thinking text, normalised.
 func (r *reader) thought(text []byte) {
 	if text = wire.Fold(text); len(text) > 0 {
 		s := sumOf(text)
@@ -175,7 +183,7 @@ func (r *reader) thought(text []byte) {
 	}
 }
 
-// tool notes a tool use; one that repeats another with the same id is the same.
+// tool adds a tool use. A second one with the same id, name and input is the same.
 func (r *reader) tool(id, name string, input jsontext.Value) {
 	t := tool{id, newDigest().add(name).addBytes(canonical(input)).sum()}
 	if _, again := r.seen[t]; again && id != "" {
@@ -188,6 +196,7 @@ func (r *reader) tool(id, name string, input jsontext.Value) {
 	r.form.tools = append(r.form.tools, t)
 }
 
+// finish makes the form from what was collected.
 func (r *reader) finish() *Form {
 	f := r.form
 	f.exact = r.exact.sum()
@@ -202,7 +211,7 @@ func (r *reader) finish() *Form {
 			f.spoken = append(f.spoken, r.visible(s, nil))
 		}
 	}
-	if len(r.thoughts) > 1 { // all of them joined, as clients do
+	if len(r.thoughts) > 1 { // clients join them in these ways
 		for _, between := range [][]byte{nil, []byte("\n"), []byte("\n\n")} {
 			f.thoughts = append(f.thoughts, sumOf(wire.Fold(bytes.Join(r.thoughts, between))))
 		}
@@ -229,9 +238,8 @@ func (r *reader) finish() *Form {
 	return f
 }
 
-// visible hashes the visible part with one reading of its text. In which order
-// text and tools stand is not visible: a client that has separate fields for
-// them cannot keep it.
+// visible hashes the visible part with one reading of its text. The order of text and tools does
+// not count, because a client that has separate fields for them cannot keep it.
 func (r *reader) visible(text []byte, tools []tool) sum {
 	parts := make([]sum, 0, len(tools)+len(r.others))
 	for _, t := range tools {

@@ -5,12 +5,11 @@ import (
 	"sync"
 )
 
-// forms remembers what was read of messages by their bytes: a client sends the
-// same ones with every request. What is read of a message depends on these bytes
-// alone, so that nothing passes here from one tenant to another.
+// forms is a cache of parsed messages by their bytes, because a client sends the same messages with
+// every request. A form depends on these bytes alone, so the cache leaks nothing between tenants.
 //
-// There are two generations; what is asked for moves to the younger, and the
-// older is forgotten when that is full.
+// It has two generations: a hit moves to the younger one, and when that is full the older one is
+// dropped.
 type forms[F sized] struct {
 	a, b maphash.Seed
 
@@ -19,25 +18,24 @@ type forms[F sized] struct {
 	bytes      int         // of young; guarded by mu
 }
 
-// sized tells roughly how many bytes it takes in memory.
+// sized estimates its own memory, in bytes.
 type sized interface{ size() int }
 
-// print identifies bytes within this process, and the dialect in which they are
-// read. Its seeds are secret, so that nobody can look for two contents that have
-// one.
+// print identifies bytes within this process, together with the dialect in which they are read. Its
+// hash seeds are secret, so that nobody can construct two contents with the same print.
 type print struct {
 	a, b uint64
 	size int
 }
 
-// maxForms bounds a generation, in bytes.
+// maxForms bounds one generation, in bytes.
 const maxForms = 2 << 20
 
 func newForms[F sized]() *forms[F] {
 	return &forms[F]{a: maphash.MakeSeed(), b: maphash.MakeSeed(), young: map[print]F{}}
 }
 
-// print is that of bytes that are read as chat completions, or as the other dialect.
+// print is the identity of bytes that are read as chat completions, or else as messages.
 func (c *forms[F]) print(content []byte, chat bool) print {
 	p := print{maphash.Bytes(c.a, content), maphash.Bytes(c.b, content), 2 * len(content)}
 	if chat {
@@ -64,7 +62,7 @@ func (c *forms[F]) put(p print, f F) {
 	c.keep(p, f)
 }
 
-// keep needs mu.
+// keep adds to the younger generation. The caller holds mu.
 func (c *forms[F]) keep(p print, f F) {
 	if _, known := c.young[p]; known {
 		return

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// index finds entries. Its lists are replaced, never changed, so that they may
-// be read after the lock was given up.
+// index finds entries by key. Its lists are copied on write, so that they may be read after the
+// lock was released.
 type index map[key][]*entry
 
 func (x index) add(k key, e *entry) {
@@ -30,15 +30,15 @@ func (x index) remove(k key, e *entry) {
 	}
 }
 
-// commons find the entries of a tenant's route by their unique keys. A key that
-// is not unique after all, say a signature that a vendor stamps on every block,
-// does not grow a list without end: who is not listed is counted only.
+// commons finds the entries of a tenant's route by their unique keys, across conversations. A key
+// that is not unique after all, such as a signature that a vendor puts on every block, must not
+// grow an endless list: above maxListed, entries are only counted.
 type commons struct {
 	index
 	others map[key]int
 }
 
-// maxListed is from when on a key is not worth its list.
+// maxListed bounds the list of a key.
 const maxListed = 4
 
 func (c *commons) add(k key, e *entry) {
@@ -60,7 +60,7 @@ func (c *commons) remove(k key, e *entry) {
 	}
 }
 
-// find gives all entries of a key, and none if they are not known.
+// find returns all entries with a key, or none if some of them are not listed.
 func (c *commons) find(k key) []*entry {
 	if c == nil || c.others[k] > 0 {
 		return nil
@@ -76,9 +76,9 @@ const (
 // refusal is a block that a backend and model rejected.
 type refusal struct{ backend, model, key string }
 
-// refusals are the latest of a scope.
+// refusals are the newest rejected blocks of a scope, at most maxRefusals.
 type refusals struct {
-	mu    sync.RWMutex // taken with or without the store's lock, which is never taken under it
+	mu    sync.RWMutex // lock order: after the store's lock, which is never taken while this one is held
 	order []refusal    // oldest first; guarded by mu
 	set   map[refusal]struct{}
 }
@@ -93,7 +93,7 @@ func (r *refusals) has(by Origin, key string) bool {
 	return ok
 }
 
-// add gives the bytes by which it grew.
+// add notes rejected blocks, and returns by how many bytes the list grew.
 func (r *refusals) add(by Origin, keys []string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

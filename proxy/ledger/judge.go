@@ -7,25 +7,25 @@ import (
 	"mneme/proxy/wire"
 )
 
-// message is an assistant message of a request that is judged.
-type message struct {
+// shownMessage is an assistant shownMessage of a request while it is judged.
+type shownMessage struct {
 	index int // in the outline
 	form  *Form
-	// hits has for each of the form's keys who is found by it.
+	// hits are, for each of the form's keys, the entries that have that key.
 	hits [][]*entry
 }
 
-// view is what the ledger knows of a request at one moment.
+// view is a snapshot of what the ledger knows of a request.
 type view struct {
 	Request
-	messages []message
+	messages []shownMessage
 	refused  []*refusals
-	known    bool // the remote was asked for the scope before
+	known    bool // the scope was loaded from the remote before
 }
 
-// Judge says what is known of a request's assistant messages, in their order. It
-// asks the remote only for what this process does not know, for Config.Patience at
-// most, and goes by what this process knows otherwise.
+// Judge says what is known of a request's assistant messages, in their order. It asks the remote
+// only if this process lacks something, waits for Config.Patience at most, and otherwise decides by
+// what this process knows.
 func (l *Ledger) Judge(ctx context.Context, r Request) []Judged {
 	v := &view{Request: r, messages: l.read(r)}
 	if len(v.messages) == 0 {
@@ -38,15 +38,15 @@ func (l *Ledger) Judge(ctx context.Context, r Request) []Judged {
 	return v.judge()
 }
 
-// read gives the forms of a request's assistant messages.
-func (l *Ledger) read(r Request) []message {
+// read makes the forms of a request's assistant messages.
+func (l *Ledger) read(r Request) []shownMessage {
 	n := 0
 	for i := range r.Outline.Messages {
 		if r.Outline.Messages[i].Role == wire.RoleAssistant {
 			n++
 		}
 	}
-	messages := make([]message, 0, n)
+	messages := make([]shownMessage, 0, n)
 	keys := 0
 	for i := range r.Outline.Messages {
 		m := &r.Outline.Messages[i]
@@ -59,7 +59,7 @@ func (l *Ledger) read(r Request) []message {
 		} else {
 			f = l.form(r.Outline, m, r.Dialect)
 		}
-		messages = append(messages, message{index: i, form: f})
+		messages = append(messages, shownMessage{index: i, form: f})
 		keys += len(f.keys)
 	}
 	hits := make([][]*entry, keys)
@@ -70,7 +70,7 @@ func (l *Ledger) read(r Request) []message {
 	return messages
 }
 
-// look takes what is known out of the store.
+// look fills a view from this process's memory.
 func (l *Ledger) look(v *view) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,9 @@ func (l *Ledger) look(v *view) {
 	}
 }
 
-// lookEverywhere is look in all conversations of the route. It wants to be called
-// again if what it found had to be read first, since that may change what is found.
+// lookEverywhere is look in all conversations of the route. It returns true if some of the entries
+// that it found had to be read first; then it has to be called again, since reading may change the
+// result.
 func (l *Ledger) lookEverywhere(v *view) (again bool) {
 	all := l.store.routes[v.Scope.route()]
 	for i := range v.messages {
@@ -113,7 +114,7 @@ func (l *Ledger) lookEverywhere(v *view) (again bool) {
 			hits := all.find(k)
 			for _, e := range hits {
 				again = again || e.form == nil
-				if l.find(e.turn.Scope) == nil { // a use of it
+				if l.find(e.turn.Scope) == nil { // also counts as a use of the scope
 					hits = nil
 					break
 				}
@@ -124,7 +125,7 @@ func (l *Ledger) lookEverywhere(v *view) (again bool) {
 	return again
 }
 
-// lacks says whether another process may know more.
+// lacks reports whether another process may know more about the request.
 func (v *view) lacks() bool {
 	if !v.Minted && !v.known {
 		return true
@@ -137,7 +138,8 @@ func (v *view) lacks() bool {
 	return false
 }
 
-func (m *message) lacks(minted bool) bool {
+// lacks reports whether a key of the message found nothing that it should find.
+func (m *shownMessage) lacks(minted bool) bool {
 	found := false
 	for j, k := range m.form.keys {
 		if len(m.hits[j]) > 0 {
@@ -149,6 +151,7 @@ func (m *message) lacks(minted bool) bool {
 	return !found && !minted && len(m.form.keys) > 0
 }
 
+// judge decides about each message.
 func (v *view) judge() []Judged {
 	out := make([]Judged, len(v.messages))
 	turns := make([]*entry, len(v.messages))
@@ -194,8 +197,8 @@ func (v *view) judge() []Judged {
 	return out
 }
 
-// placeOnce sees that a turn stands at one place: where a key that no other turn
-// has names it, else where it is shown last.
+// placeOnce lets a turn stand at one message only: the one that has a key which no other turn has,
+// else the last one that shows it.
 func (v *view) placeOnce(turns []*entry) {
 	places := make(map[*entry]int, len(turns))
 	for i, e := range turns {
@@ -215,8 +218,8 @@ func (v *view) placeOnce(turns []*entry) {
 	}
 }
 
-// names says whether a message has a key of e's that cannot be another's.
-func (m *message) names(e *entry) bool {
+// names reports whether a message has a unique key of e.
+func (m *shownMessage) names(e *entry) bool {
 	for i, k := range m.form.keys {
 		if k.unique() && slices.Contains(m.hits[i], e) {
 			return true
@@ -225,7 +228,7 @@ func (m *message) names(e *entry) bool {
 	return false
 }
 
-// rejected says whether the target refused a block before.
+// rejected reports whether the target has refused a block before.
 func (v *view) rejected(key string) bool {
 	for _, r := range v.refused {
 		if r.has(v.Target, key) {
@@ -235,9 +238,10 @@ func (v *view) rejected(key string) bool {
 	return false
 }
 
-// foreign says whether another vendor made the entry.
+// foreign reports whether another vendor produced the entry.
 func (v *view) foreign(e *entry) bool { return e.turn.Origin.Vendor != v.Target.Vendor }
 
+// stateOfTurn judges one block of a stored turn.
 func (v *view) stateOfTurn(e *entry, p part) State {
 	switch {
 	case p.key == "":
@@ -250,8 +254,8 @@ func (v *view) stateOfTurn(e *entry, p part) State {
 	return Proven
 }
 
-// state judges one block of a message that shows the turn e, or none.
-func (v *view) state(m *message, at int, e *entry, edited bool) State {
+// state judges one block of a message that shows the turn e, or no known turn.
+func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 	p := m.form.parts[at]
 	if p.key == "" {
 		return NoThinking
@@ -260,11 +264,11 @@ func (v *view) state(m *message, at int, e *entry, edited bool) State {
 		return Refused
 	}
 	if e == nil && m.strange() {
-		return Unknown // though another turn thought the same
+		return Unknown // although another turn has the same thinking
 	}
 	maker, foreign := v.maker(m, p)
 	if e == nil && maker != nil && maker.turn.Cut {
-		e = maker // the only turn that a block can stand in though the message does not show it
+		e = maker // a block of an answer that broke off: only here may a block count though the message does not show its turn
 	}
 	switch {
 	case e != nil && v.stands(m.form, p, at, e):
@@ -284,10 +288,10 @@ func (v *view) state(m *message, at int, e *entry, edited bool) State {
 	return Altered
 }
 
-// stands says whether a block is in the turn e what it is in the message.
+// stands reports whether a block has in the turn e the place that it has in the message.
 func (v *view) stands(f *Form, p part, at int, e *entry) bool {
 	if e.turn.Dialect != v.Dialect {
-		// Blocks of two dialects can only be compared by their text.
+		// Blocks of different dialects can only be compared by their text.
 		return p.from < p.to && !slices.ContainsFunc(f.keysOf(p), func(k key) bool {
 			return k.kind != byThought || !slices.Contains(e.form.thoughts, k.sum)
 		})
@@ -295,9 +299,9 @@ func (v *view) stands(f *Form, p part, at int, e *entry) bool {
 	return at < len(e.form.parts) && e.form.parts[at].key == p.key
 }
 
-// maker is the entry that a block comes from, by its own keys; nil if none or
-// more than one is known. Foreign says that whoever made it is another vendor.
-func (v *view) maker(m *message, p part) (e *entry, foreign bool) {
+// maker is the entry that a block comes from, by the block's own keys; nil if none or several are
+// known. foreign is true if all of them are another vendor's.
+func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
 	for _, hits := range m.hits[p.from:p.to] {
 		if len(hits) == 0 {
 			continue
@@ -312,8 +316,8 @@ func (v *view) maker(m *message, p part) (e *entry, foreign bool) {
 	return nil, false
 }
 
-// only is the one turn of a list, a whole one before one that broke off; nil if
-// there are more.
+// only is the single complete turn in a list, or the single turn that broke off; nil if there are
+// several.
 func only(hits []*entry) *entry {
 	var one *entry
 	for _, e := range hits {

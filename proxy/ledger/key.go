@@ -17,31 +17,31 @@ import (
 	"mneme/proxy/wire"
 )
 
-// sum is the first half of a SHA-256.
+// sum is a SHA-256, cut to its first half.
 type sum [16]byte
 
 func (s sum) String() string { return hex.EncodeToString(s[:]) }
 
-// digest collects what is to be hashed. Each field is preceded by its length, so
-// that no two sequences of fields collect the same bytes.
+// digest collects the input of a hash. Each field has its length before it, so that no two
+// sequences of fields give the same input.
 type digest struct{ collected []byte }
 
-// digests are kept for the next content: most would grow to its size.
+// digests pools the buffers, since most would grow to a content's size each time.
 var digests = sync.Pool{New: func() any { return &digest{make([]byte, 0, 4096)} }}
 
-// maxDigest bounds what is kept of one, in bytes.
+// maxDigest bounds a buffer that goes back to the pool, in bytes.
 const maxDigest = 64 << 10
 
 func newDigest() *digest { return digests.Get().(*digest) }
 
-// sum ends a digest, which is another's from then on.
+// sum finishes a digest and returns it to the pool, so it must not be used afterwards.
 func (d *digest) sum() sum {
 	whole := sha256.Sum256(d.collected)
 	d.drop()
 	return sum(whole[:16])
 }
 
-// drop ends a digest that nobody wants the sum of.
+// drop returns a digest to the pool without a sum.
 func (d *digest) drop() {
 	if cap(d.collected) <= maxDigest {
 		d.collected = d.collected[:0]
@@ -59,7 +59,7 @@ func (d *digest) addBytes(field []byte) *digest {
 	return d
 }
 
-// addSum adds a field of known length.
+// addSum adds a field of fixed length, which needs no length before it.
 func (d *digest) addSum(s sum) *digest {
 	d.collected = append(d.collected, s[:]...)
 	return d
@@ -67,20 +67,20 @@ func (d *digest) addSum(s sum) *digest {
 
 func sumOf(text []byte) sum { return newDigest().addBytes(text).sum() }
 
-// kind is what a key is made of.
+// kind says what a key is made of.
 type kind byte
 
 const (
 	bySignature kind = 's'
 	byData      kind = 'd' // of redacted or encrypted thinking
-	byLongID    kind = 'i' // of a tool use; never the same twice
-	byShortID   kind = 'r' // of a tool use; may recur
-	byThought   kind = 't' // thinking text, folded
-	byVisible   kind = 'v'
+	byLongID    kind = 'i' // of a tool use, random, so that it never recurs
+	byShortID   kind = 'r' // of a tool use, possibly recurring
+	byThought   kind = 't' // a thinking text, normalised
+	byVisible   kind = 'v' // the visible part
 	byRecord    kind = 'n' // all of a turn but its time
 )
 
-// key is one of the ways to find a turn.
+// key is one of the properties by which a turn is found.
 type key struct {
 	kind kind
 	sum  sum
@@ -90,14 +90,15 @@ func (k key) compare(other key) int {
 	return cmp.Or(cmp.Compare(k.kind, other.kind), bytes.Compare(k.sum[:], other.sum[:]))
 }
 
-// unique says that two turns do not have the key by chance, whatever is said.
+// unique reports that two different turns do not have the same key by chance, whatever they say.
 func (k key) unique() bool { return k.kind == bySignature || k.kind == byData || k.kind == byLongID }
 
-// opaque says that only the one who made the block can have made the key.
+// opaque reports that only the vendor can have produced the key.
 func (k key) opaque() bool { return k.kind == bySignature || k.kind == byData }
 
 func (k key) String() string { return string(rune(k.kind)) + k.sum.String() }
 
+// toolKey is the key of a tool id.
 func toolKey(id string) key {
 	k := key{byLongID, newDigest().add(id).sum()}
 	if CanRecur(id) {
@@ -106,12 +107,11 @@ func toolKey(id string) key {
 	return k
 }
 
-// shortID is the length below which a tool id is no random one.
+// shortID is the length below which a tool id cannot be a random one.
 const shortID = 16
 
-// CanRecur says whether the form of a tool id lets its vendor give the same one
-// again: it is short, has a colon (functions.search:0) or ends in a counter
-// (call_search_1).
+// CanRecur reports whether a tool id has a form in which its vendor may give the same id again: it
+// is short, has a colon (functions.search:0) or ends in a counter (call_search_1).
 func CanRecur(id string) bool {
 	if len(id) < shortID || strings.Contains(id, ":") {
 		return true
@@ -121,10 +121,10 @@ func CanRecur(id string) bool {
 	return digits > 0 && digits <= 3 && strings.ContainsAny(letters[len(letters)-1:], "_-.")
 }
 
-// BlockKey is the key of a thinking or redacted_thinking block, or of the
-// reasoning fields of a chat message: equal for equal blocks, empty for what is
-// none. Cache_control, members that are null, an empty signature, the order of
-// members and the way in which strings are escaped do not count.
+// BlockKey is the identity of a thinking or redacted_thinking block, or of the reasoning members of
+// a chat message: equal for equal blocks, empty for anything else. It does not depend on
+// cache_control, members that are null, an empty signature, the order of members, or how strings
+// are escaped.
 func BlockKey(block jsontext.Value) string {
 	o, err := wire.ReadContent(slices.Concat([]byte("["), block, []byte("]")))
 	if err != nil || len(o.Messages[0].Blocks) != 1 {
@@ -137,14 +137,15 @@ func BlockKey(block jsontext.Value) string {
 	return readReasoning(o, b.Members).key
 }
 
-// A BlockKey begins with what vouches for the block.
+// The first byte of a BlockKey says what makes the block recognisable.
 const (
 	sealed = "s" // a signature or encrypted data
-	bare   = "t" // its text only
+	bare   = "t" // only its text
 )
 
 func isSealed(blockKey string) bool { return strings.HasPrefix(blockKey, sealed) }
 
+// thinkingKey is BlockKey for a thinking block that is parsed already.
 func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {
 	prefix := bare
 	for _, name := range []string{"signature", "data"} {
@@ -160,7 +161,8 @@ func thinkingKey(o *wire.Outline, b wire.BlockOutline) string {
 
 const noSignature = `""`
 
-// emptySignature is what thinkingKey leaves out of a block, nil if it has none.
+// emptySignature is the part of a block that thinkingKey leaves out, nil if the block does not have
+// it.
 func emptySignature(o *wire.Outline, b wire.BlockOutline) []byte {
 	if v := o.Of(b.Members.Get("signature")); string(v) == noSignature {
 		return v
@@ -168,8 +170,8 @@ func emptySignature(o *wire.Outline, b wire.BlockOutline) []byte {
 	return nil
 }
 
-// members adds an object's members in the order of their names, without those
-// that say nothing and those that skip names.
+// members adds an object's members in the order of their names, without null ones, cache_control
+// and those for which skip is true.
 func (d *digest) members(o *wire.Outline, members wire.Object, skip func(name string, v jsontext.Value) bool) *digest {
 	var room [8]wire.Member // for as many as most objects have
 	members = append(room[:0], members...)
@@ -183,22 +185,22 @@ func (d *digest) members(o *wire.Outline, members wire.Object, skip func(name st
 	return d
 }
 
-// nothing is what members skips beside what says nothing.
+// nothing skips no member.
 func nothing(string, jsontext.Value) bool { return false }
 
-// plain is v with one way of writing it, numbers kept.
+// plain is v in a canonical form in which numbers keep their digits.
 func plain(v jsontext.Value) []byte {
 	return rewritten(v, jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 }
 
-// canonical is v with one way of writing it, numbers as a client reads them that
-// has doubles only. So an input of which such a client rounded a number still
-// is the same input, and goes back with the number as the model gave it.
+// canonical is v in a canonical form in which numbers are rounded to doubles, as clients do that
+// have no other numbers. So an input in which such a client has rounded a number is recognised as
+// the same input, and the stored turn goes back with the number as the model gave it.
 func canonical(v jsontext.Value) []byte { return rewritten(v) }
 
 func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
 	if v.Kind() == '"' && bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
-		return v // most are, and some are long
+		return v // most strings are canonical already, and some are long
 	}
 	c := v.Clone()
 	if c.Canonicalize(append(opts, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))...) != nil {
@@ -207,8 +209,8 @@ func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
 	return c
 }
 
-// ContextKey is a hash of what stands before the messages: system and tools, and
-// the system messages in front. Cache_control does not count.
+// ContextKey is a hash of what precedes the conversation: system, tools and the system messages at
+// the front, without cache_control.
 func ContextKey(o *wire.Outline) string {
 	h := sha256.New()
 	for _, name := range []string{"system", "tools"} {
@@ -223,9 +225,9 @@ func ContextKey(o *wire.Outline) string {
 	return hex.EncodeToString(h.Sum(nil)[:len(sum{})])
 }
 
-// hashWithoutCacheControl adds the bytes of v, apart from members named
-// cache_control and their commas, however deep, and then their number. It looks
-// for the name and does not parse, since v may be most of a request.
+// hashWithoutCacheControl hashes the bytes of v without members named cache_control and their
+// commas, at any depth, and then the number of these bytes. It searches for the name instead of
+// parsing, since v may be most of a request.
 func hashWithoutCacheControl(h hash.Hash, v []byte) {
 	size := 0
 	write := func(b []byte) {
@@ -241,7 +243,7 @@ func hashWithoutCacheControl(h hash.Hash, v []byte) {
 		end := i + len(wire.CacheControl) + 2
 		before := bytes.TrimRight(v[:i], space)
 		after := bytes.TrimLeft(v[end:], space)
-		// Else it is a value; in a string its quotes would be escaped.
+		// Otherwise it is a string value; inside a string its quotes would be escaped.
 		named := len(before) > 0 && (before[len(before)-1] == ',' || before[len(before)-1] == '{') && len(after) > 0 && after[0] == ':'
 		if !named {
 			write(v[:end])

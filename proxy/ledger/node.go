@@ -11,33 +11,32 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Place is where a turn stands in the tree of its conversation.
+// Place is the position of a turn in the tree of its conversation.
 type Place struct {
-	Parent string // ID of the turn that the request went on from; empty: it begins a branch
-	// Input is the array of the request's messages behind the parent's answer, in
-	// the turn's dialect, with the tool ids that the client got and without cache
-	// markers. System messages in front of all others are left out.
+	Parent string // ID of the turn that the request continued; empty at the root of a branch
+	// Input is the array of the request's messages behind the parent's answer, in the turn's
+	// dialect, with the tool ids that the client got and without cache markers. Leading system
+	// messages are left out.
 	Input jsontext.Value
-	Depth int // how many messages of the branch stand in front of Input
-	Front int // the place in the branch of the first message that the request had
+	Depth int // messages of the branch before Input
+	Front int // position in the branch of the first message that the request had
 }
 
-// placeSize is roughly what a Place takes in memory beside its Input's bytes, and
-// each of its messages.
+// placeSize is the estimated memory of a Place beside its Input's bytes, and of each of its
+// messages.
 const placeSize = 256
 
-// Message is what the ledger reads of one message of a request, or of an Input.
+// Message is what the ledger reads of one message of a request or of an Input.
 type Message struct {
 	wire.Span
-	Answer *Form // of an assistant's message; nil for any other
-	Said   *Said // of any other
-	// By is the turn that the answer is beyond doubt: it shows it, and has a
-	// signature or a tool id that no other has. Nil for none; Conversation sets it.
+	Answer *Form // for an assistant's message; nil for others
+	Said   *Said // for a message of another role
+	// By is the turn that the message certainly is: it shows the turn, and has a signature or a
+	// tool id that no other turn has. It is nil for none, and set by Conversation.
 	By *Node
 }
 
-// Node is a turn in the tree of its conversation. It is not changed once it is
-// made, apart from what is guarded.
+// Node is a turn in the tree of its conversation. Apart from the guarded fields it is immutable.
 type Node struct {
 	entry    *entry
 	id       string
@@ -45,25 +44,25 @@ type Node struct {
 	children int // guarded by Ledger.mu
 
 	once  sync.Once
-	input []Message // read once
+	input []Message // parsed on first use
 }
 
-// ID names the turn in its scope.
+// ID is the turn's identity within its scope.
 func (n *Node) ID() string { return n.id }
 
-// Turn is the turn, which must not be written into.
+// Turn is the stored turn. It must not be changed.
 func (n *Node) Turn() *Turn { return n.entry.turn }
 
 // Answer is the form of the turn's content, with the tool ids that the client got.
 func (n *Node) Answer() *Form { return n.answer }
 
-// Input are the messages of Place.Input, in which their spans lie.
+// Input are the messages of Place.Input; their spans are offsets into it.
 func (n *Node) Input() []Message {
 	n.once.Do(func() {
 		t := n.entry.turn
 		o, err := wire.ReadMessages(t.Place.Input)
 		if err != nil {
-			return // the entry could not have been read
+			return // impossible: reading the entry has parsed it
 		}
 		n.input = make([]Message, len(o.Messages))
 		for i := range o.Messages {
@@ -79,8 +78,7 @@ func (n *Node) Input() []Message {
 	return n.input
 }
 
-// Seen is the turn's content as the client saw it; nil if nobody can tell which of
-// the client's tool ids is which.
+// Seen is the turn's content as the client saw it; nil if the client's tool ids are ambiguous.
 func (n *Node) Seen() jsontext.Value {
 	o, m, err := outlineOf(n.entry.turn)
 	if err != nil {
@@ -90,20 +88,19 @@ func (n *Node) Seen() jsontext.Value {
 	return seen
 }
 
-// Shows reports whether a message with the form m says what was said with the form
-// f, whatever became of its thinking.
+// Shows reports whether a message with the form m shows the turn with the form f, whatever became
+// of its thinking.
 func (f *Form) Shows(m *Form) bool { return f.shows(m) }
 
-// Speaks is Shows for a message that says the same but calls none of the tools.
+// Speaks is Shows for a message without the turn's tool calls.
 func (f *Form) Speaks(m *Form) bool {
 	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.spoken, m.visible) || overlap(f.spoken, m.unthought))
 }
 
-// Calls is how many uses of tools there are.
+// Calls is the number of tool uses.
 func (f *Form) Calls() int { return len(f.tools) }
 
-// Names gives for each tool id of f that the message m, which shows it, calls
-// otherwise m's name.
+// Names maps each tool id of f to the id that the message m, which shows it, has instead.
 func (f *Form) Names(m *Form) map[string]string {
 	var names map[string]string
 	for i, j := range pair(m.tools, f.tools, func(t tool, j int) bool { return t.id == f.tools[j].id }) {
@@ -117,7 +114,7 @@ func (f *Form) Names(m *Form) map[string]string {
 	return names
 }
 
-// Read reads all messages of a request.
+// Read parses all messages of a request.
 func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 	out := make([]Message, len(o.Messages))
 	for i := range o.Messages {
@@ -138,7 +135,7 @@ func (l *Ledger) Read(o *wire.Outline, d wire.Dialect) []Message {
 	return out
 }
 
-// form reads an assistant message.
+// form is the form of an assistant message, from the cache if it was parsed before.
 func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Form {
 	print := l.forms.print(o.Of(contentSpan(m, d)), d == wire.Chat)
 	f, ok := l.forms.get(print)
@@ -149,9 +146,9 @@ func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *
 	return f
 }
 
-// Conversation gives the turns in the tree of a scope, the newest first, and finds
-// whose turns the messages of a request are beyond doubt. Known: the remote was
-// asked for the scope before, or there is none.
+// Conversation returns the turns in a scope's tree, the newest first, and sets By in the messages
+// of a request. known is true if the scope was loaded from the remote before, or there is no
+// remote.
 func (l *Ledger) Conversation(s Scope, shown []Message) (nodes []*Node, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +169,7 @@ func (l *Ledger) Conversation(s Scope, shown []Message) (nodes []*Node, known bo
 	return nodes, b.loaded || l.writer == nil
 }
 
-// by finds the one turn in the tree that a message shows and names.
+// by finds the one turn in the tree that a message shows and has a unique key of.
 func (b *book) by(m *Form) *Node {
 	var by *entry
 	for _, k := range m.keys[:m.shown] {
@@ -195,8 +192,8 @@ func (b *book) by(m *Form) *Node {
 	return by.node
 }
 
-// Refresh asks the remote for what other processes added to a scope, for
-// Config.Patience at most, and reports whether anything came.
+// Refresh loads what other processes added to a scope. It waits for Config.Patience at most, and
+// reports whether anything came.
 func (l *Ledger) Refresh(ctx context.Context, s Scope) bool {
 	return l.writer != nil && l.fetch(ctx, &view{Request: Request{Scope: s}})
 }
@@ -204,13 +201,13 @@ func (l *Ledger) Refresh(ctx context.Context, s Scope) bool {
 // maxBranches bounds the branches of a conversation.
 const maxBranches = 16
 
-// plant puts a turn that was added into the tree, and takes out of the scope the
-// branch that was not gone on with for longest where there are too many.
+// plant links a new turn into the tree. If there are too many branches it removes the one that was
+// not continued for longest.
 func (s *store) plant(b *book, n *Node) {
 	if parent := b.node(n.entry.turn.Place.Parent); parent != nil {
 		parent.children++
 	}
-	for _, other := range b.nodes { // another process's child may have come first
+	for _, other := range b.nodes { // another process's child may have come before its parent
 		if other.entry.turn.Place.Parent == n.id {
 			n.children++
 		}
@@ -234,7 +231,7 @@ func (s *store) plant(b *book, n *Node) {
 	}
 }
 
-// node is the turn of that ID, nil for none.
+// node finds a turn by its ID; nil if there is none.
 func (b *book) node(id string) *Node {
 	if id == "" {
 		return nil

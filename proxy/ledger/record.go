@@ -10,7 +10,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Ledger holds answered turns. It is safe for concurrent use.
+// Ledger is the store of answered turns: a bounded cache in memory over an optional Remote. It is
+// safe for concurrent use.
 type Ledger struct {
 	config Config
 	forms  *forms[*Form]
@@ -19,10 +20,10 @@ type Ledger struct {
 
 	mu    sync.Mutex
 	store *store    // guarded by mu
-	last  time.Time // that stamp gave; guarded by mu
+	last  time.Time // the newest result of stamp; guarded by mu
 }
 
-// New is an empty ledger. With a remote it runs one goroutine, which Close ends.
+// New makes an empty ledger. With a remote it starts one goroutine, which Close ends.
 func New(c Config) *Ledger {
 	c = c.withDefaults()
 	l := &Ledger{config: c, forms: newForms[*Form](), said: newForms[*Said](), store: newStore(c)}
@@ -32,8 +33,8 @@ func New(c Config) *Ledger {
 	return l
 }
 
-// Close waits until the remote has what was recorded, or until ctx ends. The
-// error says what it did not get. After Close the ledger works from memory.
+// Close waits until the remote has everything that was recorded, or until ctx ends; the error says
+// what it does not have. After Close the ledger works from memory.
 func (l *Ledger) Close(ctx context.Context) error {
 	if l.writer == nil {
 		return nil
@@ -41,19 +42,19 @@ func (l *Ledger) Close(ctx context.Context) error {
 	return l.writer.close(ctx)
 }
 
-// Degraded says that the remote was not reached when it was last tried: turns
-// are found by what this process knows alone, and wait to be saved.
+// Degraded reports that the remote failed when it was last tried: turns are found only by what this
+// process knows, and wait to be saved.
 func (l *Ledger) Degraded() bool { return l.writer != nil && l.writer.failing() }
 
-// Stats are sizes of the moment.
+// Stats are sizes at one instant.
 type Stats struct {
-	Scopes, Turns int   // turns that turn out to be one count as many until somebody looks
-	Bytes         int   // roughly, in memory
-	Waiting       int   // turns and refusals that the remote does not have yet
-	Dropped       int64 // that it will never have, since too many waited
+	Scopes, Turns int   // identical turns count separately until their scope is looked at
+	Bytes         int   // in memory, estimated
+	Waiting       int   // turns and refusals that wait to be saved in the remote
+	Dropped       int64 // entries that were never saved, since too many waited
 }
 
-// Stats are for metrics.
+// Stats are the ledger's sizes, for metrics.
 func (l *Ledger) Stats() Stats {
 	l.mu.Lock()
 	s := Stats{Scopes: len(l.store.books), Turns: l.store.turns, Bytes: l.store.bytes}
@@ -64,17 +65,15 @@ func (l *Ledger) Stats() Stats {
 	return s
 }
 
-// Record keeps a turn: for this process when it returns, in the remote too if
-// that takes no longer than Config.Patience, else soon after. It never fails, and waits for
-// nothing once ctx has ended.
+// Record stores a turn: in this process before it returns, and in the remote too if that takes no
+// longer than Config.Patience, else soon after. It never fails, and does not wait once ctx has
+// ended.
 //
-// A turn may be recorded again with more blocks as long as it is Cut; the last
-// record, whole, takes the place of the others when its scope is next looked at.
-// One with nothing by which it could be found is kept no longer than that, and a Cut
-// one without signatures not at all. Answers that no
-// client will replay should not be recorded, since they take the room of others:
-// those of count_tokens have none, and titles and summaries come with requests
-// that hold no tools and ask for little.
+// A turn may be recorded again with more blocks as long as it is Cut; the last, complete record
+// replaces the others when its scope is next looked at. Turns without any key are dropped then, and
+// a Cut one without signatures is not stored at all. The caller should not record answers that no
+// client will replay, since they displace others: answers of count_tokens, and titles and
+// summaries, which come with requests that have no tools and ask for little.
 func (l *Ledger) Record(ctx context.Context, t Turn) {
 	if t.At.IsZero() {
 		t.At = l.stamp()
@@ -103,9 +102,9 @@ func (l *Ledger) Record(ctx context.Context, t Turn) {
 	}
 }
 
-// Refuse remembers that a backend and model rejected these blocks, in this scope
-// and, those with a signature or data, for requests of the tenant's route that
-// have no conversation. It waits like Record.
+// Refuse notes that a backend and model rejected these blocks: in this scope and, if they have a
+// signature or data, for requests of the tenant's route without a conversation. It waits like
+// Record.
 func (l *Ledger) Refuse(ctx context.Context, s Scope, by Origin, keys []string) {
 	var signed []string
 	for _, k := range keys {
@@ -131,10 +130,10 @@ func (l *Ledger) Refuse(ctx context.Context, s Scope, by Origin, keys []string) 
 	l.writer.put(ctx, entries...)
 }
 
-// Forget erases a conversation on every route of its tenant, here, in the remote
-// and, within about a second, in the memory of other processes. What was asked
-// before and is recorded later stays erased. After an error this process has
-// forgotten it, the remote may not have; call it again.
+// Forget erases a conversation on every route of its tenant: here, in the remote and, within about
+// a second, in the memory of other processes. Answers to requests that began before stay erased
+// when they are recorded later. After an error this process has erased it but the remote may not
+// have; the call may be repeated.
 func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error {
 	e := Erasure{Tenant: strings.Clone(tenant), Conversation: strings.Clone(conversation), At: l.stamp()}
 	l.erase([]Erasure{e})
@@ -147,9 +146,8 @@ func (l *Ledger) Forget(ctx context.Context, tenant, conversation string) error 
 	return nil
 }
 
-// find is a scope's book, nil if there is none, with all of its turns read. It
-// counts as a use. It needs mu: whoever looks for a turn while another reads it must
-// not miss it.
+// find is a scope's book, nil if there is none, after reading its new entries. It counts as a use.
+// The caller holds mu, so that nobody misses a turn that another goroutine is reading.
 func (l *Ledger) find(scope Scope) *book {
 	now := l.config.Now()
 	b := l.store.find(scope, now)
@@ -168,7 +166,7 @@ func (l *Ledger) find(scope Scope) *book {
 	return l.store.find(scope, now)
 }
 
-// saveAll has the remote save all turns that this process knows.
+// saveAll saves all turns of this process to the remote again.
 func (l *Ledger) saveAll() {
 	l.mu.Lock()
 	var all []*entry
@@ -179,8 +177,8 @@ func (l *Ledger) saveAll() {
 	l.writer.again(all)
 }
 
-// stamp is the time, in µs, later than any that it gave before: an erasure must
-// be told from what is recorded just before and behind it.
+// stamp is a strictly increasing clock, in µs: an erasure must be ordered against what is recorded
+// just before and after it.
 func (l *Ledger) stamp() time.Time {
 	now := l.config.Now().Truncate(time.Microsecond)
 	l.mu.Lock()
@@ -192,6 +190,7 @@ func (l *Ledger) stamp() time.Time {
 	return now
 }
 
+// erase applies erasures to this process's memory.
 func (l *Ledger) erase(all []Erasure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

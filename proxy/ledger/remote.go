@@ -5,37 +5,35 @@ import (
 	"time"
 )
 
-// Remote keeps turns outside of this process. Calls may run at the same time,
-// keep to the deadline of their context, and may be repeated.
+// Remote stores turns outside of this process. Its methods may be called concurrently, respect the
+// deadline of their context, and are idempotent.
 type Remote interface {
-	// Save appends entries to their scopes, in their order, unless the entry's
-	// conversation was erased at or after its time. An error means that any of
-	// them may be missing.
+	// Save appends entries to their scopes, in their order. An entry whose conversation was erased
+	// at or after its time is left out. After an error any of them may be missing.
 	Save(ctx context.Context, entries []Entry) error
 	// Load answers all parts of a query in one round trip.
 	Load(ctx context.Context, q Query) (Loaded, error)
-	// Erase removes a conversation on every route, with all that leads to it, and
-	// remembers the time, so that nothing older is saved any more.
+	// Erase removes a conversation on every route, with its index entries, and keeps a tombstone
+	// with the time, so that nothing older is saved later.
 	Erase(ctx context.Context, e Erasure) error
 }
 
-// Entry is one line of what a Remote keeps of a scope: a turn, or blocks that
-// were refused.
+// Entry is one record in a scope's log: a turn, or blocks that were refused.
 type Entry struct {
 	Scope Scope
-	At    time.Time // the turn's, or when the blocks were refused
+	At    time.Time // the turn's, or the time of the refusal
 
 	Turn *Turn // nil for a refusal
-	// Keys name the turn in its tenant's route, for requests without conversation.
+	// Keys index the turn in its tenant's route, for requests without a conversation.
 	Keys []string
 
-	By      Origin   // who refused; the vendor does not count
+	By      Origin   // the model that refused; the vendor does not count
 	Refused []string // BlockKeys
 }
 
-// Mark is how far a scope was read; the zero Mark is its beginning.
+// Mark is a position in a scope's log; the zero Mark is the beginning.
 type Mark struct {
-	Born string // differs when the remote lost the scope and began it anew
+	Born string // the log's incarnation: it differs once the remote has lost the scope and begun it anew
 	Last int64
 }
 
@@ -45,35 +43,35 @@ type Position struct {
 	Mark  Mark
 }
 
-// Query is what to load; any part may be empty.
+// Query says what to load; any part may be empty.
 type Query struct {
-	Scopes []Position // what they have behind the mark
+	Scopes []Position // what each has behind its mark
 
-	// Keys are those of entries whose conversations are wanted.
+	// Keys whose entries' conversations are wanted, on one route of a tenant.
 	Tenant, Route string
 	Keys          []string
 
-	ErasedSince time.Time // erasures at or after it are wanted; zero: none
+	ErasedSince time.Time // erasures at or after this time are wanted; zero for none
 }
 
 // Loaded is the answer to a Query.
 type Loaded struct {
-	Chunks        []Chunk  // as many as Query.Scopes, in their order
-	Conversations []string // that the keys lead to; of a key that leads to many, none
+	Chunks        []Chunk  // one for each of Query.Scopes, in their order
+	Conversations []string // those that the keys lead to; none for a key that leads to many
 	Erasures      []Erasure
-	// Born differs when the remote lost everything and began anew. It is answered
-	// where erasures are asked for.
+	// Born is the remote's incarnation: it differs once the remote has lost everything and begun
+	// anew. It is only set if erasures were asked for.
 	Born string
 }
 
-// Chunk is a piece of a scope, oldest first. With another Born than was asked
-// for it is the whole scope.
+// Chunk is a piece of a scope's log, oldest first. If its Born is not the one that was asked for,
+// it is the whole log.
 type Chunk struct {
 	Mark    Mark
 	Entries []Entry
 }
 
-// Erasure is the end of a conversation on every route of its tenant.
+// Erasure is the deletion of a conversation on every route of its tenant.
 type Erasure struct {
 	Tenant       string
 	Conversation string

@@ -6,20 +6,19 @@ import (
 	"mneme/proxy/wire"
 )
 
-// turnOf finds the turn that a message shows; before are those of the messages
-// in front of it. It is nil where more than one could be meant, whatever is
-// likely. Edited says that a turn is known by a key of the message, but that
-// the message does not show it.
+// turnOf finds the turn that a message shows; before are the turns of the messages in front of it.
+// It is nil if several could be meant, however likely one of them is. edited says that a key of the
+// message belongs to a known turn that the message does not show.
 //
-// What only the model can have given, and what it thought, count more than what
-// it said: two turns may say "yes".
+// Keys that only the model can have produced, and its thinking, count more than the visible text:
+// two turns may say "yes".
 func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 	m := &v.messages[at]
 	if m.strange() {
 		return nil, false
 	}
 	var named []*entry     // by a key that no other turn has
-	var several [][]*entry // those of a key that more have
+	var several [][]*entry // by a key that several turns have
 	for i := range m.form.keys[:m.form.shown] {
 		hits := m.hits[i]
 		if one := only(hits); one != nil {
@@ -45,7 +44,7 @@ func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 			}
 		}
 	}
-	if v.Minted && len(several) > 0 { // what is visible does not find turns then
+	if v.Minted && len(several) > 0 { // visible text does not identify turns across conversations
 		candidates = m.shown(several[0])
 	}
 	for _, hits := range several {
@@ -54,10 +53,10 @@ func (v *view) turnOf(at int, before []*entry) (turn *entry, edited bool) {
 	return v.settle(at, candidates, before), false
 }
 
-// strange says whether a message has both what seals its thinking and tool ids
-// that cannot recur, and all of it is unknown: it is another turn, though its
-// thinking and its words may be those of one that is known.
-func (m *message) strange() bool {
+// strange reports whether a message has both signed thinking and tool ids that cannot recur, and
+// none of them is known. Then it is another turn, even if its thinking and its words are those of a
+// known one.
+func (m *shownMessage) strange() bool {
 	sealed, named := false, false
 	for i, k := range m.form.keys[:m.form.shown] {
 		if !k.unique() {
@@ -72,8 +71,8 @@ func (m *message) strange() bool {
 	return sealed && named
 }
 
-// shown are the whole turns among entries that the message shows.
-func (m *message) shown(entries []*entry) []*entry {
+// shown are the complete turns among entries that the message shows.
+func (m *shownMessage) shown(entries []*entry) []*entry {
 	var out []*entry
 	for _, e := range entries {
 		if !e.turn.Cut && e.form.shows(m.form) {
@@ -83,10 +82,10 @@ func (m *message) shown(entries []*entry) []*entry {
 	return out
 }
 
-// stranger says whether the message has a signed block of which neither the
-// signature nor the text is known, or of an answer that broke off. Then it is a
-// turn of its own, though what it says was said before.
-func (v *view) stranger(m *message) bool {
+// stranger reports whether the message has a signed block of which neither the signature nor the
+// text is known, or only from an answer that broke off. Then it is a turn of its own, even if the
+// same was said before.
+func (v *view) stranger(m *shownMessage) bool {
 	return slices.ContainsFunc(m.form.parts, func(p part) bool {
 		opaque, found := false, false
 		for i, k := range m.form.keysOf(p) {
@@ -99,9 +98,8 @@ func (v *view) stranger(m *message) bool {
 	})
 }
 
-// settle chooses among turns that a message shows alike: by what was asked, then
-// also by what was thought last before. With both, the message stands where the
-// turn was given.
+// settle chooses among turns that a message shows equally well: by what was asked, and then also by
+// the last thinking before. If both agree, the message is where the turn was given.
 func (v *view) settle(at int, candidates []*entry, before []*entry) *entry {
 	if len(candidates) > 1 {
 		from := 0
@@ -121,7 +119,7 @@ func (v *view) settle(at int, candidates []*entry, before []*entry) *entry {
 	return candidates[0]
 }
 
-// lastThinking is the key of the last thinking block, empty if there is none.
+// lastThinking is the key of the last thinking block; empty if there is none.
 func (f *Form) lastThinking() string {
 	for _, p := range slices.Backward(f.parts) {
 		if p.key != "" {
@@ -131,9 +129,9 @@ func (f *Form) lastThinking() string {
 	return ""
 }
 
-// AskedKey is a hash of what a request asks: what stands behind its last
-// assistant message, folded like visible text. Tool ids, cache_control and
-// messages of the system do not count, since clients move them.
+// AskedKey is a hash of what a request asks: the messages behind its last assistant message,
+// normalised like visible text. Tool ids, cache_control and system messages do not count, since
+// clients move them.
 func AskedKey(o *wire.Outline) string {
 	from := 0
 	for i := range o.Messages {
@@ -154,7 +152,7 @@ func askedKey(o *wire.Outline, from, to int) string {
 		if text, ok := o.Unquoted(m.Content); ok {
 			d.add(wire.TextBlock).addBytes(wire.Fold(text))
 		}
-		var text pieces // of text blocks that stand together
+		var text pieces // adjacent text blocks, which are hashed as one
 		for i, b := range m.Blocks {
 			if b.Type == wire.TextBlock {
 				more, _ := o.Unquoted(b.Members.Get("text"))
@@ -172,7 +170,7 @@ func askedKey(o *wire.Outline, from, to int) string {
 	return d.sum().String()
 }
 
-// asked adds a block that is no text, say a tool's result.
+// asked adds a block that is not text, such as a tool's result.
 func (d *digest) asked(o *wire.Outline, b wire.BlockOutline) {
 	d.add(b.Type)
 	if b.Type != wire.ToolResultBlock {

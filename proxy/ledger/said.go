@@ -9,30 +9,28 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Said is what counts of a message that is no answer of a model, when two are
-// compared. It depends on the message's bytes alone and is not changed once it
-// is made.
+// Said is what matters when a message of the user, of a tool or of the system is compared, reduced
+// to hashes. It depends on the message's bytes alone and is immutable.
 type Said struct {
-	exact   sum       // of the whole, apart from cache_control and tool ids
-	texts   []reading // what it says, in its order: texts, images and the like
-	results []sum     // of tools
+	exact   sum       // of the whole message without cache_control and tool ids
+	texts   []reading // its content in order: texts, images and the like
+	results []sum     // tool results
 }
 
-// reading is a text in the two ways in which clients join blocks: as they are,
-// and each trimmed before.
+// reading is a text's hash in both ways in which clients join blocks: as they are, and each one
+// trimmed.
 type reading [2]sum
 
 func (s *Said) size() int { return 128 + 32*len(s.texts) + 16*len(s.results) }
 
-// Equal reports whether nothing but cache markers and the names of tool uses
-// tells messages apart.
+// Equal reports whether messages differ at most in cache markers and tool ids.
 func Equal(a, b []*Said) bool {
 	return slices.EqualFunc(a, b, func(a, b *Said) bool { return a.exact == b.exact })
 }
 
-// Shows reports whether messages that a client shows between two answers say what
-// was said there: the same texts in the same order, and no result of a tool that
-// was not given. Results may be missing, and come twice.
+// Shows reports whether the messages that a client shows between two answers say what was said
+// there: the same texts in the same order, and no tool result that was not given. Results may be
+// missing or repeated.
 func Shows(shown, was []*Said) bool {
 	if Equal(shown, was) {
 		return true
@@ -49,7 +47,7 @@ func Shows(shown, was []*Said) bool {
 		!slices.ContainsFunc(results[0], func(s sum) bool { return !slices.Contains(results[1], s) })
 }
 
-// Results reports whether messages bring results of tools and say nothing else.
+// Results reports whether messages consist of tool results only.
 func Results(messages []*Said) bool {
 	some := false
 	for _, m := range messages {
@@ -61,11 +59,12 @@ func Results(messages []*Said) bool {
 	return some
 }
 
+// like reports whether two texts agree in any reading.
 func (r reading) like(other reading) bool {
 	return slices.Contains(other[:], r[0]) || slices.Contains(other[:], r[1])
 }
 
-// saidOf reads a message that is no answer.
+// saidOf parses a message that is not an assistant's.
 func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 	s := &Said{}
 	exact := newDigest().members(o, m.Members, func(name string, _ jsontext.Value) bool {
@@ -88,13 +87,13 @@ func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 }
 
 const (
-	roleTool   = "tool" // of a tool's result, in chat completions
+	roleTool   = "tool" // the role of a tool's result in chat completions
 	toolCallID = "tool_call_id"
 	toolUseID  = "tool_use_id"
 )
 
 func (s *Said) blocks(o *wire.Outline, m *wire.MessageOutline, exact *digest) {
-	var text pieces // of text blocks that stand together
+	var text pieces // adjacent text blocks, which are compared as one
 	for _, b := range m.Blocks {
 		exact.add(b.Type).members(o, b.Members, func(name string, _ jsontext.Value) bool { return name == toolUseID })
 		if b.Type == wire.TextBlock {
@@ -130,7 +129,7 @@ func (s *Said) text(role string, text pieces) {
 	s.texts = append(s.texts, r)
 }
 
-// result adds what a tool gave, as a string or as blocks.
+// result adds a tool result, which is a string or a list of blocks.
 func (s *Said) result(o *wire.Outline, content wire.Span) {
 	d := newDigest()
 	if text, ok := o.Unquoted(content); ok {

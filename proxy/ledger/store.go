@@ -8,49 +8,49 @@ import (
 	"time"
 )
 
-// store holds the turns of this process. Its user has the lock.
+// store holds the turns of this process. Its caller holds the ledger's lock.
 type store struct {
 	config Config
 
 	books  map[Scope]*book
-	recent *list.List // of *book, the one used last in front
+	recent *list.List // of *book, the most recently used one in front
 	routes map[route]*commons
-	erased map[talk]time.Time // when; for as long as something older may still come
+	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
 	turns  int
 	bytes  int
 }
 
-// talk is a conversation on whatever route.
+// talk is a conversation across routes.
 type talk struct{ tenant, conversation string }
 
-// route is a tenant's route, with whatever conversation.
+// route is a tenant's route across conversations.
 type route struct{ tenant, route string }
 
 func (s Scope) talk() talk   { return talk{s.Tenant, s.Conversation} }
 func (s Scope) route() route { return route{s.Tenant, s.Route} }
 
-// pool is where a tenant's route keeps what was refused in any conversation. No
-// conversation can have its name.
+// pool is the scope in which a tenant's route keeps refusals for requests without a conversation.
+// No conversation can have its name.
 func (s Scope) pool() Scope { return Scope{Tenant: s.Tenant, Route: s.Route, Conversation: "*"} }
 
-// book is what is known of a scope.
+// book is what this process holds of a scope.
 type book struct {
 	scope   Scope
 	turns   []*entry         // oldest first
-	unread  []*entry         // recorded since somebody last looked, oldest first; only their route's index has them
-	index   index            // nil before the first turn is read, like nodes
-	nodes   map[string]*Node // the tree, by ID
+	unread  []*entry         // recorded but not read, oldest first; only their route's index has them
+	index   index            // nil before the first turn is read, as is nodes
+	nodes   map[string]*Node // the tree of the conversation, by ID
 	refused *refusals        // nil for none
 	bytes   int
 	used    time.Time
-	place   *list.Element // in recent
+	place   *list.Element // its element in store.recent
 
 	mark   Mark // how far the remote was read
-	loaded bool // it was read at all
+	loaded bool // the remote was read at least once
 }
 
 const (
-	bookSize = 1024 // bytes, roughly, of an empty one
+	bookSize = 1024 // estimated memory of an empty book, in bytes
 
 	maxErasures = 4096
 	// erasureLife is longer than any request lasts that could still record a turn.
@@ -78,7 +78,7 @@ func (s *store) find(scope Scope, now time.Time) *book {
 	return b
 }
 
-// open is a scope's book, made if there is none.
+// open is a scope's book, which is made if there is none.
 func (s *store) open(scope Scope, now time.Time) *book {
 	if b := s.find(scope, now); b != nil {
 		return b
@@ -90,6 +90,7 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	return b
 }
 
+// drop removes a book with all of its turns.
 func (s *store) drop(b *book) {
 	for _, e := range b.turns {
 		s.unlink(b.scope, e)
@@ -103,7 +104,7 @@ func (s *store) drop(b *book) {
 	delete(s.books, b.scope)
 }
 
-// size is how many turns there are.
+// size is the number of turns.
 func (b *book) size() int { return len(b.turns) + len(b.unread) }
 
 // link puts an entry into the index of its route.
@@ -135,20 +136,20 @@ func (s *store) unlink(scope Scope, e *entry) {
 	}
 }
 
-// gone says whether something of that time was erased.
+// gone reports whether what was recorded at a time is erased.
 func (s *store) gone(t talk, at time.Time) bool {
 	erased, ok := s.erased[t]
 	return ok && !at.After(erased)
 }
 
-// has says whether a scope has a turn.
+// has reports whether a scope has a turn.
 func (s *store) has(scope Scope, id sum) bool {
 	b := s.books[scope]
 	return b != nil && len(b.index[key{byRecord, id}]) > 0
 }
 
-// keep puts an entry that was not read into its scope. It does not if it was erased
-// or is more than a scope may hold.
+// keep adds a sealed entry that is not read yet. It returns false if the entry is erased, or larger
+// than a scope may be.
 func (s *store) keep(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
 	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) {
@@ -162,7 +163,7 @@ func (s *store) keep(e *entry, now time.Time) bool {
 	return true
 }
 
-// take takes all entries out of a scope that were not read.
+// take removes all entries from a scope that are not read.
 func (s *store) take(b *book) []*entry {
 	unread := b.unread
 	b.unread = nil
@@ -173,16 +174,16 @@ func (s *store) take(b *book) []*entry {
 	return unread
 }
 
-// grow counts what comes to b.
+// grow accounts for turns and bytes that are added to b.
 func (s *store) grow(b *book, turns, bytes int) {
 	b.bytes += bytes
 	s.bytes += bytes
 	s.turns += turns
 }
 
-// add puts an entry that was read into its scope, where none is left unread. It does
-// not if the entry is there, was erased, is less than what is there, or is more than
-// a scope may hold.
+// add adds an entry that was read, to a scope without unread ones. It returns false if the entry is
+// there already, is erased, is a shorter piece of one that is there, or is larger than a scope may
+// be.
 func (s *store) add(e *entry, now time.Time) bool {
 	scope := e.turn.Scope
 	if e.size > s.config.ScopeBytes || s.gone(scope.talk(), e.turn.At) || s.has(scope, e.id) {
@@ -216,8 +217,8 @@ func (s *store) add(e *entry, now time.Time) bool {
 	return true
 }
 
-// supersede removes what broke off of the answer that e is more of. It is false
-// if e itself is what broke off of one that is there.
+// supersede removes earlier pieces of the answer that e has more of. It is false if e itself is
+// such a piece of an entry that is there.
 func (s *store) supersede(b *book, e *entry) bool {
 	for _, k := range e.keys {
 		if !k.opaque() {
@@ -236,6 +237,7 @@ func (s *store) supersede(b *book, e *entry) bool {
 	return true
 }
 
+// remove removes an entry from a book and all indexes.
 func (s *store) remove(b *book, e *entry) {
 	at := slices.Index(b.turns, e)
 	if at < 0 {
@@ -256,8 +258,8 @@ func (s *store) remove(b *book, e *entry) {
 	s.unlink(b.scope, e)
 }
 
-// removeOldest removes the oldest turn of a book that has one. What was read is older
-// than what was not.
+// removeOldest removes the oldest turn of a book that has one. Entries that were read are older
+// than those that were not.
 func (s *store) removeOldest(b *book) {
 	if len(b.turns) > 0 {
 		s.remove(b, b.turns[0])
@@ -269,7 +271,7 @@ func (s *store) removeOldest(b *book) {
 	s.grow(b, -1, -e.size)
 }
 
-// trim keeps the bounds after something came to b.
+// trim enforces the bounds after something was added to b.
 func (s *store) trim(b *book, now time.Time) {
 	for b.size() > s.config.ScopeTurns || b.bytes > s.config.ScopeBytes+bookSize && b.size() > 0 {
 		s.removeOldest(b)
@@ -290,7 +292,7 @@ func (s *store) trim(b *book, now time.Time) {
 	}
 }
 
-// refuse notes blocks that were rejected and gives those that are new.
+// refuse notes rejected blocks and returns those that are new.
 func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []string {
 	var fresh []string
 	b := s.books[scope]
@@ -313,7 +315,7 @@ func (s *store) refuse(scope Scope, by Origin, keys []string, now time.Time) []s
 	return fresh
 }
 
-// erase notes erasures, and drops what they are of.
+// erase notes erasures as tombstones, and removes what they cover.
 func (s *store) erase(all []Erasure, now time.Time) {
 	fresh := map[talk]time.Time{}
 	for _, e := range all {

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	maxWaiting = 4096     // entries that wait to be saved
-	maxBacklog = 16 << 20 // their bytes
-	batchSize  = 64
+	maxWaiting = 4096     // entries that may wait to be saved
+	maxBacklog = 16 << 20 // their size, in bytes
+	batchSize  = 64       // entries of one Save
 
 	saveTimeout = 2 * time.Second
-	// beat is how often erasures of other processes are asked for, and how long an
-	// absent remote is left alone.
+	// beat is the interval at which erasures of other processes are asked for, and after which a
+	// remote that failed is tried again.
 	beat = time.Second
-	// skew is by how much clocks of processes may differ.
+	// skew is the largest assumed difference between the clocks of processes.
 	skew = time.Minute
 )
 
-// writer takes entries to the remote, in their order, and watches whether it is
-// there.
+// writer is a write-behind queue: one goroutine saves entries to the remote, in their order, and
+// watches whether the remote is there.
 type writer struct {
 	Config
 	erased  func([]Erasure)
-	lost    func()  // the remote has lost everything
-	born    string  // the remote's, when it was last asked; the goroutine's
-	reading trouble // a query failed
-	saving  trouble // what waits was refused
+	lost    func()  // called when the remote has lost everything
+	born    string  // the remote's incarnation when it was last asked; belongs to the goroutine
+	reading trouble // the last query failed
+	saving  trouble // the last save failed
 
 	mu      sync.Mutex
 	waiting []*item // guarded by mu
@@ -42,15 +42,15 @@ type writer struct {
 	closed  bool    // guarded by mu
 
 	wake   chan struct{}      // something waits, or the writer is closed
-	cancel context.CancelFunc // ends what the goroutine is doing
+	cancel context.CancelFunc // ends the goroutine's current call
 	done   chan struct{}      // closed when the goroutine has ended
 }
 
-// item is an entry that waits.
+// item is an entry that waits to be saved.
 type item struct {
 	Entry
 	size  int
-	saved chan struct{} // closed when it need not wait any more
+	saved chan struct{} // closed when the item is saved or dropped
 }
 
 // startWriter starts the goroutine that close ends.
@@ -64,7 +64,8 @@ func startWriter(c Config, erased func([]Erasure), lost func()) *writer {
 	return w
 }
 
-// put saves entries and waits for it, for a moment.
+// put queues entries and waits until they are saved, for Config.Patience at most. While the remote
+// is failing it does not wait.
 func (w *writer) put(ctx context.Context, entries ...Entry) {
 	var last *item
 	for _, e := range entries {
@@ -82,8 +83,7 @@ func (w *writer) put(ctx context.Context, entries ...Entry) {
 	}
 }
 
-// enqueue lets an entry wait; nil after close. What waited longest goes if there
-// is too much.
+// enqueue queues an entry; nil after close. If the queue is full, the oldest entries are dropped.
 func (w *writer) enqueue(e Entry) *item {
 	i := &item{Entry: e, size: 256, saved: make(chan struct{})}
 	if e.Turn != nil {
@@ -107,7 +107,7 @@ func (w *writer) enqueue(e Entry) *item {
 	return i
 }
 
-// again saves turns once more, apart from those that wait.
+// again queues turns once more, apart from those that wait already.
 func (w *writer) again(entries []*entry) {
 	if len(entries) == 0 {
 		return
@@ -125,7 +125,7 @@ func (w *writer) again(entries []*entry) {
 	}
 }
 
-// leave lets items wait no longer, those of them that still do. It needs mu.
+// leave takes items out of the queue and releases those who wait for them. The caller holds mu.
 func (w *writer) leave(items []*item) {
 	going := make(map[*item]struct{}, len(items))
 	for _, i := range items {
@@ -141,6 +141,7 @@ func (w *writer) leave(items []*item) {
 	})
 }
 
+// stir wakes the goroutine, without waiting for it.
 func (w *writer) stir() {
 	select {
 	case w.wake <- struct{}{}:
@@ -154,7 +155,7 @@ func (w *writer) counts() (waiting int, dropped int64) {
 	return len(w.waiting), w.dropped
 }
 
-// run saves what waits until the writer is closed and nothing does.
+// run saves what waits until the writer is closed and the queue is empty.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.done)
 	tick := time.NewTicker(beat)
@@ -170,7 +171,7 @@ func (w *writer) run(ctx context.Context) {
 		}
 		wake := w.wake
 		if len(batch) > 0 {
-			wake = nil // it failed: not before the next beat
+			wake = nil // after a failure the next attempt comes with the next beat
 		}
 		select {
 		case <-ctx.Done():
@@ -181,13 +182,14 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// batch is a copy of the first that wait.
+// batch is a copy of the queue's first entries.
 func (w *writer) batch() (batch []*item, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append(batch, w.waiting[:min(batchSize, len(w.waiting))]...), w.closed
 }
 
+// save saves a batch, and takes it out of the queue if that succeeded.
 func (w *writer) save(ctx context.Context, batch []*item) bool {
 	entries := make([]Entry, len(batch))
 	for n, i := range batch {
@@ -206,8 +208,8 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 	return true
 }
 
-// watch asks for erasures, and so whether the remote is there, and still the one
-// that has what was saved.
+// watch asks for erasures, which also shows whether the remote is there, and whether it still has
+// what was saved.
 func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	now := w.Now()
 	timed, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
@@ -218,7 +220,7 @@ func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 		return since
 	}
 	if waiting, _ := w.counts(); waiting == 0 {
-		w.saving.note(nil, w.Log, "save turns") // what failed was erased since
+		w.saving.note(nil, w.Log, "save turns") // what failed to be saved was erased meanwhile
 	}
 	w.erased(loaded.Erasures)
 	if w.born != "" && loaded.Born != w.born {
@@ -229,7 +231,7 @@ func (w *writer) watch(ctx context.Context, since time.Time) time.Time {
 	return now.Add(-skew)
 }
 
-// erase takes a conversation out of what waits, then out of the remote.
+// erase removes a conversation from the queue, then from the remote.
 func (w *writer) erase(ctx context.Context, e Erasure) error {
 	w.mu.Lock()
 	var erased []*item
@@ -250,10 +252,10 @@ func (w *writer) failing() bool { return w.reading.Load() || w.saving.Load() }
 // trouble is whether a remote failed when it was last tried.
 type trouble struct{ atomic.Bool }
 
-// note takes an outcome. Only changes are worth a line.
+// note records an outcome, and logs it only when it changes.
 func (t *trouble) note(err error, log zerolog.Logger, what string) {
 	switch {
-	case errors.Is(err, context.Canceled): // by us
+	case errors.Is(err, context.Canceled): // by this process
 	case err != nil && !t.Swap(true):
 		log.Warn().Err(err).Msgf("the ledger's Redis cannot be reached to %s; memory goes on until it is back", what)
 	case err == nil && t.Load() && t.Swap(false):
@@ -261,7 +263,7 @@ func (t *trouble) note(err error, log zerolog.Logger, what string) {
 	}
 }
 
-// close ends the goroutine when nothing waits any more, or when ctx ends.
+// close ends the goroutine once the queue is empty, or when ctx ends.
 func (w *writer) close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true

@@ -13,7 +13,7 @@ func (b *block) thinks() bool { return b.kind == wire.ThinkingBlock || b.kind ==
 
 func thinks(b *block) bool { return b.thinks() }
 
-func (m *message) holds(kind string) bool {
+func (m *editedMessage) holds(kind string) bool {
 	return slices.ContainsFunc(m.blocks, func(b *block) bool { return b.kind == kind })
 }
 
@@ -137,7 +137,7 @@ func (r *request) mayThink() bool { return r.on() || !r.off() && r.p.Thinking.Mo
 
 // usesTools says whether this is a conversation with tools.
 func (r *request) usesTools() bool {
-	return r.tools() || slices.ContainsFunc(r.messages, func(m *message) bool {
+	return r.tools() || slices.ContainsFunc(r.messages, func(m *editedMessage) bool {
 		return m.holds(wire.ToolUseBlock) || len(m.calls) > 0
 	})
 }

@@ -18,7 +18,7 @@ const orphan = "Result of a tool call that is not shown:"
 func (r *request) chainBlocks() {
 	ids := newIDs(r.p.ToolIDs, r.Dialect)
 	var x exchange
-	out := make([]*message, 0, len(r.messages))
+	out := make([]*editedMessage, 0, len(r.messages))
 	for i, m := range r.messages {
 		out = append(out, m)
 		if m.role != wire.RoleAssistant || !x.begin(m) {
@@ -47,7 +47,7 @@ func (r *request) chainBlocks() {
 			r.place(behind[0], behind[1:], found, missing)
 			continue
 		}
-		target := &message{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser, listed: true}
+		target := &editedMessage{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser, listed: true}
 		r.place(target, behind, found, missing)
 		out, r.moved = append(out, target), true
 	}
@@ -66,7 +66,7 @@ type exchange struct {
 }
 
 // begin takes the calls of a message, and says whether there are any.
-func (x *exchange) begin(m *message) bool {
+func (x *exchange) begin(m *editedMessage) bool {
 	x.uses, x.ids, x.results = x.uses[:0], x.ids[:0], x.results[:0]
 	for _, b := range m.blocks {
 		if b.kind == wire.ToolUseBlock {
@@ -77,7 +77,7 @@ func (x *exchange) begin(m *message) bool {
 }
 
 // claim finds the results in the messages behind the calls.
-func (x *exchange) claim(behind []*message) {
+func (x *exchange) claim(behind []*editedMessage) {
 	x.open.fill(x.ids)
 	left := len(x.uses)
 	direct := true
@@ -146,7 +146,7 @@ func (q *queues) pop(id []byte) int {
 // place puts the results of an assistant message at the beginning of the user's
 // message that follows it, in the order in which they came: found of them stand
 // there or in the messages behind, the missing ones are ours.
-func (r *request) place(target *message, behind []*message, found int, missing []*block) {
+func (r *request) place(target *editedMessage, behind []*editedMessage, found int, missing []*block) {
 	stand := 0
 	for stand < len(target.blocks) && target.blocks[stand].claimed {
 		stand++
@@ -183,7 +183,7 @@ func (r *request) place(target *message, behind []*message, found int, missing [
 }
 
 // take moves the claimed results of a message behind those that there are.
-func (m *message) take(results []*block) []*block {
+func (m *editedMessage) take(results []*block) []*block {
 	m.blocks = slices.DeleteFunc(slices.Clone(m.blocks), func(b *block) bool {
 		if b.claimed {
 			results = append(results, b)

@@ -18,7 +18,7 @@ func (r *request) readCalls() {
 		}
 		at := m.members.Get("tool_calls")
 		for i, span := range r.Outline.Elements(at) {
-			m.calls = append(m.calls, &call{object{body: m.body, at: span, members: r.Outline.Object(span)}, i})
+			m.calls = append(m.calls, &editedCall{object{body: m.body, at: span, members: r.Outline.Object(span)}, i})
 		}
 		if len(m.calls) == 0 {
 			m.drop("tool_calls")
@@ -54,7 +54,7 @@ func (r *request) dropReasoning() {
 	}
 }
 
-func (r *request) noteCall(rule Rule, m *message, c *call) {
+func (r *request) noteCall(rule Rule, m *editedMessage, c *editedCall) {
 	r.changed(rule, "messages."+strconv.Itoa(m.index)+".tool_calls."+strconv.Itoa(c.index))
 }
 
@@ -63,7 +63,7 @@ func (r *request) noteCall(rule Rule, m *message, c *call) {
 // away they are text.
 func (r *request) chainCalls() {
 	ids := newIDs(r.p.ToolIDs, r.Dialect)
-	out := make([]*message, 0, len(r.messages))
+	out := make([]*editedMessage, 0, len(r.messages))
 	for i := 0; i < len(r.messages); i++ {
 		m := r.messages[i]
 		out = append(out, m)
@@ -85,19 +85,19 @@ func (r *request) chainCalls() {
 	r.messages = out
 }
 
-func prompts(m *message) bool { return wire.IsSystem(m.role) }
+func prompts(m *editedMessage) bool { return wire.IsSystem(m.role) }
 
 // answered is what follows a message that calls: results in the order in which
 // they came, those that are missing, then whatever else stood there.
-func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
-	results := make([]*message, len(m.calls))
+func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) []*editedMessage {
+	results := make([]*editedMessage, len(m.calls))
 	names := make([]string, len(m.calls))
 	for j, c := range m.calls {
 		names[j] = c.text("id")
 	}
 	var open queues
 	open.fill(names)
-	var found, missing, rest []*message
+	var found, missing, rest []*editedMessage
 	for _, b := range behind {
 		j := -1
 		if b.role == wire.RoleTool {
@@ -125,18 +125,18 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 		switch {
 		case results[j] == nil:
 			raw := slices.Concat([]byte(`{"role":"tool","tool_call_id":`), wire.Quote(fresh), []byte(`,"content":"`+noResult+`"}`))
-			missing = append(missing, &message{object: objectOf(raw), index: -1, role: wire.RoleTool})
+			missing = append(missing, &editedMessage{object: objectOf(raw), index: -1, role: wire.RoleTool})
 			r.moved = true
 			r.noteCall(RuleUnanswered, m, c)
 		case fresh != names[j]:
 			results[j].set("tool_call_id", wire.Quote(fresh))
 		}
 	}
-	rest = slices.DeleteFunc(rest, func(b *message) bool {
+	rest = slices.DeleteFunc(rest, func(b *editedMessage) bool {
 		if b.role != wire.RoleTool {
 			return false
 		}
-		if slices.ContainsFunc(found, func(f *message) bool { return bytes.Equal(f.get("content"), b.get("content")) }) {
+		if slices.ContainsFunc(found, func(f *editedMessage) bool { return bytes.Equal(f.get("content"), b.get("content")) }) {
 			r.note(RuleDoubled, b, nil)
 			r.moved = true
 			return true
@@ -148,7 +148,7 @@ func (r *request) answered(m *message, behind []*message, ids *ids) []*message {
 }
 
 // tell makes a result that no call claimed something that the user says.
-func (r *request) tell(m *message) {
+func (r *request) tell(m *editedMessage) {
 	r.note(RuleOrphan, m, nil)
 	m.set("role", wire.Quote(wire.RoleUser))
 	m.role = wire.RoleUser
@@ -186,7 +186,7 @@ func (r *request) standForFields() {
 
 // standForSignature: the first call of a message must be signed, whatever the
 // request says of thinking.
-func (r *request) standForSignature(m *message) {
+func (r *request) standForSignature(m *editedMessage) {
 	if len(m.calls) == 0 || m.calls[0].members == nil {
 		return
 	}

@@ -43,7 +43,7 @@ func (r *request) fillEmpty() {
 func (b *block) blank() bool { return b.kind == wire.TextBlock && blank(b.get("text")) }
 
 // fill does what is right for a message without content.
-func (r *request) fill(m *message, last bool) {
+func (r *request) fill(m *editedMessage, last bool) {
 	content := string(m.get("content"))
 	if m.role == wire.RoleAssistant {
 		// Nothing to go on with needs no reasoning either.
@@ -61,7 +61,7 @@ func (r *request) fill(m *message, last bool) {
 }
 
 // calling says whether a chat message calls tools.
-func (m *message) calling() bool { return filled(m.get("tool_calls")) }
+func (m *editedMessage) calling() bool { return filled(m.get("tool_calls")) }
 
 // filled says whether a raw value is an array of something.
 func filled(raw []byte) bool {
@@ -69,7 +69,7 @@ func filled(raw []byte) bool {
 }
 
 // fillResults removes blank texts from inside results of tools.
-func (r *request) fillResults(m *message) {
+func (r *request) fillResults(m *editedMessage) {
 	for _, b := range m.blocks {
 		if b.kind != wire.ToolResultBlock {
 			continue
@@ -130,8 +130,8 @@ func elements(raw []byte) []item {
 func (r *request) settleRoles() {
 	strict := r.p.Roles.Strict
 	before, begun := "", false // begun: something but a prompt was said
-	out := make([]*message, 0, len(r.messages))
-	add := func(m *message) {
+	out := make([]*editedMessage, 0, len(r.messages))
+	add := func(m *editedMessage) {
 		out = append(out, m)
 		before, begun = m.role, begun || m.role != wire.RoleSystem
 	}
@@ -159,7 +159,7 @@ func (r *request) settleRoles() {
 
 // fitRole makes a role one that the vendor knows where it stands. Nothing moves:
 // a prompt among the messages is not made part of the one before them.
-func (r *request) fitRole(m *message, begun bool) {
+func (r *request) fitRole(m *editedMessage, begun bool) {
 	roles := r.p.Roles
 	if m.role == wire.RoleDeveloper && !roles.Developer {
 		r.speakAs(m, wire.RoleSystem)
@@ -169,7 +169,7 @@ func (r *request) fitRole(m *message, begun bool) {
 	}
 }
 
-func (r *request) speakAs(m *message, role string) {
+func (r *request) speakAs(m *editedMessage, role string) {
 	m.set("role", wire.Quote(role))
 	m.role = role
 	r.note(RuleRole, m, nil)

@@ -15,7 +15,7 @@ type request struct {
 	root     object
 	asked    []byte // "thinking" when mode read it last
 	settled  Mode   // that it found there
-	messages []*message
+	messages []*editedMessage
 	moved    bool // messages were added, removed or reordered
 	littered bool // some messages are gone
 	out      Output
@@ -27,17 +27,17 @@ type request struct {
 	betweenTools bool
 }
 
-// message is one of the request's messages.
-type message struct {
+// editedMessage is one of the request's messages.
+type editedMessage struct {
 	object
 	index int // in the request as it came; -1 for one of ours
 	role  string
 	// blocks are the elements of content, if that is an array.
 	blocks []*block
-	listed bool    // content is an array
-	source int     // how many blocks it came with
-	calls  []*call // of an assistant in the chat dialect
-	moved  bool    // blocks were added, removed or reordered
+	listed bool          // content is an array
+	source int           // how many blocks it came with
+	calls  []*editedCall // of an assistant in the chat dialect
+	moved  bool          // blocks were added, removed or reordered
 	gone   bool
 }
 
@@ -49,8 +49,8 @@ type block struct {
 	claimed bool // a tool_result that answers a call
 }
 
-// call is an element of a chat message's tool_calls.
-type call struct {
+// editedCall is an element of a chat message's tool_calls.
+type editedCall struct {
 	object
 	index int
 }
@@ -72,13 +72,13 @@ func read(in Input) *request {
 	for i := range o.Messages {
 		n += len(o.Messages[i].Blocks)
 	}
-	messages, blocks, pointers := make([]message, len(o.Messages)), make([]block, n), make([]*block, n)
-	r.messages = make([]*message, len(o.Messages))
+	messages, blocks, pointers := make([]editedMessage, len(o.Messages)), make([]block, n), make([]*block, n)
+	r.messages = make([]*editedMessage, len(o.Messages))
 	for i := range o.Messages {
 		src := &o.Messages[i]
 		m := &messages[i]
 		r.messages[i] = m
-		*m = message{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role}
+		*m = editedMessage{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role}
 		// Content may come twice, and the blocks be of the other one.
 		if m.listed = src.Blocks != nil && o.Of(src.Content).Kind() == '['; !m.listed {
 			continue
@@ -97,7 +97,7 @@ func read(in Input) *request {
 }
 
 // note records a change of a message, or of one of its blocks if b is not nil.
-func (r *request) note(rule Rule, m *message, b *block) {
+func (r *request) note(rule Rule, m *editedMessage, b *block) {
 	path := "messages"
 	if m != nil && m.index >= 0 {
 		path += "." + strconv.Itoa(m.index)
@@ -136,7 +136,7 @@ func (r *request) setIn(rule Rule, name, inner string, value []byte) {
 
 // remove takes blocks out of a message. An assistant who said nothing else is
 // left out; anyone else is heard to say nothing.
-func (r *request) remove(rule Rule, m *message, unwanted func(*block) bool) {
+func (r *request) remove(rule Rule, m *editedMessage, unwanted func(*block) bool) {
 	if !slices.ContainsFunc(m.blocks, unwanted) {
 		return
 	}
@@ -155,7 +155,7 @@ func (r *request) remove(rule Rule, m *message, unwanted func(*block) bool) {
 
 // emptied deals with a message of which nothing is left, and says whether it
 // could.
-func (r *request) emptied(m *message) bool {
+func (r *request) emptied(m *editedMessage) bool {
 	switch {
 	case m.role == wire.RoleUser:
 		m.setContent(wire.Quote(noContent))
@@ -172,7 +172,7 @@ func (r *request) emptied(m *message) bool {
 }
 
 // omit leaves a message out, at the next sweep.
-func (r *request) omit(m *message) { m.gone, r.moved, r.littered = true, true, true }
+func (r *request) omit(m *editedMessage) { m.gone, r.moved, r.littered = true, true, true }
 
 // sweep takes out the messages that are gone.
 func (r *request) sweep() {
@@ -180,7 +180,7 @@ func (r *request) sweep() {
 		return
 	}
 	r.littered = false
-	r.messages = slices.DeleteFunc(r.messages, func(m *message) bool { return m.gone })
+	r.messages = slices.DeleteFunc(r.messages, func(m *editedMessage) bool { return m.gone })
 }
 
 // raw is the request as it leaves: the body itself if nothing was changed.
@@ -205,9 +205,9 @@ func (r *request) raw() []byte {
 }
 
 // written is a message of ours.
-func written(role, content string) *message {
+func written(role, content string) *editedMessage {
 	raw := slices.Concat([]byte(`{"role":`), wire.Quote(role), []byte(`,"content":`), wire.Quote(content), []byte("}"))
-	return &message{object: objectOf(raw), index: -1, role: role}
+	return &editedMessage{object: objectOf(raw), index: -1, role: role}
 }
 
 // textBlock is a block of ours, from text that is JSON already.
@@ -216,13 +216,13 @@ func textBlock(quoted []byte) *block {
 }
 
 // setContent gives a message another content.
-func (m *message) setContent(raw []byte) {
+func (m *editedMessage) setContent(raw []byte) {
 	m.object.set("content", raw)
 	m.blocks, m.listed, m.moved = nil, false, false
 }
 
 // list makes blocks of a content that is a string.
-func (m *message) list() {
+func (m *editedMessage) list() {
 	if m.listed {
 		return
 	}
@@ -233,7 +233,7 @@ func (m *message) list() {
 }
 
 // settle turns changes of blocks and calls into changes of the message.
-func (m *message) settle() {
+func (m *editedMessage) settle() {
 	dirty := m.moved
 	for _, b := range m.blocks {
 		dirty = dirty || b.changed()
@@ -245,7 +245,7 @@ func (m *message) settle() {
 		}
 		m.object.set("content", array(m.body, m.members.Get("content"), m.source, items))
 	}
-	if slices.ContainsFunc(m.calls, func(c *call) bool { return c.changed() }) {
+	if slices.ContainsFunc(m.calls, func(c *editedCall) bool { return c.changed() }) {
 		items := make([]item, len(m.calls))
 		for i, c := range m.calls {
 			items[i] = item{c.index, c.at, c.raw()}

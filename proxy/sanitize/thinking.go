@@ -259,7 +259,7 @@ func (r *request) startLoop() {
 	if r.mode() != Enabled || !r.p.Thinking.LoopStart {
 		return
 	}
-	var first *message
+	var first *editedMessage
 	for _, m := range slices.Backward(r.messages) {
 		if m.role == wire.RoleUser && !m.holds(wire.ToolResultBlock) {
 			break

@@ -10,12 +10,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Class is what an error of a vendor says about the thinking in a request.
+// Class is what a vendor's error says about the thinking in a request, which decides how the
+// request may be retried.
 type Class int
 
 // The classes.
 const (
-	ClassOther   Class = iota // nothing
+	ClassOther   Class = iota // the error is not about thinking
 	ClassStrip                // thinking in the history is invalid: the request may pass without it
 	ClassRestore              // thinking is missing from the history: stripping makes it worse
 )
@@ -30,8 +31,8 @@ func (c Class) String() string {
 	return "other"
 }
 
-// Classify reads an error that came with an HTTP status. Gateways in between
-// rewrite the status, so that any from 400 on may be one about thinking.
+// Classify classifies an error that came with an HTTP status. Gateways between here and the vendor
+// rewrite the status, so any status from 400 on is looked at.
 func Classify(status int, body []byte) Class {
 	if status < http.StatusBadRequest {
 		return ClassOther
@@ -39,8 +40,8 @@ func Classify(status int, body []byte) Class {
 	return classOf(body)
 }
 
-// ClassifyEvent reads what came with status 200: the data of a stream's first
-// event, or a JSON body. It is ClassOther for anything that is no error.
+// ClassifyEvent classifies what came with status 200: the data of a stream's first event, or a JSON
+// body. It is ClassOther for anything that is not an error.
 func ClassifyEvent(data []byte) Class {
 	if !IsError(data) {
 		return ClassOther
@@ -51,24 +52,24 @@ func ClassifyEvent(data []byte) Class {
 // IsError reports whether the data of an event, or a JSON body, is an error.
 func IsError(data []byte) bool {
 	if !bytes.Contains(data, []byte(`"error"`)) {
-		return false // most answers, which are long
+		return false // a cheap check first, since most answers are long and no errors
 	}
 	failure := gjson.GetBytes(data, "error")
 	return gjson.GetBytes(data, "type").Str == "error" || failure.Exists() && failure.Type != gjson.Null
 }
 
-// Demand is in which way an error of ClassRestore wants reasoning back.
+// Demand is the form in which a vendor's error of ClassRestore wants the missing reasoning back.
 type Demand int
 
 // The demands.
 const (
-	DemandsNothing    Demand = iota // it does not say
-	DemandsOnCalls                  // reasoning that nobody signs, with every call of a tool
-	DemandsEverywhere               // and with every other answer, too
-	DemandsSignatures               // of Google's kind, on calls
+	DemandsNothing    Demand = iota // the error does not say
+	DemandsOnCalls                  // unsigned reasoning in each assistant message that calls a tool
+	DemandsEverywhere               // unsigned reasoning in every assistant message
+	DemandsSignatures               // Google's thought signatures, on tool calls
 )
 
-// Demanded reads that in an error's words.
+// Demanded reads the Demand from an error's text.
 func Demanded(body []byte) Demand {
 	text := errorText(body)
 	switch {
@@ -82,12 +83,14 @@ func Demanded(body []byte) Demand {
 	return DemandsNothing
 }
 
-// SaysBound reports whether an error says that a block is bound to a different
-// conversation: this backend checks what stands before a block.
+// SaysBound reports whether an error says that a block is bound to a different conversation: this
+// backend verifies what precedes a block, not only the block.
 func SaysBound(body []byte) bool {
 	return strings.Contains(errorText(body), "boundtoadifferentconversation")
 }
 
+// classOf classifies an error by its text. Signs of missing thinking are tried first, since stripping
+// would make that worse.
 func classOf(body []byte) Class {
 	text := errorText(body)
 	switch {
@@ -99,16 +102,16 @@ func classOf(body []byte) Class {
 	return ClassOther
 }
 
-// signs are what gives an error of some class away. They are matched with a text
-// as errorText makes it: in lower case, without white space, quotes, backslashes
-// and asterisks. \W+ between the parts of a path takes both "thinking.signature:
-// Field required" and the list that FastAPI makes of it.
+// signs are the phrases and patterns that identify an error of some class. They are matched with a
+// text normalised by errorText: in lower case, without white space, quotes, backslashes and
+// asterisks. \W+ between the parts of a path matches "thinking.signature: Field required" and also
+// the list that FastAPI makes of it.
 type signs struct {
 	phrases  []string
 	patterns []pattern
 }
 
-// pattern is tried where its word occurs.
+// pattern is a regular expression that is tried only where word occurs, since that is much cheaper.
 type pattern struct {
 	word string
 	*regexp.Regexp
@@ -121,6 +124,7 @@ func (s signs) in(text string) bool {
 
 func near(word, expression string) pattern { return pattern{word, regexp.MustCompile(expression)} }
 
+// missing are the signs of the errors after which Refill may help.
 var missing = signs{phrases: []string{
 	"mustbepassedback",
 	"reasoning_contentismissing",
@@ -129,6 +133,7 @@ var missing = signs{phrases: []string{
 	"muststartwithathinkingblock",
 }}
 
+// invalid are the signs of the errors after which Strip may help.
 var invalid = signs{
 	phrases: []string{
 		"invalidsignatureinthinkingblock",
@@ -138,7 +143,7 @@ var invalid = signs{
 		"unrecognizedthinkingblockformat",
 		"invalid_encrypted_content",
 
-		// A block is where none may be.
+		// A block is in a place where none is allowed.
 		"ifanassistantmessagecontainsanythinkingblocks",
 		"finalblockinanassistantmessagecannotbethinking",
 		"finalblockinanassistantmessagecannotberedacted_thinking",
@@ -150,7 +155,7 @@ var invalid = signs{
 		near("signature", `thought_?signature(isnotvalid|\(type_bytes\),base64decodingfailed)`),
 		near("signature", `thinkingblock:?signature(verificationfailed|mismatch|isinvalid|isnotvalid)`),
 
-		// A block or one of its members is not as the schema wants it.
+		// A block, or a member of one, does not match the vendor's schema.
 		near("fieldrequired", `(thinking\W+(signature|thinking|data)|\.signature)\W+(msg\W+)?fieldrequired`),
 		near("content.", `content\.\w*\.(redacted_)?thinking(\.\w+)?:`),
 		near("extrainputs", `(thinking\.cache_control|\.(tool_use|text)\W+signature)\W+(msg\W+)?extrainputsarenotpermitted`),
@@ -158,7 +163,7 @@ var invalid = signs{
 		near("unknownvariant", `unknownvariant(redacted_)?thinking,expectedoneof`),
 		near("invalidvalue", `invalidvalue:(redacted_)?thinking\.supportedvaluesare`),
 
-		// The vendor takes no reasoning back.
+		// The vendor does not accept reasoning in a request.
 		near("extrainputs", `assistant\W+`+field+`\W+(msg\W+)?extrainputsarenotpermitted`),
 		near("supported", `messages[.[]\d+[^;]*property(messages[.[]\d+]?\.)?(assistant\.)?`+field+`is(unsupported|notsupported)`),
 		near("messages", `messages[.[]\d+]?\.(assistant\.)?`+field+`\W*(is)?(extrainputs|unsupported|notsupported|notpermitted|notallowed)`),
@@ -167,4 +172,5 @@ var invalid = signs{
 	},
 }
 
+// field matches the names under which chat completions carry reasoning.
 const field = `(reasoning_content|reasoning_details|reasoning|thinking_blocks)`

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	maxErrorBody  = 256 << 10 // bytes of an error that are read
-	maxErrorText  = 64 << 10  // bytes of what it says that are looked at
-	maxErrorDepth = 8         // of objects, arrays and JSON in strings
+	maxErrorBody  = 256 << 10 // of an error's body, in bytes; the rest is ignored
+	maxErrorText  = 64 << 10  // of its text that is matched, in bytes
+	maxErrorDepth = 8         // of nested objects, arrays and JSON within strings
 )
 
 var (
-	// speaking are the members under which an error says what is wrong.
+	// speaking are the names of members whose strings describe the error.
 	speaking = []string{"message", "msg", "raw", "detail", "details", "reason", "error"}
-	// echoing are those under which it repeats the request, which may quote any text.
+	// echoing are the names of members in which an error repeats the request, whose text must not
+	// be matched: it may quote any error.
 	echoing = []string{"input", "input_value", "prompt", "request"}
 )
 
-// errorText is what an error says, made comparable: in lower case, and without
-// the quotes, backslashes, asterisks and white space that gateways, terminals and
-// masks put anywhere. What the error repeats of the request is no part of it.
+// errorText is the text of an error, normalised for matching: in lower case, and without the
+// quotes, backslashes, asterisks and white space that gateways, terminals and masks put anywhere.
+// What the error repeats of the request is left out.
 func errorText(body []byte) string {
 	body = body[:min(len(body), maxErrorBody)]
 	var said texts
@@ -36,11 +37,12 @@ func errorText(body []byte) string {
 	return fold(text[:min(len(text), maxErrorText)])
 }
 
-// texts are the strings of an error, each ended by a semicolon.
+// texts collects the strings of an error, each ended by a semicolon, so that no pattern matches
+// across two of them.
 type texts []byte
 
-// json takes the strings of one JSON value; inside says that all of them count. If
-// b is none it takes nothing and is false.
+// json collects the strings of one JSON value; inside says that every string counts, not only those
+// of speaking members. If b is not one JSON value it collects nothing and returns false.
 func (t *texts) json(b []byte, depth int, inside bool) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	before := len(*t)
@@ -53,6 +55,7 @@ func (t *texts) json(b []byte, depth int, inside bool) bool {
 	return false
 }
 
+// value collects the strings of the decoder's next value.
 func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 	kind := d.PeekKind()
 	if depth > maxErrorDepth || kind != '"' && kind != '{' && kind != '[' {
@@ -89,7 +92,8 @@ func (t *texts) value(d *jsontext.Decoder, depth int, inside bool) error {
 	return err
 }
 
-// text takes a string, or the strings of the JSON that it is.
+// text collects a string, or the strings of the JSON that it contains: gateways wrap errors in
+// strings.
 func (t *texts) text(s string, depth int, inside bool) {
 	trimmed := strings.TrimSpace(s)
 	if strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
@@ -102,8 +106,8 @@ func (t *texts) text(s string, depth int, inside bool) {
 	}
 }
 
-// echo finds where a text that is no JSON repeats a part of the request: a member
-// of JSON or of a Python dictionary, possibly escaped, or input_value=.
+// echo finds where a text that is not JSON repeats a part of the request: a member of JSON or of a
+// Python dictionary, possibly escaped, or input_value=.
 var echo = regexp.MustCompile(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s*|\binput_value=`)
 
 // withoutEcho cuts quoted and bracketed values out of s that repeat the request.
@@ -124,8 +128,8 @@ func withoutEcho(s string) string {
 	return out.String()
 }
 
-// valueLength is how far a quoted or bracketed value reaches at the start of s; to
-// the end of s if nothing closes it, 0 if it is neither.
+// valueLength is the length of the quoted or bracketed value at the start of s. It is len(s) if the
+// value is not closed, and 0 if s starts with neither.
 func valueLength(s string) int {
 	escapes := len(s) - len(strings.TrimLeft(s, `\`))
 	if escapes == len(s) {
@@ -140,7 +144,8 @@ func valueLength(s string) int {
 	return 0
 }
 
-// quotedLength ends at the quote that is escaped as often as the first one.
+// quotedLength is valueLength for a quoted value, which ends at a quote that is escaped as often as
+// the first one.
 func quotedLength(s string, escapes int, quote byte) int {
 	run := 0
 	for i := escapes + 1; i < len(s); i++ {
@@ -156,6 +161,8 @@ func quotedLength(s string, escapes int, quote byte) int {
 	return len(s)
 }
 
+// bracketedLength is valueLength for a value in brackets. Brackets inside strings are counted too,
+// which is good enough for text that is only cut out.
 func bracketedLength(s string) int {
 	depth := 0
 	for i := range len(s) {
@@ -171,7 +178,8 @@ func bracketedLength(s string) int {
 	return len(s)
 }
 
-// fold makes s comparable. Escapes that are still in it count as what they mean.
+// fold normalises s for matching. Escape sequences that are still in it count as the characters
+// that they stand for.
 func fold(s string) string {
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -190,8 +198,8 @@ func fold(s string) string {
 	return string(out)
 }
 
-// escapeLength is how much of s belongs to a backslash before it and means white
-// space or a quote.
+// escapeLength is how many bytes of s form an escape sequence with the backslash before it that
+// stands for white space or a quote.
 func escapeLength(s string) int {
 	switch {
 	case s == "":

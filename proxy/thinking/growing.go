@@ -9,17 +9,18 @@ import (
 	"mneme/proxy/wire"
 )
 
-// growing is a JSON object that comes in pieces; its members stand in the order in
-// which they first came.
+// growing is a JSON object that a stream sends in pieces. Its members are in the order in which
+// they first came, as the vendor would have sent them.
 type growing []grown
 
-// grown is a member. It has a value, or text that is still growing.
+// grown is one member. It has either a value, or text that is still growing.
 type grown struct {
 	name  string
 	value jsontext.Value
-	text  []byte // the inside of a string, as it came
+	text  []byte // the inside of a JSON string, in raw form
 }
 
+// member is the member with a name, which is added with the value null if there is none.
 func (g *growing) member(name string) *grown {
 	i := slices.IndexFunc(*g, func(m grown) bool { return m.name == name })
 	if i < 0 {
@@ -29,7 +30,7 @@ func (g *growing) member(name string) *grown {
 	return &(*g)[i]
 }
 
-// set gives a member a value. A piece with null or "" takes nothing back.
+// set gives a member a value. An empty one (null or "") does not overwrite what came before.
 func (g *growing) set(name string, v gjson.Result) {
 	m := g.member(name)
 	if empty := v.Type == gjson.Null || v.Raw == `""`; !empty || len(m.text) == 0 && m.value.Kind() == 'n' {
@@ -37,7 +38,7 @@ func (g *growing) set(name string, v gjson.Result) {
 	}
 }
 
-// add lets a string grow.
+// add appends a piece to a member's string.
 func (g *growing) add(name string, v gjson.Result) {
 	m := g.member(name)
 	if v.Type != gjson.String {
@@ -53,7 +54,7 @@ func (g *growing) add(name string, v gjson.Result) {
 	m.text = append(m.text, inner(v.Raw)...)
 }
 
-// text is a member's string as far as it came; "" for none.
+// text is a member's string as far as it came; "" if there is none.
 func (g *growing) text(name string) string {
 	for _, m := range *g {
 		if m.name == name {
@@ -70,6 +71,7 @@ func (m grown) json() jsontext.Value {
 	return slices.Concat([]byte(`"`), m.text, []byte(`"`))
 }
 
+// json is the object put together.
 func (g growing) json() jsontext.Value {
 	size := len("{}")
 	for _, m := range g {
@@ -101,20 +103,21 @@ func array(values []jsontext.Value) jsontext.Value {
 	return append(out, ']')
 }
 
-// pieces is an array whose objects come in pieces, as reasoning_details and
-// thinking_blocks do.
+// pieces is an array whose objects come in pieces, as in reasoning_details and thinking_blocks.
 type pieces []*piece
 
+// piece is one object of the array, with the fields by which later pieces find it.
 type piece struct {
-	index string // raw; "" for none
+	index string // raw; "" if the vendor gave none
 	kind  string
 	id    string
 	growing
 }
 
-// growingText are the members of a piece that grow.
+// growingText are the members of a piece that come in several parts and are joined.
 var growingText = []string{"text", "summary", "data", "thinking"}
 
+// add takes a piece: it continues an open object or begins a new one.
 func (p *pieces) add(v gjson.Result) {
 	next := piece{index: v.Get("index").Raw, kind: v.Get("type").Str, id: v.Get("id").Str}
 	to := p.open(next)
@@ -134,8 +137,8 @@ func (p *pieces) add(v gjson.Result) {
 	})
 }
 
-// open finds the piece that another one continues: the one with its index, kind
-// and id, and among those without index the last one, until it is signed.
+// open finds the object that a piece continues: the one with the same index, type and id; among
+// those without an index the last one, until that has its signature.
 func (p *pieces) open(next piece) *piece {
 	for _, q := range slices.Backward(*p) {
 		same := q.index == next.index && q.kind == next.kind && (q.id == next.id || q.id == "" || next.id == "")

@@ -9,8 +9,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// reasoning are the members of a chat message that are thinking. Gemini's
-// signatures lie in extra_content besides.
+// reasoning are the members of a chat message that hold thinking. Gemini's thought signatures are
+// in extra_content besides.
 var reasoning = []string{"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"}
 
 const (
@@ -18,11 +18,11 @@ const (
 	signatureKey = "signature"
 )
 
-// bypasses are what Gemini takes in place of a signature.
+// bypasses are the strings that Gemini accepts in place of a signature.
 var bypasses = []string{BypassSignature, "context_engineering_is_the_way_to_go"}
 
-// noText stands where an assistant message would be empty: roles have to
-// alternate, and the results of its calls need it.
+// noText is the text of an assistant message that would be empty without its thinking: roles have
+// to alternate, and the results of its tool calls need the message.
 const noText = "(no text)"
 
 var noTextBlock = textBlock(noText)
@@ -31,18 +31,18 @@ func textBlock(text string) []byte {
 	return slices.Concat([]byte(`{"type":"text","text":`), wire.Quote(text), []byte("}"))
 }
 
-// history reads the messages of a request in their dialect.
+// history reads the messages of a request in either dialect.
 type history struct {
 	*wire.Outline
 	dialect wire.Dialect
 }
 
-// whole is v as an outline, and where it lies in it.
+// whole is an outline for a JSON value alone, and the span of that value.
 func whole(v jsontext.Value) (*wire.Outline, wire.Span) {
 	return &wire.Outline{Body: v}, wire.Span{End: len(v)}
 }
 
-// null is true for a value that says nothing: none, null, "", [].
+// null is true for a value without content: missing, null, "" or [].
 func (h history) null(s wire.Span) bool {
 	switch h.Of(s).Kind() {
 	case '"':
@@ -55,7 +55,7 @@ func (h history) null(s wire.Span) bool {
 	return false
 }
 
-// thinks reports whether a message carries thinking of any sort.
+// thinks reports whether a message carries thinking of any kind.
 func (h history) thinks(m *wire.MessageOutline) bool {
 	if slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }) {
 		return true
@@ -63,6 +63,7 @@ func (h history) thinks(m *wire.MessageOutline) bool {
 	return h.dialect == wire.Chat && (h.hasFields(m) || h.signed(m.Members) || slices.ContainsFunc(h.calls(m), h.signed))
 }
 
+// hasFields reports whether a chat message has a member for reasoning.
 func (h history) hasFields(m *wire.MessageOutline) bool {
 	return slices.ContainsFunc(m.Members, func(f wire.Member) bool { return slices.Contains(reasoning, f.Name) })
 }
@@ -76,14 +77,14 @@ func (h history) calls(m *wire.MessageOutline) []wire.Object {
 	return calls
 }
 
-// thoughtSignature is where extra_content holds a signature of Gemini's.
+// thoughtSignature is the span of a Gemini thought signature inside extra_content.
 func (h history) thoughtSignature(members wire.Object) wire.Span {
 	return h.Object(h.Object(members.Get(extraContent)).Get("google")).Get("thought_signature")
 }
 
 func (h history) signed(members wire.Object) bool { return h.thoughtSignature(members).Found() }
 
-// keys are the ledger's keys of a message's thinking, placeholders left out.
+// keys are the ledger's keys of a message's thinking, without placeholders.
 func (h history) keys(m *wire.MessageOutline) []string {
 	var keys []string
 	add := func(s wire.Span) {
@@ -102,13 +103,13 @@ func (h history) keys(m *wire.MessageOutline) []string {
 	return keys
 }
 
-// hollow is true if none of the named members says anything.
+// hollow is true if none of the named members has content.
 func (h history) hollow(o wire.Object, names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !h.null(o.Get(name)) })
 }
 
-// reallySigned reports whether a chat message has a signature of Gemini's that is
-// no bypass.
+// reallySigned reports whether a chat message has a thought signature of Gemini's that is not a
+// bypass.
 func (h history) reallySigned(m *wire.MessageOutline) bool {
 	return slices.ContainsFunc(append(h.calls(m), m.Members), func(o wire.Object) bool {
 		text, ok := h.Text(h.thoughtSignature(o))
@@ -116,8 +117,8 @@ func (h history) reallySigned(m *wire.MessageOutline) bool {
 	})
 }
 
-// count is how many thinking blocks a message has; the fields of a chat message
-// are one.
+// count is the number of thinking blocks in a message; the reasoning members of a chat message
+// count as one.
 func (h history) count(m *wire.MessageOutline) int {
 	n := 0
 	for _, b := range m.Blocks {
@@ -131,7 +132,7 @@ func (h history) count(m *wire.MessageOutline) int {
 	return n
 }
 
-// toolIDs are the places of the ids of a message's tool uses, in their order.
+// toolIDs are the spans of the ids of a message's tool uses, in their order.
 func (h history) toolIDs(m *wire.MessageOutline) []wire.Span {
 	var ids []wire.Span
 	if h.dialect == wire.Chat {
@@ -148,8 +149,8 @@ func (h history) toolIDs(m *wire.MessageOutline) []wire.Span {
 	return ids
 }
 
-// loop is the index of the first message of the current tool loop: what follows
-// the last message of the user that brings no results.
+// loop is the index of the first message of the current tool loop, which begins behind the last
+// user message that has no tool results.
 func (h history) loop() int {
 	for i := len(h.Messages) - 1; i >= 0; i-- {
 		if m := &h.Messages[i]; m.Role == wire.RoleUser && len(h.ResultIDs(h.dialect, m)) == 0 {
@@ -159,8 +160,8 @@ func (h history) loop() int {
 	return 0
 }
 
-// LastThinking is the ledger's key of the last thinking in a request that a vendor
-// gave; empty for none. Placeholders do not count.
+// LastThinking is the ledger's key of the last thinking in a request that a vendor produced; empty
+// if there is none. Placeholders do not count.
 func LastThinking(o *wire.Outline, d wire.Dialect) string {
 	h := history{o, d}
 	for i := len(o.Messages) - 1; i >= 0; i-- {

@@ -11,22 +11,22 @@ import (
 	"mneme/proxy/wire"
 )
 
-// chatAnswer collects an answer of the chat dialect: its first choice.
-type chatAnswer struct {
+// chatAnswer collects the first choice of a streamed chat completion.
+type chatCollector struct {
 	names   names
-	tools   map[callPlace]ledger.ToolID
+	tools   map[callPlace]ledger.ToolID // every call's id, of all choices
 	message growing
-	calls   []*call
+	calls   []*partialCall
 	details pieces // reasoning_details
 	blocks  pieces // thinking_blocks
-	broken  bool   // it got what cannot be put together
+	broken  bool   // a member had a type that cannot be joined
 }
 
-// callPlace is a tool call among those of all choices.
+// callPlace identifies a tool call: its choice and its index there.
 type callPlace struct{ choice, index int64 }
 
-// call is a tool call of the first choice as it grows.
-type call struct {
+// partialCall is a tool call of the first choice whose pieces are still coming.
+type partialCall struct {
 	place    callPlace
 	function growing
 	growing
@@ -38,11 +38,12 @@ const (
 	blocks    = "thinking_blocks"
 )
 
-func (a *chatAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+// event implements collector.
+func (a *chatCollector) event(data []byte, e *wire.Edits) (kept int, finished bool) {
 	if !gjson.ValidBytes(data) {
 		return 0, false
 	}
-	// GetBytes copies what it finds.
+	// From here on no slice of data is kept: gjson.GetBytes copies what it finds.
 	elements(gjson.GetBytes(data, "choices"), func(choice gjson.Result) {
 		index, delta := choice.Get("index").Int(), choice.Get("delta")
 		if index == 0 {
@@ -61,9 +62,9 @@ func (a *chatAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool)
 	return kept, finished
 }
 
-// place is which call a piece belongs to. Vendors that leave the index out name
-// each call once, or again in each piece.
-func (a *chatAnswer) place(choice int64, piece gjson.Result) callPlace {
+// place is the call that a piece belongs to. Where a vendor leaves the index out, a piece belongs
+// to the last call, unless it has a different id.
+func (a *chatCollector) place(choice int64, piece gjson.Result) callPlace {
 	if index := piece.Get("index"); index.Type == gjson.Number {
 		return callPlace{choice, index.Int()}
 	}
@@ -80,9 +81,9 @@ func (a *chatAnswer) place(choice int64, piece gjson.Result) callPlace {
 	return callPlace{choice, last}
 }
 
-// name gives the id of a call its name for the client, where it stands: in the
-// first piece of the call, as a rule.
-func (a *chatAnswer) name(e *wire.Edits, at callPlace, piece gjson.Result) {
+// name gives the id of a call the name that the client gets, in place, which as a rule is in the
+// first piece of the call.
+func (a *chatCollector) name(e *wire.Edits, at callPlace, piece gjson.Result) {
 	id := piece.Get("id")
 	if id.Type != gjson.String {
 		return
@@ -97,8 +98,8 @@ func (a *chatAnswer) name(e *wire.Edits, at callPlace, piece gjson.Result) {
 	}
 }
 
-// grow adds what a delta says, apart from its tool calls.
-func (a *chatAnswer) grow(delta gjson.Result) {
+// grow adds a delta to the message, apart from its tool calls.
+func (a *chatCollector) grow(delta gjson.Result) {
 	members(delta, func(name string, value gjson.Result) {
 		switch name {
 		case "content", "reasoning_content", "reasoning", "refusal":
@@ -106,7 +107,7 @@ func (a *chatAnswer) grow(delta gjson.Result) {
 			a.message.add(name, value)
 		case toolCalls, details, blocks:
 			elements(value, func(piece gjson.Result) {
-				a.message.member(name) // its place; what it holds comes with put
+				a.message.member(name) // keeps its place in the order; put fills in the value
 				switch name {
 				case details:
 					a.details.add(piece)
@@ -120,16 +121,17 @@ func (a *chatAnswer) grow(delta gjson.Result) {
 	})
 }
 
-func (a *chatAnswer) growCall(at callPlace, piece gjson.Result) {
-	i := slices.IndexFunc(a.calls, func(c *call) bool { return c.place == at })
+// growCall adds a piece to its tool call.
+func (a *chatCollector) growCall(at callPlace, piece gjson.Result) {
+	i := slices.IndexFunc(a.calls, func(c *partialCall) bool { return c.place == at })
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, &call{place: at})
+		a.calls = append(a.calls, &partialCall{place: at})
 	}
 	c := a.calls[i]
 	members(piece, func(name string, value gjson.Result) {
 		switch name {
-		case "index": // says only where the piece belongs
+		case "index": // only says where the piece belongs
 		case "function":
 			c.member(name)
 			members(value, func(name string, value gjson.Result) {
@@ -145,14 +147,15 @@ func (a *chatAnswer) growCall(at callPlace, piece gjson.Result) {
 	})
 }
 
-func (c *call) json() jsontext.Value {
+func (c *partialCall) json() jsontext.Value {
 	if c.function != nil {
 		c.member("function").value = c.function.json()
 	}
 	return c.growing.json()
 }
 
-func (a *chatAnswer) put() Answer {
+// put implements collector.
+func (a *chatCollector) put() Answer {
 	out := Answer{Cut: a.broken}
 	if len(a.message) == 0 {
 		return out
@@ -177,7 +180,7 @@ func (a *chatAnswer) put() Answer {
 	return out
 }
 
-// chatBody reads an answer that came as JSON.
+// chatBody reads a chat completion that came as one JSON body.
 func chatBody(body []byte, e *wire.Edits, n names) (out Answer) {
 	spans, err := wire.Members(body, "choices")
 	if err != nil {

@@ -10,27 +10,28 @@ import (
 	"mneme/proxy/wire"
 )
 
-// messagesAnswer collects an answer of the messages dialect.
-type messagesAnswer struct {
+// messagesAnswer collects a streamed answer of the messages dialect.
+type messagesCollector struct {
 	names  names
 	blocks []*block
 }
 
-// block is a content block as it grows. Texts are what stands between the quotes,
-// as it came.
+// block is a content block whose pieces are still coming. Texts are kept in raw form, as they stand
+// between the quotes.
 type block struct {
 	index     int64
-	start     jsontext.Value // as it was opened
-	text      []byte         // added to its text or thinking
-	input     []byte         // JSON in pieces of a string
-	signature jsontext.Value // that came last; nil for none
+	start     jsontext.Value // the block as the stream opened it
+	text      []byte         // raw pieces of its text or thinking
+	input     []byte         // raw pieces of a string that contains JSON
+	signature jsontext.Value // the newest one; nil if none came
 	citations []jsontext.Value
-	tool      *ledger.ToolID // of a tool use
+	tool      *ledger.ToolID // of a tool use; nil for other blocks
 	closed    bool
-	broken    bool // it got what cannot be put together
+	broken    bool // a delta had a type that is not known
 }
 
-func (a *messagesAnswer) event(data []byte, e *wire.Edits) (kept int, finished bool) {
+// event implements collector.
+func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finished bool) {
 	if d, ok := wire.ReadTextPiece(data); ok {
 		return a.growText(d), false
 	}
@@ -56,7 +57,8 @@ func (a *messagesAnswer) event(data []byte, e *wire.Edits) (kept int, finished b
 	return 0, false
 }
 
-func (a *messagesAnswer) start(data string, e *wire.Edits) int {
+// start opens a block and gives a tool use's id the name that the client gets.
+func (a *messagesCollector) start(data string, e *wire.Edits) int {
 	opened := gjson.Get(data, "content_block")
 	b := &block{index: gjson.Get(data, "index").Int(), start: jsontext.Value(opened.Raw), broken: !opened.IsObject()}
 	if id := opened.Get("id"); opened.Get("type").Str == wire.ToolUseBlock && id.Type == gjson.String {
@@ -68,8 +70,8 @@ func (a *messagesAnswer) start(data string, e *wire.Edits) int {
 	return len(b.start)
 }
 
-// growText is grow for what a stream has most of.
-func (a *messagesAnswer) growText(d wire.TextPiece) int {
+// growText is grow for the most frequent kind of delta, already parsed.
+func (a *messagesCollector) growText(d wire.TextPiece) int {
 	b := a.block(int64(d.Index))
 	if b == nil {
 		return 0
@@ -78,8 +80,8 @@ func (a *messagesAnswer) growText(d wire.TextPiece) int {
 	return len(d.Text)
 }
 
-// block is the newest one of that index: some gateways number all of them 0.
-func (a *messagesAnswer) block(index int64) *block {
+// block is the newest block with an index, because some gateways give every block the index 0.
+func (a *messagesCollector) block(index int64) *block {
 	for _, b := range slices.Backward(a.blocks) {
 		if b.index == index {
 			return b
@@ -88,7 +90,8 @@ func (a *messagesAnswer) block(index int64) *block {
 	return nil
 }
 
-func (a *messagesAnswer) grow(index int64, delta gjson.Result) int {
+// grow adds a delta to its block and returns how many bytes were kept.
+func (a *messagesCollector) grow(index int64, delta gjson.Result) int {
 	b := a.block(index)
 	if b == nil {
 		return 0
@@ -101,7 +104,7 @@ func (a *messagesAnswer) grow(index int64, delta gjson.Result) int {
 	case wire.InputDelta:
 		b.input = append(b.input, inner(delta.Get("partial_json").Raw)...)
 	case wire.SignatureDelta:
-		// It comes whole; the later one counts.
+		// A signature comes whole, so the newest one counts.
 		b.signature = jsontext.Value(delta.Get(signatureKey).Raw)
 	case "citations_delta":
 		b.citations = append(b.citations, jsontext.Value(delta.Get("citation").Raw))
@@ -111,7 +114,7 @@ func (a *messagesAnswer) grow(index int64, delta gjson.Result) int {
 	return len(delta.Raw)
 }
 
-// json is the block put together.
+// json is the complete block: the opening one with what the deltas added.
 func (b *block) json() jsontext.Value {
 	o, at := whole(b.start)
 	members := o.Object(at)
@@ -148,7 +151,9 @@ func (b *block) json() jsontext.Value {
 	return e.Apply(b.start)
 }
 
-func (a *messagesAnswer) put() Answer {
+// put implements collector. A block that was not closed or not understood, and those behind it,
+// are left out.
+func (a *messagesCollector) put() Answer {
 	var blocks []jsontext.Value
 	var out Answer
 	for _, b := range a.blocks {
@@ -167,7 +172,7 @@ func (a *messagesAnswer) put() Answer {
 	return out
 }
 
-// messagesBody reads an answer that came as JSON.
+// messagesBody reads an answer that came as one JSON body.
 func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 	m := o.Messages[0]
 	if m.Blocks == nil || m.Members.Twice("content") {

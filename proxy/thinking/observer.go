@@ -10,69 +10,69 @@ import (
 	"mneme/proxy/wire"
 )
 
-// maxKept bounds what an Observer keeps of an answer, in bytes of its pieces. A
-// longer one passes like any other, but is not recorded.
+// maxKept bounds what an Observer keeps of an answer, in bytes. A longer answer passes to the
+// client like any other, but is not recorded in the ledger.
 const maxKept = 8 << 20
 
-// Answer is what a model answered, as the ledger keeps it.
+// Answer is a model's answer in the form in which the ledger keeps it.
 type Answer struct {
-	// Content is the array of blocks or, in chat completions, the message object,
-	// with the vendor's tool ids. Its memory is its own.
+	// Content is the array of blocks or, in chat completions, the message object, with the vendor's
+	// tool ids. It shares no memory with the stream.
 	Content jsontext.Value
 	Outline *wire.Outline   // of Content, if it is an array and has been read; else nil
 	Tools   []ledger.ToolID // of all tool uses, in their order
-	// Cut: the answer broke off, or a part of it could not be read. Content then has
-	// the blocks that are whole or, in chat completions, what had come.
+	// Cut: the answer broke off, or a part of it could not be read. Content then has the complete
+	// blocks or, in chat completions, what had come.
 	Cut bool
 }
 
-// Observer watches one answer pass, in the backend's dialect, as a stream or as
-// JSON, and keeps what the model said. On the way it gives tool ids that the
-// vendor could give again new names; every other byte passes as it is. What it
-// cannot read passes too. It holds nothing but the answer, so that dropping it
-// frees all. It is not safe for concurrent use.
+// Observer taps one answer on its way to the client, in the backend's dialect, as a stream or as
+// JSON, and collects what the model said. It replaces tool ids that the vendor could give again by
+// unique names; every other byte passes unchanged, and so does what it cannot read. It owns no
+// resources, so it may simply be dropped. It is not safe for concurrent use.
 type Observer struct {
 	dialect   wire.Dialect
-	recurring bool
+	recurring bool // the vendor may give its tool ids again
 
 	answer   collector
-	edits    wire.Edits // of the event that is being read
-	whole    Answer     // of an answer that came as JSON
-	kept     int
-	lost     bool // it was too long
-	finished bool // it said that it is over
-	complete bool
+	edits    wire.Edits // to the event that is being read
+	whole    Answer     // the answer, if it came as one JSON body
+	kept     int        // bytes collected so far
+	lost     bool       // the answer was longer than maxKept and is not recorded
+	finished bool       // the stream said that the answer is over
+	complete bool       // all of the answer is there
 }
 
-// collector is a streamed answer of one dialect as it grows.
+// collector puts one streamed answer together.
 type collector interface {
-	// event takes the data of an event, whose memory it may not keep, notes what is to
-	// be changed in it, and says how many bytes it kept; finished: nothing more will
-	// be said. It passes over what is no valid JSON.
+	// event takes the data of one event, whose memory it must not keep. It adds to e what the
+	// client is to see changed, and returns how many bytes it kept; finished means that nothing
+	// more will be said. Data that is not valid JSON is skipped.
 	event(data []byte, e *wire.Edits) (kept int, finished bool)
-	// put is what came, put together; without content, if there is nothing.
+	// put is the answer as far as it came; without Content if nothing came.
 	put() Answer
 }
 
-// NewObserver begins an answer. Recurring says that the vendor may give its tool
-// ids again, whatever they look like.
+// NewObserver observes one answer. Recurring says that the vendor may give its tool ids again,
+// whatever they look like.
 func NewObserver(d wire.Dialect, recurring bool) *Observer {
 	o := &Observer{dialect: d, recurring: recurring}
 	o.begin()
 	return o
 }
 
+// begin starts collecting with nothing.
 func (o *Observer) begin() {
 	o.kept = 0
 	if o.dialect == wire.Chat {
-		o.answer = &chatAnswer{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
+		o.answer = &chatCollector{names: names{o.recurring}, tools: map[callPlace]ledger.ToolID{}}
 	} else {
-		o.answer = &messagesAnswer{names: names{o.recurring}}
+		o.answer = &messagesCollector{names: names{o.recurring}}
 	}
 }
 
-// Event takes the data of one server-sent event and gives what the client is to
-// get: data itself, if nothing in it changes.
+// Event takes the data of one server-sent event and returns what the client is to get, which is
+// data itself if nothing changes.
 func (o *Observer) Event(data []byte) []byte {
 	if string(data) == "[DONE]" {
 		o.End()
@@ -88,7 +88,7 @@ func (o *Observer) Event(data []byte) []byte {
 	return o.edits.Apply(data)
 }
 
-// keep counts bytes that are kept.
+// keep accounts for bytes that were collected, and gives the answer up when it is too long.
 func (o *Observer) keep(n int) {
 	if o.kept += n; o.kept > maxKept {
 		o.lost = true
@@ -96,16 +96,16 @@ func (o *Observer) keep(n int) {
 	}
 }
 
-// Text is Event for the data of which wire.ReadTextPiece has made a piece; nothing
-// in it changes. The dialect must be messages.
+// Text is Event for data that wire.ReadTextPiece has parsed already; nothing in it changes. The
+// dialect must be messages.
 func (o *Observer) Text(p wire.TextPiece) {
-	if a, ok := o.answer.(*messagesAnswer); ok {
+	if a, ok := o.answer.(*messagesCollector); ok {
 		o.keep(a.growText(p))
 	}
 }
 
-// Body takes an answer that came as JSON and gives what the client is to get: body
-// itself, if nothing in it changes.
+// Body takes an answer that came as one JSON body and returns what the client is to get, which is
+// body itself if nothing changes.
 func (o *Observer) Body(body []byte) []byte {
 	if o.dialect == wire.Chat {
 		var e wire.Edits
@@ -119,30 +119,29 @@ func (o *Observer) Body(body []byte) []byte {
 	return o.Message(read)
 }
 
-// Message is Body for an answer of the messages dialect of which wire.ReadMessage has
-// made an outline.
+// Message is Body for an answer of the messages dialect that wire.ReadMessage has parsed already.
 func (o *Observer) Message(read *wire.Outline) []byte {
 	var e wire.Edits
 	o.take(messagesBody(read, &e, names{o.recurring}))
 	return e.Apply(read.Body)
 }
 
-// take takes an answer that came whole.
+// take keeps an answer that came whole.
 func (o *Observer) take(a Answer) {
 	o.whole = a
 	o.complete, o.lost = len(a.Content) > 0, len(a.Content) > maxKept
 }
 
-// End says that the stream ended by itself and not by an error: a chat stream may
-// end without [DONE].
+// End says that the stream ended without an error. It is needed because a chat stream may end
+// without [DONE].
 func (o *Observer) End() { o.complete = o.complete || o.finished }
 
-// Complete reports whether all of the answer is there. It is true as soon as the
-// data of the terminating event was taken, so that the answer can be recorded
-// before the client sees that event.
+// Complete reports whether all of the answer is there. It is true as soon as Event has taken the
+// terminating event's data, so that the answer can be recorded before the client sees that event
+// and asks its next question.
 func (o *Observer) Complete() bool { return o.complete }
 
-// Answer is what has been seen so far; ok is false if there is nothing to record.
+// Answer is what has been collected so far; ok is false if there is nothing to record.
 func (o *Observer) Answer() (a Answer, ok bool) {
 	switch {
 	case o.lost:
@@ -155,7 +154,7 @@ func (o *Observer) Answer() (a Answer, ok bool) {
 	return a, len(a.Content) > 0
 }
 
-// names gives tool ids their names for the client.
+// names decides which name the client gets for a vendor's tool id.
 type names struct{ recurring bool }
 
 func (n names) of(vendor string) ledger.ToolID {
@@ -165,32 +164,32 @@ func (n names) of(vendor string) ledger.ToolID {
 	return ledger.ToolID{Vendor: vendor, Client: vendor}
 }
 
-// renamed puts the client's name of an id where the vendor's stands.
+// renamed replaces a vendor's tool id by the client's name for it.
 func renamed(e *wire.Edits, at wire.Span, id ledger.ToolID) {
 	if id.Client != id.Vendor {
 		e.Replace(at, wire.Quote(id.Client))
 	}
 }
 
-// elements calls f with the elements of an array, members with the members of an
-// object; for any other value, with nothing.
+// elements calls f with each element of an array; any other value has none.
 func elements(v gjson.Result, f func(element gjson.Result)) {
 	if v.IsArray() {
 		v.ForEach(func(_, element gjson.Result) bool { f(element); return true })
 	}
 }
 
+// members calls f with each member of an object; any other value has none.
 func members(v gjson.Result, f func(name string, value gjson.Result)) {
 	if v.IsObject() {
 		v.ForEach(func(key, value gjson.Result) bool { f(key.Str, value); return true })
 	}
 }
 
-// spanOf is where a result of gjson lies in the data that was searched.
+// spanOf is the span of a gjson result in the data that was searched.
 func spanOf(r gjson.Result) wire.Span { return wire.Span{Start: r.Index, End: r.Index + len(r.Raw)} }
 
-// inner is what stands between the quotes of a raw string, escapes and all: pieces
-// of a string can be joined so even where one ends inside of a surrogate pair.
+// inner is what stands between the quotes of a raw JSON string, with its escapes. Raw pieces of a
+// string can be joined even where one ends inside of a surrogate pair, which decoded pieces cannot.
 func inner(raw string) string {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""

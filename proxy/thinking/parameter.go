@@ -7,26 +7,27 @@ import (
 	"strings"
 )
 
-// Refused is a parameter that an error says the model does not take.
+// Refused is a parameter that a vendor's error says the model does not accept.
 type Refused struct {
-	// Name is how a request spells it: in snake case, with dots before members of
-	// members, and "messages[]." or "tools[]." before a member of an element.
+	// Name is spelled as in a request: in snake case, with dots before members of members, and
+	// "messages[]." or "tools[]." before a member of an element.
 	Name string
-	// Value: not the parameter is refused but the value that it had.
+	// Value: the parameter is accepted, but not with the value that it had.
 	Value bool
-	// Instead is the parameter that the error names in its place; empty for none.
+	// Instead is the parameter that the error suggests instead; empty if there is none.
 	Instead string
-	// Beside is another parameter beside which it is refused; empty for any request.
+	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
+	// request.
 	Beside string
-	// Off: the parameter is to say "none", leaving it out does not help.
+	// Off: the parameter has to be sent as "none"; leaving it out does not help.
 	Off bool
 }
 
-// RefusedParameter finds the parameter that an error with an HTTP status names as
-// one that the model does not take. Errors about thinking in the history are none,
-// and neither are those about the caller, about limits or about a request's length.
-// The rules are made from errors of real vendors and gateways: a member that names
-// the parameter is often missing or wrong, so the sentence decides.
+// RefusedParameter finds the parameter that an error with an HTTP status says the model does not
+// accept. Errors about thinking in the history do not count, and neither do those about
+// authentication, limits or a request's length. The rules come from errors of real vendors and
+// gateways: the JSON member that should name the parameter is often missing or wrong, so the
+// sentence decides.
 func RefusedParameter(status int, body []byte) (Refused, bool) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
@@ -38,8 +39,7 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 	return refusedIn(spoken(body))
 }
 
-// RefusedInEvent is RefusedParameter for what came with status 200, as
-// ClassifyEvent reads it.
+// RefusedInEvent is RefusedParameter for what came with status 200, as in ClassifyEvent.
 func RefusedInEvent(data []byte) (Refused, bool) {
 	if !IsError(data) || classOf(data) != ClassOther {
 		return Refused{}, false
@@ -47,6 +47,7 @@ func RefusedInEvent(data []byte) (Refused, bool) {
 	return refusedIn(spoken(data))
 }
 
+// refusedIn tries the rules in their order.
 func refusedIn(text string) (Refused, bool) {
 	for _, rule := range refusals {
 		if rule.near != "" && !strings.Contains(strings.ToLower(text), rule.near) {
@@ -58,7 +59,7 @@ func refusedIn(text string) (Refused, bool) {
 				continue
 			}
 			if r.Name == "" {
-				return Refused{}, false // it is about something else
+				return Refused{}, false // the sentence is not about a parameter
 			}
 			if use := instead.FindStringSubmatch(text); use != nil && parameterName(use[1]) != r.Name {
 				r.Instead = parameterName(use[1])
@@ -75,9 +76,8 @@ func refusedIn(text string) (Refused, bool) {
 // maxSentence is how much of an error is searched for a parameter, in bytes.
 const maxSentence = 16 << 10
 
-// spoken is an error on one line, with every kind of quote as ' and without the
-// backslashes that JSON in strings brings. What it repeats of the request is no
-// part of it.
+// spoken normalises an error for the rules: on one line, with ' for every kind of quote, without
+// the backslashes of JSON within strings, and without what it repeats of the request.
 func spoken(body []byte) string {
 	text := withoutEcho(string(body[:min(len(body), maxErrorBody)]))
 	text = escapes.ReplaceAllStringFunc(text[:min(len(text), maxSentence)], func(s string) string {
@@ -98,7 +98,7 @@ var (
 	instead = regexp.MustCompile(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )
 
-// path is a name in an error, possibly that of a member of something.
+// path matches a parameter's name, possibly that of a member of something.
 const path = `[A-Za-z_]\w*(?:\.\w+|\[[\w*]*\])*`
 
 const (
@@ -108,12 +108,12 @@ const (
 	refusal = `(?:not (?:currently |yet )?(?:supported|allowed|available|recogni[sz]ed|permitted|accepted|implemented|enabled)|unsupported|deprecated|disallowed|no longer (?:supported|available))`
 )
 
-// refusalRule finds one way of saying it. The rules are tried in their order.
+// refusalRule recognises one wording. The rules are tried in their order.
 type refusalRule struct {
-	near string // must be in the text, in lower case; empty for any
+	near string // must occur in the text, in lower case; empty for no condition
 	*regexp.Regexp
-	// read makes of a match what is refused; ok is false if it is no such thing. A
-	// result without a name ends the search.
+	// read makes a Refused of a match; ok is false if the match means something else. A result
+	// without a name ends the search.
 	read func(m []string) (r Refused, ok bool)
 }
 
@@ -121,13 +121,14 @@ func phrase(near, expression string, read func([]string) (Refused, bool)) refusa
 	return refusalRule{near, regexp.MustCompile(`(?i)` + expression), read}
 }
 
+// refusals are the known wordings, in the order in which they are tried.
 var refusals = []refusalRule{
-	// A way of asking that the model does not have at all is said without a name.
+	// The model has no such mode at all; the error does not name the parameter.
 	phrase("think value", `\bthink value '?\w+'? is not supported`, always(Refused{Name: "reasoning_effort", Value: true})),
 	phrase("does not support thinking", `does not support thinking\b`, always(Refused{Name: "think"})),
 	phrase("mandatory", `\breasoning is mandatory\b`, always(Refused{Name: "reasoning", Value: true})),
 
-	// Two that do not go together.
+	// Two parameters cannot be combined.
 	phrase("function tools", `function tools with `+named+` (?:is|are) `+refusal, func(m []string) (Refused, bool) {
 		return Refused{Name: parameterName(m[1]), Beside: "tools", Off: true}, true
 	}),
@@ -135,7 +136,7 @@ var refusals = []refusalRule{
 		return Refused{Name: parameterName(m[2]), Beside: parameterName(m[1])}, true
 	}),
 
-	// The value.
+	// The value is refused.
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
@@ -143,14 +144,14 @@ var refusals = []refusalRule{
 	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(1, true)),
 	phrase("must be", named+` must be (?:one of|either) `, likely(1, true)),
 
-	// FastAPI's list of details, and what pydantic says in one line.
+	// FastAPI's list of details, and pydantic's one-line form of it.
 	phrase("loc", `'type': ?'(?:extra_forbidden|value_error\.extra)', ?`+location, located(false)),
 	phrase("loc", location+`, ?'msg': ?'extra (?:inputs|fields) (?:are )?not permitted`, located(false)),
 	phrase("loc", `'type': ?'(?:literal_error|enum)', ?`+location, located(true)),
 	phrase("not permitted", `extra (?:inputs|fields) (?:are )?not permitted,? field: ?`+named, any1),
 	phrase("not permitted", named+`: extra (?:inputs|fields) (?:are )?not permitted`, any1),
 
-	// Named behind the words for it.
+	// The name follows the words for a refusal.
 	phrase("messages", `'?messages[.\[]\d+.*\bproperty '(\w+)' is `+refusal, func(m []string) (Refused, bool) {
 		return Refused{Name: "messages[]." + parameterName(m[1])}, true
 	}),
@@ -162,7 +163,7 @@ var refusals = []refusalRule{
 	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+listed, any1),
 	phrase("is not a", named+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds, any1),
 
-	// Named before them.
+	// The name precedes them.
 	phrase("", `\b`+kinds+` '(`+path+`)' (?:is|are) `+refusal, any1),
 	phrase("", named+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(1, false)),
 	phrase("cannot be used", named+` cannot be used (?:with|for|on|by) `, likely(1, false)),
@@ -171,19 +172,20 @@ var refusals = []refusalRule{
 	}),
 }
 
-// location is where something lies, as pydantic says it.
+// location matches the list in which pydantic says where a value is.
 const location = `'loc': ?[\[(] ?'body', ?((?:'[^']*'|\d+)(?:, ?(?:'[^']*'|\d+))*),? ?[\])]`
 
 func always(r Refused) func([]string) (Refused, bool) {
 	return func([]string) (Refused, bool) { return r, true }
 }
 
-// any1 takes whatever stands where only a name can.
+// any1 accepts any name, for wordings in which only a name can stand there.
 func any1(m []string) (Refused, bool) {
 	name := parameterName(m[1])
 	return Refused{Name: name}, name != ""
 }
 
+// value is any1 for a refused value.
 func value(group int) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
 		name := parameterName(m[group])
@@ -191,9 +193,9 @@ func value(group int) func([]string) (Refused, bool) {
 	}
 }
 
-// likely takes a word of prose only if it looks like a parameter. What thinking may
-// be called is not among them: its modes have a profile, and other errors speak of
-// them in the same words.
+// likely accepts a word only if it looks like a parameter, for wordings that also occur in prose.
+// Names for thinking are left out: its modes have a profile, and other errors use the same words
+// for them.
 func likely(group int, value bool) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
 		name := parameterName(m[group])
@@ -202,12 +204,13 @@ func likely(group int, value bool) func([]string) (Refused, bool) {
 	}
 }
 
-// singleWords are parameters whose names have no underscore.
+// singleWords are parameters without an underscore in their names.
 var singleWords = []string{
 	"audio", "background", "effort", "functions", "include", "logprobs", "metadata", "modalities", "n", "plugins", "prediction", "provider",
 	"reasoning", "seed", "stop", "store", "stream", "temperature", "think", "tools", "transforms", "truncation", "user", "verbosity",
 }
 
+// located reads the name from a location of pydantic's.
 func located(value bool) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
 		var steps []string
@@ -222,14 +225,14 @@ func located(value bool) func([]string) (Refused, bool) {
 var (
 	camel  = regexp.MustCompile(`[a-z0-9][A-Z]`)
 	digits = regexp.MustCompile(`^\d+$`)
-	// prose are words that stand where a name could, and are none.
+	// prose are words that can stand where a name could, and are not names.
 	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that", "the", "this", "to", "value", "values", "was", "with"}
-	// holders are parameters with elements, of which a member may be refused.
+	// holders are the parameters that are lists of objects, a member of which may be refused.
 	holders = []string{"messages", "tools"}
 )
 
-// parameterName is a name as a request would spell it; empty for what is none, and
-// for a place in something that this gateway never sends.
+// parameterName is the name as a request would spell it; empty if said is not a name, or is a place
+// in something that this gateway never sends.
 func parameterName(said string) string {
 	said = camel.ReplaceAllStringFunc(said, func(s string) string { return s[:1] + "_" + s[1:] })
 	said = strings.ToLower(strings.NewReplacer("[", ".", "]", "").Replace(said))

@@ -9,32 +9,32 @@ import (
 	"mneme/proxy/wire"
 )
 
-// BypassSignature is what Gemini takes in place of a thought signature that nobody
-// has.
+// BypassSignature is the string that Gemini accepts in place of a thought signature that is not
+// known.
 const BypassSignature = "skip_thought_signature_validator"
 
-// Placeholder is what a vendor takes in place of reasoning that nobody has. The
-// zero value: nothing.
+// Placeholder is what a vendor accepts in place of reasoning that is not known. The zero value
+// stands for nothing.
 type Placeholder struct {
 	Block     bool   // messages: an empty thinking block, first in the content
 	Field     string // chat completions: the member of the message that is to be ""
 	Signature string // chat completions: the thought signature of a message's first call
 }
 
-// Refilled is a request with the reasoning that it lacked.
+// Refilled is a request after Refill has put reasoning into it.
 type Refilled struct {
 	Body         []byte
-	Turns        int // stored turns that went back beyond what Filter or PutBack had put back
+	Turns        int // stored turns that were put back beyond those of Filter or PutBack
 	Placeholders int
-	// Changed: the body is not what Filter or PutBack gave. Else it is the same, and
-	// there is nothing to retry with, unless Off is set.
+	// Changed: the body differs from what Filter or PutBack returned. Otherwise there is nothing to
+	// retry with, unless Off is set.
 	Changed bool
-	// Off: reasoning is still missing, so that thinking has to be switched off.
+	// Off: reasoning is still missing, so that thinking has to be switched off for the retry.
 	Off bool
 }
 
-// Refill answers ClassRestore, after Filter or PutBack. The known turns that
-// the chain did not lead to go back too, since the vendor asks for them; where
+// Refill prepares the retry after an error of ClassRestore; Filter or PutBack come before it. Known
+// turns that the chain did not lead to are put back too, since the vendor asks for them. Where
 // nothing is known the placeholder stands. Nothing is removed.
 func (r *Replay) Refill(p Placeholder) (Refilled, error) {
 	steps := slices.Clone(r.steps)
@@ -72,7 +72,7 @@ func (r *Replay) Refill(p Placeholder) (Refilled, error) {
 	return out, nil
 }
 
-// hold puts a placeholder into a message that lacks reasoning.
+// hold puts a placeholder into a message that lacks reasoning, and reports whether it did.
 func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool {
 	switch {
 	case h.dialect == wire.Messages && p.Block:
@@ -96,6 +96,7 @@ func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool
 
 var emptyThinking = []byte(`{"type":"thinking","thinking":"","signature":""}`)
 
+// holdBlock puts an empty thinking block before a message's content.
 func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline) bool {
 	if text, ok := h.Text(m.Content); ok {
 		e.Replace(m.Content, slices.Concat([]byte("["), emptyThinking, []byte(","), textBlock(text), []byte("]")))
@@ -109,7 +110,8 @@ func (h history) holdBlock(e *wire.Edits, m *wire.MessageOutline) bool {
 	return true
 }
 
-// holdSignature signs the first call of a message; the others of a step need none.
+// holdSignature puts a bypass on the first call of a message; vendors do not check the other calls
+// of a step.
 func (h history) holdSignature(e *wire.Edits, m *wire.MessageOutline, signature string) bool {
 	elements := h.Elements(m.Members.Get("tool_calls"))
 	if len(elements) == 0 {

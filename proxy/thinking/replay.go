@@ -9,40 +9,40 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Ledger is where answered turns are kept; a *ledger.Ledger.
+// Ledger stores answered turns; it is a *ledger.Ledger.
 type Ledger interface {
 	Judge(ctx context.Context, r ledger.Request) []ledger.Judged
 	Record(ctx context.Context, t ledger.Turn)
 	Refuse(ctx context.Context, s ledger.Scope, by ledger.Origin, keys []string)
 }
 
-// Replay is a request and what the ledger knew of the turns in it when the request
-// was begun. It belongs to one request and is not safe for concurrent use.
+// Replay is a request together with what the ledger knew of its turns when the request began. It
+// belongs to one request and is not safe for concurrent use.
 type Replay struct {
 	ledger  Ledger
 	request ledger.Request
 	judged  []ledger.Judged
-	began   time.Time
-	steps   []step // that were taken, one for each judged message
+	began   time.Time // fixed by Look; the answer is recorded as of then
+	steps   []step    // one for each judged message, as taken by Filter or PutBack
 }
 
-// Look captures, at once, whose request this is, who is to be asked, and what is
-// known of the turns that it replays.
+// Look takes a snapshot: whose request this is, which model is asked, and what the ledger knows of
+// the turns that it replays. Later changes in the ledger do not affect this request.
 func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
-	began := time.Now() // an erasure from now on erases the answer too
+	began := time.Now() // an erasure after this instant erases the answer too
 	judged := l.Judge(ctx, r)
 	return &Replay{ledger: l, request: r, judged: judged, began: began, steps: make([]step, len(judged))}
 }
 
-// PutBack puts whole stored turns back where the client shows them otherwise than
-// they were, with the vendor's tool ids, and removes what the backend refused
-// before. Everything else stays as it is. Of thinking that is older than the current
-// turn a vendor that verifies signatures gets what the chain leads to, see the
-// package's documentation, and nothing if it has moved, see Policy.
+// PutBack replaces turns by their stored form where the client shows them differently, with the
+// vendor's tool ids, and removes what the backend refused before. Everything else stays as it is. A
+// vendor that verifies signatures gets thinking from before the current turn only as far as the
+// chain leads (see the package documentation), and none of it if it has moved, see Policy.
 func (r *Replay) PutBack(signed, moved bool) (body []byte, report Report) {
 	steps := make([]step, len(r.judged))
 	loop := history{r.request.Outline, r.request.Dialect}.loop()
-	ended, wanted := moved, "" // the chain; wanted is its next link, empty before the first
+	// ended: nothing older is on the chain. wanted: the key of its next link, empty before the first.
+	ended, wanted := moved, ""
 	for i := len(r.judged) - 1; i >= 0; i-- {
 		j := &r.judged[i]
 		if r.refused(j) {
@@ -66,8 +66,8 @@ func (r *Replay) PutBack(signed, moved bool) (body []byte, report Report) {
 	return r.apply(steps)
 }
 
-// Register records the answer to this request. The outline is that of the request
-// as it was sent, the place that of the answer in its conversation, nil for none.
+// Register records the answer to this request in the ledger. sent is the outline of the request as
+// it was sent, place that of the answer in its conversation, nil without one.
 func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, place *ledger.Place) {
 	r.ledger.Record(ctx, ledger.Turn{
 		Scope: r.request.Scope, Origin: r.request.Target, Dialect: r.request.Dialect,
@@ -79,10 +79,9 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 	})
 }
 
-// Refused remembers that the backend rejected these blocks: the request passed
-// without them. The keys are Strip's. Others: blocks of another model of the same
-// vendor were among them. Then what the asked model gave itself is not what was
-// wrong, and is not remembered.
+// Refused records that the backend rejected these blocks, because the request passed without them.
+// keys are those that Strip returned. others is true if blocks of another model of the same vendor
+// were among them; then the asked model's own blocks are taken to be sound and are not recorded.
 func (r *Replay) Refused(ctx context.Context, keys []string) (others bool) {
 	var own []string
 	for i := range r.judged {
@@ -104,24 +103,23 @@ func (r *Replay) Refused(ctx context.Context, keys []string) (others bool) {
 	return others
 }
 
-// action is what becomes of a message's thinking.
+// action is what is done with a message's thinking.
 type action int
 
 const (
-	leave    action = iota // as the client shows it
-	putBack                // the whole stored turn
-	remove                 // none of it
+	leave    action = iota // stays as the client shows it
+	putBack                // the stored turn takes the message's place
+	remove                 // all of it goes
 	intoText               // it becomes visible text
 )
 
-// step is what becomes of one judged message, and why.
+// step is the action for one judged message, and its reason.
 type step struct {
 	do  action
-	why ledger.State // what its thinking was found to be
+	why ledger.State // the state that its thinking was found in
 }
 
-// unchained is the step for thinking that may be sound, but that the chain does not
-// lead to.
+// unchained is the step for thinking that may be valid but is not on the chain.
 var unchained = step{remove, ledger.Proven}
 
 // back is the step for a message whose turn is known.
@@ -132,12 +130,13 @@ func back(j *ledger.Judged) step {
 	return step{putBack, ledger.Proven}
 }
 
-// known reports whether a message's turn is known and can go back. Its blocks are
-// then what counts, whatever the client made of them.
+// known reports whether a message's turn is known and can be put back, which needs the same
+// dialect. The stored blocks then count, whatever the client made of them.
 func (r *Replay) known(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Dialect == r.request.Dialect
 }
 
+// refused reports whether the backend has rejected a message's thinking before.
 func (r *Replay) refused(j *ledger.Judged) bool {
 	if r.known(j) {
 		return slices.Contains(j.TurnStates, ledger.Refused)
@@ -145,6 +144,7 @@ func (r *Replay) refused(j *ledger.Judged) bool {
 	return holds(j, ledger.Refused)
 }
 
+// foreign reports whether another vendor produced a message's thinking.
 func (r *Replay) foreign(j *ledger.Judged) bool {
 	if j.Turn != nil {
 		return j.Turn.Origin.Vendor != r.request.Target.Vendor
@@ -152,19 +152,20 @@ func (r *Replay) foreign(j *ledger.Judged) bool {
 	return holds(j, ledger.Foreign)
 }
 
-// otherModel reports whether another model than the one that is asked gave a
-// message's turn.
+// otherModel reports whether a message's turn comes from another model than the one that is asked.
 func (r *Replay) otherModel(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Origin.Model != r.request.Target.Model
 }
 
+// holds reports whether a block of the message was judged to be in a state.
 func holds(j *ledger.Judged, state ledger.State) bool { return slices.Contains(j.States, state) }
 
-// apply takes the steps, one for each judged message, in one edit of the body.
+// apply takes the steps, one for each judged message, in one pass of edits over the body. It also
+// maps tool ids back to the vendor's, in the calls and in their results.
 func (r *Replay) apply(steps []step) (body []byte, report Report) {
 	h := history{r.request.Outline, r.request.Dialect}
 	var e wire.Edits
-	var ids map[string]string // from the client's to the vendor's, since the last assistant message
+	var ids map[string]string // from the client's name to the vendor's id, for the results behind the last assistant message
 	next := 0
 	for i := range h.Messages {
 		m := &h.Messages[i]
@@ -188,6 +189,7 @@ func (r *Replay) apply(steps []step) (body []byte, report Report) {
 	return e.Apply(h.Body), report
 }
 
+// take does what a step says to a message.
 func (r *Replay) take(e *wire.Edits, m *wire.MessageOutline, j *ledger.Judged, s step) {
 	h := history{r.request.Outline, r.request.Dialect}
 	switch s.do {
@@ -204,12 +206,13 @@ func (r *Replay) take(e *wire.Edits, m *wire.MessageOutline, j *ledger.Judged, s
 	}
 }
 
-// ownIDs reports whether the backend that is asked made a turn itself, so that its
-// tool ids mean something to it.
+// ownIDs reports whether the asked backend produced a turn, so that the turn's tool ids are valid
+// there.
 func (r *Replay) ownIDs(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Origin.Backend == r.request.Target.Backend
 }
 
+// vendorIDs maps a message's tool ids from the client's names to the vendor's; nil if they stay.
 func (r *Replay) vendorIDs(j *ledger.Judged) map[string]string {
 	if len(j.Tools) == 0 || !r.ownIDs(j) {
 		return nil

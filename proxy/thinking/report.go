@@ -7,19 +7,19 @@ import (
 	"mneme/proxy/ledger"
 )
 
-// Report says what a filter did. It counts thinking blocks as the client showed
-// them, the reasoning fields of a chat message as one; PutBack counts messages.
+// Report says what Filter or PutBack did. It counts thinking blocks as the client showed them,
+// where the reasoning members of a chat message count as one; PutBack counts messages.
 type Report struct {
 	Kept     int // sent as the client showed them
-	PutBack  int // messages in whose place a stored turn went
+	PutBack  int // messages that were replaced by their stored turn
 	IntoText int
 
-	// Removed, by cause.
+	// The removed blocks, by reason.
 	Refused   int // the backend rejected them before
-	Foreign   int // another vendor made them
+	Foreign   int // another vendor produced them
 	Edited    int // the user changed what the model said there
-	Unproven  int // nobody knows them
-	Unchained int // what they were bound to is not as it was
+	Unproven  int // the ledger does not know them
+	Unchained int // they are not on the chain
 }
 
 // Removed is how many blocks were removed.
@@ -30,7 +30,7 @@ func (r Report) Removed() int {
 // Changed reports whether any thinking is not as the client showed it.
 func (r Report) Changed() bool { return r.PutBack+r.IntoText+r.Removed() > 0 }
 
-// String is the line of the decision log.
+// String is the report as one line of the log.
 func (r Report) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Kept, r.PutBack, r.IntoText, r.Removed())
@@ -47,7 +47,7 @@ func (r Report) String() string {
 	return s.String()
 }
 
-// count adds what a step did to a message with so many blocks.
+// count adds a step on a message with this many thinking blocks.
 func (r *Report) count(s step, blocks int) {
 	switch s.do {
 	case leave:

@@ -10,12 +10,11 @@ import (
 	"mneme/proxy/wire"
 )
 
-// perAnswer are the members of a chat answer that say nothing to the model.
+// perAnswer are the members of a chat answer that mean nothing in a request.
 var perAnswer = []string{"role", "refusal", "annotations", "audio", "function_call"}
 
-// restore puts a stored turn in the place of the message that replays it. The
-// client's cache markers move to the matching blocks. Ids are the tool ids for
-// which the client's names are to stand.
+// restore replaces a message by its stored turn. The client's cache markers move to the matching
+// blocks. ids are the tool ids for which the client's names are to stand.
 func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Turn, ids []ledger.ToolID) {
 	if h.dialect == wire.Messages {
 		h.setContent(e, m, h.content(m, turn.Content, ids))
@@ -50,8 +49,8 @@ func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Tur
 	e.Without(m.Members, surplus...)
 }
 
-// content is a stored content with the client's names for ids and the cache
-// markers that the client put on the message's blocks.
+// content is a stored content with the client's names for tool ids, and with the cache markers that
+// the client put on the message's blocks.
 func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
 	o, at := whole(stored)
 	marks := h.marks(m)
@@ -74,7 +73,7 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 			ids = called(&e, o, block.Get("id"), ids)
 		}
 	}
-	// From the end, where the markers are, if a client left empty texts out.
+	// Matched from the end, where the markers are, because a client may have left out empty texts.
 	for i := range min(len(marks), len(visible)) {
 		if mark := marks[len(marks)-1-i]; mark != nil {
 			e.Mark(visible[len(visible)-1-i], mark)
@@ -83,13 +82,12 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 	return e.Apply(stored)
 }
 
-// marks are the cache markers on the visible blocks of a message, nil for a block
-// without.
+// marks are the cache markers on the visible blocks of a message, nil for a block without one.
 func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
 	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }))
 }
 
-// withIDs is stored tool calls with the client's names for ids.
+// withIDs is stored tool calls with the client's names for their ids.
 func withIDs(stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
 	o, at := whole(stored)
 	var e wire.Edits
@@ -100,8 +98,8 @@ func withIDs(stored jsontext.Value, ids []ledger.ToolID) jsontext.Value {
 	return e.Apply(stored)
 }
 
-// called gives a stored tool use the name that the client has for it, and returns
-// the names that are left: a vendor's id can come twice in one answer.
+// called replaces a stored tool use's id by the client's name for it, and returns the names that
+// are left, since a vendor may give the same id twice in one answer.
 func called(e *wire.Edits, o *wire.Outline, at wire.Span, ids []ledger.ToolID) []ledger.ToolID {
 	vendor, _ := o.Text(at)
 	i := slices.IndexFunc(ids, func(id ledger.ToolID) bool { return id.Vendor == vendor })

@@ -7,55 +7,53 @@ import (
 	"mneme/proxy/ledger"
 )
 
-// Unproven is what becomes of thinking that nobody knows.
+// Unproven is the policy for thinking that the ledger does not know.
 type Unproven string
 
 // The ways with it.
 const (
-	Lazy Unproven = "lazy" // it is sent as it is; the one retry stands behind it
+	Lazy Unproven = "lazy" // it is sent unchanged, and the retry takes it out if the vendor refuses it
 	Text Unproven = "text" // it becomes visible text
-	Drop Unproven = "drop"
+	Drop Unproven = "drop" // it is removed
 )
 
-// Policy is how a Session treats what the ledger does not settle.
+// Policy is how a Session treats thinking that the ledger alone cannot decide about.
 type Policy struct {
-	Unproven Unproven // "" is Lazy
-	// Bound: the backend has said that a block was bound to a different
-	// conversation, see SaysBound. Turns that were made under another system text
-	// or other tools cannot be kept then.
+	Unproven Unproven // "" means Lazy
+	// Bound: the backend has said that a block is bound to a different conversation, see SaysBound.
+	// Then turns that were made under another system text or other tools cannot be kept.
 	Bound bool
-	// OwnModel: the backend has refused thinking of another model of its vendor. It
-	// is as foreign as another vendor's then.
+	// OwnModel: the backend has refused thinking of another model of its vendor. Then that is as
+	// foreign as another vendor's.
 	OwnModel bool
-	// Moved: what stands before the current turn is not what stood there when the
-	// last answer was given. Thinking that is older than the turn is left out then,
-	// a leading run, and that of the turn itself too, if the backend is Bound.
+	// Moved: what precedes the current turn differs from what preceded it at the last answer. Then
+	// thinking older than the current turn, which is a leading run, is left out; if the backend is
+	// Bound, that of the current turn too.
 	Moved bool
 }
 
-// Session is the Replay of a request in the main pipeline, whose backend can
-// change: it decides which thinking the backend gets to see.
+// Session is the Replay of a request in the main pipeline, whose backend may change between
+// requests. It decides which thinking the backend gets to see.
 type Session struct {
 	*Replay
 	policy Policy
 }
 
-// Begin captures, at once, whose request this is, who is to be asked, and what is
-// proven. What follows goes by that, whatever other requests do meanwhile.
+// Begin takes the snapshot that the session works with, see Look.
 func Begin(ctx context.Context, l Ledger, r ledger.Request, p Policy) *Session {
 	return &Session{Look(ctx, l, r), p}
 }
 
-// Filter is the request with the thinking that its backend may see. Whole stored
-// turns go back where the client shows them otherwise; edited, foreign and refused
-// thinking goes, and all that is not on the chain, see the package's
-// documentation; what nobody knows goes by the policy. With nothing to do the body
-// is the outline's own.
+// Filter is the request with the thinking that its backend may see. Turns are replaced by their
+// stored form where the client shows them differently. Edited, foreign and refused thinking is
+// removed, and so is what is not on the chain (see the package documentation). Unknown thinking is
+// treated by the policy. If there is nothing to do the body is the outline's own.
 func (s *Session) Filter() (body []byte, report Report) {
 	s.steps = s.plan()
 	return s.apply(s.steps)
 }
 
+// plan decides on a step for each judged message, from the newest to the oldest.
 func (s *Session) plan() []step {
 	h := history{s.request.Outline, s.request.Dialect}
 	steps := make([]step, len(s.judged))
@@ -81,24 +79,25 @@ func (s *Session) foreign(j *ledger.Judged) bool {
 	return s.Replay.foreign(j) || s.policy.OwnModel && s.otherModel(j)
 }
 
-// walk goes along the chain from the newest message to the oldest.
+// walk follows the chain from the newest message to the oldest.
 type walk struct {
 	session *Session
 	loop    int // index of the first message of the current tool loop
-	// torn is the last message of the current tool loop whose thinking cannot go back;
-	// -1 for none. Vendors want the thinking of a loop whole, so all of it up to
-	// there goes, gone being its keys, and what was made in sight of it.
+	// torn is the last message of the current tool loop whose thinking cannot be sent; -1 for none.
+	// Vendors accept a loop's thinking only as a whole, so all thinking up to there is removed, and
+	// with it what was produced in sight of it. gone are the keys of what is removed.
 	torn    int
 	gone    []string
-	context string // of the request, if it counts
-	moved   int    // thinking of messages before it has moved
+	context string // the request's context key; empty if the context does not count
+	moved   int    // thinking of messages before this index has moved, see Policy.Moved
 
-	begun  bool   // a block was kept: the chain begins at the newest of those
-	linked bool   // wanted is set
-	wanted string // the key that the chain goes on with
-	broken bool   // it has ended
+	begun  bool   // a block was kept, and the chain begins at the newest of those
+	linked bool   // wanted is known
+	wanted string // the key of the chain's next link
+	broken bool   // the chain has ended
 }
 
+// step decides about one message. The order of the cases matters: what cannot be sent comes first.
 func (w *walk) step(j *ledger.Judged) step {
 	if w.session.refused(j) || j.Edited {
 		w.end()
@@ -119,15 +118,15 @@ func (w *walk) step(j *ledger.Judged) step {
 	case w.session.known(j):
 		return w.proven(j)
 	case holds(j, ledger.Altered):
-		return step{remove, ledger.Altered} // nobody knows how it was
+		return step{remove, ledger.Altered} // its original form is not known
 	case holds(j, ledger.Unknown) || holds(j, ledger.Proven):
 		return w.unknown(j)
 	}
 	return step{}
 }
 
-// tear finds the last message that tears the current tool loop, and all that goes
-// along with it.
+// tear finds the last message that breaks the current tool loop, and all thinking that has to go
+// with it.
 func (w *walk) tear() {
 	judged := w.session.judged
 	for i := range judged {
@@ -142,8 +141,8 @@ func (w *walk) tear() {
 	}
 }
 
-// tears says whether a message of the current tool loop has to go along with the
-// one that tears it.
+// tears reports whether a message of the current tool loop has to lose its thinking because of the
+// one that breaks the loop.
 func (w *walk) tears(j *ledger.Judged) bool {
 	switch {
 	case j.Message < w.loop || w.torn < 0 || j.Message == w.torn:
@@ -154,7 +153,7 @@ func (w *walk) tears(j *ledger.Judged) bool {
 	return j.Turn != nil && j.Turn.Predecessor != "" && slices.Contains(w.gone, j.Turn.Predecessor)
 }
 
-// left is the step for a message whose thinking may be bound to what is gone.
+// left is the step for a message whose thinking may be bound to what has moved.
 func (w *walk) left(j *ledger.Judged) step {
 	w.end()
 	if last(j.TurnKeys) == "" && last(j.Keys) == "" {
@@ -163,15 +162,15 @@ func (w *walk) left(j *ledger.Judged) step {
 	return unchained
 }
 
-// end is called where the chain cannot go on. What is older than the newest kept
-// block was bound to nothing that comes later.
+// end marks the end of the chain. Before the first kept block there is no chain to end: older
+// blocks are not bound to anything that comes after them.
 func (w *walk) end() { w.broken = w.broken || w.begun }
 
 // proven is the step for a message whose turn is known.
 func (w *walk) proven(j *ledger.Judged) step {
 	key := last(j.TurnKeys)
 	if key == "" {
-		return back(j) // no thinking: nothing that could be a link
+		return back(j) // no thinking, so it is not a link
 	}
 	if w.context != "" && j.Turn.Context != w.context {
 		w.end()
@@ -181,13 +180,12 @@ func (w *walk) proven(j *ledger.Judged) step {
 		return unchained
 	}
 	w.begun, w.linked, w.wanted = true, true, j.Turn.Predecessor
-	w.broken = w.wanted == "" // nothing stood before it
+	w.broken = w.wanted == "" // nothing preceded it
 	return back(j)
 }
 
-// unknown is the step for a message with thinking whose turn nobody knows. In the
-// current tool loop vendors want all thinking back, so that only they can judge
-// what is there.
+// unknown is the step for a message with thinking that the ledger does not know. In the current
+// tool loop vendors want all thinking back, so it is sent and the vendor judges it.
 func (w *walk) unknown(j *ledger.Judged) step {
 	onChain := w.linked && last(j.Keys) == w.wanted
 	if p := w.session.policy.Unproven; holds(j, ledger.Unknown) && (p == Text || p == Drop) {
@@ -203,19 +201,18 @@ func (w *walk) unknown(j *ledger.Judged) step {
 		return unchained
 	}
 	if onChain {
-		w.linked = false // what stood before it is not known
+		w.linked = false // its predecessor is not known
 	}
 	w.begun = true
 	return step{leave, ledger.Unknown}
 }
 
-// hollow are the keys of thinking that says nothing. LastThinking passes over it,
-// too.
+// hollow are the keys of thinking without content, which LastThinking skips too.
 var hollow = []string{
 	ledger.BlockKey([]byte(`{"type":"thinking","thinking":""}`)), ledger.BlockKey([]byte(`{"reasoning_content":""}`)),
 }
 
-// last is the last key of thinking that says something; empty for none.
+// last is the last key of thinking with content; empty if there is none.
 func last(keys []string) string {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if keys[i] != "" && !slices.Contains(hollow, keys[i]) {

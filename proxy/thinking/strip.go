@@ -6,7 +6,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// HasThinking reports whether a request holds anything that Strip would remove.
+// HasThinking reports whether a request has anything that Strip would remove.
 func HasThinking(o *wire.Outline, d wire.Dialect) bool {
 	h := history{o, d}
 	for i := range o.Messages {
@@ -17,11 +17,10 @@ func HasThinking(o *wire.Outline, d wire.Dialect) bool {
 	return false
 }
 
-// Strip removes all thinking from a request's messages, signatures that stand on
-// other blocks included, and gives the ledger's keys of what it removed. A message
-// that would be empty gets a text, so that roles alternate and results keep their
-// calls. It leaves the request's parameters alone, also where they do not fit any
-// more. With nothing to remove the body is the outline's own.
+// Strip removes all thinking from a request's messages, including signatures on other blocks, and
+// returns the ledger's keys of what it removed. A message that would be empty gets a text, so that
+// roles still alternate and tool results keep their calls. The request's parameters are left alone
+// even where they no longer fit. If there is nothing to remove the body is the outline's own.
 func Strip(o *wire.Outline, d wire.Dialect) (body []byte, removed []string) {
 	h := history{o, d}
 	var e wire.Edits
@@ -40,15 +39,16 @@ func Strip(o *wire.Outline, d wire.Dialect) (body []byte, removed []string) {
 	return e.Apply(o.Body), removed
 }
 
+// strayed reports whether a block that is not thinking carries a signature.
 func strayed(b wire.BlockOutline) bool {
 	return !wire.IsThinking(b.Type) && b.Members.Index(signatureKey) >= 0
 }
 
-// drop removes the thinking of a message.
+// drop removes a message's thinking.
 func (h history) drop(e *wire.Edits, m *wire.MessageOutline) { h.rewrite(e, m, nil) }
 
-// rewrite removes the thinking of a message. Where says gives a text for a block,
-// that text stands in the block's place.
+// rewrite removes a message's thinking, or replaces a block of it by the text block that says
+// returns.
 func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.BlockOutline) []byte) {
 	if !h.thinks(m) {
 		return
@@ -79,7 +79,7 @@ func (h history) rewrite(e *wire.Edits, m *wire.MessageOutline, says func(wire.B
 	e.Keep(spans, func(i int) bool { return stays[i] })
 }
 
-// empty sees to a chat message that has no content left: beside calls it needs none.
+// empty gives content to a chat message that lost all of its own; beside tool calls it needs none.
 func (h history) empty(e *wire.Edits, m *wire.MessageOutline) {
 	switch {
 	case h.null(m.Members.Get("tool_calls")):
@@ -89,8 +89,7 @@ func (h history) empty(e *wire.Edits, m *wire.MessageOutline) {
 	}
 }
 
-// dropFields removes the reasoning fields of a chat message and Gemini's
-// signatures.
+// dropFields removes the reasoning members of a chat message, and Gemini's signatures.
 func (h history) dropFields(e *wire.Edits, m *wire.MessageOutline) {
 	names := slices.Clone(reasoning)
 	if h.dropSignature(e, m.Members) {
@@ -104,8 +103,8 @@ func (h history) dropFields(e *wire.Edits, m *wire.MessageOutline) {
 	}
 }
 
-// dropSignature removes Gemini's signature from extra_content; whole is true if
-// nothing else is in it, so that it has to go.
+// dropSignature removes a thought signature from extra_content. whole is true if extra_content
+// holds nothing else, so that the caller has to remove all of it.
 func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) {
 	if !h.signed(members) {
 		return false
@@ -123,7 +122,7 @@ func (h history) dropSignature(e *wire.Edits, members wire.Object) (whole bool) 
 	return false
 }
 
-// setContent gives a message another content.
+// setContent replaces or adds a message's content.
 func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte) {
 	if m.Content.Found() {
 		e.Replace(m.Content, value)
@@ -132,7 +131,7 @@ func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte)
 	insert(e, m.Span, "content", value)
 }
 
-// insert puts a member first into the object at s, which has others.
+// insert adds a member at the front of the object at s, which must not be empty.
 func insert(e *wire.Edits, s wire.Span, name string, value []byte) {
 	at := wire.Span{Start: s.Start + 1, End: s.Start + 1}
 	e.Replace(at, slices.Concat(wire.Quote(name), []byte(":"), value, []byte(",")))

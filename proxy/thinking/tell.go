@@ -7,8 +7,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// tell turns a message's thinking into visible text, in the tags by which the
-// ledger knows such text again. Thinking without text goes.
+// tell turns a message's thinking into visible text, inside the tags by which the ledger recognises
+// such text. Thinking without text is removed.
 func (h history) tell(e *wire.Edits, m *wire.MessageOutline) {
 	if text := h.reasoningText(m); text != "" {
 		h.dropFields(e, m)
@@ -23,8 +23,8 @@ func (h history) tell(e *wire.Edits, m *wire.MessageOutline) {
 	})
 }
 
-// reasoningText is what the reasoning fields of a chat message say; "" if it lies
-// in its content.
+// reasoningText is the text of a chat message's reasoning members; "" if its thinking is in its
+// content.
 func (h history) reasoningText(m *wire.MessageOutline) string {
 	if h.dialect != wire.Chat || slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }) {
 		return ""
@@ -39,6 +39,7 @@ func (h history) reasoningText(m *wire.MessageOutline) string {
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
+// tagged puts reasoning into the tags that mark it inside of visible text.
 func tagged(text string) string { return "<think>\n" + text + "\n</think>" }
 
 // prefix puts a text before the content of a chat message.

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Excess says in what way a request was longer than what is taken.
+// Excess says which limit on a request's length was exceeded.
 type Excess int
 
 // The kinds.
 const (
-	NotLong       Excess = iota // the error says nothing of the kind
-	OverWindow                  // the request is longer than the model's context window
-	OverAllowance               // it is larger than what the account may send per minute: as it is it never passes
+	NotLong       Excess = iota // the error is not about length
+	OverWindow                  // the request exceeds the model's context window
+	OverAllowance               // it exceeds what the account may send per minute, so that it can never pass as it is
 )
 
-// Length is what an error says about the length of a request, in tokens as the
-// vendor counts them; 0 for what it does not say.
+// Length is what an error says about the length of a request, in tokens as the vendor counts them;
+// 0 where it does not say.
 type Length struct {
 	Excess Excess
 	Limit  int // the context window, or the allowance
-	Sent   int // prompt and answer together where both count
+	Sent   int // prompt and answer together, where both count
 	Input  int // the prompt
-	Output int // what was asked for as the answer, by max_tokens or its like
+	Output int // the length that was asked for the answer, by max_tokens or a parameter like it
 }
 
-// Room is how many tokens are left for an answer behind a prompt that fits; 0 if
-// the prompt itself is too long, or nothing is known of it.
+// Room is how many tokens are left for an answer behind a prompt that fits; 0 if the prompt itself
+// is too long, or its length is not known.
 func (l Length) Room() int {
 	if l.Excess != OverWindow || l.Input == 0 || l.Output == 0 || l.Limit <= l.Input {
 		return 0
@@ -36,8 +36,8 @@ func (l Length) Room() int {
 	return l.Limit - l.Input
 }
 
-// ReadLength reads an error that came with an HTTP status. Any status from 400 on
-// may be one about length: llama.cpp says 500, gateways in between 502.
+// ReadLength reads an error that came with an HTTP status. Any status from 400 on may mean length:
+// llama.cpp uses 500, gateways 502.
 func ReadLength(status int, body []byte) Length {
 	if status < http.StatusBadRequest || status == http.StatusPaymentRequired { // what an account can afford is another matter
 		return Length{}
@@ -45,8 +45,8 @@ func ReadLength(status int, body []byte) Length {
 	return lengthOf(body)
 }
 
-// ReadLengthEvent reads what came with status 200: the data of a stream's event,
-// or a JSON body. It is NotLong for anything that is no error.
+// ReadLengthEvent reads what came with status 200: the data of a stream's event, or a JSON body. It
+// is NotLong for anything that is not an error.
 func ReadLengthEvent(data []byte) Length {
 	if !IsError(data) {
 		return Length{}
@@ -56,13 +56,13 @@ func ReadLengthEvent(data []byte) Length {
 
 func lengthOf(body []byte) Length {
 	text := unescaped.Replace(errorText(body))
-	// Codes and numbers stand in members that say nothing elsewhere.
+	// Codes and numbers are in members that errorText does not read.
 	members := unescaped.Replace(fold(withoutEcho(string(body[:min(len(body), maxErrorText)]))))
 	switch {
 	case perMinute.MatchString(text):
 		l := Length{Excess: OverAllowance, Limit: number(text, allowed), Sent: number(text, asked)}
 		if !strings.Contains(text, "requesttoolarge") && (l.Sent == 0 || l.Sent <= l.Limit) {
-			return Length{} // waiting helps
+			return Length{} // a rate limit, for which waiting helps
 		}
 		return l
 	case longCode.MatchString(members), overWindow.in(text):
@@ -72,25 +72,24 @@ func lengthOf(body []byte) Length {
 	return measures(text, members)
 }
 
-// unescaped are the signs that JSON inside a text still has as escapes, whose
-// backslash is gone.
+// unescaped decodes the escapes of < and > that JSON within a text has left, whose backslash
+// errorText has removed.
 var unescaped = strings.NewReplacer("u003c", "<", "u003e", ">")
 
-// perMinute gives away what an account may send in a time.
+// perMinute recognises a limit on what an account may send in a time.
 var (
 	perMinute = regexp.MustCompile(`(tokens|requests)\W?per\W?(min|hour|day)|\b[tr]p[mdh]\b|tokens/min`)
 	allowed   = regexp.MustCompile(`limit:?` + count)
 	asked     = regexp.MustCompile(`requested:?` + count)
 )
 
-// longCode are the codes and types of errors that mean the context window.
+// longCode matches the codes and types of errors about the context window.
 var longCode = regexp.MustCompile(`\b(context_length_exceeded|(model_)?context_window_exceeded|contextwindowexceeded(error)?|` +
 	`exceed_context_size_error|tokens_limit_reached|(model_)?max_prompt_tokens_exceeded|max_context_length_exceeded)\b`)
 
-// overWindow are the wordings. What they have in common: a noun for the prompt or
-// for the window, and a word that says that the one is beyond the other. An answer
-// that is asked for too long ("max_tokens: 64000 > 8192"), a list, a string or a
-// file that is too large are not meant.
+// overWindow are the wordings for an exceeded context window: a noun for the prompt or for the
+// window, and a word that says that one exceeds the other. They do not match a max_tokens that is
+// too large ("max_tokens: 64000 > 8192"), nor a list, a string or a file that is too large.
 var overWindow = signs{
 	phrases: []string{
 		"promptistoolong",
@@ -129,10 +128,10 @@ var overWindow = signs{
 	},
 }
 
-// count is a number of tokens.
+// count matches a number of tokens.
 const count = `(\d{1,3}(?:,\d{3})+|\d+)`
 
-// Where the numbers stand. Of each list the first that is found counts.
+// Where the numbers are. In each list the first pattern that matches counts.
 var (
 	sumOver = regexp.MustCompile(count + `\+` + count + `>` + count)
 
@@ -177,13 +176,13 @@ var (
 		`requested`+count+`outputtokens`,
 	)
 
-	// parts are the terms of a sum: "(9969 in the messages, 26000 in the completion)",
-	// "(658 of text input, 732 of tool input, 262000 in the output)".
+	// parts are the terms of a sum: "(9969 in the messages, 26000 in the completion)", "(658 of
+	// text input, 732 of tool input, 262000 in the output)".
 	parts = regexp.MustCompile(count + `(?:tokens)?(?:in|of|for|from)(?:the|your)?(text|tool|image|audio|file)?` +
 		`(messages|prompt|input|inputmessages|functions|tools|completion|output|response|answer)\b?`)
 )
 
-// measures finds the numbers.
+// measures reads the numbers from an error about the context window.
 func measures(text, members string) Length {
 	l := Length{Excess: OverWindow}
 	if m := sumOver.FindStringSubmatch(text); m != nil {

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// body is an answer being read, under the limits of its call.
+// body is an answer that is being read, under the time limits of its call.
 type body struct {
-	rc     io.ReadCloser // nil until there is an answer
-	ahead  []byte        // read by peek and not yet by Read
+	rc     io.ReadCloser // nil until the head of the answer has come
+	ahead  []byte        // read by peek and not yet returned by Read
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	limits Limits
 	began  time.Time
-	end    time.Duration // of the call, from began
+	end    time.Duration // limit of the whole call, counted from began
 
-	// until is when, from began, the backend will have been silent for too long; 0
+	// until is the instant, in ns from began, at which the backend has been silent for too long; 0
 	// while nobody waits for it.
 	until atomic.Int64
 	mu    sync.Mutex
-	clock *time.Timer // looks whether a limit is over; guarded by mu
+	clock *time.Timer // checks the limits; guarded by mu
 
-	circuit *circuit    // to be told how the answer ends; nil if its head has told all
-	settled atomic.Bool // it was told
+	circuit *circuit    // gets the verdict on the answer; nil if the head of the answer has settled it
+	settled atomic.Bool // the verdict was given
 }
 
-// watch starts the clock of one try, which waits for the head of the answer; Close
-// of the body stops it. One timer for all limits, that nothing moves as long as it
-// has not run out: an answer has more pieces than seconds.
+// watch starts the timer of one attempt, which first waits for the head of the answer; closing the
+// body stops it. One timer checks all limits and is not reset by every piece of the answer, since
+// an answer has more pieces than seconds.
 func (c *Client) watch(ctx context.Context, deadline time.Time) *body {
 	b := &body{limits: c.limits, began: time.Now()}
 	b.end = deadline.Sub(b.began)
@@ -44,12 +44,12 @@ func (c *Client) watch(ctx context.Context, deadline time.Time) *body {
 	return b
 }
 
-// look ends the call if a limit is over, else looks again when one could be.
+// look cancels the call if a limit has passed, else sets the timer for the next possible one.
 func (b *body) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Since(b.began)
-	next := b.limits.Idle // a wait that begins from now on lasts as long
+	next := b.limits.Idle // a wait that begins at this instant ends then
 	if until := time.Duration(b.until.Load()); until > 0 {
 		next = min(next, until-now)
 	}
@@ -64,8 +64,8 @@ func (b *body) look() {
 	}
 }
 
-// Read waits at most the idle limit. Time that the reader of the answer spends
-// elsewhere does not count.
+// Read waits for the idle limit at most. The time between two calls of Read does not count against
+// the backend.
 func (b *body) Read(p []byte) (int, error) {
 	if len(b.ahead) > 0 {
 		n := copy(p, b.ahead)
@@ -86,22 +86,22 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek shows up to limit bytes of what Read will give.
+// peek returns up to limit bytes that Read will return again.
 func (b *body) peek(limit int64) []byte {
-	// What fails here fails again in Read.
+	// An error here occurs again in Read.
 	ahead, _ := io.ReadAll(io.LimitReader(b, limit))
 	b.ahead = ahead
 	return ahead
 }
 
-// settle tells how the answer ended, once.
+// settle reports how the answer ended to the circuit, once.
 func (b *body) settle(v verdict) {
 	if b.circuit != nil && !b.settled.Swap(true) {
 		b.circuit.report(false, v)
 	}
 }
 
-// Close ends the call.
+// Close ends the call and releases the connection.
 func (b *body) Close() error {
 	b.settle(alive)
 	b.mu.Lock()
@@ -114,8 +114,8 @@ func (b *body) Close() error {
 	return b.rc.Close()
 }
 
-// explain gives the reason for which the call was ended by us or by the caller,
-// else the kind of failure with the transport's own words.
+// explain is the cause for which the call was cancelled, by a limit or by the caller; else the
+// transport's error as one of the given kind.
 func (b *body) explain(kind, err error) error {
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)

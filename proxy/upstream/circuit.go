@@ -22,30 +22,30 @@ func (e *OpenError) Error() string {
 
 func (e *OpenError) Unwrap() error { return ErrOpen }
 
-// verdict is what a try says of its backend.
+// verdict is what an attempt shows about its backend.
 type verdict int
 
 const (
-	silent  verdict = iota // nothing: the caller left before it could show
-	alive                  // it answers, be it with a refusal
+	silent  verdict = iota // nothing: the caller left first
+	alive                  // the backend answers, if only with a refusal
 	failing                // it failed, or did not answer in time
 )
 
-// circuit is the breaker of one backend. Closed, it lets every try pass and
-// counts failures in a row. Open, it lets one try per cooldown pass, the probe,
-// until one finds the backend alive. A probe that waits for minutes, as models
-// may, therefore keeps nobody waiting longer than that.
+// circuit is a circuit breaker for one backend. Closed, it lets every attempt through and counts
+// failures in a row. Open, it lets one attempt per cooldown through, the probe, until one finds the
+// backend alive. A slow probe does not block the next one, because models may answer only after
+// minutes.
 type circuit struct {
-	limit    int // failures that open it; negative for never
+	limit    int // failures in a row that open it; negative for never
 	cooldown time.Duration
 
 	mu       sync.Mutex
 	failures int // in a row, while it is closed
 	open     bool
-	until    time.Time // while it is open: when the next probe may pass
+	until    time.Time // while open: the earliest time of the next probe
 }
 
-// enter asks for leave to try. Every leave is followed by at least one report.
+// enter asks for permission to make an attempt, after which report must be called at least once.
 func (c *circuit) enter() (probe bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +60,8 @@ func (c *circuit) enter() (probe bool, err error) {
 	return true, nil
 }
 
-// report takes what a try has shown. While the circuit is open only probes
-// count: what else ends now began before.
+// report evaluates an attempt. While the circuit is open only probes count, because other attempts
+// began before it opened.
 func (c *circuit) report(probe bool, v verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *circuit) report(probe bool, v verdict) {
 		if c.failures++; c.failures >= c.limit && c.limit > 0 {
 			c.open, c.until = true, time.Now().Add(c.cooldown)
 		}
-	case c.open: // a probe that told nothing
+	case c.open: // a probe without a verdict: the next one may follow at once
 		c.until = time.Time{}
 	}
 }

@@ -9,33 +9,32 @@ import (
 	"time"
 )
 
-// refill is what a budget of retries gets back for every call, and for every
-// second.
+// refill is what a retry budget regains with every call, and with every second.
 const refill = 0.2
 
-// budget bounds what retries add to the load of a backend: a few at once for one
-// that stumbles, and one for every five calls when it is down. The seconds serve
-// a backend with few callers.
+// budget is a token bucket that bounds the load which retries add to a backend: a few at once while
+// it stumbles, and one for every five calls while it is down. The refill by time serves a backend
+// with few callers.
 type budget struct {
 	max float64
 
 	mu   sync.Mutex
 	left float64
-	at   time.Time // of the last refill by the clock
+	at   time.Time // the last refill by time
 }
 
 func newBudget(burst int) *budget {
 	return &budget{max: float64(burst), left: float64(burst), at: time.Now()}
 }
 
-// earn counts a call.
+// earn refills the budget for one call.
 func (b *budget) earn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left = min(b.max, b.left+refill)
 }
 
-// spend takes a retry out of the budget, if there is one.
+// spend takes a retry from the budget, and reports whether there was one.
 func (b *budget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,10 +48,10 @@ func (b *budget) spend() bool {
 	return true
 }
 
-// maxJudged bounds what Config.Judge sees of a body, in bytes.
+// maxJudged bounds the part of a body that Config.Judge sees, in bytes.
 const maxJudged = 64 << 10
 
-// weigh says what a try showed of the backend, and whether it may be repeated.
+// weigh says what an attempt shows about the backend, and whether it may be repeated.
 func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -78,8 +77,9 @@ func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
 	return v, true
 }
 
-// wait is the time before the retry that follows a try; ok is false if the vendor
-// wants a longer one than a call may take.
+// wait is the delay before the retry that follows an attempt: the vendor's Retry-After, else
+// exponential backoff with jitter. ok is false if the vendor asks for a longer delay than a call
+// may wait.
 func (c *Client) wait(try int, resp *http.Response) (d time.Duration, ok bool) {
 	if resp != nil {
 		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
@@ -87,13 +87,13 @@ func (c *Client) wait(try int, resp *http.Response) (d time.Duration, ok bool) {
 		}
 	}
 	d = c.limits.MaxWait
-	if backoff := c.limits.Backoff; backoff <= d>>try { // not shifted the other way, which could overflow
+	if backoff := c.limits.Backoff; backoff <= d>>try { // the limit is shifted, since shifting backoff could overflow
 		d = backoff << try
 	}
-	return d + rand.N(d/2+1), true // so that clients that failed together do not return together
+	return d + rand.N(d/2+1), true // jitter, so that clients that failed together do not return together
 }
 
-// retryAfter reads the header's two forms: seconds and a date.
+// retryAfter parses both forms of the header: seconds, and a date.
 func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 && seconds < 1e6 {
 		return time.Duration(seconds * float64(time.Second)), true

@@ -1,14 +1,12 @@
-// Package upstream sends the gateway's calls to a backend over HTTP. It knows
-// credentials, limits of time and retries, and nothing of what a call says.
+// Package upstream sends the gateway's calls to a backend over HTTP. It handles credentials, time
+// limits, retries and a circuit breaker, and does not look at what a call says.
 //
-// A call is sent again only while no byte of an answer has come: after a failed
-// connection, a 429 or a 5xx, with the vendor's Retry-After honoured and within a
-// budget that all calls of a backend share. Whatever answer remains, an error
-// status too, is returned as it came.
+// A call is repeated only as long as no byte of an answer was passed on: after a failed connection,
+// a 429 or a 5xx. The vendor's Retry-After is honoured, and all calls of a backend share a retry
+// budget. The answer that remains, an error status too, is returned unchanged.
 //
-// A backend that fails many times in a row is left alone for a while, see
-// OpenError. Failures are connections that fail or break, time-outs and 5xx other
-// than 501; a 4xx, 429 too, is an answer.
+// A backend that fails many times in a row is left alone for a while, see OpenError. Failures are
+// connections that fail or break, time-outs and 5xx other than 501; a 4xx, even 429, is an answer.
 package upstream
 
 import (
@@ -35,7 +33,7 @@ var (
 	ErrEncoding    = errors.New("the backend compressed its answer, although it was not asked to")
 )
 
-// Auth says whose credential a backend gets.
+// Auth says whose credential is sent to a backend.
 type Auth string
 
 // Ways to authenticate.
@@ -170,11 +168,11 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		switch {
 		case !ok || time.Until(deadline) < wait:
 			return resp, err
-		case c.circuit.isOpen() || !c.retries.spend(): // last, since it takes something
+		case c.circuit.isOpen() || !c.retries.spend(): // checked last, since spend changes the budget
 			return resp, err
 		}
 		if resp != nil {
-			// A short rest is read, so that the connection can be used again.
+			// A short rest of the body is read, so that the connection can be reused.
 			_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 			_ = resp.Body.Close()
 		}
@@ -186,9 +184,9 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 	}
 }
 
-// settle tells the circuit what a try has shown. The head of an answer is enough
-// to end a probe, but not to take failures back: a backend may break off every
-// answer in its middle.
+// settle reports an attempt to the circuit. The head of an answer is enough to end a probe, but not
+// to reset the count of failures: a backend may break off every answer in the middle. For that the
+// body reports again at its end.
 func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
 	if v != alive || probe {
 		c.circuit.report(probe, v)
@@ -206,7 +204,7 @@ func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
 // *OpenError instead of leaving.
 func (c *Client) Open() bool { return c.circuit.isOpen() }
 
-// once sends the call one time.
+// once makes one attempt.
 func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response, error) {
 	b := c.watch(ctx, deadline)
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.base+call.Path, bytes.NewReader(call.Body))
@@ -231,11 +229,11 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	return resp, nil
 }
 
-// asJSON is shared by all requests: it costs nothing, and nobody writes into it.
+// asJSON is shared by all requests, as nobody modifies it.
 var asJSON = []string{"application/json"}
 
-// header makes of the call's header what leaves, with exactly one credential or none.
-// No transport writes into it.
+// header turns the call's header into the one that is sent, with exactly one credential or none.
+// The transport does not modify it, so all attempts share it.
 func (c *Client) header(call wire.Call) http.Header {
 	h := call.Header
 	if h == nil {

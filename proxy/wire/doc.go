@@ -1,42 +1,27 @@
-// Package wire is the gateway's knowledge of what goes over the network: the
-// messages dialect (POST /v1/messages), server-sent events, the body of an
-// error in either dialect, and edits of raw JSON.
-//
-// A request of the messages dialect is one object: model, max_tokens, system (a
-// string or text blocks), messages (roles user, assistant and system; content a
-// string or blocks), tools and sampling parameters. An answer is a message whose
-// content is a list of blocks: text, thinking, redacted_thinking, tool_use.
-// Streamed, it is
-//
-//	message_start (content_block_start content_block_delta* content_block_stop)* message_delta message_stop
-//
-// with ping anywhere and error instead of any of them. Blocks come one after
-// another, never interleaved, and their index counts from 0.
-//
-// The structs here serve translation only. A request whose door and backend
-// speak the same dialect is never decoded into them: ReadOutline finds the few
-// spans that matter and Splice replaces them, so that unknown fields, number
-// formats and the order of keys reach the vendor as the client sent them.
+// The structs here serve translation only. A request whose endpoint and backend speak the same
+// dialect is never decoded into them: ReadOutline finds the few spans that matter and Splice
+// replaces them, so that unknown fields, number formats and the order of keys reach the vendor as
+// the client sent them.
 package wire
 
 import "net/http"
 
-// Dialect is a way to speak with a model over HTTP.
+// Dialect is a protocol for talking to a model over HTTP.
 type Dialect string
 
-// The dialects. Their names appear in logs and metrics.
+// Their names appear in logs and metrics.
 const (
 	Messages Dialect = "messages" // POST /v1/messages
 	Chat     Dialect = "chat"     // POST /v1/chat/completions
 )
 
-// Call is a request as it leaves for a backend.
+// Call is a request that is ready to be sent to a backend.
 type Call struct {
 	Dialect Dialect
 	// Path is joined to the backend's base URL and may end in a query. A base URL
 	// of the chat dialect ends in /v1, one of the messages dialect does not.
 	Path   string
-	Header http.Header // as it leaves, apart from the backend's credential, which is put into it
+	Header http.Header // as it is sent, except for the backend's credential, which is added to it
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Edits are changes to a body, collected and then made at once. Every byte that
-// no edit covers stays.
+// Edits are changes to a body that are collected and applied at once. Bytes that no edit covers
+// stay unchanged.
 type Edits struct{ list []edit }
 
 type edit struct {
@@ -14,17 +14,17 @@ type edit struct {
 	with []byte
 }
 
-// None says whether nothing is to be changed.
+// None reports whether there are no edits.
 func (e *Edits) None() bool { return len(e.list) == 0 }
 
-// Replace puts other bytes in the place of s. An empty span inserts.
+// Replace replaces the bytes at s. An empty span inserts.
 func (e *Edits) Replace(s Span, with []byte) { e.list = append(e.list, edit{s, with}) }
 
-// Keep removes the elements of an array, or the members of an object, that keep
-// does not want, each with the comma that parted it from its neighbour. The
-// spans are all of them, in order.
+// Keep removes those elements of an array, or members of an object, for which keep is false, each
+// with the comma that separates it from its neighbour. The spans are all elements or members, in
+// order.
 func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
-	kept := -1 // the last one
+	kept := -1 // index of the last one that stays
 	for i := 0; i < len(spans); i++ {
 		if keep(i) {
 			kept = i
@@ -46,7 +46,7 @@ func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
 	}
 }
 
-// Spans are where an object's members lie, names included.
+// Spans are the spans of an object's members, including their names.
 func (o Object) Spans() []Span {
 	out := make([]Span, len(o))
 	for i, m := range o {
@@ -62,16 +62,16 @@ func (e *Edits) Without(o Object, names ...string) {
 	}
 }
 
-// Apply makes the edits: body itself, if there are none, else a new one. An edit
-// that lies inside another is void; of two at one place the first counts, but
-// insertions at one place all stand, in their order.
+// Apply returns the edited body, or body itself if there are no edits. An edit inside another one
+// is void. Of two replacements at one place the first counts, while insertions at one place all
+// apply, in their order.
 func (e *Edits) Apply(body []byte) []byte {
 	if e.None() {
 		return body
 	}
 	list := slices.Clone(e.list)
 	slices.SortStableFunc(list, func(a, b edit) int {
-		// The longer first, but an insertion stands before what is replaced there.
+		// The longer edit first, but insertions before a replacement at the same place.
 		if a.Start == b.Start && (a.Start == a.End) != (b.Start == b.End) {
 			return cmp.Compare(a.End, b.End)
 		}
@@ -89,7 +89,7 @@ func (e *Edits) Apply(body []byte) []byte {
 	return append(out, body[at:]...)
 }
 
-// grown is by how many bytes edits make a body longer, in their order.
+// grown is by how many bytes the edits, in their order, make a body longer.
 func grown(list []edit) int {
 	by, at := 0, 0
 	for _, c := range list {

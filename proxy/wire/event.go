@@ -20,7 +20,8 @@ const (
 	ErrorEvent   = "error"
 )
 
-// eventTypes are looked for where vendors put the type: at the very beginning.
+// eventTypes interns the types of events. EventType looks for them at the very beginning of the
+// data, where vendors put the type.
 var eventTypes = func() map[string]string {
 	m := map[string]string{"ping": "ping"}
 	for _, t := range []string{MessageStart, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop, ErrorEvent} {
@@ -29,8 +30,7 @@ var eventTypes = func() map[string]string {
 	return m
 }()
 
-// EventType is the type of a stream's event, or of a whole answer, given its
-// data; empty if it has none.
+// EventType is the type of a stream's event or of a whole answer; empty if its data has none.
 func EventType(data []byte) string {
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`)); ok {
 		if t, ok := eventTypes[string(rest[:max(0, bytes.IndexByte(rest, '"'))])]; ok {
@@ -48,7 +48,7 @@ const (
 	InputDelta     = "input_json_delta"
 )
 
-// Event is one event of a streamed answer; Type says which fields count.
+// Event is one event of a streamed answer; Type says which fields are set.
 type Event struct {
 	Type    string    `json:"type"`
 	Message *Response `json:"message,omitzero"`
@@ -112,7 +112,7 @@ func (v Event) MarshalJSONTo(e *jsontext.Encoder) error {
 	}{v.Type})
 }
 
-// Events is the stream that says the same as r.
+// Events is the stream that is equivalent to r.
 func (r Response) Events() []Event {
 	head := r
 	head.Content, head.StopReason, head.StopSequence = Content{}, "", ""
@@ -130,7 +130,7 @@ func (r Response) Events() []Event {
 		Event{Type: MessageStop})
 }
 
-// split parts a block into how it starts and what is then added.
+// split splits a block into its start and the deltas that follow.
 func (b Block) split() (start Block, deltas []Delta) {
 	start = b
 	switch b.Type {
@@ -152,15 +152,15 @@ func (b Block) split() (start Block, deltas []Delta) {
 	return start, deltas
 }
 
-// Assembler puts a streamed answer together again. The zero value is ready.
+// Assembler puts a streamed answer together. The zero value is ready for use.
 type Assembler struct {
 	response Response
-	grown    []byte // of the open block: its text, its thinking or its input
+	grown    []byte // text, thinking or input of the open block
 	started  bool
 	stopped  bool
 }
 
-// Add takes the next event. One that belongs to no open block is an error.
+// Add takes the next event. An event for a block that is not open is an error.
 func (a *Assembler) Add(e Event) error {
 	last := len(a.response.Content) - 1
 	switch e.Type {
@@ -194,6 +194,7 @@ func (a *Assembler) Add(e Event) error {
 	return nil
 }
 
+// close completes a block with what has grown.
 func (a *Assembler) close(b *Block) {
 	switch b.Type {
 	case TextBlock:
@@ -208,7 +209,7 @@ func (a *Assembler) close(b *Block) {
 	a.grown = nil
 }
 
-// Response is the answer; ok is false while it is not complete.
+// Response is the answer; ok is false until it is complete.
 func (a *Assembler) Response() (r Response, ok bool) {
 	return a.response, a.started && a.stopped
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -8,21 +9,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Failure is an error as a door shows it: {"type":"error","error":{type,
-// message}} in the messages dialect, {"error":{message,type,code}} in the chat
-// dialect.
+// Failure is an error in the shape of an endpoint's dialect: {"type":"error","error":{type,
+// message}} in the messages dialect, {"error":{message,type,code}} in chat completions.
 type Failure struct {
 	Status  int    // HTTP status
-	Type    string // of the messages dialect; empty: by Status
-	Code    string // snake_case, for the chat dialect; empty: by Status
-	Param   string // the member of the request that is at fault, for the chat dialect; empty for none
+	Type    string // error type of the messages dialect; empty: derived from Status
+	Code    string // snake_case code of the chat dialect; empty: derived from Status
+	Param   string // the member of the request that is wrong, for the chat dialect; empty for none
 	Message string // one clear sentence, or the vendor's own
-	Run     string // that the request belongs to, by which the logs know it; empty for none
+	Run     string // id of the run that the request belongs to, for finding it in the logs; empty for none
 }
 
 func (f Failure) Error() string { return f.Message }
 
-// classes are what an error is called in both dialects, by status.
+// classes are the names of an error in both dialects, by HTTP status.
 var classes = map[int]struct{ messages, chat, code string }{
 	400: {"invalid_request_error", "invalid_request_error", "bad_request"},
 	401: {"authentication_error", "authentication_error", "invalid_api_key"},
@@ -63,11 +63,11 @@ func (f Failure) Body(d Dialect) []byte {
 		body = struct {
 			Type  string `json:"type"`
 			Error detail `json:"error"`
-		}{"error", detail{Type: either(f.Type, class.messages), Message: f.Message, Run: f.Run}}
+		}{"error", detail{Type: cmp.Or(f.Type, class.messages), Message: f.Message, Run: f.Run}}
 	} else {
 		body = struct {
 			Error detail `json:"error"`
-		}{detail{Type: class.chat, Message: f.Message, Param: f.Param, Code: either(f.Code, class.code), Run: f.Run}}
+		}{detail{Type: class.chat, Message: f.Message, Param: f.Param, Code: cmp.Or(f.Code, class.code), Run: f.Run}}
 	}
 	b, err := Marshal(body)
 	if err != nil { // strings always encode
@@ -84,25 +84,18 @@ func (f Failure) Frame(d Dialect) []byte {
 	return AppendFrame(nil, "", f.Body(d))
 }
 
-func either(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
-// maxMessage bounds what is shown of an error body that is in no known shape.
+// maxMessage bounds what is shown of an error body in an unknown shape, in bytes.
 const maxMessage = 2 << 10
 
-// ReadFailure understands a vendor's error body in either dialect, and shows
-// what it does not understand as text.
+// ReadFailure parses a vendor's error body in either dialect. A body that it does not understand is
+// shown as text.
 func ReadFailure(status int, body []byte) Failure {
 	f := Failure{Status: status}
 	var shape struct {
 		Error   jsontext.Value `json:"error"`
 		Message jsontext.Value `json:"message"`
 	}
-	// A field of an unexpected type must not hide the others: hence raw values.
+	// Raw values, so that a field of an unexpected type does not hide the other fields.
 	if json.Unmarshal(body, &shape, lenient) == nil {
 		var detail struct {
 			Type    jsontext.Value `json:"type"`
@@ -112,25 +105,25 @@ func ReadFailure(status int, body []byte) Failure {
 		if json.Unmarshal(shape.Error, &detail, lenient) == nil {
 			f.Type, f.Code, f.Message = unquote(detail.Type), unquote(detail.Code), unquote(detail.Message)
 		}
-		f.Message = either(either(f.Message, unquote(shape.Error)), unquote(shape.Message))
+		f.Message = cmp.Or(f.Message, unquote(shape.Error), unquote(shape.Message))
 	}
 	if f.Message == "" {
 		f.Message = clip(strings.TrimSpace(string(body)), maxMessage)
 	}
 	if f.Message == "" {
-		f.Message = either(http.StatusText(status), "the backend failed without saying why")
+		f.Message = cmp.Or(http.StatusText(status), "the backend failed without saying why")
 	}
 	if f.Status == 0 {
 		f.Status = statusOf(f.Type, f.Code)
 	}
 	if statusOf(f.Type, "") == http.StatusBadGateway {
-		f.Type = "" // a name of the chat dialect only
+		f.Type = "" // a name that only the chat dialect has
 	}
 	return f
 }
 
-// statusOf finds the status of an error by what it is called: one that comes
-// inside a stream has none.
+// statusOf derives the status of an error from its names, for errors inside a stream, which have no
+// status.
 func statusOf(kind, code string) int {
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 529, 504} {
 		if class := classes[status]; kind == class.messages || code != "" && code == class.code {

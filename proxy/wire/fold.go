@@ -2,9 +2,9 @@ package wire
 
 import "bytes"
 
-// Fold takes out of a text what clients change without meaning to: the way lines
-// end, spaces at the ends of lines, and what surrounds the whole. It does not write
-// into the text, and mostly gives a part of it.
+// Fold normalises what clients change in a text without meaning to: line endings, spaces at the
+// ends of lines, and white space around the whole. It does not write to the text and mostly returns
+// a slice of it.
 func Fold(text []byte) []byte {
 	newline := []byte("\n")
 	if bytes.IndexByte(text, '\r') >= 0 {

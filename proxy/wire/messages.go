@@ -16,7 +16,7 @@ const (
 	RoleTool      = "tool"      // in chat completions, of a tool's result
 )
 
-// IsSystem says whether a message of a role instructs the model, in either dialect.
+// IsSystem reports whether messages of a role instruct the model, in either dialect.
 func IsSystem(role string) bool { return role == RoleSystem || role == RoleDeveloper }
 
 // Block types that translation knows.
@@ -30,10 +30,10 @@ const (
 	ToolResultBlock = "tool_result"
 )
 
-// IsThinking says whether a block of a type is what a model thought.
+// IsThinking reports whether blocks of a type hold a model's thinking.
 func IsThinking(block string) bool { return block == ThinkingBlock || block == RedactedBlock }
 
-// Reasons for which an answer stops.
+// Values of stop_reason.
 const (
 	StopEndTurn   = "end_turn"
 	StopMaxTokens = "max_tokens"
@@ -57,17 +57,17 @@ type Request struct {
 	Stream        bool           `json:"stream,omitzero"`
 	Metadata      *Metadata      `json:"metadata,omitzero"`
 
-	// Other holds the members that are none of the above.
+	// Other holds all remaining members.
 	Other map[string]jsontext.Value `json:",embed"`
 }
 
-// Message is one turn.
+// Message is one message of a conversation.
 type Message struct {
 	Role    string  `json:"role"`
 	Content Content `json:"content"`
 }
 
-// Content is a list of blocks; a JSON string reads as one text block.
+// Content is a list of blocks. In JSON a string stands for one text block.
 type Content []Block
 
 // UnmarshalJSONFrom reads a string, null or a list of blocks. It reads from the
@@ -108,8 +108,7 @@ type Block struct {
 	Source *Source `json:"source,omitzero"` // of an image or a document
 }
 
-// MarshalJSONTo writes the fields that a block of its type must have, also when
-// they are empty.
+// MarshalJSONTo writes the members that a block of its type must have, even if they are empty.
 func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
 	switch b.Type {
 	case TextBlock:
@@ -135,9 +134,9 @@ func (b Block) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, plain(b))
 }
 
-// InputObject makes a tool's input of arguments given as text. A model may write
-// arguments that are no JSON object; they travel on as the only member,
-// "_arguments", of one, since a conversation must not end over them.
+// InputObject makes a tool's input of arguments given as text. Models may write arguments that are
+// not a JSON object. These are kept as the only member, "_arguments", of an object, so that the
+// conversation can go on.
 func InputObject(arguments string) jsontext.Value {
 	v := jsontext.Value(arguments)
 	switch {
@@ -156,7 +155,7 @@ func orEmptyObject(v jsontext.Value) jsontext.Value {
 	return v
 }
 
-// Source is where an image or a document comes from.
+// Source is the content of an image or a document, or its address.
 type Source struct {
 	Type      string `json:"type"` // base64, url, text
 	MediaType string `json:"media_type,omitzero"`
@@ -164,8 +163,8 @@ type Source struct {
 	URL       string `json:"url,omitzero"`
 }
 
-// Tool is a function that the model may call. A Type other than "" and "custom"
-// names a tool that the vendor runs.
+// Tool is a function that the model may call. A Type other than "" and "custom" names a tool that
+// the vendor runs.
 type Tool struct {
 	Type        string         `json:"type,omitzero"`
 	Name        string         `json:"name"`
@@ -180,19 +179,19 @@ type ToolChoice struct {
 	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
 }
 
-// Thinking asks for thinking.
+// Thinking is the request's setting for thinking.
 type Thinking struct {
 	Type         string `json:"type"` // enabled, adaptive, disabled
 	BudgetTokens int64  `json:"budget_tokens,omitzero"`
 }
 
-// Metadata says for whom a request is made.
+// Metadata identifies the user of a request.
 type Metadata struct {
 	UserID string `json:"user_id,omitzero"`
 }
 
-// Usage counts tokens. InputTokens excludes those read from and written to the
-// vendor's cache.
+// Usage counts tokens. InputTokens does not include those read from and written to the vendor's
+// cache.
 type Usage struct {
 	InputTokens   int64 `json:"input_tokens"`
 	OutputTokens  int64 `json:"output_tokens"`
@@ -200,8 +199,8 @@ type Usage struct {
 	CacheRead     int64 `json:"cache_read_input_tokens,omitzero"`
 }
 
-// Update takes over the counts that u has: later events of a stream repeat only
-// some of them.
+// Update takes over the counts that u has, because later events of a stream repeat only some of
+// them.
 func (c *Usage) Update(u Usage) {
 	for _, p := range []struct{ to, from *int64 }{
 		{&c.InputTokens, &u.InputTokens}, {&c.OutputTokens, &u.OutputTokens},

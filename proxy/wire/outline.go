@@ -10,12 +10,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Outline is a request's body and where its parts lie in it. It fits both
-// dialects: what they call messages, content and blocks (content parts, in chat
-// completions) has the same shape.
+// Outline is a request's body and the spans of its parts. It fits both dialects, in which messages,
+// content and blocks (content parts, in chat completions) have the same shape.
 //
-// Only members of messages[*].content[*] are blocks. A tool's input may hold an
-// object that looks like one and is data.
+// Only elements of messages[*].content are blocks. A tool's input may contain an object that looks
+// like a block; that is data.
 type Outline struct {
 	Body     []byte
 	Model    string
@@ -24,13 +23,13 @@ type Outline struct {
 	Messages []MessageOutline
 }
 
-// Object is a JSON object's members in their order.
+// Object is the members of a JSON object, in their order.
 type Object []Member
 
-// Member is one of them.
+// Member is one member of an object.
 type Member struct {
 	Name  string
-	Key   Span // the name with its quotes
+	Key   Span // of the name with its quotes
 	Value Span
 }
 
@@ -42,39 +41,40 @@ func (o Object) Get(name string) Span {
 	return Span{}
 }
 
-// Index is the place of the first member of that name, or -1.
+// Index is the position of the first member with that name, or -1.
 func (o Object) Index(name string) int {
 	return slices.IndexFunc(o, func(m Member) bool { return m.Name == name })
 }
 
-// Twice says whether more than one member has that name.
+// Twice reports whether several members have that name.
 func (o Object) Twice(name string) bool {
 	i := o.Index(name)
 	return i >= 0 && o[i+1:].Index(name) >= 0
 }
 
-// MessageOutline is a message.
+// MessageOutline is the outline of one message.
 type MessageOutline struct {
 	Span
-	Role    string // "" if it is no string
+	Role    string // "" if it is not a string
 	Members Object
-	Content Span // zero if there is none
+	Content Span // zero if the message has none
 	// Blocks are the elements of a content that is an array; nil for any other.
 	Blocks []BlockOutline
 }
 
-// BlockOutline is a block. One that is no object has neither type nor members.
+// BlockOutline is the outline of one block. A block that is not an object has neither type nor
+// members.
 type BlockOutline struct {
 	Span
 	Type    string
 	Members Object
 }
 
-// ReadOutline reads a request once: it checks that body is one JSON object with
-// a model and finds its parts. A failure wraps ErrBadJSON.
+// ReadOutline parses a request once: it checks that body is one JSON object with a model, and finds
+// its parts. Errors wrap ErrBadJSON.
 //
-// A member of the request that comes twice is refused if it is one that the
-// gateway acts on, since two readers could disagree on it.
+// A duplicate member of the request is refused if the gateway acts on it, because two parsers could
+// disagree about it.
 func ReadOutline(body []byte) (*Outline, error) {
 	o := &Outline{Body: body}
 	err := read(body, '{', func(r *outliner) (err error) {
@@ -87,22 +87,21 @@ func ReadOutline(body []byte) (*Outline, error) {
 	return o, o.readHead()
 }
 
-// ReadMessage reads one message, or an answer of the messages dialect, which is
-// one: the outline has nothing else. A failure wraps ErrBadJSON.
+// ReadMessage parses one message, or an answer of the messages dialect, which has the same shape.
+// The outline has nothing else. Errors wrap ErrBadJSON.
 func ReadMessage(body []byte) (*Outline, error) {
 	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
 	return o, read(body, '{', func(r *outliner) error { return r.message(&o.Messages[0]) })
 }
 
-// ReadContent reads the content of one message, an array of blocks: the outline
-// has nothing else. A failure wraps ErrBadJSON.
+// ReadContent parses the content of one message, an array of blocks. The outline has nothing else.
+// Errors wrap ErrBadJSON.
 func ReadContent(body []byte) (*Outline, error) {
 	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
 	return o, read(body, '[', func(r *outliner) error { return r.content(&o.Messages[0]) })
 }
 
-// ReadMessages reads an array of messages: the outline has nothing else. A failure
-// wraps ErrBadJSON.
+// ReadMessages parses an array of messages. The outline has nothing else. Errors wrap ErrBadJSON.
 func ReadMessages(body []byte) (*Outline, error) {
 	o := &Outline{Body: body}
 	return o, read(body, '[', func(r *outliner) (err error) {
@@ -111,9 +110,10 @@ func ReadMessages(body []byte) (*Outline, error) {
 	})
 }
 
-// acted are the members of a request that decide what the gateway does.
+// acted are the members of a request on which the gateway acts.
 var acted = []string{"model", "stream", "messages", "system", "tools", "tool_choice", "thinking", "max_tokens"}
 
+// readHead reads the model's name and the stream flag.
 func (o *Outline) readHead() error {
 	model := o.Members.Get("model")
 	if !model.Found() {
@@ -128,7 +128,7 @@ func (o *Outline) readHead() error {
 	return nil
 }
 
-// WithBody is the outline of what o's body was changed to: o itself if it was not.
+// WithBody is the outline of an edited body: o itself if the body was not changed.
 func (o *Outline) WithBody(body []byte) (*Outline, error) {
 	if len(body) == len(o.Body) && len(body) > 0 && &body[0] == &o.Body[0] {
 		return o, nil
@@ -136,8 +136,7 @@ func (o *Outline) WithBody(body []byte) (*Outline, error) {
 	return ReadOutline(body)
 }
 
-// WithModel is o with another model's name and every other byte kept; o itself
-// stays as it is.
+// WithModel is o with another model's name and all other bytes unchanged. o itself is not modified.
 func (o *Outline) WithModel(model string) *Outline {
 	if model == o.Model {
 		return o
@@ -163,8 +162,8 @@ func (o *Outline) WithModel(model string) *Outline {
 	return out
 }
 
-// Detached is what ReadContent would give for a copy of the first message's content,
-// an array of blocks; o itself stays as it is.
+// Detached is the result of ReadContent for a copy of the first message's content, an array of
+// blocks, without parsing it again. o itself is not modified.
 func (o *Outline) Detached() *Outline {
 	m := &o.Messages[0]
 	by := m.Content.Start
@@ -173,7 +172,7 @@ func (o *Outline) Detached() *Outline {
 	return &Outline{Body: bytes.Clone(o.Of(m.Content)), Messages: []MessageOutline{content}}
 }
 
-// moved is a copy of o whose parts lie elsewhere.
+// moved is a copy of o with translated spans.
 func (o Object) moved(to func(Span) Span) Object {
 	out := slices.Clone(o)
 	for i, m := range out {
@@ -198,14 +197,13 @@ func (o *Outline) Of(s Span) jsontext.Value {
 	return o.Body[s.Start:s.End]
 }
 
-// Text is the string at s; ok is false if it is none.
+// Text is the string at s; ok is false for a value of another kind.
 func (o *Outline) Text(s Span) (text string, ok bool) {
 	b, ok := o.Unquoted(s)
 	return string(b), ok
 }
 
-// Unquoted is Text without a copy, where nothing is escaped: it must not be
-// written into.
+// Unquoted is Text without a copy, where nothing is escaped. The result must not be modified.
 func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
 	v := o.Of(s)
 	if v.Kind() != '"' {
@@ -219,7 +217,7 @@ func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
 	return text, true
 }
 
-// Elements finds the elements of the array at s, nil for any other value.
+// Elements are the spans of the elements of the array at s; nil for any other value.
 func (o *Outline) Elements(s Span) []Span {
 	if o.Of(s).Kind() != '[' {
 		return nil
@@ -227,9 +225,9 @@ func (o *Outline) Elements(s Span) []Span {
 	r := outline(o.Body)
 	defer r.done()
 	r.at = s.Start
-	r.peek() // a value of ours may have spaces in front
+	r.peek() // a span of an insertion of ours may begin with spaces
 	var spans []Span
-	// The body has been read whole, so nothing in it can fail here.
+	// The body was parsed before, so nothing in it can fail here.
 	_ = r.enter()
 	for {
 		if more, err := r.next(len(spans) == 0, ']'); err != nil || !more {
@@ -243,7 +241,7 @@ func (o *Outline) Elements(s Span) []Span {
 	}
 }
 
-// Object finds the members of the object at s, nil for any other value.
+// Object is the members of the object at s; nil for any other value.
 func (o *Outline) Object(s Span) Object {
 	if o.Of(s).Kind() != '{' {
 		return nil
@@ -256,5 +254,5 @@ func (o *Outline) Object(s Span) Object {
 	return members
 }
 
-// isPlain says whether a raw string means the bytes between its quotes.
+// isPlain reports whether a raw string has no escapes and is valid UTF-8.
 func isPlain(v []byte) bool { return bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) }

@@ -9,16 +9,16 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// outliner walks a body and notes where its parts are.
+// outliner parses a body and notes the spans of its parts.
 type outliner struct {
 	scanner
-	// What is being read, as far as it came.
+	// The parts that were read so far. They are stacks: each level takes its own part off the end.
 	members  []Member
 	messages []MessageOutline
 	blocks   []BlockOutline
 }
 
-// outliners are kept for the next body. Nothing that they give out is kept.
+// outliners pools the buffers. What an outliner returns is a copy.
 var outliners = sync.Pool{New: func() any { return new(outliner) }}
 
 func outline(body []byte) *outliner {
@@ -36,11 +36,10 @@ func (r *outliner) done() {
 	outliners.Put(r)
 }
 
-// what names the kinds of bodies.
+// what names the kinds of bodies in errors.
 var what = map[byte]string{'{': "object", '[': "array"}
 
-// read reads a body that is one object or one array, of which parts finds the
-// parts.
+// read parses a body that must be one object or one array; parts reads its parts.
 func read(body []byte, kind byte, parts func(*outliner) error) error {
 	r := outline(body)
 	defer r.done()
@@ -63,7 +62,7 @@ func read(body []byte, kind byte, parts func(*outliner) error) error {
 	return nil
 }
 
-// taken gives what was collected from an index on, and forgets it.
+// taken removes what was collected from an index on, and returns a copy of it.
 func taken[T any](collected *[]T, from int) []T {
 	out := append(make([]T, 0, len(*collected)-from), (*collected)[from:]...)
 	clear((*collected)[from:])
@@ -71,8 +70,8 @@ func taken[T any](collected *[]T, from int) []T {
 	return out
 }
 
-// object reads the object that begins here; value, if not nil, reads each member's
-// value and says where it is.
+// object reads the object that begins here. value, if not nil, reads each member's value and
+// returns its span.
 func (r *outliner) object(value func(Member) (Span, error)) (Object, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -148,14 +147,14 @@ func (r *outliner) list() ([]MessageOutline, error) {
 	}
 }
 
-// message reads what should be a message.
+// message reads one message; a value of another kind has a span only.
 func (r *outliner) message(m *MessageOutline) (err error) {
 	if r.peek() != '{' {
 		m.Span, err = r.value()
 		return err
 	}
 	m.Start = r.at
-	first := true // content: of one that comes twice the first counts, as for Get
+	first := true // for the first member "content": Get returns that one if there are several
 	m.Members, err = r.object(func(member Member) (Span, error) {
 		content := member.Name == "content" && first
 		first = first && !content
@@ -174,7 +173,7 @@ func (r *outliner) message(m *MessageOutline) (err error) {
 	return err
 }
 
-// content reads a message's content, an array.
+// content reads a message's content, which is an array.
 func (r *outliner) content(m *MessageOutline) error {
 	m.Content.Start = r.at
 	if err := r.enter(); err != nil {
@@ -198,6 +197,7 @@ func (r *outliner) content(m *MessageOutline) error {
 	}
 }
 
+// block reads one block; a value of another kind has a span only.
 func (r *outliner) block() (b BlockOutline, err error) {
 	if r.peek() != '{' {
 		b.Span, err = r.value()
@@ -214,7 +214,7 @@ func (r *outliner) block() (b BlockOutline, err error) {
 	return b, err
 }
 
-// names are those of which there are many in a request; they cost no memory.
+// names interns the strings that are frequent in requests, which saves an allocation for each.
 var names = func() map[string]string {
 	m := map[string]string{}
 	for _, n := range []string{
@@ -236,7 +236,7 @@ func nameOf(quoted []byte) string {
 	return stringOf(quoted)
 }
 
-// stringOf is the string that a raw value is; empty for any other value.
+// stringOf is the string that a raw value stands for; empty for a value of another kind.
 func stringOf(v []byte) string {
 	if len(v) < 2 || v[0] != '"' {
 		return ""

@@ -10,19 +10,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrBadJSON is wrapped by every refusal of a body that is not the JSON object
-// it should be. Its text says where.
+// ErrBadJSON is wrapped by every error about a body that is not the JSON object it should be. Its
+// text says where.
 var ErrBadJSON = errors.New("the body cannot be read")
 
-// lenient takes what vendors take: clients cut strings inside a surrogate pair,
-// and a tool's input may repeat a name. Raw values keep their escapes.
+// lenient accepts what vendors accept: clients cut strings inside a surrogate pair, and a tool's
+// input may have duplicate names. Raw values keep their escapes.
 var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
 
-// Marshal encodes v; a string with broken Unicode gets U+FFFD where it breaks.
+// Marshal encodes v. Invalid Unicode in a string is replaced by U+FFFD.
 func Marshal(v any) ([]byte, error) { return json.Marshal(v, lenient) }
 
-// Unmarshal decodes b into v. Names are case-sensitive, unknown ones are
-// skipped. A failure wraps ErrBadJSON.
+// Unmarshal decodes b into v. Names are case-sensitive and unknown ones are skipped. Errors wrap
+// ErrBadJSON.
 func Unmarshal(b []byte, v any) error {
 	if err := json.Unmarshal(b, v, lenient); err != nil {
 		return badJSON(err)
@@ -30,7 +30,7 @@ func Unmarshal(b []byte, v any) error {
 	return nil
 }
 
-// badJSON says what is wrong and where in words for the one who sent it.
+// badJSON describes an error and its position for the author of the body.
 func badJSON(err error) error {
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
@@ -52,15 +52,15 @@ func place(p jsontext.Pointer) string {
 	return string(p)
 }
 
-// Span is where a value lies in a body: body[Start:End]. The zero Span is none.
+// Span is the place of a value in a body: body[Start:End]. The zero Span stands for no value.
 type Span struct{ Start, End int }
 
 // Found is false for the zero Span.
 func (s Span) Found() bool { return s.End > 0 }
 
-// Members finds the values of the named members of the object that body is and
-// checks the whole of body on the way. A name that is missing has the zero Span;
-// one that comes twice is refused, since two readers could disagree on it.
+// Members finds the values of the named members of the object that body is, and checks all of body.
+// A missing name has the zero Span. A duplicate one is refused, because two parsers could disagree
+// about it.
 func Members(body []byte, names ...string) ([]Span, error) {
 	spans := make([]Span, len(names))
 	err := read(body, '{', func(r *outliner) error {
@@ -84,15 +84,14 @@ func Members(body []byte, names ...string) ([]Span, error) {
 	return spans, nil
 }
 
-// Splice gives body with the value at s replaced and every other byte kept. It
-// does not write into body.
+// Splice returns a copy of body in which the value at s is replaced.
 func Splice(body []byte, s Span, value []byte) []byte {
 	return slices.Concat(body[:s.Start], value, body[s.End:])
 }
 
 // Quote is s as a JSON string.
 func Quote(s string) []byte {
-	// The error only reports that broken UTF-8 was replaced.
+	// The error only says that invalid UTF-8 was replaced.
 	b, _ := jsontext.AppendQuote(nil, s)
 	return b
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// scanner walks JSON strictly. It takes and refuses what a jsontext.Decoder with
-// the options of lenient does, which a fuzz test holds, but it never looks at what
-// characters mean: to find where values lie, no UTF-8 has to be decoded.
+// scanner is a strict JSON tokenizer. It accepts and refuses exactly what a jsontext.Decoder with
+// the options of lenient does, which a fuzz test checks, but it does not decode characters: to find
+// where values are, UTF-8 need not be decoded.
 //
-// It knows only that something is wrong. What it is, in words, syntaxError finds.
+// Its only error is errSyntax; syntaxError then finds the description.
 type scanner struct {
 	body  []byte
-	at    int // the next byte
-	depth int // how many arrays and objects are open
+	at    int // offset of the next byte
+	depth int // number of open arrays and objects
 }
 
-// errSyntax is what the scanner says of all that is no JSON.
+// errSyntax is the scanner's error for anything that is not JSON.
 var errSyntax = errors.New("no JSON")
 
-// maxDepth is how deep arrays and objects may lie in each other, as for jsontext.
+// maxDepth bounds nested arrays and objects, at the same value as in jsontext.
 const maxDepth = 10_000
 
-// peek goes to the next byte that is no space and shows it; 0 at the end.
+// peek skips white space and returns the next byte without consuming it; 0 at the end.
 func (s *scanner) peek() byte {
 	for s.at < len(s.body) {
 		switch c := s.body[s.at]; c {
@@ -39,7 +39,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// enter goes into the array or object that begins here.
+// enter consumes the opening bracket of an array or object.
 func (s *scanner) enter() error {
 	if s.depth == maxDepth {
 		return errSyntax
@@ -49,8 +49,8 @@ func (s *scanner) enter() error {
 	return nil
 }
 
-// next goes to the next element or member, or behind the end if there is none.
-// First: nothing was read of the array or object yet.
+// next moves to the next element or member, or behind the closing bracket if there is none. first
+// says that nothing of the array or object was read yet.
 func (s *scanner) next(first bool, end byte) (more bool, err error) {
 	c := s.peek()
 	if c == end {
@@ -68,7 +68,7 @@ func (s *scanner) next(first bool, end byte) (more bool, err error) {
 	return true, nil
 }
 
-// name reads the name of a member and goes to its value.
+// name reads the name of a member and the colon behind it.
 func (s *scanner) name() (quoted Span, err error) {
 	if s.peek() != '"' {
 		return Span{}, errSyntax
@@ -85,7 +85,7 @@ func (s *scanner) name() (quoted Span, err error) {
 	return quoted, nil
 }
 
-// value reads a value of any kind.
+// value reads a value of any kind and returns its span.
 func (s *scanner) value() (at Span, err error) {
 	c := s.peek()
 	start := s.at
@@ -93,7 +93,7 @@ func (s *scanner) value() (at Span, err error) {
 	case c == '"':
 		err = s.text()
 	case c == '{', c == '[':
-		err = s.nested(c + 2) // the closing bracket's code
+		err = s.nested(c + 2) // the closing bracket's code is 2 above the opening one's
 	case c == 't':
 		err = s.literal("true")
 	case c == 'f':
@@ -135,7 +135,7 @@ func (s *scanner) literal(word string) error {
 	return nil
 }
 
-// number reads what no other kind of value begins like.
+// number reads a number, the only kind of value left.
 func (s *scanner) number() error {
 	if s.is('-') {
 		s.at++
@@ -165,7 +165,7 @@ func (s *scanner) number() error {
 
 func (s *scanner) is(c byte) bool { return s.at < len(s.body) && s.body[s.at] == c }
 
-// digits reads digits and says whether there were any.
+// digits reads digits, and reports whether there were any.
 func (s *scanner) digits() bool {
 	from := s.at
 	for s.at < len(s.body) && s.body[s.at] >= '0' && s.body[s.at] <= '9' {
@@ -193,7 +193,7 @@ func (s *scanner) text() error {
 	}
 }
 
-// escape reads a backslash and what belongs to it. Half a surrogate pair is taken.
+// escape reads an escape sequence. Half a surrogate pair is accepted.
 func (s *scanner) escape() error {
 	rest := s.body[s.at+1:]
 	if len(rest) == 0 {
@@ -217,8 +217,8 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// plainLen is how many bytes come before the first quote, backslash or control
-// character. It looks at eight at a time: most of a request is text.
+// plainLen is the number of bytes before the first quote, backslash or control character. It checks
+// eight at a time, because most of a request is text.
 func plainLen(b []byte) int {
 	const (
 		ones  = 0x0101010101010101
@@ -228,8 +228,8 @@ func plainLen(b []byte) int {
 	for ; len(b)-n >= 8; n += 8 {
 		x := binary.LittleEndian.Uint64(b[n:])
 		quote, backslash := x^'"'*ones, x^'\\'*ones
-		// The high bit of each byte that is zero, or less than a space. A borrow can only
-		// set those above one that is rightly set.
+		// The high bit of each byte that is zero, or less than a space. A borrow can only set bits
+		// above one that is rightly set, so the lowest set bit is always right.
 		found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (x-' '*ones)&^x) & highs
 		if found != 0 {
 			return n + bits.TrailingZeros64(found)/8
@@ -243,8 +243,8 @@ func plainLen(b []byte) int {
 	return n
 }
 
-// syntaxError says what is wrong with a body that the scanner refused, and where;
-// nil if the first value in it is sound.
+// syntaxError describes what is wrong with a body that the scanner refused, and where; nil if the
+// first value in it is valid.
 func syntaxError(body []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(body), lenient)
 	if err := d.SkipValue(); err != nil {

@@ -14,13 +14,13 @@ const maxFrame = 16 << 20
 // ErrFrameTooLong is returned for an event of more than 16 MiB.
 var ErrFrameTooLong = errors.New("an event of the stream is longer than 16 MiB")
 
-// Frame is one server-sent event as it came.
+// Frame is one server-sent event.
 type Frame struct {
-	Raw  []byte // with the blank line that ends it
-	Data []byte // the data lines, joined by line ends; empty for a comment
+	Raw  []byte // as it came, including the blank line that ends it
+	Data []byte // the data lines, joined by newlines; empty for a comment
 }
 
-// FrameReader cuts a stream into its events.
+// FrameReader splits a stream into its events and keeps their bytes exactly.
 type FrameReader struct {
 	r   *bufio.Reader
 	raw []byte
@@ -32,18 +32,18 @@ type FrameReader struct {
 // past it.
 var frameReaders = sync.Pool{New: func() any { return &FrameReader{r: bufio.NewReaderSize(nil, 4<<10)} }}
 
-// maxKeptFrame bounds what is kept for events, in bytes.
+// maxKeptFrame bounds the buffers that go back to the pool, in bytes.
 const maxKeptFrame = 64 << 10
 
-// NewFrameReader reads events from r. It is to be released.
+// NewFrameReader reads events from r. The caller must call Release.
 func NewFrameReader(r io.Reader) *FrameReader {
 	f := frameReaders.Get().(*FrameReader)
 	f.r.Reset(r)
 	return f
 }
 
-// Release ends the reading: the reader, and the bytes of the last event, are
-// another stream's from then on.
+// Release returns the reader to the pool. The reader and the bytes of the last event must not be
+// used afterwards.
 func (f *FrameReader) Release() {
 	f.r.Reset(nil)
 	if cap(f.raw) <= maxKeptFrame && cap(f.buf) <= maxKeptFrame {
@@ -51,17 +51,16 @@ func (f *FrameReader) Release() {
 	}
 }
 
-// More reports whether another whole event is here already, so that writing the last
-// one on can wait for it. Half an event may be half for long.
+// More reports whether another complete event is in the buffer already, so that flushing the last
+// one can wait for it. An incomplete event does not count, since its rest may take long.
 func (f *FrameReader) More() bool {
 	b, _ := f.r.Peek(f.r.Buffered())
 	return bytes.Contains(b, []byte("\n\n")) || bytes.Contains(b, []byte("\n\r\n"))
 }
 
-// Next reads an event; its bytes are valid until the next call. At the end of
-// the stream it returns io.EOF, together with what came after the last blank
-// line, if anything did. Any other error comes without a Frame: half an event
-// must not reach anybody.
+// Next reads an event, whose bytes are valid until the next call. At the end of the stream it
+// returns io.EOF, together with what came after the last blank line, if anything did. Any other
+// error comes without a Frame, so that nobody gets half an event.
 func (f *FrameReader) Next() (Frame, error) {
 	f.raw, f.buf = f.raw[:0], f.buf[:0]
 	for {
@@ -82,7 +81,7 @@ func (f *FrameReader) Next() (Frame, error) {
 	}
 }
 
-// line appends the next line to raw and returns it, line end included.
+// line appends the next line to raw and returns it with its line ending.
 func (f *FrameReader) line() ([]byte, error) {
 	start := len(f.raw)
 	for {
@@ -97,8 +96,7 @@ func (f *FrameReader) line() ([]byte, error) {
 	}
 }
 
-// AppendFrame appends an event to dst. An empty name leaves the event line out.
-// Data must be one line.
+// AppendFrame appends an event to dst. Without a name it has no event line. Data must be one line.
 func AppendFrame(dst []byte, name string, data []byte) []byte {
 	if name != "" {
 		dst = append(append(append(dst, "event: "...), name...), '\n')

@@ -10,8 +10,8 @@ import (
 type TextPiece struct {
 	Index    int // of the block
 	Thinking bool
-	// Text is what stands between the quotes, in the event's memory. It is written as
-	// Quote would write it.
+	// Text is the raw content of the JSON string, in the event's memory. Quote would encode it in
+	// the same way.
 	Text []byte
 }
 
@@ -23,10 +23,9 @@ var (
 	behindText     = []byte(`"}}`)
 )
 
-// ReadTextPiece reads the event of which a stream of the messages dialect has
-// most, without memory of its own. Ok is false for any other event, and for one
-// that is not valid or is written in another way than vendors do: it has to be
-// read as JSON.
+// ReadTextPiece parses the most frequent event of the messages dialect without allocating. ok is
+// false for any other event, and for one that is invalid or encoded differently from what vendors
+// do: it has to be parsed as JSON.
 func ReadTextPiece(data []byte) (d TextPiece, ok bool) {
 	rest, ok := bytes.CutPrefix(data, beforeIndex)
 	if !ok || len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
@@ -45,7 +44,7 @@ func ReadTextPiece(data []byte) (d TextPiece, ok bool) {
 	return d, isQuoted(d.Text)
 }
 
-// isQuoted says whether text could stand between the quotes that Quote writes.
+// isQuoted reports whether text could be between the quotes that Quote writes.
 func isQuoted(text []byte) bool {
 	for rest := text; ; rest = rest[2:] {
 		rest = rest[plainLen(rest):]

@@ -1,7 +1,6 @@
 package wire
 
-// ResultIDs are the places of the ids of the tool calls that a message answers, in
-// their order.
+// ResultIDs are the spans of the ids of the tool calls that a message answers, in their order.
 func (o *Outline) ResultIDs(d Dialect, m *MessageOutline) []Span {
 	if d == Chat {
 		if m.Role != RoleTool {
@@ -18,8 +17,7 @@ func (o *Outline) ResultIDs(d Dialect, m *MessageOutline) []Span {
 	return ids
 }
 
-// Rename gives the ids at some places of o the names that names has for them. An id
-// that it has none for stays.
+// Rename replaces the ids at some places of o by their names in names. Ids without a name stay.
 func (e *Edits) Rename(o *Outline, at []Span, names map[string]string) {
 	if len(names) == 0 {
 		return

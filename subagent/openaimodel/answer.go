@@ -13,16 +13,16 @@ import (
 	"mneme/subagent/loop"
 )
 
-// answer collects what a stream says.
-type answer struct {
-	calls  []*call
+// collector puts a streamed answer together.
+type collector struct {
+	calls  []*partialCall
 	usage  loop.Usage
 	finish openai.FinishReason
 	text   bool // some has been seen
 }
 
-// call is a tool call as far as its pieces have come.
-type call struct {
+// partialCall is a tool call whose pieces are still coming.
+type partialCall struct {
 	index     int
 	id, name  string
 	arguments strings.Builder
@@ -30,7 +30,7 @@ type call struct {
 
 // add takes a chunk and returns its text. The usage comes in a chunk without
 // choices.
-func (a *answer) add(c openai.ChatCompletionStreamResponse) (text string) {
+func (a *collector) add(c openai.ChatCompletionStreamResponse) (text string) {
 	if c.Usage != nil {
 		a.usage = loop.Usage{InputTokens: int64(c.Usage.PromptTokens), OutputTokens: int64(c.Usage.CompletionTokens)}
 	}
@@ -51,7 +51,7 @@ func (a *answer) add(c openai.ChatCompletionStreamResponse) (text string) {
 }
 
 // fail ends an answer with an error, behind what it is known to have used.
-func (a *answer) fail(yield func(loop.Delta, error) bool, err error) {
+func (a *collector) fail(yield func(loop.Delta, error) bool, err error) {
 	if a.usage == (loop.Usage{}) || yield(loop.Delta{Usage: a.usage}, nil) {
 		yield(loop.Delta{}, err)
 	}
@@ -59,8 +59,8 @@ func (a *answer) fail(yield func(loop.Delta, error) bool, err error) {
 
 // piece adds to the call with its index. Some vendors give every call the index
 // 0, or none: there a new id means a new call.
-func (a *answer) piece(p openai.ToolCall) {
-	var c *call
+func (a *collector) piece(p openai.ToolCall) {
+	var c *partialCall
 	for _, known := range slices.Backward(a.calls) {
 		if p.Index == nil || *p.Index == known.index {
 			if p.ID == "" || p.ID == known.id {
@@ -70,7 +70,7 @@ func (a *answer) piece(p openai.ToolCall) {
 		}
 	}
 	if c == nil {
-		c = &call{index: len(a.calls), id: p.ID}
+		c = &partialCall{index: len(a.calls), id: p.ID}
 		if p.Index != nil {
 			c.index = *p.Index
 		}
@@ -86,14 +86,14 @@ func (a *answer) piece(p openai.ToolCall) {
 }
 
 // end gives the complete calls, in the order of their index.
-func (a *answer) end() ([]memory.ToolCall, error) {
+func (a *collector) end() ([]memory.ToolCall, error) {
 	switch {
 	case a.finish == "" || a.finish == openai.FinishReasonNull:
 		return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off before its end"}
 	case a.finish == openai.FinishReasonContentFilter && !a.text && len(a.calls) == 0:
 		return nil, &Error{Code: CodeRefused, Message: sentences[CodeRefused]}
 	}
-	slices.SortStableFunc(a.calls, func(x, y *call) int { return cmp.Compare(x.index, y.index) })
+	slices.SortStableFunc(a.calls, func(x, y *partialCall) int { return cmp.Compare(x.index, y.index) })
 	var calls []memory.ToolCall
 	for _, c := range a.calls {
 		arguments := orObject(c.arguments.String())

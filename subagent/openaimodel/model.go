@@ -79,7 +79,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 			return
 		}
 		defer func() { _ = stream.Close() }()
-		var a answer
+		var a collector
 		for {
 			chunk, err := stream.Recv()
 			if errors.Is(err, io.EOF) {

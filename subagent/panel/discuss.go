@@ -13,16 +13,16 @@ import (
 // discussion is what came of one.
 type discussion struct {
 	question  string
-	answers   []answer // one of each member, in the order of the members
-	reviews   []review // one of each member that answered; none if only one did
+	answers   []contribution // one of each member, in the order of the members
+	reviews   []review       // one of each member that answered; none if only one did
 	moderator string
 	synthesis synthesis
 	err       error // why there is no synthesis
 }
 
-// answer is one member's. A letter belongs to a member for the whole discussion,
+// contribution is one member's answer. A letter belongs to a member for the whole discussion,
 // whoever else fails.
-type answer struct {
+type contribution struct {
 	letter string // A, B, C …
 	member string
 	text   string
@@ -84,8 +84,8 @@ func (p *Panel) discuss(ctx context.Context, task subagent.Task, emit func(event
 }
 
 // given are the answers of those who did not fail.
-func (d discussion) given() []answer {
-	var given []answer
+func (d discussion) given() []contribution {
+	var given []contribution
 	for _, a := range d.answers {
 		if a.err == nil {
 			given = append(given, a)
@@ -95,8 +95,8 @@ func (d discussion) given() []answer {
 }
 
 // answers asks every member the question.
-func (r *round) answers(ctx context.Context) []answer {
-	answers := make([]answer, len(r.panel.members))
+func (r *round) answers(ctx context.Context) []contribution {
+	answers := make([]contribution, len(r.panel.members))
 	each(len(answers), func(i int) {
 		m, a := r.panel.members[i], &answers[i]
 		a.letter, a.member = letter(i), m.Name
@@ -111,7 +111,7 @@ func (r *round) answers(ctx context.Context) []answer {
 func letter(i int) string { return string(rune('A' + i)) }
 
 // reviews has every member that answered review the other answers.
-func (r *round) reviews(ctx context.Context, answers []answer) []review {
+func (r *round) reviews(ctx context.Context, answers []contribution) []review {
 	var reviews []review
 	var sessions []*session
 	for i, own := range answers {

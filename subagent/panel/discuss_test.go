@@ -320,14 +320,14 @@ func TestTheLimitHoldsOverAllTasks(t *testing.T) {
 		p, err := panel.New(b.config)
 		require.NoError(t, err)
 		other := sit(t)
-		done := make(chan subagent.Answer)
+		done := make(chan subagent.Outcome)
 		go func() {
 			a, _ := other.runOn(t.Context(), p, panel.EnsembleName, "another task")
 			done <- a
 		}()
 		a, err := b.runOn(t.Context(), p, panel.DiscussName, "REST or gRPC?")
 		require.NoError(t, err)
-		for _, a := range []subagent.Answer{a, <-done} {
+		for _, a := range []subagent.Outcome{a, <-done} {
 			require.Equal(t, event.Completed, a.Status)
 			require.NotContains(t, a.Response, "did not answer")
 		}

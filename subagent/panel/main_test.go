@@ -201,14 +201,14 @@ func sit(t testing.TB, answers ...func(context.Context, request) reply) *table {
 }
 
 // run does one task from its delegation to its completion.
-func (b *table) run(ctx context.Context, agent memory.Agent, question string) (subagent.Answer, error) {
+func (b *table) run(ctx context.Context, agent memory.Agent, question string) (subagent.Outcome, error) {
 	b.t.Helper()
 	p, err := panel.New(b.config)
 	require.NoError(b.t, err)
 	return b.runOn(ctx, p, agent, question)
 }
 
-func (b *table) runOn(ctx context.Context, p *panel.Panel, agent memory.Agent, question string) (subagent.Answer, error) {
+func (b *table) runOn(ctx context.Context, p *panel.Panel, agent memory.Agent, question string) (subagent.Outcome, error) {
 	for _, s := range p.Subagents() {
 		if s.Name == agent {
 			return s.Run(ctx, subagent.Kit{}, subagent.Task{Text: question, Conversation: "c1." + string(agent), History: func() []memory.Message {
@@ -233,14 +233,14 @@ func (b *table) emit(p event.Payload) error {
 	return nil
 }
 
-func (b *table) discuss(question string) subagent.Answer {
+func (b *table) discuss(question string) subagent.Outcome {
 	b.t.Helper()
 	a, err := b.run(b.t.Context(), panel.DiscussName, question)
 	require.NoError(b.t, err)
 	return a
 }
 
-func (b *table) ensemble(goal string) subagent.Answer {
+func (b *table) ensemble(goal string) subagent.Outcome {
 	b.t.Helper()
 	a, err := b.run(b.t.Context(), panel.EnsembleName, goal)
 	require.NoError(b.t, err)

@@ -8,92 +8,21 @@ import (
 	"mneme/memory/event"
 )
 
-// AnswerStatus says how far the documents answer a task.
-type AnswerStatus string
-
-// The statuses of an answer.
+// Kinds of event.Flag: what the check of an answer finds wrong.
 const (
-	Answered       AnswerStatus = event.Answered
-	Partial        AnswerStatus = event.Partial        // Missing says what the documents do not answer
-	NotFound       AnswerStatus = event.NotFound       // it rests on no passage
-	Underspecified AnswerStatus = event.Underspecified // it asks back
+	UnknownMarker = "unknown_marker" // dropped: no passage has the number
+	ManyMarkers   = "many_markers"   // dropped: the sentence has three others
+	Unverified    = "unverified"     // a number or date that no cited passage has
+	BadQuote      = "bad_quote"      // it is not in the passage, or too long for a citation
+	Misattributed = "misattributed"  // replaced: the sentence is clearly from another passage
+	RemovedLink   = "removed_link"   // an address that is not a passage's source, or an image
+	Uncited       = "uncited"        // it says that it answers, but cites nothing
 )
-
-// Answer is a subagent's final answer as it was checked.
-type Answer struct {
-	Status AnswerStatus `json:"status"`
-	Answer string       `json:"answer"` // never empty; every marker [n] in it has its citation
-	// Citations are the passages that Answer cites, ascending by number.
-	Citations []Citation `json:"citations"`
-	Missing   []string   `json:"missing"`
-	Flags     []Flag     `json:"flags,omitempty"`
-	// InjectionSignals counts what in the passages looked like an attempt to give
-	// orders.
-	InjectionSignals int `json:"injection_signals,omitempty"`
-
-	unsupported []Flag // those of Flags that readers are told
-}
-
-// event is the answer as the events of a run have it.
-func (a Answer) event() *event.Answer {
-	e := &event.Answer{
-		Status: string(a.Status), Answer: a.Answer, Citations: []event.Citation{}, Missing: a.Missing, InjectionSignals: a.InjectionSignals,
-	}
-	for _, c := range a.Citations {
-		e.Citations = append(e.Citations, event.Citation{
-			N: c.N, PassageID: c.PassageID, DocID: c.DocID, Title: c.Title, Source: c.Source, Section: c.Section,
-			Page: c.Page, Quote: c.Quote, Start: c.Start, End: c.End,
-		})
-	}
-	for _, f := range a.Flags {
-		e.Flags = append(e.Flags, event.Flag{Kind: string(f.Kind), Text: f.Text})
-	}
-	return e
-}
-
-// Citation is a passage that an answer cites. Start and End are the quote's place
-// in the document's text, in bytes.
-type Citation struct {
-	N            int    `json:"n"`
-	PassageID    string `json:"passage_id"`
-	DocID        string `json:"doc_id"`
-	Title        string `json:"title,omitempty"`
-	Source       string `json:"source,omitempty"`
-	Section      string `json:"section,omitempty"`
-	Page         int    `json:"page,omitempty"` // of the passage, from 1
-	Quote        string `json:"quote"`          // at most 200 characters; empty if the passage shares no word with what was said
-	Start        int    `json:"start"`
-	End          int    `json:"end"`
-	Collection   string `json:"collection"`
-	IndexVersion int64  `json:"index_version"`
-	Hash         string `json:"hash"` // of the passage, for Library.Resolve
-}
-
-// FlagKind is what was found wrong with an answer.
-type FlagKind string
-
-// What is found wrong with answers.
-const (
-	UnknownMarker FlagKind = "unknown_marker" // dropped: no passage has the number
-	ManyMarkers   FlagKind = "many_markers"   // dropped: the sentence has three others
-	Unverified    FlagKind = "unverified"     // a number or date that no cited passage has
-	BadQuote      FlagKind = "bad_quote"      // it is not in the passage, or too long for a citation
-	Misattributed FlagKind = "misattributed"  // replaced: the sentence is clearly from another passage
-	RemovedLink   FlagKind = "removed_link"   // an address that is no passage's source, or an image
-	Uncited       FlagKind = "uncited"        // it says answered, but cites nothing
-)
-
-// Flag is one thing that was found wrong, and the piece of the answer that it was
-// found in.
-type Flag struct {
-	Kind FlagKind `json:"kind"`
-	Text string   `json:"text"`
-}
 
 // draft is an answer as the model gave it.
 type draft struct {
 	text    string
-	status  AnswerStatus // "" if it says none
+	status  string // "" if it says none
 	missing []string
 	quotes  map[int]string
 }
@@ -105,7 +34,7 @@ var (
 )
 
 // readDraft reads what a model answered: a text that ends with lines for status and
-// missing, or the JSON of an Answer.
+// missing, or the JSON of an event.Answer.
 func readDraft(response string) draft {
 	response = strings.TrimSpace(response)
 	if d, ok := readJSON(response); ok {
@@ -129,10 +58,10 @@ func readDraft(response string) draft {
 }
 
 // status is a known one, or none.
-func status(said string) AnswerStatus {
-	switch s := AnswerStatus(said); s {
-	case Answered, Partial, NotFound, Underspecified:
-		return s
+func status(said string) string {
+	switch said {
+	case event.Answered, event.Partial, event.NotFound, event.Underspecified:
+		return said
 	}
 	return ""
 }
@@ -181,10 +110,11 @@ func notFound(task string) string {
 	return "The documents do not answer this."
 }
 
-// check makes an Answer of what a model responded with; s is what it may rest on.
-func check(response string, s *scope) Answer {
+// check makes a checked answer of what a model responded with; s is what it may rest
+// on. unsupported are those of its flags that readers are told.
+func check(response string, s *scope) (a event.Answer, unsupported []event.Flag) {
 	d := readDraft(response)
-	a := Answer{Status: d.status, Missing: []string{}}
+	a = event.Answer{Status: d.status, Missing: []string{}}
 	c := newStrictChecker(s, true)
 	a.Answer = strings.TrimSpace(c.write(d.text) + c.close(false))
 	a.Flags = c.flags
@@ -198,32 +128,32 @@ func check(response string, s *scope) Answer {
 	a.Citations = s.cite(a.Answer, d.quotes)
 	for _, citation := range a.Citations {
 		if _, good := s.passages[citation.N].cite(citation.N, d.quotes[citation.N], ""); !good {
-			a.Flags = append(a.Flags, Flag{BadQuote, d.quotes[citation.N]})
+			a.Flags = append(a.Flags, event.Flag{Kind: BadQuote, Text: d.quotes[citation.N]})
 		}
 	}
-	a.unsupported = s.unsupported(a.Answer, used(a.Answer))
-	a.Flags = append(a.Flags, a.unsupported...)
-	a.conclude()
-	return a
+	unsupported = s.unsupported(a.Answer, used(a.Answer))
+	a.Flags = append(a.Flags, unsupported...)
+	conclude(&a)
+	return a, unsupported
 }
 
 // conclude gives a status that fits the answer: one that cites nothing rests on
 // nothing.
-func (a *Answer) conclude() {
+func conclude(a *event.Answer) {
 	cites := len(a.Citations) > 0
 	switch {
-	case a.Status == Underspecified, a.Status == NotFound:
+	case a.Status == event.Underspecified, a.Status == event.NotFound:
 	case !cites && strings.HasSuffix(strings.TrimRight(a.Answer, " \n*_\"»”"), "?"):
-		a.Status = Underspecified
+		a.Status = event.Underspecified
 	case !cites:
 		if a.Status != "" && a.Answer != "" {
-			a.Flags = append(a.Flags, Flag{Uncited, string(a.Status)})
+			a.Flags = append(a.Flags, event.Flag{Kind: Uncited, Text: a.Status})
 		}
-		a.Status = NotFound
+		a.Status = event.NotFound
 	case a.Status == "" && len(a.Missing) > 0:
-		a.Status = Partial
+		a.Status = event.Partial
 	case a.Status == "":
-		a.Status = Answered
+		a.Status = event.Answered
 	}
 	if a.Answer == "" {
 		a.Answer = notFound(strings.Join(a.Missing, " "))
@@ -233,12 +163,11 @@ func (a *Answer) conclude() {
 // cite is the citation of a passage with the quote that the model gave, if it is
 // one, or else with the piece that fits best what was said; without one if it
 // shares no word with that.
-func (p Passage) cite(n int, quote, said string) (c Citation, good bool) {
+func (p Passage) cite(n int, quote, said string) (c event.Citation, good bool) {
 	start, end, found := findQuote(p.Text, quote)
 	good = quote == "" || found && len([]rune(p.Text[start:end])) <= maxCitation
-	c = Citation{
+	c = event.Citation{
 		N: n, PassageID: p.ID, DocID: p.DocID, Title: p.Title, Source: p.Source, Section: p.Section, Page: p.Page,
-		Collection: p.Collection, IndexVersion: p.IndexVersion, Hash: p.Hash,
 	}
 	if quote == "" || !good {
 		if start, end, found = bestQuote(p.Text, said+" "+quote); !found {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory/event"
 )
 
 // checker checks a text while it comes, in pieces of any size: what it passes on is
@@ -17,7 +19,7 @@ import (
 type checker struct {
 	scope  *scope
 	screen *screen
-	flags  []Flag
+	flags  []event.Flag
 	out    strings.Builder // all that was passed on
 	shown  int             // how much of it write and close have given
 
@@ -53,7 +55,9 @@ func newStrictChecker(s *scope, strict bool) *checker {
 	return c
 }
 
-func (c *checker) flag(kind FlagKind, text string) { c.flags = append(c.flags, Flag{kind, text}) }
+func (c *checker) flag(kind, text string) {
+	c.flags = append(c.flags, event.Flag{Kind: kind, Text: text})
+}
 
 // write takes a piece, and gives what may be shown now.
 func (c *checker) write(text string) string {
@@ -101,7 +105,7 @@ const (
 )
 
 // notes name the figures and quotations that have no support.
-func notes(text string, found []Flag) string {
+func notes(text string, found []event.Flag) string {
 	figures, quotes := noteFigures, noteQuotes
 	if russian(text) {
 		figures, quotes = noteFiguresRu, noteQuotesRu

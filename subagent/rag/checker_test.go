@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/internal/ragtest"
+	"mneme/memory/event"
 )
 
 // pieces checks a text that comes in these pieces.
@@ -149,14 +150,14 @@ func TestAYearInBracketsIsNoMarker(t *testing.T) {
 	s.supports = append(s.supports, (*support)(nil).with([]string{"It was so in 2019."}, false))
 	for text, want := range map[string]struct {
 		shown string
-		flags []Flag
+		flags []event.Flag
 	}{
 		"In [2019] it cost 14 crowns [1].": {"In [2019] it cost 14 crowns [1].", nil},
 		"In [2019] it cost 14 crowns.":     {"In [2019] it cost 14 crowns.", nil},
-		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []Flag{{Unverified, "1987"}}},
-		"So [1, 2019].":                    {"So [1].", []Flag{{UnknownMarker, "2019"}}},
-		"So [^2019].":                      {"So.", []Flag{{UnknownMarker, "2019"}}},
-		"So [3019] and [219].":             {"So and.", []Flag{{UnknownMarker, "3019"}, {UnknownMarker, "219"}}},
+		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []event.Flag{{Kind: Unverified, Text: "1987"}}},
+		"So [1, 2019].":                    {"So [1].", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
+		"So [^2019].":                      {"So.", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
+		"So [3019] and [219].":             {"So and.", []event.Flag{{Kind: UnknownMarker, Text: "3019"}, {Kind: UnknownMarker, Text: "219"}}},
 	} {
 		got, c := pieces(s, text)
 		require.Equal(t, want.shown, got)
@@ -222,7 +223,7 @@ func TestQuotationsStandInWhatIsCited(t *testing.T) {
 }
 
 func TestAPassageThatSharesNothingIsNotQuoted(t *testing.T) {
-	a := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
+	a, _ := check("Whales sing [1].", numbered(Passage{ID: "a#0", Text: "A ferry ticket costs 14 crowns.", Start: 7}))
 	require.Len(t, a.Citations, 1)
 	require.Empty(t, a.Citations[0].Quote)
 	require.Zero(t, a.Citations[0].Start+a.Citations[0].End)

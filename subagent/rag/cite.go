@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/memory/event"
 	"mneme/memory/textindex"
 )
 
@@ -58,8 +59,8 @@ func used(text string) map[int]string {
 
 // cite are the citations of a checked text, ascending by number, with the quotes
 // that its writer gave, where they are ones.
-func (s *scope) cite(text string, quotes map[int]string) []Citation {
-	list := []Citation{}
+func (s *scope) cite(text string, quotes map[int]string) []event.Citation {
+	list := []event.Citation{}
 	said := used(text)
 	for _, n := range slices.Sorted(maps.Keys(said)) {
 		if s.known(n) {

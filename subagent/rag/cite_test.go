@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"mneme/memory/event"
 )
 
 // three are passages that an answer may cite as [1] to [3].
@@ -17,10 +19,10 @@ var three = []Passage{
 	{ID: "ru#0", DocID: "ru", Title: "Отпуск", Source: "ru.md", Collection: "docs", Hash: "c", Text: "Отпуск начинается 5 мая 2023 года. Всего 10 000 рублей."},
 }
 
-func kinds(a Answer) []string {
+func kinds(a event.Answer) []string {
 	list := []string{}
 	for _, f := range a.Flags {
-		list = append(list, string(f.Kind)+" "+f.Text)
+		list = append(list, f.Kind+" "+f.Text)
 	}
 	return list
 }
@@ -34,7 +36,7 @@ func numbered(passages ...Passage) *scope {
 	return &scope{passages: given, profiles: map[int]*profile{}}
 }
 
-func numbersOf(a Answer) []int {
+func numbersOf(a event.Answer) []int {
 	list := []int{}
 	for _, c := range a.Citations {
 		list = append(list, c.N)
@@ -71,7 +73,7 @@ func TestMarkersAreChecked(t *testing.T) {
 		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "(image removed) It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(tt.response, numbered(three...))
+			a, _ := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.cites, numbersOf(a))
 			require.Equal(t, tt.flags, kinds(a))
@@ -81,11 +83,11 @@ func TestMarkersAreChecked(t *testing.T) {
 
 func TestASentenceCitesAtMostThree(t *testing.T) {
 	given := append(append([]Passage{}, three...), three...)
-	a := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
+	a, _ := check("So it is [1][2][3][4][1]. And then [5] and [6].\nOr [4]", numbered(given...))
 	require.Equal(t, "So it is [1][2][3][1]. And then [5] and [6].\nOr [4]", a.Answer)
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbersOf(a))
-	a = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
+	a, _ = check("So it is. [1] [2] [3] [4] And more [5].", numbered(given...))
 	require.Equal(t, []string{"many_markers 4"}, kinds(a))
 }
 
@@ -130,7 +132,7 @@ func TestNumbersAndDatesMustStandInACitedPassage(t *testing.T) {
 		"It costs 5 [2] and 028 [1].":                          {},
 	} {
 		var got []string
-		a := check(answer, numbered(three...))
+		a, _ := check(answer, numbered(three...))
 		for _, f := range a.Flags {
 			require.Equal(t, Unverified, f.Kind, answer)
 			got = append(got, f.Text)
@@ -151,8 +153,8 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		"of another case":   {"everyone HAS", "Everyone has 28 days of leave.", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), numbered(three...))
-			require.Equal(t, Answered, a.Status)
+			a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), numbered(three...))
+			require.Equal(t, event.Answered, a.Status)
 			c := a.Citations[0]
 			require.Equal(t, tt.want, c.Quote)
 			require.Equal(t, three[0].Text, strings.Replace(three[0].Text, c.Quote, three[0].Text[c.Start-100:c.End-100], 1))
@@ -160,7 +162,7 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		})
 	}
 	long := Passage{ID: "l#0", DocID: "l", Text: strings.Repeat("many words of it ", 50)}
-	a := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), numbered(long))
+	a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), numbered(long))
 	require.LessOrEqual(t, len([]rune(a.Citations[0].Quote)), maxCitation)
 	require.Equal(t, BadQuote, a.Flags[0].Kind)
 }
@@ -183,30 +185,30 @@ func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		response, answer string
-		status           AnswerStatus
+		status           string
 		missing          []string
 	}{
-		"plain with citation":      {"There are 28 days [1].", "There are 28 days [1].", Answered, []string{}},
-		"plain without":            {"There are some days.", "There are some days.", NotFound, []string{}},
-		"plain question":           {"Which year do you mean?", "Which year do you mean?", Underspecified, []string{}},
-		"said":                     {"There are 28 days [1].\n\nstatus: partial\nmissing: the fee; the date", "There are 28 days [1].", Partial, []string{"the fee", "the date"}},
-		"said the other way":       {"There are 28 days [1].\nMissing: the fee\n**Status: Partial**", "There are 28 days [1].", Partial, []string{"the fee"}},
-		"nothing missing":          {"There are 28 days [1].\nstatus: answered\nmissing: none", "There are 28 days [1].", Answered, []string{}},
-		"not found":                {"It is not said.\nStatus: not found", "It is not said.", NotFound, []string{}},
-		"underspecified":           {"Tell me the year.\nstatus: underspecified", "Tell me the year.", Underspecified, []string{}},
-		"claims without citations": {"There are 28 days.\nstatus: answered", "There are 28 days.", NotFound, []string{}},
-		"cites what is not there":  {"There are 28 days [9].\nstatus: answered", "There are 28 days.", NotFound, []string{}},
-		"missing alone":            {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", Partial, []string{"the fee"}},
-		"JSON":                     {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].", Partial, []string{"the fee"}},
-		"JSON in a fence":          {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].", Answered, []string{}},
-		"JSON, unknown status":     {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", Answered, []string{}},
-		"JSON, empty answer":       {`{"status":"not_found","answer":""}`, "The documents do not answer this.", NotFound, []string{}},
-		"empty":                    {"", "The documents do not answer this.", NotFound, []string{}},
-		"status only":              {"status: not_found", "The documents do not answer this.", NotFound, []string{}},
-		"status in the text":       {"Its status: answered by mail [1].", "Its status: answered by mail [1].", Answered, []string{}},
+		"plain with citation":      {"There are 28 days [1].", "There are 28 days [1].", event.Answered, []string{}},
+		"plain without":            {"There are some days.", "There are some days.", event.NotFound, []string{}},
+		"plain question":           {"Which year do you mean?", "Which year do you mean?", event.Underspecified, []string{}},
+		"said":                     {"There are 28 days [1].\n\nstatus: partial\nmissing: the fee; the date", "There are 28 days [1].", event.Partial, []string{"the fee", "the date"}},
+		"said the other way":       {"There are 28 days [1].\nMissing: the fee\n**Status: Partial**", "There are 28 days [1].", event.Partial, []string{"the fee"}},
+		"nothing missing":          {"There are 28 days [1].\nstatus: answered\nmissing: none", "There are 28 days [1].", event.Answered, []string{}},
+		"not found":                {"It is not said.\nStatus: not found", "It is not said.", event.NotFound, []string{}},
+		"underspecified":           {"Tell me the year.\nstatus: underspecified", "Tell me the year.", event.Underspecified, []string{}},
+		"claims without citations": {"There are 28 days.\nstatus: answered", "There are 28 days.", event.NotFound, []string{}},
+		"cites what is not there":  {"There are 28 days [9].\nstatus: answered", "There are 28 days.", event.NotFound, []string{}},
+		"missing alone":            {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", event.Partial, []string{"the fee"}},
+		"JSON":                     {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].", event.Partial, []string{"the fee"}},
+		"JSON in a fence":          {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].", event.Answered, []string{}},
+		"JSON, unknown status":     {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", event.Answered, []string{}},
+		"JSON, empty answer":       {`{"status":"not_found","answer":""}`, "The documents do not answer this.", event.NotFound, []string{}},
+		"empty":                    {"", "The documents do not answer this.", event.NotFound, []string{}},
+		"status only":              {"status: not_found", "The documents do not answer this.", event.NotFound, []string{}},
+		"status in the text":       {"Its status: answered by mail [1].", "Its status: answered by mail [1].", event.Answered, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := check(tt.response, numbered(three...))
+			a, _ := check(tt.response, numbered(three...))
 			require.Equal(t, tt.answer, a.Answer)
 			require.Equal(t, tt.status, a.Status)
 			require.Equal(t, tt.missing, a.Missing)
@@ -217,7 +219,7 @@ func TestStatuses(t *testing.T) {
 // Of a table a row is quoted, and not what happens to stand around it.
 func TestAQuoteOfATableIsARow(t *testing.T) {
 	table := Passage{ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows."}
-	a := check("The draught is 3 metres at most [1].", numbered(table))
+	a, _ := check("The draught is 3 metres at most [1].", numbered(table))
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "| draught | 3 |", a.Citations[0].Quote)
 }

@@ -23,9 +23,9 @@ import (
 // concurrent use.
 type Evidence struct {
 	mu    sync.Mutex
-	given []Passage         // passage n at n-1; guarded by mu
-	said  *support          // by the user, now and before; guarded by mu
-	flags map[string][]Flag // of texts that were checked; guarded by mu
+	given []Passage               // passage n at n-1; guarded by mu
+	said  *support                // by the user, now and before; guarded by mu
+	flags map[string][]event.Flag // of texts that were checked; guarded by mu
 }
 
 // of gives a passage its number. One whose text has changed since is another, so
@@ -74,22 +74,21 @@ func (e *Evidence) scope(passages map[int]Passage, more ...*support) *scope {
 // Cite is what the markers of a checked text stand for, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
 	given := e.all()
-	a := Answer{Citations: e.scope(given).cite(text, nil)}
+	citations := e.scope(given).cite(text, nil)
 	e.mu.Lock()
-	a.Flags = e.flags[text]
+	flags := e.flags[text]
 	e.mu.Unlock()
-	out := a.event()
-	if len(out.Citations) == 0 {
-		return nil, out.Flags
+	if len(citations) == 0 {
+		return nil, flags
 	}
-	return out.Citations, out.Flags
+	return citations, flags
 }
 
-func (e *Evidence) keep(text string, flags []Flag) {
+func (e *Evidence) keep(text string, flags []event.Flag) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flags == nil {
-		e.flags = map[string][]Flag{}
+		e.flags = map[string][]event.Flag{}
 	}
 	e.flags[text] = flags
 }
@@ -163,7 +162,7 @@ func (m checkedModel) heard(messages []memory.Message) []*support {
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 		given := e.scope(e.all(), (*support)(nil).with([]string{task.Text}, false))
-		check := func(text string, complete bool) (string, []Flag) {
+		check := func(text string, complete bool) (string, []event.Flag) {
 			of := given.copy()
 			of.supports = append(of.supports, (*support)(nil).with(counted.FindAllString(text, -1), false))
 			c := newChecker(of)
@@ -294,7 +293,7 @@ func (s *scope) resting(used map[int]string) []int {
 
 // unsupported are the figures and the quotations of a text that are in no passage
 // that it rests on, nor in what supports it.
-func (s *scope) unsupported(text string, used map[int]string) []Flag {
+func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 	seen := figures{map[string]bool{}, map[int]bool{}}
 	var folded []string
 	add := func(f figures) { maps.Copy(seen.numbers, f.numbers); maps.Copy(seen.months, f.months) }
@@ -310,18 +309,18 @@ func (s *scope) unsupported(text string, used map[int]string) []Flag {
 		add(p.figures)
 		folded = append(folded, p.folded)
 	}
-	var flags []Flag
+	var flags []event.Flag
 	known := map[string]bool{}
 	for _, figure := range seen.unverified(text) {
 		if !known[figure] {
 			known[figure] = true
-			flags = append(flags, Flag{Unverified, figure})
+			flags = append(flags, event.Flag{Kind: Unverified, Text: figure})
 		}
 	}
 	for _, quote := range quotations(text) {
 		if !known[quote] && !quoted(quote, folded) {
 			known[quote] = true
-			flags = append(flags, Flag{BadQuote, quote})
+			flags = append(flags, event.Flag{Kind: BadQuote, Text: quote})
 		}
 	}
 	return flags

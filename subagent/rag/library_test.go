@@ -152,7 +152,7 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 	c := collection(t, l, "docs")
 	put(t, l, c, "tarsk", "Tarsk is the capital of Veldoria.")
 	put(t, l, c, "router", "Hold the rear button to reset the router.")
-	history := []textindex.Message{{Role: textindex.RoleUser, Text: "Tell me about Veldoria"}, {Role: textindex.RoleAssistant, Text: "It is a country."}}
+	history := []memory.Message{{Role: memory.RoleUser, Content: "Tell me about Veldoria"}, {Role: memory.RoleAssistant, Content: "It is a country."}}
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "And what is its centre called?", History: history})
 	require.NoError(t, err)
 	require.Equal(t, []string{"tarsk"}, documents(r))
@@ -160,7 +160,7 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "How do I reset the router?", History: history})
 	require.NoError(t, err)
 	require.Equal(t, "router", r.Passages[0].DocID)
-	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []textindex.Message{{Role: textindex.RoleUser, Text: "quux"}}})
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []memory.Message{{Role: memory.RoleUser, Content: "quux"}}})
 	require.NoError(t, err)
 	require.Equal(t, textindex.StatusEmpty, r.Status)
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
 )
@@ -31,7 +32,7 @@ type Request struct {
 	// Query is the last turn of the conversation, History what was said before it,
 	// oldest first.
 	Query   string
-	History []textindex.Message
+	History []memory.Message
 	Where   Where // which documents may be found, by their metadata; nil for all
 	K       int   // how many passages at most, 1 to MaxK; 0 for DefaultK
 }
@@ -75,9 +76,8 @@ type Passage struct {
 	// RerankScore is the reranker's, if it saw the passage; it, not Score, orders then.
 	RerankScore *float64 `json:"rerank_score,omitempty"`
 
-	Collection   string `json:"collection"`
-	IndexVersion int64  `json:"-"`
-	Hash         string `json:"hash"` // of the text, to find it again
+	Collection string `json:"collection"`
+	Hash       string `json:"hash"` // of the text, to find it again
 
 	strength float64 // its part of the query, comparable between collections
 	held     *held   // where its text is; nil when the text is here
@@ -221,7 +221,7 @@ func (r Result) strength() float64 {
 // query is one form of what is looked for.
 type query struct {
 	text     string
-	history  []textindex.Message
+	history  []memory.Message
 	k        int
 	vector   []float32 // nil to go by words alone
 	weight   float64   // of the vectors
@@ -317,7 +317,7 @@ func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages
 		} else {
 			p.strength *= result.Strength / result.Hits[0].Score
 		}
-		p.Collection, p.IndexVersion = g.collection.String(), int64(result.Version)
+		p.Collection = g.collection.String()
 		passages = append(passages, p)
 	}
 	return passages, true
@@ -378,7 +378,7 @@ func (l *Library) Resolve(ctx context.Context, c Cited) (Resolved, error) {
 			continue
 		}
 		r := Result{Passages: []Passage{d.passage(i)}}
-		r.Passages[0].Collection, r.Passages[0].IndexVersion = c.Collection.String(), g.known.mark.Load().Version
+		r.Passages[0].Collection = c.Collection.String()
 		if l.fill(ctx, []leg{g}, &r); len(r.Passages) == 0 {
 			break // its text is not at hand
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"mneme/memory/textindex"
+	"mneme/memory"
 )
 
 // Reranker is a model that reads a query and a passage together.
@@ -85,7 +85,7 @@ func (p Passage) forReranker() string {
 // rerank gives the passages of a result their final order and number, of which it keeps
 // k. After a failure the order stays, the result is degraded, and an endpoint that was
 // slow or away is left alone for a while.
-func (l *Library) rerank(ctx context.Context, r *Result, history []textindex.Message, k int) {
+func (l *Library) rerank(ctx context.Context, r *Result, history []memory.Message, k int) {
 	if l.o.Rerank.Reranker != nil && len(r.Passages) > 1 {
 		if err := l.reorder(ctx, r, history); err != nil {
 			r.Degraded = true
@@ -103,7 +103,7 @@ func (l *Library) rerank(ctx context.Context, r *Result, history []textindex.Mes
 // errMuted says that the reranker failed a moment ago.
 var errMuted = errors.New("the reranker is left alone for a while")
 
-func (l *Library) reorder(ctx context.Context, r *Result, history []textindex.Message) error {
+func (l *Library) reorder(ctx context.Context, r *Result, history []memory.Message) error {
 	if time.Now().UnixNano() < l.rerankMute.Load() {
 		return errMuted
 	}
@@ -120,10 +120,10 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []textindex.Me
 
 // RerankQuery is what a reranker is asked: the query, behind the user's question before
 // it if there is one. A reranker that saw "and the last one?" alone would order by that.
-func RerankQuery(query string, history []textindex.Message) string {
+func RerankQuery(query string, history []memory.Message) string {
 	for _, m := range slices.Backward(history) {
-		if m.Role == textindex.RoleUser {
-			return shorten(m.Text, MaxSearchText) + "\n" + query
+		if m.Role == memory.RoleUser {
+			return shorten(m.Content, MaxSearchText) + "\n" + query
 		}
 	}
 	return query

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/internal/redistest"
+	"mneme/memory"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
@@ -123,7 +124,7 @@ func TestARerankerHasTheLastWord(t *testing.T) {
 	require.Nil(t, r.Passages[10].RerankScore)
 
 	// A question that leans on the one before it is asked with it.
-	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?", History: []textindex.Message{{Role: textindex.RoleUser, Text: "Which apples?"}}})
+	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?", History: []memory.Message{{Role: memory.RoleUser, Content: "Which apples?"}}})
 	require.NoError(t, err)
 	asked, _ = j.last()
 	require.Equal(t, "Which apples?\nand other?", asked.Query)

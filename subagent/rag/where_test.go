@@ -81,7 +81,7 @@ func TestAFilterSeesMetadata(t *testing.T) {
 		require.Equal(t, strings.Fields(want), append([]string{}, found(t, l, c, "apples", filter)...), filter)
 	}
 	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"fr"}`),
-		History: []textindex.Message{{Role: textindex.RoleUser, Text: "apples?"}}})
+		History: []memory.Message{{Role: memory.RoleUser, Content: "apples?"}}})
 	require.NoError(t, err)
 	require.Equal(t, textindex.StatusEmpty, r.Status)
 	require.Empty(t, r.Passages)
@@ -229,7 +229,7 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 	_, err = l.Create(ctx, own)
 	require.NoError(t, err)
 	putWith(t, l, own, "mine", "apples are mine", "lang", "en")
-	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
+	turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
 		Where: map[string]rag.Where{"news": where(t, `{"lang":"ru"}`)}})
 	require.NoError(t, err)
 	call := calls("apples")

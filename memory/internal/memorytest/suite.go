@@ -14,7 +14,7 @@ import (
 	"mneme/memory"
 )
 
-// Stores makes the store under test: two doors to one place, as two processes
+// Stores makes the store under test: two clients of one place, as two processes
 // would have them. Each call begins with nothing stored.
 type Stores func(t *testing.T) (one, two memory.Store)
 

@@ -62,9 +62,9 @@ func tally(u copilot.Usage) *usage {
 	return out
 }
 
-// answer is one being given. Its text, end and fail are called by the goroutine of
+// response is an answer that is being given. Its text, end and fail are called by the goroutine of
 // the turn.
-type answer struct {
+type response struct {
 	http *http.Request
 	req  *request
 	base completion
@@ -82,8 +82,8 @@ type headed struct {
 	err  error
 }
 
-func newAnswer(hr *http.Request, r *request) *answer {
-	a := &answer{http: hr, req: r, head: make(chan headed, 1)}
+func newAnswer(hr *http.Request, r *request) *response {
+	a := &response{http: hr, req: r, head: make(chan headed, 1)}
 	a.in, a.out = io.Pipe()
 	a.base = completion{ID: "chatcmpl-" + rand.Text(), Object: "chat.completion", Created: time.Now().Unix(), Model: r.model}
 	if r.stream {
@@ -93,7 +93,7 @@ func newAnswer(hr *http.Request, r *request) *answer {
 }
 
 // wait gives the response as soon as it has begun.
-func (a *answer) wait(ctx context.Context) (*http.Response, error) {
+func (a *response) wait(ctx context.Context) (*http.Response, error) {
 	select {
 	case h := <-a.head:
 		return h.resp, h.err
@@ -104,7 +104,7 @@ func (a *answer) wait(ctx context.Context) (*http.Response, error) {
 }
 
 // text takes a piece of the answer.
-func (a *answer) text(piece string) {
+func (a *response) text(piece string) {
 	if !a.req.stream {
 		a.whole.WriteString(piece)
 		return
@@ -114,7 +114,7 @@ func (a *answer) text(piece string) {
 }
 
 // begin starts a stream.
-func (a *answer) begin() {
+func (a *response) begin() {
 	if a.begun {
 		return
 	}
@@ -126,7 +126,7 @@ func (a *answer) begin() {
 
 // chunk writes an event of a stream. Nobody may read it any more; the turn's context
 // tells so, too.
-func (a *answer) chunk(delta *said, finish string, u *usage) {
+func (a *response) chunk(delta *said, finish string, u *usage) {
 	c := a.base
 	c.Choices, c.Usage = []choice{}, u
 	if delta != nil {
@@ -144,7 +144,7 @@ func encode(c completion) []byte {
 }
 
 // end completes the answer.
-func (a *answer) end(calls []toolCall, spent copilot.Usage) {
+func (a *response) end(calls []toolCall, spent copilot.Usage) {
 	finish, u := finishStop, tally(spent)
 	if len(calls) > 0 {
 		finish = finishTools
@@ -176,7 +176,7 @@ func (a *answer) end(calls []toolCall, spent copilot.Usage) {
 
 // fail ends the answer: with a status while nothing of it is told, else in its
 // middle.
-func (a *answer) fail(err error) {
+func (a *response) fail(err error) {
 	var f wire.Failure
 	switch {
 	case a.begun:
@@ -188,7 +188,7 @@ func (a *answer) fail(err error) {
 	}
 }
 
-func (a *answer) deliver(status int, b []byte) {
+func (a *response) deliver(status int, b []byte) {
 	a.head <- headed{resp: plain(a.http, status, b)}
 }
 

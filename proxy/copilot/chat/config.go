@@ -21,7 +21,7 @@ type CLI interface {
 // Scope is whose conversation a request belongs to.
 type Scope struct {
 	Tenant       string
-	Route        string // the door's: main, or teammate/<name>
+	Route        string // the endpoint's: main, or teammate/<name>
 	Conversation string
 }
 

@@ -17,7 +17,7 @@ import (
 // place for sampling and limits of tokens.
 type body struct {
 	Model         string         `json:"model"`
-	Messages      []message      `json:"messages"`
+	Messages      []chatMessage  `json:"messages"`
 	Tools         []tool         `json:"tools"`
 	ToolChoice    jsontext.Value `json:"tool_choice"`
 	N             *float64       `json:"n"`
@@ -32,7 +32,7 @@ type format struct {
 	Type string `json:"type"`
 }
 
-type message struct {
+type chatMessage struct {
 	Role       string     `json:"role"`
 	Content    content    `json:"content"`
 	ToolCalls  []toolCall `json:"tool_calls"`
@@ -95,9 +95,9 @@ type request struct {
 	model   string
 	system  string
 	tools   []copilot.Tool
-	setup   sum       // of the three
-	said    []message // without the system prompt
-	sums    []sum     // of said
+	setup   sum           // of the three
+	said    []chatMessage // without the system prompt
+	sums    []sum         // of said
 	stream  bool
 	tallied bool // a stream is to end with its usage
 }
@@ -212,7 +212,7 @@ func (r *request) offer(tools []tool) error {
 
 // sum forgives a message the way its lines end, the spaces at their ends and how
 // the JSON in it is written. Ids of calls are names, not content.
-func (m message) sum() sum {
+func (m chatMessage) sum() sum {
 	type call struct{ Name, Arguments string }
 	var calls []call
 	for _, c := range m.ToolCalls {

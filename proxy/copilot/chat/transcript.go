@@ -20,20 +20,20 @@ const (
 
 // line is a message in a record.
 type line struct {
-	Role  string `json:"role"`
-	Text  string `json:"text,omitzero"`
-	Left  string `json:"left_out,omitzero"` // what was no text
-	Calls []call `json:"calls,omitempty"`
-	Call  string `json:"call,omitzero"` // that this is the result of
+	Role  string         `json:"role"`
+	Text  string         `json:"text,omitzero"`
+	Left  string         `json:"left_out,omitzero"` // what was no text
+	Calls []recordedCall `json:"calls,omitempty"`
+	Call  string         `json:"call,omitzero"` // that this is the result of
 }
 
-type call struct {
+type recordedCall struct {
 	ID        string         `json:"id"`
 	Name      string         `json:"name"`
 	Arguments jsontext.Value `json:"arguments"`
 }
 
-func record(messages []message) string {
+func record(messages []chatMessage) string {
 	var out strings.Builder
 	for _, m := range messages {
 		l := line{Role: m.Role, Text: m.Content.text, Left: m.Content.other, Call: m.ToolCallID}
@@ -42,7 +42,7 @@ func record(messages []message) string {
 			if !arguments.IsValid() {
 				arguments = wire.Quote(c.Function.Arguments)
 			}
-			l.Calls = append(l.Calls, call{c.ID, c.Function.Name, arguments})
+			l.Calls = append(l.Calls, recordedCall{c.ID, c.Function.Name, arguments})
 		}
 		b, err := wire.Marshal(l)
 		if err != nil { // strings and checked JSON always encode
@@ -65,7 +65,7 @@ func (r *request) told(n int) string {
 // prompt makes one prompt of the input: results of tools first, since they stand in
 // front.
 func (r *request) prompt() copilot.Prompt {
-	var results []message
+	var results []chatMessage
 	words := ""
 	for _, m := range r.said[r.answered():] {
 		if m.Role == wire.RoleTool {

@@ -72,7 +72,7 @@ func (m *Model) claimFor(ctx context.Context, t *talk, r *request) {
 }
 
 // serve has a talk answer a request.
-func (m *Model) serve(ctx context.Context, t *talk, r *request, a *answer) {
+func (m *Model) serve(ctx context.Context, t *talk, r *request, a *response) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
@@ -200,7 +200,7 @@ func (t *talk) respond(ctx context.Context, r *request) error {
 // hear notes what the talk has seen now, and gives the calls as the client gets
 // them.
 func (t *talk) hear(r *request, out copilot.Outcome) []toolCall {
-	said := message{Role: wire.RoleAssistant, Content: content{text: out.Text}}
+	said := chatMessage{Role: wire.RoleAssistant, Content: content{text: out.Text}}
 	t.calls = nil
 	for _, c := range out.Calls {
 		id := "call_" + rand.Text()[:24]

@@ -77,8 +77,8 @@ func TestQueriesAfterOtherTopics(t *testing.T) {
 			earlier := after.history[:len(after.history)-len(q.history)]
 			require.ElementsMatch(t, q.history, after.history[len(earlier):])
 			for _, m := range earlier {
-				require.NotEqual(t, q.opening(), m.Text)
-				require.NotEmpty(t, m.Text)
+				require.NotEqual(t, q.opening(), m.Content)
+				require.NotEmpty(t, m.Content)
 			}
 			before += len(earlier)
 		}

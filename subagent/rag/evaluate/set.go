@@ -28,7 +28,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mneme/memory/textindex"
+	"mneme/memory"
 )
 
 // The files of a judged set.
@@ -66,7 +66,7 @@ type form struct {
 type query struct {
 	id      string
 	text    string
-	history []textindex.Message
+	history []memory.Message
 }
 
 // Find gives the folders of judged sets: dir itself, or those in it; only the one
@@ -243,12 +243,12 @@ func conversation(line []byte) (query, error) {
 		return query{}, err
 	}
 	last := len(c.Messages) - 1
-	if last < 0 || c.Messages[last].Role != textindex.RoleUser {
+	if last < 0 || c.Messages[last].Role != memory.RoleUser {
 		return query{}, errors.New(`"messages" must end with one of the role "user"`)
 	}
 	q := query{id: c.ID, text: c.Messages[last].Content}
 	for _, m := range c.Messages[:last] {
-		q.history = append(q.history, textindex.Message{Role: m.Role, Text: m.Content})
+		q.history = append(q.history, memory.Message{Role: m.Role, Content: m.Content})
 	}
 	return q, nil
 }

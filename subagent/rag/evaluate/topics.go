@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"mneme/memory/textindex"
+	"mneme/memory"
 )
 
 // afterOthers is what is added to the name of a wording whose queries come behind
@@ -26,15 +26,15 @@ func (s *Set) afterOthers(f form) form {
 	random := rand.New(rand.NewPCG(1, 2))
 	later := form{name: f.name + afterOthers}
 	for _, q := range f.queries {
-		var earlier []textindex.Message
+		var earlier []memory.Message
 		for range 1 + random.IntN(mostTopics) {
 			other := f.queries[random.IntN(len(f.queries))]
 			if s.onTopicOf(q, other) {
 				continue
 			}
 			earlier = append(earlier, other.history...)
-			earlier = append(earlier, textindex.Message{Role: textindex.RoleUser, Text: other.text},
-				textindex.Message{Role: textindex.RoleAssistant, Text: s.answer(other, texts)})
+			earlier = append(earlier, memory.Message{Role: memory.RoleUser, Content: other.text},
+				memory.Message{Role: memory.RoleAssistant, Content: s.answer(other, texts)})
 		}
 		later.queries = append(later.queries, query{q.id, q.text, append(earlier, q.history...)})
 	}
@@ -54,7 +54,7 @@ func (s *Set) onTopicOf(q, other query) bool {
 
 func (q query) opening() string {
 	if len(q.history) > 0 {
-		return q.history[0].Text
+		return q.history[0].Content
 	}
 	return q.text
 }

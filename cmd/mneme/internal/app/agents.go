@@ -29,8 +29,8 @@ import (
 // chat, so the subagents that read documents are made anew for each run.
 type agents struct {
 	master  master.Agent
-	readers map[memory.Agent]rag.TurnOptions // what those with config.ToolDocuments may search
-	library *rag.Library                     // nil for no documents
+	readers map[memory.Agent]rag.SessionOptions // what those with config.ToolDocuments may search
+	library *rag.Library                        // nil for no documents
 	log     zerolog.Logger
 }
 
@@ -47,7 +47,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 		},
-		readers: map[memory.Agent]rag.TurnOptions{}, library: library, log: log,
+		readers: map[memory.Agent]rag.SessionOptions{}, library: library, log: log,
 	}
 	for _, s := range cfg.Agents.Subagents {
 		name, system := memory.Agent(s.Name), s.System
@@ -85,8 +85,8 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 }
 
 // scope is what a subagent may search in every run.
-func scope(s config.Subagent) rag.TurnOptions {
-	o := rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(), Where: map[string]rag.Where{}}
+func scope(s config.Subagent) rag.SessionOptions {
+	o := rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(), Where: map[string]rag.Where{}}
 	for _, c := range s.Collections {
 		o.Where[c.Name] = c.Where
 	}
@@ -169,10 +169,10 @@ func checked(s *subagent.Subagent, evidence *rag.Evidence) *subagent.Subagent {
 }
 
 // reader is a subagent that can search, beside what it can do anyway.
-func (a *agents) reader(s *subagent.Subagent, o rag.TurnOptions, log zerolog.Logger) *subagent.Subagent {
+func (a *agents) reader(s *subagent.Subagent, o rag.SessionOptions, log zerolog.Logger) *subagent.Subagent {
 	documents := subagent.Kit{Tools: []loop.Tool{noDocuments{}}}
 	if a.library != nil {
-		turn, err := a.library.NewTurn(o)
+		turn, err := a.library.NewSession(o)
 		if err != nil { // of a name, all of which were checked before
 			log.Error().Err(err).Str("subagent", string(s.Name)).Msg("this subagent cannot search")
 			return s

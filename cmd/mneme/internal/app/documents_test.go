@@ -72,7 +72,7 @@ var stores = map[string]func(t *testing.T) []string{
 	"redis-server": func(t *testing.T) []string { return []string{"MNEME_REDIS_URL=" + redistest.Start(t).URL()} },
 }
 
-// A conversation about documents through the public door, with follow-ups that
+// A conversation about documents through the public API, with follow-ups that
 // only mean something after what was said before.
 func TestAConversationAboutDocuments(t *testing.T) {
 	for name, store := range stores {
@@ -220,7 +220,7 @@ func TestAnApiserverWithoutRedisHasNoDocuments(t *testing.T) {
 }
 
 // A big upload passes webmemory as a stream, and a bad one is refused in words.
-func TestUploadsThroughThePublicDoor(t *testing.T) {
+func TestUploadsThroughThePublicAPI(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	status, body := u.request("PUT", "/v1/collections/docs/documents/a", "application/json", `{"text":"x"}`)
 	require.Equal(t, http.StatusNotFound, status)
@@ -237,7 +237,7 @@ func TestUploadsThroughThePublicDoor(t *testing.T) {
 }
 
 // The result of a document passes webmemory while the next one is not sent yet.
-func TestResultsAreStreamedThroughThePublicDoor(t *testing.T) {
+func TestResultsAreStreamedThroughThePublicAPI(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	u.load(nil)
 	read, write := io.Pipe()

@@ -19,7 +19,7 @@ import (
 )
 
 // A subagent that may read the Russian news only answers from them, whatever it is asked
-// for; a search at the public door names its own filter; a reranker orders both.
+// for; a search by the public API names its own filter; a reranker orders both.
 func TestFiltersAndARerankerEndToEnd(t *testing.T) {
 	var favourite atomic.Value
 	favourite.Store("nothing")

@@ -124,7 +124,7 @@ func hybrid(t *testing.T, e *endpoint, environ ...string) *up {
 	}, environ...)...)...)
 }
 
-// search asks the public door.
+// search asks the public API.
 func (u *up) search(query string) rag.Result {
 	u.t.Helper()
 	body, err := json.Marshal(map[string]any{"query": query})

@@ -53,7 +53,7 @@ type HTTP struct {
 // embedded store in Config.DataDir.
 type Redis struct {
 	URL            string   `yaml:"url" env:"URL"`                         // redis://, rediss:// or unix://
-	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"` // read-only door of the embedded store, empty for none
+	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"` // read-only listener of the embedded store, empty for none
 	Addrs          []string `yaml:"addrs" env:"ADDRS"`                     // Cluster's or Sentinel's nodes, host:port
 	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"`         // set for Sentinel
 	Username       string   `yaml:"username" env:"USERNAME"`

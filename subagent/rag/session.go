@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
@@ -27,10 +28,10 @@ const (
 	maxPassagesSeen = 10
 )
 
-// Turn is one subagent's part in a run of a chat, over a library: the collections
+// Session is one subagent's retrieval session in a run of a chat: the collections
 // that it may search, and the passages that it was handed. It can cite no others.
 // Safe for concurrent use.
-type Turn struct {
+type Session struct {
 	library  *Library
 	scope    []docstore.Collection
 	where    map[docstore.Collection]Where
@@ -43,20 +44,20 @@ type Turn struct {
 	signals int             // guarded by mu
 }
 
-// TurnOptions say what a subagent may search in a run.
-type TurnOptions struct {
+// SessionOptions say what a subagent may search in a run.
+type SessionOptions struct {
 	Tenant      string
 	Collections []string         // from the configuration
 	Where       map[string]Where // which documents of a collection, by its name; all of those that are not in it
 	Chat        memory.Chat      // whose own documents belong to it too; empty for none
 	K           int              // passages of one search, at most 10; 0 for 5
-	Evidence    *Evidence        // of the run; nil if it has no other Turn
+	Evidence    *Evidence        // of the run; nil if it has no other Session
 }
 
-// NewTurn starts a turn. What it searches is settled here: no argument of a tool
+// NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
-func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
-	t := &Turn{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}), where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
+func (l *Library) NewSession(o SessionOptions) (*Session, error) {
+	t := &Session{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}), where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	if t.k <= 0 {
 		t.k = defaultPassages
 	}
@@ -81,9 +82,9 @@ func (l *Library) NewTurn(o TurnOptions) (*Turn, error) {
 	return t, nil
 }
 
-// search searches those of the turn's collections that there are: one that was
+// search searches those of the session's collections that there are: one that was
 // never made is as good as an empty one.
-func (t *Turn) search(ctx context.Context, query string, history []textindex.Message) (Result, error) {
+func (t *Session) search(ctx context.Context, query string, history []memory.Message) (Result, error) {
 	r := Request{Query: query, History: history, K: t.k}
 	if err := r.check(); err != nil {
 		return Result{}, err
@@ -99,7 +100,7 @@ func (t *Turn) search(ctx context.Context, query string, history []textindex.Mes
 }
 
 // hand numbers the passages of a result and puts them into envelopes.
-func (t *Turn) hand(r Result) Result {
+func (t *Session) hand(r Result) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	passages := make([]Passage, len(r.Passages))
@@ -126,19 +127,19 @@ func (t *Turn) hand(r Result) Result {
 	return r
 }
 
-// Check makes a checked Answer of what a model responded with. results are those of
-// its tools beside the search.
-func (t *Turn) Check(response string, results ...string) Answer {
+// Check makes a checked answer of what a model responded with. results are those of
+// its tools beside the search. unsupported are those of its flags that readers are told.
+func (t *Session) Check(response string, results ...string) (a event.Answer, unsupported []event.Flag) {
 	t.mu.Lock()
 	given, signals := maps.Clone(t.given), t.signals
 	t.mu.Unlock()
-	a := check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
+	a, unsupported = check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
 	a.InjectionSignals = signals
-	return a
+	return a, unsupported
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
-func (t *Turn) clean(text string, results []string) string {
+func (t *Session) clean(text string, results []string) string {
 	t.mu.Lock()
 	given := maps.Clone(t.given)
 	t.mu.Unlock()
@@ -146,11 +147,11 @@ func (t *Turn) clean(text string, results []string) string {
 	return c.write(text) + c.close(false)
 }
 
-// Question is one delegation of a turn.
+// Question is one delegation of a session.
 type Question struct {
-	turn    *Turn
+	session *Session
 	task    string
-	history []textindex.Message // with the task
+	history []memory.Message // with the task
 
 	mu       sync.Mutex
 	searched int // searches that came to an end; guarded by mu
@@ -159,13 +160,13 @@ type Question struct {
 
 // Ask starts a delegation. messages are the subagent's, the task last: what is
 // looked for comes from them, too.
-func (t *Turn) Ask(messages []memory.Message) *Question {
-	q := &Question{turn: t}
+func (t *Session) Ask(messages []memory.Message) *Question {
+	q := &Question{session: t}
 	for _, m := range messages {
 		if m.Content == "" || m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
 			continue
 		}
-		q.history = append(q.history, textindex.Message{Role: m.Role, Text: markers.ReplaceAllString(m.Content, "")})
+		q.history = append(q.history, memory.Message{Role: m.Role, Content: markers.ReplaceAllString(m.Content, "")})
 		if m.Role == memory.RoleUser {
 			q.task = m.Content
 		}
@@ -184,7 +185,7 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 			history = history[:n-1]
 		}
 	}
-	r, err := q.turn.search(ctx, shorten(query, MaxSearchText), history)
+	r, err := q.session.search(ctx, shorten(query, MaxSearchText), history)
 	if err != nil {
 		return r, err
 	}
@@ -192,7 +193,7 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	defer q.mu.Unlock()
 	q.searched++
 	q.found += len(r.Passages)
-	return q.turn.hand(r), nil
+	return q.session.hand(r), nil
 }
 
 // Tools is the tool search_documents of this delegation.
@@ -275,7 +276,7 @@ func (q *Question) Remember(tool, content string) string {
 	}
 	list := []remembered{}
 	for _, p := range r.Passages {
-		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(q.turn.nonce, p.N)), closeTag(q.turn.nonce))
+		text := strings.TrimSuffix(strings.TrimPrefix(p.Text, openTag(q.session.nonce, p.N)), closeTag(q.session.nonce))
 		start, end, _ := bestQuote(text, r.Query)
 		list = append(list, remembered{p.ID, p.DocID, p.Title, p.Collection, p.Hash, text[start:end]})
 	}

@@ -20,34 +20,34 @@ import (
 // Kit is what a subagent reads documents with during one run: the search, what
 // stands around its model so that it sees whole passages while histories keep only
 // their ids and quotes, and the check of its answers before anybody sees them.
-func (t *Turn) Kit(log zerolog.Logger) subagent.Kit {
-	d := &desk{turn: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{}, found: map[string]string{}, said: map[string]Answer{}}
+func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
+	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{}, found: map[string]string{}, said: map[string]event.Answer{}}
 	return subagent.Kit{
-		Tools: []loop.Tool{deskTool{d}},
-		Model: func(m loop.Model) loop.Model { return deskModel{d, m} },
+		Tools: []loop.Tool{readerTool{d}},
+		Model: func(m loop.Model) loop.Model { return readerModel{d, m} },
 		Answer: func(response string) (*event.Answer, []event.Citation) {
-			a := d.concluded(response).event()
-			return a, a.Citations
+			a := d.concluded(response)
+			return &a, a.Citations
 		},
 	}
 }
 
-// desk is where one subagent reads documents during one run. It finds out which
+// readerKit is the state of a subagent that reads documents during one run. It finds out which
 // delegation a call belongs to. Safe for concurrent use.
-type desk struct {
-	turn *Turn
-	log  zerolog.Logger
+type readerKit struct {
+	session *Session
+	log     zerolog.Logger
 
 	mu    sync.Mutex
-	asked map[string]*Question // by the task of the delegation; guarded by mu
-	calls map[string]*Question // by the id of the tool call; guarded by mu
-	found map[string]string    // what is remembered of a search → all that it found; guarded by mu
-	said  map[string]Answer    // by the text that was shown of it; guarded by mu
+	asked map[string]*Question    // by the task of the delegation; guarded by mu
+	calls map[string]*Question    // by the id of the tool call; guarded by mu
+	found map[string]string       // what is remembered of a search → all that it found; guarded by mu
+	said  map[string]event.Answer // by the text that was shown of it; guarded by mu
 }
 
-// deskModel is a subagent's model at its desk.
-type deskModel struct {
-	*desk
+// readerModel is a subagent's model that sees whole passages and whose answers are checked.
+type readerModel struct {
+	*readerKit
 	model loop.Model
 }
 
@@ -64,7 +64,7 @@ func delegation(r loop.Request) (task string, start int) {
 }
 
 // Generate asks the model, and checks its answer.
-func (d deskModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
 		q, messages := d.open(r)
 		r.Messages = messages
@@ -92,7 +92,7 @@ func (d deskModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.
 		}
 		answer := text.String()
 		if calls {
-			answer = d.turn.clean(answer, others(r.Messages))
+			answer = d.session.clean(answer, others(r.Messages))
 		} else {
 			answer = d.say(answer, others(r.Messages))
 		}
@@ -115,13 +115,13 @@ func others(messages []memory.Message) (results []string) {
 
 // open finds the question that a request belongs to, and gives the messages with
 // what was found in place of what is remembered of it.
-func (d *desk) open(r loop.Request) (*Question, []memory.Message) {
+func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
 	task, start := delegation(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.asked[task]
 	if q == nil || start == len(r.Messages) { // a new one, be it with the words of one before
-		q = d.turn.Ask(r.Messages[:start])
+		q = d.session.Ask(r.Messages[:start])
 		d.asked[task] = q
 	}
 	messages := slices.Clone(r.Messages)
@@ -133,7 +133,7 @@ func (d *desk) open(r loop.Request) (*Question, []memory.Message) {
 	return q, messages
 }
 
-func (d *desk) note(calls []memory.ToolCall, q *Question) {
+func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range calls {
@@ -142,9 +142,9 @@ func (d *desk) note(calls []memory.ToolCall, q *Question) {
 }
 
 // say is the checked answer, with what a reader must know of it.
-func (d *desk) say(response string, results []string) string {
-	a := d.turn.Check(response, results...)
-	d.log.Debug().Str("status", string(a.Status)).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
+func (d *readerKit) say(response string, results []string) string {
+	a, unsupported := d.session.Check(response, results...)
+	d.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	missing := "Not in the documents: "
 	if russian(a.Answer) {
@@ -154,10 +154,10 @@ func (d *desk) say(response string, results []string) string {
 	if len(a.Missing) > 0 {
 		text += "\n\n" + missing + strings.Join(a.Missing, "; ") + "."
 	}
-	if a.Status != Underspecified {
-		text += notes(a.Answer, a.unsupported)
+	if a.Status != event.Underspecified {
+		text += notes(a.Answer, unsupported)
 	}
-	d.turn.evidence.keep(text, a.Flags)
+	d.session.evidence.keep(text, a.Flags)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.said[text] = a
@@ -165,24 +165,24 @@ func (d *desk) say(response string, results []string) string {
 }
 
 // concluded is the answer behind a text that was shown.
-func (d *desk) concluded(text string) Answer {
+func (d *readerKit) concluded(text string) event.Answer {
 	d.mu.Lock()
 	a, known := d.said[text]
 	d.mu.Unlock()
 	if !known { // put together of several
-		a = d.turn.Check(text)
+		a, _ = d.session.Check(text)
 	}
 	return a
 }
 
-// deskTool is the search of a run's delegations.
-type deskTool struct{ *desk }
+// readerTool is the search of a run's delegations.
+type readerTool struct{ *readerKit }
 
 // Spec presents the search.
-func (deskTool) Spec() loop.Spec { return searchToolSpec }
+func (readerTool) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches, and gives what a history may keep of it.
-func (t deskTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	t.mu.Lock()
 	q := t.calls[call.ID]
 	t.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"mneme/internal/redistest"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/memory/textindex"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag"
@@ -48,7 +49,7 @@ func (silent) Start(memory.ToolCall) error                { return nil }
 func (silent) Result(memory.ToolCall, string, bool) error { return nil }
 
 // converse runs a model on a conversation whose last message is the task.
-func converse(t *testing.T, turn *rag.Turn, m *script, said ...string) rag.Answer {
+func converse(t *testing.T, session *rag.Session, m *script, said ...string) event.Answer {
 	t.Helper()
 	var messages []memory.Message
 	for i, text := range said {
@@ -58,10 +59,11 @@ func converse(t *testing.T, turn *rag.Turn, m *script, said ...string) rag.Answe
 		}
 		messages = append(messages, memory.Message{Role: role, Content: text})
 	}
-	q := turn.Ask(messages)
+	q := session.Ask(messages)
 	result, err := loop.Loop{Model: q.Model(m), Tools: q.Tools(), MaxSteps: 8}.Run(ctx, messages, silent{})
 	require.NoError(t, err)
-	return turn.Check(result.Text)
+	a, _ := session.Check(result.Text)
+	return a
 }
 
 // results are the search results that a model was given last.
@@ -73,11 +75,11 @@ func results(t *testing.T, m *script) rag.Result {
 	return r
 }
 
-func newTurn(t *testing.T, l *rag.Library, chat memory.Chat, collections ...string) *rag.Turn {
+func newSession(t *testing.T, l *rag.Library, chat memory.Chat, collections ...string) *rag.Session {
 	t.Helper()
-	turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: collections, Chat: chat})
+	session, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: collections, Chat: chat})
 	require.NoError(t, err)
-	return turn
+	return session
 }
 
 func TestATurnAnswersWithCitations(t *testing.T) {
@@ -85,20 +87,19 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 	c := collection(t, l, "docs")
 	put(t, l, c, "leave.md", "Everyone has 28 days of leave.")
 	put(t, l, c, "lunch.md", "Lunch is at noon.")
-	turn := newTurn(t, l, memory.Chat{}, "docs")
+	session := newSession(t, l, memory.Chat{}, "docs")
 	m := &script{answers: []loop.Delta{calls("leave"), calls("lunch"), calls("leave lunch"),
 		says("There are 28 days of leave [1] and lunch is at noon [2][9].\nstatus: partial\nmissing: the menu")}}
-	a := converse(t, turn, m, "How much leave, and when is lunch?")
+	a := converse(t, session, m, "How much leave, and when is lunch?")
 	require.Equal(t, "There are 28 days of leave [1] and lunch is at noon [2].", a.Answer)
-	require.Equal(t, rag.Partial, a.Status)
+	require.Equal(t, event.Partial, a.Status)
 	require.Equal(t, []string{"the menu"}, a.Missing)
-	require.Equal(t, []rag.Flag{{Kind: rag.UnknownMarker, Text: "9"}}, a.Flags)
+	require.Equal(t, []event.Flag{{Kind: rag.UnknownMarker, Text: "9"}}, a.Flags)
 	require.Len(t, a.Citations, 2)
 	require.Equal(t, "leave.md#0", a.Citations[0].PassageID)
 	require.Equal(t, "Everyone has 28 days of leave.", a.Citations[0].Quote)
-	require.Equal(t, "docs", a.Citations[0].Collection)
 
-	// The same passage keeps its number for the whole turn.
+	// The same passage keeps its number for the whole session.
 	again := results(t, m)
 	numbers := map[string]int{}
 	for _, p := range again.Passages {
@@ -108,9 +109,10 @@ func TestATurnAnswersWithCitations(t *testing.T) {
 	require.Contains(t, again.Passages[0].Text, "<passage nonce=")
 	require.NotEmpty(t, again.Rule)
 
-	cited := turn.Check("So [2], so [1].").Citations
-	require.Equal(t, []string{"leave.md#0", "lunch.md#0"}, []string{cited[0].PassageID, cited[1].PassageID})
-	require.Empty(t, newTurn(t, l, memory.Chat{}, "docs").Check("So [1].").Citations, "another turn starts anew")
+	a, _ = session.Check("So [2], so [1].")
+	require.Equal(t, []string{"leave.md#0", "lunch.md#0"}, []string{a.Citations[0].PassageID, a.Citations[1].PassageID})
+	a, _ = newSession(t, l, memory.Chat{}, "docs").Check("So [1].")
+	require.Empty(t, a.Citations, "another session starts anew")
 }
 
 func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
@@ -123,28 +125,28 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 		"without a search": {answers: []loop.Delta{says("The moon base opened in 1987 [1].")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "Where is zyzzyva?")
-			require.Equal(t, rag.NotFound, a.Status)
+			a := converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "Where is zyzzyva?")
+			require.Equal(t, event.NotFound, a.Status)
 			require.Equal(t, "The documents do not answer this.", a.Answer)
 			require.Empty(t, a.Citations)
 			require.Len(t, m.asked, 1, "the model is not asked to answer from nothing")
 		})
 	}
 	m := &script{answers: []loop.Delta{calls("ъыъ")}}
-	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "Где ъыъ?").Answer)
+	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "Где ъыъ?").Answer)
 
 	// With no documents at all it is the same.
 	m = &script{answers: []loop.Delta{calls("leave")}}
-	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, memory.Chat{}, "absent"), m, "How much leave?").Status)
+	require.Equal(t, event.NotFound, converse(t, newSession(t, l, memory.Chat{}, "absent"), m, "How much leave?").Status)
 	m = &script{answers: []loop.Delta{calls("leave")}}
-	require.Equal(t, rag.NotFound, converse(t, newTurn(t, l, memory.Chat{}), m, "How much leave?").Status)
+	require.Equal(t, event.NotFound, converse(t, newSession(t, l, memory.Chat{}), m, "How much leave?").Status)
 
 	// What one search found is there for the answer, whatever the next one finds.
 	m = &script{answers: []loop.Delta{calls("leave"), calls("zyzzyva"), says("28 days [1].")}}
-	require.Equal(t, rag.Answered, converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
+	require.Equal(t, event.Answered, converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
 	// An answer without a search may still ask back.
 	m = &script{answers: []loop.Delta{says("Which kind of leave?")}}
-	require.Equal(t, rag.Underspecified, converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
+	require.Equal(t, event.Underspecified, converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
 }
 
 func TestTheQueryComesFromTheConversation(t *testing.T) {
@@ -153,8 +155,8 @@ func TestTheQueryComesFromTheConversation(t *testing.T) {
 	put(t, l, c, "veldoria.md", "Tarsk is the seat of Veldoria.")
 	put(t, l, c, "other.md", "Something else entirely.")
 	m := &script{answers: []loop.Delta{calls(""), says("Tarsk [1].")}}
-	a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].", "And where is its centre?")
-	require.Equal(t, rag.Answered, a.Status)
+	a := converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].", "And where is its centre?")
+	require.Equal(t, event.Answered, a.Status)
 	r := results(t, m)
 	require.Equal(t, "And where is its centre?", r.Query)
 	require.Contains(t, r.FromHistory, "veldoria")
@@ -174,7 +176,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 		put(t, l, c, "upload", "apples of chat "+chat.String())
 	}
 	found := func(chat memory.Chat, arguments string) []string {
-		q := newTurn(t, l, chat, "docs").Ask(nil)
+		q := newSession(t, l, chat, "docs").Ask(nil)
 		text, err := q.Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments}})
 		require.NoError(t, err)
 		var r rag.Result
@@ -190,10 +192,10 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	require.ElementsMatch(t, []string{"docs"}, found(memory.MustChat("3"), `{"query":"apples"}`), "a chat without documents")
 	require.ElementsMatch(t, []string{"docs", "chat:1"},
 		found(memory.MustChat("1"), `{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
-	_, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"chat:2"}})
+	_, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"chat:2"}})
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` + strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := newTurn(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Arguments: bad}})
+		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Arguments: bad}})
 		require.Error(t, err, bad)
 	}
 }
@@ -203,7 +205,7 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	c := collection(t, l, "docs")
 	long := "Apples are red. " + strings.Repeat("This is of no interest here. ", 40) + "SECRET-TAIL"
 	put(t, l, c, "doc", long)
-	q := newTurn(t, l, memory.Chat{}, "docs").Ask([]memory.Message{{Role: memory.RoleUser, Content: "What about apples?"}})
+	q := newSession(t, l, memory.Chat{}, "docs").Ask([]memory.Message{{Role: memory.RoleUser, Content: "What about apples?"}})
 	content, err := q.Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`}})
 	require.NoError(t, err)
 	require.Contains(t, content, "SECRET-TAIL")
@@ -233,8 +235,8 @@ func TestAHostileDocumentIsKeptInItsEnvelope(t *testing.T) {
 	_, err := l.Put(ctx, c, in)
 	require.NoError(t, err)
 	m := &script{answers: []loop.Delta{calls("apples"), says("They are red [1].")}}
-	a := converse(t, newTurn(t, l, memory.Chat{}, "docs"), m, "What about apples?")
-	require.Equal(t, rag.Answered, a.Status)
+	a := converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "What about apples?")
+	require.Equal(t, event.Answered, a.Status)
 	require.GreaterOrEqual(t, a.InjectionSignals, 4)
 	r := results(t, m)
 	require.Equal(t, a.InjectionSignals, r.InjectionSignals)

