@@ -337,7 +337,7 @@ func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 		chat, token := memory.MustChat(strconv.Itoa(i)), fmt.Sprint("of ", i)
 		turn, err := w.Take(ctx, chat, token, "conversation", time.Minute)
 		require.NoError(t, err)
-		require.NoError(t, w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number}))
+		require.NoError(t, failure(w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number})))
 		leases = append(leases, redisstore.Held{Chat: chat, Token: token})
 	}
 	require.NoError(t, w.Leave(ctx, leases[3].Chat, leases[3].Token))
