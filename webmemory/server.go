@@ -1,18 +1,13 @@
-// Package webmemory is the public door: it takes a chat's turn, brings the memory
-// up to date, asks the apiserver, stores each event before anybody sees it and
-// relays it. A run belongs to this service, not to the connection it came by.
 package webmemory
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
 	"mneme/apiserver/api"
@@ -149,45 +144,6 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 
 // Handler serves the public routes.
 func (s *Server) Handler() http.Handler { return s.handler }
-
-func (s *Server) routes() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.RedirectTrailingSlash = false // a redirect would be followed without the body
-	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
-	r.NoRoute(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusNotFound, Code: "unknown_route",
-			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
-		}
-	}))
-	r.NoMethod(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow")),
-		}
-	}))
-	r.POST("/chat", s.answered(s.postChat))
-	r.GET("/v1/chats", s.answered(s.listChats))
-	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", s.answered(s.getChat))
-	chat.DELETE("", s.answered(s.deleteChat))
-	chat.POST("/messages", s.answered(s.postMessage))
-	chat.GET("/runs/:run/events", s.answered(s.getEvents))
-	chat.POST("/runs/:run/stop", s.answered(s.stopRun))
-	chat.GET("/history", s.answered(s.getHistory))
-	chat.DELETE("/history", s.answered(s.deleteHistory))
-	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
-	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
-	s.forwardDocuments(r)
-	s.internalRoutes(r.Group(internalPath))
-	r.GET("/healthz", s.answered(s.healthz))
-	r.GET("/readyz", s.answered(s.readyz))
-	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
-	return r
-}
 
 // janitor forgets finished runs.
 func (s *Server) janitor() {
