@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -33,7 +32,8 @@ func problemOf(err error) *api.Problem {
 	if errors.As(err, &known) {
 		return known
 	}
-	p := &api.Problem{Status: http.StatusInternalServerError, Code: webapi.CodeInternal, Message: "Something went wrong inside; the log says what."}
+	internal := *api.ErrInternal
+	p := &internal
 	say := func(status int, code, message string, retryable bool) {
 		p.Status, p.Code, p.Message, p.Retryable = status, code, message, retryable
 	}
@@ -80,18 +80,17 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// answered makes a handler's error the answer.
-func (s *Server) answered(h func(*gin.Context) error) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		if err := h(c); err != nil {
-			s.fail(c, err)
-		}
-	}
-}
-
-// fail answers with an error; the cause is for the request's log line.
+// fail answers with an error.
 func (s *Server) fail(c *gin.Context, err error) {
-	_ = c.Error(err)
+	switch err {
+	case telemetry.ErrNoRoute:
+		err = &api.Problem{
+			Status: http.StatusNotFound, Code: "unknown_route",
+			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
+		}
+	case telemetry.ErrNoMethod:
+		err = api.NoMethod(c.Request, c.Writer.Header())
+	}
 	p := *problemOf(err)
 	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
@@ -102,11 +101,4 @@ func (s *Server) fail(c *gin.Context, err error) {
 		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
 	}
 	api.WriteProblem(c.Writer, &p)
-}
-
-func (s *Server) panicked(c *gin.Context, value any) {
-	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
-	if !c.Writer.Written() {
-		s.fail(c, errors.New("a request panicked"))
-	}
 }

@@ -13,12 +13,13 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
 
 // forwardDocuments passes on what concerns documents: the apiserver keeps them.
-func (s *Server) forwardDocuments(r *gin.Engine) {
-	forward := s.answered(s.forward)
+func (s *Server) forwardDocuments(r *telemetry.Edge) {
+	forward := r.Answered(s.forward)
 	for _, path := range []string{
 		"/v1/collections", "/v1/collections/*rest", "/v1/chats/:chat/documents", "/v1/chats/:chat/documents/*id",
 	} {

@@ -7,12 +7,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/rs/zerolog"
 
 	"mneme/apiserver/api"
@@ -151,41 +149,23 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 func (s *Server) Handler() http.Handler { return s.handler }
 
 func (s *Server) routes() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.RedirectTrailingSlash = false // a redirect would be followed without the body
-	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
-	r.NoRoute(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusNotFound, Code: "unknown_route",
-			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
-		}
-	}))
-	r.NoMethod(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow")),
-		}
-	}))
-	r.POST("/chat", s.answered(s.postChat))
-	r.GET("/v1/chats", s.answered(s.listChats))
+	r := s.seen.Edge(s.fail)
+	r.POST("/chat", r.Answered(s.postChat))
+	r.GET("/v1/chats", r.Answered(s.listChats))
 	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", s.answered(s.getChat))
-	chat.DELETE("", s.answered(s.deleteChat))
-	chat.POST("/messages", s.answered(s.postMessage))
-	chat.GET("/runs/:run/events", s.answered(s.getEvents))
-	chat.POST("/runs/:run/stop", s.answered(s.stopRun))
-	chat.GET("/history", s.answered(s.getHistory))
-	chat.DELETE("/history", s.answered(s.deleteHistory))
-	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
-	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
+	chat.GET("", r.Answered(s.getChat))
+	chat.DELETE("", r.Answered(s.deleteChat))
+	chat.POST("/messages", r.Answered(s.postMessage))
+	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
+	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.GET("/history", r.Answered(s.getHistory))
+	chat.DELETE("/history", r.Answered(s.deleteHistory))
+	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
+	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
 	s.forwardDocuments(r)
-	s.internalRoutes(r.Group(internalPath))
-	r.GET("/healthz", s.answered(s.healthz))
-	r.GET("/readyz", s.answered(s.readyz))
-	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
+	s.internalRoutes(r)
+	r.GET("/healthz", r.Answered(s.healthz))
+	r.GET("/readyz", r.Answered(s.readyz))
 	return r
 }
 

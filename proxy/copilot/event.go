@@ -63,7 +63,7 @@ type eventData struct {
 
 	Failure failure `json:",embed"`  // session.error
 	Aborted bool    `json:"aborted"` // session.idle
-	Tokens  tokens  `json:",embed"`  // assistant.usage
+	Usage   Usage   `json:",embed"`  // assistant.usage
 }
 
 type toolRequest struct {
@@ -74,13 +74,6 @@ type failure struct {
 	ErrorType  string  `json:"errorType"`
 	Message    string  `json:"message"`
 	StatusCode float64 `json:"statusCode"`
-}
-
-type tokens struct {
-	Input      float64 `json:"inputTokens"`
-	Output     float64 `json:"outputTokens"`
-	CacheRead  float64 `json:"cacheReadTokens"`
-	CacheWrite float64 `json:"cacheWriteTokens"`
 }
 
 // eventParams are the parameters of session.event without the session's id.

@@ -36,10 +36,11 @@ func (r ToolResult) wire() toolResult {
 	return toolResult{Text: r.Text, Type: "success"}
 }
 
-// Usage counts the tokens of model calls, as the CLI reports them.
+// Usage counts the tokens of model calls as the CLI reports them: JSON numbers, which
+// may be written as 12.0.
 type Usage struct {
-	Input      int
-	Output     int
-	CacheRead  int
-	CacheWrite int
+	Input      float64 `json:"inputTokens"`
+	Output     float64 `json:"outputTokens"`
+	CacheRead  float64 `json:"cacheReadTokens"`
+	CacheWrite float64 `json:"cacheWriteTokens"`
 }

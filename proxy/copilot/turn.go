@@ -46,7 +46,7 @@ func (t *promptState) take(e event) (text string, now step) {
 	case eventMessage:
 		text = t.message(e.data)
 	case eventUsage:
-		t.usage.add(e.data.Tokens)
+		t.usage.add(e.data.Usage)
 	case eventToolCall:
 		t.ended(e.data.ToolCallID)
 		t.calls = append(t.calls, ToolCall{
@@ -141,9 +141,9 @@ func (t *promptState) end() error {
 	return nil
 }
 
-func (u *Usage) add(t tokens) {
-	u.Input += int(t.Input)
-	u.Output += int(t.Output)
-	u.CacheRead += int(t.CacheRead)
-	u.CacheWrite += int(t.CacheWrite)
+func (u *Usage) add(v Usage) {
+	u.Input += v.Input
+	u.Output += v.Output
+	u.CacheRead += v.CacheRead
+	u.CacheWrite += v.CacheWrite
 }

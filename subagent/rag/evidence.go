@@ -123,7 +123,7 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 			}
 			calls = calls || len(delta.Calls) > 0
 			delta.Text = c.write(delta.Text)
-			if delta.Text == "" && len(delta.Calls) == 0 && delta.Usage == (loop.Usage{}) {
+			if delta.Text == "" && len(delta.Calls) == 0 && delta.Usage == (event.Usage{}) {
 				continue
 			}
 			if !yield(delta, nil) {
