@@ -57,7 +57,7 @@ func NoMethod(r *http.Request, answer http.Header) *Problem {
 // RunConflict is the code of the refusal of a run whose id another request's has.
 const RunConflict = "run_conflict"
 
-// ErrBodyTimeout: the body came too slowly.
+// ErrBodyTimeout says that the body came too slowly.
 var ErrBodyTimeout = &Problem{
 	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,
 	Message: "The body did not come in time; send the request again.",

@@ -40,7 +40,7 @@ type outcome struct {
 
 // say posts p as a stream. see is shown every event and says whether to go on.
 func (c *client) say(ctx context.Context, p *post, web *service, see func(event.Event) bool) outcome {
-	return c.try(ctx, p, web, func(a *attempt) outcome {
+	return c.try(p, web, func(a *attempt) outcome {
 		resp, err := c.send(ctx, http.MethodPost, web, messagesPath(p.chat), p, "text/event-stream")
 		if err != nil {
 			a.note = err.Error()
@@ -53,7 +53,7 @@ func (c *client) say(ctx context.Context, p *post, web *service, see func(event.
 
 // ask posts p and waits for its JSON answer.
 func (c *client) ask(ctx context.Context, p *post, web *service) outcome {
-	return c.try(ctx, p, web, func(a *attempt) outcome {
+	return c.try(p, web, func(a *attempt) outcome {
 		resp, err := c.send(ctx, http.MethodPost, web, messagesPath(p.chat), p, "application/json")
 		if err != nil {
 			a.note = err.Error()
@@ -76,7 +76,7 @@ func (c *client) ask(ctx context.Context, p *post, web *service) outcome {
 	})
 }
 
-func (c *client) try(ctx context.Context, p *post, web *service, how func(*attempt) outcome) outcome {
+func (c *client) try(p *post, web *service, how func(*attempt) outcome) outcome {
 	a := attempt{at: time.Now(), web: web.name}
 	out := how(&a)
 	a.note = strings.TrimSpace(fmt.Sprintf("%s, last event %d after %v", a.note, out.last, time.Since(a.at).Round(time.Millisecond)))

@@ -57,13 +57,13 @@ type place struct {
 // Equal hashes mean equal texts, whatever the versions.
 type contentHash [sha256.Size / 2]byte
 
-// contentHashOf parses a stored hash; ok is false if it is not one.
-func contentHashOf(text string) (sum contentHash, ok bool) {
-	if len(text) < 2*len(sum) {
-		return sum, false
+// contentHashOf parses a stored hash. Of text that is not one it is zero from where the
+// hexadecimal digits end, which is equal to no stored hash.
+func contentHashOf(text string) (sum contentHash) {
+	if len(text) >= 2*len(sum) {
+		_, _ = hex.Decode(sum[:], []byte(text[:2*len(sum)]))
 	}
-	_, err := hex.Decode(sum[:], []byte(text[:2*len(sum)]))
-	return sum, err == nil
+	return sum
 }
 
 func newKnown(vectors bool, texts *texts) *known {
@@ -114,7 +114,7 @@ func hold(documents []docstore.Document, file *texts) []*held {
 	var metadata map[string]string
 	for i, d := range documents {
 		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, size: len(d.Text)}
-		h.sum, _ = contentHashOf(d.Hash)
+		h.sum = contentHashOf(d.Hash)
 		h.name = nameOf(d, h.sum)
 		h.ID = h.name[:len(d.ID)]
 		if len(d.Metadata) > 0 {

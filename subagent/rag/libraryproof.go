@@ -63,7 +63,7 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 		p.asked[id] = contentHash{}
 	}
 	for _, h := range heads {
-		p.asked[h.ID], _ = contentHashOf(h.Hash)
+		p.asked[h.ID] = contentHashOf(h.Hash)
 	}
 }
 

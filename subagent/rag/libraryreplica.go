@@ -375,7 +375,7 @@ func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (liv
 		for _, h := range heads {
 			if !empty { // while nothing is known, nothing can be deleted
 				live[h.ID] = true
-				sum, _ := contentHashOf(h.Hash)
+				sum := contentHashOf(h.Hash)
 				if old := w.known.document(h.ID); old != nil && old.Version == h.Version && old.sum == sum {
 					continue
 				}
