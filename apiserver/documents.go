@@ -15,6 +15,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/telemetry"
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
@@ -86,9 +87,9 @@ func (d *documents) lag() *documentsLag {
 }
 
 // routes are those of collections by name, and of the documents of a chat.
-func (d *documents) routes(g *gin.Engine, answer func(func(*gin.Context) error) gin.HandlerFunc) {
+func (d *documents) routes(g *telemetry.Edge) {
 	on := func(h func(*gin.Context, docstore.Collection) error) gin.HandlerFunc {
-		return answer(func(c *gin.Context) error {
+		return g.Answered(func(c *gin.Context) error {
 			if d.library == nil {
 				return errNoDocuments
 			}
@@ -99,7 +100,7 @@ func (d *documents) routes(g *gin.Engine, answer func(func(*gin.Context) error) 
 			return problemOf(err)
 		})
 	}
-	g.GET("/v1/collections", answer(d.list))
+	g.GET("/v1/collections", g.Answered(d.list))
 	g.PUT("/v1/collections/:collection", on(d.create))
 	g.GET("/v1/collections/:collection", on(d.describe))
 	g.DELETE("/v1/collections/:collection", on(d.drop))

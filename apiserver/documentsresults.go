@@ -69,7 +69,7 @@ func (r *results) send(o rag.Outcome) {
 // finish sends the last line; err is why it did not come to its end, or nil.
 func (r *results) finish(err error) {
 	if r.end.Done = err == nil; !r.end.Done && !errors.As(problemOf(err), &r.end.Error) {
-		r.end.Error = errInternal
+		r.end.Error = api.ErrInternal
 	}
 	_ = r.encoder.Encode(r.end)
 	_ = r.control.Flush()

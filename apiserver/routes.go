@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,56 +19,34 @@ import (
 )
 
 func (s *Server) routes() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	g := gin.New()
-	g.HandleMethodNotAllowed = true
-	g.RedirectTrailingSlash = false // a redirect would be followed without the body
-	g.UseRawPath, g.UnescapePathValues = true, true
-	g.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
-	g.NoRoute(func(c *gin.Context) {
-		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusNotFound, Code: "not_found",
-			Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)})
-	})
-	g.NoMethod(func(c *gin.Context) {
-		api.WriteProblem(c.Writer, &api.Problem{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow"))})
-	})
-	g.POST("/v1/runs", s.answer(s.postRun))
-	g.GET("/v1/runs/:run/events", s.answer(s.getEvents))
-	g.POST("/v1/runs/:run/stop", s.answer(s.stopRun))
-	g.DELETE("/v1/runs/:run", s.answer(s.deleteRun))
-	g.DELETE("/v1/chats/:chat", s.answer(s.deleteChat))
-	g.DELETE("/v1/conversations/:id", s.answer(s.deleteConversation))
-	s.documents.routes(g, s.answer)
-	g.GET("/v1/subagents", s.answer(s.getSubagents))
-	g.GET("/healthz", s.answer(s.getHealth))
-	g.GET("/readyz", s.answer(s.getReady))
-	g.GET("/metrics", gin.WrapH(s.seen.Metrics()))
-	return g
+	e := s.seen.Edge(fail)
+	e.POST("/v1/runs", e.Answered(s.postRun))
+	e.GET("/v1/runs/:run/events", e.Answered(s.getEvents))
+	e.POST("/v1/runs/:run/stop", e.Answered(s.stopRun))
+	e.DELETE("/v1/runs/:run", e.Answered(s.deleteRun))
+	e.DELETE("/v1/chats/:chat", e.Answered(s.deleteChat))
+	e.DELETE("/v1/conversations/:id", e.Answered(s.deleteConversation))
+	s.documents.routes(e)
+	e.GET("/v1/subagents", e.Answered(s.getSubagents))
+	e.GET("/healthz", e.Answered(s.getHealth))
+	e.GET("/readyz", e.Answered(s.getReady))
+	return e
 }
 
-// answer is the one place where a handler's error becomes an HTTP answer; the cause
-// is for the request's log line.
-func (s *Server) answer(h func(*gin.Context) error) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		err := h(c)
-		if err == nil {
-			return
-		}
-		_ = c.Error(err)
-		known := errInternal
+// fail is the one place where an error becomes an HTTP answer.
+func fail(c *gin.Context, err error) {
+	known := api.ErrInternal
+	switch err {
+	case telemetry.ErrNoRoute:
+		known = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)}
+	case telemetry.ErrNoMethod:
+		known = api.NoMethod(c.Request, c.Writer.Header())
+	default:
 		errors.As(err, &known)
-		p := *known
-		p.RunID = telemetry.From(c.Request.Context()).Run
-		api.WriteProblem(c.Writer, &p)
 	}
-}
-
-func (s *Server) panicked(c *gin.Context, p any) {
-	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("route", c.FullPath()).Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a request panicked")
-	if !c.Writer.Written() {
-		api.WriteProblem(c.Writer, errInternal)
-	}
+	p := *known
+	p.RunID = telemetry.From(c.Request.Context()).Run
+	api.WriteProblem(c.Writer, &p)
 }
 
 func (s *Server) postRun(c *gin.Context) error {

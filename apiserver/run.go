@@ -2,9 +2,7 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -51,10 +49,6 @@ var (
 	errNotOver = &api.Problem{
 		Status: http.StatusConflict, Code: "run_not_over", Retryable: true,
 		Message: "The run is not over: wait for run_finished, or stop it.",
-	}
-	errInternal = &api.Problem{
-		Status: http.StatusInternalServerError, Code: "internal",
-		Message: "Something went wrong inside; the log says what.",
 	}
 )
 
@@ -108,7 +102,7 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.", Retryable: true}
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error().Str("panic", panicText(p)).Bytes("stack", debug.Stack()).Msg("a run panicked")
+			log.Error().Str("panic", telemetry.PanicText(p)).Bytes("stack", debug.Stack()).Msg("a run panicked")
 		}
 		release()
 		r.cancel(nil)
@@ -121,15 +115,6 @@ func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	}()
 	log.Debug().Str("agent", req.AgentVersion).Msg("run started")
 	s.agent.Run(ctx, req, r.log.Append)
-}
-
-// panicText says what a panic was. Only the runtime's own messages are sure to
-// quote nothing of a chat.
-func panicText(p any) string {
-	if err, ok := p.(runtime.Error); ok {
-		return err.Error()
-	}
-	return fmt.Sprintf("a %T", p)
 }
 
 // finish moves a run from the running to the finished ones.

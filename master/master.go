@@ -137,7 +137,7 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	}
 	messages, _ := memory.Repair(history)
 	result, err := l.Run(ctx, messages, listener{r.rec})
-	r.spend(event.Usage(result.Usage))
+	r.spend(result.Usage)
 	if err == nil && result.Exhausted && result.Text == "" {
 		err = errMaxSteps
 	}

@@ -35,7 +35,7 @@ func (m model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delt
 			yield(loop.Delta{}, err)
 			return
 		}
-		yield(loop.Delta{Calls: calls, Usage: loop.Usage{InputTokens: 100, OutputTokens: 10}}, nil)
+		yield(loop.Delta{Calls: calls, Usage: event.Usage{InputTokens: 100, OutputTokens: 10}}, nil)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestASubagentWithWorkOfItsOwn(t *testing.T) {
 			return loop.Result{}, err
 		}
 		text := fmt.Sprintf("%s: %d messages", task.Text, len(task.History()))
-		return loop.Result{Text: text, Usage: loop.Usage{InputTokens: 5}}, fails
+		return loop.Result{Text: text, Usage: event.Usage{InputTokens: 5}}, fails
 	}
 	l := run(t, agent(once(delegate("panel", "x", "y")...), s), ask("master"))
 	require.Equal(t, "x: 1 messages | y: 3 messages", last[*event.Assistant](l).Content)

@@ -255,7 +255,7 @@ func (w *world) refusedAtMost(refusals int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.Empty(w, w.refused, "clients heard of thinking")
-	require.NotContains(w, w.log.String(), "failed inside the gateway")
+	require.NotContains(w, w.log.String(), "a request panicked")
 }
 
 // logLines is a log that can be read while it is written.

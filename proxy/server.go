@@ -48,8 +48,8 @@ type Server struct {
 	mainCount, teammateCount pipeline
 	embeddings               pipeline
 
-	engine *gin.Engine
-	closed atomic.Bool
+	handler http.Handler
+	closed  atomic.Bool
 }
 
 // New checks the configuration, every fault of which is in the error, and makes
@@ -96,7 +96,7 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 	}
 	s.metrics.watch(s)
 	s.build()
-	s.engine = s.routes()
+	s.handler = s.routes()
 	return s, nil
 }
 
@@ -111,7 +111,7 @@ func (s *Server) activeBackend(ctx context.Context) *backend {
 }
 
 // Handler serves the endpoints, the admin group and the health routes.
-func (s *Server) Handler() http.Handler { return s.engine }
+func (s *Server) Handler() http.Handler { return s.handler }
 
 // closing bounds how long Close waits for the shared store.
 const closing = 3 * time.Second
@@ -136,20 +136,10 @@ func (s *Server) closeBackends() {
 	}
 }
 
-func (s *Server) routes() *gin.Engine {
-	gin.SetMode(gin.ReleaseMode)
-	e := gin.New()
-	e.HandleMethodNotAllowed = true
-	e.RedirectTrailingSlash = false
-	e.Use(s.seen.Middleware, func(c *gin.Context) { stamp(c.Writer) }, telemetry.Recovery(s.recovered))
-	e.NoRoute(func(c *gin.Context) {
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
-			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
-	})
-	e.NoMethod(func(c *gin.Context) {
-		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
-			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
-	})
+func (s *Server) routes() http.Handler {
+	e := s.seen.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) })
+	e.IDHeader = requestIDHeader
+	e.UseRawPath = false // no name in a path holds a slash
 	s.endpoints(e.Group(""), scopeMain, s.main, s.mainCount)
 	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
 	s.endpoints(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
@@ -163,7 +153,6 @@ func (s *Server) routes() *gin.Engine {
 		e.GET(path, func(c *gin.Context) { c.JSON(http.StatusOK, telemetry.Readiness{Status: "ok"}) })
 	}
 	e.GET("/readyz", s.ready)
-	e.GET("/metrics", gin.WrapH(s.seen.Metrics()))
 	return e
 }
 
@@ -211,11 +200,16 @@ func checkTeammate(c *gin.Context) {
 	}
 }
 
-// recovered answers for a handler that panicked.
-func (s *Server) recovered(c *gin.Context, cause any) {
-	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Interface("panic", cause).Str("path", c.Request.URL.Path).
-		Str("request_id", c.Writer.Header().Get(requestIDHeader)).Msg("a request failed inside the gateway")
-	if !c.Writer.Written() {
+// refuse answers where there is no route, and for a handler that panicked.
+func refuse(c *gin.Context, err error) {
+	switch err {
+	case telemetry.ErrNoRoute:
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
+			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
+	case telemetry.ErrNoMethod:
+		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
+			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
+	default:
 		refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 	}
 }

@@ -106,7 +106,7 @@ func (s *Subagent) oneModel(kit Kit) Work {
 
 // conclude makes an Outcome of what the work returned.
 func conclude(ctx context.Context, r loop.Result, err error) Outcome {
-	out := Outcome{event.Completion{Response: r.Text, Status: event.Completed, Usage: event.Usage(r.Usage)}, err}
+	out := Outcome{event.Completion{Response: r.Text, Status: event.Completed, Usage: r.Usage}, err}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), ErrStopped):
 		out.Status = event.Stopped

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,56 +31,37 @@ import (
 const maxBody = 2 << 20
 
 func (s *Server) routes() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.RedirectTrailingSlash = false // a redirect would be followed without the body
-	r.UseRawPath, r.UnescapePathValues = true, true
-	r.Use(s.seen.Middleware, telemetry.Recovery(s.panicked))
-	r.NoRoute(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusNotFound, Code: "unknown_route",
-			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
-		}
-	}))
-	r.NoMethod(s.answered(func(c *gin.Context) error {
-		return &api.Problem{
-			Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not take %s, only %s.", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow")),
-		}
-	}))
-	r.POST("/chat", s.answered(s.postChat))
-	r.GET("/v1/chats", s.answered(s.listChats))
+	r := s.seen.Edge(s.fail)
+	r.POST("/chat", r.Answered(s.postChat))
+	r.GET("/v1/chats", r.Answered(s.listChats))
 	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", s.answered(s.getChat))
-	chat.DELETE("", s.answered(s.deleteChat))
-	chat.POST("/messages", s.answered(s.postMessage))
-	chat.GET("/runs/:run/events", s.answered(s.getEvents))
-	chat.POST("/runs/:run/stop", s.answered(s.stopRun))
-	chat.GET("/history", s.answered(s.getHistory))
-	chat.DELETE("/history", s.answered(s.deleteHistory))
-	chat.GET("/subagents/:name/history", s.answered(s.getHistory))
-	chat.DELETE("/subagents/:name/history", s.answered(s.deleteHistory))
+	chat.GET("", r.Answered(s.getChat))
+	chat.DELETE("", r.Answered(s.deleteChat))
+	chat.POST("/messages", r.Answered(s.postMessage))
+	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
+	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.GET("/history", r.Answered(s.getHistory))
+	chat.DELETE("/history", r.Answered(s.deleteHistory))
+	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
+	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
 	s.forwardDocuments(r)
-	s.internalRoutes(r.Group(internalPath))
-	r.GET("/healthz", s.answered(s.healthz))
-	r.GET("/readyz", s.answered(s.readyz))
-	r.GET("/metrics", gin.WrapH(s.seen.Metrics()))
+	s.internalRoutes(r)
+	r.GET("/healthz", r.Answered(s.healthz))
+	r.GET("/readyz", r.Answered(s.readyz))
 	return r
 }
 
-// answered makes a handler's error the answer.
-func (s *Server) answered(h func(*gin.Context) error) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		if err := h(c); err != nil {
-			s.fail(c, err)
-		}
-	}
-}
-
-// fail answers with an error; the cause is for the request's log line.
+// fail answers with an error.
 func (s *Server) fail(c *gin.Context, err error) {
-	_ = c.Error(err)
+	switch err {
+	case telemetry.ErrNoRoute:
+		err = &api.Problem{
+			Status: http.StatusNotFound, Code: "unknown_route",
+			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
+		}
+	case telemetry.ErrNoMethod:
+		err = api.NoMethod(c.Request, c.Writer.Header())
+	}
 	p := *problemOf(err)
 	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
 	if p.Status == statusGone {
@@ -92,13 +72,6 @@ func (s *Server) fail(c *gin.Context, err error) {
 		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
 	}
 	api.WriteProblem(c.Writer, &p)
-}
-
-func (s *Server) panicked(c *gin.Context, value any) {
-	s.log.Error().EmbedObject(telemetry.From(c.Request.Context())).Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", debug.Stack()).Str("path", c.Request.URL.Path).Msg("a request panicked")
-	if !c.Writer.Written() {
-		s.fail(c, errors.New("a request panicked"))
-	}
 }
 
 // statusGone is what the log says of a request whose client left first.
@@ -114,7 +87,8 @@ func problemOf(err error) *api.Problem {
 	if errors.As(err, &known) {
 		return known
 	}
-	p := &api.Problem{Status: http.StatusInternalServerError, Code: webapi.CodeInternal, Message: "Something went wrong inside; the log says what."}
+	internal := *api.ErrInternal
+	p := &internal
 	say := func(status int, code, message string, retryable bool) {
 		p.Status, p.Code, p.Message, p.Retryable = status, code, message, retryable
 	}
@@ -205,8 +179,8 @@ func number(c *gin.Context, name string, otherwise, low, high int) (int, error) 
 }
 
 // forwardDocuments passes on what concerns documents: the apiserver keeps them.
-func (s *Server) forwardDocuments(r *gin.Engine) {
-	forward := s.answered(s.forward)
+func (s *Server) forwardDocuments(r *telemetry.Edge) {
+	forward := r.Answered(s.forward)
 	for _, path := range []string{
 		"/v1/collections", "/v1/collections/*rest", "/v1/chats/:chat/documents", "/v1/chats/:chat/documents/*id",
 	} {

@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
 	"mneme/apiserver/api"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
@@ -52,9 +50,9 @@ func newOthersClient(seen *telemetry.Service) *http.Client {
 }
 
 // internalRoutes are for other processes.
-func (s *Server) internalRoutes(r *gin.RouterGroup) {
-	r.GET("/chats/:chat/runs/:run", s.answered(s.getKnown))
-	r.POST("/erasures", s.answered(s.postErasure))
+func (s *Server) internalRoutes(r *telemetry.Edge) {
+	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
+	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
 }
 
 // announce says every few seconds that this process lives, and at the end that it

@@ -40,10 +40,24 @@ var (
 	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
 )
 
+// ErrInternal is all that a client learns of a failure inside.
+var ErrInternal = &Problem{
+	Status: http.StatusInternalServerError, Code: "internal", Message: "Something went wrong inside; the log says what.",
+}
+
+// NoMethod refuses a method that a route does not take; answer is the header that says
+// which it takes.
+func NoMethod(r *http.Request, answer http.Header) *Problem {
+	return &Problem{
+		Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+		Message: fmt.Sprintf("%s does not take %s, only %s.", r.URL.Path, r.Method, answer.Get("Allow")),
+	}
+}
+
 // RunConflict is the code of the refusal of a run whose id another request's has.
 const RunConflict = "run_conflict"
 
-// ErrBodyTimeout: the body came too slowly.
+// ErrBodyTimeout says that the body came too slowly.
 var ErrBodyTimeout = &Problem{
 	Status: http.StatusRequestTimeout, Code: "body_timeout", Retryable: true,
 	Message: "The body did not come in time; send the request again.",

@@ -60,7 +60,7 @@ func (c *Client) stream(parent context.Context, url string, after int64, give fu
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return fmt.Errorf("%s answered with %q instead of an event stream", url, kind)
 	}
-	if err := readEvents(sse.NewReader(resp.Body, MaxEvent+framing, c.Idle, silent), after, give); err != nil {
+	if err := readEvents(sse.NewReader(resp.Body, MaxEvent, c.Idle, silent), after, give); err != nil {
 		return broken(parent, ctx, nil, err)
 	}
 	return nil
@@ -79,9 +79,6 @@ func broken(parent, ctx context.Context, kind, err error) error {
 	}
 	return err
 }
-
-// framing is what a frame has beside its data, at most.
-const framing = 4 << 10
 
 func readEvents(from *sse.Reader, after int64, give func(event.Event) bool) error {
 	for {

@@ -54,7 +54,7 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-func (c completeCmd) Run(con *console, parser *kong.Kong) error {
+func (c completeCmd) Run(con *console, parser *kong.Kong) error { //nolint:unparam // as kong calls it
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]

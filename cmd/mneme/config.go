@@ -15,6 +15,7 @@ import (
 	"mneme/cmd/mneme/internal/models"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/tools"
@@ -122,7 +123,7 @@ func ownGateway(ctx context.Context, cfg config.Config) (url string, stop func()
 }
 
 // say has a model say one word.
-func say(ctx context.Context, m loop.Model) (usage loop.Usage, err error) {
+func say(ctx context.Context, m loop.Model) (usage event.Usage, err error) {
 	r := loop.Request{
 		System:   "You check a connection.",
 		Messages: []memory.Message{{Role: "user", Content: "Answer with the word ok and nothing else."}},

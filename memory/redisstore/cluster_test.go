@@ -191,9 +191,9 @@ func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 		_, err = s.Take(ctx, chat, "two", "other", time.Minute)
 		require.ErrorAs(t, err, &held)
 		require.NoError(t, failure(s.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
-		ok, err := s.Renew(ctx, chat, "one", time.Minute)
-		require.NoError(t, err)
-		require.True(t, ok)
+		ok, failed := s.RenewAll(ctx, time.Minute, []redisstore.Held{{Chat: chat, Token: "one"}})
+		require.Equal(t, []error{nil}, failed)
+		require.Equal(t, []bool{true}, ok)
 		appendTo(t, s, memory.Empty(memory.SubagentKey("analytic", chat)), "r", turn.Number, 1)
 		if i%2 == 0 {
 			require.NoError(t, s.Release(ctx, chat, "one"))

@@ -80,7 +80,8 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 		s.onCut(key, turn)
 	}
 	s.log.Warn().Str("key", key.String()).Int("messages", c.fresh.Len()).Msg("took over a history that another program wrote")
-	return c.fresh, s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
+	s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
+	return c.fresh, nil
 }
 
 // setAside moves a value that is no history out of the way, to be looked at.
@@ -150,7 +151,8 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	return h, s.noteLost(ctx, c, h.Len(), "Redis lost a history; it was written back")
+	s.noteLost(ctx, c, h.Len(), "Redis lost a history; it was written back")
+	return h, nil
 }
 
 // regain brings back what a copy holds and Redis lost: the writes that a failover
@@ -167,7 +169,8 @@ func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.His
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	return c.fresh, s.noteLost(ctx, c, back, "Redis lost a part of a history; it was written back")
+	s.noteLost(ctx, c, back, "Redis lost a part of a history; it was written back")
+	return c.fresh, nil
 }
 
 // join makes of a change one that brings a copy in, and says how many messages that
@@ -186,7 +189,7 @@ func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 
 // noteLost logs and counts that a copy was needed, and marks the chat, whose next
 // run tells.
-func (s *Store) noteLost(ctx context.Context, c change, back int, what string) error {
+func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	key := c.fresh.Key()
 	if len(c.odd) > 0 {
 		s.Counts.Damaged.Add(1)
@@ -194,7 +197,7 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) e
 			Msg("a copy has other contents under the same ids; it was set aside, under {key}:damaged:<time>")
 	}
 	if back == 0 {
-		return nil
+		return
 	}
 	s.Counts.Lost.Add(1)
 	level := s.log.Error()
@@ -207,7 +210,6 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) e
 	if err != nil {
 		s.log.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
 	}
-	return nil
 }
 
 // change is one compare-and-set of a whole history.

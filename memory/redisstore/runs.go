@@ -117,7 +117,8 @@ func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body strin
 // Finish keeps a run's final answer, and bounds the life of its log.
 func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
 	err := s.inOrder(ctx, []*redis.Script{finishScript},
-		evalSha(ctx, finishScript, []string{recordKey(chat, run)}, result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
+		evalSha(ctx, finishScript, []string{recordKey(chat, run)},
+			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
 		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
 	if err != nil {
 		return fmt.Errorf("finishing run %s: %w", run, unavailable(err))

@@ -145,27 +145,15 @@ func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl t
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
-// Renew prolongs a turn's lease; false if it is no longer held under token. For a
-// chat with an open run the time at which others may look after it moves along.
-func (s *Store) Renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) (bool, error) {
-	held, err := s.renew(ctx, chat, token, ttl, "")
-	if err == nil && held {
-		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
-	}
-	if err != nil {
-		return false, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
-	}
-	return held, nil
-}
-
 // Held names a lease that a process has, or had.
 type Held struct {
 	Chat  memory.Chat
 	Token string
 }
 
-// RenewAll is Renew for many leases, in two round trips. Each has an answer, or an error,
-// of its own, in the order of the leases.
+// RenewAll prolongs leases, in two round trips; false for one that is no longer held under
+// its token. For a chat with an open run the time at which others may look after it moves
+// along. Each has an answer, or an error, of its own, in the order of the leases.
 func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
 	held, failed = make([]bool, len(leases)), make([]error, len(leases))
 	cmds := make([]*redis.Cmd, len(leases))
@@ -200,11 +188,13 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 	return held, failed
 }
 
-// RenewLast is Renew for a turn that is given back next, and says how many entries the
+// RenewLast prolongs the lease of a turn that is given back next, and says how many entries the
 // log of its run has: a Redis that came back with an older state may lack some in the
 // middle, with later ones behind them, and takes no event before its newest, so that
 // nothing but their number tells.
-func (s *Store) RenewLast(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string) (held bool, entries int, err error) {
+func (s *Store) RenewLast(
+	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
+) (held bool, entries int, err error) {
 	renew := evalSha(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
 	count := redis.NewIntCmd(ctx, "xlen", eventsKey(chat, run))
 	if err = s.inOrder(ctx, []*redis.Script{renewScript}, renew, count); err == nil {

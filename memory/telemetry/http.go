@@ -21,10 +21,10 @@ const (
 	statusBroken = http.StatusInternalServerError
 )
 
-// Middleware begins the request's trail, and counts and logs it at its end. It stands
+// middleware begins the request's trail, and counts and logs it at its end. It stands
 // before all others. Ids are read from the parameters :run and :chat of the route;
 // errors of the handler are those that it gave to gin's Error.
-func (s *Service) Middleware(c *gin.Context) {
+func (s *Service) middleware(c *gin.Context) {
 	began := time.Now()
 	r := &request{Trail: Take(c.Request.Header)}
 	r.Run, r.Chat = clip(c.Param("run")), clip(c.Param("chat"))
@@ -60,30 +60,6 @@ func (s *Service) tell(c *gin.Context, r *request, broken bool, took time.Durati
 	}
 	line.Str("method", c.Request.Method).Str("path", c.Request.URL.Path).
 		Int("status", status).Dur("took", took).Msg("request")
-}
-
-// Recovery stands behind Middleware. answer logs and answers for a handler that
-// panicked. If its answer had begun, or if it panicked with http.ErrAbortHandler, the
-// panic goes on to net/http, which breaks the connection: the client must not take
-// the part for the whole. gin's own recovery ends such an answer as a complete one.
-func Recovery(answer func(c *gin.Context, cause any)) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		defer func() {
-			cause := recover()
-			if cause == nil {
-				return
-			}
-			begun := c.Writer.Written()
-			if cause != http.ErrAbortHandler {
-				answer(c, cause)
-				c.Abort()
-			}
-			if begun || cause == http.ErrAbortHandler {
-				panic(http.ErrAbortHandler)
-			}
-		}()
-		c.Next()
-	}
 }
 
 func clip(s string) string { return s[:min(len(s), maxName)] }

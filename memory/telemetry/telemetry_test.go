@@ -125,10 +125,8 @@ func TestManyMessagesAreNotCounted(t *testing.T) {
 
 // service is a service of a few routes.
 func service(t *testing.T, log io.Writer) (*telemetry.Service, http.Handler) {
-	gin.SetMode(gin.ReleaseMode)
 	s := telemetry.Open("v9", zerolog.New(log))
-	e := gin.New()
-	e.Use(s.Middleware)
+	e := s.Edge(func(c *gin.Context, err error) { c.String(http.StatusNotFound, err.Error()) })
 	e.GET("/v1/chats/:chat/runs/:run", func(c *gin.Context) { c.Status(http.StatusNoContent) })
 	e.POST("/v1/runs", func(c *gin.Context) {
 		telemetry.Concerns(c.Request.Context(), "7", "RUN")
@@ -137,7 +135,6 @@ func service(t *testing.T, log io.Writer) (*telemetry.Service, http.Handler) {
 	})
 	e.POST("/told", func(c *gin.Context) { telemetry.Told(c.Request.Context()) })
 	e.GET("/readyz", func(c *gin.Context) { c.Status(http.StatusServiceUnavailable) })
-	e.GET("/metrics", gin.WrapH(s.Metrics()))
 	return s, e
 }
 
@@ -189,12 +186,10 @@ func TestRequestsAreCountedAndLogged(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	var log kept
 	s := telemetry.Open("", zerolog.New(&log))
-	e := gin.New()
-	e.Use(s.Middleware, telemetry.Recovery(func(c *gin.Context, _ any) {
-		if !c.Writer.Written() {
-			c.String(http.StatusInternalServerError, "sorry")
-		}
-	}))
+	const secret = "what the user said"
+	e := s.Edge(func(c *gin.Context, err error) { c.String(http.StatusInternalServerError, err.Error()) },
+		func(c *gin.Context) { c.Header("X-Id", "req_7") })
+	e.IDHeader = "X-Id"
 	e.GET("/:kind/:begun", func(c *gin.Context) {
 		if c.Param("begun") == "begun" {
 			c.String(http.StatusOK, "half")
@@ -203,7 +198,7 @@ func TestRecovery(t *testing.T) {
 		if c.Param("kind") == "abort" {
 			panic(http.ErrAbortHandler)
 		}
-		panic("a mistake")
+		panic(secret)
 	})
 	server := httptest.NewServer(e)
 	defer server.Close()
@@ -220,7 +215,7 @@ func TestRecovery(t *testing.T) {
 	status, body, err := get("/mistake/not")
 	require.NoError(t, err)
 	require.Equal(t, 500, status)
-	require.Equal(t, "sorry", body)
+	require.Equal(t, "a request panicked", body)
 	for _, path := range []string{"/mistake/begun", "/abort/begun"} {
 		_, body, err = get(path)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, path)
@@ -229,11 +224,21 @@ func TestRecovery(t *testing.T) {
 	_, _, err = get("/abort/not")
 	require.ErrorIs(t, err, io.EOF)
 	written := lines(t, &log)
-	require.Len(t, written, 4)
+	panics := 0
 	for _, l := range written {
-		require.Equal(t, 500.0, l["status"], l)
 		require.Equal(t, "error", l["level"], l)
+		if l["message"] != telemetry.ErrPanicked.Error() {
+			require.Equal(t, 500.0, l["status"], l)
+			continue
+		}
+		panics++
+		require.Equal(t, "req_7", l["request_id"])
+		require.Equal(t, "/:kind/:begun", l["route"])
+		require.Contains(t, l["stack"], "telemetry_test.go")
 	}
+	require.Equal(t, 2, panics)
+	require.Len(t, written, 4+panics)
+	require.NotContains(t, log.String(), secret)
 }
 
 // A request to another service carries the trace of the one that it is made for, and

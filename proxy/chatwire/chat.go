@@ -141,13 +141,13 @@ type functionCall struct {
 
 // chunk is one event of a streamed answer.
 type chunk struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"` // Unix seconds
-	Model   string         `json:"model"`
-	Choices []choice       `json:"choices"`
-	Usage   *usage         `json:"usage,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"` // in place of all other members
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"` // Unix seconds
+	Model   string          `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage,omitzero"`
+	Error   jsontext.Value  `json:"error,omitzero"` // in place of all other members
 }
 
 type choice struct {
@@ -168,13 +168,13 @@ type delta struct {
 
 // completion is an answer that came as one JSON body.
 type completion struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Choices []fullChoice   `json:"choices"`
-	Usage   *usage         `json:"usage,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"`
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"`
+	Model   string          `json:"model"`
+	Choices []fullChoice    `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage,omitzero"`
+	Error   jsontext.Value  `json:"error,omitzero"`
 }
 
 type fullChoice struct {
@@ -191,18 +191,6 @@ type completionMessage struct {
 	Thoughts  string     `json:"reasoning,omitzero"`
 	Refusal   string     `json:"refusal,omitzero"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-}
-
-// usage counts tokens in the chat dialect.
-type usage struct {
-	PromptTokens     int64          `json:"prompt_tokens"` // including those read from the vendor's cache
-	CompletionTokens int64          `json:"completion_tokens"`
-	TotalTokens      int64          `json:"total_tokens"`
-	PromptDetails    *promptDetails `json:"prompt_tokens_details,omitzero"`
-}
-
-type promptDetails struct {
-	CachedTokens int64 `json:"cached_tokens"`
 }
 
 // newID makes a random id.

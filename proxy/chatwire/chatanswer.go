@@ -98,7 +98,7 @@ func (a *ChatAnswer) End(dst []byte) ([]byte, error) {
 	a.done = true
 	last := a.head
 	last.Choices = []choice{}
-	last.Usage = chatUsage(a.usage)
+	last.Usage = a.usage.Chat()
 	return a.out.end(dst, last, a.finish, a.asked.IncludeUsage)
 }
 
@@ -220,15 +220,6 @@ func finishReason(stop string) string {
 		return finishFilter
 	}
 	return finishStop
-}
-
-func chatUsage(u wire.Usage) *usage {
-	prompt := u.InputTokens + u.CacheCreation + u.CacheRead
-	out := &usage{PromptTokens: prompt, CompletionTokens: u.OutputTokens, TotalTokens: prompt + u.OutputTokens}
-	if u.CacheRead > 0 {
-		out.PromptDetails = &promptDetails{CachedTokens: u.CacheRead}
-	}
-	return out
 }
 
 // chatSink takes the chunks for the client. It either writes each one as an event, or puts them

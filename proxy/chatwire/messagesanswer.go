@@ -121,7 +121,7 @@ func (a *MessagesAnswer) step(dst []byte, c chunk) ([]byte, error) {
 		w.event(wire.Event{Type: wire.MessageStart, Message: &head})
 	}
 	if c.Usage != nil {
-		a.usage.Update(messagesUsage(*c.Usage))
+		a.usage.Update(c.Usage.Messages())
 	}
 	for _, ch := range c.Choices {
 		if ch.Index == 0 {
@@ -206,15 +206,6 @@ func (a *MessagesAnswer) stopReason() wire.NullString {
 		return wire.StopToolUse
 	}
 	return wire.StopEndTurn
-}
-
-func messagesUsage(u usage) wire.Usage {
-	out := wire.Usage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens}
-	if u.PromptDetails != nil {
-		out.CacheRead = u.PromptDetails.CachedTokens
-		out.InputTokens = max(0, out.InputTokens-out.CacheRead)
-	}
-	return out
 }
 
 // writer emits the events of one step and keeps the first error.

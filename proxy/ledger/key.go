@@ -60,9 +60,8 @@ func (d *digest) addBytes(field []byte) *digest {
 }
 
 // addSum adds a field of fixed length, which needs no length before it.
-func (d *digest) addSum(s sum) *digest {
+func (d *digest) addSum(s sum) {
 	d.collected = append(d.collected, s[:]...)
-	return d
 }
 
 func sumOf(text []byte) sum { return newDigest().addBytes(text).sum() }

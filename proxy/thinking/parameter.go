@@ -140,9 +140,9 @@ var refusals = []refusalRule{
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
-	phrase("does not support this", `does not support this `+named, likely(1, true)),
-	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(1, true)),
-	phrase("must be", named+` must be (?:one of|either) `, likely(1, true)),
+	phrase("does not support this", `does not support this `+named, likely(true)),
+	phrase("unavailable", `\bthis `+named+` (?:type |value )?is (?:unavailable|`+refusal+`)`, likely(true)),
+	phrase("must be", named+` must be (?:one of|either) `, likely(true)),
 
 	// FastAPI's list of details, and pydantic's one-line form of it.
 	phrase("loc", `'type': ?'(?:extra_forbidden|value_error\.extra)', ?`+location, located(false)),
@@ -165,8 +165,8 @@ var refusals = []refusalRule{
 
 	// The name precedes them.
 	phrase("", `\b`+kinds+` '(`+path+`)' (?:is|are) `+refusal, any1),
-	phrase("", named+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(1, false)),
-	phrase("cannot be used", named+` cannot be used (?:with|for|on|by) `, likely(1, false)),
+	phrase("", named+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(false)),
+	phrase("cannot be used", named+` cannot be used (?:with|for|on|by) `, likely(false)),
 	phrase("'code'", `'param': ?'(`+path+`)', ?'code': ?'(unknown_parameter|unsupported_parameter|unsupported_value)'`, func(m []string) (Refused, bool) {
 		return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
 	}),
@@ -196,9 +196,9 @@ func value(group int) func([]string) (Refused, bool) {
 // likely accepts a word only if it looks like a parameter, for wordings that also occur in prose.
 // Names for thinking are left out: its modes have a profile, and other errors use the same words
 // for them.
-func likely(group int, value bool) func([]string) (Refused, bool) {
+func likely(value bool) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
-		name := parameterName(m[group])
+		name := parameterName(m[1])
 		known := strings.Contains(name, "_") || slices.Contains(singleWords, name)
 		return Refused{Name: name, Value: value}, known && !strings.HasPrefix(name, "thinking") && !strings.HasPrefix(name, "clear_")
 	}

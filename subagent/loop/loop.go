@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"mneme/memory"
+	"mneme/memory/event"
 )
 
 // Model answers one request; the parts of its answer come as they are written.
@@ -37,19 +38,7 @@ type Request struct {
 type Delta struct {
 	Text  string
 	Calls []memory.ToolCall
-	Usage Usage
-}
-
-// Usage counts the tokens of model calls.
-type Usage struct {
-	InputTokens  int64
-	OutputTokens int64
-	Estimated    bool // part of it is, since a call was cut short
-}
-
-// Add is the sum of both.
-func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.Estimated || v.Estimated}
+	Usage event.Usage
 }
 
 // Spec presents a tool to a model.
@@ -93,9 +82,9 @@ type Observer interface {
 
 // Result is how a loop ended.
 type Result struct {
-	Text      string // the last answer's text
-	Usage     Usage  // of all model calls
-	Exhausted bool   // the model still asked for tools at the last step
+	Text      string      // the last answer's text
+	Usage     event.Usage // of all model calls
+	Exhausted bool        // the model still asked for tools at the last step
 }
 
 // Run calls the model, runs the tools it asks for and calls it again with the

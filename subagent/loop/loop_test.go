@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 )
 
@@ -50,7 +51,7 @@ func (m *scripted) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.
 			yield(loop.Delta{}, a.err)
 			return
 		}
-		yield(loop.Delta{Usage: loop.Usage{InputTokens: 10, OutputTokens: 1}}, nil)
+		yield(loop.Delta{Usage: event.Usage{InputTokens: 10, OutputTokens: 1}}, nil)
 	}
 }
 
@@ -116,7 +117,7 @@ func TestRunsUntilNoToolIsAskedFor(t *testing.T) {
 	h := &heard{}
 	r, err := loop.Loop{Model: m, System: "s", Tools: []loop.Tool{echo("a"), echo("b")}, MaxSteps: 5, Conversation: "c"}.Run(guard(t), question, h)
 	require.NoError(t, err)
-	require.Equal(t, loop.Result{Text: "The answer.", Usage: loop.Usage{InputTokens: 20, OutputTokens: 2}}, r)
+	require.Equal(t, loop.Result{Text: "The answer.", Usage: event.Usage{InputTokens: 20, OutputTokens: 2}}, r)
 	require.Equal(t, []string{"calls 2 Looking. ", `1=a{"q":1} failed=false`, "2=b{} failed=false"}, h.lines)
 	require.Equal(t, "Looking. The answer.", h.text.String())
 	require.Equal(t, "c", m.asked[1].Conversation)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"mneme/memory"
+	"mneme/memory/event"
 )
 
 // DefaultTokens is the context window of a model of which nothing is known, in tokens.
@@ -77,7 +78,7 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 				}
 				if err != nil && said.Len() > 0 {
 					// It has used tokens and will not say how many.
-					used := Usage{InputTokens: int64(sent), OutputTokens: int64(memory.Tokens(said.String())), Estimated: true}
+					used := event.Usage{InputTokens: int64(sent), OutputTokens: int64(memory.Tokens(said.String())), Estimated: true}
 					if !yield(Delta{Usage: used}, nil) {
 						return
 					}
@@ -86,7 +87,7 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 				if !yield(d, err) || err != nil {
 					return
 				}
-				if said.WriteString(d.Text); d.Usage != (Usage{}) {
+				if said.WriteString(d.Text); d.Usage != (event.Usage{}) {
 					said.Reset()
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 )
 
@@ -166,7 +167,7 @@ func TestAWindowTearsNothing(t *testing.T) {
 		shown := generate(w)
 		require.Equal(t, shown, generate(&loop.Window{Model: m, Tokens: w.Tokens}))
 		repaired, repairs := memory.Repair(shown)
-		require.False(t, repairs.Any(), "%+v", repairs)
+		require.Zero(t, repairs)
 		require.Equal(t, repaired, shown)
 		require.Equal(t, memory.RoleUser, shown[0].Role)
 		last := messages[len(messages)-1]
@@ -318,21 +319,21 @@ func (b breaks) Generate(context.Context, loop.Request) iter.Seq2[loop.Delta, er
 // A call that was stopped or broke off has used tokens too: what it does not say is
 // estimated, and called so.
 func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
-	told := loop.Usage{InputTokens: 11, OutputTokens: 5}
+	told := event.Usage{InputTokens: 11, OutputTokens: 5}
 	messages := []memory.Message{user(paragraph)}
-	estimated := loop.Usage{
+	estimated := event.Usage{
 		InputTokens: int64(memory.Tokens("Be brief.") + messages[0].Tokens()), OutputTokens: int64(memory.Tokens("Half an answer")), Estimated: true,
 	}
 	for name, test := range map[string]struct {
 		said breaks
-		want loop.Usage
+		want event.Usage
 	}{
-		"before its answer":  {nil, loop.Usage{}},
+		"before its answer":  {nil, event.Usage{}},
 		"inside its answer":  {breaks{{Text: "Half an "}, {Text: "answer"}}, estimated},
 		"and says its usage": {breaks{{Text: "Half an answer"}, {Usage: told}}, told},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got loop.Usage
+			var got event.Usage
 			for d := range (&loop.Window{Model: test.said}).Generate(t.Context(), loop.Request{System: "Be brief.", Messages: messages}) {
 				got = got.Add(d.Usage)
 			}

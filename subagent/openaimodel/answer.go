@@ -10,13 +10,14 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 )
 
 // collector puts a streamed answer together.
 type collector struct {
 	calls  []*partialCall
-	usage  loop.Usage
+	usage  event.Usage
 	finish openai.FinishReason
 	text   bool // some has been seen
 }
@@ -32,7 +33,7 @@ type partialCall struct {
 // choices.
 func (a *collector) add(c openai.ChatCompletionStreamResponse) (text string) {
 	if c.Usage != nil {
-		a.usage = loop.Usage{InputTokens: int64(c.Usage.PromptTokens), OutputTokens: int64(c.Usage.CompletionTokens)}
+		a.usage = event.Usage{InputTokens: int64(c.Usage.PromptTokens), OutputTokens: int64(c.Usage.CompletionTokens)}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {
@@ -52,7 +53,7 @@ func (a *collector) add(c openai.ChatCompletionStreamResponse) (text string) {
 
 // fail ends an answer with an error, behind what it is known to have used.
 func (a *collector) fail(yield func(loop.Delta, error) bool, err error) {
-	if a.usage == (loop.Usage{}) || yield(loop.Delta{Usage: a.usage}, nil) {
+	if a.usage == (event.Usage{}) || yield(loop.Delta{Usage: a.usage}, nil) {
 		yield(loop.Delta{}, err)
 	}
 }

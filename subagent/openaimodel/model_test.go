@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"mneme/memory"
+	"mneme/memory/event"
 	"mneme/subagent/loop"
 	"mneme/subagent/openaimodel"
 )
@@ -105,7 +106,7 @@ func TestAnswers(t *testing.T) {
 	call := func(id, name, arguments string) memory.ToolCall {
 		return memory.ToolCall{ID: id, Type: "function", Function: memory.FunctionCall{Name: name, Arguments: arguments}}
 	}
-	usage := loop.Delta{Usage: loop.Usage{InputTokens: 11, OutputTokens: 5}}
+	usage := loop.Delta{Usage: event.Usage{InputTokens: 11, OutputTokens: 5}}
 	for name, c := range map[string]struct {
 		lines []string
 		want  []loop.Delta
@@ -223,7 +224,7 @@ func endless(begun, left chan<- struct{}) http.HandlerFunc {
 func TestAFailedCallSaysWhatItUsed(t *testing.T) {
 	vendor := httptest.NewServer(streams(finish("content_filter"), usageChunk, done))
 	defer vendor.Close()
-	var used loop.Usage
+	var used event.Usage
 	var last error
 	for d, err := range openaimodel.New(openaimodel.Config{BaseURL: vendor.URL}).Generate(t.Context(), loop.Request{}) {
 		used.InputTokens += d.Usage.InputTokens
@@ -231,7 +232,7 @@ func TestAFailedCallSaysWhatItUsed(t *testing.T) {
 		last = err
 	}
 	require.Error(t, last)
-	require.Equal(t, loop.Usage{InputTokens: 11, OutputTokens: 5}, used)
+	require.Equal(t, event.Usage{InputTokens: 11, OutputTokens: 5}, used)
 }
 
 func TestTheEndOfTheContextEndsTheCall(t *testing.T) {

@@ -122,7 +122,7 @@ func (m *model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		case a.text != "" && !yield(loop.Delta{Text: a.text}, nil):
 		case len(a.calls) > 0 && !yield(loop.Delta{Calls: a.calls}, nil):
 		default:
-			yield(loop.Delta{Usage: loop.Usage{InputTokens: 10, OutputTokens: 1}}, nil)
+			yield(loop.Delta{Usage: event.Usage{InputTokens: 10, OutputTokens: 1}}, nil)
 		}
 	}
 }

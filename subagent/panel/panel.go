@@ -36,10 +36,11 @@ const (
 
 // Bounds and defaults.
 const (
-	MinMembers, MaxMembers = 2, 8
-	MaxQuestion            = 32 << 10 // bytes
-	DefaultLimit           = 8
-	DefaultTimeout         = 2 * time.Minute
+	MinMembers     = 2
+	MaxMembers     = 8
+	MaxQuestion    = 32 << 10 // bytes
+	DefaultLimit   = 8
+	DefaultTimeout = 2 * time.Minute
 )
 
 // Member is a model with the name by which results and events speak of it.

@@ -48,7 +48,7 @@ type round struct {
 
 	mu    sync.Mutex
 	emit  func(event.Payload) error // guarded by mu: called by one at a time
-	usage loop.Usage                // guarded by mu; of all sessions
+	usage event.Usage               // guarded by mu; of all sessions
 }
 
 // run does one task with work, which gives the response. work need not look at
@@ -220,7 +220,7 @@ func (r *round) tell(step, status, detail string) {
 	}
 }
 
-func (r *round) spend(u loop.Usage) {
+func (r *round) spend(u event.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage = r.usage.Add(u)

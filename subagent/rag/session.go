@@ -352,7 +352,7 @@ func (g guarded) first(ctx context.Context, r loop.Request, yield func(loop.Delt
 	if !calls {
 		found, err := g.question.search(ctx, "")
 		if err == nil && len(found.Passages) == 0 {
-			usage := loop.Usage{}
+			usage := event.Usage{}
 			for _, d := range held {
 				usage.InputTokens += d.Usage.InputTokens
 				usage.OutputTokens += d.Usage.OutputTokens

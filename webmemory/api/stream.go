@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -26,7 +26,6 @@ const maxFailures = 6
 var (
 	errForeign   = errors.New("this does not look like webmemory")
 	errEndUnseen = errors.New("the run is over, but its end was not seen; the history has its answer")
-	errSilent    = errors.New("nothing came, not even a heartbeat")
 )
 
 // Say posts a message and walks the events of its run, each once, across broken
@@ -111,8 +110,6 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		return false, err
 	}
 	defer resp.Body.Close()
-	watch := time.AfterFunc(s.client.Idle, func() { cancel(errSilent) })
-	defer watch.Stop()
 	s.reached = true
 	if resp.StatusCode == http.StatusNoContent {
 		return false, errEndUnseen
@@ -120,13 +117,12 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base, kind)
 	}
-	frames := newFrames(&watchedBody{resp.Body, watch, s.client.Idle})
-	for {
-		data, err := frames.next()
+	for frames := sse.NewReader(resp.Body, api.MaxEvent, s.client.Idle, func() { cancel(sse.ErrSilent) }); ; {
+		f, err := frames.Next()
 		if err != nil {
 			return false, fmt.Errorf("the stream of events broke: %w", cmp.Or(context.Cause(ctx), err))
 		}
-		e, err := decode(data)
+		e, err := decode(f.Data)
 		if err != nil {
 			return false, err
 		}
@@ -138,19 +134,6 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 			return true, nil
 		}
 	}
-}
-
-// watchedBody is a response body whose watch runs while a read waits.
-type watchedBody struct {
-	body  io.Reader
-	watch *time.Timer
-	idle  time.Duration
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.watch.Reset(b.idle)
-	defer b.watch.Stop()
-	return b.body.Read(p)
 }
 
 func (s *stream) open(ctx context.Context) (*http.Response, error) {

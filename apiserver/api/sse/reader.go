@@ -29,14 +29,14 @@ type Reader struct {
 	body   *body
 }
 
-// NewReader reads events of at most max bytes. When no byte comes for the time idle while
+// NewReader reads events of at most max bytes of data. When no byte comes for the time idle while
 // Next waits for one, it calls silent from another goroutine, which must make reading the body
 // fail, as cancelling its request does; idle 0 is for ever. The time between calls does not count.
 func NewReader(from io.Reader, max int, idle time.Duration, silent func()) *Reader {
 	b := &body{from: from, idle: cmp.Or(idle, math.MaxInt64)}
 	b.watch = time.AfterFunc(time.Hour, func() { b.silent.Store(true); silent() })
 	b.watch.Stop()
-	return &Reader{frames: sse.NewEventStreamReader(b, max), body: b}
+	return &Reader{frames: sse.NewEventStreamReader(b, max+4<<10), body: b} // for the id and the name
 }
 
 // Next waits for the next event; comments are skipped. What the end of the body cuts off is

@@ -53,7 +53,7 @@ func TestOtherWritersEvents(t *testing.T) {
 }
 
 func TestAnEventOverTheLimit(t *testing.T) {
-	_, err := sse.NewReader(strings.NewReader("data: "+strings.Repeat("x", 1<<10)+"\n\n"), 1<<10, 0, nil).Next()
+	_, err := sse.NewReader(strings.NewReader("data: "+strings.Repeat("x", 8<<10)+"\n\n"), 1<<10, 0, nil).Next()
 	require.ErrorIs(t, err, sse.ErrTooLong)
 }
 

@@ -22,12 +22,12 @@ const (
 
 // completion is an answer, or a piece of one.
 type completion struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"` // Unix seconds
-	Model   string   `json:"model"`
-	Choices []choice `json:"choices"`
-	Usage   *usage   `json:"usage,omitzero"`
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`
+	Created int64           `json:"created"` // Unix seconds
+	Model   string          `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *wire.ChatUsage `json:"usage,omitzero"`
 }
 
 type choice struct {
@@ -43,23 +43,14 @@ type said struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-type usage struct {
-	Prompt     int `json:"prompt_tokens"`
-	Completion int `json:"completion_tokens"`
-	Total      int `json:"total_tokens"`
-	Details    struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
 // tally is nil where the CLI has counted nothing.
-func tally(u copilot.Usage) *usage {
-	if u.Input == 0 && u.Output == 0 {
+func tally(u copilot.Usage) *wire.ChatUsage {
+	in, out := int64(u.Input), int64(u.Output)
+	if in == 0 && out == 0 {
 		return nil
 	}
-	out := &usage{Prompt: u.Input, Completion: u.Output, Total: u.Input + u.Output}
-	out.Details.Cached = min(u.CacheRead, u.Input)
-	return out
+	return &wire.ChatUsage{PromptTokens: in, CompletionTokens: out, TotalTokens: in + out,
+		PromptDetails: &wire.PromptDetails{CachedTokens: min(int64(u.CacheRead), in)}}
 }
 
 // response is an answer that is being given. Its text, end and fail are called by the goroutine of
@@ -126,7 +117,7 @@ func (a *response) begin() {
 
 // chunk writes an event of a stream. Nobody may read it any more; the turn's context
 // tells so, too.
-func (a *response) chunk(delta *said, finish string, u *usage) {
+func (a *response) chunk(delta *said, finish string, u *wire.ChatUsage) {
 	c := a.base
 	c.Choices, c.Usage = []choice{}, u
 	if delta != nil {

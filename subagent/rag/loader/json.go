@@ -80,11 +80,11 @@ func (j *jsonReader) values(each func(jsonValue) error) error {
 			}
 			continue
 		case 0:
-			if _, err := j.d.ReadToken(); err == io.EOF {
+			_, err := j.d.ReadToken()
+			if err == io.EOF {
 				return nil
-			} else {
-				return badJSON(err)
 			}
+			return badJSON(err)
 		}
 		if err := j.value("", each); err != nil {
 			return err

@@ -55,9 +55,19 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
+// together runs all services in one process: each reaches the others in it or, with
+// TEST_OVER_SOCKETS=1 in the environment of these tests, over the network.
+var together = app.Up
+
+func init() {
+	if os.Getenv("TEST_OVER_SOCKETS") != "" {
+		together = app.UpOverSockets
+	}
+}
+
 func start(t *testing.T, environ ...string) *up {
 	t.Helper()
-	return startOnly(t, app.Up, environ...)
+	return startOnly(t, together, environ...)
 }
 
 // sharePDF has what reads PDFs compiled once, and not for every data directory.
@@ -178,8 +188,15 @@ func TestScenarios(t *testing.T) {
 			return []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_REDIS_URL=" + server.URL()}, server.Client()
 		},
 	}
+	stores["embedded, over sockets"] = stores["embedded"]
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
+			start := start
+			if name == "embedded, over sockets" {
+				start = func(t *testing.T, environ ...string) *up {
+					return startOnly(t, app.UpOverSockets, environ...)
+				}
+			}
 			environ, look := store(t)
 			u := start(t, environ...)
 

@@ -46,7 +46,7 @@ func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http
 				// and the time that is running then would end an answer that is a stream.
 				if _, err := io.CopyN(io.Discard, b, maxUnread); errors.Is(err, os.ErrDeadlineExceeded) {
 					late := api.ErrBodyTimeout
-					refuse(w, r, crossorigin.Refusal{Status: late.Status, Code: late.Code, Message: late.Message})
+					refuse(w, r, &api.Problem{Status: late.Status, Code: late.Code, Message: late.Message})
 					return
 				}
 			}

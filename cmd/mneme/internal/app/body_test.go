@@ -98,6 +98,9 @@ func TestABodyThatNeverEnds(t *testing.T) {
 // answer takes as long as it takes.
 func TestASlowBodyAndASlowAnswer(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
 	const wait = 3 * time.Second
 	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
 		time.Sleep(2 * wait) // the model thinks for longer than a body may take

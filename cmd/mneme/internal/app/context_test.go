@@ -84,6 +84,9 @@ func perMinute(limit, sent int) *upstreamtest.Fault {
 // fits of it, and so is everything that is said after it. What is stored is whole.
 func TestALongPasteKillsNoChat(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	paste := "MINUTES " + strings.Repeat("The committee met and talked about the harbour, the lighthouse and the ferry. ", 7000) + "END. Who met?"
 	require.Greater(t, len(paste), 540_000)
 	for name, s := range map[string]*small{

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/internal/upstreamtest"
 )
@@ -129,7 +128,7 @@ func TestTheExamplesOfTheDocumentationAreRefusedByNobody(t *testing.T) {
 				environ = append(environ, "MNEME_PROXY_ACTIVE="+b.ProviderBackend, "MNEME_PROXY_TEAMMATE_BACKEND="+b.ProviderBackend)
 			}
 			network := newElsewhere(t)
-			u := startWith(t, app.Up, network, environ...)
+			u := startWith(t, together, network, environ...)
 			for range 2 {
 				require.Contains(t, u.say("1", "How much is 17 * 23?"), "391")
 			}
@@ -169,7 +168,7 @@ func TestTheAgentsEffort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			network := newElsewhere(t)
-			u := startWith(t, app.Up, network, append([]string{
+			u := startWith(t, together, network, append([]string{
 				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=https://api.openai.com/v1",
 				"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV=K", "K=a key", "MNEME_PROXY_BACKENDS_GPT_MODEL_MAP=master=" + c.model + ",analytic=gpt-4.1",
 				"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TEMPERATURE=0.25", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_TOKENS=600",

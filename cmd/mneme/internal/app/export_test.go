@@ -17,3 +17,12 @@ func UpSeen(seen chan<- map[string]*telemetry.Service) func(context.Context, con
 		})
 	}
 }
+
+// UpOverSockets is Up with services that reach each other over the network, as processes
+// apart do.
+func UpOverSockets(ctx context.Context, cfg config.Config, o Options) error {
+	return run(ctx, o, func(a *app) error {
+		a.sockets = true
+		return a.startAll(cfg, o)
+	})
+}

@@ -21,6 +21,9 @@ import (
 // Who uses Sentinel is told at start what a failover loses, and how not to lose it.
 func TestSentinelIsAdvisedToWaitForReplicas(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for replicas, told := range map[string]bool{"0": true, "1": false} {
 		cfg, err := config.Load("", []string{
 			"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0",

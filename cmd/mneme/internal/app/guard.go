@@ -25,7 +25,7 @@ func guarded(cfg config.Config, h http.Handler, refuse crossorigin.Refuse, seen 
 		origin, _ := crossorigin.Origin(text)
 		c.AllowedOrigins = append(c.AllowedOrigins, origin)
 	}
-	counted := func(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
+	counted := func(w http.ResponseWriter, r *http.Request, no *api.Problem) {
 		seen.Count("(refused)", r.Method, no.Status, 0)
 		refuse(w, r, no)
 	}
@@ -48,11 +48,11 @@ func ownHosts(cfg config.Config) (hosts []string) {
 }
 
 // refuseRequest answers as webmemory and the apiserver do.
-func refuseRequest(w http.ResponseWriter, _ *http.Request, no crossorigin.Refusal) {
-	api.WriteProblem(w, &api.Problem{Status: no.Status, Code: no.Code, Message: no.Message})
+func refuseRequest(w http.ResponseWriter, _ *http.Request, no *api.Problem) {
+	api.WriteProblem(w, no)
 }
 
 // refuseCall answers as the gateway does.
-func refuseCall(w http.ResponseWriter, r *http.Request, no crossorigin.Refusal) {
+func refuseCall(w http.ResponseWriter, r *http.Request, no *api.Problem) {
 	proxy.Refuse(w, r, wire.Failure{Status: no.Status, Code: no.Code, Message: no.Message})
 }

@@ -72,6 +72,7 @@ type stack struct {
 	t       *testing.T
 	environ []string
 	web     string // host:port
+	files   int    // at most so many descriptors for each process; 0 for the caller's limit
 	running map[string]*process
 }
 
@@ -118,10 +119,14 @@ func freePorts(t *testing.T, n int) []string {
 func (s *stack) start(service, listen string) {
 	s.t.Helper()
 	args := []string{service}
-	if service == "up" {
+	if service == "up" && s.setting("MNEME_PROXY_ACTIVE") == "" {
 		args = append(args, "--offline") // whoever runs the tests may have a model server
 	}
 	cmd := exec.Command(program(s.t), args...)
+	if s.files > 0 {
+		limit := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)
+		cmd = exec.Command("/bin/sh", append([]string{"-c", limit, program(s.t)}, args...)...)
+	}
 	cmd.Env, cmd.Dir = s.environ, s.t.TempDir()
 	var log bytes.Buffer
 	cmd.Stderr = &log

@@ -24,6 +24,8 @@ import (
 	"strings"
 
 	"github.com/rs/zerolog"
+
+	"mneme/apiserver/api"
 )
 
 // Config says what is taken beside what is safe anyway. Its values are as Host and
@@ -34,15 +36,8 @@ type Config struct {
 	AllowedOrigins []string // http.allowed_origins
 }
 
-// Refusal is why a request is turned away.
-type Refusal struct {
-	Status  int    // HTTP status: 403 or 415
-	Code    string // snake_case
-	Message string // one sentence that says what to do
-}
-
 // Refuse answers a request that is turned away in the words of its service.
-type Refuse func(http.ResponseWriter, *http.Request, Refusal)
+type Refuse func(http.ResponseWriter, *http.Request, *api.Problem)
 
 // Guard judges requests. It does not change after New.
 type Guard struct {
@@ -81,7 +76,7 @@ func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
 		if no := g.judge(r); no != nil {
 			g.log.Warn().Str("code", no.Code).Str("method", r.Method).Str("path", clip(r.URL.Path)).Str("host", clip(r.Host)).
 				Str("origin", clip(origin)).Str("sec_fetch_site", clip(r.Header.Get("Sec-Fetch-Site"))).Msg("a request was refused that a web page may have sent")
-			refuse(w, r, *no)
+			refuse(w, r, no)
 			return
 		}
 		if allowed && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
@@ -124,7 +119,7 @@ func unmarked(r *http.Request) *http.Request {
 }
 
 // judge gives nil for what may come in.
-func (g *Guard) judge(r *http.Request) *Refusal {
+func (g *Guard) judge(r *http.Request) *api.Problem {
 	known := g.acceptsHost(r.Host)
 	if !known && !probe(r) {
 		return g.refuseHost(r)
@@ -200,7 +195,7 @@ func sameOrigin(r *http.Request, origin string) bool {
 
 // judgeUnnamed judges a request without an Origin: a program's, or a browser's
 // GET that its page cannot read but whose effect it could see, as of an <img>.
-func judgeUnnamed(r *http.Request) *Refusal {
+func judgeUnnamed(r *http.Request) *api.Problem {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
 		return nil
@@ -209,13 +204,13 @@ func judgeUnnamed(r *http.Request) *Refusal {
 	if read && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil // a link was followed; what is shown belongs to no other page
 	}
-	return &Refusal{http.StatusForbidden, "cross_site",
+	return &api.Problem{Status: http.StatusForbidden, Code: "cross_site", Message:
 		"Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch."}
 }
 
 // judgeBody refuses the bodies that a form can send: a page that means to call a
 // service can name its type.
-func judgeBody(r *http.Request) *Refusal {
+func judgeBody(r *http.Request) *api.Problem {
 	if r.Method != http.MethodPost || r.ContentLength == 0 {
 		return nil
 	}
@@ -228,6 +223,6 @@ func judgeBody(r *http.Request) *Refusal {
 			return nil
 		}
 	}
-	return &Refusal{http.StatusUnsupportedMediaType, "unsupported_media_type",
+	return &api.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message:
 		fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(said))}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/crossorigin"
 	"mneme/memory/telemetry"
 )
 
 func guard(c crossorigin.Config, next http.HandlerFunc, log io.Writer) http.Handler {
-	return crossorigin.New(c, telemetry.Open("", zerolog.New(log)).Often).Protect(next, func(w http.ResponseWriter, _ *http.Request, no crossorigin.Refusal) {
+	return crossorigin.New(c, telemetry.Open("", zerolog.New(log)).Often).Protect(next, func(w http.ResponseWriter, _ *http.Request, no *api.Problem) {
 		http.Error(w, no.Code+": "+no.Message, no.Status)
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"mneme/apiserver/api"
 )
 
 // maxName bounds an origin or a host that is told in an answer or the log, in bytes.
@@ -62,26 +64,26 @@ func Host(text string) (string, error) {
 	return host, nil
 }
 
-func (g *Guard) refuseHost(r *http.Request) *Refusal {
+func (g *Guard) refuseHost(r *http.Request) *api.Problem {
 	host := hostname(r.Host)
 	more := g.config
 	if name, err := Host(host); err == nil {
 		more.AllowedHosts = slices.Concat(more.AllowedHosts, []string{name})
-		return &Refusal{http.StatusForbidden, "host_not_allowed", fmt.Sprintf(
+		return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed", Message: fmt.Sprintf(
 			"The host name %s is not known here, and web pages could misuse it; if it is this service's own, write in mneme.yaml the line %s", name, more.line())}
 	}
-	return &Refusal{http.StatusForbidden, "host_not_allowed", fmt.Sprintf("%q is no host's name.", clip(host))}
+	return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed", Message: fmt.Sprintf("%q is no host's name.", clip(host))}
 }
 
-func (g *Guard) refuseOrigin(origin string) *Refusal {
+func (g *Guard) refuseOrigin(origin string) *api.Problem {
 	more := g.config
 	name, err := Origin(origin)
 	if err != nil || name != origin {
-		return &Refusal{http.StatusForbidden, "origin_not_allowed", fmt.Sprintf(
+		return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
 			"A page of origin %q cannot be allowed to call this service: http.allowed_origins takes scheme://host[:port]; serve the page over http or https.", clip(origin))}
 	}
 	more.AllowedOrigins = slices.Concat(more.AllowedOrigins, []string{origin})
-	return &Refusal{http.StatusForbidden, "origin_not_allowed", fmt.Sprintf(
+	return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
 		"Pages of %s may not call this service (http.allowed_origins); if you trust them with every chat, write in mneme.yaml the line %s", origin, more.line())}
 }
 

@@ -82,7 +82,7 @@ func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 	x.client, x.server = net.Pipe()
 	ctx, leave := context.WithCancel(context.Background())
 	x.leave = leave
-	taken := take(ctx, asked)
+	taken := x.take(ctx, asked)
 	detach := context.AfterFunc(asked.Context(), func() { x.cut(context.Cause(x.asked.Context())) })
 	go func() { // ends with the handler, once the client has read or closed the answer
 		defer s.open.Done()
@@ -123,7 +123,7 @@ type exchange struct {
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 2<<10) }}
 
 // take makes of a client's request what a server would read of it.
-func take(ctx context.Context, asked *http.Request) *http.Request {
+func (x *exchange) take(ctx context.Context, asked *http.Request) *http.Request {
 	r := asked.Clone(ctx)
 	r.RequestURI, r.RemoteAddr, r.GetBody = asked.URL.RequestURI(), "127.0.0.1:0", nil
 	r.Host, r.URL.Scheme, r.URL.Host = cmp.Or(asked.Host, asked.URL.Host), "", ""
@@ -134,17 +134,24 @@ func take(ctx context.Context, asked *http.Request) *http.Request {
 	case r.ContentLength == 0:
 		r.ContentLength = -1 // nobody has told it
 	}
-	r.Body = &source{r.Body}
+	r.Body = &source{r.Body, r.ContentLength, x}
 	return r
 }
 
-// source is a request's body, which is let go of once it is closed or read.
-type source struct{ io.ReadCloser }
+// source is a request's body, which is let go of once it is closed or read. That it fails
+// is the client's error, whatever the handler answers.
+type source struct {
+	io.ReadCloser
+	left int64 // bytes, if that is known
+	x    *exchange
+}
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
-	if err == io.EOF {
+	if s.left -= int64(n); s.left == 0 || err == io.EOF {
 		_ = s.Close()
+	} else if err != nil {
+		s.x.cut(err)
 	}
 	return n, err
 }

@@ -184,6 +184,23 @@ func TestAbort(t *testing.T) {
 	})
 }
 
+// A body that fails is the error of its request, whatever the handler makes of it.
+func TestABodyThatFails(t *testing.T) {
+	overBoth(t, func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		if err == nil {
+			panic("it has ended early")
+		}
+		w.WriteHeader(http.StatusRequestTimeout)
+	}, func(t *testing.T, ask func(*http.Request) (*http.Response, error)) {
+		from, to := io.Pipe()
+		why := errors.New("there is no more of it")
+		go func() { _, _ = io.WriteString(to, "half"); _ = to.CloseWithError(why) }()
+		_, err := ask(request(t, http.MethodPost, "/", from))
+		require.ErrorIs(t, err, why)
+	})
+}
+
 // A handler waits for a client that does not read, until its deadline; then the answer is
 // broken for the client too. In process it is never more than 64 KiB ahead.
 func TestBackpressureAndDeadline(t *testing.T) {
