@@ -26,9 +26,6 @@ type Repairs struct {
 	Failed      int // messages of exchanges that failed
 }
 
-// Any says whether anything was changed.
-func (r Repairs) Any() bool { return r != Repairs{} }
-
 // Repair makes any stored sequence valid for a model, deterministically and
 // without touching what is stored. It goes by position: an exchange is an
 // assistant message with tool calls and the tool messages directly behind it. A

@@ -51,7 +51,8 @@ var floors = map[string][]string{
 
 	// Programs that measure and disturb the product, and no part of it.
 	"scripts":       {},
-	"scripts/bench": {"memory", "internal", "scripts/lab"},
+	"scripts/bench": {"memory", "scripts/lab"},
+	"scripts/lab":   {"internal"},
 	"scripts/soak":  {"memory", "apiserver/api", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.

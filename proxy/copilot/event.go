@@ -6,24 +6,24 @@ import (
 	"mneme/proxy/copilot/jsonrpc"
 )
 
-// kind is a type of event that a turn is made of.
+// kind is the type of an event.
 type kind string
 
-// The events that anybody here reads. All others are dropped before they are
-// decoded: some repeat the whole conversation on every turn.
+// The events that are read. All others are dropped before they are decoded, since some repeat the
+// whole conversation in every turn.
 const (
 	eventDelta      kind = "assistant.message_delta"
 	eventMessage    kind = "assistant.message"
 	eventUsage      kind = "assistant.usage"
 	eventToolCall   kind = "external_tool.requested"
 	eventToolDone   kind = "tool.execution_complete"
-	eventPermission kind = "permission.requested" // answered at once, never queued
+	eventPermission kind = "permission.requested" // answered at once and never queued
 	eventError      kind = "session.error"
 	eventIdle       kind = "session.idle"
 	eventShutdown   kind = "session.shutdown"
 )
 
-// wanted says whether events of a kind are read.
+// wanted reports whether events of a kind are read.
 func (k kind) wanted() bool {
 	switch k {
 	case eventDelta, eventMessage, eventUsage, eventToolCall, eventToolDone, eventPermission, eventError, eventIdle, eventShutdown:
@@ -32,19 +32,18 @@ func (k kind) wanted() bool {
 	return false
 }
 
-// asks says whether the CLI waits for an answer to events of a kind.
+// asks reports whether the CLI waits for an answer to events of a kind.
 func (k kind) asks() bool { return k == eventToolCall || k == eventPermission }
 
-// event is one of a session.
+// event is one event of a session.
 type event struct {
 	kind kind
 	data eventData
-	text []byte     // of eventDelta; adjacent ones grow together
+	text []byte     // of eventDelta; the texts of adjacent ones are joined
 	rpc  jsonrpc.ID // of a tool call in protocol 2
 }
 
-// eventData are the members of all wanted kinds; each has some. Numbers may come
-// as 10 and as 10.0.
+// eventData has the members of all wanted kinds. Numbers may be encoded as 10 or as 10.0.
 type eventData struct {
 	// assistant.message, assistant.message_delta
 	MessageID    string        `json:"messageId"`
@@ -84,15 +83,15 @@ type tokens struct {
 	CacheWrite float64 `json:"cacheWriteTokens"`
 }
 
-// eventParams are those of session.event, but for the session's id.
+// eventParams are the parameters of session.event without the session's id.
 type eventParams struct {
 	Event struct {
-		AgentID string    `json:"agentId"` // of an agent under the session's own
+		AgentID string    `json:"agentId"` // set for an agent below the session's own
 		Data    eventData `json:"data"`
 	} `json:"event"`
 }
 
-// toolCallParams are those of tool.call, in protocol 2.
+// toolCallParams are the parameters of tool.call in protocol 2.
 type toolCallParams struct {
 	SessionID  string         `json:"sessionId"`
 	ToolCallID string         `json:"toolCallId"`
@@ -100,9 +99,10 @@ type toolCallParams struct {
 	Arguments  jsontext.Value `json:"arguments"`
 }
 
-// eventOverhead is about what an event costs beside what it holds, in bytes.
+// eventOverhead is about what an event costs beside its texts, in bytes.
 const eventOverhead = 256
 
+// size is the estimated memory of an event, in bytes.
 func (e *event) size() int {
 	return eventOverhead + len(e.text) + len(e.data.Content) + len(e.data.Arguments) + len(e.data.Failure.Message) +
 		eventOverhead*len(e.data.ToolRequests)/4

@@ -7,24 +7,25 @@ import (
 	"mneme/proxy/copilot/jsonrpc"
 )
 
-// inbox is a Router as the reader of its connection sees it. Nothing here waits.
+// inbox is the Router's side of the connection's reader. Nothing here may block, since one reader
+// serves all sessions.
 type inbox Router
 
-// Texts that the model or the CLI gets to read.
+// Sentences that the model or the CLI is told.
 const (
 	noSession    = "this session is not served here any more"
 	notOurTool   = "this tool is not served here"
 	notPermitted = "only the tools that were given with the session may be used"
 )
 
-// Notify hands an event to its session.
+// Notify passes an event to its session.
 func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
 	if method != methodEvent {
 		b.counters.filtered.Add(1)
 		return
 	}
-	// The two members that decide come first in what the CLI sends, so most of a
-	// long event is never looked at.
+	// The two members that decide come first in what the CLI sends, so that most of a long event is
+	// not parsed.
 	head := gjson.GetManyBytes(params, "sessionId", "event.type")
 	id, what := head[0].String(), kind(head[1].String())
 	r, closed := (*Router)(b).route(id)
@@ -65,9 +66,8 @@ func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
 	}
 }
 
-// decide answers a request for permission: only the session's own tools are let
-// through. It is answered here and not by the session's reader, which may be
-// behind or gone, and the CLI would wait for it.
+// decide answers a request for permission: only the session's own tools are allowed. It is answered
+// here and not by the session's reader, which may be behind or gone while the CLI waits.
 func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
 	decision := permissionDecision{Kind: "approve-once"}
 	if r == nil || d.Permission.Kind != "custom-tool" || !r.tools[d.Permission.ToolName] {
@@ -78,12 +78,12 @@ func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
 	c.Post(methodPermission, permissionParams{SessionID: id, RequestID: d.RequestID, Result: decision})
 }
 
-// ask hands a tool call to its session, if there is one that has this tool.
+// ask passes a tool call to its session, if the session has that tool.
 func (b *inbox) ask(c *jsonrpc.Conn, r *route, e event) bool {
 	return r != nil && r.tools[e.data.ToolName] && b.push(c, r, e)
 }
 
-// refusal says why a call was not handed over.
+// refusal says why a call was not passed on.
 func refusal(r *route, e event) string {
 	if r != nil && !r.tools[e.data.ToolName] {
 		return notOurTool
@@ -91,8 +91,8 @@ func refusal(r *route, e event) string {
 	return noSession
 }
 
-// push queues an event; false means that the session takes no more. A session that
-// overflows is ended on the CLI's side, too.
+// push queues an event; false means that the session takes no more. A session whose queue overflows
+// (backpressure) is ended in the CLI too.
 func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
 	what, depth := r.push(e)
 	switch what {
@@ -109,9 +109,8 @@ func (b *inbox) push(c *jsonrpc.Conn, r *route, e event) bool {
 	return what == queued || what == joined
 }
 
-// Request takes tool.call, the way of protocol 2 to ask for a tool. What else the
-// CLI may ask for was not opted into and is refused as unknown: unanswered, it
-// would hang the turn.
+// Request handles tool.call, by which protocol 2 asks for a tool. Every other request is refused as
+// an unknown method, since a request without a reply would hang the turn.
 func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params jsontext.Value) bool {
 	if method != methodToolCall {
 		return false
@@ -136,7 +135,7 @@ func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params js
 	return true
 }
 
-// Late ends a session that was created for somebody who had stopped waiting.
+// Late closes a session that was created for a caller who had stopped waiting.
 func (b *inbox) Late(c *jsonrpc.Conn, method string, result jsontext.Value) {
 	if method != methodCreate && method != methodResume {
 		return

@@ -1,18 +1,17 @@
 package copilot
 
-// queue holds the events of one session that nobody has read yet. It is guarded
-// by its route.
+// queue is the bounded queue of a session's unread events. It is guarded by its route.
 type queue struct {
-	events    []event // from first on; those before it are zero
+	events    []event // unread from index first on; those before are zero
 	first     int
 	bytes     int
 	maxEvents int
 	maxBytes  int
 }
 
-// push adds an event, or its text to the event before it. False means that there
-// is no room. An empty queue has room for any one event: the frame it came in is
-// bounded, and a reader that keeps up must not fail for the length of an answer.
+// push adds an event, or joins its text to the event before it. ok is false if there is no room. An
+// empty queue takes any one event: a frame's size is bounded anyway, and a reader that keeps up
+// must not fail because an answer is long.
 func (q *queue) push(e event) (joined, ok bool) {
 	n := q.len()
 	if n > 0 && q.bytes+e.size() > q.maxBytes {
@@ -34,8 +33,8 @@ func (q *queue) push(e event) (joined, ok bool) {
 	return false, true
 }
 
-// compact moves the events to the front instead of letting the slice grow, once
-// half of it is empty: a reader that is always a little behind never empties it.
+// compact moves the events to the front of the slice once half of it is unused, so that the slice
+// does not grow for a reader that is always slightly behind and never empties it.
 func (q *queue) compact() {
 	if len(q.events) < cap(q.events) || q.first < len(q.events)/2 {
 		return
@@ -45,13 +44,13 @@ func (q *queue) compact() {
 	q.events, q.first = q.events[:n], 0
 }
 
-// pop takes the oldest event.
+// pop removes the oldest event.
 func (q *queue) pop() (event, bool) {
 	if q.len() == 0 {
 		return event{}, false
 	}
 	e := q.events[q.first]
-	q.events[q.first] = event{} // what it holds is the reader's now
+	q.events[q.first] = event{} // releases what the event refers to
 	q.first++
 	q.bytes -= e.size()
 	if q.first == len(q.events) {
@@ -62,5 +61,5 @@ func (q *queue) pop() (event, bool) {
 
 func (q *queue) len() int { return len(q.events) - q.first }
 
-// drop forgets all events and their memory.
+// drop removes all events and frees their memory.
 func (q *queue) drop() { q.events, q.first, q.bytes = nil, 0, 0 }

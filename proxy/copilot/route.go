@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// route is the way from the reader of the connection to one session.
+// route carries events from the connection's reader to one session.
 type route struct {
 	id    string
-	tools map[string]bool // names of ours, which the model may use
+	tools map[string]bool // names of the session's tools, which the model may use
 
 	mu     sync.Mutex
 	queue  queue
-	heard  time.Time // of the last event of any kind
+	heard  time.Time // time of the last event of any kind
 	err    error     // why no more events come; set once
 	closed chan struct{}
-	wake   chan struct{} // has room for one token, which says that something changed
+	wake   chan struct{} // buffered signal that something changed
 }
 
 func newRoute(id string, tools []Tool, c RouterConfig) *route {
@@ -30,7 +30,7 @@ func newRoute(id string, tools []Tool, c RouterConfig) *route {
 	return r
 }
 
-// touch notes that the CLI is busy with the session.
+// touch notes that the CLI is working on the session.
 func (r *route) touch() {
 	r.mu.Lock()
 	r.heard = time.Now()
@@ -42,12 +42,12 @@ type pushed int
 
 const (
 	queued   pushed = iota
-	joined          // its text went to the event before it
-	refused         // the session takes no more
-	overflow        // it was one too many: this push has ended the session
+	joined          // its text was joined to the event before it
+	refused         // the session has ended
+	overflow        // the queue was full, which has ended the session
 )
 
-// push hands an event to the session; depth is how many wait then. It never waits.
+// push passes an event to the session; depth is the length of the queue then. It never blocks.
 func (r *route) push(e event) (what pushed, depth int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +74,7 @@ func (r *route) signal() {
 	}
 }
 
-// end says why no more events come; what is queued can still be read. Only the
-// first reason counts.
+// end sets why no more events come; events in the queue can still be read. The first reason counts.
 func (r *route) end(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,14 +88,14 @@ func (r *route) endLocked(err error) {
 	}
 }
 
-// ended is why no more events come, nil as long as they may.
+// ended is why no more events come; nil as long as they may.
 func (r *route) ended() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// drop ends the route and forgets what is queued.
+// drop ends the route and empties the queue.
 func (r *route) drop(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +103,8 @@ func (r *route) drop(err error) {
 	r.queue.drop()
 }
 
-// stale empties the queue before a turn: what lies there belongs to none. It
-// reports whether the session has been shut down.
+// stale empties the queue before a turn, since what is in it belongs to no turn. It reports whether
+// the session was shut down.
 func (r *route) stale() (shutdown bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,12 +117,12 @@ func (r *route) stale() (shutdown bool) {
 	}
 }
 
-// next waits for an event, for the end of ctx or of the route, or until nothing
-// was heard of the session for so long: ErrInactive. A route has one reader.
+// next waits for an event, for the end of ctx or of the route, or until nothing was heard of the
+// session for so long (ErrInactive). A route has one reader.
 func (r *route) next(ctx context.Context, silence time.Duration) (event, error) {
 	began := time.Now()
 	for {
-		if ctx.Err() != nil { // counts before what is queued, which may never end
+		if ctx.Err() != nil { // before the queue, which may never become empty
 			return event{}, context.Cause(ctx)
 		}
 		r.mu.Lock()

@@ -11,15 +11,15 @@ import (
 	"mneme/proxy/copilot/jsonrpc"
 )
 
-// remembered is how many closed sessions are known, whose late events are no news.
+// remembered is the number of closed sessions whose late events are expected and not counted as
+// orphans.
 const remembered = 256
 
-// codeInvalidParams is of the JSON-RPC 2.0 specification.
+// codeInvalidParams is defined by the JSON-RPC 2.0 specification.
 const codeInvalidParams = -32602
 
-// Router is one connection to a CLI and the sessions on it. Its methods may be
-// called from any goroutine. When the connection ends the Router is of no more
-// use: a Supervisor makes the next one.
+// Router multiplexes sessions over one connection to a CLI. Its methods may be called from any
+// goroutine. It cannot be used after the connection has ended: a Supervisor makes the next one.
 type Router struct {
 	config   RouterConfig
 	conn     *jsonrpc.Conn
@@ -28,10 +28,10 @@ type Router struct {
 	watched  chan struct{} // closed when watch has returned
 
 	mu     sync.Mutex
-	ended  error // set when the connection has ended: no more routes
+	ended  error // set once the connection has ended; then there are no new routes
 	routes map[string]*route
-	closed [remembered]string // a ring
-	next   int                // in closed
+	closed [remembered]string // a ring buffer
+	next   int                // index of the next write to closed
 }
 
 // Dial connects to a CLI that listens at addr. ctx bounds this call only.
@@ -44,9 +44,9 @@ func Dial(ctx context.Context, addr string, config RouterConfig) (*Router, error
 	return NewRouter(ctx, conn, config)
 }
 
-// NewRouter greets the CLI at the other end of a connection, which belongs to the
-// Router from now on, also on failure. ctx bounds this call only; Close ends the
-// Router. Refusals are ErrUnauthorized and a *VersionError.
+// NewRouter starts the protocol on a connection, which it owns from then on, also after an error.
+// ctx bounds this call only; Close ends the Router. It fails with ErrUnauthorized or a
+// *VersionError if the CLI refuses.
 func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router, error) {
 	config = config.withDefaults()
 	r := &Router{config: config, routes: map[string]*route{}, watched: make(chan struct{})}
@@ -59,7 +59,7 @@ func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router
 	return r, nil
 }
 
-// greet authenticates and checks the version. A CLI without connect has ping.
+// greet authenticates and checks the protocol's version. A CLI without the method connect has ping.
 func (r *Router) greet(ctx context.Context) error {
 	err := r.conn.Call(ctx, methodConnect, connectParams{Token: r.config.Token}, &r.greeting)
 	var rpc *RPCError
@@ -80,7 +80,7 @@ func (r *Router) greet(ctx context.Context) error {
 	return nil
 }
 
-// watch pings until the connection ends, then ends the sessions.
+// watch sends keepalives until the connection ends, and then ends the sessions.
 func (r *Router) watch() {
 	defer close(r.watched)
 	tick := time.NewTicker(r.config.Ping)
@@ -100,8 +100,8 @@ func (r *Router) watch() {
 	}
 }
 
-// alive pings the CLI for one interval. Whatever comes is a sign of life: a ping
-// waits its turn behind what the CLI has to say already.
+// alive pings the CLI once. Any frame within the interval counts as a sign of life, because the
+// reply to a ping waits behind what the CLI is already sending.
 func (r *Router) alive() bool {
 	before := r.conn.Stats().FramesIn
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.Ping)
@@ -110,6 +110,7 @@ func (r *Router) alive() bool {
 	return err == nil || r.conn.Stats().FramesIn > before
 }
 
+// endRoutes ends all sessions with an error.
 func (r *Router) endRoutes(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,44 +121,43 @@ func (r *Router) endRoutes(err error) {
 	clear(r.routes)
 }
 
-// Version is the version of the CLI, empty if it does not say.
+// Version is the CLI's version; empty if it does not tell.
 func (r *Router) Version() string { return r.greeting.Version }
 
-// Done is closed when the connection has ended and every session knows it.
+// Done is closed once the connection has ended and every session was told.
 func (r *Router) Done() <-chan struct{} { return r.watched }
 
 // Err is why the connection ended: ErrRouterStopped, or ErrTransportClosed with
 // its cause. It is nil before that.
 func (r *Router) Err() error { return r.conn.Err() }
 
-// Close ends the connection; its sessions end with ErrRouterStopped. The CLI
-// destroys them, but keeps what was said, so that they can be resumed.
+// Close ends the connection; its sessions end with ErrRouterStopped. The CLI closes them but keeps
+// the conversations, so that they can be resumed.
 func (r *Router) Close() error {
 	err := r.conn.Close()
 	<-r.watched
 	return err
 }
 
-// Create makes a session under a new id. When ctx ends first, a session that the
-// CLI makes nevertheless is destroyed.
+// Create makes a session under a new id. If ctx ends first, a session that the CLI makes later is
+// closed.
 func (r *Router) Create(ctx context.Context, config SessionConfig) (*Session, error) {
 	return r.open(ctx, methodCreate, newSessionID(), config)
 }
 
-// Resume takes up a session whose connection has ended, with what was said in it.
-// It fails with ErrSessionUnknown if the CLI has never known or has deleted it.
+// Resume reopens a session of an earlier connection, with its conversation. It fails with
+// ErrSessionUnknown if the CLI does not know it or has deleted it.
 func (r *Router) Resume(ctx context.Context, id string, config SessionConfig) (*Session, error) {
 	return r.open(ctx, methodResume, id, config)
 }
 
-// Delete has the CLI forget a session and what was said in it. Close a live one
-// first.
+// Delete makes the CLI delete a session and its conversation. Close a live session first.
 func (r *Router) Delete(ctx context.Context, id string) error {
 	return unknownSession(r.conn.Call(ctx, methodDelete, sessionParams{SessionID: id}, nil))
 }
 
-// open registers the session before the CLI hears of it, so that no event of its
-// beginning is lost.
+// open registers the route before the CLI learns of the session, so that its first events are not
+// lost.
 func (r *Router) open(ctx context.Context, method, id string, config SessionConfig) (*Session, error) {
 	route := newRoute(id, config.Tools, r.config)
 	if err := r.register(route); err != nil {
@@ -166,7 +166,7 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 	var made sessionParams
 	err := r.conn.Call(ctx, method, newCreateParams(id, config), &made)
 	if err == nil && made.SessionID != id {
-		// Whose session that is nobody knows; it is not ours to use.
+		// The session that the CLI named may belong to somebody else.
 		r.conn.Post(methodDestroy, sessionParams{SessionID: id})
 		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
 	}
@@ -190,7 +190,7 @@ func (r *Router) register(route *route) error {
 	return nil
 }
 
-// deregister takes a route out and remembers that it was there.
+// deregister removes a route and remembers its id.
 func (r *Router) deregister(route *route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *Router) deregister(route *route) {
 	}
 }
 
-// route finds a session; closed says that it was closed a while ago.
+// route finds a session's route; closed means that the session was closed recently.
 func (r *Router) route(id string) (route *route, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

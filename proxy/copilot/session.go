@@ -16,40 +16,40 @@ import (
 //
 //	Send, Stream, { RespondTool for every call, Stream }, Send, …
 //
-// Stream and what it calls run in the goroutine of the caller. Abort, Close and
-// RespondTool may be called from others meanwhile.
+// Stream and its callback run in the caller's goroutine. Abort, Close and RespondTool may be called
+// from other goroutines meanwhile.
 type Session struct {
 	router *Router
 	route  *route
 
-	// consumer holds a token while somebody reads events, who then also owns turn
-	// and broken.
+	// consumer is a mutex that can be tried with a deadline. Its holder reads the events and owns
+	// turn and broken.
 	consumer chan struct{}
 	turn     *promptState // nil between turns
-	broken   error        // why there will be no further turn
+	broken   error        // why there can be no further turn
 
 	mu    sync.Mutex
-	calls []ToolCall // parked on, not answered
+	calls []ToolCall // tool calls without a result that the turn waits for
 
 	closing  sync.Once
 	closeErr error
 }
 
-// Outcome is a piece of a turn, up to its end or to tool calls.
+// Outcome is a part of a turn: up to tool calls, or up to its end.
 type Outcome struct {
-	Text  string     // what onText was given
-	Calls []ToolCall // not empty: the turn is parked until they are answered
-	Usage Usage      // of the model calls in this piece
+	Text  string     // the text that onText was given
+	Calls []ToolCall // if not empty, the turn is parked until they are answered
+	Usage Usage      // of the model calls in this part
 }
 
 func newSession(r *Router, route *route) *Session {
 	return &Session{router: r, route: route, consumer: make(chan struct{}, 1)}
 }
 
-// ID is what Resume takes.
+// ID identifies the session for Resume.
 func (s *Session) ID() string { return s.route.id }
 
-// Err is why the session can have no further turn, nil as long as it can.
+// Err is why the session can have no further turn; nil as long as it can.
 func (s *Session) Err() error { return s.route.ended() }
 
 func (s *Session) tryLock() bool {
@@ -65,8 +65,8 @@ func (s *Session) unlock() { <-s.consumer }
 
 // Send begins a turn. ErrBusy refuses it while there is one.
 //
-// A prompt that the CLI has cannot be called back: when ctx ends meanwhile, the
-// turn is aborted before Send returns, which takes up to twice RouterConfig.Grace.
+// A prompt that the CLI has taken cannot be withdrawn: if ctx ends meanwhile, the turn is aborted
+// before Send returns, which takes up to twice RouterConfig.Grace.
 func (s *Session) Send(ctx context.Context, p Prompt) error {
 	if !s.tryLock() {
 		return ErrBusy
@@ -84,8 +84,8 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	if s.route.stale() {
 		return s.shutDown()
 	}
-	// An abort that the CLI reads before it has taken the prompt is lost, so its
-	// answer is waited for a little longer than the caller wants to.
+	// The CLI loses an abort that arrives before it has taken the prompt, so the reply is waited
+	// for a little longer than ctx allows.
 	call, cancel := outlive(ctx, s.router.config.Grace)
 	defer cancel()
 	s.turn = newPromptState()
@@ -110,7 +110,7 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	return nil
 }
 
-// outlive is a context that ends so long after ctx.
+// outlive is a context that ends later than ctx by a fixed time.
 func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -125,7 +125,7 @@ func outlive(ctx context.Context, by time.Duration) (context.Context, context.Ca
 	return longer, func() { stop(); cancel(context.Canceled) }
 }
 
-// usable is nil if there can be a turn.
+// usable is nil if the session can have a turn.
 func (s *Session) usable() error {
 	if s.broken != nil {
 		return s.broken
@@ -133,8 +133,7 @@ func (s *Session) usable() error {
 	return s.route.ended()
 }
 
-// breakWith ends the session for this reason: there is no turn any more, and no
-// further one.
+// breakWith ends the turn and the session for good, for this reason.
 func (s *Session) breakWith(err error) error {
 	s.turn = nil
 	s.park(nil)
@@ -147,16 +146,15 @@ func (s *Session) shutDown() error {
 	return s.breakWith(fmt.Errorf("%w: the CLI shut it down", ErrSessionClosed))
 }
 
-// Stream reads the turn until it is parked on tool calls or over, and gives every
-// piece of text to onText, which may be nil. Text is given once, whether the CLI
-// sent it in pieces, whole, or both. What came before an error was given, too.
+// Stream reads the turn until it is parked on tool calls or over, and passes every piece of text to
+// onText, which may be nil. Each text is passed once, whether the CLI sent it in pieces, as a
+// whole, or both; text before an error has been passed too.
 //
-// While calls are unanswered it returns them at once. Errors: a *SessionError or
-// ErrAborted when the turn ended so, after which the session can be used again;
-// ErrSlowConsumer, ErrSessionClosed, ErrTransportClosed or ErrRouterStopped, after
-// which it cannot. When ctx ends, or the CLI is silent for too long (ErrInactive),
-// the turn is aborted before Stream returns, which takes up to RouterConfig.Grace;
-// the session can be used again if Err is nil then.
+// While calls are unanswered it returns them at once. Errors: a *SessionError or ErrAborted if the
+// turn ended so, after which the session can be used again; ErrSlowConsumer, ErrSessionClosed,
+// ErrTransportClosed or ErrRouterStopped, after which it cannot. If ctx ends, or the CLI is silent
+// for too long (ErrInactive), the turn is aborted before Stream returns, which takes up to
+// RouterConfig.Grace; then the session can be used again if Err is nil.
 func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, error) {
 	if !s.tryLock() {
 		return Outcome{}, ErrBusy
@@ -197,8 +195,8 @@ func (s *Session) Stream(ctx context.Context, onText func(string)) (Outcome, err
 	}
 }
 
-// patience is how long the CLI may be silent. Behind the error of a turn its idle
-// comes soon or never.
+// patience is how long the CLI may be silent. After an error in a turn its idle event comes soon or
+// never.
 func (s *Session) patience() time.Duration {
 	if s.turn.failed != nil {
 		return s.router.config.Grace
@@ -206,14 +204,15 @@ func (s *Session) patience() time.Duration {
 	return s.router.config.Inactivity
 }
 
-// interrupted ends a turn that ends otherwise than by an event.
+// interrupted ends a turn that no event has ended.
 func (s *Session) interrupted(ctx context.Context, cause error) (Outcome, error) {
 	out, failed := s.turn.outcome(), s.turn.failed
 	switch {
 	case s.route.ended() != nil && ctx.Err() == nil:
 		return out, s.breakWith(cause)
 	case failed != nil && errors.Is(cause, ErrInactive):
-		// It did fail; only its idle is missing, and might end the next turn.
+		// The turn has failed; only its idle event is missing, which could end the next turn
+		// instead.
 		_ = s.breakWith(fmt.Errorf("%w: it did not become idle after: %w", ErrSessionClosed, failed))
 		return out, failed
 	}
@@ -221,9 +220,8 @@ func (s *Session) interrupted(ctx context.Context, cause error) (Outcome, error)
 	return out, cause
 }
 
-// settle aborts the turn and reads it to its end, so that no event of it is left
-// for the next one. If that takes longer than ctx or RouterConfig.Grace allow, the
-// session is broken.
+// settle aborts the turn and reads it to its end, so that none of its events is left for the next
+// turn. If that takes longer than ctx or RouterConfig.Grace allow, the session is broken.
 func (s *Session) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.router.config.Grace)
 	defer cancel()
@@ -241,11 +239,11 @@ func (s *Session) settle(ctx context.Context) error {
 		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return s.breakWith(fmt.Errorf("%w: an aborted turn did not end: %w", ErrSessionClosed, err))
 		}
-		// The CLI loses an abort that comes before the turn has begun: once more.
+		// The CLI loses an abort that comes before the turn has begun, so it is repeated.
 	}
 }
 
-// drain reads an aborted turn to its end for a part of RouterConfig.Grace.
+// drain reads an aborted turn to its end, for a part of RouterConfig.Grace.
 func (s *Session) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.router.config.Grace/4)
 	defer cancel()
@@ -269,9 +267,9 @@ func (s *Session) abort(ctx context.Context) error {
 	return s.router.conn.Call(ctx, methodAbort, sessionParams{SessionID: s.ID()}, nil)
 }
 
-// Abort ends the turn, if there is one, and with it the CLI's model call; no other
-// session notices. A Stream that is under way returns ErrAborted. The session can
-// be used again when Abort returns nil.
+// Abort ends the turn, if there is one, and with it the CLI's model call; other sessions are not
+// affected. A Stream that is running returns ErrAborted. If Abort returns nil the session can be
+// used again.
 func (s *Session) Abort(ctx context.Context) error {
 	for !s.tryLock() {
 		if err := s.abort(ctx); err != nil {
@@ -291,6 +289,7 @@ func (s *Session) Abort(ctx context.Context) error {
 	return s.settle(ctx)
 }
 
+// lockWithin takes the consumer's lock, or gives up after a time.
 func (s *Session) lockWithin(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -303,22 +302,22 @@ func (s *Session) lockWithin(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
+// park sets the calls that the turn waits for.
 func (s *Session) park(calls []ToolCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = slices.Clone(calls)
 }
 
-// Parked are the calls that the turn is parked on and that have no result yet.
+// Parked are the calls without a result that the turn is parked on.
 func (s *Session) Parked() []ToolCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls)
 }
 
-// RespondTool gives the CLI the result of a call that the turn is parked on. When
-// all have one, Stream goes on. ErrNotPending means that the CLI does not wait for
-// it, or not any more.
+// RespondTool sends the CLI the result of a call that the turn is parked on. Once all calls have
+// one, Stream goes on. ErrNotPending means that the CLI does not wait for the result.
 func (s *Session) RespondTool(ctx context.Context, callID string, result ToolResult) error {
 	if err := s.route.ended(); err != nil {
 		return err
@@ -348,7 +347,8 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 	return nil
 }
 
-// answered takes a call off the parked ones. Models may give one id to two calls.
+// answered removes a call from the parked ones. It compares request ids, because models may give
+// two calls the same id.
 func (s *Session) answered(call ToolCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,10 +358,10 @@ func (s *Session) answered(call ToolCall) {
 	}
 }
 
-// Close ends the session here and on the CLI, which keeps what was said for
-// Resume. A Stream that is under way ends with ErrSessionClosed. It may be called
-// again and takes up to RouterConfig.Grace; an error says that the CLI may still
-// hold the session until the connection ends.
+// Close ends the session here and in the CLI, which keeps the conversation for Resume. A Stream
+// that is running ends with ErrSessionClosed. It may be called again and takes up to
+// RouterConfig.Grace; an error means that the CLI may keep the session open until the connection
+// ends.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
 		s.route.drop(ErrSessionClosed)

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// SupervisorConfig says where the CLI is. Either Addr or Command must be set.
+// SupervisorConfig says where the CLI is. Exactly one of Addr and Command must be set.
 type SupervisorConfig struct {
-	Addr    string   // host:port of a CLI that runs already
-	Command *Command // a CLI to run; it is given a token of its own
+	Addr    string   // host:port of a running CLI
+	Command *Command // a CLI to start, with a token of its own
 
 	Router RouterConfig
 
-	Connect    time.Duration // for one attempt, the start of the CLI included; 30 s
+	Connect    time.Duration // for one attempt, including the start of the CLI; 30 s
 	MinBackoff time.Duration // before the second attempt, then doubled; 100 ms
 	MaxBackoff time.Duration // 10 s
 }
 
-// Supervisor keeps one connection to a CLI. It redials when that ends, and runs a
-// CLI of its own again when it has died. Sessions do not survive their connection:
-// they end with ErrTransportClosed, and whoever wants one back calls Resume.
+// Supervisor keeps a connection to a CLI: it redials when the connection ends, and restarts a CLI
+// of its own. Sessions do not survive their connection: they end with ErrTransportClosed, and a
+// caller who wants one back calls Resume.
 type Supervisor struct {
 	config SupervisorConfig
 	cancel context.CancelFunc
@@ -32,14 +32,14 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	router  *Router       // nil while there is no connection
-	failure error         // of the last attempt, while there is no connection
-	changed chan struct{} // closed and replaced at every change of the two
-	past    Stats         // of Routers that have ended
-	dials   uint64        // that succeeded
+	failure error         // of the last attempt; set only while there is no connection
+	changed chan struct{} // closed and replaced whenever router or failure changes
+	past    Stats         // totals of the Routers that have ended
+	dials   uint64        // successful connections
 }
 
-// Supervise starts to keep a connection. It does not wait for the first: Router
-// does. Close ends it, and the CLI with it if it is ours.
+// Supervise starts a Supervisor. It does not wait for the first connection; Router does. Close ends
+// it, and the CLI too if the Supervisor started it.
 func Supervise(config SupervisorConfig) (*Supervisor, error) {
 	if (config.Addr == "") == (config.Command == nil) {
 		return nil, errors.New("a copilot backend needs either the address of a running CLI or a command that runs one")
@@ -62,8 +62,8 @@ func (s *Supervisor) Close() error {
 
 // run keeps the connection until ctx ends.
 func (s *Supervisor) run(ctx context.Context) {
-	// A child that is to die with this process dies with the thread that made it,
-	// see command. The thread stays with this goroutine, which outlives the child.
+	// The child is killed when the thread that started it ends (parent death signal), see command.
+	// The thread is locked to this goroutine, which outlives the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(s.done)
@@ -85,7 +85,7 @@ func (s *Supervisor) run(ctx context.Context) {
 			_ = router.Close()
 			s.retire(router)
 			stop()
-			if time.Since(began) > s.config.MaxBackoff { // one that dies at once is no success
+			if time.Since(began) > s.config.MaxBackoff { // a connection that ends at once is not a success
 				backoff = s.config.MinBackoff
 			}
 		}
@@ -97,7 +97,7 @@ func (s *Supervisor) run(ctx context.Context) {
 	}
 }
 
-// connect makes a Router; stop ends what it runs on.
+// connect makes a Router; stop ends the CLI that it runs on.
 func (s *Supervisor) connect(ctx context.Context) (r *Router, stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Connect)
 	defer cancel()
@@ -117,7 +117,7 @@ func (s *Supervisor) connect(ctx context.Context) (r *Router, stop func(), err e
 	return r, stop, nil
 }
 
-// set publishes a change.
+// set publishes a change to those who wait in Router.
 func (s *Supervisor) set(r *Router, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,19 +129,19 @@ func (s *Supervisor) set(r *Router, failure error) {
 	s.changed = make(chan struct{})
 }
 
-// retire keeps the counters of a Router that has ended.
+// retire adds the counters of a Router that has ended to the totals.
 func (s *Supervisor) retire(r *Router) {
 	stats := r.Stats()
-	stats.Routes, stats.RPC.Pending = 0, 0 // a call that fails right now is no call of the past
+	stats.Routes, stats.RPC.Pending = 0, 0 // calls that fail right now are not part of the total
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.past = s.past.Add(stats)
 }
 
-// Router is the Router of the connection. Without one it waits until ctx ends, and
-// then fails with ErrUnavailable and the failure of the last attempt. A failure
-// that another attempt will hardly mend it returns at once: ErrStart,
-// ErrUnauthorized, a *VersionError. After Close it is ErrRouterStopped.
+// Router returns the Router of the connection. Without one it waits until ctx ends, and then fails
+// with ErrUnavailable and the failure of the last attempt. It returns failures at once that another
+// attempt will hardly cure: ErrStart, ErrUnauthorized, a *VersionError. After Close it returns
+// ErrRouterStopped.
 func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	for {
 		s.mu.Lock()
@@ -164,14 +164,14 @@ func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	}
 }
 
-// lasting reports whether a failure needs a person. Attempts go on nevertheless.
+// lasting reports whether a failure needs the operator. Attempts go on nevertheless.
 func lasting(err error) bool {
 	var version *VersionError
 	return errors.Is(err, ErrRouterStopped) && !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrStart) ||
 		errors.Is(err, ErrUnauthorized) || errors.As(err, &version)
 }
 
-// Create makes a session on the present connection, waiting for one as Router does.
+// Create makes a session on the current connection, for which it waits like Router.
 func (s *Supervisor) Create(ctx context.Context, config SessionConfig) (*Session, error) {
 	r, err := s.Router(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Supervisor) Create(ctx context.Context, config SessionConfig) (*Session
 	return r.Create(ctx, config)
 }
 
-// Resume takes up a session of an earlier connection on the present one.
+// Resume reopens a session of an earlier connection on the current one.
 func (s *Supervisor) Resume(ctx context.Context, id string, config SessionConfig) (*Session, error) {
 	r, err := s.Router(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *Supervisor) Resume(ctx context.Context, id string, config SessionConfig
 	return r.Resume(ctx, id, config)
 }
 
-// Delete has the CLI forget a session and what was said in it.
+// Delete makes the CLI delete a session and its conversation.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
 	r, err := s.Router(ctx)
 	if err != nil {

@@ -6,24 +6,24 @@ import (
 	"mneme/proxy/copilot/jsonrpc"
 )
 
-// Tool is a tool of ours that the model may call.
+// Tool is a tool of the session that the model may call.
 type Tool struct {
 	Name        string
 	Description string
-	Parameters  jsontext.Value // a JSON schema; nil: no parameters
+	Parameters  jsontext.Value // a JSON schema; nil for no parameters
 }
 
-// ToolCall is a call that the turn is parked on.
+// ToolCall is a call on which the turn is parked.
 type ToolCall struct {
-	ID        string // the model's
+	ID        string // given by the model
 	Name      string
-	Arguments jsontext.Value // as the model wrote them, an object as a rule
+	Arguments jsontext.Value // as the model wrote them, as a rule an object
 
-	requestID string     // what the CLI waits for, in protocol 3
-	rpc       jsonrpc.ID // the same in protocol 2; else nil
+	requestID string     // under which the CLI waits, in protocol 3
+	rpc       jsonrpc.ID // the same in protocol 2; otherwise nil
 }
 
-// ToolResult is what a call came to.
+// ToolResult is the result of a call.
 type ToolResult struct {
 	Text   string // for the model
 	Failed bool

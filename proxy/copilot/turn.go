@@ -5,40 +5,40 @@ import (
 	"strings"
 )
 
-// step is where a turn stands after an event.
+// step is the state of a turn after an event.
 type step int
 
 const (
 	going  step = iota // more events will come
 	parked             // it waits for results of tool calls
 	idle               // it is over
-	gone               // so is its session
+	gone               // it is over, and so is its session
 )
 
-// promptState is the state of one prompt until its session is idle again. It is the only
-// place that knows what ends a turn: session.idle, which also ends failed and
-// aborted ones, and session.shutdown, behind which no idle comes.
+// promptState is the state machine of one prompt, until its session is idle again. It is the only
+// place that knows what ends a turn: session.idle, which also ends failed and aborted turns, and
+// session.shutdown, after which no idle comes.
 //
 //	going ──tool calls──▶ parked ──results──▶ going ──▶ … ──▶ idle | gone
 type promptState struct {
-	// said is what came of each message that is not complete; nil for those that
-	// are.
+	// said is the text so far of each incomplete message, by the message's id; nil for complete
+	// ones.
 	said map[string]*strings.Builder
-	// open are calls that the model made and the CLI has neither asked us for nor
-	// ended on its own, as it ends calls of tools that do not exist.
+	// open are the calls that the model made and that the CLI has neither asked for nor ended by
+	// itself, as it does with calls of tools that do not exist.
 	open  []string
-	order []string   // of all calls since the turn was last parked, as the model made them
-	calls []ToolCall // that we were asked for; the CLI asks in any order
+	order []string   // ids of all calls since the turn was last parked, as the model ordered them
+	calls []ToolCall // the calls that the CLI has asked for, which it does in any order
 	part  strings.Builder
 	usage Usage
 
-	failed  *SessionError // what the coming idle will mean
+	failed  *SessionError // the error that the next idle event stands for
 	aborted bool
 }
 
 func newPromptState() *promptState { return &promptState{said: map[string]*strings.Builder{}} }
 
-// take applies an event. The text is what it adds to the answer.
+// take applies an event and returns the text that it adds to the answer.
 func (t *promptState) take(e event) (text string, now step) {
 	switch e.kind {
 	case eventDelta:
@@ -74,6 +74,7 @@ func (t *promptState) take(e event) (text string, now step) {
 	return text, going
 }
 
+// delta takes a piece of a message's text.
 func (t *promptState) delta(id, text string) string {
 	said, known := t.said[id]
 	switch {
@@ -87,8 +88,8 @@ func (t *promptState) delta(id, text string) string {
 	return text
 }
 
-// message completes a message. Its content is all of its text, of which deltas
-// have told some part or nothing.
+// message completes a message. Its content is the whole text, of which deltas may have brought some
+// or none.
 func (t *promptState) message(d eventData) string {
 	for _, r := range d.ToolRequests {
 		t.open = append(t.open, r.ToolCallID)
@@ -102,7 +103,8 @@ func (t *promptState) message(d eventData) string {
 	case said == nil:
 		return ""
 	}
-	// What was told cannot be taken back: content that begins otherwise adds nothing.
+	// Text that was passed on cannot be taken back, so content that begins differently adds
+	// nothing.
 	rest, ok := strings.CutPrefix(d.Content, said.String())
 	if !ok {
 		return ""
@@ -110,17 +112,17 @@ func (t *promptState) message(d eventData) string {
 	return rest
 }
 
-// ended takes a call off those that the CLI still has to ask for.
+// ended removes a call from those that the CLI still has to ask for.
 func (t *promptState) ended(call string) {
 	if i := slices.Index(t.open, call); i >= 0 {
 		t.open = slices.Delete(t.open, i, i+1)
 	}
 }
 
-// resume goes on after all calls were answered.
+// resume continues after all calls were answered.
 func (t *promptState) resume() { t.calls, t.order = nil, nil }
 
-// outcome is what came since the last one.
+// outcome is what came since the last outcome.
 func (t *promptState) outcome() Outcome {
 	o := Outcome{Text: t.part.String(), Usage: t.usage, Calls: slices.Clone(t.calls)}
 	t.part.Reset()
@@ -128,7 +130,7 @@ func (t *promptState) outcome() Outcome {
 	return o
 }
 
-// end is the error that an idle turn ended with.
+// end is the error with which an idle turn ended.
 func (t *promptState) end() error {
 	switch {
 	case t.failed != nil && !t.aborted:

@@ -6,7 +6,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// emptyThought stands for thinking that is missing.
+// emptyThought is the placeholder for thinking that is missing.
 var emptyThought = []byte(`{"type":"thinking","thinking":"","signature":""}`)
 
 func (b *block) thinks() bool { return b.kind == wire.ThinkingBlock || b.kind == wire.RedactedBlock }
@@ -17,9 +17,9 @@ func (m *editedMessage) holds(kind string) bool {
 	return slices.ContainsFunc(m.blocks, func(b *block) bool { return b.kind == kind })
 }
 
-// dropThinking removes the thinking blocks that the vendor would refuse. Where
-// it verifies signatures it also sees that some of a message's blocks are
-// missing: there one bad block takes the others of its message along.
+// dropThinking removes thinking blocks that the vendor would refuse. A vendor that verifies
+// signatures also notices when some of a message's blocks are missing, so there one bad block takes
+// the others of its message with it.
 func (r *request) dropThinking() {
 	replay := &r.p.Replay
 	for _, m := range r.messages {
@@ -37,7 +37,7 @@ func (r *request) dropThinking() {
 	}
 }
 
-// hollow says whether a thinking block lacks what makes it one.
+// hollow reports whether a thinking block lacks its content.
 func (b *block) hollow() bool {
 	name := "thinking"
 	if b.kind == wire.RedactedBlock {
@@ -47,12 +47,12 @@ func (b *block) hollow() bool {
 	return len(raw) == 0 || raw[0] != '"' || name == "data" && len(raw) == 2
 }
 
-// signable are the blocks on which careless clients leave a signature. Others
-// may have one of their own.
+// signable are the block types on which clients leave a signature by mistake. Other types may have
+// one of their own.
 var signable = []string{wire.TextBlock, wire.ImageBlock, wire.DocumentBlock, wire.ToolUseBlock, wire.ToolResultBlock}
 
-// dropStrayMembers removes signatures where there is no thinking, and cache
-// markers where there is.
+// dropStrayMembers removes signatures from blocks that are not thinking, and cache markers from
+// blocks that are.
 func (r *request) dropStrayMembers() {
 	for _, m := range r.messages {
 		for _, b := range m.blocks {
@@ -66,8 +66,8 @@ func (r *request) dropStrayMembers() {
 	}
 }
 
-// dropMisplacedThinking: where the model does not decide by itself when to think,
-// a message that has thinking begins with it.
+// dropMisplacedThinking enforces that a message with thinking begins with it, except in adaptive
+// mode.
 func (r *request) dropMisplacedThinking() {
 	if !r.p.Replay.First || r.mode() == Adaptive {
 		return
@@ -79,7 +79,7 @@ func (r *request) dropMisplacedThinking() {
 	}
 }
 
-// dropThinkingWhenOff: some vendors take no thinking at all while it is off.
+// dropThinkingWhenOff removes all thinking for vendors that accept none while it is off.
 func (r *request) dropThinkingWhenOff() {
 	if !r.p.Replay.StrictOff || !r.off() {
 		return
@@ -89,8 +89,8 @@ func (r *request) dropThinkingWhenOff() {
 	}
 }
 
-// dropTrailingThinking is about an assistant message at the end, which the model
-// is to go on with: it may not end with thinking, nor have any while that is off.
+// dropTrailingThinking is for an assistant message at the end, which the model is to continue: it
+// must not end with thinking, and must not have any while thinking is off.
 func (r *request) dropTrailingThinking() {
 	off := r.off()
 	for _, m := range slices.Backward(r.messages) {
@@ -111,7 +111,7 @@ func (r *request) dropTrailingThinking() {
 	}
 }
 
-// standForBlocks puts an empty thinking block where one is required.
+// standForBlocks inserts an empty thinking block where one is required and missing.
 func (r *request) standForBlocks() {
 	all := r.p.Replay.Reasoning == Always && r.usesTools()
 	if r.p.Replay.Signed || !all && r.p.Replay.Reasoning != Required || !r.mayThink() {
@@ -122,7 +122,7 @@ func (r *request) standForBlocks() {
 			continue
 		}
 		if !m.listed && blank(m.get("content")) || m.listed && len(m.blocks) == 0 {
-			continue // the model is to begin
+			continue // an empty message: the model is to begin
 		}
 		m.list()
 		m.blocks = slices.Concat([]*block{{object: objectOf(emptyThought), index: -1, kind: wire.ThinkingBlock}}, m.blocks)
@@ -131,11 +131,11 @@ func (r *request) standForBlocks() {
 	}
 }
 
-// mayThink is whether reasoning could be missed. A model whose modes are known
-// and that was told nothing may think by default.
+// mayThink reports whether the vendor could miss reasoning. A model with known modes may think by
+// default if the request says nothing.
 func (r *request) mayThink() bool { return r.on() || !r.off() && r.p.Thinking.Modes != nil }
 
-// usesTools says whether this is a conversation with tools.
+// usesTools reports whether the conversation has tools.
 func (r *request) usesTools() bool {
 	return r.tools() || slices.ContainsFunc(r.messages, func(m *editedMessage) bool {
 		return m.holds(wire.ToolUseBlock) || len(m.calls) > 0

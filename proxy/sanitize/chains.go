@@ -7,14 +7,14 @@ import (
 	"mneme/proxy/wire"
 )
 
-// orphan introduces a result whose call is not there.
+// orphan introduces a tool result whose call is missing.
 const orphan = "Result of a tool call that is not shown:"
 
-// chainBlocks chains calls and results in the messages dialect. A call's result
-// stands at the beginning of the message that follows it. It is looked for in
-// that message and, as long as they hold nothing but results of these calls, in
-// those behind it, or else in the one behind a system message. Further away it
-// would change what was sent before, and is text.
+// chainBlocks chains calls and results in the messages dialect: the results of a message's calls
+// are at the beginning of the next message. They are looked for in that message and, as long as
+// those hold nothing but results of these calls, in the messages behind it, or else in the one
+// behind a system message. Further away, moving a result would change what was sent before (and the
+// vendor's cache), so that it becomes text.
 func (r *request) chainBlocks() {
 	ids := newIDs(r.p.ToolIDs, r.Dialect)
 	var x exchange
@@ -56,16 +56,16 @@ func (r *request) chainBlocks() {
 	r.freeOrphans()
 }
 
-// exchange is the calls of a message and their results. It is used again for the
-// next one.
+// exchange is the calls of one message and their results. Its buffers are reused for the next
+// message.
 type exchange struct {
 	uses    []*block
-	ids     []string // of the uses, as they came
-	results []*block // of the uses; nil where there is none
+	ids     []string // of the uses, as the client sent them
+	results []*block // by use; nil for a missing one
 	open    queues
 }
 
-// begin takes the calls of a message, and says whether there are any.
+// begin collects the calls of a message, and reports whether there are any.
 func (x *exchange) begin(m *editedMessage) bool {
 	x.uses, x.ids, x.results = x.uses[:0], x.ids[:0], x.results[:0]
 	for _, b := range m.blocks {
@@ -104,12 +104,12 @@ func (x *exchange) claim(behind []*editedMessage) {
 	}
 }
 
-// queues holds the calls that wait for a result, by their ids and in their order:
-// two calls of one id take the first and the second result.
+// queues are the calls that wait for a result, by id and in order: two calls with the same id get
+// the first and the second result.
 type queues struct {
 	ids   []string
 	first map[string]int
-	next  []int // of each call, the next one of its id; -1 for none
+	next  []int // for each call, the next one with its id; -1 for none
 }
 
 func (q *queues) fill(ids []string) {
@@ -129,7 +129,7 @@ func (q *queues) fill(ids []string) {
 	}
 }
 
-// pop is the first call of an id that still waits, or -1.
+// pop is the first waiting call with an id; -1 for none.
 func (q *queues) pop(id []byte) int {
 	j, ok := q.first[string(id)]
 	if !ok {
@@ -143,9 +143,9 @@ func (q *queues) pop(id []byte) int {
 	return j
 }
 
-// place puts the results of an assistant message at the beginning of the user's
-// message that follows it, in the order in which they came: found of them stand
-// there or in the messages behind, the missing ones are ours.
+// place moves the results of an assistant message to the beginning of the following user message,
+// in the order in which they came. found is how many of them are there or further behind; the
+// missing ones are placeholders.
 func (r *request) place(target *editedMessage, behind []*editedMessage, found int, missing []*block) {
 	stand := 0
 	for stand < len(target.blocks) && target.blocks[stand].claimed {
@@ -182,7 +182,7 @@ func (r *request) place(target *editedMessage, behind []*editedMessage, found in
 	target.blocks = slices.Concat(leading, missing, target.blocks)
 }
 
-// take moves the claimed results of a message behind those that there are.
+// take appends the claimed results of a message to results and removes them from the message.
 func (m *editedMessage) take(results []*block) []*block {
 	m.blocks = slices.DeleteFunc(slices.Clone(m.blocks), func(b *block) bool {
 		if b.claimed {
@@ -193,13 +193,13 @@ func (m *editedMessage) take(results []*block) []*block {
 	return results
 }
 
+// missingResult is a placeholder for the result of a call.
 func missingResult(id string) *block {
 	raw := slices.Concat([]byte(`{"type":"tool_result","tool_use_id":`), wire.Quote(id), []byte(`,"content":"`+noResult+`","is_error":true}`))
 	return &block{object: objectOf(raw), index: -1, kind: wire.ToolResultBlock, claimed: true}
 }
 
-// freeOrphans makes text of the results that no call claimed, unless one beside it
-// that a call did claim says the same: then it came twice, and goes.
+// freeOrphans turns unclaimed results into text. An unclaimed copy of a claimed result is removed.
 func (r *request) freeOrphans() {
 	loose := func(b *block) bool { return b.kind == wire.ToolResultBlock && !b.claimed }
 	for _, m := range r.messages {
@@ -223,8 +223,8 @@ func (r *request) freeOrphans() {
 	}
 }
 
-// told is what a result says, in blocks of a message of this role. What may not
-// stand there is shown as the JSON that it is.
+// told is a result as blocks for a message of this role. Content that may not be there becomes its
+// JSON text.
 func told(b *block, role string) []*block {
 	content := b.get("content")
 	if len(content) > 0 && content[0] == '"' {
@@ -248,11 +248,11 @@ func told(b *block, role string) []*block {
 	return out
 }
 
-// introduced is the text of an orphan with its introduction, as JSON.
+// introduced is the text of an orphaned result with its introduction, as JSON.
 func introduced(quoted []byte) []byte {
 	if blank(quoted) {
 		quoted = wire.Quote(noOutput)
 	}
-	// The text keeps its escapes.
+	// Concatenated in raw form, so that the text keeps its escapes.
 	return slices.Concat([]byte(`"`+orphan+`\n`), quoted[1:])
 }

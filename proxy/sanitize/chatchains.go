@@ -8,8 +8,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// readCalls finds the calls of assistant messages. An empty list of them is
-// removed: vendors want none or some.
+// readCalls reads the tool calls of assistant messages. An empty list of calls is removed, because
+// vendors refuse it.
 func (r *request) readCalls() {
 	for _, m := range r.messages {
 		raw := m.get("tool_calls")
@@ -27,8 +27,7 @@ func (r *request) readCalls() {
 	}
 }
 
-// dropReasoning removes the fields of assistant messages in which the vendor
-// takes no reasoning.
+// dropReasoning removes members in which the vendor accepts no reasoning.
 func (r *request) dropReasoning() {
 	replay := &r.p.Replay
 	if replay.Fields == nil && replay.Reasoning != Forbidden {
@@ -54,13 +53,14 @@ func (r *request) dropReasoning() {
 	}
 }
 
+// noteCall records a change of a tool call.
 func (r *request) noteCall(rule Rule, m *editedMessage, c *editedCall) {
 	r.changed(rule, "messages."+strconv.Itoa(m.index)+".tool_calls."+strconv.Itoa(c.index))
 }
 
-// chainCalls chains calls and results in the chat dialect: results are messages
-// directly behind the one that calls. A prompt between does not count; further
-// away they are text.
+// chainCalls chains calls and results in the chat dialect: the results are messages directly behind
+// the one with the calls. System messages in between do not count; results further away become
+// text.
 func (r *request) chainCalls() {
 	ids := newIDs(r.p.ToolIDs, r.Dialect)
 	out := make([]*editedMessage, 0, len(r.messages))
@@ -87,8 +87,8 @@ func (r *request) chainCalls() {
 
 func prompts(m *editedMessage) bool { return wire.IsSystem(m.role) }
 
-// answered is what follows a message that calls: results in the order in which
-// they came, those that are missing, then whatever else stood there.
+// answered is what follows a message with calls: results in the order in which they came,
+// placeholders for missing ones, and then everything else that was there.
 func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) []*editedMessage {
 	results := make([]*editedMessage, len(m.calls))
 	names := make([]string, len(m.calls))
@@ -114,7 +114,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		}
 	}
 	for j, c := range m.calls {
-		if c.members == nil {
+		if c.members == nil { // not an object, so it is not a call
 			continue // no call at all
 		}
 		fresh := ids.next(names[j])
@@ -147,7 +147,7 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 	return slices.Concat(found, missing, rest)
 }
 
-// tell makes a result that no call claimed something that the user says.
+// tell turns an unclaimed result into a message of the user.
 func (r *request) tell(m *editedMessage) {
 	r.note(RuleOrphan, m, nil)
 	m.set("role", wire.Quote(wire.RoleUser))
@@ -164,8 +164,7 @@ func (r *request) tell(m *editedMessage) {
 	}
 }
 
-// standForFields puts a placeholder where a chat message lacks the reasoning that
-// is required.
+// standForFields inserts a placeholder where a chat message lacks required reasoning.
 func (r *request) standForFields() {
 	replay := &r.p.Replay
 	all := replay.Reasoning == Always && r.usesTools()
@@ -184,8 +183,8 @@ func (r *request) standForFields() {
 	}
 }
 
-// standForSignature: the first call of a message must be signed, whatever the
-// request says of thinking.
+// standForSignature signs the first call of a message, which Gemini requires whether or not
+// thinking is on.
 func (r *request) standForSignature(m *editedMessage) {
 	if len(m.calls) == 0 || m.calls[0].members == nil {
 		return

@@ -15,8 +15,7 @@ const (
 	contextBeta     = "context-management-2025-06-27"
 )
 
-// dropThinkingEdits removes the context edits that need thinking while it is
-// off.
+// dropThinkingEdits removes the context edits that are only allowed with thinking, while it is off.
 func (r *request) dropThinkingEdits() {
 	if !r.off() {
 		return
@@ -39,7 +38,7 @@ func (r *request) dropThinkingEdits() {
 	r.setIn(RuleEdits, "context_management", "edits", kept)
 }
 
-// fitEffort makes the effort one that the model takes.
+// fitEffort replaces the effort by one that the model accepts.
 func (r *request) fitEffort() {
 	config := objectOf(r.root.get("output_config"))
 	asked := config.text("effort")
@@ -57,8 +56,8 @@ func (r *request) fitEffort() {
 	}
 }
 
-// chooseEffort gives a request that leaves its effort to the gateway the one that
-// Input.Effort names, if the model is known to take it.
+// chooseEffort sets Input.Effort in a request that has no effort of its own, if the model is known
+// to accept it.
 func (r *request) chooseEffort() {
 	t := r.p.Thinking
 	if r.Effort == "" || r.root.has("reasoning_effort") || r.root.has("thinking") || !slices.Contains(t.Efforts, r.Effort) {
@@ -69,8 +68,8 @@ func (r *request) chooseEffort() {
 	}
 }
 
-// fitChatEffort makes the effort one that the model takes in the chat dialect,
-// where an effort may be the only way to ask for thinking.
+// fitChatEffort is fitEffort for the chat dialect, where an effort may be the only way to ask for
+// thinking.
 func (r *request) fitChatEffort() {
 	asked := r.root.text("reasoning_effort")
 	if t := r.p.Thinking; t.NoEffortTools && r.tools() && asked != noEffort {
@@ -87,15 +86,15 @@ func (r *request) fitChatEffort() {
 	}
 }
 
-// noEffort is the level at which a model does not think.
+// noEffort is the level without thinking.
 const noEffort = "none"
 
-// levels are the levels of effort, in ascending order. "default" is what some
-// models have in place of all that think.
+// levels are all levels of effort in ascending order. Some models have "default" in place of all
+// levels with thinking.
 var levels = []string{noEffort, "minimal", "low", "medium", "high", "xhigh", "max", "default"}
 
-// level is the one that the model takes for what was asked, the next one up or
-// else the highest; empty for none.
+// level is the accepted level for the one that was asked for: the next higher one, else the
+// highest; empty if the model accepts none.
 func (r *request) level(asked string) string {
 	t := r.p.Thinking
 	switch {
@@ -114,7 +113,7 @@ func (r *request) level(asked string) string {
 	return t.Efforts[len(t.Efforts)-1]
 }
 
-// fitSampling removes the sampling parameters that a model does not take.
+// fitSampling removes sampling parameters that the model does not accept.
 func (r *request) fitSampling() {
 	switch r.p.Sampling {
 	case SamplingFixed:
@@ -145,7 +144,7 @@ func (r *request) fitSampling() {
 	}
 }
 
-// nameLimit calls the limit of an answer as the model wants it called.
+// nameLimit renames the limit on the answer's length to the name that the model accepts.
 func (r *request) nameLimit() {
 	limit := r.root.get("max_tokens")
 	if limit == nil || !r.p.CompletionTokens {
@@ -157,14 +156,14 @@ func (r *request) nameLimit() {
 	}
 }
 
-// dropMarkers leaves as many cache markers as the vendor takes: those of tools
-// and system, and the latest of the messages.
+// dropMarkers removes surplus cache markers. Those of tools and system stay longest, then the
+// newest ones of the messages.
 func (r *request) dropMarkers() {
 	most := r.p.CacheMarkers
 	if most == 0 || bytes.Count(r.Outline.Body, markerEnd) <= most {
 		return
 	}
-	places := r.markers() // in the order in which they may go
+	places := r.markers() // in the order in which they are given up
 	surplus := -most
 	for _, p := range places {
 		surplus += len(p.indexes)
@@ -177,12 +176,11 @@ func (r *request) dropMarkers() {
 	}
 }
 
-// markerEnd is looked for to find out whether there may be a marker. Its first
-// byte is rare, which makes that fast.
+// markerEnd is searched for to find out quickly whether there is a marker at all. It begins with a
+// rare byte.
 var markerEnd = []byte(`_control"`)
 
-// marked is an array of objects, some of which have a marker, or one object that
-// has.
+// marked is an array in which some objects have a marker, or one object with a marker.
 type marked struct {
 	indexes []int
 	unmark  func(indexes []int)
@@ -213,7 +211,7 @@ func (r *request) markers() []marked {
 	return out
 }
 
-// markedIn are the places of the elements of an array that have a marker.
+// markedIn are the indexes of an array's elements that have a marker.
 func markedIn(raw []byte) []int {
 	var indexes []int
 	for i, it := range elements(raw) {
@@ -224,7 +222,7 @@ func markedIn(raw []byte) []int {
 	return indexes
 }
 
-// unmarked is an array with some of its elements without their marker.
+// unmarked is an array without the markers of some of its elements.
 func unmarked(raw []byte, indexes []int) []byte {
 	items := elements(raw)
 	for _, i := range indexes {
@@ -235,7 +233,7 @@ func unmarked(raw []byte, indexes []int) []byte {
 	return array(raw, wire.Span{Start: 0, End: len(raw)}, len(items), items)
 }
 
-// settleBetas sees to what comes with a beta, and to the header that says so.
+// settleBetas handles members that need a beta, and the header that asks for betas.
 func (r *request) settleBetas() {
 	if r.root.has("context_management") {
 		switch r.p.ContextManagement {
@@ -267,7 +265,7 @@ func (r *request) needBeta(v string) {
 
 func (r *request) hasBeta(v string) bool { return slices.Contains(r.Betas, v) }
 
-// splitBetas reads the values of a header, each of which may be a list.
+// splitBetas splits the values of a header, each of which may be a comma-separated list.
 func splitBetas(values []string) []string {
 	var out []string
 	for _, list := range values {

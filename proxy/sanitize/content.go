@@ -7,16 +7,15 @@ import (
 	"mneme/proxy/wire"
 )
 
-// What stands where nothing is said.
+// Texts for what would otherwise be empty.
 const (
 	noContent   = "(no content)"
-	noOutput    = "(no output)"   // a tool's result
-	noResult    = "(no result)"   // a call that was never answered
-	interrupted = "(interrupted)" // an answer that never came
+	noOutput    = "(no output)"   // a tool result
+	noResult    = "(no result)"   // the result of a call without one
+	interrupted = "(interrupted)" // an answer that was never given
 )
 
-// fillEmpty removes texts that say nothing, and what they leave behind that says
-// nothing.
+// fillEmpty removes blank texts, and gives a text to messages and results that have nothing else.
 func (r *request) fillEmpty() {
 	if r.Dialect == wire.Messages {
 		r.fillSystem()
@@ -42,14 +41,14 @@ func (r *request) fillEmpty() {
 
 func (b *block) blank() bool { return b.kind == wire.TextBlock && blank(b.get("text")) }
 
-// fill does what is right for a message without content.
+// fill completes a message without content, or leaves it out.
 func (r *request) fill(m *editedMessage, last bool) {
 	content := string(m.get("content"))
 	if m.role == wire.RoleAssistant {
-		// Nothing to go on with needs no reasoning either.
+		// An empty message to continue needs no placeholder for reasoning either.
 		begins := r.Dialect == wire.Messages && last && r.p.Replay.Reasoning != Always && (content == `""` || content == "[]")
 		silent := m.calling() && (content == "" || content == "null" || content == `""`)
-		// Chat messages may say something elsewhere.
+		// Chat messages may have their content in another member.
 		other := m.has("function_call") || m.has("refusal") || m.has("audio")
 		if begins || silent || other {
 			return
@@ -60,10 +59,10 @@ func (r *request) fill(m *editedMessage, last bool) {
 	}
 }
 
-// calling says whether a chat message calls tools.
+// calling reports whether a chat message calls tools.
 func (m *editedMessage) calling() bool { return filled(m.get("tool_calls")) }
 
-// filled says whether a raw value is an array of something.
+// filled reports whether a raw value is a non-empty array.
 func filled(raw []byte) bool {
 	return len(raw) > 2 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
 }
@@ -100,8 +99,8 @@ func (r *request) fillSystem() {
 	}
 }
 
-// withoutBlanks is an array of blocks without its blank texts, nil if nothing is
-// left, and whether there were any.
+// withoutBlanks is an array of blocks without blank texts, nil if nothing is left; some reports
+// whether there were blank ones.
 func withoutBlanks(raw []byte) (kept []byte, some bool) {
 	items := elements(raw)
 	n := len(items)
@@ -115,7 +114,7 @@ func withoutBlanks(raw []byte) (kept []byte, some bool) {
 	return array(raw, wire.Span{Start: 0, End: len(raw)}, n, items), true
 }
 
-// elements are those of an array, as they came.
+// elements are the elements of an array.
 func elements(raw []byte) []item {
 	o := wire.Outline{Body: raw}
 	spans := o.Elements(wire.Span{Start: 0, End: len(raw)})
@@ -126,10 +125,10 @@ func elements(raw []byte) []item {
 	return items
 }
 
-// settleRoles sees to who may speak when.
+// settleRoles makes the order of roles one that the vendor accepts.
 func (r *request) settleRoles() {
 	strict := r.p.Roles.Strict
-	before, begun := "", false // begun: something but a prompt was said
+	before, begun := "", false // begun: a message that is not a system message has come
 	out := make([]*editedMessage, 0, len(r.messages))
 	add := func(m *editedMessage) {
 		out = append(out, m)
@@ -137,7 +136,7 @@ func (r *request) settleRoles() {
 	}
 	for _, m := range r.messages {
 		r.fitRole(m, begun)
-		// A role that nobody knows is the vendor's to refuse, at the place where it stands.
+		// An unknown role is left for the vendor to refuse.
 		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) || strict && m.role == wire.RoleAssistant && !begun
 		switch {
 		case opens:
@@ -157,8 +156,8 @@ func (r *request) settleRoles() {
 	r.messages = out
 }
 
-// fitRole makes a role one that the vendor knows where it stands. Nothing moves:
-// a prompt among the messages is not made part of the one before them.
+// fitRole replaces a role that the vendor does not accept at its place. Messages are not merged,
+// since that would change what was sent before.
 func (r *request) fitRole(m *editedMessage, begun bool) {
 	roles := r.p.Roles
 	if m.role == wire.RoleDeveloper && !roles.Developer {

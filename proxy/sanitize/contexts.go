@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// contexts are the context windows of models, prompt and answer together, in
-// tokens, as they were known by mid-2026: a first guess, not checked against the
-// vendors, whose refusals count more. The first row whose expression is found in a
-// model's name, in lower case, counts. Where a vendor sells a longer window at
-// another price or by a beta, the usual one stands here.
+// contexts are the context windows of models, prompt and answer together, in tokens, as known by
+// mid-2026. They are first guesses: the vendors' own refusals count more. The first row that
+// matches the model's name in lower case counts. Where a vendor sells a longer window at another
+// price or by a beta, the usual one is listed.
 var contexts = []struct {
 	name   *regexp.Regexp
 	tokens int
-	open   bool // its weights can be had: a server of one's own gives it the window it has memory for
+	open   bool // its weights are available: a self-hosted server may give it another window
 }{
 	{regexp.MustCompile(`claude-(instant|2\.0)`), 100_000, false},
 	{regexp.MustCompile(`claude`), 200_000, false},
@@ -56,9 +55,9 @@ var contexts = []struct {
 	{regexp.MustCompile(`qwen-?2`), 32_768, true},
 }
 
-// ContextTokens is the context window of a model by its vendor's name for it, in
-// tokens; 0 if the name is not known. Local says that a server of one's own may
-// run the model, which is then known for those only that nobody else runs.
+// ContextTokens is the context window of a model, by its vendor's name for it, in tokens; 0 if
+// unknown. local says that the model may be self-hosted: then only models that nobody else can run
+// are known.
 func ContextTokens(model string, local bool) int {
 	model = strings.ToLower(model)
 	for _, row := range contexts {

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// callPrefix and callLength make an id of ours where the vendor has no wish of
-	// its own: 24 letters and digits behind the prefix.
+	// callPrefix and callLength form generated ids where the vendor has no rule of its own: 24
+	// letters and digits behind the prefix.
 	callPrefix = "call_"
 	callLength = 24
 )
 
-// ids gives out the ids of calls, in the order of the calls. An id that is legal
-// and free stays; any other becomes a hash of itself and of how often it came
-// before, so that it is the same on each turn.
+// ids assigns the ids of calls, in the order of the calls. A legal and unused id stays. Any other
+// is replaced by a hash of itself and of how often it came before, which is the same in every
+// request of a conversation.
 type ids struct {
 	rule    ToolIDs
 	dialect wire.Dialect
-	taken   map[string]int // how often an id came or was given out
+	taken   map[string]int // how often an id came or was assigned
 }
 
 func newIDs(rule ToolIDs, dialect wire.Dialect) *ids {
@@ -67,6 +67,7 @@ func (s *ids) legal(id string) bool {
 	return true
 }
 
+// minted is a generated id.
 func (s *ids) minted(id string, n int) string {
 	sum := sha256.Sum256([]byte(id + "\x00" + strconv.Itoa(n)))
 	word := new(big.Int).SetBytes(sum[:]).Text(62)
@@ -82,7 +83,7 @@ func (s *ids) minted(id string, n int) string {
 	if most > 0 && len(prefix)+length > most || length < 1 {
 		prefix, length = "", most
 	}
-	// 256 bits have at least 41 digits but for one case in a thousand million.
+	// 256 bits in base 62 almost always have 41 digits or more.
 	for len(word) < length {
 		word += word
 	}

@@ -11,8 +11,8 @@ import (
 	"mneme/proxy/wire"
 )
 
-// object is a JSON object as it came and what is to become of its members. It is
-// rendered once, when every rule has had its say.
+// object is a JSON object with pending changes of its members. It is rendered once, after all
+// rules.
 type object struct {
 	body    []byte
 	at      wire.Span // in body
@@ -20,20 +20,20 @@ type object struct {
 	patch   []patch
 }
 
-// patch is a member's new value; nil removes it.
+// patch is a member's new value; nil removes the member.
 type patch struct {
 	name  string
 	value []byte
 }
 
-// objectOf reads a value; one that is no object has no members.
+// objectOf parses a value. A value that is not an object has no members.
 func objectOf(raw []byte) object {
 	o := wire.Outline{Body: raw}
 	at := wire.Span{Start: 0, End: len(raw)}
 	return object{body: raw, at: at, members: o.Object(at)}
 }
 
-// get is the raw value of a member as it stands now; nil if there is none.
+// get is the raw value of a member with pending changes applied; nil if there is none.
 func (o *object) get(name string) []byte {
 	for _, p := range o.patch {
 		if p.name == name {
@@ -46,16 +46,16 @@ func (o *object) get(name string) []byte {
 	return nil
 }
 
-// has is false for a member that is null.
+// has is false for a missing member and for null.
 func (o *object) has(name string) bool {
 	v := o.get(name)
 	return v != nil && v[0] != 'n'
 }
 
-// text is a member that is a string; empty for any other.
+// text is the value of a string member; empty for any other.
 func (o *object) text(name string) string { return textOf(o.get(name)) }
 
-// set gives a member a value, behind the others if it is new. Nil removes it.
+// set changes a member, or adds it behind the others. nil removes it.
 func (o *object) set(name string, value []byte) {
 	if i := slices.IndexFunc(o.patch, func(p patch) bool { return p.name == name }); i >= 0 {
 		o.patch[i].value = value
@@ -64,7 +64,7 @@ func (o *object) set(name string, value []byte) {
 	o.patch = append(o.patch, patch{name, value})
 }
 
-// drop removes a member and says whether there was one.
+// drop removes a member, and reports whether there was one.
 func (o *object) drop(name string) bool {
 	if o.get(name) == nil {
 		return false
@@ -75,7 +75,7 @@ func (o *object) drop(name string) bool {
 
 func (o *object) changed() bool { return len(o.patch) > 0 }
 
-// raw is the object as it leaves.
+// raw is the rendered object.
 func (o *object) raw() []byte {
 	source := o.body[o.at.Start:o.at.End]
 	if !o.changed() {
@@ -90,7 +90,7 @@ func (o *object) raw() []byte {
 	written := make([]bool, len(o.patch))
 	for i, m := range o.members {
 		j := slices.IndexFunc(o.patch, func(p patch) bool { return p.name == m.Name })
-		// Of a member that comes twice one is enough.
+		// One of several members with the same name is enough.
 		if kept[i] = j < 0 || o.patch[j].value != nil && !written[j]; kept[i] && j >= 0 {
 			written[j] = true
 			e.Replace(o.shifted(m.Value), o.patch[j].value)
@@ -117,15 +117,15 @@ func (o *object) shifted(s wire.Span) wire.Span {
 	return wire.Span{Start: s.Start - o.at.Start, End: s.End - o.at.Start}
 }
 
-// item is an element of an array that is rendered: one that came has its place.
+// item is an element of an array that is rendered.
 type item struct {
-	index int // among the elements as they came, -1 for one of ours
+	index int // its original index, -1 for an inserted one
 	at    wire.Span
 	raw   []byte
 }
 
-// array renders items in the place of the n elements of the array at at. White
-// space between neighbours that stay neighbours stays.
+// array renders items in place of the n elements of the array at at. White space between neighbours
+// that stay neighbours is kept.
 func array(body []byte, at wire.Span, n int, items []item) []byte {
 	size := at.End - at.Start + 2
 	for _, it := range items {
@@ -154,10 +154,10 @@ func array(body []byte, at wire.Span, n int, items []item) []byte {
 	return append(out, ']')
 }
 
-// textOf is the string that a raw value is; empty for any other value.
+// textOf is the value of a raw string; empty for any other value.
 func textOf(raw []byte) string { return string(unquoted(raw)) }
 
-// unquoted is textOf without a copy, where the value has no escapes.
+// unquoted is textOf without a copy where the string has no escapes.
 func unquoted(raw []byte) []byte {
 	if !isText(raw) {
 		return nil
@@ -166,16 +166,15 @@ func unquoted(raw []byte) []byte {
 		return raw[1 : len(raw)-1]
 	}
 	var s string
-	// Every value was read before, and broken Unicode is no failure.
+	// Every value was parsed before, and invalid Unicode is not an error.
 	_ = wire.Unmarshal(raw, &s)
 	return []byte(s)
 }
 
-// isText says whether a raw value is a string that is not empty.
+// isText reports whether a raw value is a non-empty string.
 func isText(raw []byte) bool { return len(raw) > 2 && raw[0] == '"' }
 
-// blank says whether a raw value is a string of nothing but white space. Long
-// texts are not decoded for it.
+// blank reports whether a raw value is a string of white space only. It does not decode long texts.
 func blank(raw []byte) bool {
 	if len(raw) < 2 || raw[0] != '"' {
 		return false
@@ -186,7 +185,7 @@ func blank(raw []byte) bool {
 		case c == '\\' && strings.IndexByte("nrtf", raw[i+1]) >= 0:
 			i++
 		case c == '\\' && raw[i+1] == 'u':
-			// No white space needs two of these.
+			// No white space is a surrogate pair.
 			if r, _ := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16); !unicode.IsSpace(rune(r)) {
 				return false
 			}
@@ -204,8 +203,8 @@ func blank(raw []byte) bool {
 	return true
 }
 
-// hasBlankText says whether some "text" in a raw value may be blank. It looks
-// for that without reading the value, so that values without are not read again.
+// hasBlankText reports whether a raw value may contain a blank "text". It searches instead of
+// parsing, so that most values need not be parsed again.
 func hasBlankText(raw []byte) bool {
 	name := []byte(`"text"`)
 	for {

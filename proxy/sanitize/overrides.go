@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Overrides are values of a profile that a configuration gives another value.
-// What is nil or empty is the table's; an empty list that is not nil means none.
+// Overrides are a configuration's changes to a profile. nil or empty keeps the table's value; an
+// empty list that is not nil means none.
 type Overrides struct {
 	Thinking          ThinkingOverrides `yaml:"thinking"`
 	Reasoning         ReplayOverrides   `yaml:"reasoning"`
-	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // all of it in place of the table's
+	ToolIDs           *ToolIDs          `yaml:"tool_ids"` // replaces the table's as a whole
 	Roles             RolesOverrides    `yaml:"roles"`
 	Sampling          string            `yaml:"sampling"`           // free, fixed, thinking, effort
 	ContextManagement string            `yaml:"context_management"` // passed, beta, rejected
@@ -53,10 +53,10 @@ type RolesOverrides struct {
 	Strict       *bool `yaml:"strict"`
 }
 
-// minID is the shortest id that leaves room for calls to differ, in bytes.
+// minID is the shortest length of ids, in bytes, at which calls can differ.
 const minID = 8
 
-// Validate gives every fault, each a sentence that begins with the key.
+// Validate returns every fault, each as a sentence that begins with the key.
 func (o Overrides) Validate() error {
 	faults := []error{
 		allOf("thinking.modes", o.Thinking.Modes, Enabled, Adaptive, Disabled, BetweenTools),
@@ -109,7 +109,7 @@ func allOf[T ~string](key string, values []string, legal ...T) error {
 	return nil
 }
 
-// Apply gives p with what o overrides. It expects overrides that are valid.
+// Apply returns p with the overrides. They must be valid.
 func (o Overrides) Apply(p Profile) Profile {
 	if o.Thinking.Modes != nil {
 		p.Thinking.Modes = make([]Mode, len(o.Thinking.Modes))

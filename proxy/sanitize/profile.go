@@ -5,35 +5,31 @@ import (
 	"strings"
 )
 
-// Profile is what one model of one vendor takes. The zero value of a field asks
-// for nothing.
+// Profile is what one model of one vendor accepts. The zero value of a field demands nothing.
 type Profile struct {
 	Vendor string
-	// Model is the row of the table that was found, such as "opus 4.8"; empty for
-	// a model that is not listed.
+	// Model is the matching row of the table, such as "opus 4.8"; empty for a model that is not
+	// listed.
 	Model    string
 	Thinking Thinking
 	Replay   Replay
 	ToolIDs  ToolIDs
 	Roles    Roles
 	Sampling Sampling
-	// ContextManagement says what becomes of the member of that name.
+	// ContextManagement says what is done with the member of that name.
 	ContextManagement Support
-	// Betas are the values of the anthropic-beta header that the vendor takes; nil
-	// for any.
+	// Betas are the accepted values of the anthropic-beta header; nil for any.
 	Betas []string
-	// CacheMarkers is how many cache_control members a request may have; 0 for any
-	// number.
+	// CacheMarkers bounds the cache_control members in a request; 0 for no bound.
 	CacheMarkers int
-	// CompletionTokens: chat completions refuse max_tokens; the limit of an answer is
-	// called max_completion_tokens.
+	// CompletionTokens: chat completions refuse max_tokens and have max_completion_tokens instead.
 	CompletionTokens bool
 }
 
-// Mode is a way to ask for thinking: a value of thinking.type.
+// Mode is a way to ask for thinking, a value of thinking.type.
 type Mode string
 
-// The modes. BetweenTools is what some models have in place of Disabled.
+// BetweenTools is what some models have in place of Disabled.
 const (
 	Enabled      Mode = "enabled" // with budget_tokens; also called manual
 	Adaptive     Mode = "adaptive"
@@ -41,20 +37,20 @@ const (
 	BetweenTools Mode = "between_tools"
 )
 
-// Switch is what a model does when a request says nothing of thinking.
+// Switch is what a model does if a request says nothing about thinking.
 type Switch string
 
-// The switches. Unknown leaves alone what depends on it.
+// With Unknown, whatever depends on it is left alone.
 const (
 	Unknown Switch = "unknown"
 	On      Switch = "on"
 	Off     Switch = "off"
 )
 
-// Thinking is how a model is asked to think.
+// Thinking says how a model is asked to think.
 type Thinking struct {
-	// Modes are those that the model takes. Nil is not known: the client's stays.
-	// Empty but not nil is none: the member "thinking" is removed.
+	// Modes are the accepted modes. nil means unknown: the client's mode stays. Empty but not nil
+	// means none: the member "thinking" is removed.
 	Modes   []Mode
 	Default Switch
 	// LoopStart: in manual mode the current tool loop must begin with thinking.
@@ -63,28 +59,26 @@ type Thinking struct {
 	NeedsBudget bool
 	// Interleaved: manual mode thinks between tools only if a beta asks for it.
 	Interleaved bool
-	// Efforts are the levels of effort that the model takes, in ascending order; nil
-	// is not known: the client's stays. Empty but not nil is none: it is removed.
+	// Efforts are the accepted levels of effort, in ascending order. nil means unknown: the
+	// client's level stays. Empty but not nil means none: it is removed.
 	Efforts []string
-	// NoEffortOff: an effort beside disabled thinking is refused.
+	// NoEffortOff: an effort together with disabled thinking is refused.
 	NoEffortOff bool
-	// NoEffortTools: beside tools the model takes no effort but "none", and thinks
-	// by default, so that it has to be told.
+	// NoEffortTools: with tools the model accepts no effort but "none"; since it thinks by default,
+	// that has to be sent.
 	NoEffortTools bool
 }
 
-// Adapts reports whether the model is known to choose its own budget, by an effort.
+// Adapts reports whether the model is known to choose its budget itself, by an effort.
 func (t Thinking) Adapts() bool { return slices.Contains(t.Modes, Adaptive) }
 
-// takes says whether a mode is accepted; unknown modes of models that are not
-// listed count as accepted.
+// takes reports whether a mode is accepted. Models without known modes accept any.
 func (t Thinking) takes(m Mode) bool { return t.Modes == nil || slices.Contains(t.Modes, m) }
 
-// Need says whether reasoning goes back to the vendor.
+// Need says whether reasoning is sent back to the vendor.
 type Need string
 
-// The needs. The placeholder of Required and Always is left out while thinking
-// is off.
+// The placeholders of Required and Always are left out while thinking is off.
 const (
 	Forbidden Need = "forbidden" // reasoning is removed
 	Optional  Need = "optional"
@@ -92,7 +86,7 @@ const (
 	Always    Need = "always"   // on every assistant message of a conversation with tools
 )
 
-// Fields of a chat message that carry reasoning.
+// Members of a chat message that carry reasoning.
 const (
 	reasoningContent = "reasoning_content"
 	extraContent     = "extra_content" // also a member of a call
@@ -100,45 +94,45 @@ const (
 
 var reasoningFields = []string{reasoningContent, "reasoning", "reasoning_details", "thinking_blocks", extraContent}
 
-// Replay is how reasoning goes back.
+// Replay says how reasoning is sent back.
 type Replay struct {
 	Reasoning Need
 	// Fields are the members of a chat message that may carry it; nil for any.
 	Fields []string
-	// Field is where the placeholder goes in a chat message.
+	// Field is the member for the placeholder in a chat message.
 	Field string
-	// Placeholder is the text that stands for reasoning that is missing.
+	// Placeholder is the text in place of missing reasoning.
 	Placeholder string
 	// Signed: the vendor verifies signatures, so blocks must have one.
 	Signed bool
-	// Redacted blocks are taken.
+	// Redacted: redacted thinking blocks are accepted.
 	Redacted bool
-	// First: in an assistant message that has thinking the first block must be,
-	// unless thinking is adaptive.
+	// First: an assistant message with thinking must begin with it, unless thinking is adaptive.
 	First bool
-	// StrictOff: no thinking may stand anywhere while thinking is off.
+	// StrictOff: no thinking is accepted anywhere while thinking is off.
 	StrictOff bool
 }
 
-// ToolIDs are the ids of tool calls that a vendor takes. In the messages dialect
-// they are of A-Z a-z 0-9 _ - unless Recurring.
+// ToolIDs are the vendor's rules for ids of tool calls. In the messages dialect they consist of A-Z
+// a-z 0-9 _
+//   - unless Recurring.
 type ToolIDs struct {
 	Alphanumeric bool `yaml:"alphanumeric"` // nothing but letters and digits
 	Length       int  `yaml:"length"`       // exact, in bytes; 0: up to Max
 	Max          int  `yaml:"max"`          // 0: any
-	// Recurring: the vendor's own ids come again in later turns and may hold any
-	// character. They are unique within a message only.
+	// Recurring: the vendor's own ids recur in later turns and may have any character. They are
+	// unique within a message only.
 	Recurring bool `yaml:"recurring"`
 }
 
-// Roles are what a vendor allows beyond user and assistant.
+// Roles are what a vendor accepts beyond user and assistant.
 type Roles struct {
-	// SystemInside: a system message may stand anywhere among the messages, else
-	// only before all others.
+	// SystemInside: a system message may be anywhere among the messages; otherwise only before all
+	// others.
 	SystemInside bool
-	// Developer: the chat role of that name is known.
+	// Developer: the chat role of that name is accepted.
 	Developer bool
-	// Strict: a user speaks only after the assistant, and first of all.
+	// Strict: user and assistant alternate, and the user begins.
 	Strict bool
 }
 
@@ -153,18 +147,18 @@ const (
 	SamplingIdle  Sampling = "effort"   // not beside an effort, unless that is "none"
 )
 
-// Support says how a vendor takes something that is not everybody's.
+// Support says how a vendor handles a member that only some vendors know.
 type Support string
 
 // The kinds of support.
 const (
-	Passed   Support = "passed" // it is sent as it is
+	Passed   Support = "passed" // it is sent unchanged
 	Beta     Support = "beta"   // it is sent with the beta that it needs
 	Rejected Support = "rejected"
 )
 
-// For is the profile of a vendor's model, by the name that the vendor knows it
-// by. A vendor that is not in the table is "generic".
+// For is the profile of a model, by its vendor's name for it. A vendor that is not in the table is
+// "generic".
 func For(vendor, model string) Profile {
 	m := nameOf(strings.ToLower(model))
 	p := base(vendor)

@@ -7,26 +7,27 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Refusal is a parameter that a backend has refused to take for a model.
+// Refusal is a parameter that a backend has refused for a model.
 type Refusal struct {
-	Name string // of a member of the request, or with a dot of a member's member
-	// Value is the one value that was refused, as JSON; nil for any.
+	Name string // a member of the request, or with a dot a member's member
+	// Value is the refused value as JSON; nil for any value.
 	Value []byte
-	// Beside is the member beside which it was refused; empty for any request.
+	// Beside is the member together with which it was refused; empty for any request.
 	Beside string
-	// Instead is the member that takes its value; empty for none.
+	// Instead is the member that takes over its value; empty for none.
 	Instead string
-	// Off: the member must say "none", also where it is missing.
+	// Off: the member must be "none", and must be added if it is missing.
 	Off bool
 }
 
-// leaveOut changes the request by what the backend is known to refuse.
+// leaveOut applies the refusals that are known of the backend.
 func (r *request) leaveOut() {
 	for i := range r.Refusals {
 		r.refuse(&r.Refusals[i])
 	}
 }
 
+// refuse applies one refusal.
 func (r *request) refuse(f *Refusal) {
 	outer, inner, nested := strings.Cut(f.Name, ".")
 	value := r.root.get(outer)

@@ -7,35 +7,35 @@ import (
 	"mneme/proxy/wire"
 )
 
-// request is the model that the rules work on. It remembers where everything
-// stood and renders only what changed.
+// request is the mutable model that the rules work on. It remembers the original positions and
+// renders only what changed.
 type request struct {
 	Input
 	p        *Profile
 	root     object
-	asked    []byte // "thinking" when mode read it last
-	settled  Mode   // that it found there
+	asked    []byte // cache of mode: the raw "thinking" that it was read from
+	settled  Mode   // cache of mode: the result
 	messages []*editedMessage
 	moved    bool // messages were added, removed or reordered
-	littered bool // some messages are gone
+	littered bool // some messages are marked as gone
 	out      Output
 
-	// unthinking: thinking was turned off by leaving it out, where nobody can say
-	// what the model does then.
+	// unthinking: thinking was turned off by removing the parameter, after which the model's
+	// behaviour is unknown.
 	unthinking bool
-	// betweenTools: thinking is manual by our doing and shall go on between tools.
+	// betweenTools: a rule has made thinking manual, and it shall go on between tools.
 	betweenTools bool
 }
 
-// editedMessage is one of the request's messages.
+// editedMessage is one of the request's messages with pending changes.
 type editedMessage struct {
 	object
-	index int // in the request as it came; -1 for one of ours
+	index int // its original index; -1 for an inserted one
 	role  string
 	// blocks are the elements of content, if that is an array.
 	blocks []*block
 	listed bool          // content is an array
-	source int           // how many blocks it came with
+	source int           // how many blocks it had originally
 	calls  []*editedCall // of an assistant in the chat dialect
 	moved  bool          // blocks were added, removed or reordered
 	gone   bool
@@ -44,9 +44,9 @@ type editedMessage struct {
 // block is an element of a message's content.
 type block struct {
 	object
-	index   int // in its message as it came; -1 for one of ours
+	index   int // its original index in its message; -1 for an inserted one
 	kind    string
-	claimed bool // a tool_result that answers a call
+	claimed bool // it is a tool_result that answers a call
 }
 
 // editedCall is an element of a chat message's tool_calls.
@@ -55,8 +55,8 @@ type editedCall struct {
 	index int
 }
 
-// read makes the model. Blocks and messages are kept in two slabs, since there
-// are many and most are never touched.
+// read makes the model. Blocks and messages are allocated in two slabs, since there are many and
+// most are never changed.
 func read(in Input) *request {
 	o := in.Outline
 	start, end := 0, len(o.Body)
@@ -79,7 +79,7 @@ func read(in Input) *request {
 		m := &messages[i]
 		r.messages[i] = m
 		*m = editedMessage{object: object{body: o.Body, at: src.Span, members: src.Members}, index: i, role: src.Role}
-		// Content may come twice, and the blocks be of the other one.
+		// With a duplicate member "content" the blocks may belong to the other one.
 		if m.listed = src.Blocks != nil && o.Of(src.Content).Kind() == '['; !m.listed {
 			continue
 		}
@@ -118,8 +118,8 @@ func (r *request) set(rule Rule, name string, value []byte) {
 	r.changed(rule, name)
 }
 
-// setIn changes a member of an object that is a member of the request. An object
-// that is emptied is removed.
+// setIn changes a member of an object that is a member of the request. An object that becomes empty
+// is removed.
 func (r *request) setIn(rule Rule, name, inner string, value []byte) {
 	o := objectOf(r.root.get(name))
 	if o.members == nil {
@@ -134,8 +134,8 @@ func (r *request) setIn(rule Rule, name, inner string, value []byte) {
 	r.changed(rule, name+"."+inner)
 }
 
-// remove takes blocks out of a message. An assistant who said nothing else is
-// left out; anyone else is heard to say nothing.
+// remove removes blocks from a message. An assistant message that becomes empty is left out; others
+// get a placeholder.
 func (r *request) remove(rule Rule, m *editedMessage, unwanted func(*block) bool) {
 	if !slices.ContainsFunc(m.blocks, unwanted) {
 		return
@@ -153,8 +153,7 @@ func (r *request) remove(rule Rule, m *editedMessage, unwanted func(*block) bool
 	}
 }
 
-// emptied deals with a message of which nothing is left, and says whether it
-// could.
+// emptied completes or leaves out a message that became empty, and reports whether it could.
 func (r *request) emptied(m *editedMessage) bool {
 	switch {
 	case m.role == wire.RoleUser:
@@ -171,10 +170,10 @@ func (r *request) emptied(m *editedMessage) bool {
 	return true
 }
 
-// omit leaves a message out, at the next sweep.
+// omit marks a message as gone until the next sweep.
 func (r *request) omit(m *editedMessage) { m.gone, r.moved, r.littered = true, true, true }
 
-// sweep takes out the messages that are gone.
+// sweep removes the messages that are marked as gone.
 func (r *request) sweep() {
 	if !r.littered {
 		return
@@ -183,7 +182,7 @@ func (r *request) sweep() {
 	r.messages = slices.DeleteFunc(r.messages, func(m *editedMessage) bool { return m.gone })
 }
 
-// raw is the request as it leaves: the body itself if nothing was changed.
+// raw is the rendered request; the body itself if nothing was changed.
 func (r *request) raw() []byte {
 	body := r.Outline.Body
 	dirty := r.moved
@@ -204,13 +203,13 @@ func (r *request) raw() []byte {
 	return slices.Concat(body[:r.root.at.Start], r.root.raw(), body[r.root.at.End:])
 }
 
-// written is a message of ours.
+// written is an inserted message.
 func written(role, content string) *editedMessage {
 	raw := slices.Concat([]byte(`{"role":`), wire.Quote(role), []byte(`,"content":`), wire.Quote(content), []byte("}"))
 	return &editedMessage{object: objectOf(raw), index: -1, role: role}
 }
 
-// textBlock is a block of ours, from text that is JSON already.
+// textBlock is an inserted text block; the text is JSON already.
 func textBlock(quoted []byte) *block {
 	return &block{object: objectOf(slices.Concat([]byte(`{"type":"text","text":`), quoted, []byte("}"))), index: -1, kind: wire.TextBlock}
 }
@@ -221,7 +220,7 @@ func (m *editedMessage) setContent(raw []byte) {
 	m.blocks, m.listed, m.moved = nil, false, false
 }
 
-// list makes blocks of a content that is a string.
+// list turns a content that is a string into blocks.
 func (m *editedMessage) list() {
 	if m.listed {
 		return
@@ -232,7 +231,7 @@ func (m *editedMessage) list() {
 	}
 }
 
-// settle turns changes of blocks and calls into changes of the message.
+// settle turns changes of blocks and calls into a change of the message.
 func (m *editedMessage) settle() {
 	dirty := m.moved
 	for _, b := range m.blocks {

@@ -2,7 +2,7 @@ package sanitize
 
 import "mneme/proxy/wire"
 
-// Rule names what was done, as the decision log and metrics show it.
+// Rule names a kind of change in logs and metrics.
 type Rule string
 
 // The rules, each in the words of what it did.
@@ -37,11 +37,10 @@ const (
 	RuleBeta       Rule = "beta"
 )
 
-// rules are what is done to a request, in this order. What is wrong with
-// messages in themselves goes first, so that everything about thinking judges
-// the messages that leave; of that the chains, since leaving out an empty answer
-// must not bring a late result near its call. The way thinking is asked for is
-// settled before what depends on whether it is on.
+// rules are applied in this order. What is wrong with messages in themselves is corrected first, so
+// that the rules about thinking see the messages that are sent; and of that the chains of calls and
+// results, since leaving out an empty message must not bring a late result next to its call. The
+// mode of thinking is settled before everything that depends on it.
 var rules = map[wire.Dialect][]func(*request){
 	wire.Messages: {
 		(*request).chainBlocks,
@@ -64,7 +63,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).fitEffort,
 		(*request).fitSampling,
 		(*request).dropMarkers,
-		(*request).leaveOut, // again: a rule may have asked in another way
+		(*request).leaveOut, // again, since a rule may have added a refused parameter
 		(*request).settleBetas,
 	},
 	wire.Chat: {

@@ -8,48 +8,45 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Input is a request that is about to leave.
+// Input is a request that is about to be sent.
 type Input struct {
-	// Outline is the request in the backend's dialect, with the model's name as the
-	// vendor knows it. It is not written into.
+	// Outline is the request in the backend's dialect, with the vendor's name of the model. It is
+	// not modified.
 	Outline *wire.Outline
 	Dialect wire.Dialect
 	Profile Profile
 	Betas   []string // the values of the anthropic-beta header, lists or not
-	// Budget is the most that a request may think, in tokens, where thinking has a
-	// budget; a request that asks by an effort gets a share of it, see BudgetOf. 0: no
-	// bound.
+	// Budget bounds the thinking of a request, in tokens, for models with a budget. A request with
+	// an effort gets a share of it, see BudgetOf. 0 means no bound.
 	Budget int64
-	// Effort is the level at which a chat request is to think that says nothing of it;
-	// only a model that is known to take it gets it. Empty: none.
+	// Effort is for chat requests that have none; it is only sent to models that are known to
+	// accept it. Empty for none.
 	Effort string
 	// Refusals are the parameters that the backend is known to refuse.
 	Refusals []Refusal
-	// Count: the request only counts tokens. It has no max_tokens and its budget is
-	// not held against it.
+	// Count: the request only counts tokens, so it has no max_tokens to compare a budget with.
 	Count bool
-	// Translated: the client spoke another dialect, in which nobody can ask for
-	// thinking between tools. It gets it where the model has it.
+	// Translated: the client used another dialect, in which it cannot ask for thinking between
+	// tools. It gets that where the model has it.
 	Translated bool
 }
 
-// Output is the request as it leaves.
+// Output is the request to send.
 type Output struct {
-	Body        []byte // the very slice of the outline if nothing in it changed
+	Body        []byte // the outline's own slice if nothing changed
 	AddBetas    []string
 	RemoveBetas []string
 	Changes     []Change // in the order in which they were made
 }
 
-// Change is one thing that was changed.
+// Change is one change that was made.
 type Change struct {
 	Rule Rule
-	// Path is where, in the request as it came: messages.3.content.1, thinking.
+	// Path is its place in the original request: messages.3.content.1, thinking.
 	Path string
 }
 
-// Header makes the changes of the anthropic-beta header. It writes into h if
-// there are any.
+// Header applies the changes of the anthropic-beta header to h.
 func (o Output) Header(h http.Header) {
 	if len(o.AddBetas)+len(o.RemoveBetas) == 0 {
 		return
@@ -67,8 +64,7 @@ func (o Output) Header(h http.Header) {
 	h.Set(betaHeader, strings.Join(values, ","))
 }
 
-// Sanitize makes a request fit its profile. It is a pure function, and applied
-// to its own result it changes nothing.
+// Sanitize makes a request fit its profile. It is a pure function, and idempotent.
 func Sanitize(in Input) Output {
 	in.Betas = splitBetas(in.Betas)
 	r := read(in)
@@ -80,9 +76,8 @@ func Sanitize(in Input) Output {
 	return r.out
 }
 
-// ThinkingOff is a request that does not ask for thinking any more, and is the
-// body as it came if that was so or the model cannot be told. It is the last cure
-// for reasoning that is missing.
+// ThinkingOff is a request without thinking: the original body if it already was that, or if the
+// model cannot be told. It is the last resort for missing reasoning.
 func ThinkingOff(o *wire.Outline, d wire.Dialect, p Profile) []byte {
 	r := read(Input{Outline: o, Dialect: d, Profile: p})
 	if r.off() || !r.turnOff(RuleMode) {
@@ -94,7 +89,7 @@ func ThinkingOff(o *wire.Outline, d wire.Dialect, p Profile) []byte {
 		return r.raw()
 	}
 	if len(p.Thinking.Modes) == 0 && r.root.has("reasoning_effort") {
-		r.set(RuleEffort, "reasoning_effort", nil) // the only other way to ask
+		r.set(RuleEffort, "reasoning_effort", nil) // the only other way to ask for thinking
 	}
 	r.fitChatEffort()
 	return r.raw()

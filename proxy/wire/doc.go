@@ -1,3 +1,18 @@
+// Package wire is the gateway's knowledge of what goes over the network: the
+// messages dialect (POST /v1/messages), server-sent events, the body of an
+// error in either dialect, and edits of raw JSON.
+//
+// A request of the messages dialect is one object: model, max_tokens, system (a
+// string or text blocks), messages (roles user, assistant and system; content a
+// string or blocks), tools and sampling parameters. An answer is a message whose
+// content is a list of blocks: text, thinking, redacted_thinking, tool_use.
+// Streamed, it is
+//
+//	message_start (content_block_start content_block_delta* content_block_stop)* message_delta message_stop
+//
+// with ping anywhere and error instead of any of them. Blocks come one after
+// another, never interleaved, and their index counts from 0.
+//
 // The structs here serve translation only. A request whose endpoint and backend speak the same
 // dialect is never decoded into them: ReadOutline finds the few spans that matter and Splice
 // replaces them, so that unknown fields, number formats and the order of keys reach the vendor as

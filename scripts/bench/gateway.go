@@ -57,7 +57,7 @@ func (c gatewayCmd) Run() error {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
 	l := lab.New(c.Mneme)
 	defer l.Stop()
-	v := newVendor(nil)
+	v := lab.NewVendor(nil)
 	defer v.Close()
 	vendor := v.Listener.Addr().String()
 	ways := []between{{"direct", vendor, nil}}
@@ -70,7 +70,7 @@ func (c gatewayCmd) Run() error {
 		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c", l.File("nginx.conf", at(nginxConfig, addr)))
 		ways = append(ways, between{"nginx", addr, lab.Children(pid)})
 	}
-	addr, pid := hop(l, vendor, 0)
+	addr, pid := l.Hop(vendor, 0)
 	ways = append(ways, between{"net/http", addr, []int{pid}})
 	addr = lab.FreeAddr()
 	ways = append(ways, between{"mneme", addr, []int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))}})

@@ -21,8 +21,8 @@ func (c *turnCmd) live(l *lab.Lab) error {
 	for i, name := range []string{"mneme up", "three services"} {
 		mark := l.Mark()
 		let := make(chan struct{})
-		v := newVendor(let)
-		s := start(l, v, i == 1)
+		v := lab.NewVendor(let)
+		s := l.Services(v, i == 1)
 		c.open(name, v, s, let)
 		v.CloseClientConnections()
 		v.Close()
@@ -34,17 +34,16 @@ func (c *turnCmd) live(l *lab.Lab) error {
 // holds is what the services have in use.
 type holds struct{ rss, goroutines, files float64 }
 
-func (s *services) holds(i int) holds {
-	a := s.addrs[i]
+func holding(a string) holds {
 	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a), lab.Metric("process_open_fds", a)}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
-func (c *turnCmd) open(name string, v *vendor, s services, let chan struct{}) {
+func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan struct{}) {
 	var wait sync.WaitGroup
 	var completed, failed atomic.Int64
 	say := func(i int) {
-		if err := say(s.url, fmt.Sprintf("live-%d", i)); err != nil {
+		if err := say(s.URL, fmt.Sprintf("live-%d", i)); err != nil {
 			if failed.Add(1) == 1 {
 				fmt.Fprintln(os.Stderr, "bench: the first answer that did not complete:", err)
 			}
@@ -52,30 +51,30 @@ func (c *turnCmd) open(name string, v *vendor, s services, let chan struct{}) {
 		}
 		completed.Add(1)
 	}
-	before := make([]holds, len(s.addrs))
-	for i := range s.addrs {
-		before[i] = s.holds(i)
+	before := make([]holds, len(s.Addrs))
+	for i := range s.Addrs {
+		before[i] = holding(s.Addrs[i])
 	}
 	began := time.Now()
 	starting := make(chan struct{}, 64) // more at once would only queue for the processors
 	for i := range c.Live {
 		starting <- struct{}{}
-		held := v.held.Load()
+		held := v.Held.Load()
 		wait.Go(func() { say(i) })
 		go func() { // the next may start when one more is held
-			for v.held.Load() <= held && failed.Load() == 0 && time.Since(began) < 10*time.Minute {
+			for v.Held.Load() <= held && failed.Load() == 0 && time.Since(began) < 10*time.Minute {
 				time.Sleep(time.Millisecond)
 			}
 			<-starting
 		}()
 	}
-	for v.held.Load()+failed.Load() < int64(c.Live) && time.Since(began) < 10*time.Minute {
+	for v.Held.Load()+failed.Load() < int64(c.Live) && time.Since(began) < 10*time.Minute {
 		time.Sleep(10 * time.Millisecond)
 	}
-	fmt.Printf("  %s: %d open after %.0f s\n", name, v.held.Load(), time.Since(began).Seconds())
+	fmt.Printf("  %s: %d open after %.0f s\n", name, v.Held.Load(), time.Since(began).Seconds())
 	n := float64(c.Live)
-	for i, service := range s.names {
-		h := s.holds(i)
+	for i, service := range s.Names {
+		h := holding(s.Addrs[i])
 		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h.rss-before[i].rss)/n, (h.goroutines-before[i].goroutines)/n, (h.files-before[i].files)/n)
 	}
 	close(let)

@@ -25,7 +25,7 @@ type commands struct {
 	Gateway   gatewayCmd   `cmd:"" help:"The gateway beside nginx, the smallest proxy of net/http and none."`
 	Retrieval retrievalCmd `cmd:"" help:"Indexing and searching made-up documents."`
 
-	Hop hopCmd `cmd:"" hidden:"" help:"One hop of net/http; turn and gateway start it."`
+	Hop lab.HopCmd `cmd:"" hidden:"" help:"One hop of net/http; turn and gateway start it."`
 }
 
 var bg = context.Background()

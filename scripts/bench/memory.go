@@ -114,6 +114,6 @@ func rewrite(client *redis.Client, key string, pair []memory.Message) error {
 
 // traffic is how many bytes Redis has read and written, this question's too.
 func traffic(client *redis.Client) float64 {
-	s := info(client)
+	s := lab.Info(client)
 	return s[1] + s[2]
 }

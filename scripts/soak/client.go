@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"mneme/apiserver/api"
+	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -115,9 +115,9 @@ func (c *client) hear(p *post, web *service, resp *http.Response, after int64, s
 		a.code = out.code
 		return out
 	}
-	in, began := bufio.NewReader(resp.Body), time.Now()
+	in, began := newFrames(resp.Body), time.Now()
 	for {
-		f, err := readFrame(in)
+		next, err := in.Next()
 		if err != nil {
 			a.note = "broken: " + err.Error()
 			if age := time.Since(began); age > hung && errors.Is(err, context.DeadlineExceeded) {
@@ -126,7 +126,8 @@ func (c *client) hear(p *post, web *service, resp *http.Response, after int64, s
 			}
 			return out
 		}
-		if f.id == "" {
+		f := frame(next)
+		if f.ID == nil {
 			out.code = f.problem()
 			a.code = out.code
 			continue
@@ -140,10 +141,10 @@ func (c *client) hear(p *post, web *service, resp *http.Response, after int64, s
 		}
 		if err != nil {
 			c.ledger.violate(violation{kind: invalid, chat: p.chat, run: e.RunID, seq: e.Seq, post: p,
-				what: fmt.Sprintf("a frame from %s: %v: %s", web.name, err, f.data)})
+				what: fmt.Sprintf("a frame from %s: %v: %s", web.name, err, f.Data)})
 			return out
 		}
-		c.ledger.receive(p, e, f.data, web.name)
+		c.ledger.receive(p, e, f.Data, web.name)
 		out.run, out.last, out.done = e.RunID, e.Seq, e.Terminal()
 		if goOn := see == nil || see(e); out.done || !goOn {
 			out.left = !goOn
@@ -213,46 +214,16 @@ func messagesPath(ch *chat) string        { return "/v1/chats/" + ch.id.String()
 func runPath(ch *chat, run string) string { return "/v1/chats/" + ch.id.String() + "/runs/" + run }
 
 // frame is one server-sent event that arrived whole.
-type frame struct {
-	id, name string
-	data     []byte
-}
+type frame sse.Event
 
-// readFrame gives the next frame that has data. What the end of the stream cuts
-// off was not received.
-func readFrame(in *bufio.Reader) (frame, error) {
-	var f frame
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			return frame{}, err
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		if len(line) == 0 {
-			if f.data != nil {
-				return f, nil
-			}
-			f = frame{}
-			continue
-		}
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(name) {
-		case "id":
-			f.id = string(value)
-		case "event":
-			f.name = string(value)
-		case "data":
-			f.data = append(f.data, value...)
-		}
-	}
-}
+// newFrames reads a stream for as long as its request goes on.
+func newFrames(body io.Reader) *sse.Reader { return sse.NewReader(body, 16<<20, 0, func() {}) }
 
 // event is the frame's event, which must be what id and event say.
 func (f frame) event() (event.Event, error) {
-	e, err := event.Decode(f.data)
-	if err == nil && (strconv.FormatInt(e.Seq, 10) != f.id || e.Role() != f.name) {
-		err = fmt.Errorf("the frame says id %s, event %s", f.id, f.name)
+	e, err := event.Decode(f.Data)
+	if err == nil && (strconv.FormatInt(e.Seq, 10) != string(f.ID) || e.Role() != string(f.Name)) {
+		err = fmt.Errorf("the frame says id %s, event %s", f.ID, f.Name)
 	}
 	if err == nil && e.RunID == "" {
 		err = errors.New("an event without a run")
@@ -263,7 +234,7 @@ func (f frame) event() (event.Event, error) {
 // problem is the code of an error frame without id.
 func (f frame) problem() string {
 	var p api.Problem
-	if json.Unmarshal(f.data, &p) != nil {
+	if json.Unmarshal(f.Data, &p) != nil {
 		return "unreadable"
 	}
 	return p.Code

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -277,20 +276,22 @@ func TestHistoriesOnlyGrow(t *testing.T) {
 
 func TestFrames(t *testing.T) {
 	e := event.Event{Head: event.Head{RunID: "r", Seq: 3, TS: 1}, Payload: &event.Assistant{Content: "x"}}
-	in := bufio.NewReader(strings.NewReader(fmt.Sprintf(
+	in := newFrames(strings.NewReader(fmt.Sprintf(
 		": heartbeat\n\nid: 3\ndata: %s\nevent: assistant\n\n: closing\nevent: error\ndata: {\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Encode())))
-	f, err := readFrame(in)
+	next, err := in.Next()
 	require.NoError(t, err)
+	f := frame(next)
 	got, err := f.event()
 	require.NoError(t, err)
 	require.Equal(t, e, got)
-	f, err = readFrame(in)
+	next, err = in.Next()
 	require.NoError(t, err)
-	require.Empty(t, f.id)
+	f = frame(next)
+	require.Empty(t, f.ID)
 	require.Equal(t, "turn_moved", f.problem())
-	_, err = readFrame(in)
+	_, err = in.Next()
 	require.ErrorIs(t, err, io.EOF, "what is cut off was not received")
-	f.id = "7"
+	f.ID = []byte("7")
 	_, err = f.event()
 	require.Error(t, err)
 }

@@ -166,7 +166,7 @@ func TestAWindowTearsNothing(t *testing.T) {
 		shown := generate(w)
 		require.Equal(t, shown, generate(&loop.Window{Model: m, Tokens: w.Tokens}))
 		repaired, repairs := memory.Repair(shown)
-		require.False(t, repairs.Any(), "%+v", repairs)
+		require.Zero(t, repairs)
 		require.Equal(t, repaired, shown)
 		require.Equal(t, memory.RoleUser, shown[0].Role)
 		last := messages[len(messages)-1]

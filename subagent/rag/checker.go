@@ -11,40 +11,39 @@ import (
 	"mneme/memory/event"
 )
 
-// checker checks a text while it comes, in pieces of any size: what it passes on is
-// the same for every way to cut the text. It goes behind by a sentence, a line or a
-// piece of code, and never takes back what it passed on. Where no passage reached a
-// model it takes out images and nothing else, and text flows as it comes. Not safe
-// for concurrent use.
+// checker checks an answer while it streams, in pieces of any size; its output does not depend on
+// how the text is cut. It lags behind by a sentence, a line or a piece of code, and never takes
+// back what it passed on. If no passage was given to the model it only removes images, and text
+// passes at once. Not safe for concurrent use.
 type checker struct {
 	scope  *scope
 	screen *screen
 	flags  []event.Flag
-	out    strings.Builder // all that was passed on
-	shown  int             // how much of it write and close have given
+	out    strings.Builder // everything that was passed on
+	shown  int             // the length of out that write and close have returned
 
-	strict bool // there are passages to check against, or should be
+	strict bool // there are passages to check against, or there should be
 
-	unit  []byte   // not checked yet: of a line
-	code  []extent // of unit
-	after ending   // where in a sentence the unit ends
+	unit  []byte   // text that is not checked yet; at most a line
+	code  []extent // the parts of unit that are code
+	after ending   // how far the end of a sentence was seen
 	inner bool     // the unit does not begin a line
-	skip  bool     // the line is left out
-	tail  bool     // the line is one for the machine, if nothing follows
-	held  []byte   // space, and lines for the machine: passed on if something follows
-	lines bool     // held has lines for the machine
+	skip  bool     // the current line is left out
+	tail  bool     // the current line is a machine line, unless something follows
+	held  []byte   // white space and machine lines that are passed on only if something follows
+	lines bool     // held contains machine lines
 }
 
-// extent is a piece of a unit.
+// extent is a range of a unit, in bytes.
 type extent struct{ start, end int }
 
-// ending is how far the end of a sentence has been seen.
+// ending is how much of the end of a sentence was seen.
 type ending int
 
 const (
 	within  ending = iota
-	stopped        // behind its last word
-	apart          // and behind space
+	stopped        // its final punctuation
+	apart          // and white space behind that
 )
 
 func newChecker(s *scope) *checker { return newStrictChecker(s, len(s.passages) > 0) }
@@ -59,12 +58,13 @@ func (c *checker) flag(kind, text string) {
 	c.flags = append(c.flags, event.Flag{Kind: kind, Text: text})
 }
 
-// write takes a piece, and gives what may be shown now.
+// write takes the next piece and returns what may be shown.
 func (c *checker) write(text string) string {
 	c.screen.write(text)
 	return c.news()
 }
 
+// news is what was passed on since the last call.
 func (c *checker) news() string {
 	all := c.out.String()
 	text := all[c.shown:]
@@ -72,7 +72,7 @@ func (c *checker) news() string {
 	return text
 }
 
-// close gives the rest. Behind a complete answer stands what readers must know of it.
+// close checks and returns the rest. Behind a complete answer it adds the notes that readers need.
 func (c *checker) close(complete bool) string {
 	c.screen.close()
 	c.cut(len(c.unit))
@@ -93,7 +93,7 @@ func (c *checker) close(complete bool) string {
 	return c.news()
 }
 
-// nothingLeft is the answer of which nothing may be shown.
+// nothingLeft takes the place of an answer from which everything was removed.
 const nothingLeft = "(nothing of this answer can be shown)"
 
 // The notes behind an answer, in the language that it is in.
@@ -104,7 +104,7 @@ const (
 	noteQuotesRu  = "Не дословно в указанных фрагментах: "
 )
 
-// notes name the figures and quotations that have no support.
+// notes name the figures and quotations that nothing supports.
 func notes(text string, found []event.Flag) string {
 	figures, quotes := noteFigures, noteQuotes
 	if russian(text) {
@@ -132,7 +132,8 @@ func russian(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Cyrillic, r) })
 }
 
-// take is given what passed the screen.
+// take receives the text that passed the screen, and cuts it into sentences, lines and pieces of
+// code.
 func (c *checker) take(text string, code bool) {
 	if !c.strict {
 		c.out.WriteString(text)
@@ -165,7 +166,7 @@ func (c *checker) take(text string, code bool) {
 	c.add(text, from, len(text), code)
 }
 
-// add puts a piece of a text into the unit, and gives its end.
+// add appends a piece of a text to the unit and returns the piece's end.
 func (c *checker) add(text string, from, to int, code bool) int {
 	start := len(c.unit)
 	c.unit = append(c.unit, text[from:to]...)
@@ -178,13 +179,13 @@ func (c *checker) add(text string, from, to int, code bool) int {
 }
 
 var (
-	// machineLine is a line by which a model tells the status of its answer, see SystemRule.
+	// machineLine is a line in which a model tells the status of its answer, see SystemRule.
 	machineLine = regexp.MustCompile(`^[\s*_>#\x60-]*(?:status|missing)[\s*_\x60"]*[:=]`)
-	// footnote is the definition of one: what it cites is in the citations.
+	// footnote is the definition of a footnote. It is left out, because the citations say the same.
 	footnote = regexp.MustCompile(`^[ \t>]*\[\^\s*(\d+)\s*\]\s*:`)
 )
 
-// cut checks the unit, of which nothing more comes.
+// cut checks the first n bytes of the unit, which are complete.
 func (c *checker) cut(n int) {
 	if n == 0 {
 		return
@@ -211,7 +212,8 @@ func (c *checker) cut(n int) {
 	c.show(c.sentences(text, code))
 }
 
-// note says whether a line is a note of a text before, which this one's own replace.
+// note reports whether a line is a note of an earlier answer, which this answer's own notes
+// replace.
 func note(line string) bool {
 	for _, prefix := range []string{noteFigures, noteFiguresRu, noteQuotes, noteQuotesRu} {
 		if strings.HasPrefix(line, prefix) {
@@ -221,8 +223,8 @@ func note(line string) bool {
 	return false
 }
 
-// show passes on a checked piece. Space, and what may be the last lines, wait for
-// something to follow.
+// show passes on a checked piece. White space, and lines that may be machine lines, wait until
+// something follows them.
 func (c *checker) show(text string) {
 	body := strings.TrimRightFunc(text, unicode.IsSpace)
 	if c.tail || body == "" {
@@ -237,7 +239,7 @@ func (c *checker) show(text string) {
 
 // sentences checks the addresses and the markers of a unit.
 func (c *checker) sentences(text string, code []extent) string {
-	for round := 0; ; round++ { // what is left may make one together
+	for round := 0; ; round++ { // removing something may form a new marker or address, so it repeats
 		f := fold(text)
 		if round == maxRounds {
 			return strings.NewReplacer("[", "(", "【", "(", "［", "(", "&", "+").Replace(text)
@@ -257,11 +259,10 @@ func (c *checker) sentences(text string, code []extent) string {
 	}
 }
 
-// maxRounds is how deep markers may be nested in one another before their brackets
-// are replaced.
+// maxRounds bounds that repetition; after it brackets are replaced.
 const maxRounds = 20
 
-// shift moves pieces by the changes before and in them.
+// shift moves ranges by the changes before and inside of them.
 func shift(code []extent, changes []change) []extent {
 	out := slices.Clone(code)
 	for i := range out {
@@ -278,16 +279,16 @@ func shift(code []extent, changes []change) []extent {
 	return out
 }
 
-// foldedMarker is a marker in a folded text: one or more numbers, or ranges of them, in
-// brackets of any kind.
+// foldedMarker is a marker in normalised text: one or more numbers, or ranges of them, in brackets
+// of any kind.
 var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([\^#]?\d+(?:` + separator + `[\^#]?\d+)*)\s*(?:†[^\[\]\n]{0,40})?\s*\\?\]`)
 
 const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
 
 var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+)`)
 
-// markers are the changes that leave only markers that stand for a passage, at most
-// maxMarkers in a sentence, each as [n].
+// markers are the changes after which every marker stands for a passage, a sentence has at most
+// maxMarkers of them, and each is written as [n].
 func (c *checker) markers(text string, f folding, code []extent, taken []change) (changes []change) {
 	if !strings.Contains(f.text, "[") {
 		return nil
@@ -303,10 +304,10 @@ func (c *checker) markers(text string, f folding, code []extent, taken []change)
 	return changes
 }
 
-// sentence is given the place of one in the folded text.
+// sentence is markers for one sentence, at a place in the normalised text.
 func (c *checker) sentence(text string, f folding, place extent, code []extent, taken []change) (changes []change) {
 	var cites []int
-	var at [][2]int // of the markers in the text
+	var at [][2]int // of the markers, in the text
 	said := text[f.start[place.start]:f.end[place.end-1]]
 	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.text[place.start:place.end], -1) {
 		start, end := f.start[place.start+m[0]], f.end[place.start+m[1]-1]
@@ -332,7 +333,7 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 			}
 		}
 		at = append(at, [2]int{start, end})
-		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
+		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 { // without the space it would be an image in Markdown
 			kept = " " + kept // else it reads as an image
 		}
 		if kept == "" {
@@ -353,7 +354,7 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 	return changes
 }
 
-// numbers are the passages that the inside of a marker names.
+// numbers are the passages that a marker names.
 func (c *checker) numbers(inside string) (list []int) {
 	last := 0
 	for _, m := range markerPart.FindAllStringSubmatch(inside, -1) {
@@ -378,13 +379,13 @@ func (c *checker) numbers(inside string) (list []int) {
 	return list
 }
 
-// dropped takes a marker out so that what stood around it does not become one thing.
+// dropped removes a marker so that the text around it does not join.
 func dropped(text string, start, end int) change {
 	before, _ := utf8.DecodeLastRuneInString(text[:start])
 	after, _ := utf8.DecodeRuneInString(text[end:])
 	opens := strings.TrimRight(fold(text[max(0, start-maxEscape):start]).text, " /\t\n")
 	switch {
-	case strings.HasSuffix(opens, "<"): // with what follows it could become an element
+	case strings.HasSuffix(opens, "<"): // together with what follows it could become an element
 		return change{start, end, "()"}
 	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
 		return change{len(strings.TrimRight(text[:start], " ")), end, ""}

@@ -12,23 +12,23 @@ import (
 	"mneme/memory/textindex"
 )
 
-// maxMarkers is how many passages one sentence may cite.
+// maxMarkers bounds the passages that one sentence may cite.
 const maxMarkers = 3
 
-// markers is one or more numbers in brackets, in any of the brackets that models
-// write. Its digits are those of any script.
+// markers matches one or more numbers in any of the brackets that models write, with digits of any
+// script.
 var markers = regexp.MustCompile(`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`)
 
-// year is one in brackets: a piece of prose, and a marker only in a run of as many passages.
+// year matches a year in brackets, which is prose unless the run has that many passages.
 var year = regexp.MustCompile(`^\[[12][0-9]{3}\]$`)
 
-// codeSpan is code, in which brackets mean something else.
+// codeSpan matches code in Markdown, in which brackets mean something else.
 var codeSpan = regexp.MustCompile("(?s)```.*?(?:```|$)|`[^`\n]+`")
 
-// sentenceRest is the end of a sentence with the markers and the space behind it.
+// sentenceRest matches the end of a sentence with the markers and the white space behind it.
 var sentenceRest = regexp.MustCompile(`(?:[.!?…。]+["»”)]*(?:[ \t]*[\[【［][\pN \t,;]+[\]】］])*(?:\s+|$))|\n+`)
 
-// used are the passages that a checked text cites, with the sentences that do.
+// used maps each passage that a checked text cites to the sentences that cite it.
 func used(text string) map[int]string {
 	sentences := map[int][]string{}
 	text = codeSpan.ReplaceAllString(text, "`")
@@ -57,8 +57,8 @@ func used(text string) map[int]string {
 	return cites
 }
 
-// cite are the citations of a checked text, ascending by number, with the quotes
-// that its writer gave, where they are ones.
+// cite makes the citations of a checked text, ascending by number. A quote that the writer gave is
+// used if it is in the passage.
 func (s *scope) cite(text string, quotes map[int]string) []event.Citation {
 	list := []event.Citation{}
 	said := used(text)
@@ -71,17 +71,17 @@ func (s *scope) cite(text string, quotes map[int]string) []event.Citation {
 	return list
 }
 
-// Bounds of what is told to be another passage's.
+// Thresholds for moving a citation to another passage.
 const (
-	fewTerms  = 4   // below these a sentence says too little
-	mostOf    = 0.6 // of a sentence's words are in the passage that it is from
-	hardlyAny = 0.2 // are in the one that it cites
+	fewTerms  = 4   // a sentence with fewer terms is left alone
+	mostOf    = 0.6 // share of a sentence's terms in the passage that it is taken to be from
+	hardlyAny = 0.2 // share in the cited passage, at most
 )
 
-// right is the passage that a sentence which cites passage n is from: n, or another
-// one if that is clear. Either all figures of the sentence are in that one and in no
-// other, and not in n, and more of its words too; or most of its words are in that
-// one, hardly any in n, and clearly fewer in all others.
+// right finds the passage that a sentence is from which cites passage n: n, or another one if that
+// is clear. It is clear if all figures of the sentence are in the other passage only, together with
+// more of its terms; or if most of its terms are in the other passage, hardly any in n, and clearly
+// fewer in all others.
 func (s *scope) right(sentence string, n int) int {
 	if len(s.passages) < 2 {
 		return n
@@ -129,8 +129,8 @@ func (s *scope) right(sentence string, n int) int {
 	return n
 }
 
-// markerNumber is 0 for what is no number of ours: with a leading zero, too long, or
-// of digits that are no decimal ones.
+// markerNumber parses a number; it is 0 for one that no marker of ours has: with a leading zero,
+// too long, or of digits that are not decimal.
 func markerNumber(digits string) int {
 	n := 0
 	for _, r := range digits {
@@ -142,10 +142,10 @@ func markerNumber(digits string) int {
 	return n
 }
 
-// maxCitation is the length of a quote in characters.
+// maxCitation is the longest quote, in characters.
 const maxCitation = 200
 
-// findQuote finds a quote in a text, white space being equal to any other.
+// findQuote finds a quote in a text. All white space is equal.
 func findQuote(text, quote string) (start, end int, found bool) {
 	if quote = strings.Join(strings.Fields(quote), " "); quote == "" {
 		return 0, 0, false
@@ -159,8 +159,8 @@ func findQuote(text, quote string) (start, end int, found bool) {
 	return places[at], places[at+len(quote)-size] + size, true
 }
 
-// foldSpace is a text with one space for each run of white space, and where each
-// byte of that comes from.
+// foldSpace replaces each run of white space by one space, and returns the offset in the text of
+// each byte.
 func foldSpace(text string) (plain string, places []int) {
 	var b strings.Builder
 	space := false
@@ -183,12 +183,12 @@ func foldSpace(text string) (plain string, places []int) {
 	return b.String(), places
 }
 
-// pieceEnd is where a sentence, a paragraph or the row of a table ends, with the
-// space behind it.
+// pieceEnd matches the end of a sentence, a paragraph or a table row, with the white space behind
+// it.
 var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 
-// bestQuote is the place of the piece of a text that shares most words with what
-// was said, the first one if none shares any.
+// bestQuote finds the piece of a text that shares most terms with what was said; shares is false if
+// none does.
 func bestQuote(text, said string) (start, end int, shares bool) {
 	words := map[string]bool{}
 	for _, term := range textindex.Terms(said) {
@@ -217,8 +217,7 @@ func bestQuote(text, said string) (start, end int, shares bool) {
 	return start, max(start, end), most > 0
 }
 
-// quoteLength is how many bytes of a text fit a quote, cut between words if it can
-// be.
+// quoteLength is how many bytes of a text fit into a quote, preferably cut between words.
 func quoteLength(text string) int {
 	count, word := 0, 0
 	for i, r := range text {

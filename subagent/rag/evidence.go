@@ -16,20 +16,19 @@ import (
 	"mneme/subagent/loop"
 )
 
-// Evidence is what the texts of one run are checked against, whoever writes them:
-// the passages that a model of the run was handed, by number, and what the user and
-// the chat's history say. A passage keeps its number as long as the run lasts,
-// whichever of the run's subagents finds it. The zero value is ready; safe for
-// concurrent use.
+// Evidence is what the texts of one run are checked against, whoever writes them: the passages that
+// models of the run were given, by number, and what the user and the chat's history say. A passage
+// keeps its number for the whole run, whichever subagent finds it. The zero value is ready for use.
+// Safe for concurrent use.
 type Evidence struct {
 	mu    sync.Mutex
-	given []Passage               // passage n at n-1; guarded by mu
-	said  *support                // by the user, now and before; guarded by mu
-	flags map[string][]event.Flag // of texts that were checked; guarded by mu
+	given []Passage               // passage n at index n-1; guarded by mu
+	said  *support                // by the user, in this run and before; guarded by mu
+	flags map[string][]event.Flag // of checked texts, by text; guarded by mu
 }
 
-// of gives a passage its number. One whose text has changed since is another, so
-// that a marker keeps meaning what its writer read.
+// of returns a passage's number. A passage whose text has changed gets a new one, so that a marker
+// keeps its meaning.
 func (e *Evidence) of(p Passage) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,14 +63,14 @@ func (e *Evidence) all() map[int]Passage {
 	return given
 }
 
-// scope is what one text may rest on.
+// scope is the evidence for one text.
 func (e *Evidence) scope(passages map[int]Passage, more ...*support) *scope {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return &scope{passages: passages, profiles: map[int]*profile{}, supports: append(more, e.said)}
 }
 
-// Cite is what the markers of a checked text stand for, and what the check found.
+// Cite returns the citations for the markers of a checked text, and what the check found.
 func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
 	given := e.all()
 	citations := e.scope(given).cite(text, nil)
@@ -84,6 +83,7 @@ func (e *Evidence) Cite(text string) ([]event.Citation, []event.Flag) {
 	return citations, flags
 }
 
+// keep remembers the flags of a checked text until Cite asks for them.
 func (e *Evidence) keep(text string, flags []event.Flag) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,10 +93,10 @@ func (e *Evidence) keep(text string, flags []event.Flag) {
 	e.flags[text] = flags
 }
 
-// Model is a model whose texts are checked as they are written; a sentence, a line
-// or a piece of code is passed on when it is whole. fromReaders says which tools'
-// results are answers from documents: those are no evidence, the passages are. The
-// results of other delegations support figures and quotations, and no addresses.
+// Model wraps a model so that its texts are checked while they stream; complete sentences, lines
+// and pieces of code are passed on. fromReaders tells which tools' results are answers from
+// documents: these are not evidence, the passages are. Results of other delegations support figures
+// and quotations, but not addresses.
 func (e *Evidence) Model(m loop.Model, delegates bool, fromReaders func(tool string) bool) loop.Model {
 	return checkedModel{e, m, delegates, fromReaders}
 }
@@ -115,7 +115,7 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 		calls := false
 		for delta, err := range m.model.Generate(ctx, r) {
 			if err != nil {
-				// What was written before counts as far as it goes.
+				// What was written before the error counts as far as it goes.
 				if rest := c.close(false); rest == "" || ctx.Err() != nil || yield(loop.Delta{Text: rest}, nil) {
 					yield(loop.Delta{}, err)
 				}
@@ -140,8 +140,8 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 	}
 }
 
-// heard is what a request holds beside what the user said: the results of tools, and
-// for a subagent its own history with the task.
+// heard is the further evidence in a request: the results of tools and, for a subagent, its own
+// history with the task.
 func (m checkedModel) heard(messages []memory.Message) []*support {
 	_, start := delegation(loop.Request{Messages: messages})
 	var told, results []string
@@ -156,9 +156,9 @@ func (m checkedModel) heard(messages []memory.Message) []*support {
 	return []*support{(*support)(nil).with(told, false), (*support)(nil).with(results, !m.delegates)}
 }
 
-// Work is other work of a subagent than with one model, all of whose texts are
-// checked, also those that show its progress. counted are the figures that the work
-// itself puts into its texts.
+// Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
+// including those that show progress. counted matches the figures that the work itself puts into
+// its texts.
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
 		given := e.scope(e.all(), (*support)(nil).with([]string{task.Text}, false))
@@ -186,11 +186,11 @@ func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	}
 }
 
-// support are texts that an answer may rest on beside passages. What is looked for
-// in them is made when it is first asked for.
+// support is text that an answer may rest on beside passages. Its figures and addresses are
+// extracted on first use.
 type support struct {
 	texts []string
-	links bool // addresses in them may be repeated
+	links bool // addresses in the texts may be repeated
 
 	once      sync.Once
 	figures   figures
@@ -198,7 +198,7 @@ type support struct {
 	folded    []string
 }
 
-// with is the support with more texts; nil stands for none.
+// with adds texts to a support, which may be nil.
 func (s *support) with(texts []string, links bool) *support {
 	more := &support{texts: texts, links: links}
 	if s != nil {
@@ -207,6 +207,7 @@ func (s *support) with(texts []string, links bool) *support {
 	return more
 }
 
+// read extracts figures and addresses, once.
 func (s *support) read() {
 	s.once.Do(func() {
 		s.figures, s.addresses = figures{map[string]bool{}, map[int]bool{}}, map[string]bool{}
@@ -220,19 +221,19 @@ func (s *support) read() {
 	})
 }
 
-// scope is what one text may rest on. Not safe for concurrent use.
+// scope is the evidence for one text. Not safe for concurrent use.
 type scope struct {
 	passages map[int]Passage
-	profiles map[int]*profile // of passages that were looked at
-	supports []*support       // nil elements are none
+	profiles map[int]*profile // of the passages that were looked at
+	supports []*support       // elements may be nil
 }
 
-// copy is one to be used at the same time.
+// copy is for concurrent use of the same evidence.
 func (s *scope) copy() *scope {
 	return &scope{s.passages, map[int]*profile{}, slices.Clone(s.supports)}
 }
 
-// profile is what a passage holds, for comparisons.
+// profile is a passage's content in the form that comparisons need.
 type profile struct {
 	figures figures
 	terms   map[string]bool
@@ -254,10 +255,11 @@ func (s *scope) profile(n int) *profile {
 	return p
 }
 
+// known reports whether the run has a passage with a number.
 func (s *scope) known(n int) bool { _, had := s.passages[n]; return had }
 
-// allowed says whether an address may be shown: it is a passage's source, or the
-// user, the history or a tool named it.
+// allowed reports whether an address may be shown: it is a passage's source, or was named by the
+// user, the history or a tool.
 func (s *scope) allowed(address string) bool {
 	address = canonicalAddress(address)
 	for _, p := range s.passages {
@@ -276,8 +278,7 @@ func (s *scope) allowed(address string) bool {
 	return false
 }
 
-// resting are the passages that a text with these citations rests on: those, or
-// where it cites none, all that there are.
+// resting are the passages that a text rests on: those that it cites or, if it cites none, all.
 func (s *scope) resting(used map[int]string) []int {
 	var list []int
 	for n := range used {
@@ -291,8 +292,8 @@ func (s *scope) resting(used map[int]string) []int {
 	return list
 }
 
-// unsupported are the figures and the quotations of a text that are in no passage
-// that it rests on, nor in what supports it.
+// unsupported are the figures and quotations of a text that are neither in the passages that it
+// rests on nor in other evidence.
 func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 	seen := figures{map[string]bool{}, map[int]bool{}}
 	var folded []string
@@ -326,17 +327,16 @@ func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 	return flags
 }
 
-// quotation is text in quotation marks, of any kind and within one line.
+// quotation matches text in quotation marks of any kind, within a line.
 var quotation = regexp.MustCompile(`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`)
 
-// Bounds from which text in quotation marks counts as a quotation, and not as a
-// name or a word that is spoken of.
+// From these sizes on, text in quotation marks is a quotation and not a name or a word.
 const (
 	quoteWords      = 4
 	quoteCharacters = 20
 )
 
-// quotations are the quotations of a text outside of code.
+// quotations are the quotations in a text, outside of code.
 func quotations(text string) []string {
 	var list []string
 	for line := range strings.SplitSeq(codeSpan.ReplaceAllString(text, "`"), "\n") {
@@ -350,10 +350,10 @@ func quotations(text string) []string {
 	return list
 }
 
-// omission is what stands in a quotation for words that were left out or put in.
+// omission matches what stands in a quotation for words that were left out or inserted.
 var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
 
-// quoted says whether every part of a quotation is in one of the texts.
+// quoted reports whether every part of a quotation is in one of the texts.
 func quoted(quote string, folded []string) bool {
 	for _, part := range omission.Split(quote, -1) {
 		part = strings.Trim(foldQuote(part), " .,;:!?-")
@@ -368,9 +368,10 @@ func quoted(quote string, folded []string) bool {
 	return true
 }
 
-// quoteNoise is what a quotation may lack or have: marks of emphasis and quotation.
+// quoteNoise matches the marks of emphasis and quotation that a quotation may add or lack.
 var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
 
+// foldQuote normalises text for the search for quotations.
 func foldQuote(text string) string {
 	text = strings.NewReplacer("–", "-", "—", "-", "\u00ad", "").Replace(text)
 	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(fold(text).text, "")), " ")

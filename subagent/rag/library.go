@@ -17,37 +17,38 @@ import (
 	"mneme/subagent/rag/loader"
 )
 
-// Errors of a Library; test with errors.Is. Those of docstore come through too:
-// ErrNoCollection, ErrNoDocument, ErrUnavailable and the refusals *docstore.Error.
+// Errors of a Library, for errors.Is. Errors of docstore are passed through: ErrNoCollection,
+// ErrNoDocument, ErrUnavailable and the refusals *docstore.Error.
 var (
-	// ErrNoScope: a search must name its collections; there is no search in all.
+	// ErrNoScope: a search has to name its collections, so that nobody searches all of them by
+	// accident.
 	ErrNoScope = errors.New("a search must name at least one collection")
 	// ErrBadQuery is wrapped by what is wrong with a query.
 	ErrBadQuery = errors.New("bad query")
 )
 
-// Options are how a Library works; zero fields are defaults.
+// Options configure a Library. Zero fields stand for defaults.
 type Options struct {
 	// Loader reads the files that are put.
 	Loader loader.Loader
 	// Chunks are the sizes of passages of documents that are put from now on.
 	Chunks chunk.Options
-	// Patience is how long a search waits for the store before it answers from what
-	// is known here; 2 s.
+	// Patience is how long a search waits for the store before it answers from this process's copy;
+	// 2 s.
 	Patience time.Duration
-	// CatchUp is how long a search waits for changes that are not applied here yet,
-	// before it answers without them; 500 ms.
+	// CatchUp is how long a search waits for changes that this process has not applied yet, before
+	// it answers without them; 500 ms.
 	CatchUp time.Duration
-	// Dir is a directory of this process's own for what a restart begins with, and for
-	// the texts of documents; "" for temporary files and nothing behind a restart.
+	// Dir is a directory that only this process uses, for snapshots that a restart begins with and
+	// for the texts of documents. Empty for temporary files, and no snapshots.
 	Dir string
-	// Chats is how many chats' documents are kept searchable at a time; 256. Those of
-	// others are read again when they are searched.
+	// Chats is how many chats' documents are kept searchable; 256. Those of other chats are read
+	// again when they are searched (an LRU cache).
 	Chats int
-	// Embedder makes searches hybrid, by words and by vectors; nil for words alone.
-	// RunEmbedding must run then. VectorWeight is what vectors weigh of 1, between 0 and
-	// 1; anything else stands for DefaultVectorWeight.
-	// Fusion is how the two rankings are joined; "" for WeightedSum.
+	// Embedder makes searches hybrid, by words and by vectors; nil for words only. With it
+	// RunEmbedding has to run. VectorWeight is the share of vectors, between 0 and 1; any other
+	// value stands for DefaultVectorWeight. Fusion is how the two rankings are combined; "" for
+	// WeightedSum.
 	Embedder     Embedder
 	VectorWeight float64
 	Fusion       Fusion
@@ -55,10 +56,10 @@ type Options struct {
 	Log          zerolog.Logger
 }
 
-// DefaultVectorWeight is the vectors' part in a fusion: half.
+// DefaultVectorWeight is the share of vectors in a fusion: half.
 const DefaultVectorWeight = 0.5
 
-// Fusion is a way to join rankings.
+// Fusion is a method to combine two rankings.
 type Fusion string
 
 // The ways to join rankings.
@@ -87,33 +88,33 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Library keeps the collections of a Store searchable in this process. A search
-// asks the store whether something has changed since, and waits a little for it to be
-// applied. What takes longer is applied behind it; until then its hits are proven by
-// the store, so that nothing is found that was deleted or replaced. Safe for
-// concurrent use. Close ends what it does by itself.
+// Library is a read replica of collections: it keeps them searchable in this process and in step
+// with the store. A search asks the store for the newest change and waits a little until that is
+// applied. If that takes too long the search runs on the old state, and its hits are checked
+// against the store, so that nothing is found that was deleted or replaced. Safe for concurrent
+// use. Close ends its goroutines.
 type Library struct {
 	store *docstore.Store
 	o     Options
-	files *files // nil without a directory
-	ready atomic.Bool
-	space atomic.Pointer[space] // of the Embedder's vectors; nil as long as it is not known
-	mute  atomic.Int64          // until when searches do not call the Embedder, Unix nanoseconds
+	files *files                // nil without a directory
+	ready atomic.Bool           // the first Load has finished
+	space atomic.Pointer[space] // of the Embedder's vectors; nil until known
+	mute  atomic.Int64          // searches do not call the Embedder before this time, in Unix ns
 
-	rerankMute atomic.Int64 // the same of the Reranker
+	rerankMute atomic.Int64 // the same for the Reranker
 
-	ctx     context.Context // of what outlives requests
+	ctx     context.Context // for work that outlives requests
 	stop    context.CancelFunc
 	working sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool                             // guarded by mu
 	replicas map[docstore.Collection]*replica // guarded by mu
-	clock    int64                            // counts uses of replicas; guarded by mu
+	clock    int64                            // counts uses of replicas, for eviction; guarded by mu
 }
 
-// NewLibrary is a Library over a store. Collections are read when they are first
-// searched, or by Load.
+// NewLibrary makes a Library over a store. A collection is read when it is first searched, or by
+// Load.
 func NewLibrary(store *docstore.Store, o Options) *Library {
 	l := &Library{store: store, o: o.orDefault(), replicas: map[docstore.Collection]*replica{}}
 	l.files = openFiles(l.o.Dir, l.o.Log)
@@ -121,7 +122,7 @@ func NewLibrary(store *docstore.Store, o Options) *Library {
 	return l
 }
 
-// Close ends what goes on behind requests. Searches then are of what is known.
+// Close ends the work in the background. Searches still work on what is known.
 func (l *Library) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -131,13 +132,12 @@ func (l *Library) Close() {
 	for _, r := range l.held() {
 		t := r.known.Load().texts
 		t.wipe()
-		t.wipe() // nobody searches any more
+		t.wipe() // twice, since a wipe spares what searches may still read; nobody searches any more
 	}
 	l.files.close()
 }
 
-// goes runs something that outlives the request that begins it; false when the
-// library is closed.
+// goes runs work that outlives its request. It reports false after Close.
 func (l *Library) goes(do func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,20 +147,19 @@ func (l *Library) goes(do func(ctx context.Context)) bool {
 	return !l.closed
 }
 
-// LoadProgress says how far Load is.
+// LoadProgress says how far Load has come.
 type LoadProgress struct {
 	Collection string
 	Documents  int64 // of it that are read
 	Total      int64 // in it when it was begun
 }
 
-// loadPause is the time between attempts to reach the store in Load.
+// loadPause is the time between attempts of Load to reach the store.
 const loadPause = time.Second
 
-// Load reads all collections of a tenant, those of chats excepted, and then makes
-// the Library Ready. It tries until the store can be reached or ctx ends; a
-// collection that cannot be read is logged and left to its first search. progress,
-// which may be nil, is called from this goroutine.
+// Load reads all collections of a tenant, except those of chats, and then makes the Library Ready.
+// It retries until the store can be reached or ctx ends. A collection that cannot be read is
+// logged, and read by its first search. progress may be nil; it is called from this goroutine.
 func (l *Library) Load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
 	for {
 		err := l.load(ctx, tenant, progress)
@@ -180,6 +179,7 @@ func (l *Library) Load(ctx context.Context, tenant string, progress func(LoadPro
 	}
 }
 
+// load is one attempt of Load.
 func (l *Library) load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
 	infos, err := l.store.Collections(ctx, tenant)
 	if err != nil {
@@ -228,10 +228,10 @@ func (r *replica) load(ctx context.Context, report func(read int64)) error {
 	}
 }
 
-// Ready says whether Load has come to its end.
+// Ready reports whether Load has finished.
 func (l *Library) Ready() bool { return l.ready.Load() }
 
-// replica is this process's copy of a collection.
+// replica returns this process's copy of a collection, which may be empty yet.
 func (l *Library) replica(c docstore.Collection) *replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,8 +248,8 @@ func (l *Library) replica(c docstore.Collection) *replica {
 	return r
 }
 
-// evict forgets the chats that were not searched for longest, if there are too
-// many. Whoever uses one still does so undisturbed.
+// evict drops the least recently searched chats if there are too many. Searches that use one go on
+// with it.
 func (l *Library) evict() {
 	var chats []*replica
 	for c, r := range l.replicas {
@@ -261,12 +261,13 @@ func (l *Library) evict() {
 		return
 	}
 	slices.SortFunc(chats, func(a, b *replica) int { return int(a.used - b.used) })
-	// Some at once, so that the next ones cost nothing. The newest is in use.
+	// Several at once, so that the next chats cost no eviction. The newest one is in use.
 	for _, r := range chats[:min(len(chats)-1, len(chats)-l.o.Chats+l.o.Chats/8)] {
 		delete(l.replicas, r.collection)
 	}
 }
 
+// forget drops a collection's copy and its files.
 func (l *Library) forget(c docstore.Collection) {
 	l.mu.Lock()
 	delete(l.replicas, c)
@@ -274,13 +275,13 @@ func (l *Library) forget(c docstore.Collection) {
 	l.files.remove(c)
 }
 
-// Create makes a collection; false if there is one already.
+// Create makes a collection. It returns false if there is one already.
 func (l *Library) Create(ctx context.Context, c docstore.Collection) (bool, error) {
 	return l.store.Create(ctx, c)
 }
 
-// Drop removes a collection with its documents; false if there was none. With a
-// chat, drop the collection docstore.OfChat gives.
+// Drop removes a collection with its documents. It returns false if there was none. For a chat's
+// documents drop the collection of docstore.OfChat.
 func (l *Library) Drop(ctx context.Context, c docstore.Collection) (bool, error) {
 	dropped, err := l.store.Drop(ctx, c)
 	if err == nil {
@@ -301,8 +302,8 @@ func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.In
 	return infos, err
 }
 
-// List gives the heads of count documents in the order of their ids, from behind
-// cursor on ("" is the start); the next cursor is "" at the end.
+// List returns the heads of count documents in the order of their ids, beginning behind cursor; ""
+// is the start, and the next cursor is "" at the end.
 func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
 	heads, next, err := l.store.List(ctx, c, cursor, count)
 	for i := range heads {

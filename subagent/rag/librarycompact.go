@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// compactBytes is how much is copied at once.
+// compactBytes is how many bytes are copied at once.
 const compactBytes = 4 << 20
 
-// compact writes the texts that are still of use into a new file. Most of it is done
-// while searches and changes go on; only what came meanwhile is done under the gate.
+// compact copies the live texts into a new file. Most of it happens while searches and changes go
+// on; only what changed meanwhile is copied under the gate.
 func (r *replica) compact(ctx context.Context, k *known) bool {
 	next := r.library.files.texts(r.collection, r.library.o.Log)
 	k.mu.RLock()
@@ -45,7 +45,7 @@ func (r *replica) compact(ctx context.Context, k *known) bool {
 	defer k.mu.Unlock()
 	for name, h := range moved {
 		if now := k.byID[h.ID]; now == nil || now.name != name {
-			h.texts.drop(h) // it was deleted or replaced meanwhile
+			h.texts.drop(h) // deleted or replaced meanwhile
 			continue
 		}
 		k.byID[h.ID] = h
@@ -57,9 +57,8 @@ func (r *replica) compact(ctx context.Context, k *known) bool {
 	return true
 }
 
-// move copies the texts of documents, in their order in the file, and notes the
-// documents as they are then, by name. A text that cannot be read is left to the
-// store.
+// move copies the texts of documents, in the order of their offsets, and adds the documents with
+// their new places to moved, by name. A text that cannot be read is left to the store.
 func move(ctx context.Context, documents []*held, to *texts, moved map[string]*held) bool {
 	slices.SortFunc(documents, func(a, b *held) int { return cmp.Compare(a.at, b.at) })
 	for len(documents) > 0 {

@@ -18,30 +18,30 @@ import (
 	"mneme/subagent/rag/loader"
 )
 
-// File is a file to be put: its bytes, and what is said of it beside them.
+// File is a file that is put: its bytes, and what is known about it.
 type File struct {
 	ID          string
-	ContentType string // a MIME type; "" if it is not known
+	ContentType string // a MIME type; "" if unknown
 	Bytes       io.Reader
-	// Limit is how many bytes it has at most, or a line of one that is Streamed; 0 for
-	// what the Loader's limits say.
+	// Limit bounds the bytes of the file, or of one line if it is Streamed; 0 for the limit of the
+	// Loader.
 	Limit int64
-	// Origin names the directory, or the single file, that it is kept in step with; ""
+	// Origin names the directory, or the single file, that the document is kept in step with; ""
 	// for none.
 	Origin string
-	// Title and Source, unless empty, take the place of what the file says.
+	// Title and Source, unless empty, replace what the file says.
 	Title, Source string
-	// Metadata is laid over what the file says.
+	// Metadata is merged over what the file says.
 	Metadata map[string]string
 }
 
-// PutFile reads a file and puts its documents: itself under its own id, or those of a
-// file of many (a JSON array, JSON lines) as "<id>/<their own id, or number>". report is
-// told what became of each, in their order, and then which documents the file held
-// before and holds no more: they are removed once all of it was read. A document that is
-// refused has its reason in its outcome. The error is one of reading the bytes, which
-// says that the file is not complete, or one that concerns all: ErrNoCollection or
-// ErrUnavailable. Documents of a file of many that were complete by then stay.
+// PutFile reads a file and puts its documents: the file itself under its own id or, for a file of
+// many (a JSON array, JSON lines), each as "<id>/<its own id, or number>". report is called with
+// what became of each, in their order, and then with the documents that the file had before and has
+// no longer; these are removed once all of the file was read. A refused document has the reason in
+// its outcome. The error is one of reading the bytes, so that the file is not complete, or one that
+// concerns all documents: ErrNoCollection or ErrUnavailable. Documents that were complete by then
+// stay.
 func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, report func(Outcome)) error {
 	p := putting{file: f, loader: l.o.Loader, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
 	if f.Limit > 0 {
@@ -57,14 +57,14 @@ func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, re
 	return l.removeGone(ctx, c, p, report)
 }
 
-// putting is one PutFile.
+// putting is the state of one PutFile.
 type putting struct {
 	file      File
 	loader    loader.Loader
 	log       zerolog.Logger
-	given     []string        // the names in Metadata, in their order
+	given     []string        // the names in Metadata, sorted
 	live      map[string]bool // the ids of its documents
-	uncertain bool            // something was refused: what was before stays
+	uncertain bool            // something was refused, so that nothing is removed
 }
 
 // inputs are the documents of the file.
@@ -74,7 +74,7 @@ func (p *putting) inputs(ctx context.Context) iter.Seq2[Input, error] {
 		bytes := io.TeeReader(p.file.Bytes, sum)
 		for item, err := range p.loader.Documents(ctx, p.file.ID, p.file.ContentType, bytes) {
 			if loader.CodeOf(err) == loader.ExtractorFailed {
-				// Its cause is the operator's: it may name what is on this machine.
+				// The cause is for the operator only: it may name what is on this machine.
 				p.log.Warn().Err(errors.Unwrap(err)).Str("document", p.file.ID).Msg(err.Error())
 			}
 			in := Input{ID: p.file.ID, Err: err}
@@ -92,13 +92,13 @@ func (p *putting) inputs(ctx context.Context) iter.Seq2[Input, error] {
 	}
 }
 
-// input is one document of the file; hash is that of the whole file, once it is read.
+// input is one document of the file. hash is the hash of the whole file, once that was read.
 func (p *putting) input(item loader.Item, hash func() string) Input {
 	f := p.file
 	in := Input{ID: f.ID, Document: item.Document}
 	in.From = docstore.From{Origin: f.Origin, Loader: p.loader.Identity(f.ID), Given: p.given}
 	if item.ID == "" {
-		in.Raw = hash() // a file that is one document is read as a whole
+		in.Raw = hash() // a file of one document is read completely by now
 		if f.Title != "" {
 			in.Document.Title = f.Title
 		}
@@ -125,7 +125,7 @@ func (p *putting) input(item loader.Item, hash func() string) Input {
 	return in
 }
 
-// removeGone removes what the file held before and holds no more.
+// removeGone removes the documents that the file had before and has no longer.
 func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putting, report func(Outcome)) error {
 	if p.uncertain {
 		return nil
@@ -145,8 +145,8 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 	return nil
 }
 
-// documentsOf are the ids of the documents that a file holds by now, but those that are
-// live: its own, and those of which it is the file.
+// documentsOf are the ids of a file's stored documents, without those that are live: the file's own
+// id, and the documents that name it as their file.
 func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File, live map[string]bool) (ids []string, err error) {
 	add := func(h docstore.Head) {
 		if FileOf(h) == f.ID && !live[h.ID] && (f.Origin == "" || h.Origin == "" || h.Origin == f.Origin) {
@@ -163,7 +163,7 @@ func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File
 		}
 	}
 	below := f.ID + "/"
-	page := 1 // most files hold no others
+	page := 1 // a small page first, since most files have no others
 	for cursor := below; cursor != ""; page = docstore.MaxPage {
 		if heads, cursor, err = l.store.List(ctx, c, cursor, page); err != nil {
 			return nil, err
@@ -178,22 +178,22 @@ func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File
 	return ids, nil
 }
 
-// FileOf is the id of the file that a document was read from, which is its own unless
-// the file is one of many documents.
+// FileOf is the id of the file from which a document was read. It is the document's own id unless
+// the file has many documents.
 func FileOf(h docstore.Head) string {
 	switch {
 	case h.File != "":
 		return h.File
-	// Documents without a loader were stored before files were named in them: their
-	// source is the file.
+	// Documents without a loader come from a version that did not store the file; it is their
+	// source.
 	case h.Loader == "" && h.Raw != "" && h.Source != "" && strings.HasPrefix(h.ID, h.Source+"/"):
 		return h.Source
 	}
 	return h.ID
 }
 
-// outdated says whether another loader would read a document's file now. What came as
-// text has no file.
+// outdated reports whether the current loader would read a document's file differently. Documents
+// that came as text have no file.
 func (l *Library) outdated(h docstore.Head) bool {
 	return (h.Raw != "" || h.Loader != "") && h.Loader != l.o.Loader.Identity(FileOf(h))
 }

@@ -18,16 +18,16 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// files is the directory where a library keeps, for each collection by name, a
-// snapshot and the texts that it refers to. A nil one keeps nothing.
+// files is the directory in which a library keeps a snapshot and a file of texts for each
+// collection. A nil one keeps nothing.
 type files struct {
 	dir  string
 	lock io.Closer
 	log  zerolog.Logger
 }
 
-// openFiles takes a directory for this process. One that cannot be had is no error:
-// the collections are then read from the store at every start.
+// openFiles locks a directory for this process. If that fails collections are read from the store
+// at every start, so it is no error.
 func openFiles(dir string, log zerolog.Logger) *files {
 	if dir == "" {
 		return nil
@@ -57,11 +57,11 @@ const (
 	draftEnding    = ".draft"
 )
 
-// base is what the names of a collection's files begin with. Neither part of it has a
+// base is the common beginning of the names of a collection's files. Neither part of it contains a
 // dot.
 func base(c docstore.Collection) string { return c.Tenant() + "." + c.String() }
 
-// texts is a file for the texts of a collection.
+// texts is a new file for the texts of a collection; a chat's is temporary.
 func (f *files) texts(c docstore.Collection, log zerolog.Logger) *texts {
 	t := &texts{log: log}
 	if f != nil {
@@ -73,7 +73,7 @@ func (f *files) texts(c docstore.Collection, log zerolog.Logger) *texts {
 	return t
 }
 
-// tidy removes a collection's files but those named.
+// tidy removes a collection's files except those named.
 func (f *files) tidy(c docstore.Collection, but ...string) {
 	f.sweep(func(collection, name string) bool { return collection != base(c) || slices.Contains(but, name) })
 }
@@ -85,7 +85,7 @@ func (f *files) remove(c docstore.Collection) {
 	}
 }
 
-// keep removes the files of a tenant's collections that are not there any more.
+// keep removes the files of a tenant's collections that do not exist any more.
 func (f *files) keep(tenant string, infos []docstore.Info) {
 	live := map[string]bool{}
 	for _, info := range infos {
@@ -96,6 +96,7 @@ func (f *files) keep(tenant string, infos []docstore.Info) {
 	})
 }
 
+// sweep removes all files for which keep is false.
 func (f *files) sweep(keep func(collection, name string) bool) {
 	if f == nil {
 		return
@@ -115,13 +116,13 @@ func (f *files) sweep(keep func(collection, name string) bool) {
 	}
 }
 
-// newKnown is what is known before anything is read.
+// newKnown is an empty copy.
 func (r *replica) newKnown() *known {
 	return newKnown(r.library.o.Embedder != nil, r.library.files.texts(r.collection, r.library.o.Log))
 }
 
-// restored is what the last snapshot has, to be followed from there, or nothing. It is
-// known at once: the store has been reached, and proves what is found in it.
+// restored is the copy from the last snapshot, from which the log is followed, or an empty one. It
+// may be searched at once: the store can be reached, and checks what is found.
 func (r *replica) restored() *known {
 	f := r.library.files
 	if f == nil || !r.collection.Chat().IsZero() {
@@ -142,18 +143,17 @@ func (r *replica) restored() *known {
 	return k
 }
 
-// saved says what the snapshot on disk has; only the follower and the catch-up that
-// restores use it, one behind the other.
+// saved describes the snapshot on disk. It is used by the follower and by the catch-up that
+// restores it, never at the same time.
 type saved struct {
-	version int64     // of the collection
-	at      time.Time // or tried then
+	version int64     // of the collection in it
+	at      time.Time // when it was written, or when that was tried
 }
 
 func (s *saved) set(version int64) { *s = saved{version, time.Now()} }
 
-// A snapshot is written when so many changes are missing in it, or the part of the
-// documents if that is more, but not twice in saveSoonest; after saveLatest also for
-// fewer.
+// A snapshot is written when it lacks saveChanges changes, or 1/saveShare of the documents if that
+// is more, but not twice within saveSoonest. After saveLatest any change is enough.
 const (
 	saveChanges = 1000
 	saveShare   = 20
@@ -161,7 +161,8 @@ const (
 	saveLatest  = 10 * time.Minute
 )
 
-// tend keeps the files of a replica in order. One goroutine runs it.
+// tend compacts a replica's texts and writes its snapshot when that is due. Only the follower runs
+// it.
 func (r *replica) tend(ctx context.Context) {
 	k := r.known.Load()
 	r.mu.Lock()
@@ -175,7 +176,7 @@ func (r *replica) tend(ctx context.Context) {
 		old := k.texts
 		compacted = r.compact(ctx, k)
 		if compacted {
-			defer old.remove() // behind the snapshot that does without it
+			defer old.remove() // after the snapshot that does not need it is written
 		}
 	} else {
 		k.texts.wipe()
@@ -189,15 +190,15 @@ func (r *replica) tend(ctx context.Context) {
 		version = r.saved.version
 	}
 	r.saved.set(version)
-	if r.known.Load() != k { // dropped meanwhile
+	if r.known.Load() != k { // the collection was dropped meanwhile
 		r.library.files.remove(r.collection)
 	}
 }
 
-// due says whether the snapshot is to be written anew.
+// due reports whether a new snapshot is worth writing.
 func (r *replica) due(k *known) bool {
 	changes := k.mark.Load().Version - r.saved.version
-	if changes < 0 { // of another collection of this name
+	if changes < 0 { // the collection was made anew
 		changes = saveChanges
 	}
 	k.mu.RLock()

@@ -12,23 +12,23 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// A round of the follower asks for the marks of at most followAtOnce collections, so
-// that it costs the store as little however many there are. followNew is the time
-// between looks for collections that others made.
+// One round of the follower asks for the marks of at most followAtOnce collections, so that its
+// load on the store does not depend on how many there are. followNew is the time between searches
+// for collections that others made.
 const (
 	followPause  = time.Second
 	followAtOnce = 8
 	followNew    = 10 * time.Second
 )
 
-// Follow keeps a tenant's collections, and those of chats as long as they are held,
-// in step with the store, whether somebody searches or not, until ctx ends. It also
-// saves, from time to time, what a restart begins with.
+// Follow keeps a tenant's collections in step with the store, and those of chats for as long as
+// they are held, whether anybody searches or not, until ctx ends. It also writes snapshots for the
+// next restart.
 func (l *Library) Follow(ctx context.Context, tenant string) {
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
 	looked := time.Now()
-	next := 0 // whose turn it is
+	next := 0 // index of the first collection of the next round
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,14 +48,14 @@ func (l *Library) Follow(ctx context.Context, tenant string) {
 	}
 }
 
-// find takes in collections that are not known yet, once all have been loaded.
+// find adds collections that others made, once Load has finished.
 func (l *Library) find(ctx context.Context, tenant string) {
 	if !l.Ready() {
 		return
 	}
 	infos, err := l.store.Collections(ctx, tenant)
 	if err != nil {
-		return // the rounds will say so
+		return // round reports the error
 	}
 	l.files.keep(tenant, infos)
 	for _, info := range infos {
@@ -70,14 +70,14 @@ func (l *Library) find(ctx context.Context, tenant string) {
 	}
 }
 
-// round asks whether some of the collections changed and begins to catch up with
-// those that did; it gives whose turn the next time is.
+// round asks the store whether some of the collections changed, starts to catch up with those that
+// did, and returns where the next round begins.
 func (l *Library) round(ctx context.Context, next int) int {
 	all := l.held()
 	if len(all) == 0 {
 		return 0
 	}
-	// Those that are behind are still being read; the others take turns.
+	// A fixed order, so that every collection has its turn.
 	slices.SortFunc(all, func(a, b *replica) int {
 		return cmp.Or(strings.Compare(a.collection.Tenant(), b.collection.Tenant()), strings.Compare(a.collection.String(), b.collection.String()))
 	})
@@ -112,7 +112,7 @@ func (l *Library) round(ctx context.Context, next int) int {
 	return (next + len(some)) % len(all)
 }
 
-// held are the replicas in use.
+// held are the replicas that have been read.
 func (l *Library) held() []*replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +125,14 @@ func (l *Library) held() []*replica {
 	return list
 }
 
-// lag is how far a replica is behind the store.
+// lag measures how far a replica is behind the store.
 type lag struct {
 	mu    sync.Mutex
 	last  int64     // the newest version heard of; 0 while nothing is missing; guarded by mu
-	since time.Time // when it was first heard that something is missing; guarded by mu
+	since time.Time // when a change was first heard of that is missing; guarded by mu
 }
 
-// heard notes a mark of the store that is not what is known.
+// heard notes a mark of the store that differs from the copy's.
 func (l *lag) heard(last docstore.Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,21 +149,20 @@ func (l *lag) level() {
 	l.last = 0
 }
 
-// Lag is how far this process's copy of the documents is behind the store, as far as
-// it has heard.
+// Lag is how far this process's copy is behind the store, as far as this process has heard.
 type Lag struct {
-	Changes int64         // of the collection with the most
-	For     time.Duration // since when something of a collection is missing, the longest
+	Changes int64         // of the collection that lacks the most
+	For     time.Duration // how long a change has been missing, the longest of all collections
 }
 
-// Lag is that of all collections.
+// Lag is the lag over all collections.
 func (l *Library) Lag() Lag {
 	var most Lag
 	for _, r := range l.held() {
 		version := r.known.Load().version()
 		r.lag.mu.Lock()
 		if r.lag.last != 0 {
-			most.Changes = max(most.Changes, r.lag.last-version, 1) // 1: it was made anew
+			most.Changes = max(most.Changes, r.lag.last-version, 1) // at least 1, for a collection that was made anew
 			most.For = max(most.For, time.Since(r.lag.since))
 		}
 		r.lag.mu.Unlock()
@@ -171,7 +170,7 @@ func (l *Library) Lag() Lag {
 	return most
 }
 
-// version is up to where the log is applied.
+// version is the log's version up to which the copy is applied; 0 for no copy.
 func (k *known) version() int64 {
 	if k == nil {
 		return 0

@@ -13,51 +13,51 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// known is what a replica has: one index and the documents behind it. The index
-// knows a document by a name that holds its version, so that a hit belongs to
-// exactly one text, however old the snapshot is that it comes from.
+// known is a replica's content: an index, and the documents that it refers to. In the index a
+// document's name contains its version, so that a hit belongs to exactly one text, however old the
+// index's snapshot is.
 type known struct {
 	index   *textindex.Collection
 	filters filters
-	mark    atomic.Pointer[docstore.Mark] // up to where the log is applied; stored under the gate
-	texts   *texts                        // where those of documents go that are put from now on; changed under the gate
+	mark    atomic.Pointer[docstore.Mark] // position in the log that is applied; stored under the gate
+	texts   *texts                        // where the texts of new documents go; changed under the gate
 
 	mu    sync.RWMutex
 	byID  map[string]*held // guarded by mu
-	fresh map[string]*held // by name, those that the index is about to have; guarded by mu
-	bare  map[string]*held // by name, those that wait for vectors; nil if none are wanted; guarded by mu
-	space *space           // of the vectors in the index; nil before there are some; guarded by mu
+	fresh map[string]*held // by name: documents that are about to be in the index; guarded by mu
+	bare  map[string]*held // by name: documents without vectors yet; nil without an Embedder; guarded by mu
+	space *space           // of the vectors in the index; nil before the first; guarded by mu
 }
 
-// held is a document of an index, without its text. It does not change.
+// held is an indexed document without its text. It is immutable.
 type held struct {
 	ID       string
 	Version  int64
 	Title    string
 	Source   string
-	Metadata map[string]string // often another document's too
+	Metadata map[string]string // often shared with other documents
 	Passages []place
 
-	name string      // in the index
+	name string      // its name in the index
 	sum  contentHash // of what is stored
-	// The text is at, of this size, in a file; in none if there was no room.
+	// The text lies in a file at an offset; texts is nil if there was no room for it.
 	texts *texts
 	at    int64
 	size  int
 }
 
-// place is a passage in its document's text.
+// place is a passage's place in its document's text.
 type place struct {
 	Start, End, Page int32
-	hash             [sha256.Size / 2]byte // of the text
+	hash             [sha256.Size / 2]byte // of the passage's text
 	Section          string
 }
 
-// contentHash is the first half of the SHA-256 by which the store knows a document's
-// content. Equal ones have equal texts, whatever their versions.
+// contentHash is the first half of the SHA-256 by which the store identifies a document's content.
+// Equal hashes mean equal texts, whatever the versions.
 type contentHash [sha256.Size / 2]byte
 
-// contentHashOf reads what the store has; ok is false for what is none.
+// contentHashOf parses a stored hash; ok is false if it is not one.
 func contentHashOf(text string) (sum contentHash, ok bool) {
 	if len(text) < 2*len(sum) {
 		return sum, false
@@ -75,13 +75,13 @@ func newKnown(vectors bool, texts *texts) *known {
 	return k
 }
 
-// nameOf is a document's name in the index. It has some of the content's hash, since a
+// nameOf is a document's name in the index. It contains a part of the content's hash, because a
 // collection that was made anew may give the same version to another content.
 func nameOf(d docstore.Document, sum contentHash) string {
 	return d.ID + "\x00" + strconv.FormatInt(d.Version, 10) + " " + string(sum[:6])
 }
 
-// get is the document of a name in the index; nil if it is no longer there.
+// get finds a document by its name in the index; nil if that version is gone.
 func (k *known) get(name string) *held {
 	id, _, _ := strings.Cut(name, "\x00")
 	k.mu.RLock()
@@ -92,15 +92,15 @@ func (k *known) get(name string) *held {
 	return k.fresh[name]
 }
 
-// document is the document with an id, nil if there is none.
+// document finds a document by its id; nil if there is none.
 func (k *known) document(id string) *held {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.byID[id]
 }
 
-// hold makes documents what is kept of them, and puts their texts into a file, which
-// is nil if they are not to be kept.
+// hold makes the in-memory form of documents and writes their texts to file; a nil file keeps no
+// texts. Equal strings and metadata of neighbours are shared, which saves most of the memory.
 func hold(documents []docstore.Document, file *texts) []*held {
 	list := make([]*held, len(documents))
 	bodies := make([]string, len(documents))
@@ -124,7 +124,7 @@ func hold(documents []docstore.Document, file *texts) []*held {
 			h.Metadata = metadata
 		}
 		if h.Source == h.ID {
-			h.Source = h.ID // one string
+			h.Source = h.ID // one string in memory
 		}
 		if kept {
 			h.texts, h.at = file, at
@@ -142,7 +142,7 @@ func hold(documents []docstore.Document, file *texts) []*held {
 	return list
 }
 
-// indexed is the document as the index takes it.
+// indexed is the document in the form that the index takes.
 func (h *held) indexed(text string) textindex.Document {
 	d := textindex.Document{ID: h.name, Title: h.Title, Passages: make([]textindex.Passage, len(h.Passages))}
 	for i, p := range h.Passages {
@@ -169,8 +169,8 @@ func sumOf(text string) (half [sha256.Size / 2]byte) {
 	return half
 }
 
-// text is the text of a passage as the file has it; false if the file does not have
-// it, which its hash proves.
+// text reads a passage's text from the file. It is false if the file does not have it, which the
+// hash proves.
 func (h *held) text(ordinal int) (string, bool) {
 	if h.texts == nil {
 		return "", false
@@ -180,7 +180,7 @@ func (h *held) text(ordinal int) (string, bool) {
 	return text, ok && sumOf(text) == p.hash
 }
 
-// whole is the whole text, every passage of it proven by its hash.
+// whole reads the whole text; every passage in it is proven by its hash.
 func (h *held) whole() (string, bool) {
 	if h.texts == nil {
 		return "", false
@@ -189,7 +189,7 @@ func (h *held) whole() (string, bool) {
 	return text, ok && h.fits(text)
 }
 
-// fits says whether a text has the passages.
+// fits reports whether a text contains the passages at their places.
 func (h *held) fits(text string) bool {
 	for _, p := range h.Passages {
 		if int(p.End) > len(text) || sumOf(text[p.Start:p.End]) != p.hash {
@@ -199,22 +199,22 @@ func (h *held) fits(text string) bool {
 	return true
 }
 
-// update is what is to be applied.
+// update is a set of changes to apply.
 type update struct {
 	puts     []docstore.Document
 	prepared []prepared
-	gone     map[string]int64 // ids → the version by which they are gone
-	mark     docstore.Mark    // up to where the log is applied then
+	gone     map[string]int64 // ids → the version of the deletion
+	mark     docstore.Mark    // position in the log after the update
 }
 
-// prepared is documents that are ready to be known. They take the place of what is
-// known by their ids, whatever its version.
+// prepared is a set of documents whose index entries are built. They replace known documents with
+// their ids, whatever the versions.
 type prepared struct {
 	held  []*held
 	index *textindex.Prepared
 }
 
-// prepare readies documents of different ids. Many may do so at once.
+// prepare builds the index entries of documents with different ids. It may run concurrently.
 func (k *known) prepare(documents []docstore.Document) prepared {
 	p := prepared{held: hold(documents, k.texts)}
 	indexed := make([]textindex.Document, len(documents))
@@ -225,8 +225,8 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 	return p
 }
 
-// apply makes an update. Documents that are known in the same or a newer version
-// stay. The caller has the gate.
+// apply applies an update. Documents that are known in the same or a newer version stay. The caller
+// has the gate.
 func (k *known) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held
@@ -260,12 +260,12 @@ func (k *known) apply(u update) {
 		k.byID[h.ID] = h
 	}
 	k.fresh = map[string]*held{}
-	mark := u.mark // a copy, or it would keep all of the update in memory
+	mark := u.mark // a copy, so that the update is not kept alive by a pointer
 	k.mark.Store(&mark)
 }
 
-// newer are the documents that are not known in their version or a newer one; of two
-// with one id the newer.
+// newer filters out documents that are known in the same or a newer version, and of several with
+// one id all but the newest.
 func (k *known) newer(documents []docstore.Document) []docstore.Document {
 	var list []docstore.Document
 	at := map[string]int{}
@@ -287,8 +287,8 @@ func (k *known) newer(documents []docstore.Document) []docstore.Document {
 	return list
 }
 
-// announce lets searches find documents as soon as the index has them, and gives
-// those that are then gone.
+// announce makes new documents findable by name before the index has them, so that no hit is
+// without a document, and returns the documents that they replace or that were deleted.
 func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -299,7 +299,7 @@ func (k *known) announce(fresh []*held, deleted map[string]int64) (gone []*held)
 			gone = append(gone, old)
 		}
 		k.fresh[h.name] = h
-		if k.bare != nil && len(h.Passages) > 0 { // first, or a search could miss vectors and not say so
+		if k.bare != nil && len(h.Passages) > 0 { // before the index, or a search could lack vectors without saying so
 			k.bare[h.name] = h
 		}
 	}

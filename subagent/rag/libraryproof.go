@@ -9,21 +9,20 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// proof asks the store whether documents are still what a replica that is behind
-// knows of them. It belongs to one search, which asks of each document once.
+// proof checks hits of a replica that is behind against the store. It belongs to one search and
+// asks about each document once.
 type proof struct {
 	replica *replica
-	asked   map[string]contentHash // by id; the zero value for what is gone
-	away    bool                   // the store does not answer; if it never did, what is known counts
+	asked   map[string]contentHash // by id; the zero value for a deleted document
+	away    bool                   // the store does not answer; if it never did, the copy counts
 }
 
-// maxProven bounds the passages that one search looks at to have enough that are
-// proven.
+// maxProven bounds the passages that one search checks in order to have enough proven ones.
 const maxProven = 1000
 
-// proven are the passages whose documents have their content still: a hit stands for
-// the hash of a content, so what is proven by it is in the collection now, even if
-// that was made anew meanwhile.
+// proven are the passages whose documents still have their content. What is compared is the
+// content's hash, so a proven passage is in the collection at this instant, even if that was made
+// anew meanwhile.
 func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
 	ids := map[string]bool{}
 	for _, hit := range passages {
@@ -54,7 +53,7 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 		p.away = true
 		return
 	}
-	if err != nil { // a damaged head proves nothing
+	if err != nil { // what cannot be read proves nothing
 		p.replica.library.o.Log.Error().Err(err).Stringer("collection", p.replica.collection).Msg("a search cannot be proven")
 	}
 	if p.asked == nil {
@@ -68,8 +67,7 @@ func (p *proof) ask(ctx context.Context, ids []string) {
 	}
 }
 
-// document is one document of a leg: from what is known, or, if that is behind the
-// store, as the store has it.
+// document finds one document of a leg: in the copy or, if that is behind, in the store.
 func (l *Library) document(ctx context.Context, g leg, id string) (h *held, there, degraded bool, err error) {
 	h = g.known.document(id)
 	if g.proof == nil {
@@ -89,8 +87,8 @@ func (l *Library) document(ctx context.Context, g leg, id string) (h *held, ther
 	return hold([]docstore.Document{d}, nil)[0], true, false, nil
 }
 
-// fill reads the texts of the passages that were found: from the file, and those that
-// it does not have from the store. What neither has is left out.
+// fill reads the texts of the passages that were found: from the file, or else from the store.
+// Passages whose text neither has are left out, and the result is degraded.
 func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 	missing := map[docstore.Collection][]string{}
 	for i := range r.Passages {
@@ -131,7 +129,7 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 	})
 }
 
-// fetched are documents from the store, which is given its time.
+// fetched reads documents from the store, for Options.Patience at most.
 func (l *Library) fetched(ctx context.Context, c docstore.Collection, ids []string) (map[string]docstore.Document, error) {
 	bounded, cancel := context.WithTimeout(ctx, l.o.Patience)
 	defer cancel()

@@ -13,31 +13,31 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// replica is a collection as this process has it.
+// replica is this process's copy of one collection, kept up to date by the collection's change log.
 type replica struct {
 	collection docstore.Collection
 	library    *Library
-	gate       chan struct{} // full while somebody changes what follows
-	known      atomic.Pointer[known]
-	tidied     atomic.Pointer[known] // what the vectors in the store were last compared with
+	gate       chan struct{}         // a mutex with a deadline: full while somebody changes the copy
+	known      atomic.Pointer[known] // the copy; nil before it is read
+	tidied     atomic.Pointer[known] // the copy that the vectors in the store were last compared with
 	used       int64                 // guarded by the library's mu
 	lag        lag
-	saved      saved // of the follower
+	saved      saved // belongs to the follower's goroutine
 
 	mu      sync.Mutex
-	running *catchUp // nil if nobody catches up; guarded by mu
-	written []wrote  // by this process while the gate was full; guarded by mu
+	running *catchUp // nil while nobody catches up; guarded by mu
+	written []wrote  // writes of this process while the gate was taken; guarded by mu
 }
 
-// catchUp is an attempt to apply what is missing, of which there is one at a time,
-// whoever waits for it.
+// catchUp is one attempt to apply missing changes. Attempts are single flight: callers share the
+// one that runs.
 type catchUp struct {
-	read atomic.Int64  // documents
-	done chan struct{} // closed behind err
+	read atomic.Int64  // documents read so far
+	done chan struct{} // closed after err is set
 	err  error
 }
 
-// lock takes the gate.
+// lock takes the gate, or gives up when ctx ends.
 func (r *replica) lock(ctx context.Context) error {
 	select {
 	case r.gate <- struct{}{}:
@@ -47,7 +47,8 @@ func (r *replica) lock(ctx context.Context) error {
 	}
 }
 
-// unlock gives the gate back when all is applied that this process wrote meanwhile.
+// unlock applies what this process wrote meanwhile and releases the gate. It repeats that for
+// writes which came in between.
 func (r *replica) unlock() {
 	for {
 		r.applyWritten()
@@ -61,13 +62,13 @@ func (r *replica) unlock() {
 		select {
 		case r.gate <- struct{}{}: // what came in between
 		default:
-			return // the next one does it
+			return // the one who has the gate does it
 		}
 	}
 }
 
-// leg is the replica as one of the collections of a search: with all that the store
-// had when it was called, or behind it or degraded if that cannot be had in time.
+// leg is the replica's part in a search: current as of this call, or else marked as degraded, with
+// a proof if the store can still check the hits.
 func (r *replica) leg(ctx context.Context) (leg, error) {
 	if r.known.Load() == nil {
 		if err := r.first(ctx); err != nil {
@@ -96,7 +97,7 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	return r.caughtUp(ctx, last)
 }
 
-// first waits for a replica that has nothing yet, as long as the caller does.
+// first waits until an empty replica has been read, for as long as the caller does.
 func (r *replica) first(ctx context.Context) error {
 	run, _ := r.catchUp()
 	select {
@@ -107,8 +108,7 @@ func (r *replica) first(ctx context.Context) error {
 	}
 }
 
-// caughtUp waits for the store's last change to be applied, at most as long as a
-// search does for that.
+// caughtUp waits until the store's last change is applied, for Options.CatchUp at most.
 func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error) {
 	over := time.NewTimer(r.library.o.CatchUp)
 	defer over.Stop()
@@ -120,7 +120,7 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 			if k := r.known.Load(); k != nil {
 				return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
 			}
-			return leg{}, r.first(ctx) // it was made anew
+			return leg{}, r.first(ctx) // the collection was made anew
 		case <-ctx.Done():
 			return leg{}, context.Cause(ctx)
 		}
@@ -136,8 +136,8 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 	}
 }
 
-// catchUp begins to apply what is missing, unless that goes on already. It belongs to
-// the library: whoever began it may leave.
+// catchUp starts to apply missing changes unless that is under way. The work belongs to the library
+// and goes on when the caller leaves.
 func (r *replica) catchUp() (run *catchUp, begun bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,6 +159,7 @@ func (r *replica) catchUp() (run *catchUp, begun bool) {
 
 var errStopped = fmt.Errorf("%w: this process stops", docstore.ErrUnavailable)
 
+// end publishes the result of an attempt.
 func (r *replica) end(run *catchUp, err error) {
 	r.mu.Lock()
 	r.running = nil
@@ -167,12 +168,12 @@ func (r *replica) end(run *catchUp, err error) {
 	close(run.done)
 }
 
-// attempts bounds how often a collection is compared with the store because its log
-// was cut, or it was made anew, while that was done.
+// attempts bounds the retries of a comparison during which the log was cut or the collection made
+// anew.
 const attempts = 5
 
-// apply applies what is missing; read counts the documents read for that, if they
-// have to be compared one by one.
+// apply brings the copy up to date: from the log if that reaches back far enough, else by comparing
+// all documents. read counts the documents that a comparison reads.
 func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 	if err := r.lock(ctx); err != nil {
 		return err
@@ -205,7 +206,7 @@ func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 			r.known.Store(k)
 			r.lag.level()
 			return nil
-		case errors.Is(err, docstore.ErrGap): // cut meanwhile: less differs the next time
+		case errors.Is(err, docstore.ErrGap): // cut meanwhile: the next comparison has less to do
 			r.known.Store(k)
 		case errors.Is(err, docstore.ErrNoCollection):
 			r.drop()
@@ -217,24 +218,24 @@ func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection, docstore.ErrUnavailable)
 }
 
-// drop forgets a collection that is gone.
+// drop forgets a collection that the store no longer has.
 func (r *replica) drop() {
 	r.known.Store(nil)
 	r.lag.level()
 	r.library.forget(r.collection)
 }
 
-// tailPage is how many changes are read at once.
+// tailPage is how many changes of the log are read at once.
 const tailPage = 1000
 
-// follow applies the log's end. The caller has the gate.
+// follow applies the log behind the copy's mark. The caller has the gate.
 func (r *replica) follow(ctx context.Context, k *known) error {
 	for {
 		changes, err := r.library.store.Tail(ctx, r.collection, *k.mark.Load(), tailPage)
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		last := map[string]int64{} // of each document
+		last := map[string]int64{} // version of each document's last change
 		var ids []string
 		for _, c := range changes {
 			if c.ID == "" {
@@ -245,9 +246,9 @@ func (r *replica) follow(ctx context.Context, k *known) error {
 			}
 			last[c.ID] = c.Mark.Version
 		}
-		// As they are now, which may be newer than the change: later ones of the same
-		// document then change nothing. One that is not there now is gone by its last
-		// change at the latest.
+		// Documents are read as they are, which may be newer than the change; their later changes
+		// then have no effect. A document that is missing was deleted by its last change at the
+		// latest.
 		u := update{mark: changes[len(changes)-1].Mark}
 		for page := range pages(ids, fetchPage) {
 			found, err := r.library.store.GetAll(ctx, r.collection, page...)
@@ -267,8 +268,8 @@ func (r *replica) follow(ctx context.Context, k *known) error {
 	}
 }
 
-// fetchPage is how many documents are read at once, and fetchBytes how many bytes
-// of them if their sizes are known.
+// fetchPage is how many documents are read at once, and fetchBytes how many bytes if their sizes
+// are known.
 const (
 	fetchPage  = 200
 	fetchBytes = 8 << 20
@@ -286,10 +287,9 @@ func pages(ids []string, size int) func(yield func([]string) bool) {
 	}
 }
 
-// compare makes what is known what the store has, document by document: those whose
-// head says something else than what is known are read, on all processors, and those
-// without one are gone. Changes made meanwhile are in the log behind the mark that it
-// begins with. The caller has the gate.
+// compare makes the copy equal to the store, document by document (anti-entropy): documents whose
+// head differs are read, on all processors, and those without a head are deleted. Changes that are
+// made meanwhile are in the log behind the mark that is read first. The caller has the gate.
 func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) error {
 	mark, err := r.library.store.Last(ctx, r.collection)
 	if err != nil {
@@ -300,7 +300,7 @@ func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) err
 	jobs := make(chan []docstore.Head)
 	w := &comparison{replica: r, known: k, read: read, stop: stop}
 	var working sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) + 1 { // one more, since they wait for the store too
+	for range runtime.GOMAXPROCS(0) + 1 { // one more, since workers also wait for the store
 		working.Go(func() { w.work(ctx, jobs) })
 	}
 	live, err := w.list(ctx, jobs)
@@ -324,18 +324,18 @@ func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) err
 	r.applyWritten()
 	if w.passages > manyPassages {
 		w.prepared = nil
-		debug.FreeOSMemory() // what the building took is not needed again soon
+		debug.FreeOSMemory() // building took much memory that is not needed again soon
 	}
 	return nil
 }
 
-// gonePast is above all versions.
+// gonePast is above all versions: the document is deleted whatever its version.
 const gonePast = 1<<63 - 1
 
-// manyPassages are as many as are worth giving back memory for.
+// manyPassages is the number from which memory is returned to the operating system.
 const manyPassages = 20_000
 
-// comparison is one compare.
+// comparison is the state of one compare, shared by its workers.
 type comparison struct {
 	replica *replica
 	known   *known
@@ -348,11 +348,11 @@ type comparison struct {
 	err      error      // the first; guarded by mu
 }
 
-// A job is about as many passages, and not many more bytes.
+// jobPassages is about how many passages one job of a worker has.
 const jobPassages = 4096
 
-// list hands out the heads of documents that differ from what is known, and gives
-// the ids of all.
+// list hands the heads of documents that differ to the workers, and returns the ids of all
+// documents.
 func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (live map[string]bool, err error) {
 	live = map[string]bool{}
 	var job []docstore.Head
@@ -366,14 +366,14 @@ func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (liv
 		}
 		job, passages, bytes = nil, 0, 0
 	}
-	empty := len(w.known.byID) == 0 // nobody else changes it: the caller has the gate
+	empty := len(w.known.byID) == 0 // read without the lock: only the holder of the gate changes it
 	for cursor := ""; ; {
 		heads, next, err := w.replica.library.store.List(ctx, w.replica.collection, cursor, docstore.MaxPage)
 		if err != nil {
 			return nil, err
 		}
 		for _, h := range heads {
-			if !empty { // a first reading has nothing that could be gone
+			if !empty { // while nothing is known, nothing can be deleted
 				live[h.ID] = true
 				sum, _ := contentHashOf(h.Hash)
 				if old := w.known.document(h.ID); old != nil && old.Version == h.Version && old.sum == sum {
@@ -396,7 +396,7 @@ func (w *comparison) list(ctx context.Context, jobs chan<- []docstore.Head) (liv
 	}
 }
 
-// work reads and prepares documents.
+// work reads and prepares documents until there are no more jobs.
 func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 	for job := range jobs {
 		if ctx.Err() != nil {
@@ -419,7 +419,7 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 		var documents []docstore.Document
 		passages := 0
 		for _, id := range ids {
-			if d, ok := found[id]; ok { // if not, the log says so
+			if d, ok := found[id]; ok { // a missing one is in the log
 				documents = append(documents, d)
 				passages += len(d.Passages)
 			}
@@ -433,19 +433,19 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 	}
 }
 
-// wrote is what this process has changed in the store.
+// wrote is a change of the store by this process.
 type wrote struct {
 	puts  []docstore.Document
 	gone  map[string]int64 // ids → the version by which they are gone
 	steps []docstore.Step
 }
 
-// maxWritten bounds what waits for the gate. More is left to the log.
+// maxWritten bounds the writes that wait for the gate. The log has those above it.
 const maxWritten = 1000
 
-// wrote notes what this process has changed in the store, so that it is known here
-// whatever becomes of the store; at once, or, while a catch-up changes the replica,
-// behind that.
+// wrote applies this process's own change to the copy, so that it is known here (read your writes)
+// even if the store becomes unreachable: at once, or after the change of the copy that is under
+// way.
 func (r *replica) wrote(w wrote) {
 	r.mu.Lock()
 	if len(r.written) < maxWritten {
@@ -459,9 +459,9 @@ func (r *replica) wrote(w wrote) {
 	}
 }
 
-// applyWritten applies what this process wrote. What others changed in between is
-// still to be read from the log, and what is applied from there already is left as it
-// is. The caller has the gate.
+// applyWritten applies this process's own writes. Changes of others in between still have to be
+// read from the log, and what was already applied from there is not applied again. The caller has
+// the gate.
 func (r *replica) applyWritten() {
 	r.mu.Lock()
 	list := r.written
@@ -469,7 +469,7 @@ func (r *replica) applyWritten() {
 	r.mu.Unlock()
 	k := r.known.Load()
 	if k == nil {
-		return // the first search reads it
+		return // the first search reads everything
 	}
 	for _, w := range list {
 		u := update{gone: map[string]int64{}, mark: *k.mark.Load()}

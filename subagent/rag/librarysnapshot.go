@@ -17,20 +17,21 @@ import (
 	"mneme/subagent/rag/docstore"
 )
 
-// A snapshot is, in this order: the record of its head, a record per document, the
-// index, and the CRC-32C of all that. A record is its length, 4 bytes, and fields of
-// varints and of texts behind their length.
+// A snapshot consists of the head's record, a record for each document, the index, and the CRC-32C
+// of all that. A record is its length in 4 bytes and its fields: varints, and texts behind their
+// length.
 
-// snapshotFormat names what a snapshot is and what its index was made by; another
-// one's is not read.
+// snapshotFormat identifies the format of snapshots and the algorithm of the index; a snapshot with
+// another one is not read.
 func snapshotFormat() string { return "mneme/1/" + textindex.Format() }
 
-// maxRecord bounds a record: a document of 50 MB has fewer passages than fill it.
+// maxRecord bounds a record, in bytes; the passages of a document of 50 MB take less.
 const maxRecord = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// save writes what is known and gives its version. Searches and changes go on.
+// save writes a snapshot and returns its version. Searches and changes go on meanwhile. The
+// snapshot takes effect by a rename, so that a crash leaves the old one or the new one.
 func (r *replica) save(ctx context.Context, k *known) (version int64, err error) {
 	if err := r.lock(ctx); err != nil {
 		return 0, err
@@ -54,8 +55,6 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 	}
 	defer os.Remove(draft.Name()) // after the renaming there is none
 	defer draft.Close()
-	sum := crc32.New(castagnoli)
-	out := bufio.NewWriterSize(io.MultiWriter(draft, sum), 1<<16)
 	var b record
 	b.text(snapshotFormat())
 	b.text(base(r.collection))
@@ -63,35 +62,36 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 	b.text(file.name)
 	b.number(size)
 	b.number(int64(len(documents)))
-	err = b.flush(out)
+	sum := crc32.New(castagnoli)
+	out := bufio.NewWriterSize(io.MultiWriter(draft, sum), 1<<16)
+	if err := b.flush(out); err != nil {
+		return 0, err
+	}
 	for _, h := range documents {
-		if err == nil {
-			err = ctx.Err()
+		if err := ctx.Err(); err != nil {
+			return 0, err
 		}
-		if err == nil {
-			b.document(h, file)
-			err = b.flush(out)
+		b.document(h, file)
+		if err := b.flush(out); err != nil {
+			return 0, err
 		}
 	}
-	if err == nil {
-		err = frozen.Write(out)
+	if err := frozen.Write(out); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = out.Flush()
+	if err := out.Flush(); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		_, err = draft.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	if _, err := draft.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32())); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = draft.Sync()
+	if err := draft.Sync(); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = os.Rename(draft.Name(), path)
-	}
-	return mark.Version, err
+	return mark.Version, os.Rename(draft.Name(), path)
 }
 
-// read reads the snapshot.
+// read reads the snapshot, after checking its sum.
 func (r *replica) read() (*known, error) {
 	f, err := os.Open(filepath.Join(r.library.files.dir, base(r.collection)+snapshotEnding))
 	if err != nil {
@@ -141,6 +141,7 @@ func (r *replica) read() (*known, error) {
 	return k, nil
 }
 
+// proveSum checks the CRC-32C behind the first size bytes of a file.
 func proveSum(f *os.File, size int64) error {
 	sum := crc32.New(castagnoli)
 	want := make([]byte, crc32.Size)
@@ -161,8 +162,8 @@ func proveSum(f *os.File, size int64) error {
 
 var errBroken = errors.New("it is damaged")
 
-// reopen opens the file that a snapshot refers to, as it was then: what came behind is
-// not known, and so none of it is counted as live yet.
+// reopen opens the file of texts that a snapshot refers to and cuts off what was added after the
+// snapshot. At first all of it counts as dead; documents that are read make their part live.
 func (t *texts) reopen(size int64) error {
 	if size == 0 {
 		return nil
@@ -186,7 +187,7 @@ func (t *texts) reopen(size int64) error {
 	return nil
 }
 
-// record lays out one record.
+// record builds the bytes of one record.
 type record struct{ b []byte }
 
 func (r *record) number(n int64) { r.b = binary.AppendVarint(r.b, n) }
@@ -196,6 +197,7 @@ func (r *record) text(s string) {
 	r.b = append(r.b, s...)
 }
 
+// document adds the fields of one document. A section equal to the one before is written as -1.
 func (r *record) document(h *held, file *texts) {
 	r.text(h.ID)
 	r.number(h.Version)
@@ -230,19 +232,19 @@ func (r *record) document(h *held, file *texts) {
 }
 
 func (r *record) flush(to io.Writer) error {
-	_, err := to.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(r.b))))
-	if err == nil {
-		_, err = to.Write(r.b)
+	defer func() { r.b = r.b[:0] }()
+	if _, err := to.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(r.b)))); err != nil {
+		return err
 	}
-	r.b = r.b[:0]
+	_, err := to.Write(r.b)
 	return err
 }
 
-// records reads records. The first error stays, and what is read then is empty.
+// records reads records. After the first error, which it keeps, all values are empty.
 type records struct {
 	from *bufio.Reader
 	room []byte
-	b    []byte // what is left of the record at hand
+	b    []byte // the unread rest of the current record
 	err  error
 	last map[string]string // the metadata of the document before
 }
@@ -272,7 +274,8 @@ func (r *records) number() int64 {
 	return n
 }
 
-// count is how many items follow, each of which takes a byte at least.
+// count reads how many items follow. Each item takes at least a byte, which bounds what a damaged
+// count can allocate.
 func (r *records) count() int {
 	n := r.number()
 	if n < 0 || n > int64(len(r.b)) {
@@ -321,7 +324,7 @@ func (r *records) document(file *texts) *held {
 	return h
 }
 
-// metadata is that of a document; the one before it often has the same.
+// metadata reads a document's metadata and shares it with the document before if they are equal.
 func (r *records) metadata() map[string]string {
 	n := r.count()
 	if n == 0 {

@@ -10,11 +10,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// texts is a file that holds the texts of a collection's documents, one behind the
-// other, so that they take no memory and are at hand when the store is not. What is
-// read is proven by the reader, by its hash: a file that was damaged, cut or changed
-// gives nothing. It has no name where it is of use to this process alone, and is
-// closed when nothing refers to it any more.
+// texts is a file with the texts of a collection's documents, one behind the other, so that they
+// take no memory and can be read while the store is away. Readers check what they read by its hash,
+// so a damaged or truncated file yields nothing. A file that only this process needs has no name:
+// it is deleted while open, and goes with the last reference to it.
 type texts struct {
 	dir, name string // name "" for a temporary file
 	log       zerolog.Logger
@@ -22,19 +21,20 @@ type texts struct {
 	mu     sync.Mutex
 	file   *os.File // guarded by mu; nil before the first text
 	size   int64    // guarded by mu
-	dead   int64    // bytes of it that belong to no document any more; guarded by mu
-	gone   []span   // of those, what is there still; guarded by mu
-	going  []span   // and what the next wipe overwrites; guarded by mu
-	failed bool     // a text could not be written; guarded by mu
+	dead   int64    // bytes in it that belong to no document; guarded by mu
+	gone   []span   // dropped texts that are not overwritten yet; guarded by mu
+	going  []span   // those that the next wipe overwrites; guarded by mu
+	failed bool     // the last write failed; guarded by mu
 }
 
-// span is a text's place in a file.
+// span is a range of a file.
 type span struct {
 	at   int64
 	size int
 }
 
-// add appends texts and says where the first is; false if there is no room.
+// add appends texts and returns the offset of the first one. It is false if they could not be
+// written.
 func (t *texts) add(list []string) (at int64, ok bool) {
 	var all strings.Builder
 	for _, text := range list {
@@ -59,6 +59,7 @@ func (t *texts) add(list []string) (at int64, ok bool) {
 	return at, true
 }
 
+// open creates the file on first use.
 func (t *texts) open() (err error) {
 	switch {
 	case t.file != nil:
@@ -72,10 +73,10 @@ func (t *texts) open() (err error) {
 		return err
 	}
 	t.file = f
-	return os.Remove(f.Name()) // the process has it as long as it is open
+	return os.Remove(f.Name()) // the process keeps the data as long as the file is open
 }
 
-// read reads a part of the file.
+// read reads a range of the file.
 func (t *texts) read(at int64, size int) (string, bool) {
 	t.mu.Lock()
 	f := t.file
@@ -90,7 +91,7 @@ func (t *texts) read(at int64, size int) (string, bool) {
 	return string(b), true
 }
 
-// drop notes that a document's text belongs to it no more.
+// drop notes that a document's text is not needed any more.
 func (t *texts) drop(h *held) {
 	if t == nil {
 		return
@@ -101,8 +102,9 @@ func (t *texts) drop(h *held) {
 	t.gone = append(t.gone, span{h.at, h.size})
 }
 
-// wipe overwrites the texts that were dropped before the wipe before: searches that had
-// found them are answered by then. Who still comes reads nothing that is proven.
+// wipe overwrites texts that were dropped before the previous wipe, so that deleted documents do
+// not stay on disk. Searches that had found such a text were answered by then; a slower one reads
+// zeros, which fail the hash.
 func (t *texts) wipe() {
 	t.mu.Lock()
 	list, f := t.going, t.file
@@ -121,7 +123,7 @@ func (t *texts) wipe() {
 	}
 }
 
-// A file is rewritten when it is larger than looseTexts and half of it is dead.
+// looseTexts is the size in bytes from which a file is rewritten when half of it is dead.
 const looseTexts = 8 << 20
 
 func (t *texts) loose() bool {
@@ -130,8 +132,7 @@ func (t *texts) loose() bool {
 	return t.size > looseTexts && t.dead > t.size/2
 }
 
-// sync makes sure that what was added so far outlives the machine, and says how much
-// that is.
+// sync makes what was added so far survive a power loss, and returns its size.
 func (t *texts) sync() (size int64, err error) {
 	t.mu.Lock()
 	f, size := t.file, t.size
@@ -144,7 +145,7 @@ func (t *texts) sync() (size int64, err error) {
 
 // remove removes the file's name.
 func (t *texts) remove() {
-	if t.name != "" {
+	if t.name != "" { // a leftover is removed at the next start
 		_ = os.Remove(filepath.Join(t.dir, t.name)) // the next start finds what is left
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"mneme/subagent/rag/loader"
 )
 
-// Input is one document to be put.
+// Input is one document to put.
 type Input struct {
 	ID       string
 	Document chunk.Document
-	// From is the file that it was read from; zero for a text that came as text.
+	// From is the file that it was read from; zero for a document that came as text.
 	docstore.From
-	// Err says why it could not be read; the rest then is nothing.
+	// Err is why it could not be read; then the other fields are empty.
 	Err error
 }
 
@@ -28,9 +28,9 @@ type OutcomeStatus string
 const (
 	OutcomeNew       OutcomeStatus = "new"
 	OutcomeChanged   OutcomeStatus = "changed"
-	OutcomeUnchanged OutcomeStatus = "unchanged" // it was there with the same content
+	OutcomeUnchanged OutcomeStatus = "unchanged" // it was stored already with the same content
 	OutcomeRemoved   OutcomeStatus = "removed"   // its file is gone
-	OutcomeRefused   OutcomeStatus = "refused"   // nothing was changed, Reason says why
+	OutcomeRefused   OutcomeStatus = "refused"   // nothing was changed; Reason says why
 	OutcomeStale     OutcomeStatus = "stale"     // refused, and an earlier version stays
 )
 
@@ -42,19 +42,19 @@ type Outcome struct {
 	Passages int           `json:"passages,omitempty"`
 	Code     string        `json:"code,omitempty"`   // of the reason
 	Reason   string        `json:"reason,omitempty"` // a sentence
-	// PartlyRead: the pages in UnreadPages, from 1, could not be read; the others were taken.
+	// PartlyRead: the pages in UnreadPages, counted from 1, could not be read; the others were
+	// stored.
 	PartlyRead  bool           `json:"partly_read,omitempty"`
 	UnreadPages []int          `json:"unread_pages,omitempty"`
-	Skipped     map[string]int `json:"skipped,omitempty"` // what is no text and was left out, by what it is
+	Skipped     map[string]int `json:"skipped,omitempty"` // what was left out since it is not text, by kind
 	Err         error          `json:"-"`
 }
 
-// Failed says whether the document was not taken.
+// Failed reports whether the document was not stored.
 func (o Outcome) Failed() bool { return o.Status == OutcomeRefused || o.Status == OutcomeStale }
 
-// Put puts one document in place of the one with its id, in one step for every
-// reader. The error is a refusal, ErrNoCollection or ErrUnavailable; the version
-// before then stays.
+// Put replaces or adds one document, atomically for every reader. The error is a refusal,
+// ErrNoCollection or ErrUnavailable; then the version before stays.
 func (l *Library) Put(ctx context.Context, c docstore.Collection, in Input) (Outcome, error) {
 	outcomes, err := l.PutAll(ctx, c, in)
 	if err != nil {
@@ -63,10 +63,9 @@ func (l *Library) Put(ctx context.Context, c docstore.Collection, in Input) (Out
 	return outcomes[0], outcomes[0].Err
 }
 
-// PutAll puts documents, in their order. A refused one has its reason in its
-// outcome and leaves the others alone. The error is one that concerns all:
-// ErrNoCollection or ErrUnavailable; some may have been put then, and putting them
-// again does nothing to those.
+// PutAll puts documents in their order. A refused document has the reason in its outcome and does
+// not affect the others. The error is one that concerns all: ErrNoCollection or ErrUnavailable.
+// Some may have been stored then; putting is idempotent, so that the call may be repeated.
 func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...Input) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(inputs))
 	var documents []docstore.Document
@@ -108,7 +107,7 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 	return outcomes, l.explain(ctx, c, outcomes)
 }
 
-// stored is a document as the store keeps it.
+// stored is a document in its stored form, split into passages.
 func (l *Library) stored(in Input) docstore.Document {
 	title := in.Document.Title
 	if title == "" {
@@ -119,7 +118,7 @@ func (l *Library) stored(in Input) docstore.Document {
 		From: in.From, Text: in.Document.Text, Passages: []docstore.Passage{},
 	}
 	if len(d.Text) > docstore.MaxText {
-		return d // refused by the store, without cutting it first
+		return d // the store refuses it; splitting would be wasted
 	}
 	for _, p := range chunk.Split(in.Document, l.o.Chunks) {
 		d.Passages = append(d.Passages, docstore.Passage{Start: p.Start, End: p.End, Section: p.Section, Page: p.Page})
@@ -127,8 +126,8 @@ func (l *Library) stored(in Input) docstore.Document {
 	return d
 }
 
-// explain gives the refused their reason, and says which have an earlier version
-// that stays.
+// explain fills in the reasons of refused documents, and marks those of which an earlier version
+// stays.
 func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes []Outcome) error {
 	var ids []string
 	for i := range outcomes {
@@ -147,7 +146,7 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 		return nil
 	}
 	if _, err := l.store.Last(ctx, c); err != nil {
-		return err // there may be no such collection
+		return err // possibly ErrNoCollection
 	}
 	heads, err := l.store.Heads(ctx, c, ids...)
 	if err != nil {
@@ -158,7 +157,7 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 		there[h.ID] = true
 	}
 	for i := range outcomes {
-		// What another origin has under this id is no earlier version of it.
+		// A document of another origin under this id is not an earlier version.
 		if o := &outcomes[i]; o.Err != nil && o.Code != string(docstore.Conflict) && there[o.ID] {
 			o.Status = OutcomeStale
 		}
@@ -166,8 +165,8 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 	return nil
 }
 
-// Delete deletes documents; removed is how many there were. Afterwards no search
-// finds them, in this process or another that can ask the store.
+// Delete deletes documents and returns how many there were. Afterwards no search finds them, in
+// this process or in any other that can reach the store.
 func (l *Library) Delete(ctx context.Context, c docstore.Collection, ids ...string) (removed int, err error) {
 	steps, err := l.store.Delete(ctx, c, ids...)
 	if err != nil {
@@ -180,21 +179,21 @@ func (l *Library) Delete(ctx context.Context, c docstore.Collection, ids ...stri
 			removed++
 		}
 	}
-	// Those that somebody else deleted, or an earlier attempt whose answer was lost,
-	// are in the log: the next search sees that it is behind.
+	// Documents that were deleted by somebody else, or by an earlier attempt whose reply was lost,
+	// are in the log; the next search notices that it is behind.
 	l.replica(c).wrote(wrote{gone: gone, steps: steps})
 	return removed, nil
 }
 
-// How many documents, and how many bytes of their texts, are put in one step.
+// The most documents, and about the most bytes of text, that are put in one step.
 const (
 	batchDocuments = 64
 	batchBytes     = 4 << 20
 )
 
-// Ingest puts documents as they come. report is told what became of each, soon and in
-// their order. Inputs whose own error is not a refusal end it, as do errors that
-// concern all; what was put by then stays.
+// Ingest puts documents from a stream, in batches. report is called with what became of each, in
+// their order. An error of the stream ends it, as does an error that concerns all documents; what
+// was put by then stays.
 func (l *Library) Ingest(ctx context.Context, c docstore.Collection, inputs iter.Seq2[Input, error], report func(Outcome)) error {
 	var batch []Input
 	size := 0

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// linkRemoved stands where an address was.
+// linkRemoved takes the place of an address.
 const linkRemoved = "(link removed)"
 
-// linkPatterns find addresses in a text as it could be read, see fold: with a scheme, known
-// or not; without one, as browsers complete them; hosts with a path or a query, also
-// when they are written so that they are no links.
+// linkPatterns match addresses in normalised text (see fold): with any scheme; without one, as
+// browsers complete them; and hosts with a path or a query, also when they are written so that they
+// are not links.
 var linkPatterns = regexp.MustCompile(strings.NewReplacer(
 	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD", `(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
 ).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
@@ -25,14 +25,14 @@ var linkPatterns = regexp.MustCompile(strings.NewReplacer(
 	`|(?:[\p{L}\p{N}_-]+DOT)+TLD(?::\d{1,5})?(?:/REST*|\?REST+)` +
 	`|\b\d{1,3}(?:DOT\d{1,3}){3}(?::\d{1,5})?[/?][a-z?]REST*`))
 
-// fileName is what looks like a host and is a file's name; none of these is a
-// top-level domain.
+// fileName matches a file's name that looks like a host. None of these endings is a top-level
+// domain.
 var fileName = regexp.MustCompile(`^[^/?#:]*\.(?:js|mjs|ts|tsx|jsx|json|ya?ml|txt|toml|xml|csv|tsv|pdf|docx?|xlsx|html?|css|cpp|go|exe|conf|cfg|ini|log|lock|mod|sum|sql|ipynb|gz|jar)/`)
 
-// addressTail is what is written behind an address and is no part of it.
+// addressTail are characters that may follow an address without being part of it.
 const addressTail = ".,;:!?*_~|…»”’\\"
 
-// addresses are the places of the addresses of a folded text.
+// addresses are the places of the addresses in a normalised text.
 func addresses(f folding) [][2]int {
 	var list [][2]int
 	if !strings.ContainsAny(f.text, `:/\?`) && !strings.Contains(f.text, "www") {
@@ -49,16 +49,16 @@ func addresses(f folding) [][2]int {
 	return list
 }
 
-// private says whether an address without a scheme is of this machine or its own
-// network, to which nothing can leak.
+// private reports whether an address without a scheme is on this machine or its own network, so
+// that nothing can leak to it.
 func private(address string) bool {
 	host := address[:len(address)-len(strings.TrimLeft(address, "0123456789."))]
 	ip, err := netip.ParseAddr(host)
 	return err == nil && (ip.IsLoopback() || ip.IsPrivate())
 }
 
-// foreign are the changes that take addresses out of a text that allowed does not
-// know, to the letter: an address that a longer one begins with allows nothing.
+// foreign are the changes that remove addresses which allowed does not know. The whole address has
+// to be known: one that a longer address begins with allows nothing.
 func foreign(source string, f folding, allowed func(address string) bool) (changes []change) {
 	for _, at := range addresses(f) {
 		start, end := f.start[at[0]], f.end[at[1]-1]
@@ -69,7 +69,7 @@ func foreign(source string, f folding, allowed func(address string) bool) (chang
 		}
 		bare = strings.TrimRight(found, ".,;:!?*|")
 		by := linkRemoved
-		if strings.HasSuffix(source[:start], "]") { // which parentheses would make a link
+		if strings.HasSuffix(source[:start], "]") { // a Markdown link would need the parenthesis here
 			by = " " + by
 		}
 		changes = append(changes, change{start, start + len(bare), by})
@@ -85,7 +85,7 @@ func readAddresses(text string, into map[string]bool) {
 	}
 }
 
-// canonicalAddress is an address without what does not make it another one.
+// canonicalAddress removes what does not make an address a different one.
 func canonicalAddress(address string) string {
 	return strings.TrimSuffix(strings.TrimRight(address, addressTail), "/")
 }

@@ -22,18 +22,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 			return err
 		}
 	}
-	ids, err := fields(ctx, n, base+":heads")
-	if err == nil {
-		err = s.batches(ctx, n, base, ids, s.documents)
-	}
-	var hashes []string
-	if err == nil {
-		hashes, err = fields(ctx, n, base+":vectors")
-	}
-	if err == nil {
-		err = s.batches(ctx, n, base+":vectors", hashes, s.vectors)
-	}
-	if err != nil {
+	if err := s.bodies(ctx, n, base); err != nil {
 		return fmt.Errorf("%s: %w", base, err)
 	}
 	unit := [][]any{{"XRANGE", base + ":log", "-", "+"}, {"HGETALL", metaKey}}
@@ -45,6 +34,22 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 		return err
 	}
 	return s.rows(record{Key: metaKey, Type: isHash}, pairs(replies[0][1]))
+}
+
+// bodies saves a collection's documents and their vectors.
+func (s *saver) bodies(ctx context.Context, n node, base string) error {
+	ids, err := fields(ctx, n, base+":heads")
+	if err != nil {
+		return err
+	}
+	if err := s.batches(ctx, n, base, ids, s.documents); err != nil {
+		return err
+	}
+	hashes, err := fields(ctx, n, base+":vectors")
+	if err != nil {
+		return err
+	}
+	return s.batches(ctx, n, base+":vectors", hashes, s.vectors)
 }
 
 // fields are the fields of a hash, none if others keep something under its key.
@@ -108,14 +113,13 @@ func (s *saver) documents(ctx context.Context, n node, base string, ids []string
 			idRows = append(idRows, []text{"0", text(id)})
 		}
 	}
-	err = s.rows(record{Key: base, Type: isHash, More: true}, bodyRows)
-	if err == nil {
-		err = s.rows(record{Key: base + ":heads", Type: isHash, More: true}, headRows)
+	if err := s.rows(record{Key: base, Type: isHash, More: true}, bodyRows); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, idRows)
+	if err := s.rows(record{Key: base + ":heads", Type: isHash, More: true}, headRows); err != nil {
+		return err
 	}
-	return err
+	return s.rows(record{Key: base + ":ids", Type: isZSet, More: true}, idRows)
 }
 
 func (s *saver) vectors(ctx context.Context, n node, key string, names []string) error {

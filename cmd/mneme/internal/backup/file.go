@@ -93,10 +93,10 @@ func Spool(in io.Reader, dir string) (*os.File, Summary, error) {
 
 func verified(f *os.File, name string) (*os.File, Summary, error) {
 	found, err := Verify(f)
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
 	if err != nil {
+		return nil, found, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, found, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
 	}
 	return f, found, nil

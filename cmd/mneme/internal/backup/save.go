@@ -83,20 +83,20 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 	}
 	s := &saver{out: w, tell: tell, done: Summary{Created: created}}
 	before, err := nodes(ctx, client)
-	if err == nil {
-		err = s.all(ctx, before)
+	if err != nil {
+		return s.done, err
 	}
-	var after []node
-	if err == nil {
-		after, err = nodes(ctx, client)
+	if err := s.all(ctx, before); err != nil {
+		return s.done, err
 	}
-	if err == nil && !same(before, after) {
-		err = errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup again")
+	after, err := nodes(ctx, client)
+	if err != nil {
+		return s.done, err
 	}
-	if err == nil {
-		err = w.close()
+	if !same(before, after) {
+		return s.done, errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup again")
 	}
-	return s.done, err
+	return s.done, w.close()
 }
 
 // same compares the servers behind a client at two moments.
@@ -142,20 +142,22 @@ func (s *saver) keys(ctx context.Context, n node, pattern string, keys []string)
 		r := roleOf(key)
 		byRole[r] = append(byRole[r], key)
 	}
-	err := s.histories(ctx, n, byRole[history])
-	if err == nil {
-		err = s.metas(ctx, n, byRole[meta])
+	defer func() { s.tell(s.done) }()
+	if err := s.histories(ctx, n, byRole[history]); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.others(ctx, n, byRole[plain])
+	if err := s.metas(ctx, n, byRole[meta]); err != nil {
+		return err
+	}
+	if err := s.others(ctx, n, byRole[plain]); err != nil {
+		return err
 	}
 	for _, key := range byRole[collection] {
-		if err == nil {
-			err = s.collection(ctx, n, key)
+		if err := s.collection(ctx, n, key); err != nil {
+			return err
 		}
 	}
-	s.tell(s.done)
-	return err
+	return nil
 }
 
 func (s *saver) write(r record) error {
@@ -227,11 +229,10 @@ func (s *saver) historyBatch(ctx context.Context, n node, keys []string) error {
 		if !ok {
 			continue // gone since it was found: its meta, if there is one, comes with the metas
 		}
-		err := s.write(record{Key: keys[i], Type: isString, Value: text(value)})
-		if err == nil {
-			err = s.rows(record{Key: metaOf(keys[i]), Type: isHash, Expires: expiry(r[2])}, pairs(r[1]))
+		if err := s.write(record{Key: keys[i], Type: isString, Value: text(value)}); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := s.rows(record{Key: metaOf(keys[i]), Type: isHash, Expires: expiry(r[2])}, pairs(r[1])); err != nil {
 			return err
 		}
 	}
@@ -247,17 +248,22 @@ func (s *saver) metas(ctx context.Context, n node, keys []string) error {
 		units[i] = [][]any{{"EXISTS", historyOf(key)}, {"HGETALL", key}, {"PTTL", key}}
 	}
 	replies, err := n.transactions(ctx, units)
+	if err != nil {
+		return err
+	}
 	for i, r := range replies {
 		rows := pairs(r[1])
-		if err != nil || r[0] != int64(0) || len(rows) == 0 {
+		if r[0] != int64(0) || len(rows) == 0 {
 			continue // saved with its history, or begun after the histories were read
 		}
-		err = s.write(record{Key: historyOf(keys[i]), Type: isNone})
-		if err == nil {
-			err = s.rows(record{Key: keys[i], Type: isHash, Expires: expiry(r[2])}, rows)
+		if err := s.write(record{Key: historyOf(keys[i]), Type: isNone}); err != nil {
+			return err
+		}
+		if err := s.rows(record{Key: keys[i], Type: isHash, Expires: expiry(r[2])}, rows); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // readers are the commands that read a whole key; a stream is read by pages.
@@ -304,13 +310,15 @@ func (s *saver) otherBatch(ctx context.Context, n node, keys []string) error {
 		}
 	}
 	replies, err := n.transactions(ctx, units)
-	for i, reply := range replies {
-		if err != nil {
-			break
-		}
-		err = s.other(records[i], reply)
+	if err != nil {
+		return err
 	}
-	return err
+	for i, reply := range replies {
+		if err := s.other(records[i], reply); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *saver) other(r record, reply []any) error {

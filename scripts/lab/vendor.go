@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"bytes"
@@ -13,24 +13,24 @@ import (
 	"mneme/internal/upstreamtest"
 )
 
-// answerHeader names one of the answers in chat completions by its number; without it
+// AnswerHeader names one of the answers in chat completions by its number; without it
 // the request's text tells which is wanted.
-const answerHeader = "X-Bench-Answer"
+const AnswerHeader = "X-Bench-Answer"
 
-// vendor answers at once what the strict fake vendor of the tests said before. In chat
+// Vendor answers at once what the strict fake vendor of the tests said before. In chat
 // completions the master delegates, the subagent answers in ten deltas, the master in
 // ten more; a message gets the same text behind some thinking.
-type vendor struct {
+type Vendor struct {
 	*httptest.Server
 	chat          [3][][]byte // streams, each by its events
 	stream, whole [][]byte    // of a message
 	hold          <-chan struct{}
-	held          atomic.Int64 // answers that wait for hold
+	Held          atomic.Int64 // answers that wait for hold
 }
 
-// newVendor starts it. The last answer of a turn stops half-way until hold is closed.
-func newVendor(hold <-chan struct{}) *vendor {
-	v := &vendor{hold: hold}
+// NewVendor starts it. The last answer of a turn stops half-way until hold is closed.
+func NewVendor(hold <-chan struct{}) *Vendor {
+	v := &Vendor{hold: hold}
 	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
 	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text, text} {
 		v.chat[i] = recorded(upstreamtest.Chat, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
@@ -57,7 +57,7 @@ func recorded(vendor upstreamtest.Vendor, path, body string, said ...upstreamtes
 	return bytes.SplitAfter(bytes.TrimSuffix(w.Body.Bytes(), []byte("\n\n")), []byte("\n\n"))
 }
 
-func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.Method != http.MethodPost {
 		return // the caller is gone, or only looks whether somebody is here
@@ -68,7 +68,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(v.whole[0])
 		return
 	}
-	n, err := strconv.Atoi(r.Header.Get(answerHeader))
+	n, err := strconv.Atoi(r.Header.Get(AnswerHeader))
 	last := body[max(0, bytes.LastIndex(body, []byte(`"role":`))):]
 	switch {
 	case err == nil:
@@ -83,7 +83,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, event := range events {
 		if n == 2 && i == 5 && v.hold != nil {
-			v.held.Add(1)
+			v.Held.Add(1)
 			select {
 			case <-v.hold:
 			case <-r.Context().Done():
