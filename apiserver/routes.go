@@ -90,7 +90,7 @@ func (s *Server) hasAgent(version string) bool {
 func request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
-		Conversation: body.ConversationID, RetryOf: body.RetryOf, Subagents: map[memory.Agent][]memory.Message{},
+		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset, Subagents: map[memory.Agent][]memory.Message{},
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {
@@ -114,11 +114,11 @@ func history(field string, raw []json.RawMessage) ([]memory.Message, error) {
 
 // digest tells requests apart, however their JSON is laid out.
 func digest(body api.RunRequest) [32]byte {
-	h := sha256.New()
-	if err := json.NewEncoder(h).Encode(body); err != nil {
+	raw, err := body.MarshalJSON()
+	if err != nil {
 		panic(fmt.Sprintf("apiserver: a decoded request does not encode: %v", err))
 	}
-	return [32]byte(h.Sum(nil))
+	return sha256.Sum256(raw)
 }
 
 // base is the URL under which the caller reaches this very process. Where nothing is

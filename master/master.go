@@ -52,6 +52,7 @@ type Request struct {
 	AgentVersion string // Version, or the name of the subagent talked to
 	Conversation string // the gateway's id for this chat, which tells agents apart by their routes; empty for none
 	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
+	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
 	Subagents    map[memory.Agent][]memory.Message
 }
@@ -100,6 +101,11 @@ func (r *run) do(ctx context.Context) error {
 	}
 	if err := r.rec.emit(started); err != nil {
 		return err
+	}
+	if r.req.MemoryReset {
+		if err := r.rec.emit(&event.MemoryReset{}); err != nil {
+			return err
+		}
 	}
 	answer, err := r.answer(ctx)
 	return r.finish(ctx, answer, err)

@@ -114,11 +114,8 @@ func (r *recorder) record(s stream, p event.Payload) error {
 }
 
 func (r *recorder) write(s stream, p event.Payload) error {
-	e := event.Event{
-		Head:    event.Head{RunID: r.run, Seq: r.seq + 1, TS: event.Seconds(r.now()), Subagent: s.agent, CallID: s.call},
-		Payload: p,
-	}
-	size := len(e.Encode())
+	e := event.New(event.Head{RunID: r.run, Seq: r.seq + 1, TS: event.Seconds(r.now()), Subagent: s.agent, CallID: s.call}, p)
+	size := len(e.Line())
 	err := error(errTooLong)
 	if ends(p) || e.Seq <= hardEvents && r.bytes+size <= hardBytes {
 		err = r.publish(e)

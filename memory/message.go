@@ -87,11 +87,17 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name), Failure: text(f.Failure)}
-	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
-	_ = json.Unmarshal(f.Partial, &m.Partial)
+	if len(f.Timestamp) > 0 {
+		_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
+	}
+	if len(f.Partial) > 0 {
+		_ = json.Unmarshal(f.Partial, &m.Partial)
+	}
 	m.ID = readID(f.ID)
 	var calls []foreignCall
-	_ = json.Unmarshal(f.ToolCalls, &calls)
+	if len(f.ToolCalls) > 0 {
+		_ = json.Unmarshal(f.ToolCalls, &calls)
+	}
 	for _, c := range calls {
 		m.ToolCalls = append(m.ToolCalls, ToolCall{
 			ID: text(c.ID), Type: "function",

@@ -73,7 +73,7 @@ func newSmall(t testing.TB, dir string, a agent) *small {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	histories := redisstore.New(client, zerolog.Nop())
-	histories.Exclusive, histories.Compact = true, store.Compact
+	histories.Compact = store.Compact
 	_ = histories.ReleaseAll(context.Background())
 	appends, err := spool.Open(filepath.Join(dir, "spool"), spool.Options{}, zerolog.Nop())
 	require.NoError(t, err)

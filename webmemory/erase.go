@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -225,7 +226,7 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 		return out, err
 	}
 	if what.history != nil {
-		s.sessions.write(t.chat, "erased: %v", out.Erased)
+		s.sessions.write(t.chat, fmt.Sprintf("erased: %v", out.Erased))
 		if err := s.cache.Erase(ctx, t.Number, keys...); err != nil {
 			return out, err
 		}

@@ -40,12 +40,18 @@ type agent func(ctx context.Context, r master.Request, emit func(event.Head, eve
 func (a agent) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
 	var mu sync.Mutex
 	var seq int64
+	emit := func(h event.Head, p event.Payload) {
+		seq++
+		h.RunID, h.Seq, h.TS = r.RunID, seq, event.Seconds(time.Now())
+		_ = publish(event.New(h, p))
+	}
 	a(ctx, r, func(h event.Head, p event.Payload) {
 		mu.Lock()
 		defer mu.Unlock()
-		seq++
-		h.RunID, h.Seq, h.TS = r.RunID, seq, event.Seconds(time.Now())
-		_ = publish(event.Event{Head: h, Payload: p})
+		emit(h, p)
+		if _, first := p.(*event.RunStarted); first && r.MemoryReset {
+			emit(event.Head{}, &event.MemoryReset{})
+		}
 	})
 }
 

@@ -51,6 +51,7 @@ type lease struct {
 	detached atomic.Bool
 
 	noted    atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	over     *run                               // ran under it, and Redis knows that it is over; nil before
 	lost     atomic.Bool                        // Redis lost it; it was regained, and what else was lost is not put back yet
 	regained chan struct{}                      // holds a token when it is time to put it back
 
@@ -168,12 +169,14 @@ func (l *lease) unrenewed() time.Duration { return monotonic() - time.Duration(l
 // opened notes which run is open under the lease, to be noted again should Redis lose it.
 func (l *lease) opened(run redisstore.OpenRun) { l.noted.Store(&run) }
 
-// renew prolongs the lease now; false if it is lost.
-func (l *lease) renew(ctx context.Context) (held bool, err error) {
+// renewLast prolongs a lease that is given back next, and says how many entries the log
+// of its run has; 0 if that is not known.
+func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
-	held, err = l.keeper.store.Renew(ctx, l.chat, l.token, l.keeper.life)
-	return l.orRegain(ctx, held, err)
+	held, entries, err := l.keeper.store.RenewLast(ctx, l.chat, l.token, l.keeper.life, run)
+	_, _ = l.orRegain(ctx, held, err)
+	return entries
 }
 
 // orRegain is the end of a renewal. A lease that Redis lost is taken again, unless
@@ -195,7 +198,14 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 }
 
 // end gives the lease back, its run over; once Redis is back, if it is away.
-func (l *lease) end() error { return l.giveBack(l.keeper.store.Release) }
+func (l *lease) end() error {
+	if l.over == nil {
+		return l.giveBack(l.keeper.store.Release)
+	}
+	return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
+		return l.keeper.store.Close(ctx, chat, token, l.over.id, l.over.keyed)
+	})
+}
 
 // leave gives the lease back as it was found: a run that is open stays so, for another
 // process to finish.

@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -251,24 +252,26 @@ func (s *Server) restoreHandCuts(ctx context.Context) error {
 // lossOf says whether a run of a chat is to tell that the memory lost data: something
 // of the chat was brought back, or Redis lost everything since the chat was used here.
 // It gives the store's mark, under which it is told once, whoever tells. It is also
-// where a loss is noticed first, if the chat is used right after it.
-func (s *Server) lossOf(ctx context.Context, chat memory.Chat) (epoch string, lost bool) {
+// where a loss is noticed first, if the chat is used right after it. loss is what the
+// store knows of the chat's.
+func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
 	if _, since := s.health.get(); !since.IsZero() {
 		return "", false
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkEvery)
 	defer cancel()
-	loss, err := s.store.Loss(ctx, chat)
-	if err == nil && loss.Epoch == "" {
-		loss.Epoch, err = s.store.Epoch(ctx)
+	epoch = loss.Epoch
+	var err error
+	if epoch == "" {
+		epoch, err = s.store.Epoch(ctx)
 	}
 	if err != nil {
 		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
 		return "", false
 	}
-	s.noteEpoch(loss.Epoch)
-	since := s.losses.usedIn(chat, loss.Epoch)
-	return loss.Epoch, loss.Lost || since && loss.Told != loss.Epoch
+	s.noteEpoch(epoch)
+	since := s.losses.usedIn(chat, epoch)
+	return epoch, loss.Lost || since && loss.Told != epoch
 }
 
 // usedIn notes that a chat is used, and says whether it was used under another epoch.
@@ -289,9 +292,11 @@ func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
 	return known && before != epoch
 }
 
-// toldLoss notes that a chat's run has told of a loss.
+// toldLoss notes that a chat's run has told of a loss, under the store's mark that it
+// was asked with; "" is the one that was seen last, for a run that another process began.
 func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	s.losses.mu.Lock()
+	epoch = cmp.Or(epoch, s.losses.epoch)
 	s.losses.used[chat] = epoch
 	s.losses.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

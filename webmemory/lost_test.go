@@ -52,8 +52,10 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 				mirrored.next()
 			}
 			require.NoError(t, w.look.FlushAll(ctx).Err())
+			store := w.store()
 			eventually(t, "the run is noted again", func() bool {
-				return w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val() && w.look.XLen(ctx, "events:1:"+run).Val() == int64(after)
+				logged, err := store.Events(ctx, memory.MustChat("1"), run, 0, scriptEvents)
+				return err == nil && len(logged) == after && w.look.HExists(ctx, "{chat_history:1}:meta", "open").Val()
 			})
 			s.let(memory.MustChat("1"), scriptEvents-after)
 			take(scriptEvents - after)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -265,12 +264,16 @@ func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record,
 // this process, and asks the apiserver for it. One that the apiserver has already is the
 // lease's open run then.
 func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *turn) error {
-	note := redisstore.OpenRun{Run: r.id, Turn: t.Number, Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent()}
-	err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, note)
+	// Where its events will be as far as is known here: who answers may name another process.
+	note := redisstore.OpenRun{
+		Run: r.id, Turn: t.Number, Events: s.runs.EventsURL(r.id), Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent(),
+	}
+	loss, err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, note)
 	t.opened(note)
 	if err != nil {
 		return s.orWithdraw(ctx, r, err)
 	}
+	r.epoch, r.tells = s.lossOf(ctx, r.chat, loss)
 	accepted, err := s.ask(ctx, r, p, t)
 	if r.keyed && hasRun(err) {
 		t.Open = &note
@@ -279,9 +282,12 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, t *t
 	if err != nil {
 		return s.orWithdraw(ctx, r, fmt.Errorf("%w: %w", errAsked, err))
 	}
+	if note.Events == accepted.Events {
+		return nil
+	}
 	note.Events = accepted.Events
 	t.opened(note)
-	if err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, s.cfg.Lease, note); err != nil {
+	if _, err := s.store.Open(context.WithoutCancel(ctx), r.chat, t.token, s.cfg.Lease, note); err != nil {
 		// It is noted without its URL: whoever comes after us asks the configured apiserver.
 		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
 	}
@@ -316,7 +322,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, t *tu
 		}
 	}
 	chat := t.history(memory.ChatKey(r.chat))
-	s.sessions.write(r.chat, "request: %s", p.Message)
+	said := []string{"request: " + p.Message}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   t.Conversation,
@@ -329,10 +335,14 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, t *tu
 	for _, a := range s.cfg.Agents {
 		h := t.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
-		s.sessions.write(r.chat, "history of %s loaded: %d messages", a, h.Len())
+		said = append(said, fmt.Sprintf("history of %s loaded: %d messages", a, h.Len()))
 	}
-	r.asked = &event.RunStarted{
+	s.sessions.write(r.chat, said...)
+	r.asked = []event.Payload{&event.RunStarted{
 		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: s.cfg.Agents, Message: p.Message, RetryOf: req.RetryOf,
+	}}
+	if req.MemoryReset = r.tells; r.tells {
+		r.asked = append(r.asked, &event.MemoryReset{})
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -404,23 +414,11 @@ func (s *Server) work(d *driver) {
 	s.pack(d.run)
 }
 
-// packAfter is how long the log of a finished run stays as it was written when other
-// processes read it: one of a version that knows no joined events, and was following
-// the run or is asked to resume it, has its end by then.
-const packAfter = time.Minute
-
 // pack lets the log of a run that is over shrink to what it needs.
 func (s *Server) pack(r *run) {
-	if !s.store.Exclusive {
-		select {
-		case <-time.After(packAfter):
-		case <-s.life.Done():
-			return
-		}
-	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	if err := s.store.Pack(ctx, r.chat, r.id); err != nil && s.life.Err() == nil {
+	if err := s.store.Pack(ctx, r.chat, r.id, r.logged()...); err != nil && s.life.Err() == nil {
 		s.log.Debug().Err(err).Str("run", r.id).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
 }

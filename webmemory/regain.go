@@ -47,17 +47,19 @@ func (d *driver) putLostBack(ctx context.Context) error {
 	if _, err := d.server.noteRun(ctx, d.run); err != nil {
 		return err
 	}
-	if err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...); err != nil {
+	entries, err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
+	if err != nil {
 		return err
 	}
+	d.turn.entries = entries
 	return d.turn.load(ctx, d.server.cfg.Agents)
 }
 
 // fillLog writes the run's log anew if Redis came back without some of its events, but
 // with the lease, so that nothing else told.
 func (d *driver) fillLog(ctx context.Context) error {
-	whole, err := d.server.store.LogHolds(ctx, d.run.chat, d.run.id, d.run.log.Last())
-	if err != nil || whole {
+	n, err := d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+	if err != nil || n >= d.turn.entries {
 		return err
 	}
 	d.log.Warn().Msg("Redis has lost events of a run that went on; its log is written anew")

@@ -164,7 +164,8 @@ func (s *Server) forgotten(ctx context.Context, r *run, t *turn) (*redisstore.Re
 		return nil, errKeyReused
 	case !events[len(events)-1].Terminal():
 		t.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
-		return nil, s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, *t.Open)
+		_, err := s.store.Open(ctx, r.chat, t.token, s.cfg.Lease, *t.Open)
+		return nil, err
 	}
 	if err := s.putBack(ctx, t, head, events); err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead, events []ev
 			return err
 		}
 	}
-	if err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+	if _, err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
 		return err
 	}
 	if err := t.place(ctx, head.Turn, events); err != nil {
@@ -198,6 +199,7 @@ func (s *Server) putBack(ctx context.Context, t *turn, head endHead, events []ev
 	if err := s.store.Finish(ctx, r.chat, r.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
+	t.over = r
 	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
 	s.metrics.retold.Inc()
 	return nil

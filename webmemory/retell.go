@@ -136,5 +136,6 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 			return err
 		}
 	}
+	d.tell()
 	return nil
 }

@@ -4,8 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +38,10 @@ type run struct {
 	retryOf string // run of the attempt before, if this is another one
 	refused error  // why it never ran; set before posted is closed
 	// asked is how the run begins, as the apiserver was asked for it here.
-	asked *event.RunStarted
+	asked []event.Payload
+	// tells says that the run tells of a loss, under the store's mark in epoch.
+	tells bool
+	epoch string
 
 	posted chan struct{} // closed once the apiserver has the run, or never will
 	done   chan struct{} // closed when nothing more happens here
@@ -102,6 +105,7 @@ type driver struct {
 	owner string // of a left run: the process that had it; empty if that is not known
 	// recorded are the events that the run's log took last.
 	recorded []event.Event
+	said     []string  // lines for the session log that it does not have yet
 	first    time.Time // when the first event was shown; zero before
 	text     time.Time // when the first of the answer's text was shown; zero before
 }
@@ -252,23 +256,6 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 // so that a history may be behind its log, but never ahead of it, where nobody
 // could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
-	told := ""
-	for _, e := range events {
-		if p, ok := e.Payload.(*event.RunStarted); ok && !d.turn.detached.Load() {
-			if epoch, lost := d.server.lossOf(d.turn.ctx, d.run.chat); lost {
-				p.Memory, told = "reset", epoch
-			}
-		}
-	}
-	err := d.store(events)
-	if err == nil && told != "" {
-		d.server.toldLoss(d.turn.ctx, d.run.chat, told)
-	}
-	return err
-}
-
-// store is take for events that stay as they are.
-func (d *driver) store(events []event.Event) error {
 	if err := d.turn.record(events); err != nil {
 		return err
 	}
@@ -279,7 +266,11 @@ func (d *driver) store(events []event.Event) error {
 			return err
 		}
 		d.clock(e)
+		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.turn.detached.Load() {
+			d.server.toldLoss(d.turn.ctx, d.run.chat, d.run.epoch)
+		}
 	}
+	d.tell()
 	d.server.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
 	return nil
 }
@@ -292,14 +283,15 @@ func (d *driver) show(e event.Event) error {
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.keepEnd(e.Encode())
+		d.keepEnd(e.Line())
+		d.tell()
 	}
 	return d.run.log.Append(e)
 }
 
 // note tells the session log and the metrics of an event.
 func (d *driver) note(e event.Event) {
-	say := func(format string, args ...any) { d.server.sessions.write(d.run.chat, format, args...) }
+	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		say("delegation to %s saved: %s", e.Subagent, p.Task)
@@ -313,6 +305,12 @@ func (d *driver) note(e event.Event) {
 		say("run %s finished: %s", d.run.id, p.Outcome)
 		d.finished(e.Seq, p)
 	}
+}
+
+// tell writes to the session log what was said since.
+func (d *driver) tell() {
+	d.server.sessions.write(d.run.chat, d.said...)
+	d.said = nil
 }
 
 // clock notes when a run's readers first had something. A run that another process
@@ -358,16 +356,17 @@ func (d *driver) closeRun() error {
 	if last := d.run.log.LastTime(); !last.IsZero() {
 		at = last
 	}
-	events := d.run.log.Closing(lost, at)
-	if d.run.log.Last() == 0 && d.run.asked != nil {
+	if d.run.log.Last() == 0 {
 		// Nothing was heard of it. What the user said is stored all the same.
-		begin := event.Event{Payload: d.run.asked, Head: event.Head{RunID: d.run.id, TS: event.Seconds(at)}}
-		events = slices.Insert(events, 0, begin)
-		for i := range events {
-			events[i].Seq = int64(i) + 1
+		var begin []event.Event
+		for i, p := range d.run.asked {
+			begin = append(begin, event.New(event.Head{RunID: d.run.id, Seq: int64(i) + 1, TS: event.Seconds(at)}, p))
+		}
+		if err := d.take(begin); err != nil {
+			return err
 		}
 	}
-	return d.take(events)
+	return d.take(d.run.log.Closing(lost, at))
 }
 
 // stopThere stops a run that is closed here, so that nobody pays for an answer that
@@ -418,18 +417,24 @@ func (d *driver) conclude() bool {
 }
 
 func (d *driver) finish(ctx context.Context) error {
-	_, _ = d.turn.renew(ctx) // Redis may have lost the run since; what fails here fails again below
+	logged := d.turn.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
 	}
 	if err := d.turn.drain(ctx); err != nil {
 		return err
 	}
-	if err := d.fillLog(ctx); err != nil {
-		return err
+	if logged < d.turn.entries {
+		if err := d.fillLog(ctx); err != nil {
+			return err
+		}
 	}
 	status, body := d.run.final(ctx)
-	return d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body))
+	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
+		return err
+	}
+	d.turn.over = d.run
+	return nil
 }
 
 // abandon stops driving a run. Its readers get an error that is no event of the
@@ -470,7 +475,7 @@ func (d *driver) hasFollower() bool {
 func (r *run) collect(ctx context.Context) (webapi.Result, error) {
 	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
 	var failure *event.Error
-	for e, err := range r.log.Follow(ctx, 0) {
+	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_finished") {
 		if err != nil {
 			return out, err
 		}

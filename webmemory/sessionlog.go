@@ -45,32 +45,37 @@ func escaped(chat memory.Chat) string {
 	return b.String()
 }
 
-func (l *sessionLogs) write(chat memory.Chat, format string, args ...any) {
-	if l.dir == "" {
+// write adds lines to a chat's log.
+func (l *sessionLogs) write(chat memory.Chat, lines ...string) {
+	if l.dir == "" || len(lines) == 0 {
 		return
 	}
-	line := time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
+	var text strings.Builder
+	for _, line := range lines {
+		text.WriteString(time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(line) + "\n")
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.append(l.path(chat), line); err != nil {
+	if err := l.append(l.path(chat), text.String()); err != nil {
 		l.log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
 	}
 }
 
-func (l *sessionLogs) append(path, line string) error {
-	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) > sessionLogBytes {
+func (l *sessionLogs) append(path, text string) error {
+	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(text)) > sessionLogBytes {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
-	}
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return err
+	} else if err != nil {
+		if err := os.MkdirAll(l.dir, 0o700); err != nil {
+			return err
+		}
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(line)
+	_, err = f.WriteString(text)
 	if closing := f.Close(); err == nil {
 		err = closing
 	}

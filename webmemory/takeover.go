@@ -171,7 +171,8 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 		}
 		if len(logged) < batch {
-			return nil
+			d.turn.entries, err = d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+			return err
 		}
 	}
 }

@@ -23,9 +23,11 @@ type turn struct {
 	spool *spool.Spool
 
 	again time.Time // not before Redis is asked to log events, after a try that failed
+	kept  time.Time // when the log's life was prolonged
 
 	run       string                         // whose events are stored
 	logged    func() []redisstore.Logged     // the run's events until now
+	entries   int                            // that the run's log should have in Redis
 	placed    bool                           // what they add to the histories is there already
 	histories map[memory.Key]*memory.History // pinned
 }
@@ -176,14 +178,14 @@ func (t *turn) record(events []event.Event) error {
 	}
 	lines := make([]redisstore.Logged, len(events))
 	for i, e := range events {
-		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Encode()}
+		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Line()}
 	}
 	if !t.detached.Load() && !time.Now().Before(t.again) {
 		ctx, cancel := context.WithTimeout(t.ctx, storeTimeout)
 		defer cancel()
 		err := t.spool.Drain(ctx, spool.Events(t.chat), t.relog)
 		if err == nil {
-			err = t.store.Log(ctx, t.chat, t.run, lines...)
+			err = t.log(ctx, lines...)
 		}
 		if errors.Is(err, redisstore.ErrGap) {
 			err = t.closeGap(ctx, lines...)
@@ -201,6 +203,22 @@ func (t *turn) record(events []event.Event) error {
 	return t.spool.Add(entries...)
 }
 
+// keepLog is how often the life of a run's log is prolonged.
+const keepLog = time.Minute
+
+// log adds events to the run's log in Redis.
+func (t *turn) log(ctx context.Context, lines ...redisstore.Logged) error {
+	keep := time.Since(t.kept) > keepLog
+	entries, err := t.store.Log(ctx, t.chat, t.run, keep, lines...)
+	if err == nil {
+		t.entries += entries
+		if keep {
+			t.kept = time.Now()
+		}
+	}
+	return err
+}
+
 // closeGap writes the run's log anew: all events that it is known to have, and those
 // that follow. What stood behind the gap follows again from where the run's events are.
 func (t *turn) closeGap(ctx context.Context, following ...redisstore.Logged) error {
@@ -211,7 +229,8 @@ func (t *turn) closeGap(ctx context.Context, following ...redisstore.Logged) err
 	if newest > t.Number {
 		return errLeaseLost // the log is another's by now
 	}
-	return t.store.Relog(ctx, t.chat, t.run, append(t.logged(), following...)...)
+	t.entries, err = t.store.Relog(ctx, t.chat, t.run, append(t.logged(), following...)...)
+	return err
 }
 
 // relog puts events out of the spool into their run's log. It drops those of a run
@@ -228,8 +247,10 @@ func (t *turn) relog(ctx context.Context, entries []spool.Entry) (done int, err 
 			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
 		}
 	}
-	if len(lines) > 0 {
-		err = t.store.Log(ctx, t.chat, run, lines...)
+	if len(lines) > 0 && run == t.run {
+		err = t.log(ctx, lines...)
+	} else if len(lines) > 0 {
+		_, err = t.store.Log(ctx, t.chat, run, true, lines...)
 	}
 	if errors.Is(err, redisstore.ErrGap) {
 		err = nil // who drives the run finds the gap and closes it

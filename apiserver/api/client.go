@@ -80,14 +80,12 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // PostRun starts a run, or finds the one that already has this id.
 func (c *Client) PostRun(ctx context.Context, r RunRequest) (RunAccepted, error) {
-	var body bytes.Buffer
-	e := json.NewEncoder(&body)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil {
+	body, err := r.MarshalJSON() // by itself, since an encoder copies what a Marshaler gives
+	if err != nil {
 		return RunAccepted{}, fmt.Errorf("encoding run %s: %w", r.RunID, err)
 	}
 	var accepted RunAccepted
-	err := c.call(ctx, http.MethodPost, "/v1/runs", &body, &accepted)
+	err = c.call(ctx, http.MethodPost, "/v1/runs", bytes.NewReader(body), &accepted)
 	return accepted, err
 }
 

@@ -22,6 +22,9 @@ type RunRequest struct {
 	// RetryOf is the failed run whose message this one tries once more: Context ends
 	// with it, and with nothing but failures behind. Empty for a run of its own.
 	RetryOf string `json:"retry_of,omitempty"`
+	// MemoryReset says that the memory lost data since the chat's run before, which this
+	// one is to tell.
+	MemoryReset bool `json:"memory_reset,omitempty"`
 }
 
 // MarshalJSON writes histories that hold nothing as [], also where a sender of an

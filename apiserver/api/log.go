@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,9 +78,9 @@ func NewLog(run string, limits Limits) *Log {
 // Append adds the next event: Seq must be Last()+1. It does not wait. An event
 // over the limits is refused with ErrLogFull, except the one that ends the run.
 func (l *Log) Append(e event.Event) error {
-	en, err := newEntry(e)
-	if err != nil {
-		return err
+	en := entry{e.Role(), e.Line()}
+	if strings.ContainsAny(en.role, "\r\n") {
+		return fmt.Errorf("an event's role is one line, not %q", en.role)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,25 +94,6 @@ func (l *Log) Append(e event.Event) error {
 	}
 	l.add(e, en)
 	return nil
-}
-
-// newEntry encodes an event. Only one of an unknown kind, kept as it came, can
-// hold line ends, which would break its frame.
-func newEntry(e event.Event) (entry, error) {
-	en := entry{e.Role(), e.Encode()}
-	if strings.ContainsAny(en.role, "\r\n") {
-		return entry{}, fmt.Errorf("an event's role is one line, not %q", en.role)
-	}
-	if bytes.ContainsAny(en.line, "\r\n") {
-		var line bytes.Buffer
-		if err := json.Compact(&line, en.line); err != nil {
-			return entry{}, fmt.Errorf("a %s event: %w", en.role, err)
-		}
-		en.line = line.Bytes()
-	}
-	// It may be a piece of what came with it, all of which would be held as long.
-	en.line = slices.Clone(en.line)
-	return en, nil
 }
 
 func (l *Log) add(e event.Event, en entry) {
@@ -163,9 +142,9 @@ func (l *Log) closing(cause event.Error, now time.Time) []event.Event {
 	}
 	var events []event.Event
 	add := func(of event.Head, p event.Payload) {
-		events = append(events, event.Event{Payload: p, Head: event.Head{
+		events = append(events, event.New(event.Head{
 			RunID: l.run, Seq: l.last + int64(len(events)) + 1, TS: event.Seconds(now), Subagent: of.Subagent, CallID: of.CallID,
-		}})
+		}, p))
 	}
 	for _, head := range l.open {
 		add(head, &event.Completion{Response: memory.Failed(cause.Code).Content, Status: event.Failed, Failure: cause.Code})
@@ -229,7 +208,7 @@ func (l *Log) End(cause event.Error, now time.Time) bool {
 	}
 	events := l.closing(cause, now)
 	for _, e := range events {
-		l.add(e, entry{e.Role(), e.Encode()})
+		l.add(e, entry{e.Role(), e.Line()})
 	}
 	return len(events) > 0
 }
@@ -295,14 +274,18 @@ func (l *Log) Outcome() string {
 }
 
 // Follow gives the events after a number (0 for all), then those to come, until
-// run_finished or the end of ctx. An error is the last thing it yields: ErrGone,
-// ErrPosition, the problem of Abort, or the cause of ctx's end.
-func (l *Log) Follow(ctx context.Context, after int64) iter.Seq2[event.Event, error] {
+// run_finished or the end of ctx; with roles only those of one of them, the others are
+// not decoded. An error is the last thing it yields: ErrGone, ErrPosition, the problem
+// of Abort, or the cause of ctx's end.
+func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		for seq := after; ; seq++ {
 			en, err := l.wait(ctx, seq)
 			if err == io.EOF {
 				return
+			}
+			if err == nil && len(roles) > 0 && !slices.Contains(roles, en.role) {
+				continue
 			}
 			var e event.Event
 			if err == nil {

@@ -32,7 +32,7 @@ func TestLogTakesOnlyTheNextEvent(t *testing.T) {
 func TestLogIsBoundedAndAlwaysTakesTheEnd(t *testing.T) {
 	for name, limits := range map[string]api.Limits{
 		"by count": {Events: 1},
-		"by bytes": {Bytes: len(delta(1, "a").Encode()) + 10},
+		"by bytes": {Bytes: len(delta(1, "a").Line()) + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := api.NewLog(runID, limits)
@@ -135,10 +135,10 @@ func TestEndCompletesEveryOpenDelegation(t *testing.T) {
 	}
 	require.Equal(t, planned, got)
 	require.Equal(t, []event.Event{
-		{Head: event.Head{RunID: runID, Seq: 5, TS: 10, Subagent: "analytic", CallID: "c2"},
-			Payload: &event.Completion{Response: "(no answer: internal)", Status: event.Failed, Failure: "internal"}},
-		{Head: event.Head{RunID: runID, Seq: 6, TS: 10}, Payload: &cause},
-		{Head: event.Head{RunID: runID, Seq: 7, TS: 10}, Payload: &event.RunFinished{Outcome: event.Failed}},
+		event.New(event.Head{RunID: runID, Seq: 5, TS: 10, Subagent: "analytic", CallID: "c2"},
+			&event.Completion{Response: "(no answer: internal)", Status: event.Failed, Failure: "internal"}),
+		event.New(event.Head{RunID: runID, Seq: 6, TS: 10}, &cause),
+		event.New(event.Head{RunID: runID, Seq: 7, TS: 10}, &event.RunFinished{Outcome: event.Failed}),
 	}, got)
 }
 

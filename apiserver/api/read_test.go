@@ -32,7 +32,7 @@ func stream(t *testing.T, body string, then func(http.ResponseWriter, *http.Requ
 }
 
 func frame(e event.Event) string {
-	return fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Encode())
+	return fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Line())
 }
 
 func TestAStreamThatEndsBeforeTheRunIsCut(t *testing.T) {

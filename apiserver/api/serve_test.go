@@ -28,9 +28,9 @@ func TestFramesAreAsTheWireSays(t *testing.T) {
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(t, "no-cache", resp.Header.Get("Cache-Control"))
 	require.Equal(t, "no", resp.Header.Get("X-Accel-Buffering"))
-	require.Equal(t, "id: 1\ndata: "+string(delta(1, "a <b>\nc").Encode())+"\nevent: assistant_delta\n\n"+
+	require.Equal(t, "id: 1\ndata: "+string(delta(1, "a <b>\nc").Line())+"\nevent: assistant_delta\n\n"+
 		"id: 2\ndata: {\"role\":\"newer\",\"run_id\":\"r1\",\"seq\":2}\nevent: newer\n\n"+
-		"id: 3\ndata: "+string(finished(3).Encode())+"\nevent: run_finished\n\n", body)
+		"id: 3\ndata: "+string(finished(3).Line())+"\nevent: run_finished\n\n", body)
 }
 
 func TestPositions(t *testing.T) {
@@ -109,7 +109,7 @@ func TestMoreEventsThanAnyQueueHolds(t *testing.T) {
 }
 
 func TestLargeEvents(t *testing.T) {
-	largest := api.MaxEvent - len(delta(2, "").Encode())
+	largest := api.MaxEvent - len(delta(2, "").Line())
 	sizes := []int{1 << 20, largest}
 	log := api.NewLog(runID, api.Limits{})
 	for i, size := range sizes {
@@ -236,8 +236,8 @@ func TestHeartbeatsComeWhileTheStreamIsIdle(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, log.Append(finished(2)))
 		<-ended
-		require.Equal(t, "id: 1\ndata: "+string(delta(1, "a").Encode())+"\nevent: assistant_delta\n\n"+
+		require.Equal(t, "id: 1\ndata: "+string(delta(1, "a").Line())+"\nevent: assistant_delta\n\n"+
 			strings.Repeat(": heartbeat\n\n", 3)+
-			"id: 2\ndata: "+string(finished(2).Encode())+"\nevent: run_finished\n\n", w.Body.String())
+			"id: 2\ndata: "+string(finished(2).Line())+"\nevent: run_finished\n\n", w.Body.String())
 	})
 }

@@ -124,9 +124,9 @@ func (r *Run) EmitFrom(agent memory.Agent, call string, payloads ...event.Payloa
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
 	for _, p := range payloads {
-		e := event.Event{Head: event.Head{
+		e := event.New(event.Head{
 			RunID: r.ID, Seq: int64(len(r.events) + 1), TS: 1763711157.25, Subagent: agent, CallID: call,
-		}, Payload: p}
+		}, p)
 		r.events = append(r.events, e)
 		_ = r.fold.Apply(e) // a Copies never fails
 	}
@@ -178,7 +178,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, run *Run, after in
 			if sent == cut {
 				panic(http.ErrAbortHandler)
 			}
-			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Encode())
+			fmt.Fprintf(w, ": comment\nid: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Role(), e.Line())
 			_ = flush()
 			after, sent = after+1, sent+1
 			if e.Terminal() {

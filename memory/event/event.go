@@ -13,22 +13,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"mneme/memory"
 )
 
-// Event is one entry of a run's log.
+// Event is one entry of a run's log. It is made by New, where it happens, or by
+// Decode, and does not change after that: its line of JSON goes with it.
 type Event struct {
 	Head
 	Payload
-	came *line // as it was decoded, if it holds what this version does not know
-}
 
-// line is an event's JSON as it came, and what this version made of it.
-type line struct{ raw, known []byte }
+	line []byte
+}
 
 // Head is what every event has.
 type Head struct {
@@ -124,10 +121,11 @@ type RunStarted struct {
 	// RetryOf is the failed run whose message this run tries to answer. The chat's
 	// history ends with the message and its failure already.
 	RetryOf string `json:"retry_of,omitempty"`
-	// Memory is "reset" when the store was found to have lost its data since the
-	// run before.
-	Memory string `json:"memory,omitempty"`
 }
+
+// MemoryReset follows RunStarted when the store was found to have lost its data
+// since the chat's run before.
+type MemoryReset struct{}
 
 // AssistantDelta is a piece of the answer while it is written.
 type AssistantDelta struct {
@@ -198,12 +196,10 @@ type RunFinished struct {
 }
 
 // Unknown is an event of a newer version: passed on, changing no history.
-type Unknown struct {
-	Name string
-	raw  json.RawMessage
-}
+type Unknown struct{ Name string }
 
 func (*RunStarted) Role() string         { return "run_started" }
+func (*MemoryReset) Role() string        { return "memory_reset" }
 func (*AssistantDelta) Role() string     { return "assistant_delta" }
 func (*Delegation) Role() string         { return "subagent_delegation" }
 func (*SubagentDelta) Role() string      { return "subagent_delta" }
@@ -220,6 +216,8 @@ func payload(role string) Payload {
 	switch role {
 	case "run_started":
 		return &RunStarted{}
+	case "memory_reset":
+		return &MemoryReset{}
 	case "assistant_delta":
 		return &AssistantDelta{}
 	case "subagent_delegation":
@@ -260,61 +258,34 @@ func (e Event) Ephemeral() bool {
 	return false
 }
 
-// Encode gives the event's JSON, without HTML escaping: one line, unless it was
-// decoded from several. Of an event that was decoded it holds also what this
-// version does not know.
-func (e Event) Encode() []byte {
-	if u, ok := e.Payload.(*Unknown); ok {
-		return u.raw
-	}
-	known := e.encode()
-	if e.came == nil {
-		return known
-	}
-	if bytes.Equal(known, e.came.known) {
-		return e.came.raw
-	}
-	return e.came.with(known)
+// New is an event that happens here. It is encoded now, and never again.
+func New(head Head, p Payload) Event {
+	e := Event{Head: head, Payload: p}
+	e.line = e.encode()
+	return e
 }
 
-// with adds the members that only a newer version knows to what became of the
-// event since it came.
-func (l *line) with(known []byte) []byte {
-	var before, now map[string]json.RawMessage
-	if json.Unmarshal(l.raw, &before) != nil || json.Unmarshal(known, &now) != nil {
-		return known
+// Line is the event's JSON in one line, without HTML escaping: as it was decoded, so
+// with all that only a newer version knows, or as New encoded it. Callers must not
+// change it.
+func (e Event) Line() []byte {
+	if e.line == nil {
+		return e.encode()
 	}
-	var then map[string]json.RawMessage
-	if json.Unmarshal(l.known, &then) != nil {
-		return known
-	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		_, ours := then[name]
-		if _, set := now[name]; ours || set {
-			continue
-		}
-		known = append(known[:len(known)-1], ',')
-		known = append(append(append(known, encode(name)...), ':'), before[name]...)
-		known = append(known, '}')
-	}
-	return known
+	return e.line
 }
 
-// encode is the event as this version knows it.
 func (e Event) encode() []byte {
 	head := encode(struct {
 		Role string `json:"role"`
 		Head
 	}{e.Role(), e.Head})
 	body := encode(e.Payload)
-	if len(body) <= len("{}") {
+	if _, ok := e.Payload.(*Unknown); ok || len(body) <= len("{}") {
 		return head
 	}
 	return append(append(head[:len(head)-1], ','), body[1:]...)
 }
-
-// MarshalJSON is Encode.
-func (e Event) MarshalJSON() ([]byte, error) { return e.Encode(), nil }
 
 func encode(v any) []byte {
 	var b bytes.Buffer
@@ -326,7 +297,8 @@ func encode(v any) []byte {
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
 
-// Decode reads what Encode wrote, in this version or another.
+// Decode reads the line of an event that this version made or another. It keeps a
+// copy of it; what comes in several lines is put into one.
 func Decode(b []byte) (Event, error) {
 	var e struct {
 		Role string `json:"role"`
@@ -340,16 +312,16 @@ func Decode(b []byte) (Event, error) {
 	}
 	p := payload(e.Role)
 	if p == nil {
-		return Event{Head: e.Head, Payload: &Unknown{e.Role, bytes.Clone(b)}}, nil
-	}
-	if err := json.Unmarshal(b, p); err != nil {
+		p = &Unknown{e.Role}
+	} else if err := json.Unmarshal(b, p); err != nil {
 		return Event{}, fmt.Errorf("reading a %s event: %w", e.Role, err)
 	}
-	out := Event{Head: e.Head, Payload: p}
-	if known := out.encode(); !bytes.Equal(known, b) {
-		out.came = &line{bytes.Clone(b), known}
+	if bytes.ContainsAny(b, "\r\n") {
+		var line bytes.Buffer
+		_ = json.Compact(&line, b) // it is JSON, as was found above
+		return Event{e.Head, p, line.Bytes()}, nil
 	}
-	return out, nil
+	return Event{e.Head, p, bytes.Clone(b)}, nil
 }
 
 // Seconds is a point in time as ts has it: Unix seconds, to the millisecond.

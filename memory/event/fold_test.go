@@ -170,7 +170,7 @@ func TestBothEndsAgree(t *testing.T) {
 			if _, ok := e.Payload.(*event.Unknown); ok {
 				continue // carries the head it came with
 			}
-			back, err := event.Decode(e.Encode())
+			back, err := event.Decode(e.Line())
 			require.NoError(t, err)
 			received = append(received, back)
 		}

@@ -311,26 +311,6 @@ type Loss struct {
 	Epoch string // the store's mark; "" if it has none
 }
 
-// Loss says what is known of losses of a chat, in one round trip.
-func (s *Store) Loss(ctx context.Context, chat memory.Chat) (Loss, error) {
-	var marks *redis.SliceCmd
-	var epoch *redis.StringCmd
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		marks = p.HMGet(ctx, metaKey(memory.ChatKey(chat)), "lost", "told")
-		epoch = p.Get(ctx, epochKey)
-		return nil
-	})
-	err := marks.Err()
-	if err == nil && epoch.Err() != redis.Nil {
-		err = epoch.Err()
-	}
-	if err != nil || len(marks.Val()) != 2 {
-		return Loss{}, fmt.Errorf("looking for losses of chat %s: %w", chat, unavailable(err))
-	}
-	told, _ := marks.Val()[1].(string)
-	return Loss{Lost: marks.Val()[0] != nil, Told: told, Epoch: epoch.Val()}, nil
-}
-
 // TellLoss notes that a run of the chat has told of what it lost.
 func (s *Store) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
 	meta := metaKey(memory.ChatKey(chat))

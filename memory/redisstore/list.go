@@ -145,8 +145,22 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 }
 
 // Found says of each key whether Redis has it, or a meta beside it. It costs one
-// round trip and leaves nothing behind.
+// round trip, or two if one is there, and leaves nothing behind.
 func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
+	if _, slots := s.redis.(*redis.ClusterClient); !slots {
+		// One command tells of all of them that there is none, as in most cases.
+		var names []string
+		for _, k := range keys {
+			names = append(names, k.String(), metaKey(k))
+		}
+		n, err := s.redis.Exists(ctx, names...).Result()
+		if err != nil {
+			return nil, fmt.Errorf("looking for %v: %w", keys, unavailable(err))
+		}
+		if n == 0 {
+			return make([]bool, len(keys)), nil
+		}
+	}
 	cmds := make([][2]*redis.IntCmd, len(keys))
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, k := range keys {

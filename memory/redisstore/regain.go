@@ -51,46 +51,44 @@ func (s *Store) TurnOf(ctx context.Context, chat memory.Chat) (int64, error) {
 
 // Relog writes a run's log anew, from its first event on. Whoever reads it meanwhile
 // finds it shorter for a moment, never with a hole. Only the holder of the chat's
-// newest turn may: another one would take away what was logged since.
-func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
+// newest turn may: another one would take away what was logged since. It says how many
+// entries the log has then.
+func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) (entries int, err error) {
 	const chunk = 256 // so that nobody else waits long for one command
 	for first := true; first || len(events) > 0; first = false {
 		n := min(len(events), chunk)
 		if !first {
-			if err := s.Log(ctx, chat, run, events[:n]...); err != nil {
-				return err
+			more, err := s.Log(ctx, chat, run, true, events[:n]...)
+			if err != nil {
+				return 0, err
 			}
+			entries += more
 			events = events[n:]
 			continue
 		}
 		key := eventsKey(chat, run)
 		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Del(ctx, key)
-			for _, e := range s.entries(events[:n]) {
+			for _, e := range join(events[:n]) {
 				p.XAdd(ctx, e.add(key))
+				entries++
 			}
 			p.Expire(ctx, key, s.logLife())
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("logging the events of run %s again: %w", run, unavailable(err))
+			return 0, fmt.Errorf("logging the events of run %s again: %w", run, unavailable(err))
 		}
 		events = events[n:]
 	}
-	return nil
+	return entries, nil
 }
 
-// LogHolds says whether a run's log holds its first n events, as far as their number
-// tells: a Redis that came back with an older state may lack some in the middle, with
-// later ones behind them, and takes no event before its newest. A store of one process
-// loses nothing like that, and joins events.
-func (s *Store) LogHolds(ctx context.Context, chat memory.Chat, run string, n int64) (bool, error) {
-	if s.Exclusive {
-		return true, nil
-	}
-	held, err := s.redis.XLen(ctx, eventsKey(chat, run)).Result()
+// LogLen is how many entries a run's log has.
+func (s *Store) LogLen(ctx context.Context, chat memory.Chat, run string) (int, error) {
+	n, err := s.redis.XLen(ctx, eventsKey(chat, run)).Result()
 	if err != nil {
-		return false, fmt.Errorf("counting the events of run %s: %w", run, unavailable(err))
+		return 0, fmt.Errorf("counting the events of run %s: %w", run, unavailable(err))
 	}
-	return held >= n, nil
+	return int(n), nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,32 +21,11 @@ import (
 //
 //	e   the line of its last event
 //	b   the lines of the events right before it, each ended by a line feed
-//	z   the same as b, deflated with the bytes of e as the dictionary
+//	z   the same as b, deflated, perhaps with the bytes of e as the dictionary
 //
-// Which events are joined is a writer's choice, see joining. Entries may overlap, since
-// an append whose reply was lost is repeated, perhaps joined otherwise; a reader takes
-// each number once.
-
-// joining says which events share an entry.
-type joining int
-
-const (
-	joinNone   joining = iota
-	joinDeltas         // deltas, to a delta: while a run goes on
-	joinTexts          // deltas, to whatever follows: often the text that they are the pieces of
-	joinAll            // of a run that is over, where nobody else reads the entries
-)
-
-// follows says whether an event may share the entry of the one before it.
-func (j joining) follows(before, e Logged) bool {
-	switch j {
-	case joinDeltas:
-		return before.delta() && e.delta()
-	case joinTexts:
-		return before.delta()
-	}
-	return j == joinAll && bytes.IndexByte(before.Line, '\n') < 0
-}
+// Which events are joined is a writer's choice: those that wait together are, and in
+// the end all. Entries may overlap, since an append whose reply was lost is repeated,
+// perhaps joined otherwise; a reader takes each number once.
 
 // joined bounds the lines that one entry has before its last, in bytes.
 const joined = 256 << 10
@@ -59,30 +39,25 @@ type Logged struct {
 	Line []byte
 }
 
-// delta says whether the event is a piece of an answer while it is written.
-func (l Logged) delta() bool {
-	return (bytes.HasPrefix(l.Line, []byte(`{"role":"assistant_delta",`)) ||
-		bytes.HasPrefix(l.Line, []byte(`{"role":"subagent_delta",`))) && bytes.IndexByte(l.Line, '\n') < 0
-}
-
 // entry is one of the stream's: its last event, and the lines before it.
 type entry struct {
+	first  int64 // number of its first event
 	before []byte
 	last   Logged
 }
 
 // join lays events out in entries.
-func join(events []Logged, how joining) []entry {
+func join(events []Logged) []entry {
 	var out []entry
 	for i, e := range events {
-		if i > 0 && e.Seq == events[i-1].Seq+1 && how.follows(events[i-1], e) {
+		if i > 0 && e.Seq == events[i-1].Seq+1 && bytes.IndexByte(events[i-1].Line, '\n') < 0 {
 			if last := &out[len(out)-1]; len(last.before)+len(last.last.Line) < joined {
 				last.before = append(append(last.before, last.last.Line...), '\n')
 				last.last = e
 				continue
 			}
 		}
-		out = append(out, entry{last: e})
+		out = append(out, entry{first: e.Seq, last: e})
 	}
 	return out
 }
@@ -98,20 +73,25 @@ func (e entry) add(key string) *redis.XAddArgs {
 	return &redis.XAddArgs{Stream: key, ID: e.id(), Values: values}
 }
 
+// deflaters are writers of deflate, each of which takes far more memory than what it
+// writes here.
+var deflaters = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(io.Discard, flate.BestCompression) // a level that there is
+	return w
+}}
+
 // packed is the field under which the lines before the last take the least room.
 func (e entry) packed() (field string, value []byte) {
 	if len(e.before) == 0 {
 		return "", nil
 	}
 	var z bytes.Buffer
-	w, err := flate.NewWriterDict(&z, flate.BestCompression, e.last.Line)
-	if err == nil {
-		_, err = w.Write(e.before)
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil || z.Len() >= len(e.before) {
+	w := deflaters.Get().(*flate.Writer)
+	defer deflaters.Put(w)
+	w.Reset(&z)
+	_, _ = w.Write(e.before) // a buffer takes everything
+	_ = w.Close()
+	if z.Len() >= len(e.before) {
 		return "b", e.before
 	}
 	return "z", z.Bytes()
@@ -145,46 +125,42 @@ func events(m redis.XMessage) ([]Logged, error) {
 // holds a later one: Redis lost the log, and who had the turn before wrote on.
 var ErrGap = errors.New("the run's log has a gap")
 
-// Log adds events to a run's log, in one round trip. Events that are there
-// already stay as they are. After ErrGap the log must be written anew, see Relog.
-func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
-	key, entries := eventsKey(chat, run), s.entries(events)
+// Log adds events to a run's log, in one round trip, and says how many entries it has
+// of them. Events that are there already stay as they are. keep prolongs the log's
+// life: whoever logs does so at first, and every minute or so. After ErrGap the log
+// must be written anew, see Relog.
+func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
+	key, entries := eventsKey(chat, run), join(events)
 	cmds, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, e := range entries {
 			p.XAdd(ctx, e.add(key))
 		}
-		p.Expire(ctx, key, s.logLife())
+		if keep {
+			p.Expire(ctx, key, s.logLife())
+		}
 		return nil
 	})
 	if len(cmds) == 0 {
-		return unavailable(err)
+		return 0, unavailable(err)
 	}
 	refused := int64(0) // the first event that the log takes no more
 	for i, c := range cmds {
 		switch {
 		case c.Err() == nil:
 		case !strings.Contains(c.Err().Error(), "equal or smaller"): // than the last one there
-			return fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
+			return 0, fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
 		case refused == 0:
-			refused = entries[i].last.Seq
+			refused = entries[i].first
 		}
 	}
 	if refused == 0 {
-		return nil
+		return len(entries), nil
 	}
 	there, err := s.Events(ctx, chat, run, refused-1, 1)
 	if err == nil && (len(there) == 0 || there[0].Seq != refused) {
 		err = fmt.Errorf("logging event %d of run %s: %w", refused, run, ErrGap)
 	}
-	return err
-}
-
-// entries are events as they are logged while a run goes on.
-func (s *Store) entries(events []Logged) []entry {
-	if s.Exclusive {
-		return join(events, joinDeltas)
-	}
-	return join(events, joinNone)
+	return len(entries), err
 }
 
 // Events reads events of a run's log after a number: those of up to count entries,
@@ -223,40 +199,19 @@ func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]
 	return []byte(line), nil
 }
 
-// Pack joins and deflates what is in the log of a run that is over, which few read
-// again: the deltas, most of its bytes, and with Exclusive all but the end. Its events stay, each with its number, and it lives no
-// longer than before. A log that changed meanwhile, an erased one above all, stays as
-// it is.
-func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string) error {
-	const page = 512
-	var all []Logged
+// Pack joins and deflates the log of a run that is over, which few read again; events
+// are all of the run. It lives no longer than before. A log that ends otherwise, an
+// erased one above all, stays as it is.
+func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
 	size := 0
-	for {
-		after := int64(0)
-		if len(all) > 0 {
-			after = all[len(all)-1].Seq
-		}
-		more, err := s.Events(ctx, chat, run, after, page)
-		if err != nil {
-			return fmt.Errorf("packing the log of run %s: %w", run, err)
-		}
-		for _, l := range more {
-			size += len(l.Line)
-		}
-		all = append(all, more...)
-		if size > packable || len(all) == 0 {
-			return nil
-		}
-		if len(more) < page {
-			break
-		}
+	for _, l := range events {
+		size += len(l.Line)
+	}
+	if size > packable || len(events) == 0 {
+		return nil
 	}
 	var args []any
-	how := joinTexts
-	if s.Exclusive {
-		how = joinAll
-	}
-	for _, e := range join(all, how) {
+	for _, e := range join(events) {
 		field, value := e.packed()
 		args = append(args, e.id(), e.last.Line, field, value)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
@@ -41,85 +42,62 @@ func (w *world) logged(t *testing.T, after int64) (events []redisstore.Logged) {
 // Whatever was joined how, and repeated how after a reply that was lost, a reader gets
 // the events after its number, each once.
 func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
-	for _, exclusive := range []bool{false, true} {
-		t.Run(fmt.Sprint("exclusive ", exclusive), func(t *testing.T) {
-			w := newWorld(t)
-			w.Exclusive = exclusive
-			all := told(60, 9)
-			for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
-				require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all[part[0]:part[1]]...))
-			}
-			check := func() {
-				t.Helper()
-				for after := range len(all) + 1 {
-					got := w.logged(t, int64(after))
-					require.Equal(t, len(all)-after, len(got), "after %d", after)
-					for i := range got {
-						require.Equal(t, all[after+i].Seq, got[i].Seq)
-						require.Equal(t, string(all[after+i].Line), string(got[i].Line))
-					}
-				}
-				last, err := w.LastEvent(ctx, memory.MustChat("1"), logRun)
-				require.NoError(t, err)
-				require.Equal(t, string(all[59].Line), string(last))
-			}
-			check()
-			require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
-			require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
-			check()
-			require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun), "it may be packed again")
-			check()
-			require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all[40:]...), "and a late repetition adds nothing")
-			check()
-		})
+	w := newWorld(t)
+	all := told(60, 9)
+	for _, part := range [][2]int{{0, 5}, {3, 5}, {2, 14}, {14, 15}, {10, 30}, {30, 60}, {0, 60}} {
+		require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[part[0]:part[1]]...)))
 	}
+	check := func() {
+		t.Helper()
+		for after := range len(all) + 1 {
+			got := w.logged(t, int64(after))
+			require.Equal(t, len(all)-after, len(got), "after %d", after)
+			for i := range got {
+				require.Equal(t, all[after+i].Seq, got[i].Seq)
+				require.Equal(t, string(all[after+i].Line), string(got[i].Line))
+			}
+		}
+		last, err := w.LastEvent(ctx, memory.MustChat("1"), logRun)
+		require.NoError(t, err)
+		require.Equal(t, string(all[59].Line), string(last))
+	}
+	check()
+	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...))
+	check()
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...), "it may be packed again")
+	check()
+	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[40:]...)), "and a late repetition adds nothing")
+	check()
 }
 
-// A process of the version before takes one event from each entry and expects the
-// next number: what goes on while it may follow is laid out so.
-func TestTheLogOfARunningRunHasOneEventInAnEntry(t *testing.T) {
+func TestEventsThatWaitTogetherAreOneEntry(t *testing.T) {
 	w := newWorld(t)
-	all := told(30, 9)
-	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
-	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
-	require.NoError(t, err)
-	require.Len(t, found, 30)
-	for i, m := range found {
-		require.Equal(t, fmt.Sprint(i+1, "-0"), m.ID)
-		require.Equal(t, map[string]any{"e": string(all[i].Line)}, m.Values)
-	}
-}
-
-func TestDeltasThatWaitTogetherAreOneEntry(t *testing.T) {
-	w := newWorld(t)
-	w.Exclusive = true
 	all := told(10, 4)
-	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
+	n, err := w.Log(ctx, memory.MustChat("1"), logRun, true, all[:9]...)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, false, all[9])))
 	found, err := w.redis.XRange(ctx, "events:1:"+logRun, "-", "+").Result()
 	require.NoError(t, err)
-	want := map[string][]redisstore.Logged{"3-0": all[:3], "4-0": all[3:4], "7-0": all[4:7], "8-0": all[7:8], "10-0": all[8:]}
-	require.Len(t, found, len(want))
-	for _, m := range found {
-		in := want[m.ID]
-		require.NotEmpty(t, in, m.ID)
-		var before strings.Builder
-		for _, l := range in[:len(in)-1] {
-			before.Write(l.Line)
-			before.WriteByte('\n')
-		}
-		require.Equal(t, string(in[len(in)-1].Line), m.Values["e"])
-		if before.Len() > 0 {
-			require.Equal(t, before.String(), m.Values["b"])
-		} else {
-			require.NotContains(t, m.Values, "b")
-		}
+	var before strings.Builder
+	for _, l := range all[:8] {
+		before.Write(l.Line)
+		before.WriteByte('\n')
 	}
+	require.Equal(t, []redis.XMessage{
+		{ID: "9-0", Values: map[string]any{"e": string(all[8].Line), "b": before.String()}},
+		{ID: "10-0", Values: map[string]any{"e": string(all[9].Line)}},
+	}, found)
+	n, err = w.LogLen(ctx, memory.MustChat("1"), logRun)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
 }
 
 func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	w := newWorld(t)
 	all := told(200, 50)
-	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
+	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
 	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), logRun, []byte("{}")))
 	key := "events:1:" + logRun
 	size := func() (bytes int) {
@@ -132,7 +110,7 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 	}
 	before := size()
 	require.NoError(t, w.redis.PExpire(ctx, key, time.Minute).Err())
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...))
 	require.Less(t, size(), before/6)
 	left := w.redis.PTTL(ctx, key).Val()
 	require.Positive(t, left)
@@ -142,18 +120,18 @@ func TestAPackedLogIsSmallAndLivesNoLonger(t *testing.T) {
 // What was erased while it was read must not come back with what is written anew.
 func TestPackingRevivesNothingErased(t *testing.T) {
 	w := newWorld(t)
-	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun))
+	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, told(5, 9)...))
 	require.Zero(t, w.redis.Exists(ctx, "events:1:"+logRun).Val())
 
 	_, err := w.Begin(ctx, memory.MustChat("1"), logRun, "body")
 	require.NoError(t, err)
 	all := told(100, 9)
-	require.NoError(t, w.Log(ctx, memory.MustChat("1"), logRun, all...))
+	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all...)))
 	done := make(chan error)
 	go func() {
 		var err error
 		for range 200 {
-			if err = w.Pack(ctx, memory.MustChat("1"), logRun); err != nil {
+			if err = w.Pack(ctx, memory.MustChat("1"), logRun, all...); err != nil {
 				break
 			}
 		}
@@ -182,15 +160,21 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 	_, err = w.BeginUnkeyed(ctx, memory.MustChat("1"), "free", "body")
 	require.NoError(t, err)
 	for _, run := range []string{"keyed", "free"} {
-		require.NoError(t, w.Log(ctx, memory.MustChat("1"), run, told(1, 9)...))
+		require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), run, true, told(1, 9)...)))
 		near(80*time.Minute, life("events:1:"+run)) // an hour until its next event, and 20 min to resume it
 		require.GreaterOrEqual(t, until(run), 140*time.Minute-time.Minute)
 	}
 	near(24*time.Hour, life("run:1:keyed"))
 	near(140*time.Minute, life("run:1:free"))
 
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "keyed", []byte(`{"status":200}`)))
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "free", []byte(`{"status":200}`)))
+	finish := func(run, result string, keyed bool) {
+		t.Helper()
+		require.NoError(t, failure(w.Take(ctx, memory.MustChat("1"), "token", "c", time.Minute)))
+		require.NoError(t, w.Finish(ctx, memory.MustChat("1"), run, []byte(result)))
+		require.NoError(t, w.Close(ctx, memory.MustChat("1"), "token", run, keyed))
+	}
+	finish("keyed", `{"status":200}`, true)
+	finish("free", `{"status":200}`, false)
 	near(24*time.Hour, life("run:1:keyed"))
 	near(24*time.Hour, until("keyed"))
 	near(20*time.Minute, life("run:1:free"))
@@ -207,8 +191,11 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 	redisstore.Later(w.Store, 21*time.Minute)
 	_, err = w.Begin(ctx, memory.MustChat("1"), "next", "body")
 	require.NoError(t, err)
-	require.NoError(t, w.Finish(ctx, memory.MustChat("1"), "next", []byte("{}")))
+	finish("next", "{}", true)
 	fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"r:keyed", "r:next"}, fields)
+	require.ElementsMatch(t, []string{"turn", "conversation", "r:keyed", "r:next"}, fields)
 }
+
+// failure is the error of a call of which nothing else is wanted.
+func failure[T any](_ T, err error) error { return err }

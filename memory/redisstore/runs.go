@@ -48,34 +48,30 @@ type Record struct {
 // Begin notes that a run exists, before it is posted; found is the record of a
 // run with this id that is there already.
 func (s *Store) Begin(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
-	return s.begin(ctx, chat, run, true, "body", body)
+	return s.begin(ctx, chat, run, body, true)
 }
 
 // BeginUnkeyed is Begin for a post without an Idempotency-Key. No post can repeat it,
 // so its record lives only as long as its events, which other processes find by it.
 func (s *Store) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body string) (found *Record, err error) {
-	return s.begin(ctx, chat, run, false, "body", body, "unkeyed", 1)
+	return s.begin(ctx, chat, run, body, false)
 }
 
-func (s *Store) begin(ctx context.Context, chat memory.Chat, run string, keyed bool, fields ...any) (*Record, error) {
+func (s *Store) begin(ctx context.Context, chat memory.Chat, run, body string, keyed bool) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
-	life := s.openLife(keyed)
-	err := s.indexRun(ctx, s.redis, chat, run, life)
-	fresh := false
-	if err == nil {
-		fresh, err = s.redis.HSetNX(ctx, recordKey(chat, run), fields[0].(string), fields[1]).Result()
+	life, unkeyed := s.openLife(keyed), 1
+	if keyed {
+		unkeyed = 0
 	}
-	if err == nil && !fresh {
+	begin := evalSha(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
+	index := redis.NewIntCmd(ctx, "hset", metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli())
+	err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin)
+	var r reply
+	if err == nil {
+		r, err = read(begin)
+	}
+	if err == nil && r.word() == "found" {
 		return s.Record(ctx, chat, run)
-	}
-	if err == nil {
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			if len(fields) > 2 {
-				p.HSet(ctx, recordKey(chat, run), fields[2:]...)
-			}
-			p.Expire(ctx, recordKey(chat, run), life)
-			return nil
-		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("noting run %s: %w", run, unavailable(err))
@@ -118,47 +114,24 @@ func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body strin
 	return nil
 }
 
-// Finish keeps a run's final answer, bounds the life of its log, and drops from the
-// index what has expired.
+// Finish keeps a run's final answer, and bounds the life of its log.
 func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
-	key, meta := recordKey(chat, run), metaKey(memory.ChatKey(chat))
-	var unkeyed *redis.BoolCmd
-	var fields *redis.MapStringStringCmd
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		unkeyed, fields = p.HExists(ctx, key, "unkeyed"), p.HGetAll(ctx, meta)
-		return nil
-	})
-	if err == nil {
-		life := max(recordLife, s.ResumeLife)
-		if unkeyed.Val() {
-			life, result = s.ResumeLife, []byte("{}") // nobody asks for it, and its events have it
-		}
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, key, "result", result)
-			p.PExpire(ctx, key, life)
-			p.PExpire(ctx, eventsKey(chat, run), s.ResumeLife)
-			_ = s.indexRun(ctx, p, chat, run, life) // told by the pipeline
-			if gone := s.expired(fields.Val()); len(gone) > 0 {
-				p.HDel(ctx, meta, gone...)
-			}
-			return nil
-		})
-	}
+	err := s.inOrder(ctx, []*redis.Script{finishScript},
+		evalSha(ctx, finishScript, []string{recordKey(chat, run)},
+			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
+		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
 	if err != nil {
 		return fmt.Errorf("finishing run %s: %w", run, unavailable(err))
 	}
 	return nil
 }
 
-// expired are those of a meta's fields that index runs of which nothing is kept.
-func (s *Store) expired(fields map[string]string) (gone []string) {
-	now := s.now().UnixMilli()
-	for field, until := range fields {
-		if at, err := strconv.ParseInt(until, 10, 64); err == nil && strings.HasPrefix(field, "r:") && at < now {
-			gone = append(gone, field)
-		}
+// keptLife is how long the record of a run lives that is over.
+func (s *Store) keptLife(keyed bool) time.Duration {
+	if keyed {
+		return max(recordLife, s.ResumeLife)
 	}
-	return gone
+	return s.ResumeLife
 }
 
 // Withdraw forgets a run that was never accepted.

@@ -48,6 +48,18 @@ var regainSource string
 //go:embed lua/pack.lua
 var packSource string
 
+//go:embed lua/begin.lua
+var beginSource string
+
+//go:embed lua/open.lua
+var openSource string
+
+//go:embed lua/finish.lua
+var finishSource string
+
+//go:embed lua/close.lua
+var closeSource string
+
 var (
 	appendScript  = newScript(appendSource)
 	asideScript   = newScript(asideSource)
@@ -60,6 +72,10 @@ var (
 	renewScript   = newScript(renewSource)
 	regainScript  = newScript(regainSource)
 	packScript    = newScript(packSource)
+	beginScript   = newScript(beginSource)
+	openScript    = newScript(openSource)
+	finishScript  = newScript(finishSource)
+	closeScript   = newScript(closeSource)
 )
 
 // distrustScript drops the sum of a meta if it still is the one that was seen.
@@ -136,6 +152,62 @@ func unavailable(err error) error {
 // call runs one script.
 func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (reply, error) {
 	return read(script.Run(ctx, s.redis, keys, args...))
+}
+
+// inOrder runs commands of which each may only come after the one before it: in one
+// round trip where all keys are on one server, in a cluster one by one. Each may be run
+// twice, since a script that Redis does not know is loaded, and all come again. A
+// command keeps its own error; the first is told.
+func (s *Store) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...redis.Cmder) error {
+	for again := false; ; again = true {
+		if _, slots := s.redis.(*redis.ClusterClient); slots {
+			for _, cmd := range cmds {
+				if failed(s.redis.Process(ctx, cmd)) {
+					break
+				}
+			}
+		} else {
+			_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, cmd := range cmds {
+					_ = p.Process(ctx, cmd) // told by the command
+				}
+				return nil
+			})
+		}
+		var err error
+		for _, cmd := range cmds {
+			if err == nil && failed(cmd.Err()) {
+				err = cmd.Err()
+			}
+		}
+		if again || !missing(err) {
+			return unavailable(err)
+		}
+		for _, script := range scripts {
+			if err := script.Load(ctx, s.redis).Err(); err != nil {
+				return unavailable(err)
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(nil)
+		}
+	}
+}
+
+// failed says whether a command did not run; a key that is not there is an answer.
+func failed(err error) bool { return err != nil && err != redis.Nil }
+
+// evalSha is a call of a script as a command for inOrder.
+func evalSha(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
+	all := []any{"evalsha", script.Hash(), len(keys)}
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
 }
 
 // missing says that Redis does not know a script: a restart or a failover

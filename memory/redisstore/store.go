@@ -68,12 +68,6 @@ type Store struct {
 	// the first call.
 	RunLife, ResumeLife time.Duration
 
-	// Exclusive says that no other process uses this Redis. Deltas that wait together
-	// are logged as one entry then: a process of a version that knows no such entries
-	// would take the log of a run that goes on for a torn one. Set it before the
-	// first call.
-	Exclusive bool
-
 	// Compact rewrites the store's files without what was deleted; nil where that is
 	// not in this process's hands. Set it before the first call.
 	Compact func(context.Context) error

@@ -337,7 +337,7 @@ func TestManyLeasesAreRenewedAtOnce(t *testing.T) {
 		chat, token := memory.MustChat(strconv.Itoa(i)), fmt.Sprint("of ", i)
 		turn, err := w.Take(ctx, chat, token, "conversation", time.Minute)
 		require.NoError(t, err)
-		require.NoError(t, w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number}))
+		require.NoError(t, failure(w.Open(ctx, chat, token, time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number})))
 		leases = append(leases, redisstore.Held{Chat: chat, Token: token})
 	}
 	require.NoError(t, w.Leave(ctx, leases[3].Chat, leases[3].Token))
@@ -365,12 +365,9 @@ func TestTurns(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.Positive(t, held.Left)
 
-	ok, err := w.Renew(ctx, memory.MustChat("12345"), "one", 60e9)
-	require.NoError(t, err)
-	require.True(t, ok)
-	ok, err = w.Renew(ctx, memory.MustChat("12345"), "two", 60e9)
-	require.NoError(t, err)
-	require.False(t, ok)
+	ok, failed := w.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"}, {Chat: memory.MustChat("12345"), Token: "two"}})
+	require.Equal(t, []error{nil, nil}, failed)
+	require.Equal(t, []bool{true, false}, ok)
 
 	require.NoError(t, w.Release(ctx, memory.MustChat("12345"), "two"), "gives back nothing")
 	_, err = w.Take(ctx, memory.MustChat("12345"), "two", "other", 60e9)

@@ -145,27 +145,15 @@ func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl t
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
-// Renew prolongs a turn's lease; false if it is no longer held under token. For a
-// chat with an open run the time at which others may look after it moves along.
-func (s *Store) Renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) (bool, error) {
-	held, err := s.renew(ctx, chat, token, ttl, "")
-	if err == nil && held {
-		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
-	}
-	if err != nil {
-		return false, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
-	}
-	return held, nil
-}
-
 // Held names a lease that a process has, or had.
 type Held struct {
 	Chat  memory.Chat
 	Token string
 }
 
-// RenewAll is Renew for many leases, in two round trips. Each has an answer, or an error,
-// of its own, in the order of the leases.
+// RenewAll prolongs leases, in two round trips; false for one that is no longer held under
+// its token. For a chat with an open run the time at which others may look after it moves
+// along. Each has an answer, or an error, of its own, in the order of the leases.
 func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
 	held, failed = make([]bool, len(leases)), make([]error, len(leases))
 	cmds := make([]*redis.Cmd, len(leases))
@@ -200,32 +188,56 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 	return held, failed
 }
 
+// RenewLast prolongs the lease of a turn that is given back next, and says how many entries the
+// log of its run has: a Redis that came back with an older state may lack some in the
+// middle, with later ones behind them, and takes no event before its newest, so that
+// nothing but their number tells.
+func (s *Store) RenewLast(
+	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
+) (held bool, entries int, err error) {
+	renew := evalSha(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
+	count := redis.NewIntCmd(ctx, "xlen", eventsKey(chat, run))
+	if err = s.inOrder(ctx, []*redis.Script{renewScript}, renew, count); err == nil {
+		held, err = renew.Bool()
+	}
+	if err != nil {
+		return false, 0, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
+	}
+	return held, int(count.Val()), nil
+}
+
 // Open notes the run that the turn is taken for, before it begins: others finish
-// it should this process die. It prolongs the lease too.
-func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
+// it should this process die. It prolongs the lease too, and says what the run may have
+// to tell of.
+func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss, error) {
 	record, err := json.Marshal(run)
 	if err != nil {
-		return err
+		return Loss{}, err
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
-	err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
-	held := true
+	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
+	open := evalSha(ctx, openScript, turnKeys(chat), token, ttl.Milliseconds(), record)
+	epoch := redis.NewStringCmd(ctx, "get", epochKey)
+	err = s.inOrder(ctx, []*redis.Script{openScript}, set, open, epoch)
+	var r reply
 	if err == nil {
-		held, err = s.renew(ctx, chat, token, ttl, string(record))
+		r, err = read(open)
 	}
 	if err != nil {
-		return fmt.Errorf("opening a run of chat %s: %w", chat, unavailable(err))
+		return Loss{}, fmt.Errorf("opening a run of chat %s: %w", chat, err)
 	}
-	if !held {
-		return fmt.Errorf("opening a run of chat %s: %w", chat, memory.ErrMoved)
-	}
-	return nil
+	return Loss{Lost: r.at(1) != "", Told: r.at(2), Epoch: epoch.Val()}, nil
 }
 
 // Release gives a turn back, its run over or never begun; a turn that others hold
 // by now stays theirs.
 func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) error {
 	held, err := s.renew(ctx, chat, token, 0, "-")
+	return s.released(ctx, chat, held, err)
+}
+
+// released takes a chat off the list of those with an open run, if its turn was given back.
+func (s *Store) released(ctx context.Context, chat memory.Chat, held bool, err error) error {
 	if err == nil && held {
 		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
 	}
@@ -233,6 +245,15 @@ func (s *Store) Release(ctx context.Context, chat memory.Chat, token string) err
 		return fmt.Errorf("giving back the turn of chat %s: %w", chat, unavailable(err))
 	}
 	return nil
+}
+
+// Close is Release for a turn whose run is over, and notes in the index until when
+// something is kept of the run.
+func (s *Store) Close(ctx context.Context, chat memory.Chat, token, run string, keyed bool) error {
+	now := s.now()
+	held, err := closeScript.Run(ctx, s.redis, turnKeys(chat),
+		token, "r:"+run, now.Add(s.keptLife(keyed)).UnixMilli(), now.UnixMilli()).Bool()
+	return s.released(ctx, chat, held, err)
 }
 
 // Leave gives a turn back while its run is still open, so that another process

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"iter"
 	"strconv"
@@ -42,15 +43,22 @@ func NewUsage(client redis.UniversalClient, max int64) *Usage {
 	return &Usage{client, cmp.Or(max, 100_000)}
 }
 
-// AppendUsage implements usage.Store in one round trip.
+//go:embed lua/usage_add.lua
+var usageAddSource string
+
+var usageAdd = redis.NewScript(usageAddSource)
+
+// AppendUsage implements usage.Store in one command.
 func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
-	_, err := u.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, r := range records {
-			p.XAdd(ctx, &redis.XAddArgs{Stream: usageKey, MaxLen: u.max, Approx: true, Values: usageEntry(r)})
+	args := []any{u.max}
+	for _, r := range records {
+		entry := usageEntry(r)
+		args = append(args, len(entry))
+		for _, word := range entry {
+			args = append(args, word)
 		}
-		return nil
-	})
-	if err != nil {
+	}
+	if err := usageAdd.Run(ctx, u.redis, []string{usageKey}, args...).Err(); err != nil {
 		return fmt.Errorf("adding to %s: %w", usageKey, err)
 	}
 	return nil

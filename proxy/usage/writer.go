@@ -12,7 +12,8 @@ const (
 	maxBatch     = 128
 	firstPause   = 250 * time.Millisecond // after a failed attempt, then doubled
 	maxPause     = 15 * time.Second
-	closeWait    = 2 * time.Second // for what waits when it is closed
+	closeWait    = 2 * time.Second        // for what waits when it is closed
+	gather       = 250 * time.Millisecond // for more records, once one waits: those of one answer come close together
 )
 
 // write is the writer. It ends when the Recorder is closed, with what waits
@@ -45,6 +46,11 @@ func (r *Recorder) write() {
 		default:
 			select {
 			case <-r.wake:
+				select {
+				case <-time.After(gather):
+				case <-r.closing:
+					closing = true
+				}
 			case <-r.closing:
 				closing = true
 			}

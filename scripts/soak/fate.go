@@ -188,8 +188,9 @@ func (c *checker) told(s *soak) {
 			}
 			before, r := list[next-1], list[next]
 			at := when(r.first().event.TS)
+			_, told := r.events[2].event.Payload.(*event.MemoryReset)
 			switch {
-			case r.events[1].event.Payload.(*event.RunStarted).Memory == "reset":
+			case told:
 				c.found.told++
 			case at.Before(o.up.Add(time.Second)), i+1 < len(s.outages.list) && at.After(s.outages.list[i+1].from):
 			case ch.stateOf(memory.ChatKey(ch.id), before.first().event.TS) != kept, c.unseen(ch, o.from, at):

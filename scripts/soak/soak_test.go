@@ -54,7 +54,7 @@ func (s *scene) hear(id string, at float64) []memory.Message {
 		if i > 0 && i < 5 {
 			e.Subagent, e.CallID = "analytic", id+"-1"
 		}
-		s.ledger.receive(p, e, e.Encode(), webA)
+		s.ledger.receive(p, e, e.Line(), webA)
 		if err := fold.Apply(e); err != nil {
 			panic(err)
 		}
@@ -109,7 +109,7 @@ func (s *scene) hearRetry() []memory.Message {
 			if id == "b" && i > 0 && i < 3 {
 				e.Subagent, e.CallID = "analytic", "b-1"
 			}
-			s.ledger.receive(p, e, e.Encode(), webA)
+			s.ledger.receive(p, e, e.Line(), webA)
 			if err := fold.Apply(e); err != nil {
 				panic(err)
 			}
@@ -160,7 +160,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		"a completed run, closed as lost": {chatKey, func(s *scene) {
 			m := s.hear("a", 10)
 			p, e := s.ledger.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{Outcome: event.Completed}}
-			s.ledger.receive(p, e, e.Encode(), webA)
+			s.ledger.receive(p, e, e.Line(), webA)
 			closing := memory.Failed(event.RunLost)
 			closing.Timestamp, closing.ID = 12, "a-end.7"
 			s.store(append(m, closing)...)
@@ -187,7 +187,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 			s.ledger.posts[0].key = "k"
 			s.ledger.tried(s.ledger.posts[0], attempt{status: 200, run: "b"})
 			e := event.Event{Head: event.Head{RunID: "b", Seq: 1, TS: 20}, Payload: &event.RunFinished{Outcome: event.Completed}}
-			s.ledger.receive(s.ledger.posts[0], e, e.Encode(), webA)
+			s.ledger.receive(s.ledger.posts[0], e, e.Line(), webA)
 		}, []kind{invalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestOneEventHasOneContent(t *testing.T) {
 	s.hear("a", 10)
 	p := s.ledger.posts[0]
 	e := event.Event{Head: event.Head{RunID: "a", Seq: 6, TS: 10.05}, Payload: &event.Assistant{Content: "another"}}
-	s.ledger.receive(p, e, e.Encode(), webB)
+	s.ledger.receive(p, e, e.Line(), webB)
 	require.Len(t, s.ledger.violations, 1)
 	require.Equal(t, conflict, s.ledger.violations[0].kind)
 }
@@ -275,9 +275,9 @@ func TestHistoriesOnlyGrow(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	e := event.Event{Head: event.Head{RunID: "r", Seq: 3, TS: 1}, Payload: &event.Assistant{Content: "x"}}
+	e := event.New(event.Head{RunID: "r", Seq: 3, TS: 1}, &event.Assistant{Content: "x"})
 	in := newFrames(strings.NewReader(fmt.Sprintf(
-		": heartbeat\n\nid: 3\ndata: %s\nevent: assistant\n\n: closing\nevent: error\ndata: {\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Encode())))
+		": heartbeat\n\nid: 3\ndata: %s\nevent: assistant\n\n: closing\nevent: error\ndata: {\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Line())))
 	next, err := in.Next()
 	require.NoError(t, err)
 	f := frame(next)

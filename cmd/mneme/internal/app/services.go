@@ -215,7 +215,7 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	store := redisstore.New(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
 	if cfg.Redis.Embedded() {
-		store.Exclusive, store.Compact = true, a.embedded.Compact
+		store.Compact = a.embedded.Compact
 		if err := store.ReleaseAll(a.ctx); err != nil {
 			seen.Log.Warn().Err(err).Msg("chats in which a process before this one was at work wait until its lease runs out")
 		}
