@@ -162,11 +162,11 @@ func (d *documents) lines(body io.Reader) iter.Seq2[rag.Input, error] {
 		reader := bufio.NewReaderSize(body, 64<<10)
 		for number := 1; ; number++ {
 			line, err := readLine(reader, d.limit)
-			if err != nil && !errors.Is(err, errLongLine) && err != io.EOF {
+			if err != nil && !errors.Is(err, errLongLine) && !errors.Is(err, io.EOF) {
 				yield(rag.Input{}, bodyProblem(err))
 				return
 			}
-			end := err == io.EOF
+			end := errors.Is(err, io.EOF)
 			if len(bytes.TrimSpace(line)) > 0 || errors.Is(err, errLongLine) {
 				if !yield(d.line(number, line, errors.Is(err, errLongLine)), nil) {
 					return

@@ -36,10 +36,10 @@ func (s *Server) routes() http.Handler {
 // fail is the one place where an error becomes an HTTP answer.
 func fail(c *gin.Context, err error) {
 	known := api.ErrInternal
-	switch err {
-	case telemetry.ErrNoRoute:
+	switch {
+	case errors.Is(err, telemetry.ErrNoRoute):
 		known = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)}
-	case telemetry.ErrNoMethod:
+	case errors.Is(err, telemetry.ErrNoMethod):
 		known = api.NoMethod(c.Request, c.Writer.Header())
 	default:
 		errors.As(err, &known)

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -334,7 +335,7 @@ func events(t require.TestingT, stream string) func(yield func([]byte) bool) {
 			if len(f.Data) > 0 && !yield(slices.Clone(f.Data)) {
 				return
 			}
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return
 			}
 			require.NoError(t, err)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,7 +64,7 @@ func (x *Exchange) passStream(ctx context.Context) error {
 		frame, err := x.answer.next()
 		ended = ended || ends(x.endpoint.dialect, frame.Data)
 		switch {
-		case err == io.EOF && !ended:
+		case errors.Is(err, io.EOF) && !ended:
 			return chatwire.ErrCut // what follows the last blank line would garble the error's event
 		case err != nil && !ended:
 			return err
@@ -147,7 +148,7 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 	for size := 0; ; {
 		frame, err := x.answer.next()
 		ended = ended || ends(x.backend.dialect, frame.Data)
-		if err != nil && err != io.EOF && !ended {
+		if err != nil && !errors.Is(err, io.EOF) && !ended {
 			return err
 		}
 		if size += len(frame.Raw); size > maxAnswer { // translation keeps parts of an answer

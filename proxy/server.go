@@ -202,13 +202,11 @@ func checkTeammate(c *gin.Context) {
 
 // refuse answers where there is no route, and for a handler that panicked.
 func refuse(c *gin.Context, err error) {
-	switch err {
-	case telemetry.ErrNoRoute:
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
-			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
-	case telemetry.ErrNoMethod:
-		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s",
-			c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
+	switch {
+	case errors.Is(err, telemetry.ErrNoRoute):
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
+	case errors.Is(err, telemetry.ErrNoMethod):
+		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
 	default:
 		refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 	}

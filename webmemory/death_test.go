@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func patiently(c *webmemory.Config) { c.Lease = patient }
 func (w *world) ended(chat string) {
 	w.t.Helper()
 	eventually(w.t, "the run is over", func() bool {
-		return w.look.ZScore(context.Background(), "turns:open", chat).Err() == redis.Nil && len(w.stored("chat_history:"+chat)) > 1
+		return errors.Is(w.look.ZScore(context.Background(), "turns:open", chat).Err(), redis.Nil) && len(w.stored("chat_history:"+chat)) > 1
 	})
 	wantChat, wantAnalytic := whole("hi")
 	require.Equal(w.t, wantChat, w.stored("chat_history:"+chat))

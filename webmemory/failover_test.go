@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -66,7 +67,7 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 	require.Len(w.t, seen, scriptEvents)
 	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
 	ctx := context.Background()
-	eventually(w.t, "the run is over", func() bool { return w.look.ZScore(ctx, "turns:open", chat).Err() == redis.Nil })
+	eventually(w.t, "the run is over", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", chat).Err(), redis.Nil) })
 	meanwhile()
 	w.sentinel.Failover()
 	eventually(w.t, "Redis is back", func() bool { return w.look.Ping(ctx).Err() == nil })
@@ -97,7 +98,7 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 	w.staysCompleted(first, "2", "k", lostRun, lostSeen)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
 	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
-	eventually(t, "the run is over again", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
+	eventually(t, "the run is over again", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
 	w.staysCompleted(second, "1", "k", run, seen)
 	w.staysCompleted(first, "1", "k", run, seen)
 	var retold float64
@@ -133,7 +134,7 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 		return id != ""
 	})
 	again, _ := w.start(settings)
-	eventually(t, "the run is over again", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
+	eventually(t, "the run is over again", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
 	w.staysCompleted(second, "1", "k", run, seen)
 	w.staysCompleted(again, "1", "k", run, seen)
 	folder, err := os.Stat(settings.Ends)

@@ -391,7 +391,7 @@ func (tr *transcript) roles() []string {
 func (w *world) stored(key string) []string {
 	w.t.Helper()
 	raw, err := w.look.Get(context.Background(), key).Bytes()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return nil
 	}
 	require.NoError(w.t, err)

@@ -53,13 +53,10 @@ func (s *Server) routes() http.Handler {
 
 // fail answers with an error.
 func (s *Server) fail(c *gin.Context, err error) {
-	switch err {
-	case telemetry.ErrNoRoute:
-		err = &api.Problem{
-			Status: http.StatusNotFound, Code: "unknown_route",
-			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
-		}
-	case telemetry.ErrNoMethod:
+	switch {
+	case errors.Is(err, telemetry.ErrNoRoute):
+		err = &api.Problem{Status: http.StatusNotFound, Code: "unknown_route", Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path)}
+	case errors.Is(err, telemetry.ErrNoMethod):
 		err = api.NoMethod(c.Request, c.Writer.Header())
 	}
 	p := *problemOf(err)

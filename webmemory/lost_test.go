@@ -2,6 +2,7 @@ package webmemory_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,7 +73,7 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 			moreChat, moreAnalytic := whole("hi")
 			require.Equal(t, append(chat, moreChat...), w.stored("chat_history:1"))
 			require.Equal(t, append(analytic, moreAnalytic...), w.stored("subagent:analytic:1"))
-			eventually(t, "the run is over", func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil })
+			eventually(t, "the run is over", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
 		})
 	}
 }

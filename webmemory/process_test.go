@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -250,7 +251,7 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", or(tr.id, "0"))
 		require.Len(t, again.roles(), scriptEvents-n, "after %d events", n)
 		eventually(t, "the run is over", func() bool {
-			return w.look.ZScore(context.Background(), "turns:open", chat).Err() == redis.Nil
+			return errors.Is(w.look.ZScore(context.Background(), "turns:open", chat).Err(), redis.Nil)
 		})
 		require.Equal(t, chatWant, w.stored("chat_history:"+chat))
 		require.Equal(t, analyticWant, w.stored("subagent:analytic:"+chat))
@@ -373,7 +374,7 @@ func TestBothDie(t *testing.T) {
 			look()
 
 			// As if the process that closed the run had died before it could note that.
-			over := func() bool { return w.look.ZScore(ctx, "turns:open", "1").Err() == redis.Nil }
+			over := func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) }
 			eventually(t, "the run is over", over)
 			require.NoError(t, w.look.HSet(ctx, "{chat_history:1}:meta", "open", open).Err())
 			require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())

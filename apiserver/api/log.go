@@ -281,7 +281,7 @@ func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq
 	return func(yield func(event.Event, error) bool) {
 		for seq := after; ; seq++ {
 			en, err := l.wait(ctx, seq)
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return
 			}
 			if err == nil && len(roles) > 0 && !slices.Contains(roles, en.role) {
@@ -302,7 +302,7 @@ func (l *Log) Follow(ctx context.Context, after int64, roles ...string) iter.Seq
 // it here; otherwise the problem of Abort, or the cause of ctx's end.
 func (l *Log) Reach(ctx context.Context, n int64) error {
 	for last := l.Last(); last < n; last = l.Last() {
-		if _, err := l.wait(ctx, last); err == io.EOF {
+		if _, err := l.wait(ctx, last); errors.Is(err, io.EOF) {
 			return ErrGone
 		} else if err != nil {
 			return err

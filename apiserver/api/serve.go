@@ -39,7 +39,7 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
 	if err == nil {
 		_, _, err = log.next(after)
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -81,7 +81,7 @@ func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration,
 		en, changed, err := log.next(after)
 		switch {
 		case err != nil:
-			if err == io.EOF || to.Closing(closing(log.run, err)) == nil {
+			if errors.Is(err, io.EOF) || to.Closing(closing(log.run, err)) == nil {
 				_ = to.Flush() // the client is gone; there is nobody to tell
 			}
 			return

@@ -2,6 +2,7 @@ package upstreamtest
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -314,7 +315,8 @@ func (x *exchange) rules() []rule {
 
 // refuse answers with an error and says what it was.
 func (s *Server) refuse(w http.ResponseWriter, d wire.Dialect, err error) (status int, rejection string) {
-	r, ok := err.(refusal)
+	var r refusal
+	ok := errors.As(err, &r)
 	if !ok {
 		r = refusal{status: http.StatusBadRequest, message: err.Error()}
 	}

@@ -156,12 +156,12 @@ func fillTheDisk(dir string) error {
 	}
 	for _, refused := range []error{c.Set(ctx, "k", "v", 0).Err(), c.Ping(ctx).Err()} {
 		if refused == nil || !strings.HasPrefix(refused.Error(), "MISCONF") {
-			return fmt.Errorf("after the failure: %v", refused)
+			return fmt.Errorf("after the failure: %w", refused)
 		}
 	}
 	// Reads go on and show what was acknowledged, not the write that failed.
 	if n, err := c.HGet(ctx, "meta", "count").Int(); err != nil || n != acknowledged {
-		return fmt.Errorf("count is %d (%v), acknowledged were %d", n, err, acknowledged)
+		return fmt.Errorf("count is %d (%w), acknowledged were %d", n, err, acknowledged)
 	}
 	if info := c.Info(ctx, "persistence").Val(); !strings.Contains(info, "journal_writes:refused") {
 		return fmt.Errorf("INFO says %q", info)

@@ -19,7 +19,7 @@ const epochKey = "mneme:epoch"
 // Epoch is the store's random mark, set now if there is none.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	epoch, err := s.redis.Get(ctx, epochKey).Result()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		if err = s.redis.SetNX(ctx, epochKey, rand.Text(), 0).Err(); err == nil {
 			epoch, err = s.redis.Get(ctx, epochKey).Result()
 		}
@@ -78,7 +78,7 @@ func (s *Store) Servers(ctx context.Context) ([]string, error) {
 // OpenRun is the run of a chat that is not over, if there is one.
 func (s *Store) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
 	text, err := s.redis.HGet(ctx, metaKey(memory.ChatKey(chat)), "open").Bytes()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
 	if err != nil {

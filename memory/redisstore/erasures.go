@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 		return nil
 	})
 	for _, err := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
-		if err != nil && err != redis.Nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 // none. It is written with the erasure, so a Redis that has it has done that.
 func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("looking for the erasure of %s: %w", key, unavailable(err))
 	}
 	turn, _ := strconv.ParseInt(mark, 10, 64) // what is no number is no turn
@@ -101,14 +102,14 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 		if short.Len() < h.Len() {
 			c := change{turn: writingBack, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: short, cut: turn}
 			err = s.replace(ctx, c)
-			if err == errChanged { // its meta is gone, perhaps
+			if errors.Is(err, errChanged) { // its meta is gone, perhaps
 				var value []byte
 				if value, err = s.bytesOf(ctx, key, nil); err == nil && slices.Equal(value, h.JSON()) {
 					c.seen, c.old = "value", value
 					err = s.replace(ctx, c)
 				}
 			}
-			if err == errChanged {
+			if errors.Is(err, errChanged) {
 				continue
 			}
 			cut = cut || err == nil

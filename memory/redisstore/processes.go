@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -107,7 +108,7 @@ func (s *Store) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	}
 	tokens := map[memory.Chat]string{}
 	for chat, lease := range leases {
-		if lease.Err() != nil && lease.Err() != redis.Nil {
+		if lease.Err() != nil && !errors.Is(lease.Err(), redis.Nil) {
 			err = lease.Err()
 		}
 		tokens[chat] = lease.Val()

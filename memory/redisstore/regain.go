@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -42,7 +43,7 @@ func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl 
 // TurnOf is the number of a chat's newest turn, 0 if there was none.
 func (s *Store) TurnOf(ctx context.Context, chat memory.Chat) (int64, error) {
 	text, err := s.redis.HGet(ctx, metaKey(memory.ChatKey(chat)), "turn").Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("looking for the turn of chat %s: %w", chat, unavailable(err))
 	}
 	turn, _ := strconv.ParseInt(text, 10, 64) // what is no number is no turn

@@ -195,7 +195,7 @@ func (s *Store) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...re
 }
 
 // failed says whether a command did not run; a key that is not there is an answer.
-func failed(err error) bool { return err != nil && err != redis.Nil }
+func failed(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
 // evalSha is a call of a script as a command for inOrder.
 func evalSha(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {

@@ -168,7 +168,7 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 		value = s.redis.Get(ctx, key.String())
 	}
 	raw, err := value.Bytes()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return nil, errChanged
 	}
 	return raw, unavailable(err)

@@ -71,7 +71,7 @@ func (e *Edge) recovered(c *gin.Context, log zerolog.Logger) {
 			return
 		}
 		begun := c.Writer.Written()
-		if cause != http.ErrAbortHandler {
+		if !errors.Is(http.ErrAbortHandler, cause) {
 			line := log.Error().EmbedObject(From(c.Request.Context())).Str("route", c.FullPath()).Str("path", c.Request.URL.Path)
 			if e.IDHeader != "" {
 				line.Str("request_id", c.Writer.Header().Get(e.IDHeader))
@@ -82,7 +82,7 @@ func (e *Edge) recovered(c *gin.Context, log zerolog.Logger) {
 				e.refuse(c, ErrPanicked)
 			}
 		}
-		if begun || cause == http.ErrAbortHandler {
+		if begun || errors.Is(http.ErrAbortHandler, cause) {
 			panic(http.ErrAbortHandler)
 		}
 	}()

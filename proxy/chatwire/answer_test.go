@@ -47,7 +47,7 @@ func datas(t require.TestingT, stream string) []string {
 	frames := wire.NewFrameReader(strings.NewReader(stream))
 	for {
 		f, err := frames.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		require.NoError(t, err)

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -63,7 +64,7 @@ func (a *Active) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, activeRead)
 	defer cancel()
 	name, err := a.redis.Get(ctx, activeKey).Result()
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		name, err = a.configured, nil
 	}
 	switch {

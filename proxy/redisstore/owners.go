@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,7 +53,7 @@ func (o *Owners) Holders(ctx context.Context, scopes []chat.Scope) ([]string, er
 	_, _ = pipe.Exec(ctx) // each command tells its own error, and nil for nobody
 	holders := make([]string, len(scopes))
 	for i, cmd := range got {
-		if err := cmd.Err(); err != nil && err != redis.Nil && !redisscript.WrongType(err) {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisscript.WrongType(err) {
 			return nil, fmt.Errorf("reading proxy:copilot: %w", err)
 		}
 		holders[i] = cmd.Val()

@@ -2,6 +2,7 @@ package thinking
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ func (t *texts) json(b []byte, depth int, inside bool) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	before := len(*t)
 	if t.value(d, depth, inside) == nil {
-		if _, err := d.ReadToken(); err == io.EOF {
+		if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
 			return true
 		}
 	}

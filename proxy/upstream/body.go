@@ -75,7 +75,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.until.Store(int64(time.Since(b.began) + b.limits.Idle))
 	n, err := b.rc.Read(p)
 	b.until.Store(0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = b.explain(ErrBroken, err)
 		v := silent
 		if errors.Is(err, ErrBroken) || errors.Is(err, ErrTimeout) {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -50,7 +51,7 @@ func read(body []byte, kind byte, parts func(*outliner) error) error {
 		return fmt.Errorf("%w: it must be a JSON %s", ErrBadJSON, what[kind])
 	}
 	err := parts(r)
-	if err == errSyntax {
+	if errors.Is(err, errSyntax) {
 		return cmp.Or(syntaxError(body), ErrBadJSON)
 	}
 	if err != nil {

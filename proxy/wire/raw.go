@@ -35,7 +35,7 @@ func badJSON(err error) error {
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: it is empty", ErrBadJSON)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%w: it is not valid JSON at byte %d: %w", ErrBadJSON, syntax.ByteOffset, syntax.Err)

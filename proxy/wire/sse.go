@@ -65,7 +65,7 @@ func (f *FrameReader) Next() (Frame, error) {
 	f.raw, f.buf = f.raw[:0], f.buf[:0]
 	for {
 		line, err := f.line()
-		if err != nil && (err != io.EOF || len(f.raw) == 0) {
+		if err != nil && (!errors.Is(err, io.EOF) || len(f.raw) == 0) {
 			return Frame{}, err
 		}
 		content := bytes.TrimRight(line, "\r\n")
@@ -75,7 +75,7 @@ func (f *FrameReader) Next() (Frame, error) {
 			}
 			f.buf = append(f.buf, bytes.TrimPrefix(data, []byte(" "))...)
 		}
-		if err == io.EOF || len(content) == 0 {
+		if errors.Is(err, io.EOF) || len(content) == 0 {
 			return Frame{f.raw, f.buf}, err
 		}
 	}
@@ -90,7 +90,7 @@ func (f *FrameReader) line() ([]byte, error) {
 		if len(f.raw) > maxFrame {
 			return nil, ErrFrameTooLong
 		}
-		if err != bufio.ErrBufferFull {
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return f.raw[start:], err
 		}
 	}

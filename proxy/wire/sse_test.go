@@ -23,7 +23,7 @@ func TestFrameReader(t *testing.T) {
 			for {
 				frame, err := f.Next()
 				data, raw = append(data, string(frame.Data)), append(raw, string(frame.Raw))
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -84,7 +85,7 @@ func (w *writer) set(ch *chat, e *edit) bool {
 		if err != nil || held > 0 {
 			return redis.TxFailedErr
 		}
-		if err := tx.ZScore(ctx, "turns:open", ch.id.String()).Err(); err != redis.Nil {
+		if err := tx.ZScore(ctx, "turns:open", ch.id.String()).Err(); !errors.Is(err, redis.Nil) {
 			return redis.TxFailedErr
 		}
 		if !e.change(w.rng, history) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -116,7 +117,7 @@ func dumped(ctx context.Context, r *redis.Client, key string) ([]byte, error) {
 	switch kind {
 	case "string":
 		value, err := r.Get(ctx, key).Bytes()
-		if err == redis.Nil {
+		if errors.Is(err, redis.Nil) {
 			err = nil
 		}
 		return value, err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,11 +82,11 @@ func (s *soak) verify() (*findings, error) {
 func (s *soak) stored(ch *chat, key memory.Key) (*stored, error) {
 	ctx := context.Background()
 	value, err := s.reads.redis.Get(ctx, key.String()).Bytes()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("reading %s: %w", key, err)
 	}
 	out := &stored{chat: ch, key: key, history: memory.Empty(key)}
-	if err == redis.Nil {
+	if errors.Is(err, redis.Nil) {
 		return out, nil
 	}
 	if out.history, err = memory.ParseHistory(key, value); err != nil {

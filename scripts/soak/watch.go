@@ -296,7 +296,7 @@ func (s *soak) settle() (time.Duration, error) {
 			return age, nil
 		}
 		if age > settleWithin {
-			return age, fmt.Errorf("after %v: turns:open holds %v (%v), the spools %v bytes", settleWithin, open, err, waiting)
+			return age, fmt.Errorf("after %v: turns:open holds %v (%w), the spools %v bytes", settleWithin, open, err, waiting)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

@@ -47,7 +47,7 @@ func OpenVectors(path, space string) (*VectorFile, error) {
 func (f *VectorFile) read(space string) error {
 	in := bufio.NewReader(f.file)
 	first, err := in.ReadBytes('\n')
-	if len(first) == 0 && err == io.EOF {
+	if len(first) == 0 && errors.Is(err, io.EOF) {
 		line, err := json.Marshal(vectorHead{space})
 		if err == nil {
 			_, err = f.file.Write(append(line, '\n'))

@@ -90,7 +90,7 @@ func objects(ctx context.Context, f file, limits Limits, yield func(Item, error)
 			err = refuse(Empty, "%s", emptySentence(jsonFile))
 		}
 	}
-	if err != nil && err != errEnough {
+	if err != nil && !errors.Is(err, errEnough) {
 		yield(Item{}, err)
 	}
 }
@@ -113,7 +113,7 @@ func lines(ctx context.Context, f file, r io.Reader, limits Limits, yield func(I
 	documents := 0
 	for number := 1; ; number++ {
 		line, err := readLine(in, limits.Bytes)
-		end := err == io.EOF
+		end := errors.Is(err, io.EOF)
 		if ctx.Err() != nil {
 			yield(Item{}, context.Cause(ctx))
 			return
@@ -176,7 +176,7 @@ func readLine(in *bufio.Reader, limit int64) ([]byte, error) {
 		} else {
 			line = append(line, piece...)
 		}
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		if long && (err == nil || err == io.EOF) {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,7 +72,11 @@ func TestCommandFailures(t *testing.T) {
 			require.ErrorContains(t, err, c.sentence)
 			require.NotContains(t, err.Error(), "/srv")
 			if c.cause != "" {
-				require.ErrorContains(t, err.(*Error).Err, c.cause)
+				require.ErrorContains(t, func() *Error {
+					target := &Error{}
+					_ = errors.As(err, &target)
+					return target
+				}().Err, c.cause)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"io"
 	"regexp"
 	"strings"
@@ -181,7 +182,7 @@ func scanTags(r io.Reader, emit func(tagBlock) error) error {
 		kind := z.Next()
 		switch kind {
 		case html.ErrorToken:
-			if err := z.Err(); err != io.EOF {
+			if err := z.Err(); !errors.Is(err, io.EOF) {
 				return err
 			}
 		case html.TextToken:

@@ -81,7 +81,7 @@ func (j *jsonReader) values(each func(jsonValue) error) error {
 			continue
 		case 0:
 			_, err := j.d.ReadToken()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return badJSON(err)
@@ -241,7 +241,7 @@ func (v jsonValue) flatten(b *builder) error {
 	var out strings.Builder
 	for {
 		t, err := d.ReadToken()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return b.paragraph(out.String())
 		}
 		if err != nil {
@@ -336,7 +336,7 @@ func looksLikeJSON(data []byte) bool {
 	d := jsonDecoder(bytes.NewReader(data))
 	for {
 		if err := d.SkipValue(); err != nil {
-			return err == io.EOF
+			return errors.Is(err, io.EOF)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (m *mailReader) parts(kind string, parts *multipart.Reader) error {
 	var chosen *entity
 	for {
 		p, err := parts.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if _, ok := errors.AsType[textproto.ProtocolError](err); ok {

@@ -110,7 +110,7 @@ func (a *archive) tokens(name string, each func(xml.Token) error) error {
 			token, err := d.RawToken()
 			var refusal *Error
 			switch {
-			case err == io.EOF:
+			case errors.Is(err, io.EOF):
 				return nil
 			case errors.As(err, &refusal):
 				return refusal

@@ -74,7 +74,7 @@ func (w walker) walk() {
 		}
 		f, err := w.visit(name, entry, err)
 		switch {
-		case err == nil && f.ID == "", err == errGone: // a folder that is entered, or nothing
+		case err == nil && f.ID == "", errors.Is(err, errGone): // a folder that is entered, or nothing
 			return nil
 		case !w.yield(f, err):
 			return fs.SkipAll
@@ -209,7 +209,7 @@ func (r *Reading) Read(p []byte) (int, error) {
 	n, err := r.opened.Read(p)
 	r.hash.Write(p[:n])
 	r.bytes += int64(n)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = unreadable(err)
 	}
 	return n, err

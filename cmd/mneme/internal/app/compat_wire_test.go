@@ -3,6 +3,7 @@ package app_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -151,7 +152,7 @@ func readEventsBefore(t *testing.T, url string) (events []eventBefore) {
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	for in := sse.NewReader(resp.Body, api.MaxEvent, 0, nil); ; {
 		frame, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)

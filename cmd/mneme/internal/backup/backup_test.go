@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -313,7 +314,7 @@ func TestAHistoryAndItsMetaBelongTogether(t *testing.T) {
 		for w := range writers {
 			key := memory.ChatKey(memory.MustChat(fmt.Sprint(w)))
 			value, err := target.Get(ctx, key.String()).Bytes()
-			if err == redis.Nil {
+			if errors.Is(err, redis.Nil) {
 				continue // not begun yet
 			}
 			require.NoError(t, err)

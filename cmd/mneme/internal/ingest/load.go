@@ -207,7 +207,7 @@ type whole struct{ *loader.Reading }
 
 func (w whole) Read(p []byte) (int, error) {
 	n, err := w.Reading.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		if _, changed := w.Sum(); changed != nil {
 			err = changed
 		}

@@ -168,7 +168,7 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	defer x.leave()
 	defer func() {
 		if p := recover(); p != nil {
-			if p != http.ErrAbortHandler {
+			if !errors.Is(http.ErrAbortHandler, p) {
 				log.Printf("http: panic serving a request of this process: %v\n%s", p, debug.Stack())
 			}
 			x.cut(ErrAborted)
