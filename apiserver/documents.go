@@ -49,7 +49,8 @@ var (
 		Status: http.StatusNotFound, Code: "unknown_document", Message: "The collection has no document with this id.",
 	}
 	errCutBody = &api.Problem{
-		Status: http.StatusBadRequest, Code: "bad_request", Retryable: true, Message: "The body ended before it was complete; send it again.",
+		Status: http.StatusBadRequest, Code: "bad_request", Retryable: true,
+		Message: "The body ended before it was complete; send it again.",
 	}
 )
 
@@ -68,7 +69,8 @@ func newDocuments(cfg Config, subagents []api.SubagentInfo) *documents {
 			readers[name] = append(readers[name], s.Name)
 		}
 	}
-	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument, loads: make(chan struct{}, loadsAtOnce)}
+	return &documents{library: cfg.Documents, readers: readers, limit: cfg.MaxDocument,
+		loads: make(chan struct{}, loadsAtOnce)}
 }
 
 // ready says whether all collections can be searched at once.
@@ -153,7 +155,8 @@ func problemOf(err error) error {
 	case errors.Is(err, rag.ErrBadQuery):
 		return problem(http.StatusBadRequest, "bad_request", strings.TrimPrefix(err.Error(), rag.ErrBadQuery.Error()+": "))
 	case errors.As(err, &over):
-		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+strconv.FormatInt(over.Limit, 10)+" bytes")
+		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+
+			strconv.FormatInt(over.Limit, 10)+" bytes")
 	case errors.Is(err, context.Canceled):
 		return errCutBody // nobody reads it
 	}
@@ -226,7 +229,8 @@ func (d *documents) inform(c *gin.Context, of docstore.Collection, status int) e
 		return err
 	}
 	searched := append([]string{}, slices.Sorted(maps.Keys(d.readers))...)
-	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched, d.library.Loader().Extensions()})
+	api.WriteJSON(c.Writer, status, description{info, append([]memory.Agent{}, d.readers[info.Name]...), searched,
+		d.library.Loader().Extensions()})
 	return nil
 }
 
@@ -268,7 +272,8 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 	}
 	for _, m := range body.History {
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
-			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+strconv.Quote(m.Role))
+			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+
+				strconv.Quote(m.Role))
 		}
 		r.History = append(r.History, memory.Message{Role: m.Role, Content: m.Content})
 	}
@@ -296,7 +301,8 @@ func (d *documents) page(c *gin.Context, of docstore.Collection) error {
 	if text := c.Query("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > docstore.MaxPage {
-			return problem(http.StatusBadRequest, "bad_request", "limit is a whole number from 1 to "+strconv.Itoa(docstore.MaxPage))
+			return problem(http.StatusBadRequest, "bad_request", "limit is a whole number from 1 to "+
+				strconv.Itoa(docstore.MaxPage))
 		}
 		limit = n
 	}

@@ -79,16 +79,21 @@ func TestADocumentFromPutToDelete(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "it is there: %s", body)
 
 	const at = "/v1/collections/shop/documents/guide/first.md"
-	status, body = s.call(t, "PUT", at+"?title=Tea", "# Green\n\nSteep green tea for three minutes.", "Content-Type", "text/markdown")
+	status, body = s.call(t, "PUT", at+"?title=Tea", "# Green\n\nSteep green tea for three minutes.", "Content-Type",
+		"text/markdown")
 	require.Equal(t, http.StatusCreated, status, body)
 	require.Contains(t, body, `"id":"guide/first.md"`)
 	require.Equal(t, []string{"guide/first.md#0"}, s.found(t, "shop", "how long for green tea"))
 
-	status, body = s.call(t, "PUT", "/v1/collections/shop/documents/guide%2Ffirst.md?title=Tea", "# Green\n\nSteep green tea for three minutes.", "Content-Type", "text/markdown")
+	status, body = s.call(t, "PUT", "/v1/collections/shop/documents/guide%2Ffirst.md?title=Tea",
+		"# Green\n\nSteep green tea for three minutes.", "Content-Type", "text/markdown")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, `"status":"unchanged"`, "an id may be escaped, and the same content is nothing new")
 
-	status, body = s.call(t, "PUT", at, `{"title":"Coffee","text":"Grind coffee finely.","source":"https://example.com/c","metadata":{"by":"me"}}`, "Content-Type", asJSON)
+	status,
+		body = s.call(t, "PUT", at,
+		`{"title":"Coffee","text":"Grind coffee finely.","source":"https://example.com/c","metadata":{"by":"me"}}`,
+		"Content-Type", asJSON)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, `"status":"changed"`)
 	require.Empty(t, s.found(t, "shop", "green tea"), "the version before is gone")
@@ -96,7 +101,8 @@ func TestADocumentFromPutToDelete(t *testing.T) {
 
 	status, body = s.call(t, "GET", at, "")
 	require.Equal(t, http.StatusOK, status)
-	for _, want := range []string{`"title":"Coffee"`, `"text":"Grind coffee finely."`, `"by":"me"`, `"source":"https://example.com/c"`} {
+	for _, want := range []string{`"title":"Coffee"`, `"text":"Grind coffee finely."`, `"by":"me"`,
+		`"source":"https://example.com/c"`} {
 		require.Contains(t, body, want)
 	}
 	status, body = s.call(t, "GET", "/v1/collections/shop/documents", "")
@@ -124,7 +130,8 @@ func TestADocumentFromPutToDelete(t *testing.T) {
 func TestAFileThatIsSentAsAForm(t *testing.T) {
 	s, _ := withDocuments(t, apiserver.Config{})
 	s.call(t, "PUT", "/v1/collections/c", "")
-	status, body := s.call(t, "PUT", "/v1/collections/c/documents/a.txt", "Steep it.", "Content-Type", "application/x-www-form-urlencoded")
+	status, body := s.call(t, "PUT", "/v1/collections/c/documents/a.txt", "Steep it.", "Content-Type",
+		"application/x-www-form-urlencoded")
 	require.Equal(t, 400, status, body)
 	require.Contains(t, body, "application/octet-stream")
 }
@@ -138,29 +145,38 @@ func TestWrongDocumentsGetAClearAnswer(t *testing.T) {
 		status                   int
 		code                     string
 	}{
-		"a bad name":            {"PUT", "/v1/collections/No%20Name", "", "", 400, "bad_collection"},
-		"a chat as a name":      {"GET", "/v1/collections/chat:1/documents", "", "", 400, "bad_collection"},
-		"no collection":         {"GET", "/v1/collections/none", "", "", 404, "unknown_collection"},
-		"none to put into":      {"PUT", "/v1/collections/none/documents/a", `{"text":"x"}`, asJSON, 404, "unknown_collection"},
-		"none to post into":     {"POST", "/v1/collections/none/documents", `{"id":"a","text":"x"}`, "", 404, "unknown_collection"},
-		"none to search":        {"POST", "/v1/collections/none/search", `{"query":"x"}`, asJSON, 404, "unknown_collection"},
-		"none to drop":          {"DELETE", "/v1/collections/none", "", "", 404, "unknown_collection"},
-		"no such document":      {"GET", "/v1/collections/c/documents/a", "", "", 404, "unknown_document"},
-		"no id":                 {"GET", "/v1/collections/c/documents/", "", "", 400, "bad_id"},
-		"an empty query":        {"POST", "/v1/collections/c/search", `{"query":" "}`, asJSON, 400, "bad_request"},
-		"k of zero":             {"POST", "/v1/collections/c/search", `{"query":"x","k":0}`, asJSON, 400, "bad_request"},
-		"k too large":           {"POST", "/v1/collections/c/search", `{"query":"x","k":101}`, asJSON, 400, "bad_request"},
-		"a role that is none":   {"POST", "/v1/collections/c/search", `{"query":"x","history":[{"role":"system","content":"y"}]}`, asJSON, 400, "bad_request"},
-		"a limit of nothing":    {"GET", "/v1/collections/c/documents?limit=x", "", "", 400, "bad_request"},
-		"no JSON":               {"PUT", "/v1/collections/c/documents/a", `{"text":`, asJSON, 400, "bad_request"},
-		"no text":               {"PUT", "/v1/collections/c/documents/a", `{"title":"t"}`, asJSON, 422, "empty"},
-		"invisible text":        {"PUT", "/v1/collections/c/documents/a", `{"text":"\u200b\u202e "}`, asJSON, 422, "empty"},
-		"no file":               {"PUT", "/v1/collections/c/documents/a.txt", "", "text/plain", 422, "empty"},
-		"too much metadata":     {"PUT", "/v1/collections/c/documents/a.txt?metadata.k=" + strings.Repeat("x", docstore.MaxMetadata), "x", "text/plain", 400, "bad_metadata"},
-		"too much JSON":         {"PUT", "/v1/collections/c/documents/a", `{"text":"` + long + `"}`, asJSON, 413, "too_large"},
-		"a file too large":      {"PUT", "/v1/collections/c/documents/a.txt", long, "text/plain", 413, "too_large"},
-		"an image":              {"PUT", "/v1/collections/c/documents/a.png", "\x89PNG\r\n\x1a\n\x00\x00\x00", "image/png", 415, "unsupported"},
-		"a PDF that is none":    {"PUT", "/v1/collections/c/documents/a.pdf", "%PDF-1.7 nothing", "application/pdf", 422, "damaged"},
+		"a bad name":       {"PUT", "/v1/collections/No%20Name", "", "", 400, "bad_collection"},
+		"a chat as a name": {"GET", "/v1/collections/chat:1/documents", "", "", 400, "bad_collection"},
+		"no collection":    {"GET", "/v1/collections/none", "", "", 404, "unknown_collection"},
+		"none to put into": {"PUT", "/v1/collections/none/documents/a", `{"text":"x"}`, asJSON, 404,
+			"unknown_collection"},
+		"none to post into": {"POST", "/v1/collections/none/documents", `{"id":"a","text":"x"}`, "", 404,
+			"unknown_collection"},
+		"none to search":   {"POST", "/v1/collections/none/search", `{"query":"x"}`, asJSON, 404, "unknown_collection"},
+		"none to drop":     {"DELETE", "/v1/collections/none", "", "", 404, "unknown_collection"},
+		"no such document": {"GET", "/v1/collections/c/documents/a", "", "", 404, "unknown_document"},
+		"no id":            {"GET", "/v1/collections/c/documents/", "", "", 400, "bad_id"},
+		"an empty query":   {"POST", "/v1/collections/c/search", `{"query":" "}`, asJSON, 400, "bad_request"},
+		"k of zero":        {"POST", "/v1/collections/c/search", `{"query":"x","k":0}`, asJSON, 400, "bad_request"},
+		"k too large":      {"POST", "/v1/collections/c/search", `{"query":"x","k":101}`, asJSON, 400, "bad_request"},
+		"a role that is none": {
+			"POST", "/v1/collections/c/search", `{"query":"x","history":[{"role":"system","content":"y"}]}`, asJSON, 400,
+			"bad_request",
+		},
+		"a limit of nothing": {"GET", "/v1/collections/c/documents?limit=x", "", "", 400, "bad_request"},
+		"no JSON":            {"PUT", "/v1/collections/c/documents/a", `{"text":`, asJSON, 400, "bad_request"},
+		"no text":            {"PUT", "/v1/collections/c/documents/a", `{"title":"t"}`, asJSON, 422, "empty"},
+		"invisible text":     {"PUT", "/v1/collections/c/documents/a", `{"text":"\u200b\u202e "}`, asJSON, 422, "empty"},
+		"no file":            {"PUT", "/v1/collections/c/documents/a.txt", "", "text/plain", 422, "empty"},
+		"too much metadata": {"PUT", "/v1/collections/c/documents/a.txt?metadata.k=" +
+			strings.Repeat("x", docstore.MaxMetadata), "x", "text/plain", 400, "bad_metadata"},
+		"too much JSON": {"PUT", "/v1/collections/c/documents/a", `{"text":"` + long + `"}`, asJSON, 413,
+			"too_large"},
+		"a file too large": {"PUT", "/v1/collections/c/documents/a.txt", long, "text/plain", 413, "too_large"},
+		"an image": {"PUT", "/v1/collections/c/documents/a.png", "\x89PNG\r\n\x1a\n\x00\x00\x00", "image/png",
+			415, "unsupported"},
+		"a PDF that is none": {"PUT", "/v1/collections/c/documents/a.pdf", "%PDF-1.7 nothing", "application/pdf", 422,
+			"damaged"},
 		"no route for a method": {"PATCH", "/v1/collections/c", "", "", 405, "method_not_allowed"},
 		"a bad chat":            {"GET", "/v1/chats/a%20b/documents", "", "", 400, "bad_request"},
 	} {
@@ -201,7 +217,8 @@ func TestLinesHaveAResultEach(t *testing.T) {
 		require.Equal(t, o.Failed(), o.Reason != "")
 		got = append(got, o.ID+" "+string(o.Status))
 	}
-	require.Equal(t, []string{"a new", "line 2 refused", "line 4 refused", "line 5 refused", "empty refused", "b new"}, got)
+	require.Equal(t, []string{"a new", "line 2 refused", "line 4 refused", "line 5 refused", "empty refused", "b new"},
+		got)
 	status, body = s.call(t, "POST", "/v1/collections/c/documents", `{"id":"a","text":"Another cape."}`+"\n")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "changed")
@@ -267,7 +284,8 @@ func TestResultsAreStreamedWhileTheBodyIsOnItsWay(t *testing.T) {
 	require.Equal(t, api.LinesEnd{Done: true, Documents: 21, Failed: 1}, p.end())
 
 	status, body := s.call(t, "POST", "/v1/collections/none/documents?stream=true", `{"id":"a","text":"x"}`)
-	require.Equal(t, http.StatusNotFound, status, "what concerns all is still a status, as long as nothing was sent: %s", body)
+	require.Equal(t, http.StatusNotFound, status, "what concerns all is still a status, as long as nothing was sent: %s",
+		body)
 }
 
 // What goes wrong for all in the middle is the last line.
@@ -297,7 +315,8 @@ func TestTwoServersSeeEachOthersChangesAtOnce(t *testing.T) {
 		if i%2 == 1 {
 			from, to = other, one
 		}
-		status, body := from.call(t, "PUT", "/v1/collections/c/documents/"+id, `{"text":"Here is `+word+`."}`, "Content-Type", asJSON)
+		status, body := from.call(t, "PUT", "/v1/collections/c/documents/"+id, `{"text":"Here is `+word+`."}`, "Content-Type",
+			asJSON)
 		require.Equal(t, http.StatusCreated, status, body)
 		require.Equal(t, []string{id + "#0"}, to.found(t, "c", word))
 		status, _ = to.call(t, "DELETE", "/v1/collections/c/documents/"+id, "")
@@ -318,7 +337,8 @@ func TestDocumentsOfAChatGoWithIt(t *testing.T) {
 	status, body = s.call(t, "GET", "/v1/chats/-100/documents/a", "")
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, body, "unknown_document")
-	status, body = s.call(t, "PUT", "/v1/chats/-100/documents/a.txt", "The vault code is kept here.", "Content-Type", "text/plain")
+	status, body = s.call(t, "PUT", "/v1/chats/-100/documents/a.txt", "The vault code is kept here.", "Content-Type",
+		"text/plain")
 	require.Equal(t, http.StatusCreated, status, body)
 	status, body = s.call(t, "POST", "/v1/chats/-100/documents", `{"id":"b","text":"More."}`)
 	require.Equal(t, http.StatusOK, status, body)
@@ -419,7 +439,8 @@ func TestReadinessAndMetricsSayHowFarDocumentsAreBehind(t *testing.T) {
 func TestACutUpload(t *testing.T) {
 	s, _ := withDocuments(t, apiserver.Config{})
 	s.call(t, "PUT", "/v1/collections/c", "")
-	req, err := http.NewRequestWithContext(t.Context(), "PUT", s.url+"/v1/collections/c/documents/a.txt", io.MultiReader(bytes.NewReader(make([]byte, 1000)), broken{}))
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", s.url+"/v1/collections/c/documents/a.txt",
+		io.MultiReader(bytes.NewReader(make([]byte, 1000)), broken{}))
 	require.NoError(t, err)
 	if resp, err := http.DefaultClient.Do(req); err == nil {
 		resp.Body.Close()

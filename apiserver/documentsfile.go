@@ -68,7 +68,8 @@ func (d *documents) putFile(c *gin.Context, of docstore.Collection, id string) e
 
 // load puts the documents of a file. Unless it is read as a stream, that begins when all
 // of it is there and its turn has come.
-func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collection, f rag.File, report func(rag.Outcome)) error {
+func (d *documents) load(ctx context.Context, c *gin.Context, of docstore.Collection, f rag.File,
+	report func(rag.Outcome)) error {
 	if !d.library.Loader().Streamed(f.ID, f.ContentType) {
 		file, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, d.limit))
 		if err != nil {

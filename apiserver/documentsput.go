@@ -75,7 +75,8 @@ func fileHint(c *gin.Context, err error) error {
 		return err
 	}
 	hinted := *said
-	hinted.Message += " For the bytes of a file give their type: -H 'Content-Type: application/octet-stream' --data-binary @file."
+	hinted.Message += " For the bytes of a file give their type: -H 'Content-Type: application/octet-stream' " +
+		"--data-binary @file."
 	return &hinted
 }
 
@@ -140,7 +141,8 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 
 // putEach puts one document after the other, so that each has its result before the next
 // one is waited for.
-func putEach(ctx context.Context, to *rag.Library, of docstore.Collection, inputs iter.Seq2[rag.Input, error], send func(rag.Outcome)) error {
+func putEach(ctx context.Context, to *rag.Library, of docstore.Collection, inputs iter.Seq2[rag.Input, error],
+	send func(rag.Outcome)) error {
 	for in, err := range inputs {
 		if err != nil {
 			return err

@@ -23,7 +23,8 @@ func newMetrics(s *Server) metrics {
 		refused: made.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_apiserver_runs_refused_total", Help: "Runs refused for want of room, by reason."}, []string{"code"}),
 		seconds: made.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mneme_apiserver_run_seconds", Help: "Time from a run's acceptance to its end.", Buckets: telemetry.Buckets}, []string{"outcome"}),
+			Name: "mneme_apiserver_run_seconds", Help: "Time from a run's acceptance to its end.", Buckets: telemetry.Buckets},
+			[]string{"outcome"}),
 		streams: made.NewGauge(prometheus.GaugeOpts{
 			Name: "mneme_apiserver_event_streams", Help: "Open event streams."}),
 	}
@@ -44,9 +45,11 @@ func newMetrics(s *Server) metrics {
 	gauge("finished_runs", "Finished runs still known.", func() int { return len(s.finished) })
 	gauge("finished_bytes", "Bytes of events held for finished runs.", func() int { return s.kept })
 	if library := s.documents.library; library != nil {
-		s.seen.Gauge("mneme_documents_behind", "Changes of documents that searches here do not know yet, of the collection with the most.",
+		s.seen.Gauge("mneme_documents_behind",
+			"Changes of documents that searches here do not know yet, of the collection with the most.",
 			func() float64 { return float64(library.Lag().Changes) })
-		s.seen.Gauge("mneme_documents_behind_seconds", "For how long changes of documents have been missing here; 0 while none are.",
+		s.seen.Gauge("mneme_documents_behind_seconds",
+			"For how long changes of documents have been missing here; 0 while none are.",
 			func() float64 { return library.Lag().For.Seconds() })
 	}
 	return m

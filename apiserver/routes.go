@@ -38,7 +38,8 @@ func fail(c *gin.Context, err error) {
 	known := api.ErrInternal
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
-		known = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.", c.Request.URL.Path)}
+		known = &api.Problem{Status: http.StatusNotFound, Code: "not_found", Message: fmt.Sprintf("There is nothing at %s.",
+			c.Request.URL.Path)}
 	case errors.Is(err, telemetry.ErrNoMethod):
 		known = api.NoMethod(c.Request, c.Writer.Header())
 	default:
@@ -63,7 +64,8 @@ func (s *Server) postRun(c *gin.Context) error {
 	telemetry.Concerns(c.Request.Context(), body.ChatID.String(), body.RunID)
 	if !s.hasAgent(body.AgentVersion) {
 		return &api.Problem{Status: http.StatusBadRequest, Code: "unknown_agent",
-			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion, master.Version)}
+			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion,
+				master.Version)}
 	}
 	req, err := request(body)
 	if err != nil {
@@ -73,7 +75,8 @@ func (s *Server) postRun(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(c.Writer, http.StatusAccepted, api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" + r.id + "/events"})
+	api.WriteJSON(c.Writer, http.StatusAccepted, api.RunAccepted{RunID: r.id, Events: s.base(c.Request) + "/v1/runs/" +
+		r.id + "/events"})
 	return nil
 }
 
@@ -90,7 +93,8 @@ func (s *Server) hasAgent(version string) bool {
 func request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
-		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset, Subagents: map[memory.Agent][]memory.Message{},
+		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
+		Subagents: map[memory.Agent][]memory.Message{},
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {
@@ -245,9 +249,11 @@ func (s *Server) getReady(c *gin.Context) error {
 	out, status := readiness{Readiness: telemetry.Readiness{Status: "ready"}, Documents: s.documents.lag()}, http.StatusOK
 	switch {
 	case draining:
-		out.Readiness, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}}, errDraining.Status
+		out.Readiness, status = telemetry.Readiness{Status: "draining", Reasons: []string{errDraining.Message}},
+			errDraining.Status
 	case !s.documents.ready():
-		out.Readiness, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}}, errStarting.Status
+		out.Readiness, status = telemetry.Readiness{Status: "starting", Reasons: []string{errStarting.Message}},
+			errStarting.Status
 	}
 	api.WriteJSON(c.Writer, status, out)
 	return nil

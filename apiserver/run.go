@@ -99,7 +99,8 @@ func (s *Server) refuse(p *api.Problem) error {
 func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	log := r.trail.Logger(s.log)
 	ctx, release := context.WithTimeout(r.trail.In(ctx), s.cfg.RunTimeout)
-	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.", Retryable: true}
+	cause := event.Error{Code: "internal", Message: "The run ended without a result; the server's log says why.",
+		Retryable: true}
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error().Str("panic", telemetry.PanicText(p)).Bytes("stack", debug.Stack()).Msg("a run panicked")

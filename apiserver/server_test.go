@@ -145,7 +145,9 @@ func TestARunFromPostToDone(t *testing.T) {
 	r := request("r1")
 	r.ConversationID = "conv"
 	r.Context = []json.RawMessage{json.RawMessage(`{"role":"user","content":"before","timestamp":1}`)}
-	r.SubagentContexts = map[memory.Agent][]json.RawMessage{"analytic": {json.RawMessage(`{"role":"user","content":"task","timestamp":2}`)}}
+	r.SubagentContexts = map[memory.Agent][]json.RawMessage{
+		"analytic": {json.RawMessage(`{"role":"user","content":"task","timestamp":2}`)},
+	}
 	accepted := s.post(t, r)
 	require.Equal(t, api.RunAccepted{RunID: "r1", Events: s.url + "/v1/runs/r1/events"}, accepted)
 	require.Equal(t, []string{"run_started", "assistant", "run_finished"}, s.roles(t, accepted.Events))
@@ -168,12 +170,13 @@ func TestARunFromPostToDone(t *testing.T) {
 
 func TestTheSameRunIDAgain(t *testing.T) {
 	var runs sync.Map
-	s := start(t, apiserver.Config{Advertise: "http://me:1/"}, agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {
-		if _, twice := runs.LoadOrStore(r.RunID, true); twice {
-			t.Errorf("run %s ran twice", r.RunID)
-		}
-		echo(ctx, r, say)
-	}))
+	s := start(t, apiserver.Config{Advertise: "http://me:1/"},
+		agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {
+			if _, twice := runs.LoadOrStore(r.RunID, true); twice {
+				t.Errorf("run %s ran twice", r.RunID)
+			}
+			echo(ctx, r, say)
+		}))
 	var posting sync.WaitGroup
 	for range 20 {
 		posting.Go(func() {
@@ -210,11 +213,13 @@ func TestBadInput(t *testing.T) {
 		{"no message", "POST", "/v1/runs", `{"run_id":"r","chat_id":"c"}`, 400, "bad_request"},
 		{"no chat", "POST", "/v1/runs", `{"run_id":"r","message":"m"}`, 400, "bad_request"},
 		{"a bad chat", "POST", "/v1/runs", `{"run_id":"r","message":"m","chat_id":1e3}`, 400, "bad_request"},
-		{"a message too long", "POST", "/v1/runs", `{"run_id":"r","chat_id":"c","message":"` + strings.Repeat("x", 1<<20+1) + `"}`, 413, "too_large"},
+		{"a message too long", "POST", "/v1/runs", `{"run_id":"r","chat_id":"c","message":"` + strings.Repeat("x", 1<<20+1) +
+			`"}`, 413, "too_large"},
 		{"a body too long", "POST", "/v1/runs", `"` + strings.Repeat("x", 4<<20) + `"`, 413, "too_large"},
 		{"an unknown agent", "POST", "/v1/runs", run(`"agent_version":"nobody"`), 400, "unknown_agent"},
 		{"a context that is none", "POST", "/v1/runs", run(`"context":[{"content":"x"}]`), 400, "bad_request"},
-		{"a subagent's context that is none", "POST", "/v1/runs", run(`"subagent_contexts":{"analytic":[1]}`), 400, "bad_request"},
+		{"a subagent's context that is none", "POST", "/v1/runs", run(`"subagent_contexts":{"analytic":[1]}`), 400,
+			"bad_request"},
 		{"events of no run", "GET", "/v1/runs/none/events", "", 404, "unknown_run"},
 		{"stop of no run", "POST", "/v1/runs/none/stop", "", 404, "unknown_run"},
 		{"done of no run", "DELETE", "/v1/runs/none", "", 404, "unknown_run"},
@@ -259,7 +264,8 @@ func TestStop(t *testing.T) {
 	s.begun(t, accepted.Events)
 	require.ErrorIs(t, s.Done(t.Context(), "r1"), &api.Problem{Code: "run_not_over"})
 	require.NoError(t, s.Stop(t.Context(), "r1"))
-	require.Equal(t, []string{"run_started", "run_finished"}, s.roles(t, accepted.Events), "stopped by the user is no error")
+	require.Equal(t, []string{"run_started", "run_finished"}, s.roles(t, accepted.Events),
+		"stopped by the user is no error")
 	require.NoError(t, s.Stop(t.Context(), "r1"))
 }
 
@@ -303,7 +309,8 @@ func TestAPanicEndsTheRunAndNotTheServer(t *testing.T) {
 	r := request("r1")
 	r.Message = secret
 	accepted := s.post(t, r)
-	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_completion", "error", "run_finished"}, s.roles(t, accepted.Events))
+	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_completion", "error", "run_finished"},
+		s.roles(t, accepted.Events))
 	require.NoError(t, s.Server.Close())
 	require.Contains(t, s.log.String(), "a run panicked")
 	require.Contains(t, s.log.String(), "server_test.go", "the stack is there")
@@ -365,10 +372,11 @@ func TestDrainStopsWhatDoesNotEndInTime(t *testing.T) {
 
 func TestAnAgentThatDoesNotListenDoesNotHoldUpTheEnd(t *testing.T) {
 	release := make(chan struct{})
-	s := start(t, apiserver.Config{StopGrace: time.Millisecond}, agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {
-		<-release
-		echo(ctx, r, say)
-	}))
+	s := start(t, apiserver.Config{StopGrace: time.Millisecond},
+		agent(func(ctx context.Context, r master.Request, say func(event.Payload)) {
+			<-release
+			echo(ctx, r, say)
+		}))
 	s.post(t, request("r1"))
 	require.ErrorIs(t, s.DeleteChat(t.Context(), memory.MustChat("c1")), &api.Problem{Code: "runs_still_ending"})
 	require.Error(t, s.Server.Close())

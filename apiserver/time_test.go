@@ -16,7 +16,8 @@ import (
 )
 
 // bubble is a Server whose time is the test's; requests go straight to its handler.
-func bubble(t *testing.T, cfg apiserver.Config, a apiserver.Agent, f func(do func(method, path, body string) *httptest.ResponseRecorder)) {
+func bubble(t *testing.T, cfg apiserver.Config, a apiserver.Agent,
+	f func(do func(method, path, body string) *httptest.ResponseRecorder)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apiserver.New(cfg, a, subagents, zerolog.Nop())
 		defer func() { require.NoError(t, s.Close()) }()

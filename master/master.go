@@ -258,7 +258,9 @@ type delegate struct {
 }
 
 // taskSchema is what a delegation takes.
-const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the subagent is told or asked, complete in itself: it sees its own earlier tasks and answers in this chat, and nothing else."}},"required":["task"],"additionalProperties":false}`
+const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"What the subagent is told ` +
+	`or asked, complete in itself: it sees its own earlier tasks and answers in this chat, and nothing ` +
+	`else."}},"required":["task"],"additionalProperties":false}`
 
 func (d *delegate) Spec() loop.Spec {
 	return loop.Spec{

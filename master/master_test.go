@@ -134,7 +134,8 @@ func sub(name memory.Agent, m loop.Model) *subagent.Subagent {
 }
 
 func ask(version string) master.Request {
-	return master.Request{RunID: "RUN", Chat: memory.MustChat("1"), Message: "question", AgentVersion: version, Conversation: "conv"}
+	return master.Request{RunID: "RUN", Chat: memory.MustChat("1"), Message: "question", AgentVersion: version,
+		Conversation: "conv"}
 }
 
 func run(t *testing.T, a *master.Agent, r master.Request) *log {
@@ -170,7 +171,8 @@ func wellFormed(t *testing.T, l *log) {
 }
 
 func TestASecondDelegationSeesTheFirst(t *testing.T) {
-	l := run(t, agent(once(delegate("analytic", "my name is Aliya", "what is my name?")...), sub("analytic", model(recalls))), ask("master"))
+	l := run(t, agent(once(delegate("analytic", "my name is Aliya", "what is my name?")...),
+		sub("analytic", model(recalls))), ask("master"))
 	require.Equal(t, "before: [] | before: [my name is Aliya]", last[*event.Assistant](l).Content)
 	require.Equal(t, []string{
 		"run_started",
@@ -203,7 +205,8 @@ func TestAFailingSubagentIsAResult(t *testing.T) {
 	broken := model(func(context.Context, loop.Request) (string, []memory.ToolCall, error) {
 		return "", nil, errors.New("boom")
 	})
-	l := run(t, agent(once(append(delegate("bad", "x"), delegate("good", "y")...)...), sub("bad", broken), sub("good", model(recalls))), ask("master"))
+	l := run(t, agent(once(append(delegate("bad", "x"), delegate("good", "y")...)...), sub("bad", broken),
+		sub("good", model(recalls))), ask("master"))
 	require.Equal(t, "(no answer: model_failed) | before: []", last[*event.Assistant](l).Content)
 	require.Equal(t, event.Completed, last[*event.RunFinished](l).Outcome)
 	failure := last[*event.Error](l)
@@ -234,7 +237,8 @@ func TestTheMasterFails(t *testing.T) {
 			require.Equal(t, name, last[*event.Error](l).Code)
 			require.Equal(t, event.Failed, last[*event.RunFinished](l).Outcome)
 			if name == "model_failed" {
-				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name}, last[*event.Assistant](l), "what was shown is kept")
+				require.Equal(t, &event.Assistant{Content: "Half an", Partial: true, Failure: name}, last[*event.Assistant](l),
+					"what was shown is kept")
 				require.Equal(t, []string{"run_started", "assistant", "error", "run_finished"}, l.roles())
 			} else {
 				require.Nil(t, last[*event.Assistant](l), "nothing was shown")
@@ -254,7 +258,8 @@ func TestARetryAsksTheSameQuestion(t *testing.T) {
 	}))
 	r := ask("master")
 	r.Context = []memory.Message{
-		said("user", "too much"), memory.Failed("context_length_exceeded"), said("user", "before"), said("assistant", "answer"),
+		said("user", "too much"), memory.Failed("context_length_exceeded"), said("user", "before"),
+		said("assistant", "answer"),
 		said("user", r.Message), memory.Failed("model_failed"), memory.Failed("model_failed"),
 	}
 	r.RetryOf = "FAILED"
@@ -287,7 +292,8 @@ func TestStop(t *testing.T) {
 		l := stopAt(t, agent(once(delegate("analytic", "x")...), sub("analytic", waits(""))), "subagent_delegation")
 		require.Equal(t, event.Stopped, last[*event.Completion](l).Status)
 		require.Nil(t, last[*event.Assistant](l))
-		require.Equal(t, event.Usage{InputTokens: 100, OutputTokens: 10}, last[*event.RunFinished](l).Usage, "the call before counts")
+		require.Equal(t, event.Usage{InputTokens: 100, OutputTokens: 10}, last[*event.RunFinished](l).Usage,
+			"the call before counts")
 	})
 	t.Run("while the answer is shown", func(t *testing.T) {
 		l := stopAt(t, agent(endlessModel{}), "assistant_delta")
@@ -309,9 +315,12 @@ func TestATimeoutIsAFailure(t *testing.T) {
 
 func TestDirectTalk(t *testing.T) {
 	r := ask("analytic")
-	r.Subagents = map[memory.Agent][]memory.Message{"analytic": {{Role: memory.RoleUser, Content: "stored"}, {Role: memory.RoleAssistant, Content: "ok"}}}
+	r.Subagents = map[memory.Agent][]memory.Message{
+		"analytic": {{Role: memory.RoleUser, Content: "stored"}, {Role: memory.RoleAssistant, Content: "ok"}},
+	}
 	l := run(t, agent(nil, sub("analytic", model(recalls))), r)
-	require.Equal(t, []string{"run_started", "subagent_delegation analytic", "subagent_completion analytic", "assistant", "run_finished"}, l.roles())
+	require.Equal(t, []string{"run_started", "subagent_delegation analytic", "subagent_completion analytic", "assistant",
+		"run_finished"}, l.roles())
 	require.Equal(t, "question", last[*event.Delegation](l).Task)
 	require.Equal(t, "before: [stored]", last[*event.Assistant](l).Content)
 }
@@ -390,13 +399,15 @@ func TestAllAgentsOfAChatShareItsConversation(t *testing.T) {
 	}
 	isolated := sub("b", note(recalls))
 	isolated.Calls = event.Isolated
-	run(t, agent(note(once(append(delegate("a", "x"), delegate("b", "y")...)...)), sub("a", note(recalls)), isolated), ask("master"))
+	run(t, agent(note(once(append(delegate("a", "x"), delegate("b", "y")...)...)), sub("a", note(recalls)), isolated),
+		ask("master"))
 	require.Equal(t, map[string]int{"conv": 4}, seen)
 }
 
 func TestARunThatCannotBeToldEnds(t *testing.T) {
 	l := &log{refuse: 3}
-	agent(once(delegate("analytic", "x")...), sub("analytic", model(recalls))).Run(context.Background(), ask("master"), l.publish)
+	agent(once(delegate("analytic", "x")...), sub("analytic", model(recalls))).Run(context.Background(), ask("master"),
+		l.publish)
 	require.Len(t, l.events, 2)
 }
 
@@ -443,6 +454,7 @@ func TestParallelDelegationsOfDifferentSubagents(t *testing.T) {
 			return "", nil, ctx.Err()
 		}
 	})
-	l := run(t, agent(once(append(delegate("a", "x"), delegate("b", "y")...)...), sub("a", meets), sub("b", meets)), ask("master"))
+	l := run(t, agent(once(append(delegate("a", "x"), delegate("b", "y")...)...), sub("a", meets), sub("b", meets)),
+		ask("master"))
 	require.Equal(t, "met | met", last[*event.Assistant](l).Content)
 }

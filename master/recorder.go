@@ -53,7 +53,8 @@ type stream struct {
 	call  string
 }
 
-func newRecorder(r Request, now func() time.Time, publish func(event.Event) error, abort context.CancelCauseFunc) *recorder {
+func newRecorder(r Request, now func() time.Time, publish func(event.Event) error,
+	abort context.CancelCauseFunc) *recorder {
 	copies := event.Copies{memory.ChatKey(r.Chat): r.Context}
 	for name, history := range r.Subagents {
 		copies[memory.SubagentKey(name, r.Chat)] = history
@@ -114,7 +115,8 @@ func (r *recorder) record(s stream, p event.Payload) error {
 }
 
 func (r *recorder) write(s stream, p event.Payload) error {
-	e := event.New(event.Head{RunID: r.run, Seq: r.seq + 1, TS: event.Seconds(r.now()), Subagent: s.agent, CallID: s.call}, p)
+	e := event.New(event.Head{RunID: r.run, Seq: r.seq + 1, TS: event.Seconds(r.now()), Subagent: s.agent, CallID: s.call},
+		p)
 	size := len(e.Line())
 	err := error(errTooLong)
 	if ends(p) || e.Seq <= hardEvents && r.bytes+size <= hardBytes {

@@ -233,7 +233,8 @@ func hasRole(raw []byte) error {
 	role := []byte(`{"role":"`)
 	// Of one that begins with its role, and cannot name it twice, only the validity is
 	// in question.
-	if len(raw) > len(role) && bytes.HasPrefix(raw, role) && raw[len(role)] != '"' && bytes.Count(raw, []byte(`ole"`)) == 1 && !bytes.Contains(raw, []byte(`\u`)) && json.Valid(raw) {
+	if len(raw) > len(role) && bytes.HasPrefix(raw, role) && raw[len(role)] != '"' &&
+		bytes.Count(raw, []byte(`ole"`)) == 1 && !bytes.Contains(raw, []byte(`\u`)) && json.Valid(raw) {
 		return nil
 	}
 	var head struct {

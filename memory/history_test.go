@@ -40,8 +40,12 @@ func TestParseHistoryOfAnyLayout(t *testing.T) {
 		{"empty", `[]`, []string{}},
 		{"empty with space", " [ \n] ", []string{}},
 		{"compact", `[` + one + `,` + two + `]`, []string{one, two}},
-		{"python", `[{"role": "user", "content": "a, b"}, {"role": "tool", "content": "c"}]`, []string{`{"role": "user", "content": "a, b"}`, `{"role": "tool", "content": "c"}`}},
-		{"pretty-printed", "[\n  {\n    \"role\": \"user\"\n  },\n  {\n    \"role\": \"tool\"\n  }\n]", []string{"{\n    \"role\": \"user\"\n  }", "{\n    \"role\": \"tool\"\n  }"}},
+		{"python", `[{"role": "user", "content": "a, b"}, {"role": "tool", "content": "c"}]`, []string{
+			`{"role": "user", "content": "a, b"}`, `{"role": "tool", "content": "c"}`,
+		}},
+		{"pretty-printed", "[\n  {\n    \"role\": \"user\"\n  },\n  {\n    \"role\": \"tool\"\n  }\n]", []string{
+			"{\n    \"role\": \"user\"\n  }", "{\n    \"role\": \"tool\"\n  }",
+		}},
 		{"trailing newline", `[` + one + "]\n", []string{one}},
 		{"windows line ends", "[\r\n" + one + "\t,\r\n\t" + two + "\r\n]\r\n", []string{one, two}},
 		{"space before the comma", `[` + one + ` ,` + two + ` ]`, []string{one, two}},
@@ -64,8 +68,10 @@ func TestParseHistoryOfDamage(t *testing.T) {
 	for _, stored := range []string{
 		``, ` `, `null`, `{}`, `"[]"`, `5`, `[`, `]`, `[]]`, `[]x`, `[] []`, `[[]]`, `[1]`, `["x"]`, `[null]`, `[true]`,
 		`[{}]`, `[{"role":""}]`, `[{"role":null}]`, `[{"role":5}]`, `[{"content":"x"}]`,
-		`[{"role":"user"}`, `[{"role":"user"},`, `[{"role":"user"},]`, `[,{"role":"user"}]`, `[{"role":"user"},,{"role":"user"}]`,
-		`[{"role":"user"} {"role":"user"}]`, `[{"role":"user"}}`, `[{"role":"us`, `[{"role":"user","content":"cut of`, `{"role":"user"}`,
+		`[{"role":"user"}`, `[{"role":"user"},`, `[{"role":"user"},]`, `[,{"role":"user"}]`,
+		`[{"role":"user"},,{"role":"user"}]`,
+		`[{"role":"user"} {"role":"user"}]`, `[{"role":"user"}}`, `[{"role":"us`, `[{"role":"user","content":"cut of`,
+		`{"role":"user"}`,
 		`[{"role":"user"}]{"role":"user"}`, "\ufeff[]", "\x00", `[{'role':'user'}]`,
 	} {
 		h, err := memory.ParseHistory(key, []byte(stored))
@@ -76,7 +82,8 @@ func TestParseHistoryOfDamage(t *testing.T) {
 }
 
 func FuzzParseHistory(f *testing.F) {
-	for _, s := range []string{`[]`, `[{"role":"user","content":"a"} , {"role":"tool"}]`, "[\n{\"role\":\"a\"}\n]\n", `[{"role":"a"},]`, `[{"Role":"a"}]`, `[{"role":"\\\"}{"},{"role":"a\u0022","x":[{"role":"}"}]}]`} {
+	for _, s := range []string{`[]`, `[{"role":"user","content":"a"} , {"role":"tool"}]`, "[\n{\"role\":\"a\"}\n]\n",
+		`[{"role":"a"},]`, `[{"Role":"a"}]`, `[{"role":"\\\"}{"},{"role":"a\u0022","x":[{"role":"}"}]}]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, stored []byte) {
@@ -183,7 +190,8 @@ func TestSumTellsContentsApart(t *testing.T) {
 	a, b := `{"role":"user","content":"a"}`, `{"role":"user","content":"b"}`
 	require.Equal(t, sum("["+a+","+b+"]"), sum("[ "+a+" ,\n"+b+"]\n"), "the layout between messages is no content")
 	different := []memory.Sum{
-		sum("[]"), sum("[" + a + "]"), sum("[" + b + "]"), sum("[" + a + "," + b + "]"), sum("[" + b + "," + a + "]"), sum("[" + a + "," + a + "]"),
+		sum("[]"), sum("[" + a + "]"), sum("[" + b + "]"), sum("[" + a + "," + b + "]"), sum("[" + b + "," + a + "]"),
+		sum("[" + a + "," + a + "]"),
 		sum(`[{"role": "user","content":"a"}]`), // other bytes of the same message
 	}
 	for i, x := range different {

@@ -11,7 +11,8 @@ import (
 )
 
 func TestAMessageEndsWithItsID(t *testing.T) {
-	m := memory.Message{Role: "assistant", Content: `<a>,"id":"x.1"}`, Timestamp: 1, Failure: "f", ID: memory.MessageID("R", 7)}
+	m := memory.Message{Role: "assistant", Content: `<a>,"id":"x.1"}`, Timestamp: 1, Failure: "f",
+		ID: memory.MessageID("R", 7)}
 	raw := m.Encode()
 	require.True(t, strings.HasSuffix(string(raw), `,"failure":"f","id":"R.7"}`), string(raw))
 	require.Equal(t, []string{"R.7"}, memory.IDs([]json.RawMessage{raw}))
@@ -92,7 +93,8 @@ func TestIDsOfForeignMessages(t *testing.T) {
 }
 
 func FuzzIDs(f *testing.F) {
-	for _, s := range []string{`[{"role":"user","id":"a.1"},{"role":"user","id":"a.1"}]`, `[{"role":"a"},{"role":"a","x":{"id":"b"}}]`, `[{"role":"u","ID":"q"}]`} {
+	for _, s := range []string{`[{"role":"user","id":"a.1"},{"role":"user","id":"a.1"}]`,
+		`[{"role":"a"},{"role":"a","x":{"id":"b"}}]`, `[{"role":"u","ID":"q"}]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, stored []byte) {

@@ -40,7 +40,8 @@ type Agent string
 // ParseChat checks a chat id as it came in a path or on a command line.
 func ParseChat(s string) (Chat, error) {
 	if len(s) == 0 || len(s) > 128 || !only(s, chatByte) {
-		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName, clip(s))
+		return Chat{}, fmt.Errorf("%w: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not %s", ErrBadName,
+			clip(s))
 	}
 	return Chat{id: s}, nil
 }
@@ -62,7 +63,8 @@ func (c *Chat) UnmarshalJSON(b []byte) error {
 		if err := json.Unmarshal(b, &s); err != nil {
 			return err
 		}
-	} else if digits := strings.TrimPrefix(s, "-"); digits == "" || s == "-0" || !only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
+	} else if digits := strings.TrimPrefix(s, "-"); digits == "" || s == "-0" ||
+		!only(digits, func(c byte) bool { return c >= '0' && c <= '9' }) {
 		return fmt.Errorf("%w: a chat id is a JSON string or an integer, not %s", ErrBadName, clip(s))
 	}
 	chat, err := ParseChat(s)

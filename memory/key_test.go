@@ -12,7 +12,9 @@ import (
 )
 
 var (
-	anyChat  = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat { return memory.MustChat(s) })
+	anyChat = rapid.Map(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`), func(s string) memory.Chat {
+		return memory.MustChat(s)
+	})
 	anyAgent = rapid.Map(rapid.StringMatching(`[a-z0-9_-]{1,64}`), func(s string) memory.Agent { return memory.Agent(s) })
 )
 
@@ -35,9 +37,11 @@ func TestParseKey(t *testing.T) {
 		require.Equal(t, c.redis, key.String())
 	}
 	for _, foreign := range []string{
-		"", ":", "chat_history", "chat_history:", "subagent", "subagent:", "subagent:analytic", "subagent:analytic:", "subagent::1",
+		"", ":", "chat_history", "chat_history:", "subagent", "subagent:", "subagent:analytic", "subagent:analytic:",
+		"subagent::1",
 		"subagent:Analytic:1", "subagent:an alytic:1", "subagent:" + strings.Repeat("a", 65) + ":1",
-		"chat_history:a b", "chat_history:чат", "chat_history:a/b", "chat_history:a\n", "chat_history:" + strings.Repeat("a", 129),
+		"chat_history:a b", "chat_history:чат", "chat_history:a/b", "chat_history:a\n", "chat_history:" +
+			strings.Repeat("a", 129),
 		"Chat_history:1", "turns:open", "events:1:2", "{chat_history:1}:meta", "{subagent:analytic:1}:meta",
 	} {
 		_, ok := memory.ParseKey(foreign)
@@ -58,7 +62,8 @@ func TestKeysRoundTrip(t *testing.T) {
 		require.Empty(t, memory.ChatKey(chat).Agent())
 		other, otherAgent := anyChat.Draw(t, "other chat"), anyAgent.Draw(t, "other agent")
 		require.Equal(t, chat == other && agent == otherAgent,
-			memory.SubagentKey(agent, chat).String() == memory.SubagentKey(otherAgent, other).String(), "different histories have different keys")
+			memory.SubagentKey(agent, chat).String() == memory.SubagentKey(otherAgent, other).String(),
+			"different histories have different keys")
 	})
 }
 
@@ -104,7 +109,8 @@ func TestChatFromJSON(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &chat), text)
 		require.Equal(t, want, chat)
 	}
-	for _, text := range []string{`1e3`, `1E3`, `1.0`, `-1.5`, `""`, `null`, `true`, `[]`, `{}`, `["1"]`, `"a b"`, `"\u0000"`, strings.Repeat("9", 129)} {
+	for _, text := range []string{`1e3`, `1E3`, `1.0`, `-1.5`, `""`, `null`, `true`, `[]`, `{}`, `["1"]`, `"a b"`,
+		`"\u0000"`, strings.Repeat("9", 129)} {
 		var body struct {
 			Chat memory.Chat `json:"chat_id"`
 		}

@@ -49,14 +49,15 @@ func TestMerge(t *testing.T) {
 		stored, mine string
 		want         string
 	}{
-		"nothing is stored":                         {"", "a.1@1 a.2@2", "a.1 a.2"},
-		"nothing is known":                          {"a.1@1", "", "a.1"},
-		"a failover lost the end":                   {"a.1@1 a.2@2", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1"},
-		"the end was lost, and others went on":      {"a.1@1 c.1@5 c.2@6", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1 c.1 c.2"},
-		"all was lost, and others began anew":       {"c.1@5 c.2@6", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1 c.1 c.2"},
-		"two runs at one time go by their ids":      {"b.1@1 b.2@2", "a.1@1 a.2@2", "a.1 a.2 b.1 b.2"},
-		"a late block goes to its run":              {"a.1@1 b.1@3", "a.1@1 b.1@3 a.2@2 c.1@4", "a.1 b.1 a.2 c.1"},
-		"what closed a run stands by its number":    {"a.1@1 a-end.5@2 a.7@3", "a.1@1 a.4@2 b.1@5", "a.1 a.4 a-end.5 a.7 b.1"},
+		"nothing is stored":                    {"", "a.1@1 a.2@2", "a.1 a.2"},
+		"nothing is known":                     {"a.1@1", "", "a.1"},
+		"a failover lost the end":              {"a.1@1 a.2@2", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1"},
+		"the end was lost, and others went on": {"a.1@1 c.1@5 c.2@6", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1 c.1 c.2"},
+		"all was lost, and others began anew":  {"c.1@5 c.2@6", "a.1@1 a.2@2 b.1@3", "a.1 a.2 b.1 c.1 c.2"},
+		"two runs at one time go by their ids": {"b.1@1 b.2@2", "a.1@1 a.2@2", "a.1 a.2 b.1 b.2"},
+		"a late block goes to its run":         {"a.1@1 b.1@3", "a.1@1 b.1@3 a.2@2 c.1@4", "a.1 b.1 a.2 c.1"},
+		"what closed a run stands by its number": {"a.1@1 a-end.5@2 a.7@3", "a.1@1 a.4@2 b.1@5",
+			"a.1 a.4 a-end.5 a.7 b.1"},
 		"the same number, and the closing is later": {"a.1@1 a-end.4@2", "a.1@1 a.4@2", "a.1 a.4 a-end.4"},
 		"of the version before, by their times":     {"x@10 y@11", "p@1 q@2 x@10", "p q x y"},
 		"without times, in their place":             {"x y", "w x", "w x y"},
@@ -86,18 +87,37 @@ func TestMergeKeepsToWhatWasDeliberate(t *testing.T) {
 		cut          int64
 		first        string
 	}{
-		"a copy from before a cut adds nothing":           {history("b.1@9", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""), "b.1", 8000, ""},
-		"erased stays erased":                             {history("", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""), "", 8000, ""},
-		"a copy of what had come back adds what is later": {history("b.1@9", 9000, 8000, ""), history("a.1@1 b.1@9 c.1@9.5", 9500, 0, ""), "b.1 c.1", 8000, ""},
-		"a copy that follows the cut adds":                {history("b.1@9", 9000, 8000, ""), history("b.1@9 b.2@10", 8000, 8000, ""), "b.1 b.2", 8000, ""},
-		"what is stored does not follow the copy's cut":   {history("a.1@1 a.2@2 x c.1@8.5", 9000, 0, ""), history("a.2@2 b.1@8", 8000, 8000, ""), "a.2 b.1 c.1", 8000, ""},
-		"an older copy is shortened to what a trim kept":  {history("b.1@5 c.1@6", 9000, 0, "b.1"), history("a.1@1 b.1@5 b.2@5.5", 7000, 0, ""), "b.1 b.2 c.1", 0, "b.1"},
-		"a trim that was lost is done again":              {history("a.1@1 b.1@5", 9000, 0, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1", 0, "b.1"},
-		"of two trims the later counts":                   {history("a.1@1 b.1@5", 9000, 0, "a.1"), history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1", 0, "b.1"},
-		"of two trims the later counts, the other way":    {history("b.1@5 c.1@6", 9000, 0, "b.1"), history("a.1@1 b.1@5", 7000, 0, "a.1"), "b.1 c.1", 0, "b.1"},
-		"what was lost with its trim comes back trimmed":  {history("d.1@9", 9000, 0, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1 d.1", 0, "b.1"},
-		"a trim's mark does not outlive a later rewrite":  {history("c.1@6", 9000, 8500, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "c.1", 8500, ""},
-		"a copy of a loss that another one follows stays": {history("a.1@1", 9000, 8000, ""), history("a.1@1 b.1@9", 8600, 8000, ""), "a.1 b.1", 8000, ""},
+		"a copy from before a cut adds nothing": {
+			history("b.1@9", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""), "b.1", 8000, "",
+		},
+		"erased stays erased": {history("", 9000, 8000, ""), history("a.1@1 a.2@2", 7999, 0, ""),
+			"", 8000, ""},
+		"a copy of what had come back adds what is later": {
+			history("b.1@9", 9000, 8000, ""), history("a.1@1 b.1@9 c.1@9.5", 9500, 0, ""), "b.1 c.1", 8000, "",
+		},
+		"a copy that follows the cut adds": {
+			history("b.1@9", 9000, 8000, ""), history("b.1@9 b.2@10", 8000, 8000, ""), "b.1 b.2", 8000, "",
+		},
+		"what is stored does not follow the copy's cut": {history("a.1@1 a.2@2 x c.1@8.5", 9000, 0, ""),
+			history("a.2@2 b.1@8", 8000, 8000, ""), "a.2 b.1 c.1", 8000, ""},
+		"an older copy is shortened to what a trim kept": {history("b.1@5 c.1@6", 9000, 0, "b.1"),
+			history("a.1@1 b.1@5 b.2@5.5", 7000, 0, ""), "b.1 b.2 c.1", 0, "b.1"},
+		"a trim that was lost is done again": {
+			history("a.1@1 b.1@5", 9000, 0, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1", 0, "b.1",
+		},
+		"of two trims the later counts": {history("a.1@1 b.1@5", 9000, 0, "a.1"),
+			history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1", 0, "b.1"},
+		"of two trims the later counts, the other way": {history("b.1@5 c.1@6", 9000, 0, "b.1"),
+			history("a.1@1 b.1@5", 7000, 0, "a.1"), "b.1 c.1", 0, "b.1"},
+		"what was lost with its trim comes back trimmed": {
+			history("d.1@9", 9000, 0, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "b.1 c.1 d.1", 0, "b.1",
+		},
+		"a trim's mark does not outlive a later rewrite": {
+			history("c.1@6", 9000, 8500, ""), history("b.1@5 c.1@6", 7000, 0, "b.1"), "c.1", 8500, "",
+		},
+		"a copy of a loss that another one follows stays": {
+			history("a.1@1", 9000, 8000, ""), history("a.1@1 b.1@9", 8600, 8000, ""), "a.1 b.1", 8000, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			merged, odd := memory.Merge(c.stored, c.mine)
@@ -130,7 +150,9 @@ func TestWhatOneTurnWroteFollowsTheCutsBefore(t *testing.T) {
 
 func TestTheSameIDWithOtherBytesIsSaid(t *testing.T) {
 	one := memory.Empty(key).With([]byte(`{"role":"user","content":"one","id":"a.1"}`))
-	two := memory.Empty(key).With([]byte(`{"role":"user","content":"two","id":"a.1"}`)).With([]byte(`{"role":"user","content":"more","id":"a.2"}`))
+	two := memory.Empty(key).With([]byte(`{"role":"user","content":"two","id":"a.1"}`)).With(
+		[]byte(`{"role":"user","content":"more","id":"a.2"}`),
+	)
 	merged, odd := memory.Merge(one, two)
 	require.Equal(t, []string{"a.1"}, odd)
 	require.Equal(t, "one more", names(t, merged))
@@ -220,7 +242,8 @@ func TestMergeProperties(t *testing.T) {
 }
 
 func FuzzMerge(f *testing.F) {
-	f.Add([]byte(`[{"role":"user","id":"a.1","timestamp":1}]`), []byte(`[{"role":"user","id":"a.1"},{"role":"tool"}]`), uint16(0), uint16(3))
+	f.Add([]byte(`[{"role":"user","id":"a.1","timestamp":1}]`), []byte(`[{"role":"user","id":"a.1"},{"role":"tool"}]`),
+		uint16(0), uint16(3))
 	f.Add([]byte(`[{"role":"a"},{"role":"a"},{"role":"b"}]`), []byte(`[{"role":"b"},{"role":"a"}]`), uint16(9), uint16(0))
 	f.Fuzz(func(t *testing.T, x, y []byte, cut, turn uint16) {
 		a, errA := memory.ParseHistory(key, x)

@@ -86,7 +86,8 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	if f.Role == "" {
 		return fmt.Errorf("a message needs a role, this has none: %s", clip(string(b)))
 	}
-	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name), Failure: text(f.Failure)}
+	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
+		Failure: text(f.Failure)}
 	if len(f.Timestamp) > 0 {
 		_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
 	}

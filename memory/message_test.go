@@ -21,8 +21,11 @@ func TestMessageIsStoredAs(t *testing.T) {
 			`{"role":"user","content":"Скажи <b>\"да\"</b> & 1 > 0","timestamp":1763711157.25}`},
 		{"partial answer", memory.Message{Role: "assistant", Content: "a\nb", Timestamp: 1, Partial: true},
 			`{"role":"assistant","content":"a\nb","timestamp":1,"partial":true}`},
-		{"failure", memory.Failed("model_failed"), `{"role":"assistant","content":"(no answer: model_failed)","timestamp":0,"failure":"model_failed"}`},
-		{"call", memory.Message{Role: "assistant", Timestamp: 2, ToolCalls: []memory.ToolCall{{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"x":"<1>"}`}}}},
+		{"failure", memory.Failed("model_failed"),
+			`{"role":"assistant","content":"(no answer: model_failed)","timestamp":0,"failure":"model_failed"}`},
+		{"call", memory.Message{Role: "assistant", Timestamp: 2, ToolCalls: []memory.ToolCall{
+			{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"x":"<1>"}`}},
+		}},
 			`{"role":"assistant","content":"","timestamp":2,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":\"<1>\"}"}}]}`},
 		{"result", memory.Message{Role: "tool", Content: "12", Timestamp: 3, ToolCallID: "c1", Name: "f"},
 			`{"role":"tool","content":"12","timestamp":3,"tool_call_id":"c1","name":"f"}`},
@@ -49,7 +52,8 @@ var anyMessage = rapid.Custom(func(t *rapid.T) memory.Message {
 	for range rapid.IntRange(0, 2).Draw(t, "calls") {
 		m.ToolCalls = append(m.ToolCalls, memory.ToolCall{
 			ID: rapid.String().Draw(t, "id"), Type: "function",
-			Function: memory.FunctionCall{Name: rapid.String().Draw(t, "function"), Arguments: rapid.String().Draw(t, "arguments")},
+			Function: memory.FunctionCall{Name: rapid.String().Draw(t, "function"),
+				Arguments: rapid.String().Draw(t, "arguments")},
 		})
 	}
 	return m
@@ -73,17 +77,35 @@ func TestForeignMessages(t *testing.T) {
 		name, stored string
 		want         memory.Message
 	}{
-		{"null content", `{"role":"assistant","content":null,"timestamp":1}`, memory.Message{Role: "assistant", Timestamp: 1}},
+		{"null content", `{"role":"assistant","content":null,"timestamp":1}`, memory.Message{
+			Role: "assistant", Timestamp: 1,
+		}},
 		{"no content", `{"role":"user"}`, memory.Message{Role: "user"}},
-		{"parts", `{"role":"user","content":[{"type":"text","text":"a "},{"type":"image_url","image_url":{}},{"type":"text","text":"b"}]}`, memory.Message{Role: "user", Content: "a b"}},
+		{
+			"parts",
+			`{"role":"user","content":[{"type":"text","text":"a ` +
+				`"},{"type":"image_url","image_url":{}},{"type":"text","text":"b"}]}`, memory.Message{Role: "user", Content: "a b"},
+		},
 		{"no parts", `{"role":"user","content":[]}`, memory.Message{Role: "user"}},
 		{"number as content", `{"role":"user","content":5}`, memory.Message{Role: "user", Content: "5"}},
 		{"object as content", `{"role":"user","content":{"a":1}}`, memory.Message{Role: "user", Content: `{"a":1}`}},
-		{"time as text", `{"role":"user","content":"a","timestamp":"2025-11-21T07:45:57"}`, memory.Message{Role: "user", Content: "a"}},
-		{"null everywhere", `{"role":"user","content":"a","timestamp":null,"tool_calls":null,"tool_call_id":null,"name":null,"partial":null}`, memory.Message{Role: "user", Content: "a"}},
-		{"calls that are no list", `{"role":"assistant","content":"a","tool_calls":"f()"}`, memory.Message{Role: "assistant", Content: "a"}},
-		{"fields of others", `{"role":"user","content":"a","id":7,"metadata":{"x":[1]}}`, memory.Message{Role: "user", Content: "a"}},
-		{"python's spacing", `{"role": "user", "content": "\u0410", "timestamp": 1.5}`, memory.Message{Role: "user", Content: "А", Timestamp: 1.5}},
+		{"time as text", `{"role":"user","content":"a","timestamp":"2025-11-21T07:45:57"}`, memory.Message{
+			Role: "user", Content: "a",
+		}},
+		{
+			"null everywhere",
+			`{"role":"user","content":"a","timestamp":null,"tool_calls":null,"tool_call_id":null,"name":null,"partial":null}`,
+			memory.Message{Role: "user", Content: "a"},
+		},
+		{"calls that are no list", `{"role":"assistant","content":"a","tool_calls":"f()"}`, memory.Message{
+			Role: "assistant", Content: "a",
+		}},
+		{"fields of others", `{"role":"user","content":"a","id":7,"metadata":{"x":[1]}}`, memory.Message{
+			Role: "user", Content: "a",
+		}},
+		{"python's spacing", `{"role": "user", "content": "\u0410", "timestamp": 1.5}`, memory.Message{
+			Role: "user", Content: "А", Timestamp: 1.5,
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := memory.Decode([]json.RawMessage{[]byte(c.stored)})
@@ -102,10 +124,15 @@ func TestForeignMessages(t *testing.T) {
 
 func TestOddForeignFieldsCostNothing(t *testing.T) {
 	for stored, want := range map[string]memory.Message{
-		`{"role":"tool","content":"x","tool_call_id":7}`:                                                                 {Role: "tool", Content: "x", ToolCallID: "7"},
-		`{"role":"user","content":["a",{"type":"text","text":"b"},{"type":"image"}],"timestamp":"today","partial":"no"}`: {Role: "user", Content: "ab"},
-		`{"role":"assistant","tool_calls":[{"id":1,"function":{"name":"f","arguments":{"a":1}}}]}`: {Role: "assistant", ToolCalls: []memory.ToolCall{
-			{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"a":1}`}}}},
+		`{"role":"tool","content":"x","tool_call_id":7}`: {
+			Role: "tool", Content: "x", ToolCallID: "7",
+		},
+		`{"role":"user","content":["a",{"type":"text","text":"b"},{"type":"image"}],"timestamp":"today","partial":"no"}`: {
+			Role: "user", Content: "ab",
+		},
+		`{"role":"assistant","tool_calls":[{"id":1,"function":{"name":"f","arguments":{"a":1}}}]}`: {Role: "assistant",
+			ToolCalls: []memory.ToolCall{
+				{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: `{"a":1}`}}}},
 		`{"role":"assistant","content":"x","tool_calls":"none"}`: {Role: "assistant", Content: "x"},
 	} {
 		var m memory.Message

@@ -20,7 +20,8 @@ func valid(messages []memory.Message) error {
 		switch {
 		case i == 0 && m.Role != memory.RoleUser:
 			return fmt.Errorf("message 0 is of role %q", m.Role)
-		case m.Role == memory.RoleUser && m.Content == "", m.Role == memory.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0:
+		case m.Role == memory.RoleUser && m.Content == "", m.Role == memory.RoleAssistant && m.Content == "" &&
+			len(m.ToolCalls) == 0:
 			return fmt.Errorf("message %d says nothing", i)
 		case m.Role == memory.RoleUser && i > 0 && messages[i-1].Role == memory.RoleUser:
 			return fmt.Errorf("message %d is a second user message in a row", i)
@@ -48,7 +49,9 @@ func valid(messages []memory.Message) error {
 }
 
 func toolCall(id string) memory.ToolCall {
-	return memory.ToolCall{ID: id, Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: `{"expression":"1"}`}}
+	return memory.ToolCall{ID: id, Type: "function", Function: memory.FunctionCall{
+		Name: "calculator", Arguments: `{"expression":"1"}`,
+	}}
 }
 
 func says(role, content string) memory.Message { return memory.Message{Role: role, Content: content} }
@@ -77,42 +80,83 @@ func TestRepair(t *testing.T) {
 		wantRepairs memory.Repairs
 	}{
 		{"nothing", nil, list{}, memory.Repairs{}},
-		{"valid", list{ask, calls("1", "2"), result("1", "a"), result("2", "b"), end}, list{ask, calls("1", "2"), result("1", "a"), result("2", "b"), end}, memory.Repairs{}},
+		{"valid", list{ask, calls("1", "2"), result("1", "a"), result("2", "b"), end},
+			list{ask, calls("1", "2"), result("1", "a"), result("2", "b"), end}, memory.Repairs{}},
 		{"two answers in a row", list{ask, end, end}, list{ask, end, end}, memory.Repairs{}},
 		{"no result at all", list{ask, calls("1")}, list{ask, calls("1"), interrupted("1")}, memory.Repairs{Synthesized: 1}},
-		{"one of three results", list{ask, calls("1", "2", "3"), result("2", "b"), end}, list{ask, calls("1", "2", "3"), interrupted("1"), result("2", "b"), interrupted("3"), end}, memory.Repairs{Synthesized: 2}},
-		{"results out of order", list{ask, calls("1", "2"), result("2", "b"), result("1", "a")}, list{ask, calls("1", "2"), result("1", "a"), result("2", "b")}, memory.Repairs{}},
-		{"a second result", list{ask, calls("1"), result("1", "a"), result("1", "b")}, list{ask, calls("1"), result("1", "a")}, memory.Repairs{Dropped: 1}},
-		{"a result for nobody", list{ask, calls("1"), result("9", "x"), result("1", "a")}, list{ask, calls("1"), result("1", "a")}, memory.Repairs{Dropped: 1}},
-		{"a late result", list{ask, calls("1"), end, result("1", "a")}, list{ask, calls("1"), interrupted("1"), end}, memory.Repairs{Synthesized: 1, Dropped: 1}},
-		{"a result behind a user message", list{ask, calls("1"), ask, result("1", "a")}, list{ask, calls("1"), interrupted("1"), says("assistant", memory.Unanswered), ask}, memory.Repairs{Synthesized: 2, Dropped: 1}},
-		{"an id used again", list{ask, calls("1"), result("1", "a"), calls("1"), result("1", "b")}, list{ask, calls("1"), result("1", "a"), calls("1_2"), result("1_2", "b")}, memory.Repairs{Renamed: 1}},
-		{"an id used twice in one answer", list{ask, calls("1", "1"), result("1", "a"), result("1", "b")}, list{ask, calls("1", "1_2"), result("1", "a"), result("1_2", "b")}, memory.Repairs{Renamed: 1}},
-		{"a suffix that is taken", list{ask, calls("1", "1_2", "1"), result("1", "a"), result("1_2", "b"), result("1", "c")}, list{ask, calls("1", "1_2", "1_3"), result("1", "a"), result("1_2", "b"), result("1_3", "c")}, memory.Repairs{Renamed: 1}},
-		{"ids that are empty", list{ask, calls("", ""), result("", "a"), result("", "b")}, list{ask, calls("call", "call_2"), result("call", "a"), result("call_2", "b")}, memory.Repairs{Renamed: 2}},
-		{"user messages in a row", list{ask, says("user", "more"), says("user", "again"), end}, list{says("user", "ask\n\nmore\n\nagain"), end}, memory.Repairs{Joined: 2}},
-		{"user messages around a dropped one", list{ask, result("1", "a"), says("user", "more")}, list{says("user", "ask\n\nmore")}, memory.Repairs{Dropped: 1, Joined: 1}},
-		{"a beginning without a question", list{end, calls("1"), result("1", "a"), ask, end}, list{ask, end}, memory.Repairs{Dropped: 3}},
-		{"messages that say nothing", list{ask, says("assistant", ""), says("user", ""), end}, list{ask, end}, memory.Repairs{Dropped: 2}},
-		{"an empty result", list{ask, calls("1"), result("1", "")}, list{ask, calls("1"), result("1", "(no output)")}, memory.Repairs{Filled: 1}},
-		{"arguments that are no object",
-			list{ask, {Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Function: memory.FunctionCall{Arguments: `{"x":`}}}}, result("1", "a")},
-			list{ask, {Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Type: "function",
-				Function: memory.FunctionCall{Name: "unknown", Arguments: `{"arguments":"{\"x\":"}`}}}}, {Role: "tool", ToolCallID: "1", Name: "unknown", Content: "a"}},
+		{"one of three results", list{ask, calls("1", "2", "3"), result("2", "b"), end},
+			list{ask, calls("1", "2", "3"), interrupted("1"), result("2", "b"), interrupted("3"), end}, memory.Repairs{
+				Synthesized: 2,
+			}},
+		{"results out of order", list{ask, calls("1", "2"), result("2", "b"), result("1", "a")},
+			list{ask, calls("1", "2"), result("1", "a"), result("2", "b")}, memory.Repairs{}},
+		{"a second result", list{ask, calls("1"), result("1", "a"), result("1", "b")},
+			list{ask, calls("1"), result("1", "a")}, memory.Repairs{Dropped: 1}},
+		{"a result for nobody", list{ask, calls("1"), result("9", "x"), result("1", "a")},
+			list{ask, calls("1"), result("1", "a")}, memory.Repairs{Dropped: 1}},
+		{"a late result", list{ask, calls("1"), end, result("1", "a")}, list{ask, calls("1"), interrupted("1"), end},
+			memory.Repairs{Synthesized: 1, Dropped: 1}},
+		{"a result behind a user message", list{ask, calls("1"), ask, result("1", "a")},
+			list{ask, calls("1"), interrupted("1"), says("assistant", memory.Unanswered), ask}, memory.Repairs{
+				Synthesized: 2, Dropped: 1,
+			}},
+		{"an id used again", list{ask, calls("1"), result("1", "a"), calls("1"), result("1", "b")},
+			list{ask, calls("1"), result("1", "a"), calls("1_2"), result("1_2", "b")}, memory.Repairs{Renamed: 1}},
+		{"an id used twice in one answer", list{ask, calls("1", "1"), result("1", "a"), result("1", "b")},
+			list{ask, calls("1", "1_2"), result("1", "a"), result("1_2", "b")}, memory.Repairs{Renamed: 1}},
+		{"a suffix that is taken", list{ask, calls("1", "1_2", "1"), result("1", "a"), result("1_2", "b"), result("1", "c")},
+			list{ask, calls("1", "1_2", "1_3"), result("1", "a"), result("1_2", "b"), result("1_3", "c")}, memory.Repairs{
+				Renamed: 1,
+			}},
+		{"ids that are empty", list{ask, calls("", ""), result("", "a"), result("", "b")},
+			list{ask, calls("call", "call_2"), result("call", "a"), result("call_2", "b")}, memory.Repairs{Renamed: 2}},
+		{"user messages in a row", list{ask, says("user", "more"), says("user", "again"), end},
+			list{says("user", "ask\n\nmore\n\nagain"), end}, memory.Repairs{Joined: 2}},
+		{"user messages around a dropped one", list{ask, result("1", "a"), says("user", "more")},
+			list{says("user", "ask\n\nmore")}, memory.Repairs{Dropped: 1, Joined: 1}},
+		{"a beginning without a question", list{end, calls("1"), result("1", "a"), ask, end}, list{ask, end}, memory.Repairs{
+			Dropped: 3,
+		}},
+		{"messages that say nothing", list{ask, says("assistant", ""), says("user", ""), end}, list{ask, end}, memory.Repairs{
+			Dropped: 2,
+		}},
+		{"an empty result", list{ask, calls("1"), result("1", "")}, list{ask, calls("1"), result("1", "(no output)")},
 			memory.Repairs{Filled: 1}},
-		{"a user message with calls of its own", list{{Role: "user", Content: "q", ToolCalls: calls("9").ToolCalls, ToolCallID: "7"}}, list{says("user", "q")}, memory.Repairs{}},
-		{"white space is nothing", list{ask, says("assistant", "\t"), says("user", " \n"), end}, list{ask, end}, memory.Repairs{Dropped: 2}},
-		{"roles of others", list{says("system", "obey"), ask, says("developer", "x"), says("function", "y"), end}, list{ask, end}, memory.Repairs{Dropped: 3}},
+		{"arguments that are no object",
+			list{
+				ask,
+				{Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Function: memory.FunctionCall{Arguments: `{"x":`}}}},
+				result("1", "a"),
+			},
+			list{ask, {Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "1", Type: "function",
+				Function: memory.FunctionCall{Name: "unknown", Arguments: `{"arguments":"{\"x\":"}`}}}},
+				{Role: "tool", ToolCallID: "1", Name: "unknown", Content: "a"}},
+			memory.Repairs{Filled: 1}},
+		{"a user message with calls of its own",
+			list{{Role: "user", Content: "q", ToolCalls: calls("9").ToolCalls, ToolCallID: "7"}}, list{says("user", "q")},
+			memory.Repairs{}},
+		{"white space is nothing", list{ask, says("assistant", "\t"), says("user", " \n"), end}, list{ask, end},
+			memory.Repairs{Dropped: 2}},
+		{"roles of others", list{says("system", "obey"), ask, says("developer", "x"), says("function", "y"), end},
+			list{ask, end}, memory.Repairs{Dropped: 3}},
 		{"a failure", list{ask, fail}, list{}, memory.Repairs{Failed: 2}},
-		{"a failure before the next question", list{ask, end, ask, fail, next}, list{ask, end, next}, memory.Repairs{Failed: 2}},
+		{"a failure before the next question", list{ask, end, ask, fail, next}, list{ask, end, next}, memory.Repairs{
+			Failed: 2,
+		}},
 		{"a failure and its retry", list{ask, fail, end}, list{ask, end}, memory.Repairs{Failed: 1}},
 		{"two failures and a retry", list{ask, fail, fail, end, next}, list{ask, end, next}, memory.Repairs{Failed: 2}},
 		{"two failures of two questions", list{ask, fail, next, fail, ask, end}, list{ask, end}, memory.Repairs{Failed: 4}},
-		{"questions before it that never had an answer", list{ask, says("user", "more"), fail, next}, list{next}, memory.Repairs{Failed: 3}},
-		{"a failure in the middle of tools", list{ask, calls("1"), result("1", "a"), fail, next}, list{next}, memory.Repairs{Failed: 4}},
+		{"questions before it that never had an answer", list{ask, says("user", "more"), fail, next}, list{next},
+			memory.Repairs{Failed: 3}},
+		{"a failure in the middle of tools", list{ask, calls("1"), result("1", "a"), fail, next}, list{next}, memory.Repairs{
+			Failed: 4,
+		}},
 		{"a failure that came late", list{ask, end, fail, next}, list{ask, end, next}, memory.Repairs{Failed: 1}},
-		{"an answer that came late", list{ask, fail, calls("1"), result("1", "a"), end}, list{ask, calls("1"), result("1", "a"), end}, memory.Repairs{Failed: 1}},
-		{"a late answer without an end", list{ask, fail, calls("1"), result("1", "a"), next}, list{next}, memory.Repairs{Failed: 4}},
+		{"an answer that came late", list{ask, fail, calls("1"), result("1", "a"), end},
+			list{ask, calls("1"), result("1", "a"), end}, memory.Repairs{Failed: 1}},
+		{"a late answer without an end", list{ask, fail, calls("1"), result("1", "a"), next}, list{next}, memory.Repairs{
+			Failed: 4,
+		}},
 		{"a failure before any question", list{fail, ask, end}, list{ask, end}, memory.Repairs{Failed: 1}},
 		{"only results", list{result("1", "a")}, list{}, memory.Repairs{Dropped: 1}},
 	} {
@@ -127,10 +171,17 @@ func TestRepair(t *testing.T) {
 
 // A call that was stored without arguments or type gets what vendors insist on.
 func TestRepairCompletesCalls(t *testing.T) {
-	bare := memory.Message{Role: memory.RoleAssistant, ToolCalls: []memory.ToolCall{{ID: "1", Function: memory.FunctionCall{Name: "date"}}}}
-	got, _ := memory.Repair([]memory.Message{says("user", "ask"), bare, {Role: memory.RoleTool, ToolCallID: "1", Content: "a"}})
+	bare := memory.Message{Role: memory.RoleAssistant, ToolCalls: []memory.ToolCall{
+		{ID: "1", Function: memory.FunctionCall{Name: "date"}},
+	}}
+	got,
+		_ := memory.Repair([]memory.Message{
+		says("user", "ask"), bare, {Role: memory.RoleTool, ToolCallID: "1", Content: "a"},
+	})
 	require.NoError(t, valid(got))
-	require.Equal(t, memory.ToolCall{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "date", Arguments: "{}"}}, got[1].ToolCalls[0])
+	require.Equal(t, memory.ToolCall{ID: "1", Type: "function", Function: memory.FunctionCall{
+		Name: "date", Arguments: "{}",
+	}}, got[1].ToolCalls[0])
 	require.Equal(t, "date", got[2].Name)
 }
 
@@ -217,8 +268,10 @@ func TestRepairAtEveryCut(t *testing.T) {
 	}
 	long := []memory.Message{
 		says("user", "one"), says("assistant", "end"),
-		says("user", "two"), calls("1", "2", "3"), result("1", "a"), result("2", "b"), result("3", "c"), calls("4"), result("4", "d"), says("assistant", "end"),
-		says("user", "three"), calls("5", "6"), result("5", "e"), result("6", "f"), says("assistant", "end"), says("assistant", "more"),
+		says("user", "two"), calls("1", "2", "3"), result("1", "a"), result("2", "b"), result("3", "c"), calls("4"),
+		result("4", "d"), says("assistant", "end"),
+		says("user", "three"), calls("5", "6"), result("5", "e"), result("6", "f"), says("assistant", "end"),
+		says("assistant", "more"),
 	}
 	for cut := range len(long) + 1 {
 		t.Run(fmt.Sprint("cut at ", cut), func(t *testing.T) { check(t, long, cut) })
@@ -295,13 +348,15 @@ func TestRepairLeavesOutWhatFailed(t *testing.T) {
 func edit(t *rapid.T, d []memory.Message) []memory.Message {
 	ids := rapid.SampledFrom([]string{"", "call1", "call2", "call1_2", "call", "x"})
 	foreign := rapid.Custom(func(t *rapid.T) memory.Message {
-		switch role := rapid.SampledFrom([]string{"user", "assistant", "calls", "tool", "system", "developer", "", "USER"}).Draw(t, "role"); role {
+		switch role := rapid.SampledFrom([]string{"user", "assistant", "calls", "tool", "system", "developer", "",
+			"USER"}).Draw(t, "role"); role {
 		case "calls":
 			m := calls(rapid.SliceOfN(ids, 1, 4).Draw(t, "ids")...)
 			m.ToolCalls[0].Type, m.ToolCalls[0].Function.Arguments = "", ""
 			return m
 		case "tool":
-			return memory.Message{Role: role, ToolCallID: ids.Draw(t, "id"), Content: rapid.SampledFrom([]string{"", "r"}).Draw(t, "content")}
+			return memory.Message{Role: role, ToolCallID: ids.Draw(t, "id"),
+				Content: rapid.SampledFrom([]string{"", "r"}).Draw(t, "content")}
 		default:
 			return says(role, rapid.SampledFrom([]string{"", "text"}).Draw(t, "content"))
 		}

@@ -65,7 +65,8 @@ func classOf(c rune) class {
 		return sign
 	case c < 0x0590: // Latin with accents, Greek, Cyrillic, Armenian
 		return letter
-	case c >= 0x2E80 && c < 0xA4D0 || c >= 0xAC00 && c < 0xD7B0 || c >= 0xF900 && c < 0xFB00 || c >= 0xFF00 && c < 0xFFF0 || c >= 0x20000 && c < 0x32000:
+	case c >= 0x2E80 && c < 0xA4D0 || c >= 0xAC00 && c < 0xD7B0 || c >= 0xF900 && c < 0xFB00 || c >= 0xFF00 &&
+		c < 0xFFF0 || c >= 0x20000 && c < 0x32000:
 		return glyph
 	case unicode.IsLetter(c) || unicode.IsMark(c):
 		return glyph // alphabets that are cut into single letters

@@ -34,7 +34,8 @@ func (s *Server) switchBackend(c *gin.Context) {
 		return
 	}
 	if !s.knows(asked.Active) {
-		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active, s.config.backendNames()))
+		refuseRoute(c, http.StatusBadRequest, fmt.Sprintf("there is no backend %q (%s)", asked.Active,
+			s.config.backendNames()))
 		return
 	}
 	before := s.activeBackend(c.Request.Context())

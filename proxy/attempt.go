@@ -148,6 +148,7 @@ func (x *Exchange) logThinking() func(*Exchange, bool) {
 	class, said := x.answer.class, x.said(x.answer)
 	return func(x *Exchange, ok bool) {
 		x.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
-			Str("backend", x.backend.name).Str("model", x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
+			Str("backend", x.backend.name).Str("model",
+			x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 	}
 }

@@ -121,7 +121,8 @@ func (c Config) validate() error {
 	faults := []error{c.named("proxy.active", c.Active), c.named("proxy.teammate_backend", c.teammateBackend())}
 	for _, name := range slices.Sorted(maps.Keys(c.Teammates)) {
 		if !teammateName.MatchString(name) {
-			faults = append(faults, fmt.Errorf("proxy.teammates: %q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", name))
+			faults = append(faults, fmt.Errorf("proxy.teammates: %q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)",
+				name))
 		}
 		faults = append(faults, c.named("proxy.teammates."+name, c.Teammates[name]))
 	}
@@ -129,7 +130,8 @@ func (c Config) validate() error {
 	if c.EmbeddingsBackend != "" {
 		err := c.named("proxy.embeddings_backend", c.EmbeddingsBackend)
 		if err == nil && c.Backends[c.EmbeddingsBackend].Kind != KindOpenAI {
-			err = fmt.Errorf("proxy.embeddings_backend names %q, which is not of kind openai: only those have /v1/embeddings", c.EmbeddingsBackend)
+			err = fmt.Errorf("proxy.embeddings_backend names %q, which is not of kind openai: only those have /v1/embeddings",
+				c.EmbeddingsBackend)
 		}
 		faults = append(faults, err)
 	}
@@ -232,7 +234,8 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
-		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool), ownModel: new(atomic.Bool),
+		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool),
+		ownModel: new(atomic.Bool),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {
@@ -246,7 +249,8 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	}
 	c.Judge = func(status int, body []byte) bool {
 		_, parameter := thinking.RefusedParameter(status, body)
-		return parameter || thinking.Classify(status, body) != thinking.ClassOther || thinking.ReadLength(status, body).Excess != thinking.NotLong
+		return parameter || thinking.Classify(status, body) != thinking.ClassOther ||
+			thinking.ReadLength(status, body).Excess != thinking.NotLong
 	}
 	client, err := upstream.New(c)
 	if err != nil {

@@ -75,7 +75,8 @@ func agents(g *front, model, conversation string) map[string]agent {
 // sent thinking and signatures of the old one, and refuses them or reads what is
 // none of its business.
 func TestConformanceBackendSwitchInTheMiddleOfASession(t *testing.T) {
-	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeekChat}, {kimiChat, claude}, {claude, claude.with("other", func(*upstreamtest.Config) {}).told(asBedrock)}} {
+	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeekChat},
+		{kimiChat, claude}, {claude, claude.with("other", func(*upstreamtest.Config) {}).told(asBedrock)}} {
 		for _, endpoint := range []string{"messages", "chat"} {
 			t.Run(fmt.Sprint(pair[0].name, " to ", pair[1].name, ", ", endpoint), func(t *testing.T) {
 				w := newWorld(t, pair[0].told(budgeted), pair[1].told(budgeted))
@@ -99,7 +100,8 @@ func TestConformanceBackendSwitchInTheMiddleOfASession(t *testing.T) {
 // Fault: a switch between a call and its result leaves the new vendor a tool round
 // that begins without thinking, or with another vendor's.
 func TestConformanceBackendSwitchInsideAToolLoop(t *testing.T) {
-	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeek}, {kimiChat, claude}, {claude, kimiChat}} {
+	for _, pair := range [][2]backendCase{{claude, kimi}, {kimi, claude}, {deepSeek, claude}, {claude, deepSeek},
+		{kimiChat, claude}, {claude, kimiChat}} {
 		for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
 			t.Run(fmt.Sprint(pair[0].name, " to ", pair[1].name, ", ", model), func(t *testing.T) {
 				w := newWorld(t, pair[0], pair[1])
@@ -107,7 +109,8 @@ func TestConformanceBackendSwitchInsideAToolLoop(t *testing.T) {
 				g := w.gateway()
 				c := g.messages(model)
 				c.within("c1")
-				a.Queue(upstreamtest.Reply(upstreamtest.Think("alpha thinks"), upstreamtest.Use("look", `{"q":"a"}`), upstreamtest.Use("look", `{"q":"b"}`)))
+				a.Queue(upstreamtest.Reply(upstreamtest.Think("alpha thinks"), upstreamtest.Use("look", `{"q":"a"}`),
+					upstreamtest.Use("look", `{"q":"b"}`)))
 				c.user(textOf("Go"))
 				var results []block
 				for _, b := range c.step() {
@@ -238,7 +241,8 @@ func TestConformanceRestartWithoutRedis(t *testing.T) {
 	for _, b := range []backendCase{claude, prefixChecking, kimi, deepSeek, kimiChat, deepSeekChat} {
 		for _, model := range []string{"claude-sonnet-4-5", "claude-opus-4-8"} {
 			for name, damage := range map[string]func([]message) []message{
-				"faithful": nil, "signatures emptied": damages["signatures emptied"], "thinking dropped": damages["thinking dropped"],
+				"faithful": nil, "signatures emptied": damages["signatures emptied"],
+				"thinking dropped": damages["thinking dropped"],
 			} {
 				t.Run(fmt.Sprint(b.name, ", ", model, ", ", name), func(t *testing.T) {
 					t.Parallel()

@@ -34,10 +34,12 @@ func TestConformanceAnEditorsDeformedReplay(t *testing.T) {
 				history = damages["signatures dropped"](history)
 				history = idsAltered(damages["inputs encoded anew"](history))
 				newest := len(history) - 1
-				return texts(func(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n")) })(nil, history, newest)
+				return texts(func(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\n", "\r\n")) })(nil, history,
+					newest)
 			}
 			v.Queue(
-				upstreamtest.Reply(upstreamtest.Think(" I need the file.\n"), upstreamtest.Say("Let me look:\n\n- file\n"), upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
+				upstreamtest.Reply(upstreamtest.Think(" I need the file.\n"), upstreamtest.Say("Let me look:\n\n- file\n"),
+					upstreamtest.Use("look", `{"q":"<a> & b","n":1.0}`)),
 				upstreamtest.Reply(upstreamtest.Think("It has the answer."), upstreamtest.Say("Done.\n")),
 				upstreamtest.Reply(upstreamtest.Think("Again."), upstreamtest.Use("look", `{}`)),
 				upstreamtest.Reply(upstreamtest.Say("Done again.")),
@@ -125,7 +127,8 @@ func TestConformanceConversationsShow(t *testing.T) {
 	const of = `conversation_requests_total{outcome="%",pipeline="main"} `
 	shown := g.metrics("conversation_")
 	for _, line := range []string{
-		strings.Replace(of, "%", "began", 1) + "1", strings.Replace(of, "%", "hit", 1) + "3", strings.Replace(of, "%", "forked", 1) + "1",
+		strings.Replace(of, "%", "began", 1) + "1", strings.Replace(of, "%", "hit", 1) + "3",
+		strings.Replace(of, "%", "forked", 1) + "1",
 		`conversation_branches_total{pipeline="main"} 2`, `conversation_messages_rebuilt_total{pipeline="main"} 1`,
 	} {
 		require.Contains(t, shown, line+"\n")

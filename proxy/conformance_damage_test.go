@@ -63,7 +63,8 @@ var damages = map[string]func([]message) []message{
 		})(history)
 	},
 	"thinking last": answers(func(content []block) []block {
-		return append(withoutThinking(slices.Clone(content)), slices.DeleteFunc(content, func(b block) bool { return !b.thinks() })...)
+		return append(withoutThinking(slices.Clone(content)),
+			slices.DeleteFunc(content, func(b block) bool { return !b.thinks() })...)
 	}),
 	"thinking reversed": answers(func(content []block) []block {
 		var reversed []block

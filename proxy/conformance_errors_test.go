@@ -65,7 +65,9 @@ func TestConformanceRefusalsInOtherClothes(t *testing.T) {
 		"plain text": func(status int, body []byte) (int, []byte) {
 			return status, []byte("upstream said: " + gjson.GetBytes(body, "error.message").Str)
 		},
-		"without backticks": func(status int, body []byte) (int, []byte) { return status, bytes.ReplaceAll(body, []byte("`"), nil) },
+		"without backticks": func(status int, body []byte) (int, []byte) {
+			return status, bytes.ReplaceAll(body, []byte("`"), nil)
+		},
 		"masked path": func(status int, body []byte) (int, []byte) {
 			return status, regexp.MustCompile(`messages\.\d+\.content\.\d+`).ReplaceAll(body, []byte("***.***.content.***"))
 		},
@@ -153,7 +155,11 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 	}{
 		"deepseek": {deepSeek, "The `content[].thinking` in the thinking mode must be passed back to the API."},
 		"kimi":     {kimi, "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"},
-		"claude":   {claude, "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is enabled, a final `assistant` message must start with a thinking block"},
+		"claude": {
+			claude,
+			"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is " +
+				"enabled, a final `assistant` message must start with a thinking block",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.backend)
@@ -162,7 +168,8 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 			client.within("c1")
 			toolTurn(v, "one")
 			client.say("First")
-			v.Fail(upstreamtest.Canned(400, `{"type":"error","error":{"type":"invalid_request_error","message":`+string(wire.Quote(c.fault))+`}}`))
+			v.Fail(upstreamtest.Canned(400, `{"type":"error","error":{"type":"invalid_request_error","message":`+
+				string(wire.Quote(c.fault))+`}}`))
 			client.user(textOf("Second"))
 			got := client.post()
 			for _, r := range v.Requests()[2:] {
@@ -183,8 +190,10 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 // Fault: the retry fails too, and the client is told of the retry, or of neither. It
 // gets the first error, byte for byte where it speaks the vendor's dialect.
 func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
-	first := `{ "type":"error","error":{"message":"` + badSignature + `","type":"invalid_request_error"},"request_id":"req_first"}` + "\n"
-	second := `{"type":"error","error":{"type":"invalid_request_error","message":"messages: something else"},"request_id":"req_second"}`
+	first := `{ "type":"error","error":{"message":"` + badSignature +
+		`","type":"invalid_request_error"},"request_id":"req_first"}` + "\n"
+	second := `{"type":"error","error":{"type":"invalid_request_error","message":"messages: something ` +
+		`else"},"request_id":"req_second"}`
 	for name, fault := range map[string]upstreamtest.Fault{
 		"another cause":   upstreamtest.Canned(400, second),
 		"the same cause":  upstreamtest.Canned(400, strings.Replace(first, "req_first", "req_second", 1)),
@@ -238,7 +247,8 @@ func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
 		c.within("c1")
 		toolTurn(v, "one")
 		c.say("First")
-		body := `{"error" : {"message":"The reasoning_content in the thinking mode must be passed back to the API.","type":"invalid_request_error"}}`
+		body := `{"error" : {"message":"The reasoning_content in the thinking mode must be passed back to the ` +
+			`API.","type":"invalid_request_error"}}`
 		v.Fail(upstreamtest.Canned(400, body), upstreamtest.Canned(400, second))
 		c.user("Second")
 		got := c.post()
@@ -307,7 +317,8 @@ func TestConformanceErrorsOutsideData(t *testing.T) {
 		for _, r := range v.Requests()[before+1:] {
 			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", e.Body)
 		}
-		if _, parameter := thinking.RefusedParameter(e.Status, []byte(e.Body)); e.Status < 429 && class == thinking.ClassOther && !parameter {
+		if _, parameter := thinking.RefusedParameter(e.Status, []byte(e.Body)); e.Status < 429 &&
+			class == thinking.ClassOther && !parameter {
 			require.Equal(t, 2, v.Count()-before, "%s\n%s", e.Source, e.Body)
 		}
 	}
@@ -318,9 +329,12 @@ func TestConformanceErrorsOutsideData(t *testing.T) {
 // Fault: the user's own words, echoed in an error, decide of the error.
 func TestConformanceAnEchoOfTheUserDecidesNothing(t *testing.T) {
 	for name, body := range map[string]string{
-		"FastAPI":  `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field required","input":{"content":"why ` + badSignature + `?"}}]}`,
-		"prose":    `{"type":"error","error":{"type":"invalid_request_error","message":"messages: the thinking model is invalid, signature required"}}`,
-		"too long": `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 200452 tokens > 200000 maximum"}}`,
+		"FastAPI": `{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field ` +
+			`required","input":{"content":"why ` + badSignature + `?"}}]}`,
+		"prose": `{"type":"error","error":{"type":"invalid_request_error","message":"messages: the thinking model is ` +
+			`invalid, signature required"}}`,
+		"too long": `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 200452 tokens ` +
+			`> 200000 maximum"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, claude)

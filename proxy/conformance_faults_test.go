@@ -150,7 +150,10 @@ func contentLeftEmpty(t *testing.T) {
 				{role: "user", content: []block{textOf("Hi")}},
 				{role: "assistant", content: []block{{Type: "thinking", raw: []byte(forgedBlock)}}}, // max_tokens were used up
 				{role: "user", content: []block{textOf("Go on")}},
-				{role: "assistant", content: []block{{Type: "thinking", raw: []byte(forgedBlock)}, {Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}")}}},
+				{
+					role: "assistant", content: []block{{Type: "thinking", raw: []byte(forgedBlock)},
+						{Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}")}},
+				},
 				{role: "user", content: []block{{Type: "tool_result", ToolUseID: "toolu_01A", Content: "result"}}},
 			}
 			c.proceed()
@@ -216,7 +219,8 @@ func budgetLargerThanMaxTokens(t *testing.T) {
 			t.Run(fmt.Sprint(model, ", ", most), func(t *testing.T) {
 				w := newWorld(t, claude.told(budgeted))
 				g := w.gateway()
-				for _, kind := range []string{`{"type":"adaptive"}`, `{"type":"enabled","budget_tokens":8000}`, `{"type":"enabled"}`, `{"type":"enabled","budget_tokens":512}`} {
+				for _, kind := range []string{`{"type":"adaptive"}`, `{"type":"enabled","budget_tokens":8000}`,
+					`{"type":"enabled"}`, `{"type":"enabled","budget_tokens":512}`} {
 					c := g.messages(model)
 					c.thinking, c.maxTokens = kind, most
 					c.say("Use the tool")
@@ -238,7 +242,12 @@ func unfilteredWhenNotEncodable(t *testing.T) {
 	odd := `{"big":12345678901234567890123,"far":1e400,"twice":1,"twice":2,"odd":"\u0000\u2028<>&\/"}`
 	c.history = append(c.history,
 		message{role: "user", content: []block{textOf("Odd")}},
-		message{role: "assistant", content: []block{{Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}"), raw: []byte(`{"type":"tool_use","id":"toolu_01A","name":"look","input":` + odd + `}`)}}},
+		message{
+			role: "assistant", content: []block{
+				{Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}"),
+					raw: []byte(`{"type":"tool_use","id":"toolu_01A","name":"look","input":` + odd + `}`)},
+			},
+		},
 		message{role: "user", content: []block{{Type: "tool_result", ToolUseID: "toolu_01A", Content: "result"}}},
 	)
 	c.proceed()
@@ -302,8 +311,10 @@ func clearingLeftBehind(t *testing.T) {
 			c.manual(8000)
 			c.header.Add("Anthropic-Beta", "context-management-2025-06-27")
 			c.header.Add("Anthropic-Beta", "effort-2025-11-24")
-			c.more = `,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"output_config":{"effort":"xhigh"}`
-			c.history[1].content = []block{{Type: "thinking", raw: []byte(forgedBlock)}, {Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}")}}
+			c.more =
+				`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"output_config":{"effort":"xhigh"}`
+			c.history[1].content = []block{{Type: "thinking", raw: []byte(forgedBlock)},
+				{Type: "tool_use", ID: "toolu_01A", Name: "look", Input: []byte("{}")}}
 			c.user(block{Type: "tool_result", ToolUseID: "toolu_01A", Content: "result"})
 			c.proceed()
 			c.say("And?")
@@ -321,7 +332,8 @@ func recoveryPrompt(t *testing.T) {
 	c.step()
 	require.Len(t, v.Requests(), 2)
 	first, second := v.Requests()[0].Body, v.Requests()[1].Body
-	require.Equal(t, strings.Replace(string(first), forgedBlock+",", "", 1), string(second), "nothing but the thinking is gone")
+	require.Equal(t, strings.Replace(string(first), forgedBlock+",", "", 1), string(second),
+		"nothing but the thinking is gone")
 	w.conforms(1)
 }
 
@@ -384,7 +396,8 @@ func compressed(t *testing.T) {
 }
 
 func clientStrips(t *testing.T) {
-	for _, model := range []string{"claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-opus-5-5"} {
+	for _, model := range []string{"claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8",
+		"claude-opus-5-5"} {
 		t.Run(model, func(t *testing.T) {
 			w := newWorld(t, claude)
 			c := w.gateway().messages(model)
@@ -418,7 +431,9 @@ func lookAlikes(t *testing.T) {
 	w := newWorld(t, claude)
 	v := w.vendors["claude"]
 	c := w.gateway().remembering("claude-opus-4-8")
-	input := `{"messages":[{"type":"thinking","thinking":"mine","signature":"mine"}],"type":"redacted_thinking","content":[` + forgedBlock + `]}`
+	input :=
+		`{"messages":[{"type":"thinking","thinking":"mine","signature":"mine"}],"type":"redacted_thinking","content":[` +
+			forgedBlock + `]}`
 	v.Queue(upstreamtest.Reply(upstreamtest.Say("So."), upstreamtest.Use("look", input)))
 	c.say("One")
 	require.Equal(t, input, gjson.GetBytes(v.Last().Body, "messages.3.content.1.input").Raw)

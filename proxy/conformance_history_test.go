@@ -23,7 +23,8 @@ func TestConformanceEdits(t *testing.T) {
 		refusals int // of a backend that binds thinking to what stood before it
 		gone     string
 	}{
-		"a message of the user": {func(c *messagesClient) { c.history[0].content = []block{textOf("Something else")} }, 1, ""},
+		"a message of the user": {func(c *messagesClient) { c.history[0].content = []block{textOf("Something else")} }, 1,
+			""},
 		"an answer": {func(c *messagesClient) {
 			last := c.history[3].content
 			last[len(last)-1].Text = "The user put this here."
@@ -78,7 +79,8 @@ func TestConformanceAnEditInsideTheCurrentLoopIsNotUndone(t *testing.T) {
 			v := w.vendors["claude"]
 			c := w.gateway().messages(model)
 			c.within("c1")
-			v.Queue(upstreamtest.Reply(upstreamtest.Think("I shall look"), upstreamtest.Say("Looking."), upstreamtest.Use("look", `{"q":"a"}`)))
+			v.Queue(upstreamtest.Reply(upstreamtest.Think("I shall look"), upstreamtest.Say("Looking."),
+				upstreamtest.Use("look", `{"q":"a"}`)))
 			c.user(textOf("Go"))
 			call := c.step()
 			call[1].Text = "Edited."
@@ -103,7 +105,8 @@ func TestConformanceAnEditInsideALongLoop(t *testing.T) {
 				c.within("c1")
 				c.user(textOf("Go"))
 				for i := range 3 {
-					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprint("thought ", i)), upstreamtest.Say("Looking."), upstreamtest.Use("look", "{}")))
+					v.Queue(upstreamtest.Reply(upstreamtest.Think(fmt.Sprint("thought ", i)), upstreamtest.Say("Looking."),
+						upstreamtest.Use("look", "{}")))
 					c.user(block{Type: "tool_result", ToolUseID: c.step()[2].ID, Content: "result"})
 				}
 				c.history[edited].content[1].Text = "Edited."
@@ -229,7 +232,8 @@ func TestConformanceCountTokensWithBadThinking(t *testing.T) {
 	c.within("c1")
 	c.history = []message{
 		{role: "user", content: []block{textOf("Hi")}},
-		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")}, textOf("Hello.")}},
+		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")},
+			textOf("Hello.")}},
 		{role: "user", content: []block{textOf("And?")}},
 	}
 	got := c.count()
@@ -266,9 +270,12 @@ func TestConformanceTeammatesCountTheirOwn(t *testing.T) {
 func TestConformanceACutStreamAndAnotherTry(t *testing.T) {
 	for _, backend := range thinkers {
 		for name, broken := range map[string]upstreamtest.Answer{
-			"in the thinking":   upstreamtest.Reply(upstreamtest.Think("half a thought, and more of it"), upstreamtest.Say("Hello.")).CutAfter(4, true),
-			"behind it":         upstreamtest.Reply(upstreamtest.Think("x"), upstreamtest.Say("Hello, my friend.")).CutAfter(8, false),
-			"in the call":       upstreamtest.Reply(upstreamtest.Think("x"), upstreamtest.Use("look", `{"q":"a long question"}`)).CutAfter(9, true),
+			"in the thinking": upstreamtest.Reply(upstreamtest.Think("half a thought, and more of it"),
+				upstreamtest.Say("Hello.")).CutAfter(4, true),
+			"behind it": upstreamtest.Reply(upstreamtest.Think("x"), upstreamtest.Say("Hello, my friend.")).CutAfter(8,
+				false),
+			"in the call": upstreamtest.Reply(upstreamtest.Think("x"),
+				upstreamtest.Use("look", `{"q":"a long question"}`)).CutAfter(9, true),
 			"by an error event": upstreamtest.Reply(upstreamtest.Think("x"), upstreamtest.Say("Hello, my friend.")).FailAfter(8),
 		} {
 			t.Run(backend.name+", "+name, func(t *testing.T) {
@@ -312,7 +319,8 @@ func TestConformanceAnAbortedAnswer(t *testing.T) {
 			c.say("First")
 
 			reached, left := make(chan struct{}), make(chan struct{})
-			broken := upstreamtest.Reply(upstreamtest.Think("a thought that nobody hears to its end"), upstreamtest.Say("Hello."))
+			broken := upstreamtest.Reply(upstreamtest.Think("a thought that nobody hears to its end"),
+				upstreamtest.Say("Hello."))
 			broken.Pause = func(ctx context.Context, event int) {
 				if event == 5 {
 					close(reached)
@@ -362,7 +370,8 @@ func TestConformanceTheNextRequestComesBeforeTheEndOfTheLast(t *testing.T) {
 	v.Queue(upstreamtest.Reply(upstreamtest.Think("just now"), upstreamtest.Use("look", "{}")))
 	c.stream = true
 	c.user(textOf("Go"))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/messages", strings.NewReader(string(c.body())))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/messages",
+		strings.NewReader(string(c.body())))
 	require.NoError(t, err)
 	r.Header = c.header
 	resp, err := w.http.Do(r)
@@ -398,7 +407,8 @@ func TestConformanceWhatWasRefusedForATeammateIsRemembered(t *testing.T) {
 	g := w.gateway()
 	history := []message{
 		{role: "user", content: []block{textOf("Hi")}},
-		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")}, textOf("Hello.")}},
+		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")},
+			textOf("Hello.")}},
 	}
 	c := g.messages("claude-opus-4-8")
 	c.prefix = "/teammate/analytic"
@@ -407,7 +417,8 @@ func TestConformanceWhatWasRefusedForATeammateIsRemembered(t *testing.T) {
 	for range 3 {
 		c.say("Use the tool")
 	}
-	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"teammate\"} 1\n", g.metrics("thinking_retries"))
+	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"teammate\"} 1\n",
+		g.metrics("thinking_retries"))
 	require.Empty(t, g.metrics("thinking_filter"), "filters are the main route's")
 	require.Equal(t, 1, w.log.count("[thinking_retry]"))
 	require.Zero(t, w.log.count("[thinking_filter]"))
@@ -423,11 +434,13 @@ func TestConformanceRetriesAndFiltersShow(t *testing.T) {
 	c.within("c1")
 	c.history = []message{
 		{role: "user", content: []block{textOf("Hi")}},
-		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")}, textOf("Hello.")}},
+		{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2Vk")},
+			textOf("Hello.")}},
 	}
 	c.say("One") // the forged one is refused
 	require.Equal(t, "upstream_refusals_total{backend=\"claude\",class=\"strip\"} 1\n", g.metrics("upstream_refusals"))
-	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n", g.metrics("thinking_retries"))
+	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n",
+		g.metrics("thinking_retries"))
 	require.Equal(t, 1, w.log.count("[thinking_retry]"))
 	c.say("Two") // and is left out from then on
 	require.Contains(t, g.metrics("thinking_filter"), `{backend="claude",fate="refused"} 1`)

@@ -38,7 +38,8 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 			}
 		}
 	}
-	w := newWorld(t, claude.with("claude", watch), prefixChecking.with("bound", watch), kimi.with("kimi", watch), deepSeekChat.with("deepseek-chat", watch))
+	w := newWorld(t, claude.with("claude", watch), prefixChecking.with("bound", watch), kimi.with("kimi", watch),
+		deepSeekChat.with("deepseek-chat", watch))
 	w.config.Teammates = map[string]string{}
 	on := []string{"claude", "bound", "kimi", "deepseek-chat"}
 	for i := range teammates {

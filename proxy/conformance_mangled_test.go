@@ -111,7 +111,9 @@ var mangles = map[string]mangle{
 		}
 		return history
 	}},
-	"a window":      {loses: true, replay: func(_ *rand.Rand, history []message, _ int) []message { return window(history, 6) }},
+	"a window": {loses: true, replay: func(_ *rand.Rand, history []message, _ int) []message {
+		return window(history, 6)
+	}},
 	"edits":         {loses: true, turn: edit},
 	"rewinds":       {turn: rewind},
 	"regenerations": {turn: regenerate},
@@ -177,7 +179,9 @@ func roundsForgotten(history []message) []message {
 func callsForgotten(history []message) []message {
 	var out []message
 	for _, m := range history {
-		m.content = slices.DeleteFunc(withoutThinking(slices.Clone(m.content)), func(b block) bool { return b.Type == "tool_use" || b.Type == "tool_result" })
+		m.content = slices.DeleteFunc(withoutThinking(slices.Clone(m.content)), func(b block) bool {
+			return b.Type == "tool_use" || b.Type == "tool_result"
+		})
 		if len(m.content) > 0 {
 			out = append(out, m)
 		}
@@ -347,7 +351,8 @@ func (m *mangled) answer(t *talk, last bool) upstreamtest.Answer {
 	var blocks []upstreamtest.Block
 	think := func() {
 		t.thoughts++
-		blocks = append(blocks, upstreamtest.Think(fmt.Sprintf("%s%s thought %d of %s\n", m.pick("", " "), m.pick("a", "b"), t.thoughts, t.tag)))
+		blocks = append(blocks, upstreamtest.Think(fmt.Sprintf("%s%s thought %d of %s\n", m.pick("", " "), m.pick("a", "b"),
+			t.thoughts, t.tag)))
 	}
 	for range 1 + m.r.IntN(2) {
 		switch m.r.IntN(6) {
@@ -370,7 +375,8 @@ func (m *mangled) answer(t *talk, last bool) upstreamtest.Answer {
 		}
 	}
 	for range 1 + m.r.IntN(2) {
-		blocks = append(blocks, upstreamtest.Use("look", m.pick(`{}`, `{"q":"x"}`, `{"q":"<x>","n":1.50e+3,"deep":[{"type":"thinking"},null]}`)))
+		blocks = append(blocks,
+			upstreamtest.Use("look", m.pick(`{}`, `{"q":"x"}`, `{"q":"<x>","n":1.50e+3,"deep":[{"type":"thinking"},null]}`)))
 	}
 	return upstreamtest.Reply(blocks...)
 }
@@ -477,7 +483,8 @@ var thinkSection = regexp.MustCompile(`(?s)<think>.*?</think>`)
 // wordsOf is what a request shows, but for how it is laid out.
 func wordsOf(body string) (words []word) {
 	add := func(role, text string, round bool) {
-		if text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " "); text != "" && text != "(no text)" {
+		if text = strings.Join(strings.Fields(thinkSection.ReplaceAllString(text, "")), " "); text != "" &&
+			text != "(no text)" {
 			words = append(words, word{role + ": " + text, round})
 		}
 	}
@@ -555,7 +562,8 @@ func TestConformanceMangledReplays(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					was := total[backend.name+", "+name]
-					total[backend.name+", "+name] = [4]int{was[0] + m.kept[name], was[1] + m.all[name], was[2] + m.keptOlder[name], was[3] + m.older[name]}
+					total[backend.name+", "+name] = [4]int{was[0] + m.kept[name], was[1] + m.all[name], was[2] + m.keptOlder[name],
+						was[3] + m.older[name]}
 					t.Logf("%d conversations, %d calls, %d more to the vendor", m.conversations, m.calls, m.extra)
 				})
 			}
@@ -563,6 +571,7 @@ func TestConformanceMangledReplays(t *testing.T) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(total)) {
 		n := total[name]
-		t.Logf("%-45s thinking kept: %3d %% of current turns, %3d %% of older ones", name, 100*n[0]/max(1, n[1]), 100*n[2]/max(1, n[3]))
+		t.Logf("%-45s thinking kept: %3d %% of current turns, %3d %% of older ones", name, 100*n[0]/max(1, n[1]),
+			100*n[2]/max(1, n[3]))
 	}
 }

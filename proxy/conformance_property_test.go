@@ -21,7 +21,8 @@ import (
 func words(t *rapid.T, n *int) string {
 	*n++
 	return fmt.Sprint(rapid.SampledFrom([]string{
-		"so", " leading", "two\n\nlines\r\n", "\"quoted\" \\ and \u2028", "data: {\"type\":\"error\"}\n\n", "жизнь", "👩‍👩‍👧 and 漢字", "<b>&amp;</b>", "\t",
+		"so", " leading", "two\n\nlines\r\n", "\"quoted\" \\ and \u2028", "data: {\"type\":\"error\"}\n\n", "жизнь",
+		"👩‍👩‍👧 and 漢字", "<b>&amp;</b>", "\t",
 	}).Draw(t, "text"), *n, rapid.SampledFrom([]string{"", "!", " \n"}).Draw(t, "end"))
 }
 
@@ -124,7 +125,8 @@ func TestConformancePropertyFaithfulReplaysLeaveAsTheyCame(t *testing.T) {
 		b := rapid.SampledFrom([]struct {
 			backendCase
 			model string
-		}{{claude, "claude-opus-4-8"}, {claude, "claude-sonnet-4-5"}, {prefixChecking, "claude-opus-5-5"}, {deepSeek, "deepseek-reasoner"}}).Draw(t, "backend")
+		}{{claude, "claude-opus-4-8"}, {claude, "claude-sonnet-4-5"}, {prefixChecking, "claude-opus-5-5"},
+			{deepSeek, "deepseek-reasoner"}}).Draw(t, "backend")
 		w := newWorld(t, b.backendCase)
 		v := w.vendors[b.name]
 		c := w.gateway().messages(b.model)
@@ -174,7 +176,8 @@ func compact(t require.TestingT, value []byte) string {
 
 func toldInMessages(t require.TestingT, got answered) (a told) {
 	for _, b := range readMessages(t, got) {
-		a.blocks = append(a.blocks, fmt.Sprint(b.Type, b.Text, b.Thinking, b.Signature != nil && *b.Signature != "", b.Data != ""))
+		a.blocks = append(a.blocks, fmt.Sprint(b.Type, b.Text, b.Thinking, b.Signature != nil && *b.Signature != "",
+			b.Data != ""))
 		a.text += b.Text
 		a.thinking += b.Thinking
 		if b.Type == "tool_use" {
@@ -239,9 +242,11 @@ func TestConformancePropertyStreamsSayWhatBodiesSay(t *testing.T) {
 	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		b := rapid.SampledFrom([]backendCase{claude.told(budgeted), kimi.told(budgeted), deepSeek.told(budgeted), kimiChat, deepSeekChat,
+		b := rapid.SampledFrom([]backendCase{claude.told(budgeted), kimi.told(budgeted), deepSeek.told(budgeted), kimiChat,
+			deepSeekChat,
 			chatVendor("openrouter", "generic", upstreamtest.ChatRules{ReasoningField: "reasoning"})}).Draw(t, "backend")
-		b.vendor.Stream = upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 20).Draw(t, "chunk"), Split: rapid.SampledFrom([]int{0, 1, 3, 50}).Draw(t, "split")}
+		b.vendor.Stream = upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 20).Draw(t, "chunk"),
+			Split: rapid.SampledFrom([]int{0, 1, 3, 50}).Draw(t, "split")}
 		w := newWorld(t, b)
 		v := w.vendors[b.name]
 		g := w.gateway()

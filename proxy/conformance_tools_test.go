@@ -16,7 +16,8 @@ import (
 
 // chatVendor is a vendor of chat completions with these rules.
 func chatVendor(name, vendor string, rules upstreamtest.ChatRules) backendCase {
-	return backendCase{name: name, vendor: upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
+	return backendCase{name: name, vendor: upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: rules},
+		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor}}
 }
 
 func budgeted(c *proxy.BackendConfig) { c.Thinking.BudgetTokens = 8000 }
@@ -35,7 +36,8 @@ var personalities = []personality{
 	{claude.with("adaptive", func(*upstreamtest.Config) {}).told(budgeted), "claude-opus-4-8", false},
 	{claude.with("manual", func(*upstreamtest.Config) {}).told(budgeted), "claude-sonnet-4-5", false},
 	{prefixChecking.told(budgeted), "claude-opus-5-5", false},
-	{claude.with("omitting", func(c *upstreamtest.Config) { c.Thinking.Omit = true }).told(budgeted), "claude-opus-4-8", false},
+	{claude.with("omitting", func(c *upstreamtest.Config) { c.Thinking.Omit = true }).told(budgeted), "claude-opus-4-8",
+		false},
 	{claude.with("bedrock", func(c *upstreamtest.Config) {
 		c.Thinking.Bedrock, c.Thinking.Betas = true, []string{"interleaved-thinking-2025-05-14"}
 	}).told(budgeted).told(asBedrock), "us.anthropic.claude-sonnet-4-5-20250929-v1:0", false},
@@ -44,9 +46,15 @@ var personalities = []personality{
 	{deepSeek.told(budgeted), "deepseek-reasoner", true},
 	{deepSeekChat, "deepseek-reasoner", true},
 	{chatVendor("openai", "openai", upstreamtest.ChatRules{KnownArguments: true}), "gpt-5", false},
-	{chatVendor("mistral", "mistral", upstreamtest.ChatRules{ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral}), "magistral", false},
+	{
+		chatVendor("mistral", "mistral", upstreamtest.ChatRules{
+			ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral,
+		}), "magistral", false,
+	},
 	{chatVendor("groq", "groq", upstreamtest.ChatRules{Replay: upstreamtest.ReplayGroq}), "qwen", false},
-	{chatVendor("cerebras", "generic", upstreamtest.ChatRules{Replay: upstreamtest.ReplayCerebras}).told(func(c *proxy.BackendConfig) {
+	{chatVendor("cerebras", "generic", upstreamtest.ChatRules{
+		Replay: upstreamtest.ReplayCerebras,
+	}).told(func(c *proxy.BackendConfig) {
 		c.Profile.Reasoning.Need = "forbidden"
 	}), "qwen", false},
 	{chatVendor("gemini", "gemini", upstreamtest.ChatRules{ThoughtSignatures: true}), "gemini-3-pro", false},
@@ -60,7 +68,9 @@ func TestConformanceToolLoops(t *testing.T) {
 	for _, p := range personalities {
 		for _, endpoint := range []string{"messages", "chat"} {
 			for name, set := range map[string]func(*manners){
-				"whole": func(*manners) {}, "streamed": func(m *manners) { m.stream = true }, "teammate": func(m *manners) { m.prefix = "/teammate/analytic" },
+				"whole": func(*manners) {}, "streamed": func(m *manners) { m.stream = true }, "teammate": func(m *manners) {
+					m.prefix = "/teammate/analytic"
+				},
 			} {
 				t.Run(fmt.Sprint(p.name, ", ", endpoint, ", ", name), func(t *testing.T) {
 					t.Parallel()
@@ -176,7 +186,8 @@ func TestConformanceInterleavedThinkingSurvivesChatClients(t *testing.T) {
 				w := newWorld(t, claude.told(budgeted))
 				v := w.vendors["claude"]
 				v.Queue(
-					upstreamtest.Reply(upstreamtest.Think("t1"), upstreamtest.Say("s1 "), upstreamtest.Redacted(), upstreamtest.Think("t2"), upstreamtest.Say("s2"), upstreamtest.Use("look", `{"q":"a"}`)),
+					upstreamtest.Reply(upstreamtest.Think("t1"), upstreamtest.Say("s1 "), upstreamtest.Redacted(),
+						upstreamtest.Think("t2"), upstreamtest.Say("s2"), upstreamtest.Use("look", `{"q":"a"}`)),
 					upstreamtest.Reply(upstreamtest.Think("t3"), upstreamtest.Use("look", `{"q":"b"}`)),
 				)
 				c := w.gateway().chat(model)
@@ -184,7 +195,8 @@ func TestConformanceInterleavedThinkingSurvivesChatClients(t *testing.T) {
 				c.stream = stream
 				c.say("Go")
 				body := v.Last().Body
-				require.Equal(t, []string{"thinking", "text", "redacted_thinking", "thinking", "text", "tool_use"}, strs(body, "messages.1.content.#.type"))
+				require.Equal(t, []string{"thinking", "text", "redacted_thinking", "thinking", "text", "tool_use"},
+					strs(body, "messages.1.content.#.type"))
 				require.Equal(t, []string{"thinking", "tool_use"}, strs(body, "messages.3.content.#.type"))
 				require.NotEqual(t, "disabled", gjson.GetBytes(body, "thinking.type").Str)
 				w.conforms(0)
@@ -285,7 +297,8 @@ func each(change func(*chatMessage)) func([]chatMessage) []chatMessage {
 // reasoning nor signatures find the way back.
 func TestConformanceCarelessChatClients(t *testing.T) {
 	for _, p := range personalities {
-		if !slices.Contains([]string{"adaptive", "manual", "bound", "kimi", "kimi-chat", "deepseek", "deepseek-chat", "gemini"}, p.name) {
+		if !slices.Contains([]string{"adaptive", "manual", "bound", "kimi", "kimi-chat", "deepseek", "deepseek-chat",
+			"gemini"}, p.name) {
 			continue
 		}
 		for name, damage := range chatDamages {

@@ -147,7 +147,8 @@ var transcripts = []transcribed{
 			c.damage = damages["thinking dropped"]
 			w.vendors["claude"].Queue(
 				upstreamtest.Reply(upstreamtest.Think("I look."), upstreamtest.Use("look", `{"q":"a"}`)),
-				upstreamtest.Reply(upstreamtest.Think("Not enough."), upstreamtest.Use("look", `{"q":"b"}`), upstreamtest.Use("look", `{"q":"c"}`)),
+				upstreamtest.Reply(upstreamtest.Think("Not enough."), upstreamtest.Use("look", `{"q":"b"}`),
+					upstreamtest.Use("look", `{"q":"c"}`)),
 				upstreamtest.Reply(upstreamtest.Think("Now."), upstreamtest.Say("Done.")))
 			c.say("First")
 			c.say("Second")
@@ -183,7 +184,8 @@ var transcripts = []transcribed{
 			c := g.messages("claude-sonnet-4-5")
 			c.within("c1")
 			c.damage = damages["thinking dropped"]
-			w.vendors["claude"].Queue(upstreamtest.Reply(upstreamtest.Think("one thinks"), upstreamtest.Use("look", `{"q":"one"}`)))
+			w.vendors["claude"].Queue(upstreamtest.Reply(upstreamtest.Think("one thinks"),
+				upstreamtest.Use("look", `{"q":"one"}`)))
 			c.user(textOf("First"))
 			use := c.step()[1]
 			g.stop()
@@ -197,14 +199,19 @@ var transcripts = []transcribed{
 	damaged("thinking reversed", "each block is genuine, and none stands where it stood."),
 	damaged("signatures dropped", "a parser that knows no signature_delta replays thinking without its signature."),
 	damaged("signatures of another block", "a client mixes up which signature belongs to which block."),
-	{"foreign signature", "thinking that nobody knows is stripped before anybody asked for that, or again in each turn.", 1,
+	{"foreign signature", "thinking that nobody knows is stripped before anybody asked for that, or again in each turn.",
+		1,
 		[]backendCase{claude}, func(_ *testing.T, w *world) {
 			g := w.gateway()
 			c := g.messages("claude-opus-4-8")
 			c.within("c1")
 			c.history = []message{
 				{role: "user", content: []block{textOf("Hi")}},
-				{role: "assistant", content: []block{{Type: "thinking", Thinking: "made elsewhere", Signature: pointer("Zm9yZ2VkIGVsc2V3aGVyZQ==")}, textOf("Hello.")}},
+				{
+					role: "assistant", content: []block{
+						{Type: "thinking", Thinking: "made elsewhere", Signature: pointer("Zm9yZ2VkIGVsc2V3aGVyZQ==")}, textOf("Hello."),
+					},
+				},
 			}
 			c.say("And?")
 			c.say("And then?")
@@ -274,12 +281,17 @@ var transcripts = []transcribed{
 			c := g.messages("claude-opus-4-8")
 			c.history = []message{
 				{role: "user", content: []block{textOf("Hi")}},
-				{role: "assistant", content: []block{{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2VkIGVsc2V3aGVyZQ==")}, textOf("Hello.")}},
+				{
+					role: "assistant", content: []block{
+						{Type: "thinking", Thinking: "forged", Signature: pointer("Zm9yZ2VkIGVsc2V3aGVyZQ==")}, textOf("Hello."),
+					},
+				},
 				{role: "user", content: []block{textOf("And?")}},
 			}
 			c.count()
 		}},
-	{"teammate beside main", "a subagent's call in the middle of a tool loop moves the session, and the main agent's thinking is gone.", 0,
+	{"teammate beside main",
+		"a subagent's call in the middle of a tool loop moves the session, and the main agent's thinking is gone.", 0,
 		[]backendCase{claude, kimi}, func(_ *testing.T, w *world) {
 			w.config.Teammates = map[string]string{"analytic": "kimi"}
 			g := w.gateway()
@@ -314,7 +326,8 @@ func damaged(name, fault string) transcribed {
 		c.within("c1")
 		c.damage = damages[name]
 		w.vendors["claude"].Queue(
-			upstreamtest.Reply(upstreamtest.Think(" I look. "), upstreamtest.Say("Looking."), upstreamtest.Think("Where?"), upstreamtest.Use("look", `{"q":"one"}`)),
+			upstreamtest.Reply(upstreamtest.Think(" I look. "), upstreamtest.Say("Looking."), upstreamtest.Think("Where?"),
+				upstreamtest.Use("look", `{"q":"one"}`)),
 			upstreamtest.Reply(upstreamtest.Think("Found."), upstreamtest.Say("Done.")))
 		c.say("First")
 		c.say("Second")

@@ -52,11 +52,17 @@ func (b backendCase) told(change func(*proxy.BackendConfig)) backendCase {
 }
 
 var (
-	claude       = backendCase{name: "claude", vendor: upstreamtest.Config{}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic}}
-	kimi         = backendCase{name: "kimi", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "kimi"}}
-	kimiChat     = backendCase{name: "kimi-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "kimi"}}
-	deepSeek     = backendCase{name: "deepseek", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "deepseek"}}
-	deepSeekChat = backendCase{name: "deepseek-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek}, config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "deepseek"}}
+	claude = backendCase{name: "claude", vendor: upstreamtest.Config{}, config: proxy.BackendConfig{
+		Kind: proxy.KindAnthropic,
+	}}
+	kimi = backendCase{name: "kimi", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi},
+		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "kimi"}}
+	kimiChat = backendCase{name: "kimi-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.Kimi},
+		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "kimi"}}
+	deepSeek = backendCase{name: "deepseek", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
+		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "deepseek"}}
+	deepSeekChat = backendCase{name: "deepseek-chat", vendor: upstreamtest.Config{Vendor: upstreamtest.DeepSeek},
+		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "deepseek"}}
 
 	// prefixChecking binds thinking to everything that stands before it.
 	prefixChecking = claude.with("bound", func(c *upstreamtest.Config) { c.Thinking.PrefixCheck = true })
@@ -89,7 +95,9 @@ type world struct {
 func newWorld(t tester, backends ...backendCase) *world {
 	t.Helper()
 	w := &world{
-		tester: t, vendors: map[string]*upstreamtest.Server{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		tester: t, vendors: map[string]*upstreamtest.Server{}, http: &http.Client{
+			Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+		},
 		config: proxy.Config{Active: backends[0].name, Backends: map[string]proxy.BackendConfig{}},
 	}
 	w.config.Limits.Upstream.Backoff = time.Nanosecond
@@ -142,7 +150,8 @@ func (w *world) gateway() *front {
 // use switches the active backend.
 func (g *front) use(backend string) {
 	g.world.Helper()
-	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodPut, g.url+"/admin/backend", strings.NewReader(`{"active":"`+backend+`"}`))
+	r, err := http.NewRequestWithContext(g.world.Context(), http.MethodPut, g.url+"/admin/backend",
+		strings.NewReader(`{"active":"`+backend+`"}`))
 	require.NoError(g.world, err)
 	got := g.world.do(r)
 	require.Equal(g.world, 200, got.status, got.body)
@@ -246,7 +255,8 @@ func (w *world) refusedAtMost(refusals int) {
 	var seen []string
 	for name, v := range w.vendors {
 		for _, r := range v.Rejections() {
-			require.NotEqual(w, thinking.ClassOther, thinking.Classify(400, []byte(`{"message":`+string(wire.Quote(r.Rejection))+`}`)),
+			require.NotEqual(w, thinking.ClassOther,
+				thinking.Classify(400, []byte(`{"message":`+string(wire.Quote(r.Rejection))+`}`)),
 				"refused for another cause: %s\n%s", r.Rejection, r.Body)
 			seen = append(seen, name+": "+r.Rejection)
 		}

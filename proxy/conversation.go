@@ -87,7 +87,9 @@ func (x *Exchange) takeConversation() (id string, err error) {
 		named, ok := o.Text(at)
 		switch {
 		case at.Found() && !ok, id != "" && ok && named != id:
-			return "", wire.Failure{Status: 400, Message: name + ".conversation_id must be a string, the same wherever the conversation is named"}
+			return "", wire.Failure{
+				Status: 400, Message: name + ".conversation_id must be a string, the same wherever the conversation is named",
+			}
 		case ok:
 			id = named
 		}
@@ -100,7 +102,9 @@ func (x *Exchange) takeConversation() (id string, err error) {
 	}
 	if header := x.in.header.Get(conversationHeader); header != "" {
 		if id != "" && id != header {
-			return "", wire.Failure{Status: 400, Message: "the header X-AG-Conversation-Id and the body name different conversations"}
+			return "", wire.Failure{
+				Status: 400, Message: "the header X-AG-Conversation-Id and the body name different conversations",
+			}
 		}
 		id = header
 	}
@@ -119,9 +123,11 @@ func (s *Server) eraseConversation(c *gin.Context) {
 		refuseRoute(c, http.StatusBadRequest, badConversationID)
 		return
 	}
-	err := errors.Join(s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id), s.eraseSessions(c.Request.Context(), tenant(c.Request.Header), id))
+	err := errors.Join(s.ledger.Forget(c.Request.Context(), tenant(c.Request.Header), id),
+		s.eraseSessions(c.Request.Context(), tenant(c.Request.Header), id))
 	if err != nil {
-		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation", id).Msg("a conversation could not be erased")
+		s.log.Error().Err(err).EmbedObject(telemetry.From(c.Request.Context())).Str("conversation",
+			id).Msg("a conversation could not be erased")
 		refuseRoute(c, http.StatusServiceUnavailable, "the conversation could not be erased everywhere; try again")
 		return
 	}

@@ -45,7 +45,8 @@ func (c CLIConfig) given() bool {
 func (b BackendConfig) cliFaults() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if b.BaseURL != "" {
-		add("base_url must be left out for kind copilot: addr or command says where the CLI is, and its model calls go to provider_backend")
+		add("base_url must be left out for kind copilot: addr or command says where the CLI is, and its model calls go to " +
+			"provider_backend")
 	}
 	switch {
 	case b.CLI.Addr == "" && len(b.CLI.Command) == 0:
@@ -95,10 +96,13 @@ func (c Config) copilotFaults() (faults []error) {
 		return nil
 	}
 	if _, taken := c.Teammates[copilotTeammate]; taken {
-		faults = append(faults, fmt.Errorf("proxy.teammates.%s: the name is taken by the model calls of the Copilot CLI (backend %q): choose another one for the subagent", copilotTeammate, names[0]))
+		faults = append(faults,
+			fmt.Errorf("proxy.teammates.%s: the name is taken by the model calls of the Copilot CLI (backend %q): choose "+
+				"another one for the subagent", copilotTeammate, names[0]))
 	}
 	if u, err := url.Parse(c.SelfURL); err != nil || u.Host == "" {
-		faults = append(faults, fmt.Errorf("proxy.advertise must be the URL under which the Copilot CLI reaches this gateway, not %q", c.SelfURL))
+		faults = append(faults,
+			fmt.Errorf("proxy.advertise must be the URL under which the Copilot CLI reaches this gateway, not %q", c.SelfURL))
 	}
 	for _, name := range names {
 		key, provider := "proxy.backends."+name+".provider_backend", c.Backends[name].CLI.ProviderBackend
@@ -108,11 +112,16 @@ func (c Config) copilotFaults() (faults []error) {
 		}
 		switch b := c.Backends[provider]; {
 		case b.Kind == KindCopilot:
-			faults = append(faults, fmt.Errorf("%s names %q, which is of kind copilot too: the CLI's model calls would go round in circles", key, provider))
+			faults = append(faults,
+				fmt.Errorf("%s names %q, which is of kind copilot too: the CLI's model calls would go round in circles", key,
+					provider))
 		case b.Auth == upstream.AuthPassthrough:
-			faults = append(faults, fmt.Errorf("%s names %q, whose auth is passthrough: the CLI has no caller's credential to pass on", key, provider))
+			faults = append(faults,
+				fmt.Errorf("%s names %q, whose auth is passthrough: the CLI has no caller's credential to pass on", key, provider))
 		case provider != c.providerBackend():
-			faults = append(faults, fmt.Errorf("%s names %q and that of %q names %q: all CLIs come back by one route, so it must be the same", key, provider, names[0], c.providerBackend()))
+			faults = append(faults,
+				fmt.Errorf("%s names %q and that of %q names %q: all CLIs come back by one route, so it must be the same", key,
+					provider, names[0], c.providerBackend()))
 		}
 	}
 	return faults
@@ -159,7 +168,9 @@ func (s *Server) open(name string, b BackendConfig) (*backend, error) {
 func (s *Server) openCLI(name string, c CLIConfig, token string) (*cli, error) {
 	log := s.log.With().Str("backend", name).Logger()
 	base := strings.TrimRight(s.config.SelfURL, "/") + "/teammate/" + copilotTeammate + "/v1"
-	config := copilot.SupervisorConfig{Addr: c.Addr, Router: copilot.RouterConfig{Token: token, Log: s.seen.Often.With().Str("backend", name).Logger()}}
+	config := copilot.SupervisorConfig{
+		Addr: c.Addr, Router: copilot.RouterConfig{Token: token, Log: s.seen.Often.With().Str("backend", name).Logger()},
+	}
 	if len(c.Command) > 0 {
 		// Offline: nothing but the model calls that come back here leaves the CLI.
 		env := append(slices.Clone(c.Env), "COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL="+base, "COPILOT_MODEL="+name)
@@ -184,7 +195,8 @@ func (x *Exchange) inConversation(ctx context.Context) context.Context {
 	if x.backend.cli == nil {
 		return ctx
 	}
-	return chat.In(ctx, chat.Scope{Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation}, x.minted)
+	return chat.In(ctx, chat.Scope{Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation},
+		x.minted)
 }
 
 // eraseSessions forgets the sessions of a conversation.
@@ -214,7 +226,8 @@ type cliRow struct {
 
 func newCLICollector(backend string, c *cli) cliCollector {
 	out := cliCollector{cli: c}
-	add := func(kind prometheus.ValueType, name, help string, labels prometheus.Labels, value func(chat.Stats, copilot.Stats) float64) {
+	add := func(kind prometheus.ValueType, name, help string, labels prometheus.Labels,
+		value func(chat.Stats, copilot.Stats) float64) {
 		all := prometheus.Labels{"backend": backend}
 		maps.Copy(all, labels)
 		out.rows = append(out.rows, cliRow{prometheus.NewDesc("mneme_proxy_copilot_"+name, help, nil, all), kind, value})
@@ -224,7 +237,9 @@ func newCLICollector(backend string, c *cli) cliCollector {
 		"busy": func(s chat.Stats) int { return s.Busy }, "idle": func(s chat.Stats) int { return s.Idle },
 		"parked": func(s chat.Stats) int { return s.Parked }, "dormant": func(s chat.Stats) int { return s.Dormant },
 	} {
-		add(now, "sessions", "Sessions of the Copilot CLI that conversations have, by what they do.", prometheus.Labels{"state": state},
+		add(now, "sessions", "Sessions of the Copilot CLI that conversations have, by what they do.", prometheus.Labels{
+			"state": state,
+		},
 			func(s chat.Stats, _ copilot.Stats) float64 { return float64(value(s)) })
 	}
 	add(since, "replayed_total", "Requests whose earlier turns were told to a fresh session.", nil,
@@ -234,22 +249,32 @@ func newCLICollector(backend string, c *cli) cliCollector {
 	add(now, "queue_depth_max", "Most events that ever waited for one session.", nil,
 		func(_ chat.Stats, s copilot.Stats) float64 { return float64(s.QueueDepth) })
 	for what, value := range map[string]func(copilot.Stats) uint64{
-		"coalesced": func(s copilot.Stats) uint64 { return s.Coalesced }, "filtered": func(s copilot.Stats) uint64 { return s.Filtered },
-		"malformed": func(s copilot.Stats) uint64 { return s.Malformed }, "orphan": func(s copilot.Stats) uint64 { return s.Orphans },
+		"coalesced": func(s copilot.Stats) uint64 { return s.Coalesced }, "filtered": func(s copilot.Stats) uint64 {
+			return s.Filtered
+		},
+		"malformed": func(s copilot.Stats) uint64 { return s.Malformed }, "orphan": func(s copilot.Stats) uint64 {
+			return s.Orphans
+		},
 	} {
-		add(since, "events_total", "Events of the CLI that were not handed on as they came, by why.", prometheus.Labels{"what": what},
+		add(since, "events_total", "Events of the CLI that were not handed on as they came, by why.", prometheus.Labels{
+			"what": what,
+		},
 			func(_ chat.Stats, s copilot.Stats) float64 { return float64(value(s)) })
 	}
 	for name, row := range map[string]struct {
 		help  string
 		value func(copilot.Stats) uint64
 	}{
-		"denied_tools_total":  {"Uses of tools that were refused.", func(s copilot.Stats) uint64 { return s.Denied }},
-		"slow_sessions_total": {"Sessions given up since their events were not read.", func(s copilot.Stats) uint64 { return s.Slow }},
-		"redials_total":       {"Connections to the CLI after the first.", func(s copilot.Stats) uint64 { return s.Redials }},
-		"late_answers_total":  {"Answers of the CLI that came when nobody waited any more.", func(s copilot.Stats) uint64 { return s.RPC.Late }},
-		"frames_in_total":     {"Messages from the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesIn }},
-		"frames_out_total":    {"Messages to the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesOut }},
+		"denied_tools_total": {"Uses of tools that were refused.", func(s copilot.Stats) uint64 { return s.Denied }},
+		"slow_sessions_total": {"Sessions given up since their events were not read.", func(s copilot.Stats) uint64 {
+			return s.Slow
+		}},
+		"redials_total": {"Connections to the CLI after the first.", func(s copilot.Stats) uint64 { return s.Redials }},
+		"late_answers_total": {"Answers of the CLI that came when nobody waited any more.", func(s copilot.Stats) uint64 {
+			return s.RPC.Late
+		}},
+		"frames_in_total":  {"Messages from the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesIn }},
+		"frames_out_total": {"Messages to the CLI.", func(s copilot.Stats) uint64 { return s.RPC.FramesOut }},
 	} {
 		add(since, name, row.help, nil, func(_ chat.Stats, s copilot.Stats) float64 { return float64(row.value(s)) })
 	}

@@ -48,27 +48,39 @@ func newMetrics(seen *telemetry.Service) *metrics {
 		return made.NewCounterVec(prometheus.CounterOpts{Name: "mneme_proxy_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return made.NewHistogramVec(prometheus.HistogramOpts{Name: "mneme_proxy_" + name, Help: help, Buckets: buckets}, labels)
+		return made.NewHistogramVec(prometheus.HistogramOpts{Name: "mneme_proxy_" + name, Help: help, Buckets: buckets},
+			labels)
 	}
 	return &metrics{
-		refusals:   counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend", "class"),
-		retries:    counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline", "backend", "class", "outcome"),
-		parameters: counter("parameter_retries_total", "Attempts without a parameter that the backend had refused.", "pipeline", "backend", "parameter", "outcome"),
-		filter:     counter("thinking_filter_blocks_total", "Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
-		restored:   counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline", "backend"),
-		changes:    counter("sanitizer_changes_total", "Changes that made requests fit their backend, by rule.", "pipeline", "backend", "rule"),
-		tokens:     counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
-		requests:   counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
-		upstream:   counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
+		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend",
+			"class"),
+		retries: counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline",
+			"backend", "class", "outcome"),
+		parameters: counter("parameter_retries_total", "Attempts without a parameter that the backend had refused.",
+			"pipeline", "backend", "parameter", "outcome"),
+		filter: counter("thinking_filter_blocks_total",
+			"Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
+		restored: counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline",
+			"backend"),
+		changes: counter("sanitizer_changes_total", "Changes that made requests fit their backend, by rule.", "pipeline",
+			"backend", "rule"),
+		tokens:   counter("tokens_total", "Tokens, by kind.", "backend", "kind"),
+		requests: counter("requests_total", "Requests for a model, by outcome.", "door", "pipeline", "backend", "outcome"),
+		upstream: counter("upstream_responses_total", "Answers of backends, by HTTP status.", "backend", "status"),
 		duration: histogram("request_duration_seconds", "Time from a request's first byte to its answer's last.",
 			[]float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}, "door", "pipeline"),
-		overhead: histogram("overhead_seconds", "Time that a request spent in the gateway and not with its backend or its client.",
+		overhead: histogram("overhead_seconds",
+			"Time that a request spent in the gateway and not with its backend or its client.",
 			[]float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1}, "door", "pipeline"),
-		firstByte: histogram("upstream_first_byte_seconds", "Time until a backend's answer began, retries included.", telemetry.Buckets, "backend"),
+		firstByte: histogram("upstream_first_byte_seconds", "Time until a backend's answer began, retries included.",
+			telemetry.Buckets, "backend"),
 
-		conversations: counter("conversation_requests_total", "Requests that name a conversation, by what they are to it.", "pipeline", "outcome"),
-		branches:      counter("conversation_branches_total", "Answers that began a branch of their conversation.", "pipeline"),
-		rebuilt:       counter("conversation_messages_rebuilt_total", "Messages that a client's replay lacked or had changed, put back as they were.", "pipeline"),
+		conversations: counter("conversation_requests_total", "Requests that name a conversation, by what they are to it.",
+			"pipeline", "outcome"),
+		branches: counter("conversation_branches_total", "Answers that began a branch of their conversation.",
+			"pipeline"),
+		rebuilt: counter("conversation_messages_rebuilt_total",
+			"Messages that a client's replay lacked or had changed, put back as they were.", "pipeline"),
 	}
 }
 
@@ -80,14 +92,17 @@ func (m *metrics) watch(s *Server) {
 		}
 		return 0
 	}
-	s.seen.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 { return flag(s.ledger.Degraded()) })
+	s.seen.Gauge("mneme_proxy_store_away", "1 while Redis does not take or give conversations.", func() float64 {
+		return flag(s.ledger.Degraded())
+	})
 	s.seen.Gauge("mneme_proxy_turns_waiting", "Answered turns and refusals that Redis has not taken yet.",
 		func() float64 { return float64(s.ledger.Stats().Waiting) })
 	s.seen.Counter("mneme_proxy_turns_dropped_total", "Answered turns and refusals that never reached Redis.",
 		func() int64 { return s.ledger.Stats().Dropped })
 	s.seen.Counter("mneme_proxy_usage_dropped_total", "Records of usage that never reached Redis.", s.usage.Dropped)
 	for name, b := range s.backends {
-		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name}, s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
+		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name},
+			s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often in a row is left alone.",
 		}, func() float64 { return flag(b.alone()) })
 	}
@@ -181,7 +196,8 @@ func (m *metrics) used(r usage.Record) {
 		kind string
 		n    int64
 	}{
-		{"input", r.Tokens.Input}, {"output", r.Tokens.Output}, {"cache_read", r.Tokens.CacheRead}, {"cache_creation", r.Tokens.CacheCreation},
+		{"input", r.Tokens.Input}, {"output", r.Tokens.Output}, {"cache_read", r.Tokens.CacheRead},
+		{"cache_creation", r.Tokens.CacheCreation},
 	} {
 		if c.n > 0 {
 			m.tokens.WithLabelValues(r.Backend, c.kind).Add(float64(c.n))

@@ -86,7 +86,8 @@ func (s *Server) showModel(c *gin.Context, scope string) {
 	b, name := s.modelsBackend(c, scope), strings.TrimPrefix(c.Param("id"), "/")
 	switch {
 	case !b.models.takes(name):
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are", name))
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are",
+			name))
 	case guessDialect(c.Request) == wire.Messages:
 		c.JSON(http.StatusOK, b.messagesModel(name))
 	default:

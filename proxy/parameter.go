@@ -18,9 +18,12 @@ import (
 // not among them: messages, tools, the format of the answer, where it stops, how
 // many there are. Those are refused to the client.
 var optional = []string{
-	"context_management", "enable_thinking", "frequency_penalty", "logit_bias", "metadata", "min_p", "output_config.effort",
-	"parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning", "reasoning_effort",
-	"repetition_penalty", "safety_identifier", "seed", "service_tier", "store", "stream_options", "temperature", "think", "thinking",
+	"context_management", "enable_thinking", "frequency_penalty", "logit_bias", "metadata", "min_p",
+	"output_config.effort",
+	"parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning",
+	"reasoning_effort",
+	"repetition_penalty", "safety_identifier", "seed", "service_tier", "store", "stream_options", "temperature", "think",
+	"thinking",
 	"top_k", "top_p", "user", "verbosity",
 }
 
@@ -89,7 +92,8 @@ func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) 
 		}
 		f.Name = name
 		// Of temperature and its like any value is refused but the default.
-		if said.Value && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") || strings.HasPrefix(name, "think")) {
+		if said.Value && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
+			strings.HasPrefix(name, "think")) {
 			f.Value = slices.Clone(value)
 		}
 		return f, true

@@ -22,7 +22,9 @@ func TestLessonsAreBounded(t *testing.T) {
 	}
 	kept := l.of("m").refusals
 	require.Len(t, kept, maxRefusals)
-	require.True(t, slices.ContainsFunc(kept, func(r sanitize.Refusal) bool { return r.Name == fmt.Sprint("p", 3*maxRefusals-1) }), "the newest stays")
+	require.True(t, slices.ContainsFunc(kept, func(r sanitize.Refusal) bool {
+		return r.Name == fmt.Sprint("p", 3*maxRefusals-1)
+	}), "the newest stays")
 	l.add("m", func(known *lesson) { known.refuse(kept[3]) })
 	require.Len(t, l.of("m").refusals, maxRefusals, "one that is known is not added again")
 	require.Equal(t, kept, l.of("m").refusals)

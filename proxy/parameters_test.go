@@ -63,8 +63,10 @@ func TestARefusedParameterIsCuredOnce(t *testing.T) {
 				t.Run(fmt.Sprint(name, ", ", path, ", stream=", stream), func(t *testing.T) {
 					w := knocked(t, unlisted)
 					v, g := w.vendors["openai"], w.gateway()
-					body := fmt.Sprintf(`{"model":%q,"stream":%v,"messages":[{"role":"user","content":"hi"}],%s}`, c.model, stream, c.parameter)
-					want := fmt.Sprintf(`{"model":%q,"stream":%v,"messages":[{"role":"user","content":"hi"}],%s}`, c.model, stream, c.becomes)
+					body := fmt.Sprintf(`{"model":%q,"stream":%v,"messages":[{"role":"user","content":"hi"}],%s}`, c.model, stream,
+						c.parameter)
+					want := fmt.Sprintf(`{"model":%q,"stream":%v,"messages":[{"role":"user","content":"hi"}],%s}`, c.model, stream,
+						c.becomes)
 					for i := range 3 {
 						got := g.ask(path, body)
 						require.Equal(t, 200, got.status, got.body)
@@ -85,7 +87,8 @@ func TestARefusedParameterIsRememberedByModel(t *testing.T) {
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
 	ask := func(model, effort string) {
-		got := g.ask("/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}],"reasoning_effort":%q}`, model, effort))
+		got := g.ask("/v1/chat/completions",
+			fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}],"reasoning_effort":%q}`, model, effort))
 		require.Equal(t, 200, got.status, got.body)
 	}
 	ask("gpt-4.1", "low")
@@ -130,7 +133,8 @@ func TestARefusedParameterOfMessages(t *testing.T) {
 	t.Run("messages all the way", func(t *testing.T) {
 		w := knocked(t, claude.with("claude", func(c *upstreamtest.Config) { c.Thinking.NoContextManagement = true }))
 		v, g := w.vendors["claude"], w.gateway()
-		body := `{"model":"claude-opus-4-8",` + message + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}`
+		body := `{"model":"claude-opus-4-8",` + message +
+			`,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}`
 		for i := range 2 {
 			got := g.ask("/v1/messages", body, "Anthropic-Beta", "context-management-2025-06-27")
 			require.Equal(t, 200, got.status, got.body)
@@ -141,9 +145,12 @@ func TestARefusedParameterOfMessages(t *testing.T) {
 	t.Run("an effort of translation's making", func(t *testing.T) {
 		w := knocked(t, claude)
 		v, g := w.vendors["claude"], w.gateway()
-		v.Fail(upstreamtest.Canned(400, `{"type":"error","error":{"type":"invalid_request_error","message":"output_config: Extra inputs are not permitted"}}`))
+		v.Fail(upstreamtest.Canned(400,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"output_config: Extra inputs are not `+
+				`permitted"}}`))
 		for i := range 2 {
-			got := g.ask("/v1/chat/completions", `{"model":"claude-opus-4-8","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"high"}`)
+			got := g.ask("/v1/chat/completions",
+				`{"model":"claude-opus-4-8","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"high"}`)
 			require.Equal(t, 200, got.status, got.body)
 			require.Equal(t, 2+i, v.Count())
 			require.NotContains(t, string(v.Last().Body), "output_config")
@@ -167,10 +174,13 @@ func TestARefusedParameterOfMessages(t *testing.T) {
 func TestParametersThatARequestNeeds(t *testing.T) {
 	w := knocked(t, unlisted)
 	v, g := w.vendors["openai"], w.gateway()
-	body := `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],` + tool + `,"tool_choice":"auto","response_format":{"type":"json_object"},"stop":["X"],"n":1,"logprobs":true}`
-	for _, name := range []string{"model", "messages", "tools", "tool_choice", "response_format", "stop", "n", "logprobs", "seed"} {
+	body := `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],` + tool +
+		`,"tool_choice":"auto","response_format":{"type":"json_object"},"stop":["X"],"n":1,"logprobs":true}`
+	for _, name := range []string{"model", "messages", "tools", "tool_choice", "response_format", "stop", "n", "logprobs",
+		"seed"} {
 		before := v.Count()
-		said := `{ "error":{"message":"Unsupported parameter: '` + name + `' is not supported with this model.","type":"invalid_request_error"} }`
+		said := `{ "error":{"message":"Unsupported parameter: '` + name +
+			`' is not supported with this model.","type":"invalid_request_error"} }`
 		v.Fail(upstreamtest.Canned(400, said))
 		got := g.ask("/v1/chat/completions", body)
 		require.Equal(t, 400, got.status)
@@ -183,7 +193,9 @@ func TestParametersThatARequestNeeds(t *testing.T) {
 // One parameter is cured for a request. If another one is refused then, the client
 // is told of the first, and its next request is spared that.
 func TestTwoRefusedParameters(t *testing.T) {
-	w := knocked(t, unlisted.with("openai", func(c *upstreamtest.Config) { c.Chat.NoParameters = []string{"seed", "store"} }))
+	w := knocked(t, unlisted.with("openai", func(c *upstreamtest.Config) {
+		c.Chat.NoParameters = []string{"seed", "store"}
+	}))
 	v, g := w.vendors["openai"], w.gateway()
 	body := `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}],"store":true,"seed":3}`
 	got := g.ask("/v1/chat/completions", body)
@@ -213,7 +225,8 @@ func TestAParameterThatWasNotAtFault(t *testing.T) {
 func TestRefusedParametersInOtherClothes(t *testing.T) {
 	const said = "Unsupported parameter: 'seed' is not supported with this model."
 	for name, fault := range map[string]upstreamtest.Fault{
-		"422":   upstreamtest.Canned(422, `{"detail":[{"type":"extra_forbidden","loc":["body","seed"],"msg":"Extra inputs are not permitted","input":3}]}`),
+		"422": upstreamtest.Canned(422,
+			`{"detail":[{"type":"extra_forbidden","loc":["body","seed"],"msg":"Extra inputs are not permitted","input":3}]}`),
 		"404":   upstreamtest.Canned(404, said),
 		"500":   upstreamtest.Canned(500, said),
 		"502":   upstreamtest.Canned(502, `{"error":{"message":"`+said+`"}}`),
@@ -223,7 +236,8 @@ func TestRefusedParametersInOtherClothes(t *testing.T) {
 			w := knocked(t, unlisted)
 			v, g := w.vendors["openai"], w.gateway()
 			v.Fail(fault)
-			got := g.ask("/v1/chat/completions", `{"model":"gpt-4.1","stream":true,"messages":[{"role":"user","content":"hi"}],"seed":3}`)
+			got := g.ask("/v1/chat/completions",
+				`{"model":"gpt-4.1","stream":true,"messages":[{"role":"user","content":"hi"}],"seed":3}`)
 			require.Equal(t, 200, got.status, got.body)
 			require.Contains(t, got.body, "You said: hi")
 			require.Equal(t, 2, v.Count())
@@ -234,8 +248,10 @@ func TestRefusedParametersInOtherClothes(t *testing.T) {
 
 // A request may need both cures, in either order, and gets each once.
 func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
-	const parameter = `{"type":"error","error":{"type":"invalid_request_error","message":"context_management: Extra inputs are not permitted"}}`
-	signature := `{"type":"error","error":{"type":"invalid_request_error","message":` + string(wire.Quote(badSignature)) + `}}`
+	const parameter = `{"type":"error","error":{"type":"invalid_request_error","message":"context_management: Extra ` +
+		`inputs are not permitted"}}`
+	signature := `{"type":"error","error":{"type":"invalid_request_error","message":` + string(wire.Quote(badSignature)) +
+		`}}`
 	for name, faults := range map[string][]upstreamtest.Fault{
 		"the parameter first": {upstreamtest.Canned(400, parameter), upstreamtest.Canned(400, signature)},
 		"the thinking first":  {upstreamtest.Canned(400, signature), upstreamtest.Canned(400, parameter)},
@@ -243,7 +259,8 @@ func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := knocked(t, claude)
 			v, g := w.vendors["claude"], w.gateway()
-			body := `{"model":"claude-opus-4-8","max_tokens":900,"context_management":{"edits":[]},"messages":[{"role":"user","content":"a"},
+			body :=
+				`{"model":"claude-opus-4-8","max_tokens":900,"context_management":{"edits":[]},"messages":[{"role":"user","content":"a"},
 				{"role":"assistant","content":[` + forgedBlock + `,{"type":"text","text":"b"}]},{"role":"user","content":"c"}]}`
 			header := []string{"Anthropic-Beta", "context-management-2025-06-27", "X-AG-Conversation-Id", "c1"}
 			v.Fail(faults...)
@@ -256,7 +273,8 @@ func TestParametersAndThinkingAreCuredTogether(t *testing.T) {
 				require.NotContains(t, string(v.Last().Body), gone)
 			}
 			v.Fail(faults[0], faults[1], upstreamtest.Canned(400, `{"error":{"message":"third"}}`))
-			got = g.ask("/v1/messages", strings.ReplaceAll(body, "opus-4-8", "sonnet-4-5"), "X-AG-Conversation-Id", "c2", "Anthropic-Beta", "context-management-2025-06-27")
+			got = g.ask("/v1/messages", strings.ReplaceAll(body, "opus-4-8", "sonnet-4-5"), "X-AG-Conversation-Id", "c2",
+				"Anthropic-Beta", "context-management-2025-06-27")
 			require.Equal(t, faults[0].Body, got.body, "the first error, as it came")
 			require.Equal(t, 7, v.Count())
 		})
@@ -278,7 +296,8 @@ func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		values := map[string]string{
-			"metadata": `{}`, "stream": "true", "tools": tool[len(`"tools":`):], "tool_choice": `"auto"`, "response_format": `{"type":"text"}`, "max_tokens": "9", "n": "1",
+			"metadata": `{}`, "stream": "true", "tools": tool[len(`"tools":`):], "tool_choice": `"auto"`,
+			"response_format": `{"type":"text"}`, "max_tokens": "9", "n": "1",
 			"reasoning_effort": `"low"`, "store": "true", "temperature": "0.5", "top_p": "0.5", "parallel_tool_calls": "true",
 		}
 		value := "0"
@@ -293,19 +312,23 @@ func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
 		fault := upstreamtest.Canned(e.Status, e.Body)
 		fault.ContentType = "text/plain"
 		v.Fail(fault, upstreamtest.Canned(400, `{"error":{"message":"the second"}}`))
-		got := g.ask("/v1/chat/completions", fmt.Sprintf(`{"model":"gpt-4.1-%d","messages":[{"role":"user","content":"hi"}]%s}`, i, sent))
+		got := g.ask("/v1/chat/completions",
+			fmt.Sprintf(`{"model":"gpt-4.1-%d","messages":[{"role":"user","content":"hi"}]%s}`, i, sent))
 		require.Equal(t, e.Body, got.body)
 		attempts := v.Requests()[before:]
 		if len(attempts) == 1 {
 			v.Fail()
-			require.Equal(t, 200+200, g.ask("/v1/chat/completions", `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}]}`).status, "takes the second fault")
+			require.Equal(t, 200+200,
+				g.ask("/v1/chat/completions", `{"model":"gpt-4.1","messages":[{"role":"user","content":"hi"}]}`).status,
+				"takes the second fault")
 			continue
 		}
 		cured++
 		require.Len(t, attempts, 2)
 		require.NotContains(t, []string{"tools", "tool_choice", "response_format", "stream", "n"}, e.Parameter)
 		require.True(t, gjson.GetBytes(attempts[0].Body, e.Parameter).Exists())
-		require.False(t, gjson.GetBytes(attempts[1].Body, e.Parameter).Exists(), "%s is still in %s", e.Parameter, attempts[1].Body)
+		require.False(t, gjson.GetBytes(attempts[1].Body, e.Parameter).Exists(), "%s is still in %s", e.Parameter,
+			attempts[1].Body)
 		require.Contains(t, string(attempts[1].Body), `"messages"`)
 	}
 	t.Logf("%d refusals were tried again without what they name", cured)
@@ -314,7 +337,9 @@ func TestRecordedRefusalsOfParametersOutsideData(t *testing.T) {
 
 // Errors about thinking stay errors about thinking.
 func TestThinkingErrorsAreNoParameterErrors(t *testing.T) {
-	for _, said := range []string{badSignature, "The reasoning_content in the thinking mode must be passed back to the API."} {
+	for _, said := range []string{
+		badSignature, "The reasoning_content in the thinking mode must be passed back to the API.",
+	} {
 		_, ok := thinking.RefusedParameter(400, []byte(said))
 		require.False(t, ok)
 	}

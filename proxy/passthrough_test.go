@@ -20,7 +20,8 @@ func TestPassthroughIsByteExact(t *testing.T) {
 	for name, c := range map[string]struct{ endpoint, kind, body, answer, stream string }{
 		"messages": {
 			"/v1/messages", proxy.KindAnthropic,
-			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d <&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
+			"{ \"zeta\":1.50e+3 ,\n\t\"model\" : \"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\\ud83d " +
+				"<&>\"}], \"metadata\":{\"b\":1,\"a\":0.10}}\n",
 			messagesBody + "\n", messagesStream,
 		},
 		"chat": {
@@ -73,7 +74,8 @@ func TestModelMap(t *testing.T) {
 	config.Backends["v"] = b
 	url, _ := gateway(t, config)
 	for asked, sent := range map[string]string{
-		"master": "exact", "claude-opus-4-1": "family", "claude-opus-4-8-2026": "longer", "claude-opusx": "any", "else": "any",
+		"master": "exact", "claude-opus-4-1": "family", "claude-opus-4-8-2026": "longer", "claude-opusx": "any",
+		"else": "any",
 	} {
 		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions"} {
 			got := post(t, url+endpoint, `{"model":"`+asked+`","messages":[{"role":"user","content":"x"}]}`)

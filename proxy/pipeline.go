@@ -131,8 +131,10 @@ type endpoint struct {
 var (
 	messagesPath = map[wire.Dialect]string{wire.Messages: "/v1/messages", wire.Chat: "/chat/completions"}
 
-	messagesEndpoint   = endpoint{"messages", wire.Messages, messagesPath}
-	chatEndpoint       = endpoint{"chat", wire.Chat, messagesPath}
-	countEndpoint      = endpoint{"count_tokens", wire.Messages, map[wire.Dialect]string{wire.Messages: "/v1/messages/count_tokens"}}
+	messagesEndpoint = endpoint{"messages", wire.Messages, messagesPath}
+	chatEndpoint     = endpoint{"chat", wire.Chat, messagesPath}
+	countEndpoint    = endpoint{"count_tokens", wire.Messages, map[wire.Dialect]string{
+		wire.Messages: "/v1/messages/count_tokens",
+	}}
 	embeddingsEndpoint = endpoint{"embeddings", wire.Chat, map[wire.Dialect]string{wire.Chat: "/embeddings"}}
 )

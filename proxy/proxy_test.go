@@ -165,7 +165,9 @@ func gateway(t *testing.T, c proxy.Config) (url string, server *proxy.Server) {
 
 // to is a configuration with one backend, "v".
 func to(v *script, kind string) proxy.Config {
-	return proxy.Config{Backends: map[string]proxy.BackendConfig{"v": {Kind: kind, BaseURL: v.server.URL, APIKey: "own-key"}}}
+	return proxy.Config{
+		Backends: map[string]proxy.BackendConfig{"v": {Kind: kind, BaseURL: v.server.URL, APIKey: "own-key"}},
+	}
 }
 
 type answered struct {
@@ -203,7 +205,8 @@ func TestEndpointsAndBackends(t *testing.T) {
 		if kind == proxy.KindOpenAI {
 			answer, path = byStream(chatBody, chatStream), "/chat/completions"
 		}
-		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/v1/messages", "/teammate/analytic/v1/chat/completions"} {
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/v1/messages",
+			"/teammate/analytic/v1/chat/completions"} {
 			for _, stream := range []bool{false, true} {
 				name := kind + endpoint
 				if stream {
@@ -279,14 +282,16 @@ func checkMessages(t *testing.T, body string, stream bool) {
 func TestAToolRoundReachesAMessagesBackend(t *testing.T) {
 	v := vendor(t, says("application/json", messagesBody))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
-	got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"},
+	got := post(t, url+"/v1/chat/completions",
+		`{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"},
 		{"role":"assistant","tool_calls":[{"id":"toolu_01A09q90qw90lq91","type":"function","function":{"name":"f","arguments":"{\"a\":1.0}"}}]},
 		{"role":"tool","tool_call_id":"toolu_01A09q90qw90lq91","content":"one"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`)
 	require.Equal(t, 200, got.status, got.body)
-	require.Equal(t, `{"model":"m","max_tokens":8192,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},`+
-		`{"role":"assistant","content":[{"type":"tool_use","id":"toolu_01A09q90qw90lq91","name":"f","input":{"a":1.0}}]},`+
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01A09q90qw90lq91","content":[{"type":"text","text":"one"}]}]}],`+
-		`"tools":[{"name":"f","input_schema":{"type":"object"}}]}`, v.last(t).body)
+	require.Equal(t,
+		`{"model":"m","max_tokens":8192,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},`+
+			`{"role":"assistant","content":[{"type":"tool_use","id":"toolu_01A09q90qw90lq91","name":"f","input":{"a":1.0}}]},`+
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01A09q90qw90lq91","content":[{"type":"text","text":"one"}]}]}],`+
+			`"tools":[{"name":"f","input_schema":{"type":"object"}}]}`, v.last(t).body)
 }
 
 // stuckAfter sends the beginning of a stream, if there is one, and waits for the
@@ -346,10 +351,13 @@ func TestWhatWasSaidIsShownAtOnce(t *testing.T) {
 	said := firstEvents(messagesStream, 4)
 	ping := "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 	for name, c := range map[string]struct{ endpoint, begin string }{
-		"half an event, passthrough":     {"/v1/messages", said + "event: content_block_delta\ndata: {\"ty"},
-		"half an event, translated":      {"/v1/chat/completions", said + "event: content_block_delta\ndata: {\"ty"},
-		"other line ends":                {"/v1/messages", strings.ReplaceAll(said, "\n", "\r\n") + "event: content_block_delta\r\n"},
-		"an event for us, translated":    {"/v1/chat/completions", said + "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"},
+		"half an event, passthrough": {"/v1/messages", said + "event: content_block_delta\ndata: {\"ty"},
+		"half an event, translated":  {"/v1/chat/completions", said + "event: content_block_delta\ndata: {\"ty"},
+		"other line ends": {"/v1/messages", strings.ReplaceAll(said, "\n", "\r\n") +
+			"event: content_block_delta\r\n"},
+		"an event for us, translated": {
+			"/v1/chat/completions", said + "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+		},
 		"events and a half, translated":  {"/v1/chat/completions", said + ping + ping + "event: pi"},
 		"events and a half, passthrough": {"/v1/messages", said + ping + ping + "event: pi"},
 	} {
@@ -391,7 +399,8 @@ func TestCutStreamsEndWithTheEndpointsErrorEvent(t *testing.T) {
 		"messages to chat":     {"/v1/messages", proxy.KindOpenAI, firstEvents(chatStream, 2)},
 		"chat to chat":         {"/v1/chat/completions", proxy.KindOpenAI, firstEvents(chatStream, 2)},
 		"half an event":        {"/v1/messages", proxy.KindAnthropic, firstEvents(messagesStream, 5) + "event: content_bl"},
-		"half an event, chat":  {"/v1/chat/completions", proxy.KindAnthropic, firstEvents(messagesStream, 5) + "data: {\"type\":"},
+		"half an event, chat": {"/v1/chat/completions", proxy.KindAnthropic, firstEvents(messagesStream, 5) +
+			"data: {\"type\":"},
 	} {
 		for _, abort := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -400,9 +409,11 @@ func TestCutStreamsEndWithTheEndpointsErrorEvent(t *testing.T) {
 				got := post(t, url+c.endpoint, ask+`,"stream":true}`)
 				require.Equal(t, 200, got.status)
 				require.Contains(t, got.body, "Hel")
-				want := `event: error` + "\n" + `data: {"type":"error","error":{"type":"api_error","message":"the answer of backend \"v\" was cut off"}}` + "\n\n"
+				want := `event: error` + "\n" +
+					`data: {"type":"error","error":{"type":"api_error","message":"the answer of backend \"v\" was cut off"}}` + "\n\n"
 				if strings.HasSuffix(c.endpoint, "completions") {
-					want = `data: {"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}` + "\n\n"
+					want = `data: {"error":{"type":"server_error","message":"the answer of backend \"v\" was cut ` +
+						`off","code":"answer_cut"}}` + "\n\n"
 				}
 				require.True(t, strings.HasSuffix(got.body, "\n\n"+want), got.body)
 			})
@@ -421,13 +432,17 @@ func TestACompleteStreamIsCompleteHoweverTheConnectionEnds(t *testing.T) {
 }
 
 func TestErrorEventsOfTheVendor(t *testing.T) {
-	overloaded := "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
+	overloaded := "event: error\ndata: " +
+		"{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
 	v := vendor(t, says("text/event-stream", firstEvents(messagesStream, 4)+overloaded))
 	url, _ := gateway(t, to(v, proxy.KindAnthropic))
-	require.True(t, strings.HasSuffix(post(t, url+"/v1/messages", ask+`,"stream":true}`).body, overloaded), "passed as it is")
+	require.True(t, strings.HasSuffix(post(t, url+"/v1/messages", ask+`,"stream":true}`).body, overloaded),
+		"passed as it is")
 	got := post(t, url+"/v1/chat/completions", ask+`,"stream":true}`)
 	require.Equal(t, 200, got.status)
-	require.True(t, strings.HasSuffix(got.body, `data: {"error":{"type":"server_error","message":"Overloaded","code":"overloaded"}}`+"\n\n"), got.body)
+	require.True(t,
+		strings.HasSuffix(got.body, `data: {"error":{"type":"server_error","message":"Overloaded","code":"overloaded"}}`+
+			"\n\n"), got.body)
 
 	first := vendor(t, says("text/event-stream", overloaded))
 	url, _ = gateway(t, to(first, proxy.KindAnthropic))
@@ -450,7 +465,8 @@ func TestErrorsOfTheVendor(t *testing.T) {
 	require.Equal(t, "application/json; charset=utf-8", got.header.Get("Content-Type"))
 	got = post(t, url+"/v1/chat/completions", ask+`}`)
 	require.Equal(t, 422, got.status)
-	require.JSONEq(t, `{"error":{"type":"invalid_request_error","message":"messages: too odd","code":"unprocessable"}}`, got.body)
+	require.JSONEq(t, `{"error":{"type":"invalid_request_error","message":"messages: too odd","code":"unprocessable"}}`,
+		got.body)
 }
 
 func TestRateLimits(t *testing.T) {
@@ -480,7 +496,9 @@ func TestBackendsThatFail(t *testing.T) {
 	url, _ := gateway(t, c)
 	got := post(t, url+"/v1/chat/completions", ask+`}`)
 	require.Equal(t, 502, got.status)
-	require.JSONEq(t, `{"error":{"type":"server_error","message":"backend \"v\" cannot be reached","code":"backend_unreachable"}}`, got.body)
+	require.JSONEq(t,
+		`{"error":{"type":"server_error","message":"backend \"v\" cannot be reached","code":"backend_unreachable"}}`,
+		got.body)
 
 	var v *script
 	v = vendor(t, stuckAfter(&v, ": hello\n\n"))
@@ -489,7 +507,8 @@ func TestBackendsThatFail(t *testing.T) {
 	url, _ = gateway(t, c)
 	got = post(t, url+"/v1/chat/completions", ask+`,"stream":true}`)
 	require.Equal(t, 504, got.status)
-	require.JSONEq(t, `{"error":{"type":"server_error","message":"backend \"v\" took too long","code":"backend_timeout"}}`, got.body)
+	require.JSONEq(t, `{"error":{"type":"server_error","message":"backend \"v\" took too long","code":"backend_timeout"}}`,
+		got.body)
 
 	html := vendor(t, says("text/html", "<html>"))
 	url, _ = gateway(t, to(html, proxy.KindAnthropic))

@@ -50,12 +50,26 @@ var wordings = []struct {
 	reason reason
 	words  *regexp.Regexp
 }{
-	{reasonQuota, regexp.MustCompile(`insufficient[_ ](quota|balance|credit)|credit balance is too low|exceeded your current quota|billing_hard_limit|payment required`)},
-	{reasonContent, regexp.MustCompile(`content[_ ](filter|policy|management|moderation)|responsible ?ai ?policy|safety system|prohibited[_ ]content|` +
-		`data_?inspection|considered high risk|inappropriate content|sensitive (content|words)|moderation_(blocked|error)|usage policy`)},
-	{reasonModel, regexp.MustCompile(`model_?not_?(found|exists?)|model_not_found_error|(unknown|invalid|no such) model\b|not_found_error model:|` +
-		`\bmodel\b[^.;]{0,80}(not found|not exist|is not available|no longer available|has been (deprecated|retired))|no endpoints found`)},
-	{reasonKey, regexp.MustCompile(`(invalid|incorrect|missing|no|expired)[_ ](api|x-api)[_ -]?key|\bapi[_ ]?key[^.;]{0,30}(not valid|invalid|expired|revoked)|authentication[_ ](error|failed)|invalid_authentication`)},
+	{
+		reasonQuota,
+		regexp.MustCompile(`insufficient[_ ](quota|balance|credit)|credit balance is too low|exceeded your current ` +
+			`quota|billing_hard_limit|payment required`),
+	},
+	{reasonContent,
+		regexp.MustCompile(`content[_ ](filter|policy|management|moderation)|responsible ?ai ?policy|safety ` +
+			`system|prohibited[_ ]content|` +
+			`data_?inspection|considered high risk|inappropriate content|sensitive ` +
+			`(content|words)|moderation_(blocked|error)|usage policy`)},
+	{reasonModel,
+		regexp.MustCompile(`model_?not_?(found|exists?)|model_not_found_error|(unknown|invalid|no such) ` +
+			`model\b|not_found_error model:|` +
+			`\bmodel\b[^.;]{0,80}(not found|not exist|is not available|no longer available|has been (deprecated|retired))|no ` +
+			`endpoints found`)},
+	{
+		reasonKey,
+		regexp.MustCompile(`(invalid|incorrect|missing|no|expired)[_ ](api|x-api)[_ -]?key|\bapi[_ ]?key[^.;]{0,30}(not ` +
+			`valid|invalid|expired|revoked)|authentication[_ ](error|failed)|invalid_authentication`),
+	},
 	{reasonRate, regexp.MustCompile(`rate[_ ]?limit`)},
 }
 
@@ -105,7 +119,8 @@ func (x *Exchange) tellRefusal() {
 		h[keyNameHeader] = []string{name}
 	}
 	x.reason = why // for the request's own line, which is always written
-	x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("reason", string(why)).Int("upstream_status", a.status).
+	x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("reason", string(why)).Int("upstream_status",
+		a.status).
 		Str("backend", x.backend.name).Str("model", x.model).Str("error", x.said(a)).
 		Msgf("the backend refused a request (%s: %s)", x.backend.name, why)
 }
@@ -126,13 +141,16 @@ func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	}
 	limit := cmp.Or(l.Limit, x.backend.windows.of(x.model).tokens)
 	sent := cmp.Or(l.Input, l.Sent, int(usage.EstimateInput(x.in.outline.Body)))
-	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong), Param: "messages"}
+	f = wire.Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: string(reasonTooLong),
+		Param: "messages"}
 	messages := x.endpoint.dialect == wire.Messages
 	switch {
 	case l.Room() > 0 && messages:
-		f.Message = fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", l.Input, l.Output, l.Limit)
+		f.Message = fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length "+
+			"or `max_tokens` and try again", l.Input, l.Output, l.Limit)
 	case l.Room() > 0:
-		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the messages, %d in the completion). "+
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d tokens (%d "+
+			"in the messages, %d in the completion). "+
 			"Please reduce the length of the messages or completion.", l.Limit, l.Input+l.Output, l.Input, l.Output)
 	case limit == 0 || sent <= limit: // nothing is known for sure
 		f.Message = "This model's maximum context length is exceeded. Please reduce the length of the messages."
@@ -142,7 +160,8 @@ func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	case messages:
 		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum", sent, limit)
 	default:
-		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. "+
+		f.Message = fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d "+
+			"tokens. "+
 			"Please reduce the length of the messages.", limit, sent)
 	}
 	return f

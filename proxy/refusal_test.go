@@ -39,7 +39,8 @@ const (
 func hidden(key string) []string {
 	basic := base64.StdEncoding.EncodeToString([]byte("user:" + key))
 	return []string{
-		key, url.QueryEscape(key), strings.ReplaceAll(key, `"`, `\"`), base64.StdEncoding.EncodeToString([]byte(key))[:len(key)],
+		key, url.QueryEscape(key), strings.ReplaceAll(key, `"`, `\"`),
+		base64.StdEncoding.EncodeToString([]byte(key))[:len(key)],
 		basic[8 : len(basic)-4], base64.URLEncoding.EncodeToString([]byte("Bearer " + key))[12:len(key)],
 	}
 }
@@ -68,23 +69,32 @@ func TestNoKeyComesBack(t *testing.T) {
 		status     int
 		kind, body string
 	}{
-		"400":                     {400, "application/json", `{"error":{"message":"` + message + `"}}`},
-		"401":                     {401, "application/json", `{"type":"error","error":{"type":"authentication_error","message":"` + message + `"}}`},
-		"429":                     {429, "application/json", `{"error":{"message":"` + message + `"}}`},
-		"500":                     {500, "application/json", `{"error":"` + message + `"}`},
-		"no JSON":                 {502, "text/html", `<p>` + message + `</p>`},
-		"about thinking":          {400, "application/json", `{"type":"error","error":{"type":"x","message":"` + thinking + `"}}`},
-		"a redirection":           {307, "text/plain", message},
-		"an error as an answer":   {200, "application/json", `{"type":"error","error":{"type":"api_error","message":"` + message + `"}}`},
-		"an error as first event": {200, "text/event-stream", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\"}}\n\n"},
-		"a comment":               {200, "text/event-stream", ": KEY\n\n" + messagesStream},
+		"400": {400, "application/json", `{"error":{"message":"` + message + `"}}`},
+		"401": {
+			401, "application/json", `{"type":"error","error":{"type":"authentication_error","message":"` + message + `"}}`,
+		},
+		"429":     {429, "application/json", `{"error":{"message":"` + message + `"}}`},
+		"500":     {500, "application/json", `{"error":"` + message + `"}`},
+		"no JSON": {502, "text/html", `<p>` + message + `</p>`},
+		"about thinking": {400, "application/json", `{"type":"error","error":{"type":"x","message":"` + thinking +
+			`"}}`},
+		"a redirection": {307, "text/plain", message},
+		"an error as an answer": {200, "application/json", `{"type":"error","error":{"type":"api_error","message":"` +
+			message + `"}}`},
+		"an error as first event": {
+			200, "text/event-stream",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + message + "\"}}\n\n",
+		},
+		"a comment": {200, "text/event-stream", ": KEY\n\n" + messagesStream},
 		"a later error": {200, "text/event-stream", strings.Replace(messagesStream, "event: message_delta",
-			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\""+message+"\"}}\n\nevent: message_delta", 1)},
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\""+message+
+				"\"}}\n\nevent: message_delta", 1)},
 		"an answer": {200, "application/json", strings.Replace(messagesBody, "Hello", "KEY", 1)},
 		"a stream":  {200, "text/event-stream", strings.Replace(messagesStream, `"text":"lo"`, `"text":"lo KEY"`, 1)},
 	}
 	for name, c := range bodies {
-		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/x/v1/messages", "/v1/messages/count_tokens"} {
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/x/v1/messages",
+			"/v1/messages/count_tokens"} {
 			t.Run(name+endpoint, func(t *testing.T) {
 				v := vendor(t, echoes(c.status, c.kind, c.body))
 				config := to(v, proxy.KindAnthropic)
@@ -93,7 +103,8 @@ func TestNoKeyComesBack(t *testing.T) {
 				config.Backends["v"] = b
 				config.Secrets = []string{redisKey}
 				at, log := logged(t, config)
-				request := `{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"Zm9yZ2Vk"},{"type":"text","text":"ok"}]},{"role":"user","content":"hi"}]}`
+				request :=
+					`{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"Zm9yZ2Vk"},{"type":"text","text":"ok"}]},{"role":"user","content":"hi"}]}`
 				if strings.HasSuffix(endpoint, "completions") {
 					request = ask + "}"
 				}
@@ -137,9 +148,13 @@ func TestWordsAreNoSecrets(t *testing.T) {
 }
 
 const (
-	anthropicLong = `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208732 tokens > 200000 maximum"},"request_id":"req_1"}`
-	openAILong    = `{"error":{"message":"This model's maximum context length is 4097 tokens. However, your messages resulted in 6988 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`
-	llamaLong     = `{"error":{"code":500,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}`
+	anthropicLong = `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208732 ` +
+		`tokens > 200000 maximum"},"request_id":"req_1"}`
+	openAILong = `{"error":{"message":"This model's maximum context length is 4097 tokens. However, your messages ` +
+		`resulted in 6988 tokens. Please reduce the length of the ` +
+		`messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`
+	llamaLong = `{"error":{"code":500,"message":"the request exceeds the available context size. try increasing ` +
+		`the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}`
 )
 
 // A request that is too long is refused in the words that clients of its dialect go
@@ -157,12 +172,17 @@ func TestTooLongInTheEndpointsWords(t *testing.T) {
 		"chat, as it is":          {proxy.KindOpenAI, "/v1/chat/completions", 400, openAILong, openAILong, 400, "4097"},
 		"chat with 500, as it is": {proxy.KindOpenAI, "/v1/chat/completions", 500, llamaLong, llamaLong, 500, "256"},
 		"chat to messages": {proxy.KindOpenAI, "/v1/messages", 400, openAILong,
-			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 6988 tokens > 4097 maximum"}}`, 400, "4097"},
+			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 6988 tokens > 4097 ` +
+				`maximum"}}`, 400, "4097"},
 		"llama.cpp to messages": {proxy.KindOpenAI, "/v1/messages", 500, llamaLong,
-			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 1407 tokens > 256 maximum"}}`, 400, "256"},
+			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 1407 tokens > 256 ` +
+				`maximum"}}`, 400, "256"},
 		"messages to chat": {proxy.KindAnthropic, "/v1/chat/completions", 400, anthropicLong,
-			`{"error":{"type":"invalid_request_error","message":"This model's maximum context length is 200000 tokens. However, your messages resulted in 208732 tokens. Please reduce the length of the messages.","param":"messages","code":"context_length_exceeded"}}`, 400, "200000"},
-		"without numbers, to messages": {proxy.KindOpenAI, "/v1/messages", 400, `{"error":{"message":"Please reduce the length of the messages or completion.","code":"context_length_exceeded"}}`,
+			`{"error":{"type":"invalid_request_error","message":"This model's maximum context length is 200000 tokens. ` +
+				`However, your messages resulted in 208732 tokens. Please reduce the length of the ` +
+				`messages.","param":"messages","code":"context_length_exceeded"}}`, 400, "200000"},
+		"without numbers, to messages": {proxy.KindOpenAI, "/v1/messages", 400,
+			`{"error":{"message":"Please reduce the length of the messages or completion.","code":"context_length_exceeded"}}`,
 			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}`, 400, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,13 +223,20 @@ func TestTooLongAsTheFirstEvent(t *testing.T) {
 // A prompt that fits is not refused for an answer that would not: max_tokens is lowered.
 func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 	for name, c := range map[string]struct{ kind, endpoint, member, request string }{
-		"messages":                 {proxy.KindAnthropic, "/v1/messages", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
-		"chat":                     {proxy.KindOpenAI, "/v1/chat/completions", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
-		"chat, max_completion":     {proxy.KindOpenAI, "/v1/chat/completions", "max_completion_tokens", `{"model":"m","max_completion_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
-		"chat, the vendor's own":   {proxy.KindOpenAI, "/v1/chat/completions", "max_tokens", ` {"model":"m","messages":[{"role":"user","content":"hi"}]}`},
-		"chat to messages":         {proxy.KindAnthropic, "/v1/chat/completions", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
-		"messages to chat":         {proxy.KindOpenAI, "/v1/messages", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
-		"a teammate, chat to chat": {proxy.KindOpenAI, "/teammate/x/v1/chat/completions", "max_tokens", `{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"messages": {proxy.KindAnthropic, "/v1/messages", "max_tokens",
+			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"chat": {proxy.KindOpenAI, "/v1/chat/completions", "max_tokens",
+			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"chat, max_completion": {proxy.KindOpenAI, "/v1/chat/completions", "max_completion_tokens",
+			`{"model":"m","max_completion_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"chat, the vendor's own": {proxy.KindOpenAI, "/v1/chat/completions", "max_tokens",
+			` {"model":"m","messages":[{"role":"user","content":"hi"}]}`},
+		"chat to messages": {proxy.KindAnthropic, "/v1/chat/completions", "max_tokens",
+			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"messages to chat": {proxy.KindOpenAI, "/v1/messages", "max_tokens",
+			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
+		"a teammate, chat to chat": {proxy.KindOpenAI, "/teammate/x/v1/chat/completions", "max_tokens",
+			`{"model":"m","max_tokens":64000,"messages":[{"role":"user","content":"hi"}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := vendor(t, nil)
@@ -223,7 +250,9 @@ func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 					return
 				}
 				w.WriteHeader(400)
-				_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"input length and `+"`max_tokens`"+` exceed context limit: 178959 + 64000 > 200000, decrease input length or `+"`max_tokens`"+` and try again"}}`)
+				_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"input length and `+
+					"`max_tokens`"+` exceed context limit: 178959 + 64000 > 200000, decrease input length or `+"`max_tokens`"+
+					` and try again"}}`)
 			}
 			at, _ := logged(t, to(v, c.kind))
 			got := post(t, at+c.endpoint, c.request)
@@ -236,7 +265,9 @@ func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 
 // Where even that fails the client gets the vendor's first answer.
 func TestMaxTokensAreLoweredOnce(t *testing.T) {
-	body := `{"error":{"message":"This model's maximum context length is 131072 tokens. However, you requested 131134 tokens (122942 in the messages, 8192 in the completion). Please reduce the length of the messages or completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`
+	body := `{"error":{"message":"This model's maximum context length is 131072 tokens. However, you requested 131134 ` +
+		`tokens (122942 in the messages, 8192 in the completion). Please reduce the length of the messages or ` +
+		`completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
 		_, _ = io.WriteString(w, body)
@@ -251,7 +282,8 @@ func TestMaxTokensAreLoweredOnce(t *testing.T) {
 // The allowance of an account is no context window: nothing is learned, and nothing
 // is sent again.
 func TestAnAllowanceIsNoWindow(t *testing.T) {
-	const body = `{"error":{"message":"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 31538.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`
+	const body = `{"error":{"message":"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): ` +
+		`Limit 30000, Requested 31538.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "0")
 		w.WriteHeader(429)
@@ -279,21 +311,36 @@ func TestReasonsOfRefusals(t *testing.T) {
 		status int
 		reason string
 	}{
-		`{"error":{"message":"Incorrect API key provided: sk-ab***yz.","type":"invalid_request_error","code":"invalid_api_key"}}`:                                                                {401, "key_refused"},
-		`{"type":"error","error":{"type":"permission_error","message":"no"}}`:                                                                                                                    {403, "key_refused"},
-		`{"error":{"message":"API key not valid. Please pass a valid API key.","code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}`:                                {400, "key_refused"},
-		`{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`:                                                      {400, "quota_exhausted"},
-		`{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","code":"insufficient_quota"}}`:                           {429, "quota_exhausted"},
-		`{"error":{"message":"Insufficient Balance","type":"unknown_error"}}`:                                                                                                                    {402, "quota_exhausted"},
-		`{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your organization's rate limit of 30,000 input tokens per minute."}}`:                           {429, "rate_limited"},
-		`{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","code":"content_filter"}}`:                                       {400, "content_refused"},
-		`{"error":{"message":"The request was rejected because it was considered high risk","type":"content_filter"}}`:                                                                           {400, "content_refused"},
-		`{"error":{"message":"The model ` + "`gpt-9`" + ` does not exist or you do not have access to it.","type":"invalid_request_error","code":"model_not_found"}}`:                            {404, "model_unknown"},
-		`{"type":"error","error":{"type":"not_found_error","message":"model: claude-0"}}`:                                                                                                        {404, "model_unknown"},
-		`{"error":{"message":"model 'llama9' not found"}}`:                                                                                                                                       {404, "model_unknown"},
-		`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`:                                                                                                            {529, "vendor_failed"},
-		`{"error":{"message":"The server had an error while processing your request."}}`:                                                                                                         {500, "vendor_failed"},
-		`{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","param":"max_tokens","code":"unsupported_parameter"}}`: {400, "rejected"},
+		`{"error":{"message":"Incorrect API key provided: ` +
+			`sk-ab***yz.","type":"invalid_request_error","code":"invalid_api_key"}}`: {401, "key_refused"},
+		`{"type":"error","error":{"type":"permission_error","message":"no"}}`: {403, "key_refused"},
+		`{"error":{"message":"API key not valid. Please pass a valid API ` +
+			`key.","code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}`: {400, "key_refused"},
+		`{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the ` +
+			`Anthropic API."}}`: {400, "quota_exhausted"},
+		`{"error":{"message":"You exceeded your current quota, please check your plan and billing ` +
+			`details.","type":"insufficient_quota","code":"insufficient_quota"}}`: {429, "quota_exhausted"},
+		`{"error":{"message":"Insufficient ` +
+			`Balance","type":"unknown_error"}}`: {402, "quota_exhausted"},
+		`{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your organization's rate ` +
+			`limit of 30,000 input tokens per minute."}}`: {429, "rate_limited"},
+		`{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management ` +
+			`policy.","code":"content_filter"}}`: {400, "content_refused"},
+		`{"error":{"message":"The request was rejected because it was considered high ` +
+			`risk","type":"content_filter"}}`: {400, "content_refused"},
+		`{"error":{"message":"The model ` + "`gpt-9`" +
+			` does not exist or you do not have access to it.","type":"invalid_request_error","code":"model_not_found"}}`: {
+			404, "model_unknown",
+		},
+		`{"type":"error","error":{"type":"not_found_error","message":"model: ` +
+			`claude-0"}}`: {404, "model_unknown"},
+		`{"error":{"message":"model 'llama9' not ` +
+			`found"}}`: {404, "model_unknown"},
+		`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`: {529, "vendor_failed"},
+		`{"error":{"message":"The server had an error while processing your ` +
+			`request."}}`: {500, "vendor_failed"},
+		`{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use ` +
+			`'max_completion_tokens' instead.","param":"max_tokens","code":"unsupported_parameter"}}`: {400, "rejected"},
 	} {
 		v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(want.status)
@@ -315,15 +362,23 @@ func TestTheLogHasNothingOfTheUsers(t *testing.T) {
 	const secret = "my doctor said that the lump on my left arm is harmless"
 	v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
-		_, _ = fmt.Fprintf(w, `{"error":{"message":"The content filter was triggered by '%s' (severity high). You wrote: %s. See the docs.","code":"content_filter"}}`, secret, secret)
+		_,
+			_ = fmt.Fprintf(w,
+			`{"error":{"message":"The content filter was triggered by '%s' (severity high). You wrote: %s. See the `+
+				`docs.","code":"content_filter"}}`, secret, secret)
 	})
 	at, log := logged(t, to(v, proxy.KindOpenAI))
 	post(t, at+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Listen: `+secret+`"}]}`)
 	// The same where it comes inside a stream and is translated.
-	for _, stream := range []string{"event: error\ndata: %s\n\n", firstEvents(messagesStream, 4) + "event: error\ndata: %s\n\n"} {
-		v := vendor(t, says("text/event-stream", fmt.Sprintf(stream, `{"type":"error","error":{"type":"api_error","message":"The content filter was triggered by `+secret+`."}}`)))
+	for _, stream := range []string{"event: error\ndata: %s\n\n", firstEvents(messagesStream, 4) +
+		"event: error\ndata: %s\n\n"} {
+		v := vendor(t,
+			says("text/event-stream",
+				fmt.Sprintf(stream, `{"type":"error","error":{"type":"api_error","message":"The content filter was triggered by `+
+					secret+`."}}`)))
 		at, log := logged(t, to(v, proxy.KindAnthropic))
-		post(t, at+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Listen: `+secret+`"}]}`)
+		post(t, at+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Listen: `+secret+
+			`"}]}`)
 		require.Contains(t, log.String(), "The content filter was triggered by")
 		require.NotContains(t, log.String(), "harmless")
 	}
@@ -345,7 +400,8 @@ func TestContextTokensAreTold(t *testing.T) {
 	at, _ := logged(t, config)
 	request := strings.Replace(ask, "real-1", "master", 1) + "}"
 	require.Equal(t, "1047576", post(t, at+"/v1/chat/completions", request).header.Get("X-AG-Context-Tokens"))
-	require.Empty(t, post(t, at+"/v1/chat/completions", strings.Replace(ask, "real-1", "mini", 1)+"}").header.Get("X-AG-Context-Tokens"))
+	require.Empty(t, post(t, at+"/v1/chat/completions", strings.Replace(ask, "real-1", "mini", 1)+
+		"}").header.Get("X-AG-Context-Tokens"))
 
 	list := call(t, "GET", at+"/v1/models", "").body
 	require.Equal(t, int64(1047576), gjson.Get(list, `data.#(id=="master").context_tokens`).Int())
@@ -353,10 +409,14 @@ func TestContextTokensAreTold(t *testing.T) {
 	list = call(t, "GET", at+"/v1/models", "", "Anthropic-Version", "2023-06-01").body
 	require.Equal(t, int64(200000), gjson.Get(list, `data.#(id=="family").context_tokens`).Int())
 
-	require.JSONEq(t, `{"id":"master","object":"model","created":0,"owned_by":"mneme","context_tokens":1047576}`, call(t, "GET", at+"/v1/models/master", "").body)
-	require.JSONEq(t, `{"id":"a-family-name","object":"model","created":0,"owned_by":"mneme","context_tokens":200000}`, call(t, "GET", at+"/teammate/x/v1/models/a-family-name", "").body)
-	require.JSONEq(t, `{"id":"mini","object":"model","created":0,"owned_by":"mneme"}`, call(t, "GET", at+"/v1/models/mini", "").body)
-	require.JSONEq(t, `{"type":"model","id":"master","display_name":"master","created_at":"1970-01-01T00:00:00Z","context_tokens":1047576}`,
+	require.JSONEq(t, `{"id":"master","object":"model","created":0,"owned_by":"mneme","context_tokens":1047576}`,
+		call(t, "GET", at+"/v1/models/master", "").body)
+	require.JSONEq(t, `{"id":"a-family-name","object":"model","created":0,"owned_by":"mneme","context_tokens":200000}`,
+		call(t, "GET", at+"/teammate/x/v1/models/a-family-name", "").body)
+	require.JSONEq(t, `{"id":"mini","object":"model","created":0,"owned_by":"mneme"}`,
+		call(t, "GET", at+"/v1/models/mini", "").body)
+	require.JSONEq(t,
+		`{"type":"model","id":"master","display_name":"master","created_at":"1970-01-01T00:00:00Z","context_tokens":1047576}`,
 		call(t, "GET", at+"/v1/models/master", "", "Anthropic-Version", "2023-06-01").body)
 	missing := call(t, "GET", at+"/v1/models/nothing/like-it", "")
 	require.Equal(t, 404, missing.status)

@@ -119,7 +119,8 @@ func (x *Exchange) restoreModel(body []byte, path string) []byte {
 	if shown.Type != gjson.String || shown.Index <= 0 {
 		return body
 	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.in.outline.Model))
+	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)},
+		wire.Quote(x.in.outline.Model))
 }
 
 // translator is an answer on its way into the other dialect.

@@ -29,7 +29,10 @@ func (s *Server) teammateBackend(name string) *backend {
 // routeEmbeddings picks the backend for embeddings, from every endpoint.
 func (s *Server) routeEmbeddings(_ context.Context, x *Exchange) error {
 	if s.embedder == nil {
-		return wire.Failure{Status: 501, Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai"}
+		return wire.Failure{
+			Status:  501,
+			Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai",
+		}
 	}
 	x.routeTo(s.embedder)
 	x.model, x.attempt.doc = x.asked.Model, x.asked

@@ -23,25 +23,38 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 		status             int
 		want               string
 	}{
-		"malformed, messages": {"POST", "/v1/messages", `{"model":`, nil, 400, `"type":"error","error":{"type":"invalid_request_error","message":"the body cannot be read: it is not valid JSON at byte`},
-		"malformed, chat":     {"POST", "/v1/chat/completions", `nonsense`, nil, 400, `{"error":{"type":"invalid_request_error","message":"the body cannot be read: it is not valid JSON`},
-		"empty":               {"POST", "/v1/chat/completions", ``, nil, 400, `it is empty`},
-		"no model":            {"POST", "/v1/messages", `{"messages":[]}`, nil, 400, `\"model\" is missing`},
-		"wrong type":          {"POST", "/v1/chat/completions", `{"model":"m","messages":"x"}`, nil, 400, `/messages has the wrong type`},
-		"refused parameter":   {"POST", "/v1/chat/completions", `{"model":"m","n":2,"messages":[{"role":"user","content":"x"}]}`, nil, 400, `\"n\" cannot be served`},
-		"huge, messages":      {"POST", "/v1/messages", big, nil, 413, `"type":"request_too_large","message":"the body is larger than 1000 bytes"`},
-		"huge, chat":          {"POST", "/teammate/v1/chat/completions", big, nil, 413, `"code":"request_too_large"`},
-		"compressed":          {"POST", "/v1/messages", `{}`, []string{"Content-Encoding", "zstd"}, 415, `content-encoding zstd`},
-		"conversation id":     {"POST", "/v1/messages", `{"model":"m"}`, []string{"X-AG-Conversation-Id", "a b"}, 400, `conversation's id must be`},
-		"no embeddings":       {"POST", "/v1/embeddings", `{"model":"e","input":"x"}`, nil, 501, `proxy.embeddings_backend`},
-		"responses":           {"POST", "/v1/responses", `{}`, nil, 404, `{"error":{"type":"invalid_request_error","message":"/v1/responses is not served: POST /v1/messages`},
-		"completions":         {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
-		"unknown, messages":   {"GET", "/v1/messages/batches", ``, nil, 404, `{"type":"error","error":{"type":"not_found_error"`},
-		"unknown, by header":  {"GET", "/v1/files", ``, []string{"anthropic-version", "2023-06-01"}, 404, `"type":"not_found_error"`},
-		"trailing slash":      {"POST", "/v1/messages/", `{}`, nil, 404, `not served`},
-		"wrong method":        {"GET", "/v1/messages", ``, nil, 405, `/v1/messages takes POST, not GET`},
-		"wrong method, chat":  {"DELETE", "/teammate/analytic/v1/chat/completions", ``, nil, 405, `takes POST, not DELETE`},
-		"teammate's name":     {"POST", "/teammate/Bad.Name/v1/messages", `{}`, nil, 404, `no subagent's name`},
+		"malformed, messages": {"POST", "/v1/messages", `{"model":`, nil, 400,
+			`"type":"error","error":{"type":"invalid_request_error","message":"the body cannot be read: it is not valid JSON ` +
+				`at byte`},
+		"malformed, chat": {"POST", "/v1/chat/completions", `nonsense`, nil, 400,
+			`{"error":{"type":"invalid_request_error","message":"the body cannot be read: it is not valid JSON`},
+		"empty":    {"POST", "/v1/chat/completions", ``, nil, 400, `it is empty`},
+		"no model": {"POST", "/v1/messages", `{"messages":[]}`, nil, 400, `\"model\" is missing`},
+		"wrong type": {"POST", "/v1/chat/completions", `{"model":"m","messages":"x"}`, nil, 400,
+			`/messages has the wrong type`},
+		"refused parameter": {
+			"POST", "/v1/chat/completions", `{"model":"m","n":2,"messages":[{"role":"user","content":"x"}]}`, nil, 400,
+			`\"n\" cannot be served`,
+		},
+		"huge, messages": {"POST", "/v1/messages", big, nil, 413,
+			`"type":"request_too_large","message":"the body is larger than 1000 bytes"`},
+		"huge, chat": {"POST", "/teammate/v1/chat/completions", big, nil, 413, `"code":"request_too_large"`},
+		"compressed": {"POST", "/v1/messages", `{}`, []string{"Content-Encoding", "zstd"}, 415,
+			`content-encoding zstd`},
+		"conversation id": {"POST", "/v1/messages", `{"model":"m"}`, []string{"X-AG-Conversation-Id", "a b"}, 400,
+			`conversation's id must be`},
+		"no embeddings": {"POST", "/v1/embeddings", `{"model":"e","input":"x"}`, nil, 501, `proxy.embeddings_backend`},
+		"responses": {"POST", "/v1/responses", `{}`, nil, 404,
+			`{"error":{"type":"invalid_request_error","message":"/v1/responses is not served: POST /v1/messages`},
+		"completions": {"POST", "/v1/completions", `{}`, nil, 404, `/v1/chat/completions`},
+		"unknown, messages": {"GET", "/v1/messages/batches", ``, nil, 404,
+			`{"type":"error","error":{"type":"not_found_error"`},
+		"unknown, by header": {"GET", "/v1/files", ``, []string{"anthropic-version", "2023-06-01"}, 404,
+			`"type":"not_found_error"`},
+		"trailing slash":     {"POST", "/v1/messages/", `{}`, nil, 404, `not served`},
+		"wrong method":       {"GET", "/v1/messages", ``, nil, 405, `/v1/messages takes POST, not GET`},
+		"wrong method, chat": {"DELETE", "/teammate/analytic/v1/chat/completions", ``, nil, 405, `takes POST, not DELETE`},
+		"teammate's name":    {"POST", "/teammate/Bad.Name/v1/messages", `{}`, nil, 404, `no subagent's name`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, c.method, url+c.path, c.body, c.header...)
@@ -53,7 +66,9 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 	require.Zero(t, v.count(), "none of these reaches a vendor")
 
 	t.Run("huge, of unknown length", func(t *testing.T) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/messages", struct{ *strings.Reader }{strings.NewReader(big)})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/messages", struct{ *strings.Reader }{
+			strings.NewReader(big),
+		})
 		require.NoError(t, err)
 		resp, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
@@ -66,7 +81,9 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 func two(t *testing.T, change func(*proxy.Config)) (url string, server *proxy.Server, a, b *script) {
 	a, b = vendor(t, says("application/json", messagesBody)), vendor(t, says("application/json", chatBody))
 	c := proxy.Config{Active: "a", Backends: map[string]proxy.BackendConfig{
-		"a": {Kind: proxy.KindAnthropic, BaseURL: a.server.URL, ModelMap: map[string]string{"zeta": "z", "alpha": "y", "*": "w"}},
+		"a": {Kind: proxy.KindAnthropic, BaseURL: a.server.URL, ModelMap: map[string]string{
+			"zeta": "z", "alpha": "y", "*": "w",
+		}},
 		"b": {Kind: proxy.KindOpenAI, BaseURL: b.server.URL},
 	}}
 	change(&c)
@@ -109,7 +126,8 @@ func TestTheActiveBackendCanBeSwitched(t *testing.T) {
 
 func TestModelsAreOurAliases(t *testing.T) {
 	url, _, _, _ := two(t, func(c *proxy.Config) { c.TeammateBackend = "b" })
-	require.JSONEq(t, `{"object":"list","data":[{"id":"alpha","object":"model","created":0,"owned_by":"mneme"},{"id":"zeta","object":"model","created":0,"owned_by":"mneme"}]}`,
+	require.JSONEq(t,
+		`{"object":"list","data":[{"id":"alpha","object":"model","created":0,"owned_by":"mneme"},{"id":"zeta","object":"model","created":0,"owned_by":"mneme"}]}`,
 		call(t, "GET", url+"/v1/models", "").body)
 	require.JSONEq(t, `{"object":"list","data":[]}`, call(t, "GET", url+"/teammate/v1/models", "").body)
 	require.JSONEq(t, `{"data":[{"type":"model","id":"alpha","display_name":"alpha","created_at":"1970-01-01T00:00:00Z"},
@@ -136,7 +154,8 @@ func TestCountingTokens(t *testing.T) {
 	require.Equal(t, "/v1/messages/count_tokens", a.last(t).url)
 	require.Empty(t, got.header.Get("X-AG-Estimated"))
 
-	got = post(t, url+"/teammate/v1/messages/count_tokens", `{"model":"m","system":"12345678","messages":[{"role":"user","content":[{"type":"text","text":"приветик"},
+	got = post(t, url+"/teammate/v1/messages/count_tokens",
+		`{"model":"m","system":"12345678","messages":[{"role":"user","content":[{"type":"text","text":"приветик"},
 		{"type":"image","source":{"type":"base64","data":"`+strings.Repeat("A", 9000)+`"}}]}]}`)
 	require.Equal(t, 200, got.status)
 	require.JSONEq(t, `{"input_tokens":1525}`, got.body)
@@ -174,10 +193,12 @@ func TestHealthAndMetrics(t *testing.T) {
 func TestTheOfflineBackendAnswersBothEndpoints(t *testing.T) {
 	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{"v": {Kind: proxy.KindOffline}}})
 	for _, stream := range []string{"", `,"stream":true`} {
-		got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."}]`+stream+`}`)
+		got := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."}]`+
+			stream+`}`)
 		require.Equal(t, 200, got.status, got.body)
 		require.Contains(t, got.body, `"finish_reason":"stop"`)
-		got = post(t, url+"/v1/messages", `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"My name is Aliya."}]`+stream+`}`)
+		got = post(t, url+"/v1/messages",
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"My name is Aliya."}]`+stream+`}`)
 		require.Equal(t, 200, got.status, got.body)
 		require.Contains(t, got.body, `"stop_reason":"end_turn"`)
 	}
@@ -214,6 +235,9 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 	_, err = proxy.New(proxy.Config{}, zerolog.Nop())
 	require.ErrorContains(t, err, "proxy.active is empty: name one of proxy.backends (there are none)")
-	_, err = proxy.New(proxy.Config{Active: "a", Backends: map[string]proxy.BackendConfig{"a": {Kind: proxy.KindOpenAI, BaseURL: "nohost"}}}, zerolog.Nop())
+	_,
+		err = proxy.New(proxy.Config{Active: "a", Backends: map[string]proxy.BackendConfig{
+		"a": {Kind: proxy.KindOpenAI, BaseURL: "nohost"},
+	}}, zerolog.Nop())
 	require.ErrorContains(t, err, "proxy.backends.a.base_url must be an http:// or https:// URL")
 }

@@ -35,7 +35,8 @@ func withoutRequest(text string, request []byte) string {
 		if i+shingle > len(words) {
 			continue
 		}
-		if row := normalized(strings.Join(words[i:i+shingle], " ")); strings.Count(row, " ") == shingle-1 && strings.Contains(wrote, row) {
+		if row := normalized(strings.Join(words[i:i+shingle], " ")); strings.Count(row, " ") == shingle-1 &&
+			strings.Contains(wrote, row) {
 			for j := range shingle {
 				repeated[i+j] = true
 			}

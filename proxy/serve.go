@@ -111,7 +111,9 @@ func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
 		return err
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return wire.Failure{Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e)}
+		return wire.Failure{
+			Status: 415, Message: fmt.Sprintf("a body with content-encoding %s cannot be read: send it uncompressed", e),
+		}
 	}
 	body, err := readBody(x.client, r, s.limits.MaxBody)
 	if err != nil {
@@ -147,7 +149,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, er
 
 // errBodyTimeout: whoever serves this gateway bounds how slowly a body may come.
 var errBodyTimeout = wire.Failure{
-	Status: http.StatusRequestTimeout, Code: "body_timeout", Message: "the body did not come in time; send the request again",
+	Status: http.StatusRequestTimeout, Code: "body_timeout",
+	Message: "the body did not come in time; send the request again",
 }
 
 func tooLarge(limit int64) error {
@@ -208,11 +211,14 @@ func (x *Exchange) failure(err error) wire.Failure {
 	case errors.Is(err, wire.ErrBadJSON):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("the answer of backend %q cannot be understood", name)}
 	case errors.Is(err, chatwire.ErrCut), errors.Is(err, upstream.ErrBroken):
-		return wire.Failure{Status: 502, Code: "answer_cut", Message: fmt.Sprintf("the answer of backend %q was cut off", name)}
+		return wire.Failure{Status: 502, Code: "answer_cut", Message: fmt.Sprintf("the answer of backend %q was cut off",
+			name)}
 	case errors.Is(err, upstream.ErrUnreachable):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("backend %q cannot be reached", name)}
 	case errors.Is(err, upstream.ErrOpen):
-		return wire.Failure{Status: 503, Message: fmt.Sprintf("backend %q failed too often in a row and is left alone for a moment", name)}
+		return wire.Failure{
+			Status: 503, Message: fmt.Sprintf("backend %q failed too often in a row and is left alone for a moment", name),
+		}
 	case errors.Is(err, upstream.ErrTimeout):
 		return wire.Failure{Status: 504, Message: fmt.Sprintf("backend %q took too long", name)}
 	case errors.Is(err, upstream.ErrEncoding), errors.Is(err, wire.ErrFrameTooLong), errors.Is(err, errTooLong):

@@ -195,7 +195,8 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p, count pipeline) 
 
 func checkTeammate(c *gin.Context) {
 	if !teammateName.MatchString(c.Param("name")) {
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", c.Param("name")))
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)",
+			c.Param("name")))
 		c.Abort()
 	}
 }
@@ -204,9 +205,11 @@ func checkTeammate(c *gin.Context) {
 func refuse(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
+			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
 	case errors.Is(err, telemetry.ErrNoMethod):
-		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path, c.Writer.Header().Get("Allow"), c.Request.Method))
+		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path,
+			c.Writer.Header().Get("Allow"), c.Request.Method))
 	default:
 		refuseRoute(c, http.StatusInternalServerError, "the gateway failed; its log has the cause under this request's id")
 	}

@@ -20,7 +20,9 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	body, report := session.Filter()
 	s.metrics.filtered(x, report)
 	if report.Changed() {
-		x.log().Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(report.String())
+		x.log().Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(
+			report.String(),
+		)
 	}
 	return x.resume(session.Replay, body)
 }
@@ -225,7 +227,8 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 	x.attempt.fitted = sanitize.Sanitize(sanitize.Input{
 		Outline: x.attempt.doc, Dialect: x.backend.dialect, Profile: x.fitting(), Refusals: x.refusals(),
 		Betas: x.betas(), Effort: x.ownEffort(),
-		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.endpoint.name == countEndpoint.name, Translated: x.translated(),
+		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.endpoint.name == countEndpoint.name,
+		Translated: x.translated(),
 	})
 	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {

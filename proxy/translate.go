@@ -27,7 +27,8 @@ func translate(_ context.Context, x *Exchange) error {
 		x.shown.Model = x.asked.Model
 	}
 	if len(t.Ignored) > 0 {
-		x.log().Info().Strs("parameters", t.Ignored).Str("backend", x.backend.name).Msg("parameters ignored: the backend has none like them")
+		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
+			x.backend.name).Msg("parameters ignored: the backend has none like them")
 	}
 	x.asked, err = wire.ReadOutline(t.Body)
 	return err

@@ -43,7 +43,8 @@ func at(t *testing.T, v *upstreamtest.Server, name, base string, c proxy.Backend
 // the name of their model: adaptive thinking is asked for in their way, and the loop of
 // a tool keeps the reasoning that they demand. The start says so.
 func TestVendorsAreFoundOut(t *testing.T) {
-	fakes := map[string]upstreamtest.Vendor{"kimi": upstreamtest.Kimi, "glm": upstreamtest.GLM, "deepseek": upstreamtest.DeepSeek}
+	fakes := map[string]upstreamtest.Vendor{"kimi": upstreamtest.Kimi, "glm": upstreamtest.GLM,
+		"deepseek": upstreamtest.DeepSeek}
 	for _, c := range []struct{ vendor, kind, base, model, why string }{
 		{"kimi", "anthropic", "https://api.moonshot.ai/anthropic", "kimi-k2-thinking", "by the host api.moonshot.ai"},
 		{"kimi", "openai", "https://api.moonshot.cn/v1", "kimi-k2.6", "by the host api.moonshot.cn"},
@@ -84,13 +85,16 @@ func TestVendorsAreFoundOut(t *testing.T) {
 func TestAVendorThatNobodyKnows(t *testing.T) {
 	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.GLM})
 	w, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: proxy.KindAnthropic})
-	require.Equal(t, 1, w.log.count(`"profile":"anthropic","why":"by the kind anthropic, since neither the host nor the names of its models tell"`))
+	require.Equal(t, 1,
+		w.log.count(`"profile":"anthropic","why":"by the kind anthropic, since neither the host nor the names of its `+
+			`models tell"`))
 	c := g.messages("glm-4.7")
 	c.thinking, c.maxTokens = `{"type":"adaptive"}`, 9000
 	c.say("Hello")
 	require.Empty(t, v.Rejections())
 
-	w.config.Backends["b"] = proxy.BackendConfig{Kind: proxy.KindAnthropic, BaseURL: "https://api.z.ai/api/anthropic", Vendor: "anthropic"}
+	w.config.Backends["b"] = proxy.BackendConfig{Kind: proxy.KindAnthropic, BaseURL: "https://api.z.ai/api/anthropic",
+		Vendor: "anthropic"}
 	w.gateway()
 	require.Equal(t, 1, w.log.count(`"profile":"anthropic","why":"by the configuration"`), "what is configured wins")
 }
@@ -127,7 +131,9 @@ func TestReasoningGoesBackWhateverTheProfileSays(t *testing.T) {
 func TestCallSignaturesGoBackWhateverTheProfileSays(t *testing.T) {
 	for _, vendor := range []string{"openai", "generic", "kimi"} {
 		t.Run(vendor, func(t *testing.T) {
-			v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{ThoughtSignatures: true}})
+			v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
+				ThoughtSignatures: true,
+			}})
 			_, g := at(t, v, "b", "http://relay.example/v1", proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: vendor})
 			client := g.chat("my-model")
 			client.within("c1")
@@ -164,44 +170,58 @@ func TestEffortsMakeADifference(t *testing.T) {
 			}
 		}
 		require.False(t, ask(t, claude, "claude-opus-4-8", "chat", "").Get("thinking").Exists())
-		require.Equal(t, "medium", ask(t, claude, "claude-opus-4-8", "chat", "", "X-AG-Effort", "auto").Get("output_config.effort").Str)
+		require.Equal(t, "medium", ask(t, claude, "claude-opus-4-8", "chat", "", "X-AG-Effort",
+			"auto").Get("output_config.effort").Str)
 	})
 	t.Run("others get a share of the budget", func(t *testing.T) {
 		for _, tokens := range []int64{2000, 10000} {
 			before := int64(1024)
 			for _, level := range []string{"low", "medium", "high"} {
-				got := ask(t, bound(tokens), "claude-sonnet-4-5", "chat", `,"reasoning_effort":"`+level+`"`).Get("thinking.budget_tokens").Int()
+				got := ask(t, bound(tokens), "claude-sonnet-4-5", "chat", `,"reasoning_effort":"`+level+
+					`"`).Get("thinking.budget_tokens").Int()
 				require.Greater(t, got, before)
 				before = got
 			}
 			require.Equal(t, tokens, before, "high is all of it")
-			auto := ask(t, bound(tokens), "claude-sonnet-4-5", "chat", "", "X-AG-Effort", "auto").Get("thinking.budget_tokens").Int()
+			auto := ask(t, bound(tokens), "claude-sonnet-4-5", "chat", "", "X-AG-Effort",
+				"auto").Get("thinking.budget_tokens").Int()
 			require.Equal(t, 1024+(tokens-1024)/2, auto)
 		}
-		require.False(t, ask(t, claude, "claude-sonnet-4-5", "chat", `,"reasoning_effort":"high"`).Get("thinking").Exists(), "and none where none is configured")
+		require.False(t, ask(t, claude, "claude-sonnet-4-5", "chat", `,"reasoning_effort":"high"`).Get("thinking").Exists(),
+			"and none where none is configured")
 	})
 	t.Run("the budget is a bound for every client", func(t *testing.T) {
-		sent := ask(t, bound(2000), "claude-sonnet-4-5", "messages", `,"max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":5000}`)
+		sent := ask(t, bound(2000), "claude-sonnet-4-5", "messages",
+			`,"max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":5000}`)
 		require.EqualValues(t, 2000, sent.Get("thinking.budget_tokens").Int())
 		sent = ask(t, bound(2000), "claude-sonnet-4-5", "messages", `,"max_tokens":9000,"thinking":{"type":"adaptive"}`)
 		require.EqualValues(t, 2000, sent.Get("thinking.budget_tokens").Int())
-		sent = ask(t, bound(2000), "claude-sonnet-4-5", "messages", `,"max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":1500}`)
+		sent = ask(t, bound(2000), "claude-sonnet-4-5", "messages",
+			`,"max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":1500}`)
 		require.EqualValues(t, 1500, sent.Get("thinking.budget_tokens").Int())
 	})
 	openAI := unlisted.told(func(b *proxy.BackendConfig) { b.Vendor = "openai" })
 	t.Run("OpenAI's models are asked for what they take", func(t *testing.T) {
-		for model, want := range map[string]string{"gpt-4.1": "", "gpt-4o-mini": "", "gpt-3.5-turbo": "", "o3-mini": "medium", "gpt-5": "medium", "gpt-5.2": "medium", "gpt-9": ""} {
-			require.Equal(t, want, ask(t, openAI, model, "chat", `,"max_tokens":50,"temperature":1`, "X-AG-Effort", "auto").Get("reasoning_effort").Str, model)
+		for model, want := range map[string]string{"gpt-4.1": "", "gpt-4o-mini": "", "gpt-3.5-turbo": "", "o3-mini": "medium",
+			"gpt-5": "medium", "gpt-5.2": "medium", "gpt-9": ""} {
+			require.Equal(t, want, ask(t, openAI, model, "chat", `,"max_tokens":50,"temperature":1`, "X-AG-Effort",
+				"auto").Get("reasoning_effort").Str, model)
 		}
 		require.False(t, ask(t, openAI, "gpt-4.1", "chat", `,"reasoning_effort":"high"`).Get("reasoning_effort").Exists())
 		for _, model := range []string{"gpt-5.4", "gpt-5.5", "gpt-5.6-terra"} {
-			require.Equal(t, "none", ask(t, openAI, model, "chat", `,`+tool+`,"reasoning_effort":"high","temperature":1`).Get("reasoning_effort").Str)
+			require.Equal(t, "none", ask(t, openAI, model, "chat", `,`+tool+`,"reasoning_effort":"high","temperature":1`).Get(
+				"reasoning_effort",
+			).Str)
 		}
-		require.EqualValues(t, 700, ask(t, openAI, "o3", "messages", `,"max_tokens":700,"temperature":0.3`).Get("max_completion_tokens").Int())
+		require.EqualValues(t, 700, ask(t, openAI, "o3", "messages", `,"max_tokens":700,"temperature":0.3`).Get(
+			"max_completion_tokens",
+		).Int())
 	})
 	t.Run("and the header stays here", func(t *testing.T) {
 		w := knocked(t, openAI)
-		require.Equal(t, 200, w.gateway().ask("/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":"hi"}]}`, "X-AG-Effort", "auto").status)
+		require.Equal(t, 200,
+			w.gateway().ask("/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":"hi"}]}`,
+				"X-AG-Effort", "auto").status)
 		require.Empty(t, w.vendors["openai"].Last().Header.Get("X-AG-Effort"))
 	})
 }

@@ -99,7 +99,8 @@ func (s *Subagent) oneModel(kit Kit) Work {
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
 		}
-		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps, Conversation: task.Conversation}
+		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
+			Conversation: task.Conversation}
 		return l.Run(ctx, messages, teller(emit))
 	}
 }

@@ -345,7 +345,8 @@ func begun(err error) error {
 	p := *problemOf(err)
 	if p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable {
 		p.Status = http.StatusBadGateway
-		p.Message = "The run was left by this process and goes on elsewhere; read the chat's history, or repeat the message with its Idempotency-Key."
+		p.Message = "The run was left by this process and goes on elsewhere; read the chat's history, or repeat the " +
+			"message with its Idempotency-Key."
 		return fmt.Errorf("%w: %w", &p, err)
 	}
 	return err
@@ -365,7 +366,9 @@ func keptAnswer(record *redisstore.Record) *final {
 		return nil
 	}
 	if err := json.Unmarshal(record.Result, f); err != nil {
-		return &final{Status: http.StatusInternalServerError, Body: json.RawMessage(`{"code":"internal","message":"The kept answer of this run is damaged; read the chat's history."}`)}
+		return &final{Status: http.StatusInternalServerError,
+			Body: json.RawMessage(`{"code":"internal","message":"The kept answer of this run is damaged; read the chat's ` +
+				`history."}`)}
 	}
 	return f
 }

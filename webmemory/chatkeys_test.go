@@ -33,7 +33,8 @@ func TestNothingOfOneChatLooksThroughAllKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, answers("hello"))
 	ctx := context.Background()
-	require.NoError(t, w.look.Set(ctx, "subagent:knowledge:1", `[{"role":"user","content":"by another program"}]`, 0).Err())
+	require.NoError(t, w.look.Set(ctx, "subagent:knowledge:1", `[{"role":"user","content":"by another program"}]`,
+		0).Err())
 	require.NoError(t, w.look.ConfigResetStat(ctx).Err())
 
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
@@ -64,7 +65,8 @@ func TestAChatLeavesFewKeys(t *testing.T) {
 			[]string{"chat_history:1", "subagent:analytic:1", "{chat_history:1}:meta", "{subagent:analytic:1}:meta"})
 	})
 	require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status)
-	require.Equal(t, []string{"{chat_history:1}:meta", "{subagent:analytic:1}:meta"}, w.keys("chat_history:", "subagent:", "{"),
+	require.Equal(t, []string{"{chat_history:1}:meta", "{subagent:analytic:1}:meta"},
+		w.keys("chat_history:", "subagent:", "{"),
 		"the tombstones of what was there")
 }
 
@@ -85,8 +87,10 @@ func TestErasureByScan(t *testing.T) {
 	ctx := context.Background()
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"hi"}).status)
 	run := strings.Repeat("A", 26)
-	mine := []string{"subagent:retired:1", "{chat_history:1}:damaged:17", "{subagent:retired:1}:damaged:17", "events:1:" + run, "run:1:" + run}
-	others := []string{"subagent:retired:11", "subagent:retired:x:1", "{chat_history:11}:damaged:17", "events:1:1:" + run, "run:11:" + run}
+	mine := []string{"subagent:retired:1", "{chat_history:1}:damaged:17", "{subagent:retired:1}:damaged:17", "events:1:" +
+		run, "run:1:" + run}
+	others := []string{"subagent:retired:11", "subagent:retired:x:1", "{chat_history:11}:damaged:17", "events:1:1:" + run,
+		"run:11:" + run}
 	for _, key := range append(slices.Clone(mine), others...) {
 		require.NoError(t, w.look.Set(ctx, key, `[{"role":"user","content":"secret"}]`, 0).Err())
 	}

@@ -17,8 +17,10 @@ var wrongs = map[string]func(c redis.Pipeliner, key string) error{
 	"string": func(c redis.Pipeliner, key string) error { return c.Set(context.Background(), key, sentinel, 0).Err() },
 	"list":   func(c redis.Pipeliner, key string) error { return c.RPush(context.Background(), key, sentinel).Err() },
 	"hash": func(c redis.Pipeliner, key string) error {
-		fields := []any{"open", sentinel, "r:", sentinel, "s:" + sentinel, "1", "s:analytic", "x", "d:", "", "d:{" + sentinel, "1", "conversation", "../" + sentinel}
-		for _, field := range []string{"sum", "len", "count", "turn", "applied", "erased", "adopted", "cut", "first", "body", "result", "newest"} {
+		fields := []any{"open", sentinel, "r:", sentinel, "s:" + sentinel, "1", "s:analytic", "x", "d:", "", "d:{" + sentinel,
+			"1", "conversation", "../" + sentinel}
+		for _, field := range []string{"sum", "len", "count", "turn", "applied", "erased", "adopted", "cut", "first", "body",
+			"result", "newest"} {
 			fields = append(fields, field, sentinel)
 		}
 		return c.HSet(context.Background(), key, fields...).Err()
@@ -37,7 +39,8 @@ var wrongs = map[string]func(c redis.Pipeliner, key string) error{
 // when the chat is erased.
 func TestAnyTypeUnderAnyKey(t *testing.T) {
 	for _, key := range []string{
-		"chat_history:%s", "subagent:analytic:%s", "subagent:knowledge:%s", "{chat_history:%s}:meta", "{subagent:analytic:%s}:meta",
+		"chat_history:%s", "subagent:analytic:%s", "subagent:knowledge:%s", "{chat_history:%s}:meta",
+		"{subagent:analytic:%s}:meta",
 		"{subagent:knowledge:%s}:meta", "{chat_history:%s}:turn", "{chat_history:%s}:first", "events:%s:%s", "run:%s:%s",
 		"turns:open", "mneme:epoch", "mneme:processes", "mneme:erasures",
 	} {
@@ -62,7 +65,9 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 						got := w.do("POST", path+"/messages", message{"before"}, "Idempotency-Key", "k")
 						require.Equal(t, 200, got.status, string(got.body))
 						run := got.header.Get("Mneme-Run-Id")
-						eventually(t, "the turn is over", func() bool { return w.look.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0 })
+						eventually(t, "the turn is over", func() bool {
+							return w.look.Exists(context.Background(), "{chat_history:"+id+"}:turn").Val() == 0
+						})
 						name := key
 						switch strings.Count(key, "%s") {
 						case 1:
@@ -70,7 +75,8 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 						case 2:
 							name = fmt.Sprintf(key, id, run)
 						}
-						_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // a process may write the key at any time
+						// a process may write the key at any time
+						_, err := w.look.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
 							p.Del(context.Background(), name)
 							return put(p, name)
 						})
@@ -106,7 +112,9 @@ func TestAnyTypeUnderAnyKey(t *testing.T) {
 						}
 						fine("delete", asks["delete"]())
 						require.Equal(t, 200, w.do("GET", "/readyz", nil).status)
-						eventually(t, "nobody looks after the chat any more", func() bool { return len(w.keys("{chat_history:"+id+"}:turn")) == 0 })
+						eventually(t, "nobody looks after the chat any more", func() bool {
+							return len(w.keys("{chat_history:"+id+"}:turn")) == 0
+						})
 						for _, left := range w.keys("") {
 							if strings.Contains(left, id) && !strings.HasSuffix(left, "}:turn") {
 								require.Regexp(t, `\}:meta$`, left)
@@ -142,10 +150,13 @@ func TestAKeyThatCannotBeSetAside(t *testing.T) {
 	}
 	eventually(t, "readyz names it", func() bool {
 		got := w.do("GET", "/readyz", nil)
-		return got.status == 200 && strings.Contains(string(got.body), "degraded") && strings.Contains(string(got.body), "turns:open")
+		return got.status == 200 && strings.Contains(string(got.body), "degraded") &&
+			strings.Contains(string(got.body), "turns:open")
 	})
 	require.NoError(t, w.look.Do(ctx, "ACL", "SETUSER", "default", "+renamenx").Err())
-	eventually(t, "all is well", func() bool { return !strings.Contains(string(w.do("GET", "/readyz", nil).body), "degraded") })
+	eventually(t, "all is well", func() bool {
+		return !strings.Contains(string(w.do("GET", "/readyz", nil).body), "degraded")
+	})
 	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"after"}).status)
 	require.Len(t, w.keys("{turns:open}:damaged:"), 1)
 }

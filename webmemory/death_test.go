@@ -22,7 +22,8 @@ func patiently(c *webmemory.Config) { c.Lease = patient }
 func (w *world) ended(chat string) {
 	w.t.Helper()
 	eventually(w.t, "the run is over", func() bool {
-		return errors.Is(w.look.ZScore(context.Background(), "turns:open", chat).Err(), redis.Nil) && len(w.stored("chat_history:"+chat)) > 1
+		return errors.Is(w.look.ZScore(context.Background(), "turns:open", chat).Err(), redis.Nil) &&
+			len(w.stored("chat_history:"+chat)) > 1
 	})
 	wantChat, wantAnalytic := whole("hi")
 	require.Equal(w.t, wantChat, w.stored("chat_history:"+chat))
@@ -77,7 +78,8 @@ func TestALeaseOfTheDeadIsNotWaitedFor(t *testing.T) {
 		w, s, _, settings := began(t)
 		beside, _ := w.start(settings)
 		w.on(beside, func() {
-			require.Equal(t, 409, w.do("POST", "/v1/chats/1/messages", `{"message":"again","on_busy":"reject"}`, "Content-Type", "application/json").status)
+			require.Equal(t, 409, w.do("POST", "/v1/chats/1/messages", `{"message":"again","on_busy":"reject"}`, "Content-Type",
+				"application/json").status)
 		})
 		s.let(memory.MustChat("1"), scriptEvents)
 		w.ended("1")

@@ -56,7 +56,8 @@ func TestAFullDiskIsToldAndWaitedFor(t *testing.T) {
 		return status == "degraded" && strings.Contains(reason, "no space left on device")
 	})
 	require.Equal(t, http.StatusOK, s.do("GET", "/v1/chats/1/history", nil).status)
-	require.Equal(t, http.StatusServiceUnavailable, s.do("DELETE", "/v1/chats/1", nil).status, "its text is in the file still")
+	require.Equal(t, http.StatusServiceUnavailable, s.do("DELETE", "/v1/chats/1", nil).status,
+		"its text is in the file still")
 
 	require.NoError(t, os.Remove(filler))
 	eventually(t, "it is ready again", func() bool { status, _ := readyz(); return status == "ready" })

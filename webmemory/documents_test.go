@@ -28,7 +28,8 @@ func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
 	w.url = w.process(func(c *webmemory.Config) { c.SessionLogs = "" })
 
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.", "Content-Type", "text/plain").status)
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.",
+		"Content-Type", "text/plain").status)
 	got := w.do("GET", "/v1/collections/c/documents/a/b.txt", nil)
 	require.Contains(t, string(got.body), `"title":"T"`)
 	got = w.do("POST", "/v1/collections/c/documents", "nothing\n{\"id\":\"x\",\"text\":\"y\"}\n")
@@ -36,7 +37,8 @@ func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
 	require.Equal(t, "application/x-ndjson; charset=utf-8", got.header.Get("Content-Type"))
 	require.Equal(t, "unknown_collection", w.do("GET", "/v1/collections/none", nil).problem(t).Code)
 	require.Equal(t, "bad_request", w.do("GET", "/v1/chats/a%20b/documents", nil).problem(t).Code)
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/chats/7/documents/a.txt", "The anchor.", "Content-Type", "text/plain").status)
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/chats/7/documents/a.txt", "The anchor.", "Content-Type",
+		"text/plain").status)
 	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/chats/7", nil).status)
 	require.JSONEq(t, `{"documents":[],"next_cursor":""}`, string(w.do("GET", "/v1/chats/7/documents", nil).body))
 

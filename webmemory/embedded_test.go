@@ -49,11 +49,15 @@ func ordinary(_ context.Context, r master.Request, emit func(event.Head, event.P
 		of := event.Head{Subagent: name, CallID: fmt.Sprint("call_", i)}
 		emit(of, &event.Delegation{Task: "What is known of this: " + r.Message, Calls: event.Serial})
 		answer := text(of, 40, func(s string) event.Payload { return &event.SubagentDelta{Text: s} })
-		emit(of, &event.Completion{Response: answer, Status: event.Completed, Usage: event.Usage{InputTokens: 812, OutputTokens: 97}})
+		emit(of, &event.Completion{Response: answer, Status: event.Completed, Usage: event.Usage{
+			InputTokens: 812, OutputTokens: 97,
+		}})
 	}
 	answer := text(event.Head{}, 90, func(s string) event.Payload { return &event.AssistantDelta{Text: s} })
 	emit(event.Head{}, &event.Assistant{Content: answer})
-	emit(event.Head{}, &event.RunFinished{Outcome: event.Completed, Usage: event.Usage{InputTokens: 2400, OutputTokens: 300}})
+	emit(event.Head{}, &event.RunFinished{
+		Outcome: event.Completed, Usage: event.Usage{InputTokens: 2400, OutputTokens: 300},
+	})
 }
 
 // small is a whole service over an embedded store in dir.
@@ -66,7 +70,9 @@ type small struct {
 
 func newSmall(t testing.TB, dir string, a agent) *small {
 	t.Helper()
-	store, err := embedded.Open(context.Background(), embedded.Options{Dir: filepath.Join(dir, "redis"), Log: zerolog.Nop()})
+	store, err := embedded.Open(context.Background(), embedded.Options{
+		Dir: filepath.Join(dir, "redis"), Log: zerolog.Nop(),
+	})
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{
 		Addr: "embedded", Dialer: store.Dial, ContextTimeoutEnabled: true,
@@ -79,7 +85,9 @@ func newSmall(t testing.TB, dir string, a agent) *small {
 	require.NoError(t, err)
 	w := &world{}
 	w.look = client
-	w.runs = apiserver.New(apiserver.Config{EraseConversation: w.gateway.erase}, a, []api.SubagentInfo{{Name: "analytic"}, {Name: "knowledge"}}, logger())
+	w.runs = apiserver.New(apiserver.Config{EraseConversation: w.gateway.erase}, a, []api.SubagentInfo{
+		{Name: "analytic"}, {Name: "knowledge"},
+	}, logger())
 	w.api = httptest.NewServer(w.runs.Handler())
 	runs, err := api.NewClient(w.api.URL, nil)
 	require.NoError(t, err)
@@ -174,7 +182,9 @@ func kept(t testing.TB, n int) (disk, memory float64) {
 	size := s.size(t)
 	s.close()
 	before := heap()
-	store, err := embedded.Open(context.Background(), embedded.Options{Dir: filepath.Join(s.dir, "redis"), Log: zerolog.Nop()})
+	store, err := embedded.Open(context.Background(), embedded.Options{
+		Dir: filepath.Join(s.dir, "redis"), Log: zerolog.Nop(),
+	})
 	require.NoError(t, err)
 	after := heap()
 	require.NoError(t, store.Close())
@@ -210,7 +220,8 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	s := newSmall(t, t.TempDir(), ordinary)
 	post := func(chat, text string) {
 		t.Helper()
-		require.Equal(t, http.StatusOK, s.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key", "k"+text).status)
+		require.Equal(t, http.StatusOK, s.do("POST", "/v1/chats/"+chat+"/messages", message{text}, "Idempotency-Key",
+			"k"+text).status)
 	}
 	with := func(text string) (found []string) {
 		require.NoError(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
@@ -235,7 +246,8 @@ func TestAnErasureLeavesNoTextInTheDataDirectory(t *testing.T) {
 	require.Empty(t, with("classified matter"))
 	require.NotEmpty(t, with("other matter"))
 	tombstones := func(chat string) []string {
-		return []string{"{chat_history:" + chat + "}:meta", "{subagent:analytic:" + chat + "}:meta", "{subagent:knowledge:" + chat + "}:meta"}
+		return []string{"{chat_history:" + chat + "}:meta", "{subagent:analytic:" + chat + "}:meta", "{subagent:knowledge:" +
+			chat + "}:meta"}
 	}
 	// A scan sees nothing of what is deflated.
 	require.Subset(t, tombstones("erased"), s.look.Keys(t.Context(), "*erased*").Val())

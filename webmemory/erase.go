@@ -330,7 +330,8 @@ func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 		asking.Go(func() {
 			var out applied
 			if err := s.askOther(ctx, p, http.MethodPost, "/erasures", e, &out); err != nil {
-				s.log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied an erasure yet; it does when it looks")
+				s.log.Warn().Err(err).Str("process",
+					p.ID).Msg("another process has not applied an erasure yet; it does when it looks")
 				return
 			}
 			mu.Lock()

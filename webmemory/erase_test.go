@@ -42,7 +42,8 @@ func (w *world) waitFor(n int) {
 func TestErasureGoesFirst(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{
-		"a chat": "/v1/chats/1", "its history": "/v1/chats/1/history", "a subagent's history": "/v1/chats/1/subagents/analytic/history",
+		"a chat": "/v1/chats/1", "its history": "/v1/chats/1/history",
+		"a subagent's history": "/v1/chats/1/subagents/analytic/history",
 	} {
 		for _, elsewhere := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, run elsewhere: %v", name, elsewhere), func(t *testing.T) {
@@ -118,7 +119,8 @@ func TestOnBusy(t *testing.T) {
 	t.Run("reject", func(t *testing.T) {
 		release := make(chan struct{})
 		w := newWorld(t, waits(release))
-		require.NotEmpty(t, w.open("POST", path, body{"first", "reject"}).until("subagent_delegation"), "an idle chat is not busy")
+		require.NotEmpty(t, w.open("POST", path, body{"first", "reject"}).until("subagent_delegation"),
+			"an idle chat is not busy")
 		for _, url := range []string{w.url, w.process()} {
 			w.on(url, func() {
 				got := w.do("POST", path, body{"second", "reject"})
@@ -128,8 +130,11 @@ func TestOnBusy(t *testing.T) {
 			})
 		}
 		close(release)
-		eventually(t, "the chat is free again", func() bool { return w.do("POST", path, body{"third", "reject"}).status == 200 })
-		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: third", "assistant: answer to third"}, w.stored("chat_history:1"))
+		eventually(t, "the chat is free again", func() bool {
+			return w.do("POST", path, body{"third", "reject"}).status == 200
+		})
+		require.Equal(t, []string{"user: first", "assistant: answer to first", "user: third", "assistant: answer to third"},
+			w.stored("chat_history:1"))
 	})
 	for _, where := range []struct{ run, wait bool }{{false, false}, {true, true}, {true, false}} {
 		t.Run(fmt.Sprintf("interrupt, elsewhere: %+v", where), func(t *testing.T) {

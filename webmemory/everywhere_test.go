@@ -70,7 +70,8 @@ func (w *world) traces(folders ...string) (places []string) {
 		dump, _ := w.look.Dump(ctx, key).Result()
 		note(key, dump)
 		// A dump may be compressed.
-		content := fmt.Sprint(w.look.Get(ctx, key).Val(), w.look.HGetAll(ctx, key).Val(), w.look.XRange(ctx, key, "-", "+").Val(),
+		content := fmt.Sprint(w.look.Get(ctx, key).Val(), w.look.HGetAll(ctx, key).Val(),
+			w.look.XRange(ctx, key, "-", "+").Val(),
 			w.look.ZRange(ctx, key, 0, -1).Val(), w.look.SMembers(ctx, key).Val(), w.look.LRange(ctx, key, 0, -1).Val())
 		note(key, content)
 	}
@@ -114,7 +115,8 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			for round := range 2 {
 				for i, url := range urls {
 					w.on(url, func() {
-						got := w.do("POST", "/v1/chats/1/messages", message{"hello " + secrets[0]}, "Idempotency-Key", fmt.Sprint(round, i))
+						got := w.do("POST", "/v1/chats/1/messages", message{"hello " + secrets[0]}, "Idempotency-Key",
+							fmt.Sprint(round, i))
 						require.Equal(t, 200, got.status, string(got.body))
 						require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"stays"}).status)
 					})
@@ -128,7 +130,8 @@ func TestErasureLeavesNoByte(t *testing.T) {
 			left, err := spool.Open(filepath.Join(data[dead], "spool"), spool.Options{}, logger())
 			require.NoError(t, err)
 			old := memory.Mark{Run: "OLD", Seq: 1, Turn: time.Now().UnixMilli()}
-			for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("knowledge", memory.MustChat("1"))} {
+			for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("1")),
+				memory.SubagentKey("knowledge", memory.MustChat("1"))} {
 				m := memory.Message{Role: memory.RoleUser, Content: secrets[0], Timestamp: event.Seconds(time.Now())}
 				require.NoError(t, left.Add(spool.Entry{Queue: spool.History(key), Mark: old, Bytes: m.Encode()}))
 			}
@@ -203,7 +206,9 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	}
 	post(urls[0], "a new beginning")
 	require.NotContains(t, <-contexts, secrets[0])
-	eventually(t, "it is erased once more", func() bool { return !strings.Contains(strings.Join(w.stored("chat_history:1"), ""), secrets[0]) })
+	eventually(t, "it is erased once more", func() bool {
+		return !strings.Contains(strings.Join(w.stored("chat_history:1"), ""), secrets[0])
+	})
 	post(other, "and on")
 	require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
 	require.Contains(t, strings.Join(w.stored("chat_history:1"), ""), "not known there")
@@ -231,7 +236,9 @@ func anErasureOutlivesRedis(t *testing.T, noted bool) {
 	post(urls[0], "1", "hello "+secrets[0])
 	post(urls[1], "1", "again "+secrets[0])
 	post(urls[1], "2", "stays")
-	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0 })
+	eventually(t, "no turn is held", func() bool {
+		return len(w.keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0
+	})
 	before := map[string]string{}
 	for _, key := range w.keys("") {
 		if key != "mneme:epoch" {
@@ -255,7 +262,9 @@ func anErasureOutlivesRedis(t *testing.T, noted bool) {
 		return nil
 	})
 	require.NoError(t, err)
-	eventually(t, "it is erased once more", func() bool { return len(w.keys("chat_history:1", "subagent:analytic:1", "events:1:", "run:1:")) == 0 })
+	eventually(t, "it is erased once more", func() bool {
+		return len(w.keys("chat_history:1", "subagent:analytic:1", "events:1:", "run:1:")) == 0
+	})
 	require.NotEmpty(t, w.stored("chat_history:2"))
 	post(urls[1], "1", "a new beginning")
 	require.Len(t, w.stored("chat_history:1"), 2)

@@ -37,7 +37,8 @@ func (tr *transcript) frames() (all []string) {
 func (w *world) staysCompleted(url, chat, key, run string, seen []string) {
 	w.t.Helper()
 	w.on(url, func() {
-		require.Equal(w.t, seen, w.open("GET", "/v1/chats/"+chat+"/runs/"+run+"/events", nil).frames(), "no event's id has two contents")
+		require.Equal(w.t, seen, w.open("GET", "/v1/chats/"+chat+"/runs/"+run+"/events", nil).frames(),
+			"no event's id has two contents")
 		again := w.do("POST", "/v1/chats/"+chat+"/messages", message{"hi"}, "Idempotency-Key", key)
 		require.Equal(w.t, 200, again.status, string(again.body))
 		require.Contains(w.t, string(again.body), "answer to hi")
@@ -67,7 +68,9 @@ func loseTheEnd(w *world, s *script, url, chat, key string, meanwhile func()) (r
 	require.Len(w.t, seen, scriptEvents)
 	require.Contains(w.t, seen[scriptEvents-1], `"completed"`)
 	ctx := context.Background()
-	eventually(w.t, "the run is over", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", chat).Err(), redis.Nil) })
+	eventually(w.t, "the run is over", func() bool {
+		return errors.Is(w.look.ZScore(ctx, "turns:open", chat).Err(), redis.Nil)
+	})
 	meanwhile()
 	w.sentinel.Failover()
 	eventually(w.t, "Redis is back", func() bool { return w.look.Ping(ctx).Err() == nil })
@@ -93,12 +96,16 @@ func TestACompletedRunSurvivesAFailover(t *testing.T) {
 		require.Len(t, lostSeen, scriptEvents)
 	})
 	ctx := context.Background()
-	eventually(t, "the other run is told again", func() bool { return w.look.HExists(ctx, "run:2:"+lostRun, "result").Val() })
+	eventually(t, "the other run is told again", func() bool {
+		return w.look.HExists(ctx, "run:2:"+lostRun, "result").Val()
+	})
 	w.staysCompleted(second, "2", "k", lostRun, lostSeen)
 	w.staysCompleted(first, "2", "k", lostRun, lostSeen)
 	require.NoError(t, w.look.Del(ctx, "{chat_history:1}:turn").Err()) // as if it had run out
 	require.NoError(t, w.look.ZAdd(ctx, "turns:open", redis.Z{Score: 1, Member: "1"}).Err())
-	eventually(t, "the run is over again", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
+	eventually(t, "the run is over again", func() bool {
+		return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+	})
 	w.staysCompleted(second, "1", "k", run, seen)
 	w.staysCompleted(first, "1", "k", run, seen)
 	var retold float64
@@ -134,7 +141,9 @@ func TestACompletedRunSurvivesAFailoverAndAKill(t *testing.T) {
 		return id != ""
 	})
 	again, _ := w.start(settings)
-	eventually(t, "the run is over again", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
+	eventually(t, "the run is over again", func() bool {
+		return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+	})
 	w.staysCompleted(second, "1", "k", run, seen)
 	w.staysCompleted(again, "1", "k", run, seen)
 	folder, err := os.Stat(settings.Ends)
@@ -151,7 +160,9 @@ func TestAPostRepeatedRightAfterALoss(t *testing.T) {
 	s := newScript()
 	w := newWorld(t, s.agent)
 	listed := func(n int64) {
-		eventually(t, "the processes know each other", func() bool { return w.look.HLen(context.Background(), "mneme:processes").Val() == n })
+		eventually(t, "the processes know each other", func() bool {
+			return w.look.HLen(context.Background(), "mneme:processes").Val() == n
+		})
 	}
 	listed(1)
 	first := w.process(apart(t), lease)

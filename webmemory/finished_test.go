@@ -53,7 +53,8 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 	runs, whole := map[int]string{}, map[int]string{}
 	const posts = 20 // of more than 5 kB each
 	for n := range posts {
-		tr := w.do("POST", path(n)+"/messages", message{fmt.Sprint(n % 10)}, "Accept", "text/event-stream", "Idempotency-Key", "k")
+		tr := w.do("POST", path(n)+"/messages", message{fmt.Sprint(n % 10)}, "Accept", "text/event-stream", "Idempotency-Key",
+			"k")
 		require.Equal(t, http.StatusOK, tr.status)
 		runs[n], whole[n] = tr.header.Get("Mneme-Run-Id"), string(tr.body)
 	}
@@ -98,7 +99,8 @@ func TestAResumeElsewhereWaitsForWhatWasShown(t *testing.T) {
 	w.on(second, func() {
 		resumed := make(chan answer, 2)
 		get := w.request("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.id)
-		post := w.request("POST", "/v1/chats/1/messages", message{"hi"}, "Last-Event-ID", tr.id, "Idempotency-Key", "k", "Accept", "text/event-stream")
+		post := w.request("POST", "/v1/chats/1/messages", message{"hi"}, "Last-Event-ID", tr.id, "Idempotency-Key", "k",
+			"Accept", "text/event-stream")
 		for _, req := range []*http.Request{get, post} {
 			go func() { resumed <- w.send(req) }()
 		}

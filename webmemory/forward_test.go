@@ -43,7 +43,8 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 	}, nil)
 	for _, length := range []int{0, size} {
 		for _, sent := range []int{0, 1, 4000, 100_000, size - 1, size} {
-			resp, err := http.DefaultClient.Do(w.request("GET", fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent), nil))
+			resp, err := http.DefaultClient.Do(w.request("GET", fmt.Sprintf("/v1/collections/c?length=%d&sent=%d", length, sent),
+				nil))
 			if err != nil {
 				require.Zero(t, sent, "the head is sent with the first byte: %v", err)
 				continue
@@ -61,7 +62,8 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 	}
 	const counted = `mneme_http_requests_total{method="GET",route="/v1/collections/*rest",status="`
 	metrics := string(w.do("GET", "/metrics", nil).body)
-	require.True(t, strings.Contains(metrics, counted+`200"} 2`) && strings.Contains(metrics, counted+`500"} 1`), "ten and more are counted as broken")
+	require.True(t, strings.Contains(metrics, counted+`200"} 2`) && strings.Contains(metrics, counted+`500"} 1`),
+		"ten and more are counted as broken")
 }
 
 type endless byte
@@ -196,7 +198,8 @@ func TestHeadersThatPass(t *testing.T) {
 	} {
 		req := w.request(tt.method, "/v1/collections/c"+tt.query, nil,
 			"X-Forwarded-For", "1.2.3.4", "X-Forwarded-Host", "elsewhere", "Forwarded", "for=1.2.3.4",
-			"Connection", "X-Mine", "X-Mine", "1", "Te", "gzip", "Keep-Alive", "timeout=9", "X-Yours", "2", "If-None-Match", `"7"`)
+			"Connection", "X-Mine", "X-Mine", "1", "Te", "gzip", "Keep-Alive", "timeout=9", "X-Yours", "2", "If-None-Match",
+			`"7"`)
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		raw, err := io.ReadAll(resp.Body)
@@ -210,7 +213,8 @@ func TestHeadersThatPass(t *testing.T) {
 		mu.Lock()
 		require.Equal(t, "2", got.Get("X-Yours"))
 		require.Equal(t, `"7"`, got.Get("If-None-Match"))
-		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Mine", "Te", "Keep-Alive", "Connection"} {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Mine", "Te", "Keep-Alive",
+			"Connection"} {
 			require.Empty(t, got.Get(name), name)
 		}
 		mu.Unlock()

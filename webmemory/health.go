@@ -83,7 +83,8 @@ func (s *Server) watchStore() {
 			err = nil // it answered; the refusal says of what
 		}
 		if s.health.noteRefusal(refusal) {
-			s.seen.Often.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.seen.Often.Error().Str("reason",
+				refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)
@@ -93,7 +94,9 @@ func (s *Server) watchStore() {
 		}
 		if s.life.Err() == nil && s.health.note(err) {
 			if err != nil {
-				s.seen.Often.Warn().Err(err).Msg("Redis does not answer: new messages are refused, running answers are kept in the spool")
+				s.seen.Often.Warn().Err(err).Msg(
+					"Redis does not answer: new messages are refused, running answers are kept in the spool",
+				)
 			} else {
 				s.log.Info().Msg("Redis answers again")
 			}
@@ -186,17 +189,22 @@ func newMetrics(s *Server) *metrics {
 			Name: "mneme_runs_total", Help: "Runs by how they ended; left: for another process to finish.",
 		}, []string{"outcome"}),
 		runSeconds: made.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mneme_run_duration_seconds", Help: "Time from a post to its run's end, the wait for the chat's turn included.",
+			Name:    "mneme_run_duration_seconds",
+			Help:    "Time from a post to its run's end, the wait for the chat's turn included.",
 			Buckets: telemetry.Buckets,
 		}, []string{"outcome"}),
-		running: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_runs_running", Help: "Runs that this process brings to their end."}),
+		running: made.NewGauge(prometheus.GaugeOpts{
+			Name: "mneme_runs_running", Help: "Runs that this process brings to their end.",
+		}),
 		readers: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
 		firstEvent: made.NewHistogram(prometheus.HistogramOpts{
-			Name: "mneme_run_first_event_seconds", Help: "Time from a post to its run's first event, the wait for the chat's turn included.",
+			Name:    "mneme_run_first_event_seconds",
+			Help:    "Time from a post to its run's first event, the wait for the chat's turn included.",
 			Buckets: telemetry.Buckets,
 		}),
 		firstText: made.NewHistogram(prometheus.HistogramOpts{
-			Name: "mneme_run_first_text_seconds", Help: "Time from a post to the first of the answer's text.", Buckets: telemetry.Buckets,
+			Name: "mneme_run_first_text_seconds", Help: "Time from a post to the first of the answer's text.",
+			Buckets: telemetry.Buckets,
 		}),
 		logged: made.NewCounter(prometheus.CounterOpts{
 			Name: "mneme_event_log_bytes_total", Help: "Bytes of events put into the logs of runs.",
@@ -208,7 +216,8 @@ func newMetrics(s *Server) *metrics {
 			Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
 		}),
 		changes: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_redis_changes_total", Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
+			Name: "mneme_redis_changes_total",
+			Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
 		}),
 		retold: made.NewCounter(prometheus.CounterOpts{
 			Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
@@ -226,24 +235,40 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
-	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 { return float64(s.spool.Bytes()) })
-	gauge("mneme_spool_queues", "Histories and runs' logs that have something in the spool.", func() float64 { return float64(len(s.spool.Queues())) })
-	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 { return float64(s.queue.length()) })
-	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Bytes) })
-	gauge("mneme_cache_entries", "Histories in this process's cache.", func() float64 { return float64(s.cache.Stats().Entries) })
-	counter("mneme_cache_hits_total", "Histories that were loaded as they were in the cache.", func() int64 { return s.cache.Stats().Hits })
-	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.", func() int64 { return s.cache.Stats().Misses })
-	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.", func() float64 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return float64(s.finished.bytes)
+	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 {
+		return float64(s.spool.Bytes())
 	})
+	gauge("mneme_spool_queues", "Histories and runs' logs that have something in the spool.", func() float64 {
+		return float64(len(s.spool.Queues()))
+	})
+	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 {
+		return float64(s.queue.length())
+	})
+	gauge("mneme_cache_bytes", "Histories in this process's cache.", func() float64 {
+		return float64(s.cache.Stats().Bytes)
+	})
+	gauge("mneme_cache_entries", "Histories in this process's cache.", func() float64 {
+		return float64(s.cache.Stats().Entries)
+	})
+	counter("mneme_cache_hits_total", "Histories that were loaded as they were in the cache.", func() int64 {
+		return s.cache.Stats().Hits
+	})
+	counter("mneme_cache_misses_total", "Histories that had to be read from Redis, the whole or the end.",
+		func() int64 { return s.cache.Stats().Misses })
+	gauge("mneme_finished_run_bytes", "Memory that finished runs take; what is over webmemory.finished_bytes leaves.",
+		func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(s.finished.bytes)
+		})
 	counts := &s.store.Counts
 	counter("mneme_memory_late_total", "Messages that came out of the spool after their turn.", counts.Late.Load)
 	counter("mneme_memory_stale_total", "Appends that found their copy out of date.", counts.Stale.Load)
 	counter("mneme_memory_adopted_total", "Histories of foreign writers taken over.", counts.Adopted.Load)
-	counter("mneme_memory_damaged_total", "Histories set aside: damaged ones, and copies with other contents under the same ids.", counts.Damaged.Load)
+	counter("mneme_memory_damaged_total",
+		"Histories set aside: damaged ones, and copies with other contents under the same ids.", counts.Damaged.Load)
 	counter("mneme_memory_deleted_total", "Histories found deleted by hand.", counts.Deleted.Load)
-	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.", counts.Lost.Load)
+	counter("mneme_memory_lost_total", "Histories that Redis lost, whole or in part, and a copy brought back.",
+		counts.Lost.Load)
 	return m
 }

@@ -50,10 +50,11 @@ type lease struct {
 	// can take the lease either.
 	detached atomic.Bool
 
-	noted    atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	over     *run                               // ran under it, and Redis knows that it is over; nil before
-	lost     atomic.Bool                        // Redis lost it; it was regained, and what else was lost is not put back yet
-	regained chan struct{}                      // holds a token when it is time to put it back
+	noted atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	over  *run                               // ran under it, and Redis knows that it is over; nil before
+	// Redis lost it; it was regained, and what else was lost is not put back yet
+	lost     atomic.Bool
+	regained chan struct{} // holds a token when it is time to put it back
 
 	renewing sync.Mutex    // one renewal at a time
 	asked    time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock

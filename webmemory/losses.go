@@ -52,7 +52,9 @@ func (s *Server) noteEpoch(epoch string) {
 // noteServers takes note of which servers hold the data, by their run ids.
 func (s *Server) noteServers(ids []string) {
 	s.losses.mu.Lock()
-	fresh := len(s.losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(s.losses.servers, id) })
+	fresh := len(s.losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool {
+		return !slices.Contains(s.losses.servers, id)
+	})
 	if len(ids) > 0 {
 		s.losses.servers = ids
 	}
@@ -60,7 +62,8 @@ func (s *Server) noteServers(ids []string) {
 	s.losses.mu.Unlock()
 	if fresh {
 		s.metrics.changes.Inc()
-		s.log.Warn().Msg("Redis is another server than before: restarted, or failed over. What is known here and missing there is written back")
+		s.log.Warn().Msg("Redis is another server than before: restarted, or failed over. What is known here and missing " +
+			"there is written back")
 		s.losses.wakeUp()
 	}
 }
@@ -265,7 +268,8 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 		if len(copies) == 0 {
 			return
 		}
-		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).Int64("brought_back", s.store.Counts.Lost.Load()-before).
+		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).Int64("brought_back",
+			s.store.Counts.Lost.Load()-before).
 			Dur("took", time.Since(began)).Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -348,7 +352,8 @@ func (s *Server) restoreRuns(ctx context.Context) {
 			return
 		}
 	}
-	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+	s.log.Warn().Int("runs",
+		len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
 // placeRun brings back the messages of a run of which Redis knows no end. It fences no
@@ -385,7 +390,9 @@ func (s *Server) endedRuns() []endHead {
 		}
 	}
 	s.mu.Unlock()
-	slices.SortFunc(heads, func(a, b endHead) int { return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Run, b.Run)) })
+	slices.SortFunc(heads, func(a, b endHead) int {
+		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Run, b.Run))
+	})
 	return slices.CompactFunc(heads, func(a, b endHead) bool { return a.Run == b.Run })
 }
 
@@ -492,12 +499,14 @@ func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []
 func (s *Server) noteCut(key memory.Key, turn int64) {
 	err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn})
 	if err != nil {
-		s.log.Error().Err(err).Str("key", key.String()).Msg("a change by hand is not known here if Redis loses its data; older copies may come back then")
+		s.log.Error().Err(err).Str("key",
+			key.String()).Msg("a change by hand is not known here if Redis loses its data; older copies may come back then")
 	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
 	if err := s.store.NoteErasure(ctx, turn, erasures.HandCut(key)); err != nil {
-		s.log.Warn().Err(err).Str("key", key.String()).Msg("other processes do not know of a change by hand until they use the history")
+		s.log.Warn().Err(err).Str("key",
+			key.String()).Msg("other processes do not know of a change by hand until they use the history")
 	}
 }
 

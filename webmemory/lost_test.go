@@ -73,7 +73,9 @@ func TestFlushedInTheMiddleOfARun(t *testing.T) {
 			moreChat, moreAnalytic := whole("hi")
 			require.Equal(t, append(chat, moreChat...), w.stored("chat_history:1"))
 			require.Equal(t, append(analytic, moreAnalytic...), w.stored("subagent:analytic:1"))
-			eventually(t, "the run is over", func() bool { return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil) })
+			eventually(t, "the run is over", func() bool {
+				return errors.Is(w.look.ZScore(ctx, "turns:open", "1").Err(), redis.Nil)
+			})
 		})
 	}
 }
@@ -90,7 +92,8 @@ func TestFlushedJustBeforeTheEnd(t *testing.T) {
 	tr.until("subagent_tool")
 	require.NoError(t, w.look.FlushAll(ctx).Err())
 	s.let(memory.MustChat("1"), scriptEvents)
-	require.Equal(t, []string{"subagent_tool_result", "subagent_completion", "assistant_delta", "assistant", "run_finished"}, tr.roles())
+	require.Equal(t, []string{"subagent_tool_result", "subagent_completion", "assistant_delta", "assistant",
+		"run_finished"}, tr.roles())
 	w.on(second, func() {
 		eventually(t, "its record is there", func() bool {
 			return w.look.HExists(ctx, "run:1:"+run, "result").Val()

@@ -77,9 +77,11 @@ func beWebmemory(settings string) {
 	runs, err := api.NewClient(c.Apiserver, nil)
 	must(err)
 	store := redisstore.New(c.connect(), zerolog.Nop())
-	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease), Ends: c.Ends}
+	cfg := webmemory.Config{Agents: []memory.Agent{"analytic", "knowledge"}, Lease: cmp.Or(c.Lease, shortLease),
+		Ends: c.Ends}
 	if c.Data != "" {
-		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"), filepath.Join(c.Data, "logs")
+		c.Spool, cfg.Ends, cfg.SessionLogs = filepath.Join(c.Data, "spool"), filepath.Join(c.Data, "ends"),
+			filepath.Join(c.Data, "logs")
 		cfg.Erasures, err = erasures.Open(filepath.Join(c.Data, "erasures.ndjson"))
 		must(err)
 	}
@@ -88,7 +90,8 @@ func beWebmemory(settings string) {
 	l, err := listen(c.Listen)
 	must(err)
 	cfg.Advertise = "http://" + l.Addr().String()
-	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
+	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs,
+		zerolog.New(os.Stderr).Level(zerolog.ErrorLevel))
 	fmt.Println(l.Addr())
 	must(http.Serve(l, server.Handler()))
 }
@@ -248,7 +251,8 @@ func TestAKilledProcessIsReplacedAtEveryEvent(t *testing.T) {
 		chat := fmt.Sprintf("at%d", n)
 		s.let(memory.MustChat(chat), scriptEvents-max(n, 1))
 		// The client comes back to the process that is left and gets exactly what it misses.
-		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID", or(tr.id, "0"))
+		again := w.open("GET", "/v1/chats/"+chat+"/runs/"+tr.resp.Header.Get("Mneme-Run-Id")+"/events", nil, "Last-Event-ID",
+			or(tr.id, "0"))
 		require.Len(t, again.roles(), scriptEvents-n, "after %d events", n)
 		eventually(t, "the run is over", func() bool {
 			return errors.Is(w.look.ZScore(context.Background(), "turns:open", chat).Err(), redis.Nil)
@@ -341,9 +345,15 @@ func TestBothDie(t *testing.T) {
 		closed         []string
 		chat, analytic []string
 	}{
-		"inside a delegation":                    {5, []string{"subagent_completion", "error", "run_finished"}, []string{"user: hi", lost}, append(task, lost)},
-		"while the answer is shown":              {7, []string{"assistant", "error", "run_finished"}, []string{"user: hi", "assistant: 42"}, append(task, "assistant: it is 42")},
-		"before it is said that the run is over": {8, []string{"run_finished"}, []string{"user: hi", "assistant: answer to hi"}, append(task, "assistant: it is 42")},
+		"inside a delegation": {5, []string{"subagent_completion", "error", "run_finished"}, []string{
+			"user: hi", lost,
+		}, append(task, lost)},
+		"while the answer is shown": {7, []string{"assistant", "error", "run_finished"}, []string{
+			"user: hi", "assistant: 42",
+		}, append(task, "assistant: it is 42")},
+		"before it is said that the run is over": {
+			8, []string{"run_finished"}, []string{"user: hi", "assistant: answer to hi"}, append(task, "assistant: it is 42"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
@@ -391,7 +401,8 @@ func TestRedisAwayDuringARun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": shortLease + shortLease/2} {
+	for name, away := range map[string]time.Duration{"for a moment": 0, "for longer than the lease": shortLease +
+		shortLease/2} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript()
 			w := newWorldOver(t, s.agent, []string{"--appendonly", "yes", "--appendfsync", "always"}, lease)
@@ -533,7 +544,9 @@ func TestTheSpoolOfADeadProcess(t *testing.T) {
 	w.childOn(spools)
 	_, analytic := whole("secret")
 	want := append([]string{analytic[0], lost}, analytic[1:]...)
-	eventually(t, "what was acknowledged is there", func() bool { return len(w.stored("subagent:analytic:1")) == len(want) })
+	eventually(t, "what was acknowledged is there", func() bool {
+		return len(w.stored("subagent:analytic:1")) == len(want)
+	})
 	require.Equal(t, want, w.stored("subagent:analytic:1"))
 }
 
@@ -634,7 +647,8 @@ func TestErasureIsEverywhere(t *testing.T) {
 	first := w.do("POST", "/v1/chats/1/messages", message{"secret"}, "Idempotency-Key", "k")
 	run := first.header.Get("Mneme-Run-Id")
 	read := func() (all string) {
-		for _, path := range []string{"/v1/chats/1", "/v1/chats/1/history", "/v1/chats/1/subagents/analytic/history", "/v1/chats/1/runs/" + run + "/events", "/v1/chats"} {
+		for _, path := range []string{"/v1/chats/1", "/v1/chats/1/history", "/v1/chats/1/subagents/analytic/history",
+			"/v1/chats/1/runs/" + run + "/events", "/v1/chats"} {
 			all += string(w.do("GET", path, nil).body)
 		}
 		return all

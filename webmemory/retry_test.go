@@ -31,7 +31,8 @@ func (f *flaky) agent(_ context.Context, r master.Request, emit func(event.Head,
 		cause, f.errors[r.Chat] = &left[0], left[1:]
 	}
 	f.mu.Unlock()
-	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, RetryOf: r.RetryOf})
+	emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+		RetryOf: r.RetryOf})
 	if cause != nil {
 		emit(event.Head{}, cause)
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Failed})
@@ -92,7 +93,10 @@ func TestAFailureLeavesNoTrap(t *testing.T) {
 // A failure that may pass is tried once more under the same key, in a run of its
 // own that asks the question which the history ends with; every process finds it.
 func TestARetryIsANewRun(t *testing.T) {
-	f := &flaky{errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing, passing}, memory.MustChat("between"): {passing}, memory.MustChat("lasting"): {lasting}}}
+	f := &flaky{
+		errors: map[memory.Chat][]event.Error{memory.MustChat("1"): {passing, passing}, memory.MustChat("between"): {passing},
+			memory.MustChat("lasting"): {lasting}},
+	}
 	w := newWorld(t, f.agent)
 	others := []string{w.process(), w.process(), w.process()}
 	post := func(chat, text string) answer {
@@ -128,7 +132,8 @@ func TestARetryIsANewRun(t *testing.T) {
 	require.Equal(t, 200, post("between", "hi").status)
 	require.Empty(t, f.last().RetryOf, "the history goes on since: it is a message like any other")
 	require.Equal(t, []string{
-		"user: hi", "assistant: (no answer: model_failed)", "user: more", "assistant: answer to more", "user: hi", "assistant: answer to hi",
+		"user: hi", "assistant: (no answer: model_failed)", "user: more", "assistant: answer to more", "user: hi",
+		"assistant: answer to hi",
 	}, w.stored("chat_history:between"))
 
 	failed := post("lasting", "hi")
@@ -168,7 +173,8 @@ func TestTwoRetriesAreOneRun(t *testing.T) {
 		require.Equal(t, answers[0].header.Get("Mneme-Run-Id"), a.header.Get("Mneme-Run-Id"))
 	}
 	require.Equal(t, 2, f.runs())
-	require.Equal(t, []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: answer to hi"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: hi", "assistant: (no answer: model_failed)", "assistant: answer to hi"},
+		w.stored("chat_history:1"))
 }
 
 // What a version before failures were stored left behind is tried once more too.
@@ -225,7 +231,8 @@ func TestARunLostBeforeItsFirstEventKeepsTheQuestion(t *testing.T) {
 			<-ctx.Done()
 			return
 		}
-		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message, RetryOf: r.RetryOf})
+		emit(event.Head{}, &event.RunStarted{ChatID: r.Chat, AgentVersion: r.AgentVersion, Message: r.Message,
+			RetryOf: r.RetryOf})
 		emit(event.Head{}, &event.Assistant{Content: "answer"})
 		emit(event.Head{}, &event.RunFinished{Outcome: event.Completed})
 	})

@@ -59,7 +59,8 @@ func TestAFinishedRunIsResumedElsewhereFromAnyEvent(t *testing.T) {
 			_, _, more := tr.next()
 			require.False(t, more)
 		}
-		require.Equal(t, http.StatusNoContent, elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "123").status)
+		require.Equal(t, http.StatusNoContent, elsewhere.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID",
+			"123").status)
 	}
 	resumes()
 	eventually(t, "the run's log is packed", func() bool {

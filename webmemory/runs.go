@@ -111,7 +111,8 @@ func (r *run) end() {
 func (r *run) head() endHead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation, Unkeyed: !r.keyed}
+	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation,
+		Unkeyed: !r.keyed}
 }
 
 // logged are the run's events as its log in Redis holds them.
@@ -152,7 +153,8 @@ func (r *run) collect(ctx context.Context) (webapi.Result, error) {
 			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
 		}
 		return out, &api.Problem{
-			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,
+			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable,
+			RunID: r.id,
 		}
 	}
 	return out, nil

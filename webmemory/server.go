@@ -25,22 +25,23 @@ type Config struct {
 	ContextWindow         int            // messages of a chat shown to the master; 10
 	SubagentContextWindow int            // messages of a subagent's history shown to it; 50
 	MaxHistory            int            // messages kept per history; 0 keeps all
-	FullAt                int            // bytes of a history above which no exchange begins; memory.MaxHistory less a message
-	SessionLogs           string         // folder of the session logs; "" writes none
-	Erasures              *erasures.File // what was erased from this disk; nil is a list in memory
-	Cuts                  *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
-	Ends                  string         // folder for the events of runs that ended lately; "" keeps none
-	QueueLimit            int            // posts that wait for one chat; 16
-	QueueWait             time.Duration  // for the chat's turn; 30 s
-	MaxChats              int            // chats with work in hand at one time; 10,000
-	Lease                 time.Duration  // of a chat's turn, renewed three times in it; 15 s
-	RunTimeout            time.Duration  // after which a run is given up; 10 min and a little
-	KeepRuns              time.Duration  // how long a finished run is held in memory; 15 min
-	KeepBytes             int            // of memory for finished runs, those that ended first leave first; 64 MiB
-	ResumeWait            time.Duration  // for events that a client has seen in another process; 10 s
-	Patience              time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
-	Heartbeat             time.Duration  // comment on a quiet stream; 15 s
-	Advertise             string         // base URL under which other processes reach this one; "": they do not
+	// bytes of a history above which no exchange begins; memory.MaxHistory less a message
+	FullAt      int
+	SessionLogs string         // folder of the session logs; "" writes none
+	Erasures    *erasures.File // what was erased from this disk; nil is a list in memory
+	Cuts        *erasures.File // histories that were deleted or rewritten by hand; nil is a list in memory
+	Ends        string         // folder for the events of runs that ended lately; "" keeps none
+	QueueLimit  int            // posts that wait for one chat; 16
+	QueueWait   time.Duration  // for the chat's turn; 30 s
+	MaxChats    int            // chats with work in hand at one time; 10,000
+	Lease       time.Duration  // of a chat's turn, renewed three times in it; 15 s
+	RunTimeout  time.Duration  // after which a run is given up; 10 min and a little
+	KeepRuns    time.Duration  // how long a finished run is held in memory; 15 min
+	KeepBytes   int            // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait  time.Duration  // for events that a client has seen in another process; 10 s
+	Patience    time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
+	Heartbeat   time.Duration  // comment on a quiet stream; 15 s
+	Advertise   string         // base URL under which other processes reach this one; "": they do not
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
@@ -106,7 +107,8 @@ var errShutdown = errors.New("the service is shutting down")
 
 // New is a service over a store, its cache and the spool beside it, asking the
 // apiserver behind runs.
-func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client, log zerolog.Logger) *Server {
+func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, runs *api.Client,
+	log zerolog.Logger) *Server {
 	cfg = cfg.withDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
 	s := &Server{

@@ -35,35 +35,53 @@ func TestBadInput(t *testing.T) {
 		code         string
 		says         string
 	}{
-		"malformed JSON":            {"POST", "/v1/chats/1/messages", `{"message":`, 400, "bad_request", "not valid JSON"},
-		"not an object":             {"POST", "/v1/chats/1/messages", `["hello"]`, 400, "bad_request", "must be a JSON object"},
-		"an empty body":             {"POST", "/v1/chats/1/messages", ``, 400, "bad_request", "The body is empty"},
-		"a message of another type": {"POST", "/v1/chats/1/messages", `{"message":5}`, 400, "bad_request", "message must be a string, not a number"},
-		"no message":                {"POST", "/v1/chats/1/messages", `{}`, 400, "bad_request", "message is missing or empty"},
-		"a blank message":           {"POST", "/v1/chats/1/messages", `{"message":" \n"}`, 400, "bad_request", "message is missing or empty"},
-		"a huge message":            {"POST", "/v1/chats/1/messages", message{long}, 413, "too_large", "1048576 bytes"},
-		"a huge body":               {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 2097152 bytes"},
-		"a bad chat id":             {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request", "A chat id is 1 to 128 characters"},
-		"a chat id with a slash":    {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
-		"an endless chat id":        {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
-		"a mistyped member":         {"POST", "/v1/chats/1/messages", `{"message":"hi","on_bussy":"reject"}`, 400, "bad_request", `no member "on_bussy"; the nearest one is on_busy`},
-		"a member twice":            {"POST", "/v1/chats/1/messages", `{"message":"hi","message":"ho"}`, 400, "bad_request", `the member "message" twice`},
-		"a member twice, inside":    {"POST", "/chat", `{"message":"hi","chat_id":1,"x":{"y":[{"z":1,"z":2}]}}`, 400, "bad_request", `"x.y.z" twice`},
-		"a member of elsewhere":     {"POST", "/chat", `{"message":"hi","chat_id":1,"temperature":1}`, 400, "bad_request", `no member "temperature"; there are message, agent_version, stream, chat_id, on_busy`},
-		"an unknown on_busy":        {"POST", "/v1/chats/1/messages", `{"message":"hi","on_busy":"wait"}`, 400, "bad_request", "on_busy is queue, reject or interrupt"},
-		"an unknown agent_version":  {"POST", "/v1/chats/1/messages", `{"message":"hi","agent_version":"nobody"}`, 400, "unknown_agent", "there are: master, analytic, knowledge"},
-		"two chat ids":              {"POST", "/v1/chats/1/messages", `{"message":"hi","chat_id":2}`, 400, "bad_request", "is not the chat of the path"},
-		"the old door, no chat":     {"POST", "/chat", `{"message":"hi"}`, 400, "bad_request", "chat_id is missing"},
-		"the old door, a float":     {"POST", "/chat", `{"message":"hi","chat_id":1.0}`, 400, "bad_request", "a JSON string or an integer"},
-		"the old door, an exponent": {"POST", "/chat", `{"message":"hi","chat_id":1e3}`, 400, "bad_request", "a JSON string or an integer"},
-		"an unknown route":          {"GET", "/v2/chats", nil, 404, "unknown_route", "/v2/chats"},
-		"a wrong method":            {"PUT", "/v1/chats/1/messages", message{"hi"}, 405, "method_not_allowed", "only POST"},
-		"a bad subagent name":       {"GET", "/v1/chats/1/subagents/UPPER/history", nil, 400, "bad_request", "A subagent's name is"},
-		"a bad offset":              {"GET", "/v1/chats/1/history?offset=x", nil, 400, "bad_request", "offset is a whole number"},
-		"a bad limit":               {"GET", "/v1/chats/1/history?limit=0", nil, 400, "bad_request", "limit is a whole number from 1 to 1000"},
-		"a bad cursor":              {"GET", "/v1/chats?cursor=x", nil, 400, "bad_request", "no cursor"},
-		"an unknown run":            {"GET", "/v1/chats/1/runs/nope/events", nil, 404, "unknown_run", "no such run"},
-		"stop of an unknown run":    {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
+		"malformed JSON": {"POST", "/v1/chats/1/messages", `{"message":`, 400, "bad_request", "not valid JSON"},
+		"not an object": {"POST", "/v1/chats/1/messages", `["hello"]`, 400, "bad_request",
+			"must be a JSON object"},
+		"an empty body": {"POST", "/v1/chats/1/messages", ``, 400, "bad_request", "The body is empty"},
+		"a message of another type": {"POST", "/v1/chats/1/messages", `{"message":5}`, 400, "bad_request",
+			"message must be a string, not a number"},
+		"no message": {"POST", "/v1/chats/1/messages", `{}`, 400, "bad_request",
+			"message is missing or empty"},
+		"a blank message": {"POST", "/v1/chats/1/messages", `{"message":" \n"}`, 400, "bad_request",
+			"message is missing or empty"},
+		"a huge message": {"POST", "/v1/chats/1/messages", message{long}, 413, "too_large", "1048576 bytes"},
+		"a huge body":    {"POST", "/v1/chats/1/messages", tooMuch, 413, "too_large", "larger than 2097152 bytes"},
+		"a bad chat id": {"POST", "/v1/chats/a%20b/messages", message{"hi"}, 400, "bad_request",
+			"A chat id is 1 to 128 characters"},
+		"a chat id with a slash": {"POST", "/v1/chats/a%2Fb/messages", message{"hi"}, 400, "bad_request", "A chat id is"},
+		"an endless chat id": {"POST", "/v1/chats/" + strings.Repeat("a", 129) + "/messages", message{"hi"}, 400,
+			"bad_request", "A chat id is"},
+		"a mistyped member": {"POST", "/v1/chats/1/messages", `{"message":"hi","on_bussy":"reject"}`, 400,
+			"bad_request", `no member "on_bussy"; the nearest one is on_busy`},
+		"a member twice": {"POST", "/v1/chats/1/messages", `{"message":"hi","message":"ho"}`, 400, "bad_request",
+			`the member "message" twice`},
+		"a member twice, inside": {"POST", "/chat", `{"message":"hi","chat_id":1,"x":{"y":[{"z":1,"z":2}]}}`, 400,
+			"bad_request", `"x.y.z" twice`},
+		"a member of elsewhere": {"POST", "/chat", `{"message":"hi","chat_id":1,"temperature":1}`, 400, "bad_request",
+			`no member "temperature"; there are message, agent_version, stream, chat_id, on_busy`},
+		"an unknown on_busy": {"POST", "/v1/chats/1/messages", `{"message":"hi","on_busy":"wait"}`, 400, "bad_request",
+			"on_busy is queue, reject or interrupt"},
+		"an unknown agent_version": {"POST", "/v1/chats/1/messages", `{"message":"hi","agent_version":"nobody"}`, 400,
+			"unknown_agent", "there are: master, analytic, knowledge"},
+		"two chat ids": {"POST", "/v1/chats/1/messages", `{"message":"hi","chat_id":2}`, 400, "bad_request",
+			"is not the chat of the path"},
+		"the old door, no chat": {"POST", "/chat", `{"message":"hi"}`, 400, "bad_request", "chat_id is missing"},
+		"the old door, a float": {"POST", "/chat", `{"message":"hi","chat_id":1.0}`, 400, "bad_request",
+			"a JSON string or an integer"},
+		"the old door, an exponent": {"POST", "/chat", `{"message":"hi","chat_id":1e3}`, 400, "bad_request",
+			"a JSON string or an integer"},
+		"an unknown route": {"GET", "/v2/chats", nil, 404, "unknown_route", "/v2/chats"},
+		"a wrong method":   {"PUT", "/v1/chats/1/messages", message{"hi"}, 405, "method_not_allowed", "only POST"},
+		"a bad subagent name": {"GET", "/v1/chats/1/subagents/UPPER/history", nil, 400, "bad_request",
+			"A subagent's name is"},
+		"a bad offset": {"GET", "/v1/chats/1/history?offset=x", nil, 400, "bad_request",
+			"offset is a whole number"},
+		"a bad limit": {"GET", "/v1/chats/1/history?limit=0", nil, 400, "bad_request",
+			"limit is a whole number from 1 to 1000"},
+		"a bad cursor":           {"GET", "/v1/chats?cursor=x", nil, 400, "bad_request", "no cursor"},
+		"an unknown run":         {"GET", "/v1/chats/1/runs/nope/events", nil, 404, "unknown_run", "no such run"},
+		"stop of an unknown run": {"POST", "/v1/chats/1/runs/nope/stop", nil, 404, "unknown_run", "no such run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.do(test.method, test.path, test.body)
@@ -93,7 +111,8 @@ func TestAMessage(t *testing.T) {
 		require.Equal(t, []string{"user: hello <there>", "assistant: hello back"}, w.stored("chat_history:12345"))
 		require.Equal(t, []string{"user: task: hello <there>", "assistant: done"}, w.stored("subagent:analytic:12345"))
 	})
-	all := []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant", "run_finished"}
+	all := []string{"run_started", "subagent_delegation", "subagent_completion", "assistant_delta", "assistant",
+		"run_finished"}
 	t.Run("as events", func(t *testing.T) {
 		tr := w.open("POST", "/v1/chats/a:b/messages", message{"hi"})
 		require.Equal(t, "no", tr.resp.Header.Get("X-Accel-Buffering"))
@@ -144,7 +163,8 @@ func TestARunOutlivesItsClient(t *testing.T) {
 	again := w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", tr.id)
 	require.Equal(t, run, again.resp.Header.Get("Mneme-Run-Id"))
 	close(release)
-	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.roles(), "exactly the missing ones")
+	require.Equal(t, []string{"subagent_completion", "assistant", "run_finished"}, again.roles(),
+		"exactly the missing ones")
 
 	over := w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", again.id)
 	require.Equal(t, http.StatusNoContent, over.status)
@@ -196,7 +216,8 @@ func TestARepeatedPostRunsOnce(t *testing.T) {
 	other := w.do("POST", "/v1/chats/1/messages", message{"another"}, "Idempotency-Key", "k")
 	require.Equal(t, 422, other.status)
 	require.Equal(t, "idempotency_key_reused", other.problem(t).Code)
-	require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"another"}, "Idempotency-Key", "k").status, "keys are a chat's")
+	require.Equal(t, 200, w.do("POST", "/v1/chats/2/messages", message{"another"}, "Idempotency-Key", "k").status,
+		"keys are a chat's")
 }
 
 func TestTurnsOfOneChatWait(t *testing.T) {
@@ -226,7 +247,8 @@ func TestTurnsOfOneChatWait(t *testing.T) {
 			url = second
 		}
 		all.Go(func() {
-			resp, err := http.Post(url+"/v1/chats/1/messages", "application/json", strings.NewReader(fmt.Sprintf(`{"message":"m%d"}`, i)))
+			resp, err := http.Post(url+"/v1/chats/1/messages", "application/json",
+				strings.NewReader(fmt.Sprintf(`{"message":"m%d"}`, i)))
 			if err != nil {
 				t.Error(err)
 				return
@@ -540,7 +562,8 @@ func TestSessionLog(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(w.logs, "memory_a%3Ab.log"))
 	require.NoError(t, err)
 	for _, want := range []string{"request: line one line two", "history of analytic loaded: 0 messages",
-		"delegation to analytic saved: task: line one line two", "answer of analytic saved (completed): done", "answer saved: the answer"} {
+		"delegation to analytic saved: task: line one line two", "answer of analytic saved (completed): done",
+		"answer saved: the answer"} {
 		require.Contains(t, string(raw), want)
 	}
 }

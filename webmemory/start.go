@@ -196,7 +196,8 @@ func hasRun(err error) bool {
 // asking is a failure to reach the apiserver in a client's words.
 func asking(err error) error {
 	var problem *api.Problem
-	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusBadRequest || hasRun(err)) {
+	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable ||
+		problem.Status == http.StatusBadRequest || hasRun(err)) {
 		return err
 	}
 	if errors.Is(err, context.Canceled) {

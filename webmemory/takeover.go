@@ -245,7 +245,8 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 
 // askForRun gives the longest answer of the other processes that live, if any
 // knows the run.
-func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte, err error) {
+func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
+	err error) {
 	others, err := s.others(ctx)
 	if err != nil {
 		return head, nil, err

@@ -46,7 +46,8 @@ type SearchRequest struct {
 // streams. failed answers when it cannot be reached. An answer that breaks off after
 // its head was sent is told to broken, and then the handler panics with
 // http.ErrAbortHandler, for net/http to break the client's connection.
-func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error), broken func(error)) (http.Handler, error) {
+func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err error),
+	broken func(error)) (http.Handler, error) {
 	to, err := url.Parse(c.base)
 	if err != nil {
 		return nil, fmt.Errorf("the apiserver's address: %w", err)

@@ -33,7 +33,8 @@ func FuzzReadEvents(f *testing.F) {
 // Whatever valid JSON says twice is found, and nothing else.
 func FuzzCheckUnique(f *testing.F) {
 	for _, seed := range []string{
-		`{"a":{"b":[1,{"c":"\\\"}"}]},"b":-1.5e3}`, `{"a":1,"\u0061":2}`, `[{"a":[{"b":0,"b":0}]}]`, ` {"a" : {} , "A" : [ ] } `, `"x"`, `1`, `{"":{"":null}}`,
+		`{"a":{"b":[1,{"c":"\\\"}"}]},"b":-1.5e3}`, `{"a":1,"\u0061":2}`, `[{"a":[{"b":0,"b":0}]}]`,
+		` {"a" : {} , "A" : [ ] } `, `"x"`, `1`, `{"":{"":null}}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -89,7 +89,8 @@ func (l *Log) Append(e event.Event) error {
 		return fmt.Errorf("event %d of run %s: %w", e.Seq, e.RunID, ErrOver)
 	case e.RunID != l.run || e.Seq != l.last+1:
 		return fmt.Errorf("event %d of run %s after event %d of run %s: %w", e.Seq, e.RunID, l.last, l.run, ErrOrder)
-	case len(en.line) > MaxEvent, !e.Terminal() && (len(l.entries) >= l.limits.Events || l.bytes+len(en.line) > l.limits.Bytes):
+	case len(en.line) > MaxEvent, !e.Terminal() && (len(l.entries) >= l.limits.Events || l.bytes+
+		len(en.line) > l.limits.Bytes):
 		return fmt.Errorf("event %d of run %s, %d bytes: %w", e.Seq, e.RunID, len(en.line), ErrLogFull)
 	}
 	l.add(e, en)

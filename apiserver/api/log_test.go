@@ -155,12 +155,20 @@ func TestEndKeepsWhatWasShown(t *testing.T) {
 	for name, test := range map[string]struct{ came, want []event.Payload }{
 		"nothing":             {nil, []event.Payload{&lost, failed(event.Usage{})}},
 		"a part of an answer": {[]event.Payload{text, part}, []event.Payload{half, &lost, failed(event.Usage{})}},
-		"what delegations used": {[]event.Payload{&event.Completion{Response: "x", Usage: used}, &event.Completion{Response: "y", Usage: used}},
+		"what delegations used": {[]event.Payload{&event.Completion{Response: "x", Usage: used}, &event.Completion{
+			Response: "y", Usage: used,
+		}},
 			[]event.Payload{&lost, failed(used.Add(used))}},
-		"an answer": {[]event.Payload{text, &event.Assistant{Content: "half "}}, []event.Payload{&event.RunFinished{Outcome: event.Completed}}},
-		"a stop":    {[]event.Payload{text, &event.Assistant{Content: "half ", Partial: true}}, []event.Payload{&event.RunFinished{Outcome: event.Stopped}}},
-		"an error":  {[]event.Payload{&event.Error{Code: "model_failed"}}, []event.Payload{failed(event.Usage{})}},
-		"a part that is told, and not its error": {[]event.Payload{text, &event.Assistant{Content: "half ", Partial: true, Failure: "model_failed"}},
+		"an answer": {[]event.Payload{text, &event.Assistant{Content: "half "}}, []event.Payload{
+			&event.RunFinished{Outcome: event.Completed},
+		}},
+		"a stop": {[]event.Payload{text, &event.Assistant{Content: "half ", Partial: true}}, []event.Payload{
+			&event.RunFinished{Outcome: event.Stopped},
+		}},
+		"an error": {[]event.Payload{&event.Error{Code: "model_failed"}}, []event.Payload{failed(event.Usage{})}},
+		"a part that is told, and not its error": {[]event.Payload{
+			text, &event.Assistant{Content: "half ", Partial: true, Failure: "model_failed"},
+		},
 			[]event.Payload{&lost, failed(event.Usage{})}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,8 @@ func scalarText(raw json.RawMessage) (*string, error) {
 	case 'n':
 		return nil, nil
 	case '{', '[':
-		return nil, fmt.Errorf("must be a string, a number, true or false, not %s", article(map[byte]string{'{': "object", '[': "array"}[text[0]]))
+		return nil, fmt.Errorf("must be a string, a number, true or false, not %s",
+			article(map[byte]string{'{': "object", '[': "array"}[text[0]]))
 	case '"':
 		if err := json.Unmarshal(raw, &text); err != nil {
 			return nil, err

@@ -35,9 +35,11 @@ var (
 	// ErrUnknownRun: no run has this id here, or it was forgotten long ago.
 	ErrUnknownRun = &Problem{Status: http.StatusNotFound, Code: "unknown_run", Message: "There is no run with this id."}
 	// ErrGone: the events asked for are no longer kept.
-	ErrGone = &Problem{Status: http.StatusGone, Code: "events_gone", Message: "The events of this run are gone: read the chat's history instead."}
+	ErrGone = &Problem{Status: http.StatusGone, Code: "events_gone",
+		Message: "The events of this run are gone: read the chat's history instead."}
 	// ErrPosition: the run never had an event with this number.
-	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id", Message: "Last-Event-ID must be the number of an event of this run."}
+	ErrPosition = &Problem{Status: http.StatusBadRequest, Code: "bad_last_event_id",
+		Message: "Last-Event-ID must be the number of an event of this run."}
 )
 
 // ErrInternal is all that a client learns of a failure inside.
@@ -186,7 +188,8 @@ func takesAsJSON(contentType string) bool {
 		return true
 	}
 	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") || kind == "application/x-www-form-urlencoded")
+	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") ||
+		kind == "application/x-www-form-urlencoded")
 }
 
 // explain says a decoding error in words for whoever wrote the body.
@@ -199,7 +202,8 @@ func explain(err error) *Problem {
 	case errors.As(err, &kind) && kind.Field == "":
 		return badRequest(fmt.Sprintf("The body must be a JSON object, not %s.", article(kind.Value)))
 	case errors.As(err, &kind):
-		return badRequest(fmt.Sprintf("%s must be %s, not %s, at byte %d.", kind.Field, jsonName(kind.Type.Kind()), article(kind.Value), kind.Offset))
+		return badRequest(fmt.Sprintf("%s must be %s, not %s, at byte %d.", kind.Field, jsonName(kind.Type.Kind()),
+			article(kind.Value), kind.Offset))
 	}
 	return BadRequest(err)
 }

@@ -100,8 +100,11 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 		want   string
 	}{
 		{"a problem", func(w http.ResponseWriter, _ *http.Request) { api.WriteProblem(w, api.ErrGone) }, "(events_gone)"},
-		{"a page of a load balancer", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }, "(http_502)"},
-		{"something else", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "instead of an event stream"},
+		{"a page of a load balancer", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>", http.StatusBadGateway)
+		}, "(http_502)"},
+		{"something else", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") },
+			"instead of an event stream"},
 		{"an event that is none", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "id: 1\ndata: hello\n\n")

@@ -100,7 +100,8 @@ func callOnce(ctx context.Context, cfg config.Config, backend string) (note stri
 		}
 		return "", errors.New("a call failed: " + text)
 	}
-	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(), usage.InputTokens, usage.OutputTokens), nil
+	return fmt.Sprintf("ok: a call of %s was answered in %.1f s (%d tokens in, %d out)", model, took.Seconds(),
+		usage.InputTokens, usage.OutputTokens), nil
 }
 
 // ownGateway runs a gateway in this process that shares nothing with those that run,

@@ -54,7 +54,8 @@ func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluat
 		}
 	}
 	if r := cfg.Retrieval.Rerank; r.URL != "" {
-		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal()}), Top: r.Top, Timeout: r.Timeout}
+		o.Rerank = rag.RerankOptions{Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal()}),
+			Top: r.Top, Timeout: r.Timeout}
 	}
 	e := cfg.Retrieval.Embeddings
 	if e.Model == "" {
@@ -64,7 +65,8 @@ func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluat
 	p.Active, p.TeammateBackend, p.Teammates = p.EmbeddingsBackend, p.EmbeddingsBackend, nil
 	p.Backends = map[string]config.Backend{p.EmbeddingsBackend: backend}
 	if c.Vectors != "" {
-		if o.Vectors, err = evaluate.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
+		if o.Vectors,
+			err = evaluate.OpenVectors(c.Vectors, fmt.Sprintf("%s %s@%d", backend.BaseURL, e.Model, e.Dimensions)); err != nil {
 			return o, stop, err
 		}
 	}
@@ -72,7 +74,9 @@ func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluat
 	if err != nil {
 		return o, stop, errors.Join(err, o.Vectors.Close())
 	}
-	o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{BaseURL: gateway, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize})
+	o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+		BaseURL: gateway, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize,
+	})
 	return o, func() { stopGateway(); _ = o.Vectors.Close() }, nil // each vector is written already
 }
 
@@ -87,7 +91,8 @@ func (c evalEndpoints) config(environ []string) (config.Config, error) {
 			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 		}
 		if err == nil && cfg.Retrieval.Embeddings.Model == "" && cfg.Retrieval.Rerank.URL == "" {
-			err = fmt.Errorf("%s has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured", c.Config)
+			err = fmt.Errorf("%s has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured",
+				c.Config)
 		}
 		return cfg, err
 	}
@@ -101,7 +106,8 @@ func (c evalEndpoints) config(environ []string) (config.Config, error) {
 	if r.Rerank.APIKey, err = keyIn(environ, "--rerank-key-env", c.RerankKeyEnv); err != nil {
 		return cfg, err
 	}
-	b := config.Backend{Kind: config.KindOpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"), "/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
+	b := config.Backend{Kind: config.KindOpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"),
+		"/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
 	if b.APIKey, err = keyIn(environ, "--embed-key-env", c.EmbedKeyEnv); err != nil {
 		return cfg, err
 	}
@@ -120,8 +126,10 @@ func (c evalEndpoints) check(cfg config.Config) error {
 	case c.RerankURL != "" && !isHTTP(c.RerankURL):
 		return fmt.Errorf("--rerank-url needs an http:// or https:// URL, not %q", c.RerankURL)
 	case !embeds && (c.Dimensions != 0 || c.EmbedKeyEnv != "" || c.Vectors != "" || len(c.Weights) > 0):
-		return errors.New("--dimensions, --embed-key-env, --vectors and --vector-weight are about embeddings: add --embed-url and --embed-model, or --config")
-	case !reranks && c.RerankModel+c.RerankKeyEnv != "" || c.Config == "" && !reranks && (c.RerankTop != 0 || c.RerankTimeout != 0):
+		return errors.New("--dimensions, --embed-key-env, --vectors and --vector-weight are about embeddings: add " +
+			"--embed-url and --embed-model, or --config")
+	case !reranks && c.RerankModel+c.RerankKeyEnv != "" || c.Config == "" && !reranks &&
+		(c.RerankTop != 0 || c.RerankTimeout != 0):
 		return errors.New("the other flags about reranking need --rerank-url")
 	case c.Config != "" && (c.RerankTop != 0 || c.RerankTimeout != 0):
 		return errors.New("--config says how much is reranked: leave out --rerank-top and --rerank-timeout")
@@ -130,7 +138,8 @@ func (c evalEndpoints) check(cfg config.Config) error {
 	}
 	for _, w := range c.Weights {
 		if !(w > 0 && w < 1) {
-			return fmt.Errorf("--vector-weight is more than 0 and less than 1, not %v: words alone and vectors alone are measured anyway", w)
+			return fmt.Errorf("--vector-weight is more than 0 and less than 1, not %v: words alone and vectors alone are "+
+				"measured anyway", w)
 		}
 	}
 	return nil

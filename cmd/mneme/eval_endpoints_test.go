@@ -69,7 +69,8 @@ func (e *judgedEndpoint) embed(w http.ResponseWriter, r *http.Request) {
 		numbers, _ := json.Marshal(v)
 		data = append(data, fmt.Sprintf(`{"index":%d,"embedding":%s}`, i, numbers))
 	}
-	fmt.Fprintf(w, `{"data":[%s],"model":"embed-1","usage":{"prompt_tokens":%d,"total_tokens":%d}}`, strings.Join(data, ","), 7*len(req.Input), 7*len(req.Input))
+	fmt.Fprintf(w, `{"data":[%s],"model":"embed-1","usage":{"prompt_tokens":%d,"total_tokens":%d}}`,
+		strings.Join(data, ","), 7*len(req.Input), 7*len(req.Input))
 }
 
 func (e *judgedEndpoint) rerank(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +113,8 @@ func evaluated(t *testing.T, args ...string) (report struct {
 	var out, errs bytes.Buffer
 	con := &console{environ: []string{"EMBED_KEY=hush"}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
 	data := filepath.Join("..", "..", "subagent", "rag", "evaluate", "testdata")
-	if code := run(t.Context(), append([]string{"eval", "retrieval", "--data", data, "--json"}, args...), con); code == exitOK {
+	if code := run(t.Context(), append([]string{"eval", "retrieval", "--data", data, "--json"}, args...),
+		con); code == exitOK {
 		require.NoError(t, json.Unmarshal(out.Bytes(), &report))
 	} else {
 		require.Empty(t, out.String())
@@ -123,7 +125,8 @@ func evaluated(t *testing.T, args ...string) (report struct {
 func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	e := newJudgedEndpoint(t)
 	file := filepath.Join(t.TempDir(), "vectors")
-	flags := []string{"--embed-url", e.URL + "/v1", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY", "--vectors", file, "--vector-weight", "0.2,0.6"}
+	flags := []string{"--embed-url", e.URL + "/v1", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY",
+		"--vectors", file, "--vector-weight", "0.2,0.6"}
 	report, said := evaluated(t, flags...)
 	var names []string
 	for _, row := range report.Rows[:5] {
@@ -138,7 +141,8 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	require.Equal(t, 512, first.Dimensions)
 	require.Equal(t, 9, first.Documents, "a text that is there twice is sent once")
 	require.Equal(t, 1, first.Refused)
-	require.Equal(t, 7*(first.Documents-first.Refused+first.Queries+1), first.Tokens, "and once a text that nobody refuses")
+	require.Equal(t, 7*(first.Documents-first.Refused+first.Queries+1), first.Tokens,
+		"and once a text that nobody refuses")
 	require.Contains(t, said, "kitchen: embedding")
 
 	// The documents' vectors are there now, also if the run before was killed while it
@@ -154,7 +158,8 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 	}
 
 	_, said = evaluated(t, append(flags, "--dimensions", "7")...)
-	require.Contains(t, said, "mneme: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+"/v1 embed-1@7: name another file for those")
+	require.Contains(t, said, "mneme: "+file+": it has vectors of "+e.URL+"/v1 embed-1@0, not of "+e.URL+
+		"/v1 embed-1@7: name another file for those")
 	_, said = evaluated(t, append(flags, "--dimensions", "7", "--vectors", file+"2")...)
 	require.Contains(t, said, "a vector of 512 dimensions where 7 are configured")
 	e.mu.Lock()
@@ -167,7 +172,8 @@ func TestAnEndpointOfEmbeddingsIsMeasured(t *testing.T) {
 func TestAnEndpointThatFailsIsAskedAgain(t *testing.T) {
 	e := newJudgedEndpoint(t)
 	e.fail = []int{429, 500}
-	report, said := evaluated(t, "--embed-url", e.URL+"/v1/embeddings", "--embed-model", "embed-1", "--embed-key-env", "EMBED_KEY", "--limit", "6")
+	report, said := evaluated(t, "--embed-url", e.URL+"/v1/embeddings", "--embed-model", "embed-1", "--embed-key-env",
+		"EMBED_KEY", "--limit", "6")
 	require.NotNil(t, report.Embedded, said)
 	require.Equal(t, 6, report.Rows[0].Documents)
 	require.LessOrEqual(t, report.Embedded.Documents, 6)
@@ -212,17 +218,24 @@ func TestWrongFlagsOfEndpoints(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain.yaml")
 	require.NoError(t, os.WriteFile(plain, []byte("log: {level: info}\n"), 0o600))
 	for flags, want := range map[string]string{
-		"--embed-url http://127.0.0.1:1/v1":                                   "--embed-url and --embed-model go together",
-		"--embed-model m":                                                     "--embed-url and --embed-model go together",
-		"--embed-url 127.0.0.1 --embed-model m":                               `--embed-url needs an http:// or https:// URL, not "127.0.0.1"`,
-		"--embed-url http://127.0.0.1:1 --embed-model m --vector-weight 1":    "--vector-weight is more than 0 and less than 1, not 1: words alone and vectors alone are measured anyway",
-		"--embed-url http://127.0.0.1:1 --embed-model m --embed-key-env NONE": "--embed-key-env: the environment variable that it names is not set; export the key in it",
-		"--vectors x":          "--dimensions, --embed-key-env, --vectors and --vector-weight are about embeddings: add --embed-url and --embed-model, or --config",
+		"--embed-url http://127.0.0.1:1/v1": "--embed-url and --embed-model go together",
+		"--embed-model m":                   "--embed-url and --embed-model go together",
+		"--embed-url 127.0.0.1 --embed-model m": `--embed-url needs an http:// or https:// ` +
+			`URL, not "127.0.0.1"`,
+		"--embed-url http://127.0.0.1:1 --embed-model m --vector-weight 1": "--vector-weight is more than 0 and less " +
+			"than 1, not 1: words alone and vectors alone are measured anyway",
+		"--embed-url http://127.0.0.1:1 --embed-model m --embed-key-env NONE": "--embed-key-env: the environment variable " +
+			"that it names is not set; export the key in it",
+		"--vectors x": "--dimensions, --embed-key-env, --vectors and --vector-weight are about embeddings: add " +
+			"--embed-url and --embed-model, or --config",
 		"--rerank-model m":     "the other flags about reranking need --rerank-url",
 		"--rerank-url nowhere": `--rerank-url needs an http:// or https:// URL, not "nowhere"`,
-		"--config " + plain:    plain + " has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured",
-		"--config " + plain + " --rerank-url http://x":                                     "--config says which endpoints are measured: leave out the flags about them",
-		"--embed-url http://127.0.0.1:1 --embed-model m --vectors " + plain + " --limit 3": plain + ": this is no file of vectors; name another one, or a new one",
+		"--config " + plain: plain +
+			" has neither retrieval.embeddings nor retrieval.rerank: nothing of it would be measured",
+		"--config " + plain +
+			" --rerank-url http://x": "--config says which endpoints are measured: leave out the flags about them",
+		"--embed-url http://127.0.0.1:1 --embed-model m --vectors " + plain + " --limit 3": plain +
+			": this is no file of vectors; name another one, or a new one",
 	} {
 		_, said := evaluated(t, strings.Fields(flags)...)
 		require.Equal(t, "mneme: "+want+"\n", said, flags)

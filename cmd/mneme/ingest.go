@@ -40,7 +40,8 @@ func (c ingestCmd) Run(ctx context.Context, con *console) error {
 	defer release()
 	progress, end := ingest.NewProgress(con.stderr)
 	report, err := ingest.Run(ctx, client, ingest.Options{
-		Collection: c.Collection, Paths: c.Paths, Origin: c.Origin, Prefix: c.Prefix, Metadata: c.Metadata, Keep: !c.Prune, Progress: progress,
+		Collection: c.Collection, Paths: c.Paths, Origin: c.Origin, Prefix: c.Prefix, Metadata: c.Metadata, Keep: !c.Prune,
+		Progress: progress,
 	})
 	end()
 	if ctx.Err() != nil && err != nil {

@@ -44,7 +44,8 @@ func (c journalSalvageCmd) Run(con *console) error {
 		return err
 	}
 	if len(found.Lost) == 0 {
-		_, err = fmt.Fprintf(con.stdout, "%s is sound: %s; nothing was changed.\n", filepath.Join(c.Dir, "journal"), plural(found.Records, "record"))
+		_, err = fmt.Fprintf(con.stdout, "%s is sound: %s; nothing was changed.\n", filepath.Join(c.Dir, "journal"),
+			plural(found.Records, "record"))
 		return err
 	}
 	lost := int64(0)
@@ -52,7 +53,9 @@ func (c journalSalvageCmd) Run(con *console) error {
 		lost += span.To - span.From
 		fmt.Fprintf(con.stdout, "lost: bytes %d to %d (%d)\n", span.From, span.To-1, span.To-span.From)
 	}
-	_, err = fmt.Fprintf(con.stdout, "kept: %s, %d bytes; lost: %d bytes in %s.\nThe damaged file is %s: delete it when it is of no more use.\n",
+	_,
+		err = fmt.Fprintf(con.stdout,
+		"kept: %s, %d bytes; lost: %d bytes in %s.\nThe damaged file is %s: delete it when it is of no more use.\n",
 		plural(found.Records, "record"), found.Bytes, lost, plural(len(found.Lost), "place"), found.Kept)
 	return err
 }

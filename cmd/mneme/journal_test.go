@@ -41,7 +41,9 @@ func TestJournalSalvage(t *testing.T) {
 
 	mended := mneme(t, "", "journal", "salvage", dir)
 	require.Zero(t, mended.code, mended.stderr)
-	require.Contains(t, mended.stdout, "lost: bytes 26 to 44 (19)\nkept: 2 records, 12 bytes; lost: 19 bytes in 1 place.\nThe damaged file is "+path+".damaged-")
+	require.Contains(t, mended.stdout,
+		"lost: bytes 26 to 44 (19)\nkept: 2 records, 12 bytes; lost: 19 bytes in 1 place.\nThe damaged file is "+path+
+			".damaged-")
 	var got []string
 	j, _, err = journal.Open(dir, journal.Options{}, func(p []byte) error { got = append(got, string(p)); return nil })
 	require.NoError(t, err)

@@ -52,7 +52,8 @@ type console struct {
 }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout,
+		stderr: os.Stderr}))
 }
 
 // helpShown is the exit code of a command line that only asked for help.
@@ -71,7 +72,8 @@ func run(ctx context.Context, args []string, con *console) (code int) {
 	}()
 	parser, err := kong.New(&cli{},
 		kong.Name("mneme"),
-		kong.Description("A chat service whose subagents remember. Start with: mneme up, then in another terminal: mneme chat"),
+		kong.Description("A chat service whose subagents remember. Start with: mneme up, then in another terminal: mneme "+
+			"chat"),
 		kong.Writers(con.stdout, con.stderr),
 		kong.Exit(func(code int) { panic(helpShown(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),

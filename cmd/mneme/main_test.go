@@ -36,17 +36,30 @@ func mneme(t *testing.T, stdin string, args ...string) result {
 func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for line, want := range map[string]result{
-		"foo":                    {2, "", "mneme: unexpected argument foo; see mneme --help\n"},
-		"chat --nope":            {2, "", "mneme: unknown flag --nope; see mneme --help\n"},
-		"chat --chat=a/b":        {2, "", "mneme: --chat: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not \"a/b\"; see mneme --help\n"},
-		"memory get":             {2, "", "mneme: expected \"<chat>\"; see mneme --help\n"},
-		"memory get 1 BAD":       {2, "", "mneme: [<subagent>]: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not \"BAD\"; see mneme --help\n"},
-		"memory tail 1 -n 0":     {1, "", "mneme: -n must be 1 or more\n"},
-		"memory ls --url=nope":   {1, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080\n"},
-		"health nope":            {1, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080\n"},
-		"up --config nope.yaml":  {1, "", "mneme: nope.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
-		"proxy --config nope.y":  {1, "", "mneme: nope.y: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
-		"proxy serve --config x": {1, "", "mneme: x: no such file; give an existing one with --config, or leave the flag out for the defaults\n"},
+		"foo":         {2, "", "mneme: unexpected argument foo; see mneme --help\n"},
+		"chat --nope": {2, "", "mneme: unknown flag --nope; see mneme --help\n"},
+		"chat --chat=a/b": {
+			2, "",
+			"mneme: --chat: a chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ + = -, not \"a/b\"; see mneme --help\n",
+		},
+		"memory get": {2, "", "mneme: expected \"<chat>\"; see mneme --help\n"},
+		"memory get 1 BAD": {
+			2, "",
+			"mneme: [<subagent>]: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not \"BAD\"; see mneme --help\n",
+		},
+		"memory tail 1 -n 0":   {1, "", "mneme: -n must be 1 or more\n"},
+		"memory ls --url=nope": {1, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080\n"},
+		"health nope":          {1, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080\n"},
+		"up --config nope.yaml": {
+			1, "",
+			"mneme: nope.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults\n",
+		},
+		"proxy --config nope.y": {
+			1, "", "mneme: nope.y: no such file; give an existing one with --config, or leave the flag out for the defaults\n",
+		},
+		"proxy serve --config x": {
+			1, "", "mneme: x: no such file; give an existing one with --config, or leave the flag out for the defaults\n",
+		},
 	} {
 		t.Run(line, func(t *testing.T) {
 			require.Equal(t, want, mneme(t, "", strings.Fields(line)...))
@@ -56,15 +69,25 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 
 func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("mneme.yaml", []byte("proxy: {backends: {k: {kind: openai, base_url: http://127.0.0.1:1/v1, api_key_env: NO_SUCH_KEY}}}\n"), 0o600))
+	require.NoError(t,
+		os.WriteFile("mneme.yaml",
+			[]byte("proxy: {backends: {k: {kind: openai, base_url: http://127.0.0.1:1/v1, api_key_env: NO_SUCH_KEY}}}\n"),
+			0o600))
 	for _, command := range []string{"up", "proxy"} {
-		require.Equal(t, result{1, "", "mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the key in it, or write it into .env and run docker compose up -d\n"},
+		require.Equal(t,
+			result{
+				1, "",
+				"mneme: mneme.yaml:1: proxy.backends.k.api_key_env: the environment variable NO_SUCH_KEY is not set; export the " +
+					"key in it, or write it into .env and run docker compose up -d\n",
+			},
 			mneme(t, "", command))
 	}
 }
 
 func TestHelpEverywhere(t *testing.T) {
-	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage", "chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "ingest", "backup", "restore", "config", "config check", "config show", "completion", "health", "version"} {
+	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage",
+		"chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "ingest", "backup", "restore", "config",
+		"config check", "config show", "completion", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
 		require.Contains(t, r.stdout, strings.TrimSpace("Usage: mneme "+line), line)
@@ -93,13 +116,16 @@ func remembering(t *testing.T) *webtest.Server {
 	})
 	key := memory.SubagentKey("analytic", memory.MustChat("12345"))
 	s.Remember(memory.ChatKey(memory.MustChat("-100123")), memory.Message{Role: "user", Content: "in a group"})
-	s.Remember(memory.ChatKey(memory.MustChat("12345")), memory.Message{Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25})
+	s.Remember(memory.ChatKey(memory.MustChat("12345")), memory.Message{
+		Role: "user", Content: "<hi> & ж", Timestamp: 1763711157.25,
+	})
 	for range 3 {
 		s.Remember(key, memory.Message{Role: "user", Content: "2+2?\x1b[2J", Timestamp: 1763711157.25})
 		s.Remember(key, memory.Message{Role: "assistant", Timestamp: 1763711157.25, ToolCalls: []memory.ToolCall{
 			{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: `{"expression":"2+2"}`}},
 		}})
-		s.Remember(key, memory.Message{Role: "tool", Name: "calculator", ToolCallID: "c1", Content: "4", Timestamp: 1763711157.25})
+		s.Remember(key, memory.Message{Role: "tool", Name: "calculator", ToolCallID: "c1", Content: "4",
+			Timestamp: 1763711157.25})
 		s.Remember(key, memory.Message{Role: "assistant", Content: "It is\nfour.", Timestamp: 1763711157.25})
 	}
 	return s
@@ -114,7 +140,8 @@ func TestMemoryLs(t *testing.T) {
 `, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
 	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES\n-100123  (chat)   1         54\n", ""},
 		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
-	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout, "(more than 1 chats; raise --limit)\n")
+	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout,
+		"(more than 1 chats; raise --limit)\n")
 }
 
 func TestMemoryGetAndTail(t *testing.T) {
@@ -122,11 +149,14 @@ func TestMemoryGetAndTail(t *testing.T) {
 	s := remembering(t)
 	stored := mneme(t, "", "memory", "get", "12345", "--json", "--url", s.URL)
 	require.Equal(t, result{0, `[{"role":"user","content":"<hi> & ж","timestamp":1763711157.25}]` + "\n", ""}, stored)
-	require.Equal(t, 12, strings.Count(mneme(t, "", "memory", "get", "12345", "analytic", "--json", "--url", s.URL).stdout, `"role"`))
+	require.Equal(t, 12, strings.Count(mneme(t, "", "memory", "get", "12345", "analytic", "--json", "--url", s.URL).stdout,
+		`"role"`))
 	none := " holds no messages; mneme memory ls lists what there is\n"
-	require.Equal(t, result{1, "[]\n", "mneme: subagent:other:12345" + none}, mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
+	require.Equal(t, result{1, "[]\n", "mneme: subagent:other:12345" + none},
+		mneme(t, "", "memory", "get", "12345", "other", "--json", "--url", s.URL))
 	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "get", "new", "--url", s.URL))
-	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "tail", "new", "--url", s.URL))
+	require.Equal(t, result{1, "", "mneme: chat_history:new" + none}, mneme(t, "", "memory", "tail", "new", "--url",
+		s.URL))
 	require.Contains(t, mneme(t, "", "memory", "get", "--url", s.URL, "--", "-100123").stdout, "in a group")
 
 	tail := mneme(t, "", "memory", "tail", "12345", "analytic", "-n", "4", "--url", s.URL)
@@ -147,25 +177,33 @@ func TestMemoryRm(t *testing.T) {
 	s := remembering(t)
 	url := "--url=" + s.URL
 	asked := "subagent:analytic:12345  12 messages, 1240 bytes\nErase this? It cannot be undone. [y/N] "
-	require.Equal(t, result{1, asked, "mneme: nothing was erased\n"}, mneme(t, "n\n", "memory", "rm", "12345", "analytic", url))
-	require.Equal(t, result{1, asked + "\n", "mneme: nothing was erased: there was no answer; add --yes to erase without one\n"},
+	require.Equal(t, result{1, asked, "mneme: nothing was erased\n"}, mneme(t, "n\n", "memory", "rm", "12345", "analytic",
+		url))
+	require.Equal(t,
+		result{1, asked + "\n", "mneme: nothing was erased: there was no answer; add --yes to erase without one\n"},
 		mneme(t, "", "memory", "rm", "12345", "analytic", url))
-	require.Equal(t, result{0, asked + "erased subagent:analytic:12345\n", ""}, mneme(t, "y\n", "memory", "rm", "12345", "analytic", url))
+	require.Equal(t, result{0, asked + "erased subagent:analytic:12345\n", ""},
+		mneme(t, "y\n", "memory", "rm", "12345", "analytic", url))
 	require.Equal(t, result{0, "erased chat_history:12345\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
-	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", "--scan", url))
-	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave SUBAGENT out\n"}, mneme(t, "", "memory", "rm", "12345", "analytic", "--scan", url))
-	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--", "-100123"))
+	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes",
+		"--scan", url))
+	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave SUBAGENT out\n"},
+		mneme(t, "", "memory", "rm", "12345", "analytic", "--scan", url))
+	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--",
+		"-100123"))
 }
 
 func TestChatFromAPipe(t *testing.T) {
 	s := remembering(t)
-	require.Equal(t, result{0, "You said: one\nYou said: two\n", ""}, mneme(t, "one\ntwo\n", "chat", "--chat=-5", "-q", "--url="+s.URL))
+	require.Equal(t, result{0, "You said: one\nYou said: two\n", ""}, mneme(t, "one\ntwo\n", "chat", "--chat=-5", "-q",
+		"--url="+s.URL))
 }
 
 // Every command names the service that it talks to by --url; names from before go on working.
 func TestOneNameForTheAddress(t *testing.T) {
-	for _, line := range []string{"chat", "memory ls", "memory get 1", "memory tail 1", "memory rm 1 -y", "ingest x --collection c", "proxy use", "proxy usage"} {
+	for _, line := range []string{"chat", "memory ls", "memory get 1", "memory tail 1", "memory rm 1 -y",
+		"ingest x --collection c", "proxy use", "proxy usage"} {
 		old := "--webmemory"
 		if strings.HasPrefix(line, "proxy") {
 			old = "--proxy"
@@ -232,7 +270,8 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, result{0, "{\"at\":\"/readyz\"}\n", ""}, mneme(t, "", "health", s.URL))
 	require.Equal(t, result{0, "{\"at\":\"/healthz\"}\n", ""}, mneme(t, "", "health", s.URL+"/healthz"))
 	ready = false
-	require.Equal(t, result{1, "", "mneme: " + host + " is not ready: 503 Service Unavailable {\"at\":\"/readyz\"}\n"}, mneme(t, "", "health", s.URL))
+	require.Equal(t, result{1, "", "mneme: " + host + " is not ready: 503 Service Unavailable {\"at\":\"/readyz\"}\n"},
+		mneme(t, "", "health", s.URL))
 	s.Close()
 	require.Equal(t, result{1, "", "mneme: nothing listens on " + host + "\n"}, mneme(t, "", "health", s.URL))
 }

@@ -88,17 +88,22 @@ func TestProxyUse(t *testing.T) {
 	require.Equal(t, result{1, "", `the gateway has no backend "gpt"; it has glm, kimi`}, proxyLine(t, "use", "gpt", at))
 	require.Equal(t, "glm", a.active)
 	a.active = "stuck"
-	require.Equal(t, result{1, "", a.URL + " refuses (503): the switch could not be stored: Redis does not answer"}, proxyLine(t, "use", "glm", at))
+	require.Equal(t, result{1, "", a.URL + " refuses (503): the switch could not be stored: Redis does not answer"},
+		proxyLine(t, "use", "glm", at))
 }
 
 func TestProxyUsage(t *testing.T) {
 	a := newAdmin(t)
 	at := "--proxy=" + a.URL
-	total := usage.Row{Calls: 1234, OK: 1200, Estimated: 3, Tokens: usage.Tokens{Input: 1002003, CacheRead: 77, CacheCreation: 8, Output: 50000, Reasoning: 400}}
+	total := usage.Row{Calls: 1234, OK: 1200, Estimated: 3, Tokens: usage.Tokens{
+		Input: 1002003, CacheRead: 77, CacheCreation: 8, Output: 50000, Reasoning: 400,
+	}}
 	a.report = usage.Report{
 		Since: time.Now().Add(-24 * time.Hour), Oldest: time.Now().Add(-48 * time.Hour), By: usage.ByBackend, Total: total,
 		Rows: []usage.Row{
-			{Name: "kimi", Calls: 1230, OK: 1198, Estimated: 3, Tokens: usage.Tokens{Input: 1002000, CacheRead: 77, CacheCreation: 8, Output: 49990, Reasoning: 400}},
+			{Name: "kimi", Calls: 1230, OK: 1198, Estimated: 3, Tokens: usage.Tokens{
+				Input: 1002000, CacheRead: 77, CacheCreation: 8, Output: 49990, Reasoning: 400,
+			}},
 			{Name: "ж\x1b[2J", Calls: 3, OK: 1, Tokens: usage.Tokens{Input: 2, Output: 9}},
 			{Calls: 1, OK: 1, Tokens: usage.Tokens{Input: 1, Output: 1}},
 		},
@@ -124,18 +129,25 @@ func TestProxyUsageSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("TZ", "UTC")
 	a := newAdmin(t)
 	at := "--proxy=" + a.URL
-	a.report = usage.Report{By: usage.ByChat, Since: time.Unix(1e9, 0), Oldest: time.Unix(1.5e9, 0), LeftOut: 2, Dropped: 7, Process: true, Rows: []usage.Row{}}
-	header := "CHAT   CALLS  OK  INPUT  CACHED  WRITTEN  OUTPUT  REASONING  ESTIMATED\nTOTAL      0   0      0       0        0       0          0          0\n"
+	a.report = usage.Report{By: usage.ByChat, Since: time.Unix(1e9, 0), Oldest: time.Unix(1.5e9, 0), LeftOut: 2,
+		Dropped: 7, Process: true, Rows: []usage.Row{}}
+	header := "CHAT   CALLS  OK  INPUT  CACHED  WRITTEN  OUTPUT  REASONING  ESTIMATED\nTOTAL      0   0      0       0 " +
+		"       0       0          0          0\n"
 	note := "(2 more lines are in the total only)\n(the gateway %s: these are this one process's calls)\n" +
-		"(records go back to " + time.Unix(1.5e9, 0).Format(time.DateTime) + ")\n(7 calls are missing: the gateway could not store their records)\n"
-	require.Equal(t, result{0, header + fmt.Sprintf(note, "has no Redis"), ""}, proxyLine(t, "usage", "--by=chat", at, "--since=7d"))
+		"(records go back to " + time.Unix(1.5e9, 0).Format(time.DateTime) +
+		")\n(7 calls are missing: the gateway could not store their records)\n"
+	require.Equal(t, result{0, header + fmt.Sprintf(note, "has no Redis"), ""},
+		proxyLine(t, "usage", "--by=chat", at, "--since=7d"))
 	require.Equal(t, "by=chat&since=7d", a.query)
 	a.report.Degraded = true
-	require.Equal(t, result{0, header + fmt.Sprintf(note, "cannot read its Redis"), ""}, proxyLine(t, "usage", "--by=chat", at, "--since=7d"))
+	require.Equal(t, result{0, header + fmt.Sprintf(note, "cannot read its Redis"), ""},
+		proxyLine(t, "usage", "--by=chat", at, "--since=7d"))
 }
 
 func TestProxyCommandsRefuseInOneSentence(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("<html>"))
+	}))
 	defer other.Close()
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(404)
@@ -146,17 +158,21 @@ func TestProxyCommandsRefuseInOneSentence(t *testing.T) {
 	gone.Close()
 	for _, command := range [][]string{{"use"}, {"use", "glm"}, {"usage"}} {
 		for at, want := range map[string]string{
-			"nope":    `"nope" is no URL of the gateway; give one such as http://127.0.0.1:8082`,
-			other.URL: other.URL + " did not answer as the gateway does; is --url right? (invalid character '<' looking for beginning of value)",
-			old.URL:   old.URL + " refuses (404): no such[2J door",
-			gone.URL:  "nothing listens on " + gone.URL + ": start `mneme up` or `mneme proxy`",
+			"nope": `"nope" is no URL of the gateway; give one such as http://127.0.0.1:8082`,
+			other.URL: other.URL +
+				" did not answer as the gateway does; is --url right? (invalid character '<' looking for beginning of value)",
+			old.URL:  old.URL + " refuses (404): no such[2J door",
+			gone.URL: "nothing listens on " + gone.URL + ": start `mneme up` or `mneme proxy`",
 		} {
 			require.Equal(t, result{1, "", want}, proxyLine(t, append(slices.Clone(command), "--proxy="+at)...))
 		}
 	}
 	a := newAdmin(t)
-	require.Equal(t, result{1, "", `--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not "soon"`},
+	require.Equal(t,
+		result{1, "", `--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not "soon"`},
 		proxyLine(t, "usage", "--since=soon", "--proxy="+a.URL))
-	require.Equal(t, result{1, "", "the answer is no report of usage; is --url right?"}, proxyLine(t, "usage", "--by=chat", "--proxy="+a.URL))
-	require.Contains(t, proxyLine(t, "usage", "--by=tenant", "--proxy="+a.URL).stderr, `--by must be one of "backend","model","chat"`)
+	require.Equal(t, result{1, "", "the answer is no report of usage; is --url right?"},
+		proxyLine(t, "usage", "--by=chat", "--proxy="+a.URL))
+	require.Contains(t, proxyLine(t, "usage", "--by=tenant", "--proxy="+a.URL).stderr,
+		`--by must be one of "backend","model","chat"`)
 }

@@ -36,7 +36,8 @@ Examples:
 
 func (c proxyUsageCmd) Run(ctx context.Context, con *console) error {
 	if _, err := usage.ParseSince(c.Since, time.Now()); err != nil {
-		return fmt.Errorf("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q", c.Since)
+		return fmt.Errorf("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q",
+			c.Since)
 	}
 	var raw json.RawMessage
 	query := url.Values{"since": {c.Since}, "by": {c.By}}
@@ -57,7 +58,8 @@ func (c proxyUsageCmd) Run(ctx context.Context, con *console) error {
 
 // writeUsage prints a report as a table, with what it cannot say below it.
 func writeUsage(out io.Writer, r usage.Report) error {
-	table := [][]string{{strings.ToUpper(string(r.By)), "CALLS", "OK", "INPUT", "CACHED", "WRITTEN", "OUTPUT", "REASONING", "ESTIMATED"}}
+	table := [][]string{{strings.ToUpper(string(r.By)), "CALLS", "OK", "INPUT", "CACHED", "WRITTEN", "OUTPUT", "REASONING",
+		"ESTIMATED"}}
 	row := func(name string, u usage.Row) {
 		cells := []string{name}
 		for _, n := range []int64{u.Calls, u.OK, u.Input, u.CacheRead, u.CacheCreation, u.Output, u.Reasoning, u.Estimated} {

@@ -60,7 +60,8 @@ func (f proxyFlags) ask(ctx context.Context, method, path string, body []byte, a
 		return fmt.Errorf("reading the answer of %s: %w", base, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s refuses (%d): %s", base, resp.StatusCode, term.OneLine(wire.ReadFailure(resp.StatusCode, got).Message, 500))
+		return fmt.Errorf("%s refuses (%d): %s", base, resp.StatusCode,
+			term.OneLine(wire.ReadFailure(resp.StatusCode, got).Message, 500))
 	}
 	if err := json.Unmarshal(got, answer); err != nil {
 		return fmt.Errorf("%s did not answer as the gateway does; is --url right? (%w)", base, err)
@@ -106,7 +107,8 @@ func (c proxyUseCmd) Run(ctx context.Context, con *console) error {
 		return nil
 	}
 	if !slices.Contains(before.Backends, c.Name) {
-		return fmt.Errorf("the gateway has no backend %q; it has %s", c.Name, term.OneLine(strings.Join(before.Backends, ", "), 1000))
+		return fmt.Errorf("the gateway has no backend %q; it has %s", c.Name,
+			term.OneLine(strings.Join(before.Backends, ", "), 1000))
 	}
 	body, err := json.Marshal(map[string]string{"active": c.Name})
 	if err != nil {

@@ -142,7 +142,8 @@ func logger(c config.Log, con *console) zerolog.Logger {
 	}
 	out := con.stderr
 	if c.Format == "console" || c.Format == "auto" && term.IsTerminal(con.stderr) {
-		out = zerolog.ConsoleWriter{Out: con.stderr, TimeFormat: time.TimeOnly, NoColor: !term.StyleFor(con.stderr).Coloured()}
+		out = zerolog.ConsoleWriter{Out: con.stderr, TimeFormat: time.TimeOnly,
+			NoColor: !term.StyleFor(con.stderr).Coloured()}
 	}
 	return zerolog.New(out).Level(level).With().Timestamp().Logger()
 }

@@ -54,7 +54,8 @@ func (c upCmd) Run(ctx context.Context, con *console) error {
 	}
 	if !c.Offline && !cfg.ChoosesModel() {
 		s := search{
-			environ: con.environ, places: con.places, own: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen}, out: con.stdout, in: bufio.NewReader(con.stdin),
+			environ: con.environ, places: con.places, own: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen,
+				cfg.Proxy.Listen}, out: con.stdout, in: bufio.NewReader(con.stdin),
 			asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 		}
 		if cfg, err = s.configure(ctx, cfg, c.Model); err != nil {
@@ -88,7 +89,8 @@ func (c upCmd) agree(cfg config.Config) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("--model %s: %s is there and is never changed; name the model in its proxy.backends, or remove the flag", c.Model, where)
+	return fmt.Errorf("--model %s: %s is there and is never changed; name the model in its proxy.backends, or remove "+
+		"the flag", c.Model, where)
 }
 
 // search looks for a model for somebody who has configured none.
@@ -121,7 +123,8 @@ func (s search) configure(ctx context.Context, cfg config.Config, name string) (
 	if err != nil { // a variable contradicts it
 		return cfg, errors.Join(err, os.Remove(config.DefaultFile))
 	}
-	fmt.Fprintf(s.out, "Wrote %s: %s answers, of backend %s.\n", config.DefaultFile, term.OneLine(choice.Model, 100), choice.Backend)
+	fmt.Fprintf(s.out, "Wrote %s: %s answers, of backend %s.\n", config.DefaultFile, term.OneLine(choice.Model, 100),
+		choice.Backend)
 	return chosen, nil
 }
 
@@ -168,8 +171,9 @@ func (s search) find(ctx context.Context, name string) (models.Choice, error) {
 	case s.places.Absent(s.environ, found, name) != "":
 		return models.Choice{}, fmt.Errorf("--model %s: %s", name, s.places.Absent(s.environ, found, name))
 	case len(found) == 0:
-		return models.Choice{}, fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, or use --offline",
-			name, strings.Join(models.KeyVars(), ", "))
+		return models.Choice{},
+			fmt.Errorf("--model %s: there is no model to use; export one of %s, start Ollama or LM Studio, or use --offline",
+				name, strings.Join(models.KeyVars(), ", "))
 	case name == autoModel:
 		return s.first(ctx, found)
 	}
@@ -193,7 +197,8 @@ func (s search) mention(ctx context.Context, found []models.Candidate) {
 				continue
 			}
 		}
-		fmt.Fprintf(s.out, "%s found: `mneme up --model auto` uses it and writes %s; until then the offline model answers.\n", sentence(c.Found), config.DefaultFile)
+		fmt.Fprintf(s.out, "%s found: `mneme up --model auto` uses it and writes %s; until then the offline model answers.\n",
+			sentence(c.Found), config.DefaultFile)
 		return
 	}
 }
@@ -241,7 +246,8 @@ func (s search) choose(ctx context.Context, c models.Candidate, name string) (mo
 	case s.asks:
 		return s.which(choice)
 	}
-	return choice, fmt.Errorf("%s lists none of the models that we would propose; name one with --model, such as %s", c.BaseURL, some(choice.Models))
+	return choice, fmt.Errorf("%s lists none of the models that we would propose; name one with --model, such as %s",
+		c.BaseURL, some(choice.Models))
 }
 
 // named is the candidate that has a model of this name.
@@ -286,7 +292,8 @@ func (s search) which(c models.Choice) (models.Choice, error) {
 			c.Model = name
 			return c, nil
 		}
-		fmt.Fprintf(s.out, "There is no %s; the nearest names: %s\n", term.OneLine(name, 100), strings.Join(api.Closest(name, c.Models, 3), ", "))
+		fmt.Fprintf(s.out, "There is no %s; the nearest names: %s\n", term.OneLine(name, 100),
+			strings.Join(api.Closest(name, c.Models, 3), ", "))
 	}
 	return c, errNone
 }

@@ -36,7 +36,8 @@ func vendor(t *testing.T, names ...string) string {
 // at is the vendor openai at another address, and no server on this machine.
 func at(base string, servers ...models.Server) models.Places {
 	return models.Places{
-		Vendors: []models.Vendor{{Name: "openai", Kind: config.KindOpenAI, BaseURL: base, KeyVar: "OPENAI_API_KEY", Preferred: []string{"gpt-5", "gpt-4.1"}}},
+		Vendors: []models.Vendor{{Name: "openai", Kind: config.KindOpenAI, BaseURL: base, KeyVar: "OPENAI_API_KEY",
+			Preferred: []string{"gpt-5", "gpt-4.1"}}},
 		Servers: append([]models.Server{}, servers...),
 	}
 }
@@ -49,7 +50,8 @@ func server(t *testing.T, model string) models.Server {
 		case "/v1/models":
 			_, _ = io.WriteString(w, `{"data":[{"id":"`+model+`"}]}`)
 		case "/props":
-			_, _ = io.WriteString(w, `{"default_generation_settings":{"n_ctx":9000},"chat_template_caps":{"supports_tools":true}}`)
+			_,
+				_ = io.WriteString(w, `{"default_generation_settings":{"n_ctx":9000},"chat_template_caps":{"supports_tools":true}}`)
 		default:
 			http.NotFound(w, r)
 		}
@@ -82,36 +84,83 @@ func TestUpLooksForAModel(t *testing.T) {
 		err     string
 		model   string // in mneme.yaml; empty: there is none
 	}{
-		"yes":                        {at(good), key, "", true, "y\n", "OPENAI_API_KEY found: use it with gpt-4.1? [y/N] Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "", "gpt-4.1"},
-		"no":                         {at(good), key, "", true, "\n", "OPENAI_API_KEY found: use it with gpt-4.1? [y/N] The offline model answers; --offline starts without this question.\n", "", ""},
-		"no answer":                  {at(good), key, "", true, "", "OPENAI_API_KEY found: use it with gpt-4.1? [y/N] \nThe offline model answers; --offline starts without this question.\n", "", ""},
-		"nobody":                     {at(good), key, "", false, "", "OPENAI_API_KEY found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline model answers.\n", "", ""},
-		"nothing":                    {at(good), nil, "", true, "", "", "", ""},
-		"auto":                       {at(good), key, "auto", false, "", "Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "", "gpt-4.1"},
-		"by vendor":                  {at(good), key, "openai", false, "", "Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "", "gpt-4.1"},
-		"by name":                    {at(good), key, "gpt-4.1-mini", false, "", "Wrote mneme.yaml: gpt-4.1-mini answers, of backend openai.\n", "", "gpt-4.1-mini"},
-		"a mistake":                  {at(good), key, "gpt-4.l", false, "", "", "--model gpt-4.l: there is no such model; the nearest names: gpt-4.1, tiny, gpt-4.1-mini", ""},
-		"wrong key":                  {at(good), []string{"OPENAI_API_KEY=hush"}, "auto", false, "", "", "OPENAI_API_KEY is refused by HOST; check the key; mend that, or use --offline", ""},
-		"no key":                     {at(good), nil, "auto", false, "", "", "--model auto: there is no model to use; export one of OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY, DEEPSEEK_API_KEY, start Ollama or LM Studio, or use --offline", ""},
-		"no key for the vendor":      {at(good, local), nil, "OpenAI", false, "", "", "--model OpenAI: the environment variable OPENAI_API_KEY is not set; export the key in it", ""},
-		"a server that is not there": {at(good, models.Server{Name: "lmstudio", URL: "http://127.0.0.1:1"}), key, "lmstudio", false, "", "", "--model lmstudio: no model server answers at http://127.0.0.1:1; start it", ""},
-		"odd models":                 {at(odd), key, "auto", false, "", "", "BASE lists none of the models that we would propose; name one with --model, such as alpha, beta; mend that, or use --offline", ""},
-		"which model":                {at(odd), key, "", true, "betta\nbeta\n", "OPENAI_API_KEY found. It has 2 models, such as alpha, beta.\nUse it with which model? (empty for none) There is no betta; the nearest names: beta, alpha\nUse it with which model? (empty for none) Wrote mneme.yaml: beta answers, of backend openai.\n", "", "beta"},
-		"none":                       {at(odd), key, "", true, "\n", "OPENAI_API_KEY found. It has 2 models, such as alpha, beta.\nUse it with which model? (empty for none) ", "", ""},
+		"yes": {
+			at(good), key, "", true, "y\n",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "",
+			"gpt-4.1",
+		},
+		"no": {
+			at(good), key, "", true, "\n",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] The offline model answers; --offline starts without this " +
+				"question.\n", "", "",
+		},
+		"no answer": {
+			at(good), key, "", true, "",
+			"OPENAI_API_KEY found: use it with gpt-4.1? [y/N] \nThe offline model answers; --offline starts without this " +
+				"question.\n", "", "",
+		},
+		"nobody": {
+			at(good), key, "", false, "",
+			"OPENAI_API_KEY found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline model " +
+				"answers.\n", "", "",
+		},
+		"nothing": {at(good), nil, "", true, "", "", "", ""},
+		"auto": {
+			at(good), key, "auto", false, "", "Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "", "gpt-4.1",
+		},
+		"by vendor": {
+			at(good), key, "openai", false, "", "Wrote mneme.yaml: gpt-4.1 answers, of backend openai.\n", "", "gpt-4.1",
+		},
+		"by name": {at(good), key, "gpt-4.1-mini", false, "",
+			"Wrote mneme.yaml: gpt-4.1-mini answers, of backend openai.\n", "", "gpt-4.1-mini"},
+		"a mistake": {at(good), key, "gpt-4.l", false, "", "",
+			"--model gpt-4.l: there is no such model; the nearest names: gpt-4.1, tiny, gpt-4.1-mini", ""},
+		"wrong key": {at(good), []string{"OPENAI_API_KEY=hush"}, "auto", false, "", "",
+			"OPENAI_API_KEY is refused by HOST; check the key; mend that, or use --offline", ""},
+		"no key": {
+			at(good), nil, "auto", false, "", "",
+			"--model auto: there is no model to use; export one of OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, " +
+				"OPENROUTER_API_KEY, DEEPSEEK_API_KEY, start Ollama or LM Studio, or use --offline", "",
+		},
+		"no key for the vendor": {at(good, local), nil, "OpenAI", false, "", "",
+			"--model OpenAI: the environment variable OPENAI_API_KEY is not set; export the key in it", ""},
+		"a server that is not there": {at(good, models.Server{Name: "lmstudio", URL: "http://127.0.0.1:1"}), key, "lmstudio",
+			false, "", "", "--model lmstudio: no model server answers at http://127.0.0.1:1; start it", ""},
+		"odd models": {
+			at(odd), key, "auto", false, "", "",
+			"BASE lists none of the models that we would propose; name one with --model, such as alpha, beta; mend that, or " +
+				"use --offline", "",
+		},
+		"which model": {at(odd), key, "", true, "betta\nbeta\n",
+			"OPENAI_API_KEY found. It has 2 models, such as alpha, beta.\nUse it with which model? (empty for none) There is " +
+				"no betta; the nearest names: beta, alpha\nUse it with which model? (empty for none) Wrote mneme.yaml: beta " +
+				"answers, of backend openai.\n", "", "beta"},
+		"none": {
+			at(odd), key, "", true, "\n",
+			"OPENAI_API_KEY found. It has 2 models, such as alpha, beta.\nUse it with which model? (empty for none) ", "", "",
+		},
 		"a wrong key, then a server": {at(good, local), []string{"OPENAI_API_KEY=hush"}, "", true, "yes\n",
-			"OPENAI_API_KEY found, but OPENAI_API_KEY is refused by HOST; check the key.\nA model server at LOCAL found: use it with qwen3:8b? [y/N] Wrote mneme.yaml: qwen3:8b answers, of backend ollama.\n", "", "qwen3:8b"},
-		"a server that nobody is asked about": {at(good, local), nil, "", false, "", "A model server at LOCAL found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline model answers.\n", "", ""},
-		"a named server":                      {at(good), nil, local.URL + "/v1", false, "", "Wrote mneme.yaml: qwen3:8b answers, of backend local.\n", "", "qwen3:8b"},
+			"OPENAI_API_KEY found, but OPENAI_API_KEY is refused by HOST; check the key.\nA model server at LOCAL found: use " +
+				"it with qwen3:8b? [y/N] Wrote mneme.yaml: qwen3:8b answers, of backend ollama.\n", "", "qwen3:8b"},
+		"a server that nobody is asked about": {
+			at(good, local), nil, "", false, "",
+			"A model server at LOCAL found: `mneme up --model auto` uses it and writes mneme.yaml; until then the offline " +
+				"model answers.\n", "", "",
+		},
+		"a named server": {at(good), nil, local.URL + "/v1", false, "",
+			"Wrote mneme.yaml: qwen3:8b answers, of backend local.\n", "", "qwen3:8b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			cfg, err := config.Load("", c.environ)
 			require.NoError(t, err)
 			var out bytes.Buffer
-			s := search{environ: c.environ, places: c.places, in: bufio.NewReader(strings.NewReader(c.stdin)), out: &out, asks: c.asks}
+			s := search{environ: c.environ, places: c.places, in: bufio.NewReader(strings.NewReader(c.stdin)), out: &out,
+				asks: c.asks}
 			cfg, err = s.configure(t.Context(), cfg, c.flag)
 			base := c.places.Vendors[0].BaseURL
-			names := strings.NewReplacer("HOST", strings.TrimSuffix(strings.TrimPrefix(base, "http://"), "/v1"), "BASE", base, "LOCAL", local.URL)
+			names := strings.NewReplacer("HOST", strings.TrimSuffix(strings.TrimPrefix(base, "http://"), "/v1"), "BASE", base,
+				"LOCAL", local.URL)
 			if c.err != "" {
 				require.EqualError(t, err, names.Replace(c.err))
 			} else {
@@ -143,9 +192,12 @@ func TestUpNeverChangesAFile(t *testing.T) {
 	const mine = "proxy: {backends: {gpt: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model_map: {'*': gpt-4.1}}}}\n"
 	require.NoError(t, os.WriteFile(config.DefaultFile, []byte(mine), 0o600))
 	for line, want := range map[string]string{
-		"up --model gpt-5":           "mneme: --model gpt-5: mneme.yaml is there and is never changed; name the model in its proxy.backends, or remove the flag\n",
-		"up --offline":               "mneme: --offline: mneme.yaml names another model; remove proxy.backends there, or the flag\n",
-		"up --offline --model gpt-5": "mneme: --offline and --model (or MNEME_MODEL) contradict each other; give one of them\n",
+		"up --model gpt-5": "mneme: --model gpt-5: mneme.yaml is there and is never changed; name the model in " +
+			"its proxy.backends, or remove the flag\n",
+		"up --offline": "mneme: --offline: mneme.yaml names another model; remove proxy.backends there, or " +
+			"the flag\n",
+		"up --offline --model gpt-5": "mneme: --offline and --model (or MNEME_MODEL) contradict each other; give one of " +
+			"them\n",
 	} {
 		require.Equal(t, result{1, "", want}, mneme(t, "", strings.Fields(line)...))
 	}
@@ -188,7 +240,8 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 	logged := make(lines, 1000)
 	ended := make(chan int, 1)
 	con := &console{places: places, stdin: strings.NewReader(""), stdout: w, stderr: logged, environ: append([]string{
-		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
+		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
+		"MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
 	}, environ...)}
 	go func() {
 		ended <- run(ctx, args, con)
@@ -221,7 +274,8 @@ func startUp(t *testing.T, places models.Places, environ []string, args ...strin
 // ask posts a message and gives the answer's text.
 func (s *started) ask(message string) string {
 	s.t.Helper()
-	resp, err := http.Post(s.web+"/v1/chats/1/messages", "application/json", strings.NewReader(`{"message":"`+message+`"}`))
+	resp, err := http.Post(s.web+"/v1/chats/1/messages", "application/json",
+		strings.NewReader(`{"message":"`+message+`"}`))
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	var answer struct{ Content string }
@@ -254,7 +308,8 @@ func TestAStartSaysWhatIsWrongWithABackend(t *testing.T) {
 		fake.ServeHTTP(w, r)
 	}))
 	t.Cleanup(slow.Close)
-	require.NoError(t, os.WriteFile(config.DefaultFile, []byte("proxy:\n  backends:\n    gpt: {kind: openai, base_url: '"+slow.URL+"/v1'}\n"), 0o600))
+	require.NoError(t, os.WriteFile(config.DefaultFile, []byte("proxy:\n  backends:\n    gpt: {kind: openai, base_url: '"+
+		slow.URL+"/v1'}\n"), 0o600))
 	s := startUp(t, models.Places{}, []string{"OPENAI_API_KEY=hush"}, "up")
 	require.Len(t, s.read, 1, "with a file nothing is looked for")
 	close(release) // it has started before the vendor answered
@@ -270,7 +325,8 @@ func TestAStartSaysWhatIsWrongWithABackend(t *testing.T) {
 
 func TestConfigCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.Equal(t, result{0, "no mneme.yaml, the defaults: valid\noffline: ok: the offline model, inside this process\n", ""}, mneme(t, "", "config", "check"))
+	require.Equal(t, result{0, "no mneme.yaml, the defaults: valid\noffline: ok: the offline model, inside this process\n",
+		""}, mneme(t, "", "config", "check"))
 
 	good := vendor(t, "gpt-4.1")
 	write := func(text string) {
@@ -288,9 +344,11 @@ func TestConfigCheck(t *testing.T) {
 	require.Equal(t, result{0, "mneme.yaml: valid\ngpt: ok: it lists 1 models, among them gpt-4.1\n", ""}, check("check"))
 	paid := check("check", "--call")
 	require.Zero(t, paid.code, paid)
-	require.Regexp(t, `^mneme.yaml: valid\ngpt: ok: a call of master was answered in \d+\.\d s \(\d+ tokens in, \d+ out\)\n$`, paid.stdout)
+	require.Regexp(t,
+		`^mneme.yaml: valid\ngpt: ok: a call of master was answered in \d+\.\d s \(\d+ tokens in, \d+ out\)\n$`, paid.stdout)
 
-	write("proxy:\n  active: a\n  backends:\n    a: {kind: openai, base_url: GOOD, api_key_env: KEY, model_map: {'*': gpt-4.1}}\n    b: {kind: openai, base_url: GOOD, api_key_env: BAD}\n")
+	write("proxy:\n  active: a\n  backends:\n    a: {kind: openai, base_url: GOOD, api_key_env: KEY, model_map: {'*': " +
+		"gpt-4.1}}\n    b: {kind: openai, base_url: GOOD, api_key_env: BAD}\n")
 	r := check("check")
 	require.Equal(t, 1, r.code)
 	require.Equal(t, "mneme: 1 backend of 2 cannot be used as configured\n", r.stderr)
@@ -300,9 +358,11 @@ func TestConfigCheck(t *testing.T) {
 	write("proxy: {backends: {gpt: {kind: openai, base_url: GOOD, api_key_env: GONE}}}\n")
 	r = check("check")
 	require.Equal(t, 1, r.code)
-	require.Contains(t, r.stderr, "mneme: mneme.yaml:1: proxy.backends.gpt.api_key_env: the environment variable GONE is not set")
+	require.Contains(t, r.stderr,
+		"mneme: mneme.yaml:1: proxy.backends.gpt.api_key_env: the environment variable GONE is not set")
 	write("webmemory: {listn: x}\n")
-	require.Equal(t, result{1, "", "mneme: mneme.yaml:1: webmemory.listn: unknown key; did you mean listen?\n"}, check("show"))
+	require.Equal(t, result{1, "", "mneme: mneme.yaml:1: webmemory.listn: unknown key; did you mean listen?\n"},
+		check("show"))
 	write("webmemory: {max_chats: 5}\n")
 	require.Contains(t, check("show").stdout, "  max_chats: 5 # mneme.yaml:1\n")
 }
@@ -310,21 +370,27 @@ func TestConfigCheck(t *testing.T) {
 // A collection that nobody loaded and one that nobody searches are both said.
 func TestUnknownCollectionsAreSaid(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile(config.DefaultFile, []byte("agents: {subagents: [{name: knowledge, collections: [docs, wikki]}]}\n"), 0o600))
+	require.NoError(t,
+		os.WriteFile(config.DefaultFile, []byte("agents: {subagents: [{name: knowledge, collections: [docs, wikki]}]}\n"),
+			0o600))
 	require.NoError(t, os.WriteFile("tea.md", []byte("# Tea\n\nSteep green tea for three minutes.\n"), 0o600))
 	s := startUp(t, models.Places{}, nil, "up")
 	for line := range *s.err {
 		if strings.Contains(line, "which is not there yet") {
-			require.Contains(t, line, "the subagent knowledge searches the collection wikki, which is not there yet: load it with `mneme ingest DIR --collection wikki`")
+			require.Contains(t, line,
+				"the subagent knowledge searches the collection wikki, which is not there yet: load it with `mneme ingest DIR "+
+					"--collection wikki`")
 			break
 		}
 	}
-	const unread = "No subagent searches wiki; subagents search docs, wikki. Load into one of those, or name wiki in the collections of a subagent in mneme.yaml (agents.subagents) and restart.\n"
+	const unread = "No subagent searches wiki; subagents search docs, wikki. Load into one of those, or name wiki in " +
+		"the collections of a subagent in mneme.yaml (agents.subagents) and restart.\n"
 	r := mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web)
 	require.Zero(t, r.code, r.stderr)
 	require.Contains(t, r.stdout, "collection wiki: 1 new")
 	require.Contains(t, r.stdout, unread)
-	require.Contains(t, mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web, "--json").stdout, `"unread": true`)
+	require.Contains(t, mneme(t, "", "ingest", "tea.md", "--collection", "wiki", "--webmemory", s.web, "--json").stdout,
+		`"unread": true`)
 	r = mneme(t, "", "ingest", "tea.md", "--collection", "wikki", "--webmemory", s.web)
 	require.Contains(t, r.stdout, "collection wikki: 1 new")
 	require.NotContains(t, r.stdout, "No subagent")

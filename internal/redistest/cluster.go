@@ -55,7 +55,8 @@ func StartCluster(t testing.TB) *Cluster {
 		client := node.Client()
 		await(ctx, t, "the cluster to agree on its slots", func() error {
 			info, err := client.ClusterInfo(ctx).Result()
-			for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3", "cluster_size:3"} {
+			for _, want := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3",
+				"cluster_size:3"} {
 				if err == nil && !strings.Contains(info, want) {
 					err = errors.New("not yet " + want)
 				}

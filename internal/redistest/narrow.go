@@ -31,7 +31,8 @@ func (s *Server) Narrow(t testing.TB, command string) *Narrow {
 	}
 	n := &Narrow{to: s.Addr, command: command}
 	n.changed = sync.NewCond(&n.mu)
-	n.client = redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	n.client = redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ContextTimeoutEnabled: true,
+		ReadTimeout: time.Minute})
 	var serving sync.WaitGroup
 	t.Cleanup(func() { n.Open(); n.client.Close(); listener.Close(); serving.Wait() })
 	serving.Go(func() {

@@ -52,7 +52,8 @@ func Start(t testing.TB, args ...string) *Server {
 // Run starts the process, again after Kill, and waits until it answers.
 func (s *Server) Run() error {
 	_, port, _ := net.SplitHostPort(s.Addr)
-	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no"}, s.args...)
+	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no"},
+		s.args...)
 	s.cmd = exec.Command("redis-server", args...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

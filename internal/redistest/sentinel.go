@@ -47,7 +47,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 		await(ctx, t, "the sentinels to know each other", func() error {
 			m, err := client.Master(ctx, MasterName).Result()
 			if err == nil && (m["flags"] != "master" || m["num-slaves"] != "1" || m["num-other-sentinels"] != "2") {
-				err = fmt.Errorf("one sees a %s with %s replicas and %s sentinels", m["flags"], m["num-slaves"], m["num-other-sentinels"])
+				err = fmt.Errorf("one sees a %s with %s replicas and %s sentinels", m["flags"], m["num-slaves"],
+					m["num-other-sentinels"])
 			}
 			return err
 		})
@@ -145,7 +146,8 @@ func (s *Sentinel) AwaitReplica() {
 			return err
 		}
 		r := info["Replication"]
-		if line := r["slave0"]; !strings.Contains(line, "state=online") || !strings.Contains(line, "offset="+r["master_repl_offset"]+",") {
+		if line := r["slave0"]; !strings.Contains(line, "state=online") ||
+			!strings.Contains(line, "offset="+r["master_repl_offset"]+",") {
 			return fmt.Errorf("at %s it is %q", r["master_repl_offset"], line)
 		}
 		return nil

@@ -98,7 +98,8 @@ const magicWords = "use the tool"
 func defaultAnswer(r *Request) Answer {
 	var a Answer
 	if r.Thinking && !r.thought {
-		a.Blocks = append(a.Blocks, Think(fmt.Sprintf("The user says %q. There are %d results so far.", clip(r.User), len(r.Results))))
+		a.Blocks = append(a.Blocks,
+			Think(fmt.Sprintf("The user says %q. There are %d results so far.", clip(r.User), len(r.Results))))
 	}
 	asked := strings.Contains(strings.ToLower(r.User), magicWords) || r.forced != ""
 	switch {

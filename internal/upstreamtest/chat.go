@@ -40,7 +40,8 @@ func checkChat(r members, d *dialogue) error {
 	}
 	messages, ok := r.list("messages")
 	if !ok || len(messages) == 0 {
-		return errors.New("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.")
+		return errors.New("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty " +
+			"array instead.")
 	}
 	for i, m := range messages {
 		if err := d.next(m, fmt.Sprintf("messages[%d]", i)); err != nil {
@@ -82,7 +83,8 @@ func checkFunctions(r members) error {
 }
 
 func badName(at string) error {
-	return fmt.Errorf("Invalid '%s': string does not match pattern. Expected a string that matches the pattern '%s'.", at, legalName)
+	return fmt.Errorf("Invalid '%s': string does not match pattern. Expected a string that matches the pattern '%s'.", at,
+		legalName)
 }
 
 // dialogue is what has been said so far, and by which rules.
@@ -118,7 +120,8 @@ func (d *dialogue) next(m members, at string) error {
 	case tool:
 		err = d.result(m, at)
 	default:
-		err = fmt.Errorf("Invalid value: '%s'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool' (%s.role).", role, at)
+		err = fmt.Errorf("Invalid value: '%s'. Supported values are: 'system', 'developer', 'user', 'assistant' and "+
+			"'tool' (%s.role).", role, at)
 	}
 	d.before, d.begun = role, d.begun || role != system
 	return err
@@ -169,17 +172,20 @@ func (d *dialogue) call(c members, at string) error {
 	case !ok || c.kind() != "function":
 		return fmt.Errorf("Invalid '%s': expected an object of type 'function'.", at)
 	case id == "":
-		return fmt.Errorf("Invalid '%s.id': empty string. Expected a string with minimum length 1, but got an empty string instead.", at)
+		return fmt.Errorf("Invalid '%s.id': empty string. Expected a string with minimum length 1, but got an empty "+
+			"string instead.", at)
 	case d.callID != nil && !d.callID.MatchString(id):
 		return fmt.Errorf("Tool call id was %s but must be a-z, A-Z, 0-9, with a length of 9.", id)
 	case d.maxID > 0 && len(id) > d.maxID:
-		return fmt.Errorf("Invalid '%s.id': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", at, d.maxID, len(id))
+		return fmt.Errorf("Invalid '%s.id': string too long. Expected a string with maximum length %d, but got a string "+
+			"with length %d instead.", at, d.maxID, len(id))
 	case d.used[id] && !d.recurring, slices.Contains(d.open, id):
 		return fmt.Errorf("Invalid '%s.id': duplicate tool call id %s", at, id)
 	case !legalName.MatchString(name):
 		return badName(at + ".function.name")
 	case !isObject(arguments):
-		return fmt.Errorf("Invalid '%s.function.arguments': expected the text of a JSON object, but got %.60q instead.", at, arguments)
+		return fmt.Errorf("Invalid '%s.function.arguments': expected the text of a JSON object, but got %.60q instead.", at,
+			arguments)
 	}
 	if d.used == nil {
 		d.used = map[string]bool{}
@@ -199,7 +205,8 @@ func (d *dialogue) result(m members, at string) error {
 	i := slices.Index(d.open, id)
 	switch {
 	case d.before != assistant && d.before != tool, i < 0 && !d.used[id]:
-		return fmt.Errorf("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls' (%s, id %s).", at, id)
+		return fmt.Errorf("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "+
+			"'tool_calls' (%s, id %s).", at, id)
 	case i < 0:
 		return fmt.Errorf("Not the same number of function calls and responses (%s answers id %s again)", at, id)
 	}
@@ -212,7 +219,8 @@ func (d *dialogue) settled() error {
 	if len(d.open) == 0 {
 		return nil
 	}
-	return fmt.Errorf("An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "+
+	return fmt.Errorf("An assistant message with 'tool_calls' must be followed by tool messages responding to each "+
+		"'tool_call_id'. "+
 		"The following tool_call_ids did not have response messages: %s", strings.Join(d.open, ", "))
 }
 

@@ -50,10 +50,12 @@ func (x *exchange) embeddings() ([]byte, error) {
 	size := 0
 	for i, s := range inputs {
 		size += len(s)
-		data = append(data, object(nil).text("object", "embedding").number("index", i).raw("embedding", writeVector(embed(s), format)).end())
+		data = append(data, object(nil).text("object", "embedding").number("index", i).raw("embedding",
+			writeVector(embed(s), format)).end())
 	}
 	usage := object(nil).number("prompt_tokens", size/4+1).number("total_tokens", size/4+1).end()
-	return object(nil).text("object", "list").raw("data", array(data)).text("model", x.Model).raw("usage", usage).end(), nil
+	return object(nil).text("object", "list").raw("data", array(data)).text("model", x.Model).raw("usage", usage).end(),
+		nil
 }
 
 // writeVector writes v as numbers or, if the format is base64, as 32-bit floats.

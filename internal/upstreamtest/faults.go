@@ -147,7 +147,8 @@ func (r refusal) bodyIn(d wire.Dialect) []byte {
 	if r.code != "" {
 		code = quoted(r.code)
 	}
-	detail = detail.text("message", r.message).text("type", errorType(r.status)).raw("param", []byte("null")).raw("code", code)
+	detail = detail.text("message", r.message).text("type", errorType(r.status)).raw("param", []byte("null")).raw("code",
+		code)
 	return object(nil).raw("error", detail.end()).end()
 }
 

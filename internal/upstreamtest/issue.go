@@ -21,7 +21,8 @@ const glmSignature = 344
 func (x *exchange) issue(a *Answer) []issued {
 	vendor := x.config.vendor()
 	a.Blocks = slices.DeleteFunc(slices.Clone(a.Blocks), func(b Block) bool {
-		return (b.Type == thinkingBlock || b.Type == redactedBlock) && !x.Thinking || b.Type == redactedBlock && vendor != Anthropic
+		return (b.Type == thinkingBlock || b.Type == redactedBlock) && !x.Thinking || b.Type == redactedBlock &&
+			vendor != Anthropic
 	})
 	out := make([]issued, len(a.Blocks))
 	calls := 0

@@ -87,7 +87,8 @@ func ValidateMessages(body []byte) error {
 		return err
 	}
 	for _, err := range []error{
-		checkTools(r), s.checkPairs(turns), checkContents(turns), s.checkSystem(r), checkCacheControl(r, turns), checkThinking(turns), checkEnding(turns),
+		checkTools(r), s.checkPairs(turns), checkContents(turns), s.checkSystem(r), checkCacheControl(r, turns),
+		checkThinking(turns), checkEnding(turns),
 	} {
 		if err != nil {
 			return err
@@ -281,14 +282,16 @@ func checkResults(t turn, i int, open []string) error {
 			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. "+
 				"Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", i, j, id)
 		case answered[id]:
-			return fmt.Errorf("messages.%d.content.%d: each tool_use must have a single result. Found multiple `tool_result` blocks with id: %s", i, j, id)
+			return fmt.Errorf("messages.%d.content.%d: each tool_use must have a single result. Found multiple `tool_result` "+
+				"blocks with id: %s", i, j, id)
 		}
 		answered[id] = leading
 	}
 	missing := slices.DeleteFunc(slices.Clone(open), func(id string) bool { return answered[id] })
 	if len(missing) > 0 {
 		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. "+
-			"Each `tool_use` block must have a corresponding `tool_result` block in the next message.", i-1, strings.Join(missing, ", "))
+			"Each `tool_use` block must have a corresponding `tool_result` block in the next message.", i-1,
+			strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -296,7 +299,8 @@ func checkResults(t turn, i int, open []string) error {
 func checkContents(turns []turn) error {
 	for i, t := range turns {
 		if len(t.blocks) == 0 && (t.role != assistant || i < len(turns)-1) {
-			return fmt.Errorf("messages.%d: all messages must have non-empty content except for the optional final assistant message", i)
+			return fmt.Errorf("messages.%d: all messages must have non-empty content except for the optional final assistant "+
+				"message", i)
 		}
 		for _, b := range t.blocks {
 			inner, _ := b.list("content") // of a result

@@ -32,8 +32,10 @@ func versionGiven(x *exchange) error {
 // knownMembers are those of a request; of thinking, by its type.
 var (
 	knownMembers = []string{
-		"cache_control", "container", "context_management", "inference_geo", "max_tokens", "mcp_servers", "messages", "metadata", "model",
-		"output_config", "service_tier", "stop_sequences", "stream", "system", "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p",
+		"cache_control", "container", "context_management", "inference_geo", "max_tokens", "mcp_servers", "messages",
+		"metadata", "model",
+		"output_config", "service_tier", "stop_sequences", "stream", "system", "temperature", "thinking", "tool_choice",
+		"tools", "top_k", "top_p",
 	}
 	knownThinking = map[string][]string{
 		"enabled":       {"type", "budget_tokens", "display", "block_binding"},
@@ -86,7 +88,8 @@ func betasKnown(x *exchange) error {
 	case x.config.Thinking.Bedrock:
 		return errors.New("invalid beta flag")
 	}
-	return fmt.Errorf("Unexpected value(s) %s for the `anthropic-beta` header. Please consult our documentation at docs.claude.com or try again without the header.",
+	return fmt.Errorf("Unexpected value(s) %s for the `anthropic-beta` header. Please consult our documentation at "+
+		"docs.claude.com or try again without the header.",
 		strings.Join(unknown, ", "))
 }
 
@@ -111,21 +114,25 @@ func modeFits(x *exchange) error {
 	case x.modes.takes(x.kind):
 		return nil
 	case x.kind == "enabled":
-		return errors.New(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.`)
+		return errors.New(`"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and ` +
+			`"output_config.effort" to control thinking behavior.`)
 	case x.kind == "adaptive" && !x.config.Thinking.Bedrock:
 		return errors.New("adaptive thinking is not supported on this model")
 	case x.kind == "disabled":
-		return errors.New(`"thinking.type.disabled" is not supported for this model. Thinking defaults to adaptive mode when not specified; ` +
+		return errors.New(`"thinking.type.disabled" is not supported for this model. Thinking defaults to adaptive mode ` +
+			`when not specified; ` +
 			`use "thinking.type.enabled" with "budget_tokens" for extended thinking.`)
 	}
 	tags := slices.Sorted(slices.Values(x.modes.types))
-	return fmt.Errorf("thinking: Input tag '%s' found using 'type' does not match any of the expected tags: '%s'", x.kind, strings.Join(tags, "', '"))
+	return fmt.Errorf("thinking: Input tag '%s' found using 'type' does not match any of the expected tags: '%s'", x.kind,
+		strings.Join(tags, "', '"))
 }
 
 func effortFits(x *exchange) error {
 	effort := x.effort()
 	if x.modes.effortBound && x.kind == "disabled" && (effort == "xhigh" || effort == "max") {
-		return fmt.Errorf("output_config.effort '%s' is not supported when thinking is disabled on this model. Use effort 'high' or below, or enable thinking.", effort)
+		return fmt.Errorf("output_config.effort '%s' is not supported when thinking is disabled on this model. Use effort "+
+			"'high' or below, or enable thinking.", effort)
 	}
 	return nil
 }
@@ -160,7 +167,8 @@ func temperatureFits(x *exchange) error {
 		return nil
 	}
 	if x.Thinking {
-		return errors.New("`temperature` may only be set to 1 when thinking is enabled. Please consult our documentation at " +
+		return errors.New("`temperature` may only be set to 1 when thinking is enabled. Please consult our documentation " +
+			"at " +
 			"https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking#important-considerations-when-using-extended-thinking")
 	}
 	if !x.modes.takes("enabled") {
@@ -261,7 +269,8 @@ func markersFit(x *exchange) error { return checkCacheControl(x.body, x.turns) }
 
 func lengthFits(x *exchange) error {
 	if n, most := x.tokens(), x.config.Thinking.Window; most > 0 && n > most {
-		return refusal{status: http.StatusBadRequest, message: fmt.Sprintf("prompt is too long: %d tokens > %d maximum", n, most)}
+		return refusal{status: http.StatusBadRequest, message: fmt.Sprintf("prompt is too long: %d tokens > %d maximum", n,
+			most)}
 	}
 	return nil
 }

@@ -20,7 +20,8 @@ var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning},
 	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat:     {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed, thoughtsSigned},
+	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed,
+		thoughtsSigned},
 }
 
 // mistralID is what Mistral takes as the id of a call.
@@ -54,9 +55,12 @@ func dialogueHolds(x *exchange) error {
 
 // knownArguments are the members of a request that OpenAI knows.
 var knownArguments = []string{
-	"audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "messages",
-	"metadata", "modalities", "model", "n", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "reasoning_effort",
-	"response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream", "stream_options", "temperature", "tool_choice",
+	"audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs", "max_completion_tokens",
+	"max_tokens", "messages",
+	"metadata", "modalities", "model", "n", "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key",
+	"reasoning_effort",
+	"response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream", "stream_options",
+	"temperature", "tool_choice",
 	"tools", "top_logprobs", "top_p", "user", "verbosity", "web_search_options",
 }
 
@@ -83,14 +87,21 @@ func reasoningReplayed(x *exchange) error {
 		}
 		switch x.config.Chat.Replay {
 		case ReplayGroq:
-			return fmt.Errorf("'messages.%d' : for 'role:assistant' the following must be satisfied[('messages.%d' : property '%s' is unsupported)]", i, i, reasoningField)
+			return fmt.Errorf("'messages.%d' : for 'role:assistant' the following must be satisfied[('messages.%d' : "+
+				"property '%s' is unsupported)]", i, i, reasoningField)
 		case ReplayCerebras:
-			r := refusal{status: http.StatusBadRequest, message: fmt.Sprintf("body.messages.%d.assistant.%s: property '%s' is unsupported", i, reasoningField, reasoningField)}
-			r.body = object(nil).text("message", r.message).text("type", "invalid_request_error").text("param", "validation_error").text("code", "wrong_api_format").end()
+			r := refusal{
+				status: http.StatusBadRequest, message: fmt.Sprintf("body.messages.%d.assistant.%s: property '%s' is unsupported",
+					i, reasoningField, reasoningField),
+			}
+			r.body = object(nil).text("message", r.message).text("type", "invalid_request_error").text("param",
+				"validation_error").text("code", "wrong_api_format").end()
 			return r
 		case ReplayMistral:
 			r := refusal{status: http.StatusUnprocessableEntity, message: "Extra inputs are not permitted"}
-			r.body = fmt.Appendf(nil, `{"detail":[{"type":"extra_forbidden","loc":["body","messages",%d,"assistant","%s"],"msg":"Extra inputs are not permitted","input":%s}]}`,
+			r.body = fmt.Appendf(nil,
+				`{"detail":[{"type":"extra_forbidden","loc":["body","messages",%d,"assistant","%s"],"msg":"Extra inputs are not `+
+					`permitted","input":%s}]}`,
 				i, reasoningField, m[reasoningField])
 			return r
 		}
@@ -134,13 +145,16 @@ func (x *exchange) thoughtSigned(call members, i int, required bool) error {
 	arguments, _ := f.text("arguments")
 	switch _, err := base64.StdEncoding.DecodeString(signature); {
 	case signature == "" && required:
-		return fmt.Errorf("Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, "+
-			"and missing thought_signature may lead to degraded model performance. Additional data, function call `default_api:%s` , position %d. "+
+		return fmt.Errorf("Function call is missing a thought_signature in functionCall parts. This is required for tools "+
+			"to work correctly, "+
+			"and missing thought_signature may lead to degraded model performance. Additional data, function call "+
+			"`default_api:%s` , position %d. "+
 			"Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details.", name, i+1)
 	case signature == "", slices.Contains(sentinels, signature):
 		return nil
 	case err != nil:
-		return fmt.Errorf("Invalid value at 'contents[%d].parts[0].thought_signature' (TYPE_BYTES), Base64 decoding failed for \"%s\"", i, signature)
+		return fmt.Errorf("Invalid value at 'contents[%d].parts[0].thought_signature' (TYPE_BYTES), Base64 decoding "+
+			"failed for \"%s\"", i, signature)
 	case !hmac.Equal([]byte(signature), []byte(x.server.signer.thought(x.Model, name, arguments))):
 		return errors.New("Corrupted thought signature.")
 	}
@@ -163,6 +177,8 @@ func (s signer) thought(model, name, arguments string) string {
 
 // gemini is a refusal in the shape that Gemini has for it: a list.
 func gemini(message string) error {
-	detail := object(nil).number("code", http.StatusBadRequest).text("message", message).text("status", "INVALID_ARGUMENT").end()
-	return refusal{status: http.StatusBadRequest, message: message, body: array([]object{object(nil).raw("error", detail).end()})}
+	detail := object(nil).number("code", http.StatusBadRequest).text("message", message).text("status",
+		"INVALID_ARGUMENT").end()
+	return refusal{status: http.StatusBadRequest, message: message,
+		body: array([]object{object(nil).raw("error", detail).end()})}
 }

@@ -65,7 +65,8 @@ func openAITakes(x *exchange) error {
 	case asked && len(m.efforts) == 0:
 		return unsupported("reasoning_effort", "")
 	case asked && !slices.Contains(m.efforts, effort):
-		return unsupportedValue(fmt.Sprintf("Unsupported value: 'reasoning_effort' does not support '%s' with this model. Supported values are: '%s'.",
+		return unsupportedValue(fmt.Sprintf("Unsupported value: 'reasoning_effort' does not support '%s' with this model. "+
+			"Supported values are: '%s'.",
 			effort, strings.Join(m.efforts, "', '")))
 	case m.efforts == nil:
 		return nil
@@ -85,10 +86,12 @@ func openAITakes(x *exchange) error {
 				"To use function tools, use /v1/responses or set reasoning_effort to 'none'.", x.Model),
 		}
 	}
-	for name, usual := range map[string]float64{"temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0} {
+	for name, usual := range map[string]float64{"temperature": 1, "top_p": 1, "presence_penalty": 0,
+		"frequency_penalty": 0} {
 		var value float64
 		if x.body.has(name) && (json.Unmarshal(x.body[name], &value) != nil || value != usual) {
-			return unsupportedValue(fmt.Sprintf("Unsupported value: '%s' does not support %s with this model. Only the default (%g) value is supported.",
+			return unsupportedValue(fmt.Sprintf("Unsupported value: '%s' does not support %s with this model. Only the "+
+				"default (%g) value is supported.",
 				name, x.body[name], usual))
 		}
 	}

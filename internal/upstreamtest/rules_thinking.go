@@ -109,7 +109,8 @@ func offMeansOff(x *exchange) error {
 			switch {
 			case !thinks(b):
 			case i == last:
-				return fmt.Errorf("messages.%d.content.%d: When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`. "+
+				return fmt.Errorf("messages.%d.content.%d: When thinking is disabled, an `assistant` message in the final "+
+					"position cannot contain `thinking`. "+
 					"To use thinking blocks, enable `thinking` in your request.", i, j)
 			case x.config.Thinking.StrictOff:
 				return fmt.Errorf("messages.%d.content.%d: When thinking is disabled, no message can contain `thinking`. "+
@@ -204,9 +205,11 @@ func turnBegins(x *exchange) error {
 			return nil
 		}
 		return fmt.Errorf("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. "+
-			"When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks). "+
+			"When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "+
+			"lastmost set of `tool_use` and `tool_result` blocks). "+
 			"We recommend you include thinking blocks from previous turns. To avoid this requirement, disable `thinking`. "+
-			"Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking", i, t.blocks[0].kind())
+			"Please consult our documentation at https://docs.claude.com/en/docs/build-with-claude/extended-thinking", i,
+			t.blocks[0].kind())
 	}
 	return nil
 }
@@ -297,7 +300,8 @@ func invalid(m mark, why string) error {
 
 // elsewhere refuses m as a block of another conversation.
 func (x *exchange) elsewhere(m mark) error {
-	why := `. The block is bound to a different conversation. Remove the block, or set ` + "`thinking.block_binding.prefix_mismatch_behavior`" + ` to "drop_block".`
+	why := `. The block is bound to a different conversation. Remove the block, or set ` +
+		"`thinking.block_binding.prefix_mismatch_behavior`" + ` to "drop_block".`
 	if !x.beta(betaBinding) {
 		why += " That setting requires the `" + betaBinding + "` value in the `anthropic-beta` header."
 	}

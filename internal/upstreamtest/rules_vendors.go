@@ -25,8 +25,10 @@ func kimiThinking(x *exchange) error {
 	}
 	thinking, ok := x.body.object("thinking")
 	if !ok {
-		kind := map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number", '[': "array"}[byte(x.body["thinking"].Kind())]
-		return fmt.Errorf("the thinking field in the request (expected type object) is illegal, and %s is not acceptable", kind)
+		kind := map[byte]string{'t': "bool", 'f': "bool", '"': "string", '0': "number",
+			'[': "array"}[byte(x.body["thinking"].Kind())]
+		return fmt.Errorf("the thinking field in the request (expected type object) is illegal, and %s is not acceptable",
+			kind)
 	}
 	x.kind = thinking.kind()
 	x.Thinking = x.kind != "disabled"
@@ -45,7 +47,8 @@ func kimiThinking(x *exchange) error {
 func kimiReasoning(x *exchange) error {
 	return x.eachAnswer(func(i int, calls, reasons bool) error {
 		if calls && !reasons && x.Thinking {
-			return fmt.Errorf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d", i)
+			return fmt.Errorf("thinking is enabled but reasoning_content is missing in assistant tool call message at index %d",
+				i)
 		}
 		return nil
 	})
@@ -79,7 +82,8 @@ func deepSeekThinking(x *exchange) error {
 	switch {
 	case !x.body.has("thinking"):
 	case !slices.Contains([]string{"adaptive", "enabled", "disabled"}, x.kind):
-		return fmt.Errorf("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `%s`, expected one of `adaptive`, `enabled`, `disabled`", x.kind)
+		return fmt.Errorf("Failed to deserialize the JSON body into the target type: thinking.type: unknown variant `%s`, "+
+			"expected one of `adaptive`, `enabled`, `disabled`", x.kind)
 	case !x.Thinking && x.effort() != "":
 		return errors.New("thinking options type cannot be disabled when reasoning_effort is set")
 	}
@@ -143,7 +147,10 @@ func servesModel(x *exchange) error {
 	case x.config.vendor() == DeepSeek:
 		return refusal{status: http.StatusBadRequest, message: "Model Not Exist"}
 	case x.Door.dialect() == wire.Chat:
-		return refusal{status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", x.Model), code: "model_not_found"}
+		return refusal{
+			status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.",
+				x.Model), code: "model_not_found",
+		}
 	}
 	return refusal{status: http.StatusNotFound, message: "model: " + x.Model}
 }

@@ -145,7 +145,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		s.refuse(w, d.dialect(), refusal{status: http.StatusRequestEntityTooLarge, message: "Request exceeds the maximum size"})
+		s.refuse(w, d.dialect(), refusal{status: http.StatusRequestEntityTooLarge,
+			message: "Request exceeds the maximum size"})
 		return
 	}
 	x := &exchange{
@@ -356,7 +357,8 @@ func (s *Server) models() []byte {
 	}
 	var list [][]byte
 	for _, name := range names {
-		list = append(list, object(nil).text("id", name).text("object", "model").text("type", "model").text("display_name", name).
+		list = append(list, object(nil).text("id", name).text("object", "model").text("type", "model").text("display_name",
+			name).
 			text("owned_by", s.config.name()).number("created", 1750000000).text("created_at", "2025-06-15T14:40:00Z").end())
 	}
 	return object(nil).text("object", "list").raw("data", array(list)).raw("has_more", []byte("false")).end()

@@ -81,7 +81,8 @@ func TestDoors(t *testing.T) {
 		v          *upstreamtest.Server
 		path, want string
 	}{
-		{anthropic, "/v1/chat/completions", "not_found_error"}, {chatter, "/v1/messages", "not_found_error"}, {kimi, "/v1/responses", "not_found_error"},
+		{anthropic, "/v1/chat/completions", "not_found_error"}, {chatter, "/v1/messages", "not_found_error"},
+		{kimi, "/v1/responses", "not_found_error"},
 	} {
 		w = post(t, c.v, c.path, messages(ask))
 		require.Equal(t, 404, w.Code)
@@ -217,7 +218,8 @@ func TestDefaultAnswers(t *testing.T) {
 	require.Equal(t, "tool_use", gjson.Get(body, "stop_reason").String())
 	require.Regexp(t, "^toolu_01", gjson.Get(body, "content.2.id").String())
 	require.Regexp(t, "^E", gjson.Get(body, "content.0.signature").String())
-	body = post(t, v, "/v1/messages", open+says("user", `"please use the tool"`)+","+says("assistant", gjson.Get(body, "content").Raw)+","+
+	body = post(t, v, "/v1/messages", open+says("user", `"please use the tool"`)+","+
+		says("assistant", gjson.Get(body, "content").Raw)+","+
 		says("user", `[`+gives(gjson.Get(body, "content.2.id").String())+`]`)+`]}`).Body.String()
 	require.Equal(t, "The tool gave: 4", gjson.Get(body, "content.1.text").String(), body)
 	require.True(t, v.Last().Thinking)
@@ -232,14 +234,15 @@ func TestDefaultAnswers(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi, Fault: func(r *upstreamtest.Request) *upstreamtest.Fault {
-		if r.Header.Get("X-Fail") == "" {
-			return nil
-		}
-		f := upstreamtest.Canned(503, "<html>")
-		f.ContentType = "text/html"
-		return &f
-	}})
+	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi,
+		Fault: func(r *upstreamtest.Request) *upstreamtest.Fault {
+			if r.Header.Get("X-Fail") == "" {
+				return nil
+			}
+			f := upstreamtest.Canned(503, "<html>")
+			f.ContentType = "text/html"
+			return &f
+		}})
 	v.Fail(upstreamtest.RateLimited(7), upstreamtest.Overloaded(), upstreamtest.RateLimited(-1), upstreamtest.Opaque(),
 		upstreamtest.ErrorFirst(wire.Messages, 400, "no"), upstreamtest.ErrorFirst(wire.Chat, 429, "slow"))
 	w := post(t, v, "/v1/messages", messages(ask))
@@ -260,7 +263,8 @@ func TestFaults(t *testing.T) {
 	w = post(t, v, "/v1/messages", messages(ask))
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
-	require.Regexp(t, `^event: error\ndata: \{"type":"error","error":\{"type":"invalid_request_error","message":"no"\}`, w.Body.String())
+	require.Regexp(t, `^event: error\ndata: \{"type":"error","error":\{"type":"invalid_request_error","message":"no"\}`,
+		w.Body.String())
 	w = post(t, v, "/v1/chat/completions", chat(ask))
 	require.Regexp(t, `^data: \{"error":\{"message":"slow","type":"rate_limit_error"`, w.Body.String())
 	w = post(t, v, "/v1/messages", messages(ask), "X-Fail", "1")
@@ -338,7 +342,8 @@ func TestHeldAnswers(t *testing.T) {
 	v.Queue(held, held)
 	ctx, leave := context.WithCancel(t.Context())
 	send := func() *bufio.Reader {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/messages", strings.NewReader(one+`,"stream":true}`))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/messages",
+			strings.NewReader(one+`,"stream":true}`))
 		require.NoError(t, err)
 		r.Header.Set("Anthropic-Version", "1")
 		res, err := server.Client().Do(r)

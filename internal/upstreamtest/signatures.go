@@ -102,7 +102,8 @@ func (s signer) verify(signature, text string) (v seal, ok bool) {
 	if len(rest) < n+3*idSize+2*hashSize {
 		return seal{}, false
 	}
-	v = seal{model: string(rest[:n]), redacted: b[1]&flagRedacted != 0, omitted: b[1]&flagOmitted != 0, first: b[1]&flagFirst != 0}
+	v = seal{model: string(rest[:n]), redacted: b[1]&flagRedacted != 0, omitted: b[1]&flagOmitted != 0,
+		first: b[1]&flagFirst != 0}
 	rest = rest[n:]
 	for _, part := range [][]byte{v.id[:], v.answer[:], v.before[:], v.said[:], v.place[:]} {
 		rest = rest[copy(part, rest):]

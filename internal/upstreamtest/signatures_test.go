@@ -101,7 +101,8 @@ var blocks = rapid.Custom(func(t *rapid.T) upstreamtest.Block {
 	case 3:
 		return upstreamtest.Redacted()
 	case 4:
-		return upstreamtest.Use("weather", fmt.Sprintf(`{"city":%q,"b":1.0, "a":[1]}`, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "city")))
+		return upstreamtest.Use("weather",
+			fmt.Sprintf(`{"city":%q,"b":1.0, "a":[1]}`, rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "city")))
 	}
 	return upstreamtest.Say(text.Draw(t, "text"))
 })
@@ -110,8 +111,10 @@ var blocks = rapid.Custom(func(t *rapid.T) upstreamtest.Block {
 func TestFaithfulReplayIsAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := upstreamtest.New(upstreamtest.Config{
-			Thinking: upstreamtest.ThinkingRules{PrefixCheck: rapid.Bool().Draw(t, "prefix check"), Omit: rapid.Bool().Draw(t, "omit")},
-			Stream:   upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 9).Draw(t, "chunk"), Split: rapid.IntRange(0, 9).Draw(t, "split")},
+			Thinking: upstreamtest.ThinkingRules{PrefixCheck: rapid.Bool().Draw(t, "prefix check"),
+				Omit: rapid.Bool().Draw(t, "omit")},
+			Stream: upstreamtest.StreamOptions{Chunk: rapid.IntRange(1, 9).Draw(t, "chunk"),
+				Split: rapid.IntRange(0, 9).Draw(t, "split")},
 		})
 		a := &agent{t: t, v: v, members: opusMembers("")}
 		for range rapid.IntRange(1, 6).Draw(t, "answers") {
@@ -149,7 +152,9 @@ func (a *agent) tidy() {
 		return
 	}
 	question := fmt.Sprintf(`{"type":"text","text":%s}`, gjson.Get(a.messages[n-1], "content").Raw)
-	a.messages = append(a.messages[:n-2], reorder(a.messages[n-2], func(blocks []string) []string { return append(blocks, question) }))
+	a.messages = append(a.messages[:n-2], reorder(a.messages[n-2], func(blocks []string) []string {
+		return append(blocks, question)
+	}))
 }
 
 // thinkingPlaces are the indices of the thinking in a message.
@@ -254,16 +259,19 @@ func TestPrefixBehaviour(t *testing.T) {
 	require.Equal(t, 200, status, body)
 
 	a.betas = bindingBeta
-	a.members = strings.Replace(a.members, adaptive, `"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"error"}}`, 1)
+	a.members = strings.Replace(a.members, adaptive,
+		`"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"error"}}`, 1)
 	_, body = a.try(a.messages)
 	require.Equal(t, fmt.Sprintf(invalidAt, "5.content.0")+elsewhere, message(body))
 
 	a.members = strings.Replace(a.members, `"error"`, `"drop_block"`, 1)
 	for _, stream := range []bool{false, true} {
 		a.stream = stream
-		w := post(t, v, "/v1/messages", "{"+a.members+`,"stream":`+fmt.Sprint(stream)+`,"messages":[`+strings.Join(a.messages, ",")+`]}`, "Anthropic-Beta", bindingBeta)
+		w := post(t, v, "/v1/messages", "{"+a.members+`,"stream":`+fmt.Sprint(stream)+`,"messages":[`+
+			strings.Join(a.messages, ",")+`]}`, "Anthropic-Beta", bindingBeta)
 		require.Equal(t, 200, w.Code, w.Body)
-		require.Contains(t, w.Body.String(), `"input_transformations":[{"type":"thinking_dropped","path":"messages.5.content.0","reason":"prefix_mismatch"},`)
+		require.Contains(t, w.Body.String(),
+			`"input_transformations":[{"type":"thinking_dropped","path":"messages.5.content.0","reason":"prefix_mismatch"},`)
 		require.Equal(t, []string{"messages.5.content.0", "messages.7.content.0", "messages.7.content.2"}, v.Last().Dropped)
 	}
 }
@@ -427,7 +435,8 @@ func TestManualMode(t *testing.T) {
 func TestShapeOfSignatures(t *testing.T) {
 	a := conversation(t, upstreamtest.New(upstreamtest.Config{}), opusMembers(""))
 	seen := map[string]bool{}
-	for _, path := range []string{"1.content.0.signature", "3.content.0.signature", "3.content.1.data", "3.content.3.signature"} {
+	for _, path := range []string{"1.content.0.signature", "3.content.0.signature", "3.content.1.data",
+		"3.content.3.signature"} {
 		s := gjson.Get("["+strings.Join(a.messages, ",")+"]", path).String()
 		require.Regexp(t, `^E[A-Za-z0-9+/]{300,}={0,2}$`, s)
 		require.False(t, seen[s])
@@ -443,7 +452,9 @@ func TestForgedSignatures(t *testing.T) {
 	spare := strings.TrimSuffix(good, "==") // its last character holds bits that mean nothing
 	require.Len(t, spare, len(good)-2)
 	last := map[byte]string{'A': "B", 'Q': "R", 'g': "h", 'w': "x"}[spare[len(spare)-1]]
-	status, _ := a.try(append([]string{a.messages[0], set(a.messages[1], "content.0.signature", spare[:len(spare)-1]+last+"==")}, a.messages[2:]...))
+	status,
+		_ := a.try(append([]string{a.messages[0], set(a.messages[1], "content.0.signature", spare[:len(spare)-1]+last+"==")},
+		a.messages[2:]...))
 	require.Equal(t, 400, status)
 	rapid.Check(t, func(t *rapid.T) {
 		bad := []byte(good)

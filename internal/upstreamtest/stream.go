@@ -117,7 +117,8 @@ func (v rendering) message(content bool) []byte {
 			blocks = append(blocks, b.whole())
 		}
 	}
-	usage := object(nil).number("input_tokens", v.tokens()).number("cache_creation_input_tokens", 0).number("cache_read_input_tokens", 0).
+	usage := object(nil).number("input_tokens", v.tokens()).number("cache_creation_input_tokens",
+		0).number("cache_read_input_tokens", 0).
 		number("output_tokens", output).end()
 	o := object(nil).text("id", "msg_01"+v.id).text("type", "message").text("role", assistant).text("model", v.Model).
 		raw("content", array(blocks)).raw("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", usage)
@@ -131,7 +132,8 @@ func (v rendering) message(content bool) []byte {
 func (v rendering) transformations() []byte {
 	var list [][]byte
 	for i, path := range v.Dropped {
-		list = append(list, object(nil).text("type", "thinking_dropped").text("path", path).text("reason", v.reasons[i]).end())
+		list = append(list, object(nil).text("type", "thinking_dropped").text("path", path).text("reason",
+			v.reasons[i]).end())
 	}
 	return array(list)
 }

@@ -49,7 +49,8 @@ func (v rendering) call(b issued, n int, arguments string, index bool) []byte {
 
 func (v rendering) usage() []byte {
 	in := v.tokens()
-	return object(nil).number("prompt_tokens", in).number("completion_tokens", v.output).number("total_tokens", in+v.output).end()
+	return object(nil).number("prompt_tokens", in).number("completion_tokens", v.output).number("total_tokens",
+		in+v.output).end()
 }
 
 // head begins a body or a chunk.
@@ -106,7 +107,8 @@ func (v rendering) chatFrames() (frames [][]byte) {
 	}
 	add(object(nil).end(), v.finish())
 	if string(v.at("stream_options")["include_usage"]) == "true" {
-		frames = append(frames, v.frame(v.head("chat.completion.chunk").raw("choices", []byte("[]")).raw("usage", v.usage()).end()))
+		frames = append(frames,
+			v.frame(v.head("chat.completion.chunk").raw("choices", []byte("[]")).raw("usage", v.usage()).end()))
 	}
 	return append(frames, v.frame([]byte("[DONE]")))
 }

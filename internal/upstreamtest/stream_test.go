@@ -15,8 +15,10 @@ import (
 	"mneme/proxy/wire"
 )
 
-var everything = upstreamtest.Reply(upstreamtest.Think("I think slowly, écoutez."), upstreamtest.Omitted(), upstreamtest.Redacted(),
-	upstreamtest.Say("Let me look at it."), upstreamtest.Use("weather", `{"city":"Århus","days":3}`), upstreamtest.Use("weather", `{}`))
+var everything = upstreamtest.Reply(upstreamtest.Think("I think slowly, écoutez."), upstreamtest.Omitted(),
+	upstreamtest.Redacted(),
+	upstreamtest.Say("Let me look at it."), upstreamtest.Use("weather", `{"city":"Århus","days":3}`),
+	upstreamtest.Use("weather", `{}`))
 
 // events are the events of a stream, by name and data.
 func events(t tester, stream string) (names []string, data []gjson.Result) {
@@ -48,7 +50,8 @@ func TestMessagesStream(t *testing.T) {
 	var kinds []string // the events, pings and repetitions left out
 	for i, d := range data {
 		require.Equal(t, names[i], d.Get("type").String())
-		kind := strings.TrimPrefix(d.Get("type").String()+" "+d.Get("content_block.type").String()+d.Get("delta.type").String(), "content_block_")
+		kind := strings.TrimPrefix(d.Get("type").String()+" "+d.Get("content_block.type").String()+
+			d.Get("delta.type").String(), "content_block_")
 		if names[i] != "ping" && (len(kinds) == 0 || kinds[len(kinds)-1] != kind || strings.Contains(kind, "signature")) {
 			kinds = append(kinds, kind)
 		}
@@ -73,17 +76,20 @@ func TestMessagesStream(t *testing.T) {
 // A stream that is put together says what the JSON answer says.
 func TestStreamsEqualAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		vendor := rapid.SampledFrom([]upstreamtest.Vendor{upstreamtest.Anthropic, upstreamtest.Kimi, upstreamtest.DeepSeek, upstreamtest.Chat}).Draw(t, "vendor")
+		vendor := rapid.SampledFrom([]upstreamtest.Vendor{upstreamtest.Anthropic, upstreamtest.Kimi, upstreamtest.DeepSeek,
+			upstreamtest.Chat}).Draw(t, "vendor")
 		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Stream: upstreamtest.StreamOptions{
 			Chunk: rapid.IntRange(0, 7).Draw(t, "chunk"), Split: rapid.IntRange(0, 50).Draw(t, "split"),
 		}})
 		said := upstreamtest.Reply(rapid.SliceOfN(blocks, 0, 5).Draw(t, "blocks")...)
 		v.Queue(said, said)
 		if vendor != upstreamtest.Chat {
-			members := `{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":2000},` + weather + `,"messages":[` + ask + `]`
+			members := `{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":2000},` + weather +
+				`,"messages":[` + ask + `]`
 			whole := post(t, v, "/v1/messages", members+"}").Body.String()
 			streamed := assembled(t, post(t, v, "/v1/messages", members+`,"stream":true}`).Body.Bytes())
-			for _, path := range []string{"content.#.type", "content.#.text", "content.#.thinking", "content.#.input", "stop_reason", "usage.output_tokens"} {
+			for _, path := range []string{"content.#.type", "content.#.text", "content.#.thinking", "content.#.input",
+				"stop_reason", "usage.output_tokens"} {
 				require.JSONEq(t, gjson.Get(whole, path).Raw, gjson.Get(streamed, path).Raw, path)
 			}
 			v.Queue(said, said)
@@ -93,7 +99,8 @@ func TestStreamsEqualAnswers(t *testing.T) {
 		}
 		members := `{"model":"m","reasoning_effort":"low","messages":[` + ask + `]`
 		whole := gjson.Get(post(t, v, "/v1/chat/completions", members+"}").Body.String(), "choices.0")
-		text, reasoning, calls, finish := joinedChat(t, post(t, v, "/v1/chat/completions", members+`,"stream":true}`).Body.String())
+		text, reasoning, calls,
+			finish := joinedChat(t, post(t, v, "/v1/chat/completions", members+`,"stream":true}`).Body.String())
 		require.Equal(t, whole.Get("message.content").String(), text)
 		require.Equal(t, whole.Get("message.reasoning_content").String(), reasoning)
 		require.Equal(t, whole.Get("finish_reason").String(), finish)
@@ -137,21 +144,29 @@ func TestVendorsOwnWays(t *testing.T) {
 	require.Equal(t, `["tool_0","tool_1"]`, gjson.Get(whole, `content.#(type=="tool_use")#.id`).Raw)
 	require.Empty(t, gjson.Get(whole, `content.#(type=="redacted_thinking")`).Raw)
 	chatted := post(t, kimi, "/v1/chat/completions", chat(ask)).Body.String()
-	require.Equal(t, `["functions.weather:0","functions.weather:1"]`, gjson.Get(chatted, "choices.0.message.tool_calls.#.id").Raw)
+	require.Equal(t, `["functions.weather:0","functions.weather:1"]`,
+		gjson.Get(chatted, "choices.0.message.tool_calls.#.id").Raw)
 
 	deep := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.DeepSeek})
 	deep.Queue(everything, everything)
 	require.NotContains(t, post(t, deep, "/v1/messages", messages(ask)).Body.String(), "signature")
 	require.NotContains(t, post(t, deep, "/v1/messages", one+`,"stream":true}`).Body.String(), "signature")
 
-	mistral := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{ToolIDs: upstreamtest.MistralIDs, ReasoningField: "reasoning"}})
+	mistral := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
+		ToolIDs: upstreamtest.MistralIDs, ReasoningField: "reasoning",
+	}})
 	mistral.Queue(everything, everything)
-	ids := gjson.Get(post(t, mistral, "/v1/chat/completions", chat(ask)).Body.String(), "choices.0.message.tool_calls.#.id").Array()
+	ids := gjson.Get(post(t, mistral, "/v1/chat/completions", chat(ask)).Body.String(),
+		"choices.0.message.tool_calls.#.id").Array()
 	require.Len(t, ids, 2)
 	require.Regexp(t, "^[A-Za-z0-9]{9}$", ids[0].String())
-	body := post(t, mistral, "/v1/chat/completions", strings.Replace(chat(ask), "{", `{"reasoning_effort":"low","stream":true,"stream_options":{"include_usage":true},`, 1)).Body.String()
+	body := post(t, mistral, "/v1/chat/completions",
+		strings.Replace(chat(ask), "{", `{"reasoning_effort":"low","stream":true,"stream_options":{"include_usage":true},`,
+			1)).Body.String()
 	require.Contains(t, body, `"delta":{"reasoning":"I think slow`)
-	require.Regexp(t, `"choices":\[\],"usage":\{"prompt_tokens":\d+,"completion_tokens":\d+,"total_tokens":\d+\}\}\n\ndata: \[DONE\]\n\n$`, body)
+	require.Regexp(t,
+		`"choices":\[\],"usage":\{"prompt_tokens":\d+,"completion_tokens":\d+,"total_tokens":\d+\}\}\n\ndata: \[DONE\]\n\n$`,
+		body)
 }
 
 // A faithful client of the vendors that want reasoning back is never refused, in
@@ -174,7 +189,9 @@ func TestFaithfulReplayElsewhere(t *testing.T) {
 			}
 			talk = append(talk, says("user", fmt.Sprintf("%q", question)))
 			for calling := true; calling; {
-				body := post(t, v, "/v1/chat/completions", `{"model":"m","tools":[{"type":"function","function":{"name":"weather"}}],"messages":[`+strings.Join(talk, ",")+`]}`).Body.String()
+				body := post(t, v, "/v1/chat/completions",
+					`{"model":"m","tools":[{"type":"function","function":{"name":"weather"}}],"messages":[`+strings.Join(talk, ",")+
+						`]}`).Body.String()
 				answer := gjson.Get(body, "choices.0.message")
 				require.True(t, answer.Exists(), body)
 				talk = append(talk, answer.Raw)

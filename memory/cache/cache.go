@@ -86,7 +86,8 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 }
 
 // Append implements memory.Store.
-func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
+func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
+	error) {
 	h, err := c.below.Append(ctx, have, mark, message)
 	if err != nil {
 		return nil, err

@@ -156,7 +156,9 @@ func (c *client) replaceReply(sentence string) {
 
 // callError matches how the engine reports that a command failed which a script called by
 // redis.call.
-var callError = regexp.MustCompile(`^-ERR Error compiling script \(new function\): \S*:\d+: ([A-Z]+ .*?) stack traceback:\s+\[G\]: in function 'call'`)
+var callError = regexp.MustCompile(
+	`^-ERR Error compiling script \(new function\): \S*:\d+: ([A-Z]+ .*?) stack traceback:\s+\[G\]: in function 'call'`,
+)
 
 // unwrapCallError rewrites such an error in the reply that begins at start so that the failed
 // command's own error code comes first, as in Redis: clients tell errors apart by that code.

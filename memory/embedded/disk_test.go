@@ -48,7 +48,8 @@ func fill(t *testing.T, dir string) string {
 // once is a client that tries nothing twice.
 func once(t *testing.T, s *Server) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial,
+		MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

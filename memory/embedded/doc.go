@@ -4,17 +4,17 @@
 //
 // # Two ways in
 //
-// The program's own client connects by Server.Dial, over pipes in memory, and may write. The TCP listener is for looking
-// (redis-cli and the like): it answers an allow-list of read commands and refuses the rest with a sentence. Which
-// commands exist at all is written in commands.go; each command on that list survives a restart, which is why
+// The program's own client connects by Server.Dial, over pipes in memory, and may write. The TCP listener is for
+// looking (redis-cli and the like): it answers an allow-list of read commands and refuses the rest with a sentence.
+// Which commands exist at all is written in commands.go; each command on that list survives a restart, which is why
 // consumer groups, HyperLogLog, field expiry, random pops and blocking commands are not on it.
 //
 // # Persistence
 //
-// Commands run one at a time, reads included. What a command changed is appended to a memory/journal, in execution order,
-// before its reply leaves: one record for one command, one script or one MULTI. For a script the record holds the write
-// commands that it called, not its text, so that a replay needs no script and cannot come out differently. kill -9 loses
-// nothing that was answered. The journal is synced every second: power loss costs at most about that.
+// Commands run one at a time, reads included. What a command changed is appended to a memory/journal, in execution
+// order, before its reply leaves: one record for one command, one script or one MULTI. For a script the record holds
+// the write commands that it called, not its text, so that a replay needs no script and cannot come out differently.
+// kill -9 loses nothing that was answered. The journal is synced every second: power loss costs at most about that.
 //
 // Every record carries the time at which it ran, and a replay gives every expiry its absolute time: a lease that ended
 // while the process was down is gone when it is back.
@@ -27,8 +27,8 @@
 //
 // A journal whose file is not in its folder any more, since somebody removed, moved or replaced the folder, would take
 // writes that are gone with the process. So each write looks for the file before it is acknowledged, and a check does
-// each second. The store goes on when the very file is back, and never makes another: the lock went with the folder, and
-// another process may use what is in its place.
+// each second. The store goes on when the very file is back, and never makes another: the lock went with the folder,
+// and another process may use what is in its place.
 //
 // The journal is compacted when it is larger than 1 MiB and four times the live data, while it is being opened or after
 // a write; after a second without a write already when it holds a quarter more than the live data; and by Compact, for

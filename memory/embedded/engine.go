@@ -95,7 +95,8 @@ func (e *engine) advance(now time.Time) {
 	started := time.Now()
 	before := e.keyCount()
 	e.clock = now
-	e.mini.SetTime(now) // an earlier time too, after the wall clock was set back: remaining lifetimes then stay as they are
+	// an earlier time too, after the wall clock was set back: remaining lifetimes then stay as they are
+	e.mini.SetTime(now)
 	if e.keyCount() < before {
 		e.expired = true
 	}

@@ -69,7 +69,8 @@ func appendUntilKilled(dir string) error {
 	if err != nil {
 		return err
 	}
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial,
+		MaintNotificationsConfig: noMaintenance})
 	for {
 		n, err := spliceScript.Run(ctx, c, []string{"log", "meta"}, `"`+strings.Repeat("x", 100)+`"`).Int()
 		if err != nil {
@@ -124,8 +125,9 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%s: data is in use by process %d\n", dir, os.Getpid()), stderr.String())
 }
 
-// fillTheDisk writes under a limit of the kernel on the size of files, which fails a write half way like a full disk. It
-// prints the number of writes acknowledged. Then it takes the limit away, and waits until the store goes on by itself.
+// fillTheDisk writes under a limit of the kernel on the size of files, which fails a write half way like a full disk.
+// It prints the number of writes acknowledged. Then it takes the limit away, and waits until the store goes on by
+// itself.
 func fillTheDisk(dir string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	ctx := context.Background()
@@ -134,7 +136,8 @@ func fillTheDisk(dir string) error {
 		return err
 	}
 	defer s.Close()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial,
+		MaintNotificationsConfig: noMaintenance, MaxRetries: -1})
 	defer c.Close()
 	const most = 20_000
 	var limit syscall.Rlimit

@@ -21,39 +21,79 @@ func TestLua(t *testing.T) {
 		"splice by SETRANGE at STRLEN-1": {`redis.call('SET', KEYS[1], '[1]')
 			redis.call('SETRANGE', KEYS[1], redis.call('STRLEN', KEYS[1]) - 1, ',2]')
 			return redis.call('GET', KEYS[1])`, nil, "[1,2]"},
-		"GETRANGE from the end":            {`redis.call('SET', KEYS[1], 'abcdef') return redis.call('GETRANGE', KEYS[1], -2, -1)`, nil, "ef"},
-		"GETRANGE of the last byte":        {`redis.call('SET', KEYS[1], 'abc]') return redis.call('GETRANGE', KEYS[1], -1, -1)`, nil, "]"},
-		"GETRANGE of an absent key":        {`return redis.call('GETRANGE', KEYS[1], -1, -1)`, nil, ""},
-		"binary arguments":                 {`redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])`, []any{"\x00\xff\r\nя"}, "\x00\xff\r\nя"},
-		"HMGET has false for what is not":  {`redis.call('HSET', KEYS[1], 'a', 1) local v = redis.call('HMGET', KEYS[1], 'a', 'b') return {v[1], tostring(v[2])}`, nil, []any{"1", "false"}},
+		"GETRANGE from the end": {
+			`redis.call('SET', KEYS[1], 'abcdef') return redis.call('GETRANGE', KEYS[1], -2, -1)`, nil, "ef",
+		},
+		"GETRANGE of the last byte": {
+			`redis.call('SET', KEYS[1], 'abc]') return redis.call('GETRANGE', KEYS[1], -1, -1)`, nil, "]",
+		},
+		"GETRANGE of an absent key": {`return redis.call('GETRANGE', KEYS[1], -1, -1)`, nil, ""},
+		"binary arguments": {`redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])`,
+			[]any{"\x00\xff\r\nя"}, "\x00\xff\r\nя"},
+		"HMGET has false for what is not": {
+			`redis.call('HSET', KEYS[1], 'a', 1) local v = redis.call('HMGET', KEYS[1], 'a', 'b') return {v[1], tostring(v[2])}`,
+			nil, []any{"1", "false"},
+		},
 		"HGET of an absent field is false": {`return tostring(redis.call('HGET', KEYS[1], 'a'))`, nil, "false"},
-		"HGETALL is a flat list":           {`redis.call('HSET', KEYS[1], 'a', '1') return redis.call('HGETALL', KEYS[1])`, nil, []any{"a", "1"}},
-		"HDEL, EXISTS":                     {`redis.call('HSET', KEYS[1], 'a', '1') redis.call('HDEL', KEYS[1], 'a') return redis.call('EXISTS', KEYS[1])`, nil, int64(0)},
-		"SET NX PX taken is false":         {`redis.call('SET', KEYS[1], 'x') return tostring(redis.call('SET', KEYS[1], 'y', 'NX', 'PX', 15000))`, nil, "false"},
-		"SET NX PX free is a status":       {`return redis.call('SET', KEYS[1], 'y', 'NX', 'PX', 15000).ok`, nil, "OK"},
-		"PEXPIRE, PTTL":                    {`redis.call('SET', KEYS[1], 'x') redis.call('PEXPIRE', KEYS[1], 5000) return redis.call('PTTL', KEYS[1])`, nil, int64(5000)},
-		"INCR":                             {`redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[1])`, nil, int64(2)},
-		"RENAME":                           {`redis.call('SET', KEYS[1], 'x') redis.call('RENAME', KEYS[1], KEYS[2]) return redis.call('GET', KEYS[2])`, nil, "x"},
-		"TYPE is a status":                 {`redis.call('HSET', KEYS[1], 'a', '1') return redis.call('TYPE', KEYS[1]).ok`, nil, "hash"},
+		"HGETALL is a flat list": {`redis.call('HSET', KEYS[1], 'a', '1') return redis.call('HGETALL', KEYS[1])`,
+			nil, []any{"a", "1"}},
+		"HDEL, EXISTS": {
+			`redis.call('HSET', KEYS[1], 'a', '1') redis.call('HDEL', KEYS[1], 'a') return redis.call('EXISTS', KEYS[1])`, nil,
+			int64(0),
+		},
+		"SET NX PX taken is false": {
+			`redis.call('SET', KEYS[1], 'x') return tostring(redis.call('SET', KEYS[1], 'y', 'NX', 'PX', 15000))`, nil, "false",
+		},
+		"SET NX PX free is a status": {`return redis.call('SET', KEYS[1], 'y', 'NX', 'PX', 15000).ok`, nil, "OK"},
+		"PEXPIRE, PTTL": {
+			`redis.call('SET', KEYS[1], 'x') redis.call('PEXPIRE', KEYS[1], 5000) return redis.call('PTTL', KEYS[1])`, nil,
+			int64(5000),
+		},
+		"INCR": {`redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[1])`, nil, int64(2)},
+		"RENAME": {
+			`redis.call('SET', KEYS[1], 'x') redis.call('RENAME', KEYS[1], KEYS[2]) return redis.call('GET', KEYS[2])`, nil, "x",
+		},
+		"TYPE is a status": {`redis.call('HSET', KEYS[1], 'a', '1') return redis.call('TYPE', KEYS[1]).ok`,
+			nil, "hash"},
 		"ZADD, ZRANGEBYSCORE, ZREM": {`redis.call('ZADD', KEYS[1], 1700000000000, 'a', 1700000000500, 'b')
 			redis.call('ZREM', KEYS[1], 'b')
 			local v = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', 1700000000600, 'WITHSCORES', 'LIMIT', 0, 10)
 			return {#v, v[1], tonumber(v[2])}`, nil, []any{int64(2), "a", int64(1700000000000)}},
-		"XADD, XTRIM, XRANGE": {`redis.call('XADD', KEYS[1], '1-1', 'f', 'a') redis.call('XADD', KEYS[1], 'MAXLEN', '~', 10, '2-1', 'f', 'b')
+		"XADD, XTRIM, " +
+			"XRANGE": {`redis.call('XADD', KEYS[1], '1-1', 'f', 'a') redis.call('XADD', KEYS[1], 'MAXLEN', '~', 10, '2-1', 'f', 'b')
 			redis.call('XTRIM', KEYS[1], 'MAXLEN', 1)
 			local e = redis.call('XRANGE', KEYS[1], '-', '+') return {#e, e[1][1], e[1][2][2]}`, nil, []any{int64(1), "2-1", "b"}},
-		"SCAN":                         {`redis.call('SET', KEYS[1], 'x') local r = redis.call('SCAN', '0', 'MATCH', 'k*', 'COUNT', 100) return {r[1], #r[2]}`, nil, []any{"0", int64(1)}},
-		"string.find, sub, tonumber":   {`local i = string.find(ARGV[1], ':', 1, true) return tonumber(string.sub(ARGV[1], i + 1)) + 1`, []any{"a:41"}, int64(42)},
-		"string.format, gmatch":        {`local n = 0 for _ in string.gmatch(ARGV[1], '[^,]+') do n = n + 1 end return string.format('%d:%s', n, ARGV[1])`, []any{"a,b"}, "2:a,b"},
-		"Unix milliseconds as numbers": {`return tostring(math.max(tonumber(ARGV[1]) + 1, 5))`, []any{"1893456000123"}, "1893456000124"},
-		"a number passed to a command": {`redis.call('SET', KEYS[1], tonumber(ARGV[1]) + 1) return redis.call('GET', KEYS[1])`, []any{"1893456000123"}, "1893456000124"},
-		"numbers are cut to integers":  {`return 3.9`, nil, int64(3)},
-		"nested tables, false inside":  {`return {1, {'a', false}, redis.status_reply('FINE')}`, nil, []any{int64(1), []any{"a", nil}, "FINE"}},
-		"sha1hex":                      {`return redis.sha1hex('')`, nil, "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
-		"status_reply":                 {`return redis.status_reply('MOVED_ON')`, nil, "MOVED_ON"},
-		"cjson":                        {`local v = cjson.decode(ARGV[1]) return {v.run, cjson.encode({1, 2})}`, []any{`{"run":"r"}`}, []any{"r", "[1,2]"}},
-		"pcall gives the error":        {`redis.call('SET', KEYS[1], 'x') local e = redis.pcall('HGET', KEYS[1], 'f') return string.sub(e.err, 1, 9)`, nil, "WRONGTYPE"},
-		"unpack":                       {`redis.call('HSET', KEYS[1], unpack(ARGV)) return redis.call('HLEN', KEYS[1])`, []any{"a", 1, "b", 2}, int64(2)},
+		"SCAN": {
+			`redis.call('SET', KEYS[1], 'x') local r = redis.call('SCAN', '0', 'MATCH', 'k*', 'COUNT', 100) return {r[1], ` +
+				`#r[2]}`, nil, []any{"0", int64(1)},
+		},
+		"string.find, sub, tonumber": {
+			`local i = string.find(ARGV[1], ':', 1, true) return tonumber(string.sub(ARGV[1], i + 1)) + 1`, []any{"a:41"},
+			int64(42),
+		},
+		"string.format, gmatch": {
+			`local n = 0 for _ in string.gmatch(ARGV[1], '[^,]+') do n = n + 1 end return string.format('%d:%s', n, ARGV[1])`,
+			[]any{"a,b"}, "2:a,b",
+		},
+		"Unix milliseconds as numbers": {`return tostring(math.max(tonumber(ARGV[1]) + 1, 5))`, []any{"1893456000123"},
+			"1893456000124"},
+		"a number passed to a command": {
+			`redis.call('SET', KEYS[1], tonumber(ARGV[1]) + 1) return redis.call('GET', KEYS[1])`, []any{"1893456000123"},
+			"1893456000124",
+		},
+		"numbers are cut to integers": {`return 3.9`, nil, int64(3)},
+		"nested tables, false inside": {`return {1, {'a', false}, redis.status_reply('FINE')}`, nil,
+			[]any{int64(1), []any{"a", nil}, "FINE"}},
+		"sha1hex":      {`return redis.sha1hex('')`, nil, "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+		"status_reply": {`return redis.status_reply('MOVED_ON')`, nil, "MOVED_ON"},
+		"cjson": {`local v = cjson.decode(ARGV[1]) return {v.run, cjson.encode({1, 2})}`,
+			[]any{`{"run":"r"}`}, []any{"r", "[1,2]"}},
+		"pcall gives the error": {
+			`redis.call('SET', KEYS[1], 'x') local e = redis.pcall('HGET', KEYS[1], 'f') return string.sub(e.err, 1, 9)`, nil,
+			"WRONGTYPE",
+		},
+		"unpack": {`redis.call('HSET', KEYS[1], unpack(ARGV)) return redis.call('HLEN', KEYS[1])`,
+			[]any{"a", 1, "b", 2}, int64(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()

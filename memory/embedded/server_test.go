@@ -53,7 +53,8 @@ var noMaintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisa
 
 func insider(t testing.TB, s *Server) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: noMaintenance})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"embedded"}, Dialer: s.Dial,
+		MaintNotificationsConfig: noMaintenance})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -93,7 +94,8 @@ func TestWrittenDataIsThereAfterARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, got == big)
 	require.Equal(t, map[string]string{"sum": "abc", "len": "2"}, c.HGetAll(ctx, "{chat_history:1}:meta").Val())
-	require.Equal(t, []redis.XMessage{{ID: id, Values: map[string]any{"e": "{}"}}}, withoutDetails(c.XRange(ctx, "events:1:r", "-", "+").Val()))
+	require.Equal(t, []redis.XMessage{{ID: id, Values: map[string]any{"e": "{}"}}},
+		withoutDetails(c.XRange(ctx, "events:1:r", "-", "+").Val()))
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
 }
@@ -329,7 +331,8 @@ func TestUnsupportedCommandsSayWhatToDo(t *testing.T) {
 		require.ErrorContains(t, err, "set redis.url to a real Redis", "%v", cmd)
 	}
 	require.ErrorContains(t, c.Do(ctx, "SELECT", "1").Err(), "database 0 only")
-	require.ErrorContains(t, c.Eval(ctx, `return redis.call('XREAD', 'BLOCK', '0', 'STREAMS', 's', '$')`, nil).Err(), "XREAD BLOCK")
+	require.ErrorContains(t, c.Eval(ctx, `return redis.call('XREAD', 'BLOCK', '0', 'STREAMS', 's', '$')`, nil).Err(),
+		"XREAD BLOCK")
 	require.ErrorContains(t, c.Eval(ctx, `return redis.call('SPOP', 's')`, nil).Err(), "does not allow 'SPOP' in a script")
 	require.NoError(t, c.Ping(ctx).Err())
 }

@@ -62,7 +62,8 @@ var writes = []string{
 	"HSET <k> <f> <v> <f> <v>", "HDEL <k> <f>", "HINCRBY <k> <f> <n>",
 	"RPUSH <k> <v> <v>", "LPUSH <k> <v>", "LPOP <k>", "LTRIM <k> 0 <n>", "LREM <k> 0 <v>", "RPOPLPUSH <k> <k>",
 	"SADD <k> <v> <v>", "SREM <k> <v>", "SMOVE <k> <k> <v>",
-	"ZADD <k> <n> <f> 1700000000000.5 <v>", "ZREM <k> <f>", "ZINCRBY <k> -inf <f>", "ZREMRANGEBYSCORE <k> -inf <n>", "ZPOPMIN <k>",
+	"ZADD <k> <n> <f> 1700000000000.5 <v>", "ZREM <k> <f>", "ZINCRBY <k> -inf <f>", "ZREMRANGEBYSCORE <k> -inf <n>",
+	"ZPOPMIN <k>",
 	"XADD <k> * <f> <v>", "XADD <k> MAXLEN 2 * <f> <v>", "XADD <k> 99999999999999-* <f> <v>", "XTRIM <k> MAXLEN 1",
 	"XTRIM <k> MAXLEN 0",
 	"EVAL <script> 2 <k> <k> <v> <ms>",
@@ -204,7 +205,9 @@ func TestLargeCollectionsSurviveCompaction(t *testing.T) {
 }
 
 func FuzzParseRecord(f *testing.F) {
-	f.Add(appendRecord(nil, record{at: newClock().at, expired: true, commands: [][]string{{"SET", "k", "v"}, {"DEL", "k"}}}))
+	f.Add(appendRecord(nil, record{at: newClock().at, expired: true, commands: [][]string{
+		{"SET", "k", "v"}, {"DEL", "k"},
+	}}))
 	f.Add([]byte{recordVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseRecord(b)

@@ -53,7 +53,8 @@ func (s *Server) refuseWrites(cause error) {
 	s.broken = cause
 	event := s.log.Error().Err(cause)
 	if errors.Is(cause, journal.ErrRemoved) {
-		event.Msg("embedded store: its folder in data_dir was removed or replaced; no write is accepted. What was acknowledged is in memory and can be read: " +
+		event.Msg("embedded store: its folder in data_dir was removed or replaced; no write is accepted. What was " +
+			"acknowledged is in memory and can be read: " +
 			"put the folder back, or copy what is needed with mneme memory get while this process runs, and start anew")
 		return
 	}

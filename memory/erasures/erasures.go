@@ -212,7 +212,8 @@ func (f *File) refresh() error {
 	if err != nil {
 		return err
 	}
-	if f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() && info.ModTime().Equal(f.seen.ModTime()) {
+	if f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() &&
+		info.ModTime().Equal(f.seen.ModTime()) {
 		return nil
 	}
 	text, err := os.ReadFile(f.path)

@@ -18,31 +18,50 @@ import (
 func TestEventsOnTheWire(t *testing.T) {
 	head := event.Head{RunID: "r", Seq: 2, TS: 1763711157.25}
 	own := event.Head{RunID: "r", Seq: 3, TS: 1, Subagent: "analytic", CallID: "c"}
-	const headJSON, ownJSON = `"run_id":"r","seq":2,"ts":1763711157.25`, `"run_id":"r","seq":3,"ts":1,"subagent":"analytic","call_id":"c"`
+	const headJSON, ownJSON = `"run_id":"r","seq":2,"ts":1763711157.25`,
+		`"run_id":"r","seq":3,"ts":1,"subagent":"analytic","call_id":"c"`
 	for _, c := range []struct {
 		event event.Event
 		want  string
 	}{
-		{event.New(head, &event.RunStarted{ChatID: memory.MustChat("-100"), AgentVersion: "master", Subagents: []memory.Agent{"analytic"}, Message: "<a> & \"б\""}),
-			`{"role":"run_started",` + headJSON + `,"chat_id":"-100","agent_version":"master","subagents":["analytic"],"message":"<a> & \"б\""}`},
+		{event.New(head, &event.RunStarted{ChatID: memory.MustChat("-100"), AgentVersion: "master", Subagents: []memory.Agent{
+			"analytic",
+		}, Message: "<a> & \"б\""}),
+			`{"role":"run_started",` + headJSON +
+				`,"chat_id":"-100","agent_version":"master","subagents":["analytic"],"message":"<a> & \"б\""}`},
 		{event.New(head, &event.AssistantDelta{Text: "a\nb"}), `{"role":"assistant_delta",` + headJSON + `,"text":"a\nb"}`},
-		{event.New(own, &event.Delegation{Task: "t", Calls: event.Serial}), `{"role":"subagent_delegation",` + ownJSON + `,"task":"t","calls":"serial"}`},
+		{event.New(own, &event.Delegation{Task: "t", Calls: event.Serial}), `{"role":"subagent_delegation",` + ownJSON +
+			`,"task":"t","calls":"serial"}`},
 		{event.New(own, &event.SubagentDelta{Text: "x"}), `{"role":"subagent_delta",` + ownJSON + `,"text":"x"}`},
-		{event.New(own, &event.AssistantWithTools{ToolCalls: []memory.ToolCall{{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: "{}"}}}}),
-			`{"role":"subagent_assistant_with_tools",` + ownJSON + `,"content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
-		{event.New(own, &event.ToolProgress{Tool: "f", Status: "running"}), `{"role":"subagent_tool",` + ownJSON + `,"tool":"f","status":"running"}`},
-		{event.New(own, &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12"}), `{"role":"subagent_tool_result",` + ownJSON + `,"tool_call_id":"1","name":"f","content":"12"}`},
-		{event.New(own, &event.Completion{Response: "r", Status: event.Completed, Citations: []event.Citation{{N: 1, DocID: "d"}}, Usage: event.Usage{InputTokens: 3}}),
-			`{"role":"subagent_completion",` + ownJSON + `,"response":"r","status":"completed","citations":[{"n":1,"doc_id":"d"}],"usage":{"input_tokens":3,"output_tokens":0}}`},
+		{event.New(own, &event.AssistantWithTools{
+			ToolCalls: []memory.ToolCall{{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "f", Arguments: "{}"}}},
+		}),
+			`{"role":"subagent_assistant_with_tools",` + ownJSON +
+				`,"content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
+		{event.New(own, &event.ToolProgress{Tool: "f", Status: "running"}), `{"role":"subagent_tool",` + ownJSON +
+			`,"tool":"f","status":"running"}`},
+		{event.New(own, &event.ToolResult{ToolCallID: "1", Name: "f", Content: "12"}), `{"role":"subagent_tool_result",` +
+			ownJSON + `,"tool_call_id":"1","name":"f","content":"12"}`},
+		{event.New(own, &event.Completion{Response: "r", Status: event.Completed, Citations: []event.Citation{
+			{N: 1, DocID: "d"},
+		}, Usage: event.Usage{InputTokens: 3}}),
+			`{"role":"subagent_completion",` + ownJSON +
+				`,"response":"r","status":"completed","citations":[{"n":1,"doc_id":"d"}],"usage":{"input_tokens":3,"output_tokens":0}}`},
 		{event.New(own, &event.Completion{Response: "r [1]", Status: event.Completed, Answer: &event.Answer{
-			Status: event.Partial, Answer: "r [1]", Citations: []event.Citation{{N: 1, DocID: "d", Quote: "q", Start: 7, End: 8}}, Missing: []string{"m"},
+			Status: event.Partial, Answer: "r [1]", Citations: []event.Citation{
+				{N: 1, DocID: "d", Quote: "q", Start: 7, End: 8},
+			}, Missing: []string{"m"},
 			Flags: []event.Flag{{Kind: "unverified", Text: "3"}}, InjectionSignals: 2,
-		}}), `{"role":"subagent_completion",` + ownJSON + `,"response":"r [1]","status":"completed","answer":{"status":"partial","answer":"r [1]",` +
+		}}), `{"role":"subagent_completion",` + ownJSON +
+			`,"response":"r [1]","status":"completed","answer":{"status":"partial","answer":"r [1]",` +
 			`"citations":[{"n":1,"doc_id":"d","quote":"q","start":7,"end":8}],"missing":["m"],"flags":[{"kind":"unverified","text":"3"}],"injection_signals":2},` +
 			`"usage":{"input_tokens":0,"output_tokens":0}}`},
-		{event.New(head, &event.Assistant{Content: "c", Partial: true}), `{"role":"assistant",` + headJSON + `,"content":"c","partial":true}`},
-		{event.New(own, &event.Error{Code: "x", Message: "m", Retryable: true}), `{"role":"error",` + ownJSON + `,"code":"x","message":"m","retryable":true}`},
-		{event.New(head, &event.RunFinished{Outcome: event.Stopped}), `{"role":"run_finished",` + headJSON + `,"outcome":"stopped","usage":{"input_tokens":0,"output_tokens":0}}`},
+		{event.New(head, &event.Assistant{Content: "c", Partial: true}), `{"role":"assistant",` + headJSON +
+			`,"content":"c","partial":true}`},
+		{event.New(own, &event.Error{Code: "x", Message: "m", Retryable: true}), `{"role":"error",` + ownJSON +
+			`,"code":"x","message":"m","retryable":true}`},
+		{event.New(head, &event.RunFinished{Outcome: event.Stopped}), `{"role":"run_finished",` + headJSON +
+			`,"outcome":"stopped","usage":{"input_tokens":0,"output_tokens":0}}`},
 	} {
 		t.Run(c.event.Role(), func(t *testing.T) {
 			require.Equal(t, c.want, string(c.event.Line()))
@@ -66,8 +85,10 @@ var (
 		}}
 	})
 	citations = rapid.Custom(func(t *rapid.T) event.Citation {
-		return event.Citation{N: rapid.IntRange(1, 99).Draw(t, "n"), PassageID: rapid.String().Draw(t, "passage"), DocID: rapid.String().Draw(t, "doc"),
-			Title: rapid.String().Draw(t, "title"), Source: rapid.String().Draw(t, "source"), Quote: rapid.String().Draw(t, "quote"),
+		return event.Citation{N: rapid.IntRange(1, 99).Draw(t, "n"), PassageID: rapid.String().Draw(t, "passage"),
+			DocID: rapid.String().Draw(t, "doc"),
+			Title: rapid.String().Draw(t, "title"), Source: rapid.String().Draw(t, "source"),
+			Quote: rapid.String().Draw(t, "quote"),
 			Start: rapid.IntMin(0).Draw(t, "start"), End: rapid.IntMin(0).Draw(t, "end")}
 	})
 	answers = rapid.Custom(func(t *rapid.T) *event.Answer {
@@ -76,8 +97,9 @@ var (
 		}
 		return &event.Answer{
 			Status: rapid.String().Draw(t, "status"), Answer: rapid.String().Draw(t, "answer"),
-			Citations: rapid.SliceOfN(citations, 0, 3).Draw(t, "citations"), Missing: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "missing"),
-			Flags: some(t, flags, "flags"), InjectionSignals: rapid.IntMin(0).Draw(t, "signals"),
+			Citations: rapid.SliceOfN(citations, 0, 3).Draw(t, "citations"),
+			Missing:   rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "missing"),
+			Flags:     some(t, flags, "flags"), InjectionSignals: rapid.IntMin(0).Draw(t, "signals"),
 		}
 	})
 	flags = rapid.Custom(func(t *rapid.T) event.Flag {
@@ -101,12 +123,14 @@ func payloads(t *rapid.T) event.Payload {
 	switch rapid.IntRange(0, 11).Draw(t, "kind") {
 	case 0:
 		chat := memory.MustChat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
-		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"), Message: text("message"),
+		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"),
+			Message: text("message"),
 			RetryOf: rapid.SampledFrom([]string{"", "FAILED"}).Draw(t, "retry of")}
 	case 1:
 		return &event.AssistantDelta{Text: text("text")}
 	case 2:
-		return &event.Delegation{Task: text("task"), Calls: rapid.SampledFrom([]string{event.Serial, event.Isolated}).Draw(t, "calls")}
+		return &event.Delegation{Task: text("task"), Calls: rapid.SampledFrom([]string{event.Serial, event.Isolated}).Draw(t,
+			"calls")}
 	case 3:
 		return &event.SubagentDelta{Text: text("text")}
 	case 4:
@@ -116,10 +140,12 @@ func payloads(t *rapid.T) event.Payload {
 	case 6:
 		return &event.ToolResult{ToolCallID: text("id"), Name: text("name"), Content: text("content")}
 	case 7:
-		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"), Citations: some(t, citations, "citations"),
-			Answer: answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage"), Failure: text("failure")}
+		return &event.Completion{Response: text("response"), Status: outcomes.Draw(t, "status"),
+			Citations: some(t, citations, "citations"),
+			Answer:    answers.Draw(t, "answer"), Usage: usages.Draw(t, "usage"), Failure: text("failure")}
 	case 8:
-		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"), Partial: rapid.Bool().Draw(t, "partial"), Failure: text("failure")}
+		return &event.Assistant{Content: text("content"), Citations: some(t, citations, "citations"),
+			Partial: rapid.Bool().Draw(t, "partial"), Failure: text("failure")}
 	case 9:
 		return &event.MemoryReset{}
 	case 10:
@@ -131,7 +157,8 @@ func payloads(t *rapid.T) event.Payload {
 func TestEventsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		head := event.Head{
-			RunID: rapid.StringN(1, 30, -1).Draw(t, "run"), Seq: rapid.Int64Min(1).Draw(t, "seq"), TS: rapid.Float64().Draw(t, "ts"),
+			RunID: rapid.StringN(1, 30, -1).Draw(t, "run"), Seq: rapid.Int64Min(1).Draw(t, "seq"),
+			TS: rapid.Float64().Draw(t, "ts"),
 		}
 		if rapid.Bool().Draw(t, "of a subagent") {
 			head.Subagent, head.CallID = agents.Draw(t, "subagent"), rapid.String().Draw(t, "call id")
@@ -200,7 +227,8 @@ func TestAnEventInSeveralLinesIsPutIntoOne(t *testing.T) {
 // A log of a version before this one has, in an event of today, a field that is none
 // any more.
 func TestEventsOfVersionsBeforeAreRead(t *testing.T) {
-	line := `{"role":"run_started","run_id":"r","seq":1,"ts":1,"chat_id":"1","agent_version":"master","subagents":null,"message":"hi","memory":"reset"}`
+	line :=
+		`{"role":"run_started","run_id":"r","seq":1,"ts":1,"chat_id":"1","agent_version":"master","subagents":null,"message":"hi","memory":"reset"}`
 	e, err := event.Decode([]byte(line))
 	require.NoError(t, err)
 	require.Equal(t, "hi", e.Payload.(*event.RunStarted).Message)

@@ -105,7 +105,8 @@ func TestFoldOfAFailureAndItsRetry(t *testing.T) {
 		main(&event.RunStarted{ChatID: chat, Message: "ask"}),
 		of("analytic", "c1", &event.Delegation{Task: "t"}),
 		of("analytic", "c1", &event.Error{Code: "model_failed"}),
-		of("analytic", "c1", &event.Completion{Response: "(no answer: model_failed)", Status: event.Failed, Failure: "model_failed"}),
+		of("analytic", "c1", &event.Completion{Response: "(no answer: model_failed)", Status: event.Failed,
+			Failure: "model_failed"}),
 		main(&event.Error{Code: "run_timeout"}),
 		main(&event.RunFinished{Outcome: event.Failed}),
 	))
@@ -221,7 +222,8 @@ func TestFoldKeepsTheOrderOfEvents(t *testing.T) {
 			default:
 				continue
 			}
-			if ownEvent := slices.Contains([]string{"run_started", "assistant", "error"}, e.Role()); ownEvent || e.Subagent != "" && !isolated[call] {
+			if ownEvent := slices.Contains([]string{"run_started", "assistant", "error"}, e.Role()); ownEvent ||
+				e.Subagent != "" && !isolated[call] {
 				want[key] = append(want[key], fmt.Sprint(e.TS, " ", text))
 			}
 		}
@@ -246,7 +248,8 @@ func TestFoldTellsWhatCouldNotBeKept(t *testing.T) {
 	events := run(main(&event.RunFinished{}), of("analytic", "c", &event.Delegation{Task: "t"}))
 	err := h.Apply(events[1])
 	require.True(t, errors.Is(err, memory.ErrUnavailable))
-	require.EqualError(t, err, "subagent_delegation (event 2) into subagent:analytic:12345: "+memory.ErrUnavailable.Error())
+	require.EqualError(t, err, "subagent_delegation (event 2) into subagent:analytic:12345: "+
+		memory.ErrUnavailable.Error())
 }
 
 // numbered remembers the sequence numbers that a sink is handed.
@@ -260,7 +263,8 @@ func (n *numbered) Append(_ memory.Key, seq int64, _ memory.Message) error {
 func TestFoldHandsOnSequenceNumbers(t *testing.T) {
 	var seen numbered
 	fold(t, &seen, run(
-		main(&event.RunStarted{}), main(&event.AssistantDelta{}), of("analytic", "c", &event.Delegation{}), main(&event.Assistant{}),
+		main(&event.RunStarted{}), main(&event.AssistantDelta{}), of("analytic", "c", &event.Delegation{}),
+		main(&event.Assistant{}),
 	))
 	require.Equal(t, numbered{1, 3, 4}, seen)
 }
@@ -268,11 +272,13 @@ func TestFoldHandsOnSequenceNumbers(t *testing.T) {
 // A chat's own events reach only its own history, whatever subagent they name.
 func TestRunEventsBelongToTheChat(t *testing.T) {
 	copies := event.Copies{}
-	fold(t, copies, run(of("analytic", "c", &event.RunStarted{Message: "a"}), of("analytic", "c", &event.Assistant{Content: "b"}), main(&event.Completion{Response: "of nobody"})))
+	fold(t, copies, run(of("analytic", "c", &event.RunStarted{Message: "a"}),
+		of("analytic", "c", &event.Assistant{Content: "b"}), main(&event.Completion{Response: "of nobody"})))
 	require.Equal(t, []memory.Key{memory.ChatKey(chat)}, slices.Collect(maps.Keys(copies)))
 	b, err := json.Marshal(copies[memory.ChatKey(chat)])
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"role":"user","content":"a","timestamp":1,"id":"r.1"},{"role":"assistant","content":"b","timestamp":2,"id":"r.2"}]`, string(b))
+	require.JSONEq(t,
+		`[{"role":"user","content":"a","timestamp":1,"id":"r.1"},{"role":"assistant","content":"b","timestamp":2,"id":"r.2"}]`, string(b))
 }
 
 // What closes a lost run has ids of its own: the run's late entries may still come,
@@ -282,7 +288,8 @@ func TestWhatClosesALostRunHasIDsOfItsOwn(t *testing.T) {
 	fold(t, copies, run(
 		main(&event.RunStarted{ChatID: chat, Message: "ask"}),
 		of("analytic", "c1", &event.Delegation{Task: "t"}),
-		of("analytic", "c1", &event.Completion{Response: "(no answer: run_lost)", Status: event.Failed, Failure: event.RunLost}),
+		of("analytic", "c1", &event.Completion{Response: "(no answer: run_lost)", Status: event.Failed,
+			Failure: event.RunLost}),
 		main(&event.Error{Code: event.RunLost}),
 		main(&event.RunFinished{Outcome: event.Failed}),
 	))

@@ -3,8 +3,8 @@
 // # Layout
 //
 // The directory holds the file "journal", the file "lock" (flocked while the journal is open; it names the owner's
-// process id unless the disk was full), during a rewrite "journal.new", and after a salvage "journal.damaged-<time>". The
-// journal starts with eight magic bytes. Each record is
+// process id unless the disk was full), during a rewrite "journal.new", and after a salvage "journal.damaged-<time>".
+// The journal starts with eight magic bytes. Each record is
 //
 //	length      uint32, little endian, at least 1
 //	payload sum uint32, little endian, CRC32C of the payload
@@ -31,6 +31,7 @@
 //     records behind it would be lost, and Open refuses with a CorruptError. There is none: a torn tail.
 //
 // Two cases cannot be told apart from inside the file. Damage to the very last record looks like a tail that power loss
-// left half written, and is dropped. Power loss may also write later blocks and not earlier ones; that looks like damage
-// in the middle, and is refused: a person decides. Salvage keeps every sound record on both sides of such damage.
+// left half written, and is dropped. Power loss may also write later blocks and not earlier ones; that looks like
+// damage in the middle, and is refused: a person decides. Salvage keeps every sound record on both sides of such
+// damage.
 package journal

@@ -74,8 +74,8 @@ type Journal struct {
 // Open takes the lock of dir (created with mode 0700 when absent) and calls replay for each record, oldest first; the
 // payload is valid during the call only. A torn tail is cut off.
 //
-// Errors: *InUseError when someone has dir open, *CorruptError for damage in the middle, ErrNotJournal, ErrRecordSize for
-// a record above the limit, an error of replay, and what the file system says.
+// Errors: *InUseError when someone has dir open, *CorruptError for damage in the middle, ErrNotJournal, ErrRecordSize
+// for a record above the limit, an error of replay, and what the file system says.
 func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal, Recovered, error) {
 	if opts.MaxRecord <= 0 {
 		opts.MaxRecord = DefaultMaxRecord

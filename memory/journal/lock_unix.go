@@ -17,8 +17,9 @@ import (
 // journal's. Closing lets go; an *InUseError says that another process has it.
 func Lock(dir string) (io.Closer, error) { return lockDir(dir, filepath.Join(dir, lockName)) }
 
-// lockDir takes the directory's lock and writes this process's id into it. The lock is the open file: closing it, or the
-// end of the process however it came, lets go. The file itself stays, since removing it would race with a next owner.
+// lockDir takes the directory's lock and writes this process's id into it. The lock is the open file: closing it, or
+// the end of the process however it came, lets go. The file itself stays, since removing it would race with a next
+// owner.
 func lockDir(dir, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

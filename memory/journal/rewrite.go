@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// Rewrite replaces all records by those that fill emits. It writes a new file, syncs it, renames it over the old one and
-// syncs the directory: a crash at any instant leaves the old records or the new ones, whole. Appends wait.
+// Rewrite replaces all records by those that fill emits. It writes a new file, syncs it, renames it over the old one
+// and syncs the directory: a crash at any instant leaves the old records or the new ones, whole. Appends wait.
 //
-// An error before the rename (of fill, or of the disk) leaves the journal as it was and open for appends. An error after
-// it fails the journal, since which of the two a power loss would bring back is unknown.
+// An error before the rename (of fill, or of the disk) leaves the journal as it was and open for appends. An error
+// after it fails the journal, since which of the two a power loss would bring back is unknown.
 func (j *Journal) Rewrite(fill func(emit func(payload []byte) error) error) error {
 	j.syncMu.Lock()
 	defer j.syncMu.Unlock()

@@ -24,9 +24,9 @@ type Salvaged struct {
 	Kept    string // where the damaged file is; "" if nothing was lost and so nothing was changed
 }
 
-// Salvage writes the journal in dir anew with every sound record of it, on both sides of any damage, and keeps the damaged
-// file beside it under another name. What replays the journal afterwards must be able to do without the records that
-// were lost.
+// Salvage writes the journal in dir anew with every sound record of it, on both sides of any damage, and keeps the
+// damaged file beside it under another name. What replays the journal afterwards must be able to do without the records
+// that were lost.
 //
 // After damaged bytes the first sound record is searched for byte by byte. Where the damaged record's header is sound,
 // its end is known, and what lies inside is not taken for a record, unless records lead from there to that very end, as

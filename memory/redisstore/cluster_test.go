@@ -190,7 +190,8 @@ func clusterTurns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 		var held *redisstore.HeldError
 		_, err = s.Take(ctx, chat, "two", "other", time.Minute)
 		require.ErrorAs(t, err, &held)
-		require.NoError(t, failure(s.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
+		require.NoError(t,
+			failure(s.Open(ctx, chat, "one", time.Minute, redisstore.OpenRun{Run: "r", Turn: turn.Number, Body: "b"})))
 		ok, failed := s.RenewAll(ctx, time.Minute, []redisstore.Held{{Chat: chat, Token: "one"}})
 		require.Equal(t, []error{nil}, failed)
 		require.Equal(t, []bool{true}, ok)
@@ -222,8 +223,12 @@ func clusterRuns(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 		found, err := s.Begin(ctx, memory.MustChat("12345"), run, "body")
 		require.NoError(t, err)
 		require.Nil(t, found)
-		require.NoError(t, failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 1, Line: []byte("a")}, redisstore.Logged{Seq: 2, Line: []byte("b")})))
-		require.NoError(t, failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 2, Line: []byte("b")}, redisstore.Logged{Seq: 3, Line: []byte("c")})))
+		require.NoError(t,
+			failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 1, Line: []byte("a")},
+				redisstore.Logged{Seq: 2, Line: []byte("b")})))
+		require.NoError(t,
+			failure(s.Log(ctx, memory.MustChat("12345"), run, true, redisstore.Logged{Seq: 2, Line: []byte("b")},
+				redisstore.Logged{Seq: 3, Line: []byte("c")})))
 		events, err := s.Events(ctx, memory.MustChat("12345"), run, 1, 10)
 		require.NoError(t, err)
 		require.Equal(t, []redisstore.Logged{{Seq: 2, Line: []byte("b")}, {Seq: 3, Line: []byte("c")}}, events)
@@ -306,7 +311,8 @@ func clusterErase(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 	}
 	_, err := s.Begin(ctx, memory.MustChat("12345"), "r", "body")
 	require.NoError(t, err)
-	require.NoError(t, failure(s.Log(ctx, memory.MustChat("12345"), "r", true, redisstore.Logged{Seq: 1, Line: []byte("secret")})))
+	require.NoError(t,
+		failure(s.Log(ctx, memory.MustChat("12345"), "r", true, redisstore.Logged{Seq: 1, Line: []byte("secret")})))
 
 	require.NoError(t, s.Erase(ctx, 6, keys[1]))
 	require.Zero(t, loadFrom(t, s, 0, memory.Empty(keys[1])).Len())
@@ -391,7 +397,8 @@ func clusterMoves(t *testing.T, s *redisstore.Store, cluster *redistest.Cluster)
 
 func clusterReplicas(t *testing.T, s *redisstore.Store, _ *redistest.Cluster) {
 	s.WaitReplicas = 1
-	_, err := s.Append(ctx, memory.Empty(memory.ChatKey(memory.MustChat("12345"))), memory.Mark{Run: "r", Seq: 1, Turn: 5}, said(1))
+	_, err := s.Append(ctx, memory.Empty(memory.ChatKey(memory.MustChat("12345"))), memory.Mark{Run: "r", Seq: 1, Turn: 5},
+		said(1))
 	require.ErrorIs(t, err, memory.ErrUnavailable, "this cluster has no replicas")
 	require.ErrorContains(t, err, "0 of 1 replicas")
 }

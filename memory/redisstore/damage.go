@@ -33,7 +33,8 @@ func typeOf(name string) string {
 	if key == (memory.Key{}) {
 		return ""
 	}
-	return map[string]string{"": "string", "turn": "string", "first": "string", "meta": "hash", "run": "hash", "events": "stream"}[kind]
+	return map[string]string{"": "string", "turn": "string", "first": "string", "meta": "hash", "run": "hash",
+		"events": "stream"}[kind]
 }
 
 // wrongType says whether Redis refused a command for the type of a key. A script's
@@ -191,8 +192,9 @@ func (s *Store) mendAll(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := s.mend(ctx, name)
 		if refused := redis.Error(nil); errors.As(err, &refused) {
-			return &memory.DamagedError{Key: name, Cause: fmt.Errorf("it is a %s where a %s belongs, and cannot be moved away: %w",
-				s.redis.Type(ctx, name).Val(), typeOf(name), err)}
+			return &memory.DamagedError{Key: name,
+				Cause: fmt.Errorf("it is a %s where a %s belongs, and cannot be moved away: %w",
+					s.redis.Type(ctx, name).Val(), typeOf(name), err)}
 		}
 		if err != nil {
 			return unavailable(err)

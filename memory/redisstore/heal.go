@@ -43,7 +43,8 @@ func foundIn(r reply) found {
 // with its id, with a meta. In the place of a history that was known, it is a
 // deliberate change. Where none was known the copy comes in too: Redis lost the
 // history, and then somebody wrote.
-func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool, value []byte) (*memory.History, error) {
+func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
+	value []byte) (*memory.History, error) {
 	key := have.Key()
 	theirs, err := memory.ParseHistory(key, value)
 	if errors.Is(err, memory.ErrDamaged) {
@@ -79,13 +80,15 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 	if known {
 		s.onCut(key, turn)
 	}
-	s.log.Warn().Str("key", key.String()).Int("messages", c.fresh.Len()).Msg("took over a history that another program wrote")
+	s.log.Warn().Str("key", key.String()).Int("messages",
+		c.fresh.Len()).Msg("took over a history that another program wrote")
 	s.noteLost(ctx, c, back, "Redis lost a history that another program then wrote anew; both are kept")
 	return c.fresh, nil
 }
 
 // setAside moves a value that is no history out of the way, to be looked at.
-func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History, error) {
+func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History,
+	error) {
 	if turn <= looking {
 		return nil, cause
 	}

@@ -19,7 +19,8 @@ import (
 // Regain takes a turn again whose lease Redis does not know any more, with the run
 // that is open in it, nil for none. False: somebody else holds the chat's turn, or
 // has held it since.
-func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn, run *OpenRun) (bool, error) {
+func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn,
+	run *OpenRun) (bool, error) {
 	record := []byte{}
 	var err error
 	if run != nil {

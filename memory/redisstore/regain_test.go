@@ -223,7 +223,8 @@ func TestOlderCopiesAreShortenedToATrim(t *testing.T) {
 	old := memory.Empty(key)
 	for _, run := range []string{"r1", "r2", "r3", "r4"} {
 		for seq := int64(1); seq <= 2; seq++ {
-			old = old.With(memory.Message{Role: "user", Content: fmt.Sprint(run, seq), Timestamp: float64(run[1]-'0') * 10, ID: memory.MessageID(run, seq)}.Encode())
+			old = old.With(memory.Message{Role: "user", Content: fmt.Sprint(run, seq), Timestamp: float64(run[1]-'0') * 10,
+				ID: memory.MessageID(run, seq)}.Encode())
 		}
 	}
 	old.ProvenIn(41_000)
@@ -257,7 +258,8 @@ func TestALossAfterWhichAnotherProgramWrote(t *testing.T) {
 	a := newProcess(t, server)
 	a.run("r1", 10)
 	require.NoError(t, server.Client().FlushAll(ctx).Err())
-	require.NoError(t, server.Client().Set(ctx, key.String(), `[{"role": "user", "content": "theirs", "timestamp": 15}]`, 0).Err())
+	require.NoError(t, server.Client().Set(ctx, key.String(), `[{"role": "user", "content": "theirs", "timestamp": 15}]`,
+		0).Err())
 	a.writeBack()
 	a.run("r2", 20)
 	require.Equal(t, []string{"r11", "r12", "theirs", "r21", "r22"}, stored(t, server.Client()))

@@ -18,7 +18,8 @@ const logRun = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
 // told are the events of a run: deltas, but for every n-th.
 func told(count, n int) (events []redisstore.Logged) {
 	for seq := 1; seq <= count; seq++ {
-		line := fmt.Sprintf(`{"role":"assistant_delta","run_id":%q,"seq":%d,"ts":1763711157.%03d,"text":"слово %d"}`, logRun, seq, seq%1000, seq)
+		line := fmt.Sprintf(`{"role":"assistant_delta","run_id":%q,"seq":%d,"ts":1763711157.%03d,"text":"слово %d"}`, logRun,
+			seq, seq%1000, seq)
 		if seq%n == 0 {
 			line = fmt.Sprintf(`{"role":"subagent_delegation","run_id":%q,"seq":%d,"ts":1763711157.25,"task":"t"}`, logRun, seq)
 		}
@@ -67,7 +68,8 @@ func TestAReaderGetsExactlyWhatItMisses(t *testing.T) {
 	check()
 	require.NoError(t, w.Pack(ctx, memory.MustChat("1"), logRun, all...), "it may be packed again")
 	check()
-	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[40:]...)), "and a late repetition adds nothing")
+	require.NoError(t, failure(w.Log(ctx, memory.MustChat("1"), logRun, true, all[40:]...)),
+		"and a late repetition adds nothing")
 	check()
 }
 

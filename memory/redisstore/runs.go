@@ -80,7 +80,8 @@ func (s *Store) begin(ctx context.Context, chat memory.Chat, run, body string, k
 }
 
 // indexRun notes in the chat's meta until when something may be kept of a run.
-func (s *Store) indexRun(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string, life time.Duration) error {
+func (s *Store) indexRun(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string,
+	life time.Duration) error {
 	return to.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli()).Err()
 }
 

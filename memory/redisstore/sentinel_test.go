@@ -70,7 +70,8 @@ func TestAppendsGoOnThroughAFailover(t *testing.T) {
 			s.Failover()
 			w.reaches(w.acknowledged.Load() + 20)
 			n := w.stop()
-			require.Equal(t, saying(n), contents(t, loadFrom(t, redisstore.New(s.Client(), zerolog.Nop()), 0, memory.Empty(key))))
+			require.Equal(t, saying(n),
+				contents(t, loadFrom(t, redisstore.New(s.Client(), zerolog.Nop()), 0, memory.Empty(key))))
 		})
 	}
 }
@@ -110,7 +111,8 @@ func TestWaitReplicasAsksForItsOwnWrite(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	s := redistest.StartSentinel(t)
-	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr, PoolFIFO: true, PoolSize: 2, MinIdleConns: 2, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: s.Master.Addr, PoolFIFO: true, PoolSize: 2, MinIdleConns: 2,
+		ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client, zerolog.Nop())
 	store.WaitReplicas = 1

@@ -147,7 +147,8 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (rep
 
 // settle turns what the load script found into the history it means, putting
 // right in Redis what a turn may put right. value may hold what was read along.
-func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply, value *redis.StringCmd) (*memory.History, error) {
+func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply,
+	value *redis.StringCmd) (*memory.History, error) {
 	for range attempts {
 		h, err := s.interpret(ctx, turn, have, r, value)
 		if !errors.Is(err, errChanged) {
@@ -177,7 +178,8 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 // errChanged: what was found is no longer there, or did not prove the copy.
 var errChanged = errors.New("the stored value changed")
 
-func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply, value *redis.StringCmd) (*memory.History, error) {
+func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply,
+	value *redis.StringCmd) (*memory.History, error) {
 	key, f := have.Key(), foundIn(r)
 	switch r.word() {
 	case "same":
@@ -222,7 +224,8 @@ func (f found) of(h *memory.History) *memory.History {
 
 // whole reads a history that the meta describes. Its sum is taken as it stands
 // until proveAfter.
-func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply, value *redis.StringCmd) (h *memory.History, sound bool, err error) {
+func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply,
+	value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
 	if err != nil {
 		return nil, false, err
@@ -289,7 +292,8 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 
 // Append implements memory.Store. Apart from the first message of a subagent in
 // a chat it is one round trip of constant cost.
-func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History, error) {
+func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
+	error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {

@@ -35,7 +35,8 @@ func TestSuiteOverCachedRedis(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) (memory.Store, memory.Store) {
 		client := server.Client()
 		require.NoError(t, client.FlushAll(ctx).Err())
-		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20), cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
+		return cache.New(redisstore.New(client, zerolog.Nop()), 1<<20),
+			cache.New(redisstore.New(server.Client(), zerolog.Nop()), 1<<20)
 	})
 }
 
@@ -65,9 +66,11 @@ var key = memory.SubagentKey("analytic", memory.MustChat("12345"))
 
 func TestForeignValues(t *testing.T) {
 	for name, value := range map[string]string{
-		"as the original service wrote it": `[{"role": "user", "content": "\u041f\u0440\u0438\u0432\u0435\u0442", "timestamp": 1.5}, {"role": "assistant", "content": "hi", "timestamp": 2}]`,
-		"pretty-printed":                   "[\n  {\n    \"role\": \"user\",\n    \"content\": \"Привет\"\n  },\n  {\"role\": \"assistant\", \"content\": \"hi\"}\n]",
-		"with a newline at the end":        `[{"role":"user","content":"Привет"},{"role":"assistant","content":"hi"}]` + "\n",
+		"as the original service wrote it": `[{"role": "user", "content": "\u041f\u0440\u0438\u0432\u0435\u0442", ` +
+			`"timestamp": 1.5}, {"role": "assistant", "content": "hi", "timestamp": 2}]`,
+		"pretty-printed": "[\n  {\n    \"role\": \"user\",\n    \"content\": \"Привет\"\n  },\n  " +
+			"{\"role\": \"assistant\", \"content\": \"hi\"}\n]",
+		"with a newline at the end": `[{"role":"user","content":"Привет"},{"role":"assistant","content":"hi"}]` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -90,7 +93,8 @@ func TestForeignWriterAfterUs(t *testing.T) {
 		value string
 		want  int
 	}{
-		"appended":                   {`[{"role":"user","content":"1","timestamp":1},{"role":"user","content":"by hand"}]`, 2},
+		"appended": {`[{"role":"user","content":"1","timestamp":1},{"role":"user","content":"by hand"}]`,
+			2},
 		"emptied":                    {`[]`, 0},
 		"shortened":                  {`[{"role":"user","content":"x"}]`, 1},
 		"replaced, of equal length":  {`[{"role":"user","content":"2","timestamp":1}]`, 1},
@@ -275,7 +279,8 @@ func TestAppliedRemembersTheLastRuns(t *testing.T) {
 	h := memory.Empty(key)
 	var err error
 	for i := range 40 {
-		h, err = w.Append(ctx, h, memory.Mark{Run: string(rune('a'+i%26)) + string(rune('A'+i/26)), Seq: 1, Turn: 5}, message("x"))
+		h, err = w.Append(ctx, h, memory.Mark{Run: string(rune('a'+i%26)) + string(rune('A'+i/26)), Seq: 1, Turn: 5},
+			message("x"))
 		require.NoError(t, err)
 	}
 	again, err := w.Append(ctx, h, memory.Mark{Run: "iA", Seq: 1, Turn: 5}, message("x")) // the 32nd newest
@@ -308,7 +313,8 @@ func TestTrim(t *testing.T) {
 	h := memory.Empty(key)
 	var err error
 	for i := range 13 {
-		m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: fmt.Sprint(i), Timestamp: float64(i + 1)}
+		m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: fmt.Sprint(i),
+			Timestamp: float64(i + 1)}
 		h, err = w.Append(ctx, h, memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, m.Encode())
 		require.NoError(t, err)
 		if i == 11 {
@@ -365,7 +371,8 @@ func TestTurns(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.Positive(t, held.Left)
 
-	ok, failed := w.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"}, {Chat: memory.MustChat("12345"), Token: "two"}})
+	ok, failed := w.RenewAll(ctx, 60e9, []redisstore.Held{{Chat: memory.MustChat("12345"), Token: "one"},
+		{Chat: memory.MustChat("12345"), Token: "two"}})
 	require.Equal(t, []error{nil, nil}, failed)
 	require.Equal(t, []bool{true, false}, ok)
 
@@ -398,7 +405,9 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	w := newWorld(t)
-	for i, k := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("b", memory.MustChat("1")), memory.SubagentKey("a", memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")), memory.SubagentKey("a", memory.MustChat("x:1"))} {
+	for i, k := range []memory.Key{memory.ChatKey(memory.MustChat("1")), memory.SubagentKey("b", memory.MustChat("1")),
+		memory.SubagentKey("a", memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")),
+		memory.SubagentKey("a", memory.MustChat("x:1"))} {
 		_, err := w.Append(ctx, memory.Empty(k), memory.Mark{Run: "r", Seq: int64(i + 1), Turn: 5}, message("1"))
 		require.NoError(t, err)
 	}

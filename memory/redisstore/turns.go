@@ -73,15 +73,18 @@ func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
 // Take takes the chat's turn for ttl under a token of the caller's. The number is
 // above every earlier one, also when Redis lost data: it is at least the Unix time
 // in ms. conversation is kept for a chat that has none yet.
-func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn, error) {
-	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(), s.now().UnixMilli(), conversation)
+func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
+	error) {
+	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(),
+		s.now().UnixMilli(), conversation)
 	if err != nil {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
 	if word := r.word(); word == "held" || word == "claimed" || word == "erasing" {
 		left, _ := strconv.ParseInt(r.at(1), 10, 64)
 		return Turn{}, &HeldError{
-			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing", Erased: r.at(2), Token: r.at(3),
+			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
+			Erased: r.at(2), Token: r.at(3),
 		}
 	}
 	number, err := strconv.ParseInt(r.at(1), 10, 64)
@@ -209,7 +212,8 @@ func (s *Store) RenewLast(
 // Open notes the run that the turn is taken for, before it begins: others finish
 // it should this process die. It prolongs the lease too, and says what the run may have
 // to tell of.
-func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss, error) {
+func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
+	error) {
 	record, err := json.Marshal(run)
 	if err != nil {
 		return Loss{}, err
@@ -269,7 +273,8 @@ func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error
 	return nil
 }
 
-func (s *Store) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool, error) {
+func (s *Store) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool,
+	error) {
 	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, ttl.Milliseconds(), open).Bool()
 }
 

@@ -24,8 +24,8 @@ func leave(t *testing.T, entries ...Entry) (dir, folder string) {
 	return dir, filepath.Join(dir, folders(t, dir)[0])
 }
 
-// TestCrashWhileFoldersChangeHands kills at every state of the disk that the life of an adopted folder goes through, and
-// looks at what the next process finds.
+// TestCrashWhileFoldersChangeHands kills at every state of the disk that the life of an adopted folder goes through,
+// and looks at what the next process finds.
 func TestCrashWhileFoldersChangeHands(t *testing.T) {
 	left := []Entry{entry(alice, 1, 1), entry(alice, 1, 2), entry(bob, 1, 3)}
 	more := entry(alice, 1, 4)
@@ -163,7 +163,9 @@ func TestWhatLivesBesideIsReadAndStays(t *testing.T) {
 	mine, other := open(t, dir), open(t, dir)
 	add(t, mine, entry(alice, 1, 9))
 	add(t, other, entry(bob, 1, 1), entry(alice, 2, 3), entry(alice, 1, 2), entry(runs, 1, 1), entry(runs, 1, 2))
-	require.Error(t, other.Drain(t.Context(), runs, func(context.Context, []Entry) (int, error) { return 1, os.ErrDeadlineExceeded }),
+	require.Error(t, other.Drain(t.Context(), runs, func(context.Context, []Entry) (int, error) {
+		return 1, os.ErrDeadlineExceeded
+	}),
 		"drained in part")
 	for range 2 {
 		found, err := mine.Beside(memory.MustChat("alice"))

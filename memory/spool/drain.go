@@ -153,7 +153,8 @@ func (s *Spool) note(g *segment, err error) {
 		return
 	}
 	s.failed(g, err)
-	s.log.Warn().Err(err).Str("folder", g.dir).Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
+	s.log.Warn().Err(err).Str("folder",
+		g.dir).Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
 }
 
 // tidy deletes a folder that is empty and not written to, and compacts a file that is mostly

@@ -13,7 +13,8 @@ func TestRecordsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Entry{
 			Queue: rapid.SampledFrom(workKeys).Draw(t, "queue"),
-			Mark:  memory.Mark{Run: rapid.StringMatching(`[a-z2-7]{0,26}`).Draw(t, "run"), Seq: rapid.Int64().Draw(t, "seq"), Turn: rapid.Int64().Draw(t, "turn")},
+			Mark: memory.Mark{Run: rapid.StringMatching(`[a-z2-7]{0,26}`).Draw(t, "run"), Seq: rapid.Int64().Draw(t, "seq"),
+				Turn: rapid.Int64().Draw(t, "turn")},
 			Bytes: rapid.SliceOfN(rapid.Byte(), 1, -1).Draw(t, "bytes"),
 		}
 		stamp := rapid.Int64Min(1).Draw(t, "at")
@@ -32,10 +33,12 @@ func TestRecordsComeBack(t *testing.T) {
 
 func TestRecordsOnDiskReadAsDocumented(t *testing.T) {
 	e := Entry{notes, memory.Mark{Run: "abc", Seq: 7, Turn: 1760000000000}, []byte(`{"role":"user"}`)}
-	require.Equal(t, `{"v":1,"at":5,"key":"subagent:analytic:alice:1","run":"abc","seq":7,"turn":1760000000000}`+"\n"+`{"role":"user"}`,
+	require.Equal(t, `{"v":1,"at":5,"key":"subagent:analytic:alice:1","run":"abc","seq":7,"turn":1760000000000}`+"\n"+
+		`{"role":"user"}`,
 		string(encodeEntry(5, e)))
 	e.Queue = runs
-	require.Equal(t, `{"v":1,"at":5,"key":"chat_history:alice","event":true,"run":"abc","seq":7,"turn":1760000000000}`+"\n"+`{"role":"user"}`,
+	require.Equal(t, `{"v":1,"at":5,"key":"chat_history:alice","event":true,"run":"abc","seq":7,"turn":1760000000000}`+
+		"\n"+`{"role":"user"}`,
 		string(encodeEntry(5, e)))
 	require.Equal(t, `{"v":1,"done":[5,6]}`, string(encodeDone([]int64{5, 6})))
 }

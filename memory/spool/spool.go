@@ -41,8 +41,9 @@ type Spool struct {
 	opts Options
 	log  zerolog.Logger
 
-	mu       sync.Mutex
-	own      *segment // the first folder, kept until Close as its lock shows that this process lives; nil without room for it
+	mu sync.Mutex
+	// the first folder, kept until Close as its lock shows that this process lives; nil without room for it
+	own      *segment
 	active   *segment // the folder that Add writes to; nil after a failed write, until Add makes a new one
 	segments []*segment
 	queues   map[Queue][]*pending    // waiting entries in the order of before; no list is empty
@@ -81,7 +82,8 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		s.mu.Unlock()
 	}
 	if journal.NoRoom(err) {
-		log.Error().Err(err).Str("dir", dir).Msg("the spool has no room on its disk; what Redis does not take cannot be kept until there is some")
+		log.Error().Err(err).Str("dir",
+			dir).Msg("the spool has no room on its disk; what Redis does not take cannot be kept until there is some")
 		return s, nil
 	}
 	if err != nil {
@@ -128,7 +130,8 @@ func (s *Spool) unadopted(path string, err error) {
 	if known {
 		return
 	}
-	s.log.Error().Err(err).Str("folder", path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
+	s.log.Error().Err(err).Str("folder",
+		path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 }
 
 // adopt takes over one folder if its process is dead.
@@ -315,7 +318,8 @@ func (s *Spool) Add(entries ...Entry) error {
 	}
 	if err != nil {
 		e := entries[0]
-		return fmt.Errorf("spool %d appends from event %d of run %s on for %s: %w", len(entries), e.Mark.Seq, e.Mark.Run, e.Queue, err)
+		return fmt.Errorf("spool %d appends from event %d of run %s on for %s: %w", len(entries), e.Mark.Seq, e.Mark.Run,
+			e.Queue, err)
 	}
 	return nil
 }

@@ -70,8 +70,9 @@ func (e *Edge) recovered(c *gin.Context, log zerolog.Logger) {
 		if cause == nil {
 			return
 		}
-		begun := c.Writer.Written()
-		if !errors.Is(http.ErrAbortHandler, cause) {
+		failure, _ := cause.(error)
+		begun, aborted := c.Writer.Written(), errors.Is(failure, http.ErrAbortHandler)
+		if !aborted {
 			line := log.Error().EmbedObject(From(c.Request.Context())).Str("route", c.FullPath()).Str("path", c.Request.URL.Path)
 			if e.IDHeader != "" {
 				line.Str("request_id", c.Writer.Header().Get(e.IDHeader))
@@ -82,7 +83,7 @@ func (e *Edge) recovered(c *gin.Context, log zerolog.Logger) {
 				e.refuse(c, ErrPanicked)
 			}
 		}
-		if begun || errors.Is(http.ErrAbortHandler, cause) {
+		if begun || aborted {
 			panic(http.ErrAbortHandler)
 		}
 	}()

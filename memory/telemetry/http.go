@@ -76,7 +76,8 @@ func level(route string, status int) zerolog.Level {
 }
 
 // methods are those that are told apart; clients can send any other.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodOptions}
 
 // Count counts a request that was answered. The route is its template, never a path;
 // empty for one that has none.
@@ -96,10 +97,12 @@ func (s *Service) Count(route, method string, status int, took time.Duration) {
 func (s *Service) Transport(to string, next http.RoundTripper) http.RoundTripper {
 	s.calling.Do(func() {
 		s.calls = s.Make().NewCounterVec(prometheus.CounterOpts{
-			Name: "mneme_client_requests_total", Help: "Requests to other services, by the status of the answer; error for none.",
+			Name: "mneme_client_requests_total",
+			Help: "Requests to other services, by the status of the answer; error for none.",
 		}, []string{"to", "status"})
 		s.callSeconds = s.Make().NewHistogramVec(prometheus.HistogramOpts{
-			Name: "mneme_client_request_duration_seconds", Help: "Time to the head of another service's answer.", Buckets: Buckets,
+			Name: "mneme_client_request_duration_seconds", Help: "Time to the head of another service's answer.",
+			Buckets: Buckets,
 		}, []string{"to"})
 	})
 	if next == nil {

@@ -72,7 +72,8 @@ func (r *repeats) over(l line) {
 	delete(r.lines, l)
 	r.mu.Unlock()
 	if c != nil && c.left > 0 {
-		r.log.WithLevel(l.level).Int("more", c.left).Msg(fmt.Sprintf("%s (%d more like this in the last minute)", l.message, c.left))
+		r.log.WithLevel(l.level).Int("more", c.left).Msg(fmt.Sprintf("%s (%d more like this in the last minute)", l.message,
+			c.left))
 	}
 }
 

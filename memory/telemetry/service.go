@@ -48,7 +48,8 @@ func Open(version string, log zerolog.Logger) *Service {
 		Name: "mneme_http_requests_total", Help: "HTTP requests that were answered.",
 	}, []string{"route", "method", "status"})
 	s.seconds = s.Make().NewHistogramVec(prometheus.HistogramOpts{
-		Name: "mneme_http_request_duration_seconds", Help: "Time to the end of the answer, that of event streams included.", Buckets: Buckets,
+		Name: "mneme_http_request_duration_seconds", Help: "Time to the end of the answer, that of event streams included.",
+		Buckets: Buckets,
 	}, []string{"route", "method"})
 	s.flying = s.Make().NewGauge(prometheus.GaugeOpts{
 		Name: "mneme_http_requests_in_flight", Help: "HTTP requests that are being answered, event streams included.",

@@ -27,7 +27,8 @@ func TestTraceparent(t *testing.T) {
 		return telemetry.Take(http.Header{telemetry.Header: values}).Trace == trace
 	}
 	for _, good := range []string{
-		"00-" + trace + "-" + parent + "-01", "00-" + trace + "-" + parent + "-00", "cc-" + trace + "-" + parent + "-01-what will be",
+		"00-" + trace + "-" + parent + "-01", "00-" + trace + "-" + parent + "-00", "cc-" + trace + "-" + parent +
+			"-01-what will be",
 	} {
 		require.True(t, taken(good), good)
 		trail := telemetry.Take(http.Header{telemetry.Header: {good}})
@@ -35,8 +36,10 @@ func TestTraceparent(t *testing.T) {
 		require.NotEqual(t, trail.Parent(), trail.Parent(), "each request is a span of its own")
 	}
 	for _, bad := range []string{
-		"", "00", "00-" + trace + "-" + parent, "ff-" + trace + "-" + parent + "-01", "00-" + trace + "-" + parent + "-01-more",
-		"cc-" + trace + "-" + parent + "-01more", "00-" + strings.ToUpper(trace) + "-" + parent + "-01", "00-" + trace + "-" + parent + "-0g",
+		"", "00", "00-" + trace + "-" + parent, "ff-" + trace + "-" + parent + "-01", "00-" + trace + "-" + parent +
+			"-01-more",
+		"cc-" + trace + "-" + parent + "-01more", "00-" + strings.ToUpper(trace) + "-" + parent + "-01", "00-" + trace + "-" +
+			parent + "-0g",
 		"00-" + strings.Repeat("0", 32) + "-" + parent + "-01", "00-" + trace + "-" + strings.Repeat("0", 16) + "-01",
 		"0x-" + trace + "-" + parent + "-01", "00-" + trace[:31] + "\n-" + parent + "-01",
 	} {
@@ -98,7 +101,8 @@ func TestLinesThatRepeat(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, map[string]int{"warn the disk is full": 4, "info all is well": 20, "error the disk is full": 1}, counts())
+		require.Equal(t, map[string]int{"warn the disk is full": 4, "info all is well": 20, "error the disk is full": 1},
+			counts())
 		require.Equal(t, "x", lines(t, &log)[0]["folder"])
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
@@ -108,7 +112,8 @@ func TestLinesThatRepeat(t *testing.T) {
 		}
 		require.Equal(t, 7, counts()["warn the disk is full"], "a new minute")
 		require.NoError(t, s.Close())
-		require.Equal(t, 1, counts()["warn the disk is full (2 more like this in the last minute)"], "the end tells what it knows")
+		require.Equal(t, 1, counts()["warn the disk is full (2 more like this in the last minute)"],
+			"the end tells what it knows")
 	})
 }
 
@@ -158,8 +163,10 @@ func TestRequestsAreCountedAndLogged(t *testing.T) {
 	written := lines(t, &log)
 	require.Len(t, written, 6, "what has a line of its own gets no second one")
 	for i, want := range []map[string]any{
-		{"level": "info", "chat": "tg:1", "run": "R1", "status": 204.0, "path": "/v1/chats/tg:1/runs/R1"}, {"chat": "tg:2", "run": "R2"},
-		{"level": "error", "chat": "7", "run": "RUN", "status": 503.0, "causes": []any{"the disk is full"}}, {"level": "debug", "path": "/readyz"},
+		{"level": "info", "chat": "tg:1", "run": "R1", "status": 204.0, "path": "/v1/chats/tg:1/runs/R1"},
+		{"chat": "tg:2", "run": "R2"},
+		{"level": "error", "chat": "7", "run": "RUN", "status": 503.0, "causes": []any{"the disk is full"}},
+		{"level": "debug", "path": "/readyz"},
 	} {
 		for name, value := range want {
 			require.Equal(t, value, written[i][name], name)

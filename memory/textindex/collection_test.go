@@ -76,14 +76,17 @@ func rounded(hits []Hit) []Hit {
 // present ones finds, with the same scores.
 func TestIndexFindsWhatARescanFinds(t *testing.T) {
 	words := func(most int) *rapid.Generator[string] {
-		return rapid.Map(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, most), func(w []string) string { return strings.Join(w, " ") })
+		return rapid.Map(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, most), func(w []string) string {
+			return strings.Join(w, " ")
+		})
 	}
 	passage := rapid.Custom(func(t *rapid.T) Passage {
 		return Passage{Section: words(2).Draw(t, "section"), Text: words(8).Draw(t, "text")}
 	})
 	id := rapid.SampledFrom(strings.Split("abcdefghijklmnop", ""))
 	doc := rapid.Custom(func(t *rapid.T) Document {
-		return Document{ID: id.Draw(t, "id"), Title: words(2).Draw(t, "title"), Passages: rapid.SliceOfN(passage, 0, 4).Draw(t, "passages")}
+		return Document{ID: id.Draw(t, "id"), Title: words(2).Draw(t, "title"),
+			Passages: rapid.SliceOfN(passage, 0, 4).Draw(t, "passages")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		c, model, version := NewCollection(), map[string]Document{}, uint64(0)

@@ -16,12 +16,14 @@ import (
 // Format names what Write lays out and how texts become terms. What was written under
 // another name is of no use.
 func Format() string {
-	sum := sha256.Sum256([]byte(strings.Join(Terms(formatProbe), " ") + fmt.Sprint(len(stopwords), headingCount, maxStemmed)))
+	sum := sha256.Sum256([]byte(strings.Join(Terms(formatProbe), " ") + fmt.Sprint(len(stopwords), headingCount,
+		maxStemmed)))
 	return "index/1/" + hex.EncodeToString(sum[:8])
 }
 
 // formatProbe is a text that changes of the analysis are likely to show in.
-const formatProbe = "The runners' quickest policies were generalised, relational and ﬁnally don't co-operate; naïve Ångström 42.5 " +
+const formatProbe = "The runners' quickest policies were generalised, relational and ﬁnally don't co-operate; naïve " +
+	"Ångström 42.5 " +
 	"ЁЛКИ и хозяйственные решения принимались быстрейшими руководителями, 日本語のテキスト ½ ²"
 
 // Frozen is a Collection as it was at one time, to be written.

@@ -17,7 +17,8 @@ func TestACollectionIsReadAsItWasWritten(t *testing.T) {
 		var some []Document
 		for n := range 50 {
 			some = append(some, Document{ID: fmt.Sprintf("d%d-%d", i, n), Title: fmt.Sprintf("Title %d", n), Passages: []Passage{
-				{Section: "A > B", Text: fmt.Sprintf("Fruit%d and number%d. And more of it.", n%7, i)}, {Text: fmt.Sprintf("second of %d", n%3)},
+				{Section: "A > B", Text: fmt.Sprintf("Fruit%d and number%d. And more of it.", n%7, i)},
+				{Text: fmt.Sprintf("second of %d", n%3)},
 			}})
 		}
 		prepared = append(prepared, c.Prepare(some))
@@ -29,7 +30,8 @@ func TestACollectionIsReadAsItWasWritten(t *testing.T) {
 	for i := range 20 {
 		for n := range 50 {
 			one.Put(Document{ID: fmt.Sprintf("d%d-%d", i, n), Title: fmt.Sprintf("Title %d", n), Passages: []Passage{
-				{Section: "A > B", Text: fmt.Sprintf("Fruit%d and number%d. And more of it.", n%7, i)}, {Text: fmt.Sprintf("second of %d", n%3)},
+				{Section: "A > B", Text: fmt.Sprintf("Fruit%d and number%d. And more of it.", n%7, i)},
+				{Text: fmt.Sprintf("second of %d", n%3)},
 			}})
 		}
 	}

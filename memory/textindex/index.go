@@ -47,7 +47,8 @@ type Hit struct {
 
 // compare orders hits: the better first, and among equals the smaller id.
 func (h Hit) compare(other Hit) int {
-	return cmp.Or(cmp.Compare(other.Score, h.Score), cmp.Compare(h.Document, other.Document), cmp.Compare(h.Passage, other.Passage))
+	return cmp.Or(cmp.Compare(other.Score, h.Score), cmp.Compare(h.Document, other.Document),
+		cmp.Compare(h.Passage, other.Passage))
 }
 
 func (h Hit) textHash() uint64 { return h.text }

@@ -115,11 +115,15 @@ func TestConversationsWeigh(t *testing.T) {
 	unknown := math.Log(1 + 6.5/0.5)
 	require.InDelta(t, 0.3*idf(1, 6)/((0.3+0.15+0.1)*idf(1, 6)+(1+0.1)*unknown), result.Strength, 1e-12)
 
-	again := c.Search(Query{Text: "alpha", Limit: 10, History: []memory.Message{{Role: memory.RoleUser, Content: "alpha"}}})
+	again := c.Search(Query{Text: "alpha", Limit: 10, History: []memory.Message{
+		{Role: memory.RoleUser, Content: "alpha"},
+	}})
 	require.InDelta(t, 1.3*idf(1, 6), again.Hits[0].Score, 1e-12)
 	require.Empty(t, again.FromHistory)
 
-	only := c.Search(Query{Text: "And why?", Limit: 10, History: []memory.Message{{Role: memory.RoleUser, Content: "beta"}}})
+	only := c.Search(Query{Text: "And why?", Limit: 10, History: []memory.Message{
+		{Role: memory.RoleUser, Content: "beta"},
+	}})
 	require.Equal(t, []string{"b"}, ids(only.Hits), "a question without words of its own")
 }
 
@@ -146,13 +150,16 @@ func TestTurnsOnOtherTopicsDoNotCount(t *testing.T) {
 	alone := asked("How hot is the oven for bread?", nil)
 	require.Equal(t, alone, asked("How hot is the oven for bread?", nil, cars...))
 
-	tea := append(slices.Clone(cars), memory.Message{Role: memory.RoleUser, Content: "How long do I steep green tea?"}, memory.Message{Role: memory.RoleAssistant, Content: "Three minutes."})
+	tea := append(slices.Clone(cars), memory.Message{Role: memory.RoleUser, Content: "How long do I steep green tea?"},
+		memory.Message{Role: memory.RoleAssistant, Content: "Three minutes."})
 	on := asked("And how long do I steep black tea?", nil, tea...)
 	require.Equal(t, "black", on.Hits[0].Document)
 	require.Contains(t, on.FromHistory, "green")
 	require.NotContains(t, on.FromHistory, "engine")
 
-	oven := append(slices.Clone(tea), memory.Message{Role: memory.RoleUser, Content: "How long do I bake bread in the oven?"})
+	oven := append(slices.Clone(tea), memory.Message{
+		Role: memory.RoleUser, Content: "How long do I bake bread in the oven?",
+	})
 	ended := asked("And how long do I steep black tea?", nil, oven...)
 	require.Empty(t, ended.FromHistory, "the turn before the last is behind another topic")
 
@@ -179,14 +186,20 @@ func TestOldTurnsAndLongQueriesAreBounded(t *testing.T) {
 		fmt.Fprintf(&long, "word%d ", i)
 	}
 	require.Len(t, new(analyzer).query(long.String(), nil), maxTerms)
-	require.Equal(t, []string{"b"}, ids(c.Search(Query{Text: "beta", History: []memory.Message{{Role: memory.RoleUser, Content: long.String()}}, Limit: 1}).Hits))
+	require.Equal(t, []string{"b"},
+		ids(c.Search(Query{Text: "beta", History: []memory.Message{{Role: memory.RoleUser, Content: long.String()}},
+			Limit: 1}).Hits))
 }
 
 func TestEqualTextsAreFoundOnce(t *testing.T) {
 	c := NewCollection()
-	c.Put(document("b", "The same  apple"), document("a", "The same apple\n"), document("c", "Another apple"), document("d", "the same Apple"))
-	c.Put(Document{ID: "e", Title: "Apple", Passages: []Passage{{}}}, Document{ID: "f", Title: "Apple tree", Passages: []Passage{{Text: " "}}})
-	require.Equal(t, []string{"e", "a", "d", "f", "c"}, search(c, "apple"), "the smallest id stands for its like; headings without text are no equal texts")
+	c.Put(document("b", "The same  apple"), document("a", "The same apple\n"), document("c", "Another apple"),
+		document("d", "the same Apple"))
+	c.Put(Document{ID: "e", Title: "Apple", Passages: []Passage{{}}}, Document{
+		ID: "f", Title: "Apple tree", Passages: []Passage{{Text: " "}},
+	})
+	require.Equal(t, []string{"e", "a", "d", "f", "c"}, search(c, "apple"),
+		"the smallest id stands for its like; headings without text are no equal texts")
 	require.Equal(t, []string{"e", "a", "d"}, ids(c.Search(Query{Text: "apple", Limit: 3}).Hits))
 	all := c.Search(Query{Text: "apple", Limit: 10, Duplicates: true})
 	require.Equal(t, []string{"e", "a", "b", "d", "f", "c"}, ids(all.Hits))
@@ -196,7 +209,8 @@ func TestEqualTextsAreFoundOnce(t *testing.T) {
 		many = append(many, document(fmt.Sprintf("x%03d", i), "apple apple apple"))
 	}
 	c.Put(many...)
-	require.Equal(t, []string{"e", "x000", "a", "d", "f"}, ids(c.Search(Query{Text: "apple", Limit: 5}).Hits), "copies do not crowd out the rest")
+	require.Equal(t, []string{"e", "x000", "a", "d", "f"}, ids(c.Search(Query{Text: "apple", Limit: 5}).Hits),
+		"copies do not crowd out the rest")
 }
 
 // The filter comes before the ranking: what it refuses takes no place, and what is
@@ -215,7 +229,8 @@ func TestFilter(t *testing.T) {
 	require.Equal(t, []string{"b"}, ids(result.Hits))
 	require.Equal(t, result, c.Search(Query{Text: "apple", Limit: 1, Filter: filter}))
 	c.Put(document("e", "plum"))
-	require.Empty(t, ids(c.Search(Query{Text: "pie", Limit: 1, Filter: NewFilter(func(string) bool { return false })}).Hits))
+	require.Empty(t,
+		ids(c.Search(Query{Text: "pie", Limit: 1, Filter: NewFilter(func(string) bool { return false })}).Hits))
 	require.Equal(t, []string{"e"}, ids(c.Search(Query{Text: "plum", Limit: 1, Filter: filter}).Hits))
 	require.LessOrEqual(t, max(asked["a"], asked["b"], asked["d"], asked["e"]), 2, "once, and once more behind a merge")
 	c.Delete("e")

@@ -78,21 +78,27 @@ func TestMessagesStreamToChat(t *testing.T) {
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":7}}`,
 		`{"type":"message_stop"}`,
 	}
-	stream := play(t, chatwire.NewChatAnswer(chatwire.Asked{Model: "alias", Stream: true, IncludeUsage: true}, created), events)
+	stream := play(t, chatwire.NewChatAnswer(chatwire.Asked{Model: "alias", Stream: true, IncludeUsage: true}, created),
+		events)
 	require.NotContains(t, stream, "SECRET")
 	got := datas(t, stream)
 	chunk := func(choice string) string {
-		return `{"id":"msg_1","object":"chat.completion.chunk","created":1700000000,"model":"alias","choices":[` + choice + `]}`
+		return `{"id":"msg_1","object":"chat.completion.chunk","created":1700000000,"model":"alias","choices":[` + choice +
+			`]}`
 	}
 	want := []string{
 		chunk(`{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}`),
 		chunk(`{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":null}`),
 		chunk(`{"index":0,"delta":{"content":"He"},"finish_reason":null}`),
 		chunk(`{"index":0,"delta":{"content":"y"},"finish_reason":null}`),
-		chunk(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]},"finish_reason":null}`),
+		chunk(
+			`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]},"finish_reason":null}`,
+		),
 		chunk(`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]},"finish_reason":null}`),
 		chunk(`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1.0}"}}]},"finish_reason":null}`),
-		chunk(`{"index":0,"delta":{"tool_calls":[{"index":1,"id":"t2","type":"function","function":{"name":"g","arguments":""}}]},"finish_reason":null}`),
+		chunk(
+			`{"index":0,"delta":{"tool_calls":[{"index":1,"id":"t2","type":"function","function":{"name":"g","arguments":""}}]},"finish_reason":null}`,
+		),
 		chunk(`{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]},"finish_reason":null}`),
 		chunk(`{"index":0,"delta":{},"finish_reason":"tool_calls"}`),
 		`{"id":"msg_1","object":"chat.completion.chunk","created":1700000000,"model":"alias","choices":[],
@@ -182,7 +188,8 @@ func TestReasonsAreTranslated(t *testing.T) {
 		require.Contains(t, string(out), fmt.Sprintf(`"finish_reason":%q`, finish))
 	}
 	for finish, stop := range map[string]string{
-		"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal", "odd": "end_turn",
+		"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
+		"content_filter": "refusal", "odd": "end_turn",
 	} {
 		out := play(t, chatwire.NewMessagesAnswer(chatwire.Asked{}), []string{
 			fmt.Sprintf(`{"choices":[{"delta":{"content":"t"},"finish_reason":%q}]}`, finish)})
@@ -219,7 +226,8 @@ func drawResponse(t *rapid.T) wire.Response {
 	r := wire.Response{
 		ID: "msg_1", Type: "message", Role: "assistant", Model: "m", Content: wire.Content{},
 		StopReason: wire.StopEndTurn,
-		Usage:      wire.Usage{InputTokens: rapid.Int64Range(0, 99).Draw(t, "in"), OutputTokens: rapid.Int64Range(0, 99).Draw(t, "out"), CacheRead: rapid.Int64Range(0, 9).Draw(t, "read")},
+		Usage: wire.Usage{InputTokens: rapid.Int64Range(0, 99).Draw(t, "in"),
+			OutputTokens: rapid.Int64Range(0, 99).Draw(t, "out"), CacheRead: rapid.Int64Range(0, 9).Draw(t, "read")},
 	}
 	if rapid.Bool().Draw(t, "thinks") {
 		r.Content = append(r.Content, wire.Block{Type: "thinking", Thinking: word.Draw(t, "thinking")})
@@ -312,7 +320,8 @@ func TestChatAnswerTakesAnyWriting(t *testing.T) {
 		for i, e := range events {
 			spaced[i] = strings.Replace(e, `{"type":`, `{ "type": `, 1)
 		}
-		require.Equal(t, play(t, chatwire.NewChatAnswer(asked, created), spaced), play(t, chatwire.NewChatAnswer(asked, created), events))
+		require.Equal(t, play(t, chatwire.NewChatAnswer(asked, created), spaced),
+			play(t, chatwire.NewChatAnswer(asked, created), events))
 	})
 }
 
@@ -464,8 +473,11 @@ func fuzzAnswer(t *testing.T, make func(chatwire.Asked) translator, input []byte
 }
 
 func FuzzChatAnswer(f *testing.F) {
-	f.Add([]byte(`{"type":"message_start","message":{"id":"a"}}` + "\n" + `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{"a":1}}}` + "\n" +
-		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use"}}` + "\n" + `{"type":"content_block_stop","index":0}` + "\n" + `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`))
+	f.Add([]byte(`{"type":"message_start","message":{"id":"a"}}` + "\n" +
+		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{"a":1}}}` +
+		"\n" +
+		`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use"}}` + "\n" +
+		`{"type":"content_block_stop","index":0}` + "\n" + `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`))
 	f.Add([]byte(`{"id":"x","content":[{"type":"text","text":"\ud800"}],"stop_reason":"end_turn"}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatwire.NewChatAnswer(a, created) }, in)
@@ -475,7 +487,11 @@ func FuzzChatAnswer(f *testing.F) {
 func FuzzMessagesAnswer(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"delta":{"content":"x","tool_calls":[{"index":5,"function":{"arguments":"{"}},{"id":"b","function":{"name":"g"}}]},"finish_reason":"length"}]}` + "\n" +
 		`{"choices":[{"delta":{"content":"late","reasoning":"r"}}],"usage":{"prompt_tokens":1}}`))
-	f.Add([]byte(`{"choices":[{"message":{"content":"x","tool_calls":[{"function":{"name":"f","arguments":"{oops"}}]},"finish_reason":"stop"}]}`))
+	f.Add(
+		[]byte(
+			`{"choices":[{"message":{"content":"x","tool_calls":[{"function":{"name":"f","arguments":"{oops"}}]},"finish_reason":"stop"}]}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		fuzzAnswer(t, func(a chatwire.Asked) translator { return chatwire.NewMessagesAnswer(a) }, in)
 	})

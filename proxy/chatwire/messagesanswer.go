@@ -70,7 +70,8 @@ func (a *MessagesAnswer) Body(dst, body []byte) ([]byte, error) {
 			m.ToolCalls[i].Index = &i
 		}
 		c.Choices = []choice{{
-			Delta:        delta{Content: m.Content, Reasoning: m.Reasoning, Thoughts: m.Thoughts, Refusal: m.Refusal, ToolCalls: m.ToolCalls},
+			Delta: delta{Content: m.Content, Reasoning: m.Reasoning, Thoughts: m.Thoughts, Refusal: m.Refusal,
+				ToolCalls: m.ToolCalls},
 			FinishReason: wire.NullString(full.Choices[0].FinishReason),
 		}}
 	}

@@ -140,7 +140,9 @@ func TestMessagesRequest(t *testing.T) {
 }
 
 func TestMessagesRequestKeepsNumbersOfToolsAndInputs(t *testing.T) {
-	got, err := chatwire.MessagesRequest([]byte(`{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"z":1.0,"a":1e2}}}],
+	got,
+		err :=
+		chatwire.MessagesRequest([]byte(`{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"z":1.0,"a":1e2}}}],
 		"messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"z\": 12345678901234567890.10}"}}]}]}`), chatwire.Options{})
 	require.NoError(t, err)
 	require.Contains(t, string(got.Body), `{"z":1.0,"a":1e2}`)
@@ -252,13 +254,25 @@ func fuzzRequest(t *testing.T, translate func([]byte, chatwire.Options) (chatwir
 }
 
 func FuzzMessagesRequest(f *testing.F) {
-	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1.50}"}}]},{"role":"tool","tool_call_id":"c1","content":"one"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}`))
-	f.Add([]byte(`{"model":"m","stop":"x","reasoning_effort":"high","temperature":1e300,"messages":[{"role":"user","content":[{"type":"text","text":"\ud800"}]}]}`))
+	f.Add(
+		[]byte(
+			`{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1.50}"}}]},{"role":"tool","tool_call_id":"c1","content":"one"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}`,
+		),
+	)
+	f.Add(
+		[]byte(
+			`{"model":"m","stop":"x","reasoning_effort":"high","temperature":1e300,"messages":[{"role":"user","content":[{"type":"text","text":"\ud800"}]}]}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, body []byte) { fuzzRequest(t, chatwire.MessagesRequest, body) })
 }
 
 func FuzzChatRequest(f *testing.F) {
-	f.Add([]byte(`{"model":"m","system":"s","max_tokens":5,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}]}],"tools":[{"name":"f"}],"tool_choice":{"type":"any"},"top_k":1}`))
+	f.Add(
+		[]byte(
+			`{"model":"m","system":"s","max_tokens":5,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}]}],"tools":[{"name":"f"}],"tool_choice":{"type":"any"},"top_k":1}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, body []byte) { fuzzRequest(t, chatwire.ChatRequest, body) })
 }
 

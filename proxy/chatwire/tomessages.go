@@ -48,7 +48,8 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 	if err != nil {
 		return Translated{}, err
 	}
-	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: temperature(in.Temperature), TopP: number(in.TopP)}
+	out := wire.Request{Model: in.Model, Stream: in.Stream, Temperature: temperature(in.Temperature),
+		TopP: number(in.TopP)}
 	if out.System, out.Messages, err = turns(in.Messages); err != nil {
 		return Translated{}, err
 	}
@@ -103,7 +104,9 @@ func think(out *wire.Request, effort string, o Options) {
 		return
 	case o.Adaptive:
 		out.Thinking = &wire.Thinking{Type: "adaptive"}
-		out.Other = map[string]jsontext.Value{"output_config": slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))}
+		out.Other = map[string]jsontext.Value{
+			"output_config": slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}")),
+		}
 	default:
 		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
 	}

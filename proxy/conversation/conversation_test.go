@@ -108,14 +108,25 @@ func TestAFaithfulReplayIsLeftAsItIs(t *testing.T) {
 func TestWhatAReplayLacksOrChangedIsPutBack(t *testing.T) {
 	visible := blocks("assistant", text("I look."), call("1"))
 	for name, shown := range map[string][]string{
-		"a round of tools is missing":  {user("What is it? \n"), said("It is so."), user("And then?")},
-		"texts are trimmed":            {user("What is it?"), blocks("assistant", thought("t1"), text("I look."), call("1")), blocks("user", result("1", "found")), said("It is so."), user("And then?")},
-		"a text is a block":            {blocks("user", text("What is it?")), visible, blocks("user", result("1", "found")), said("It is so."), user("And then?")},
-		"a result is missing":          {user("What is it? \n"), visible, said("It is so."), user("And then?")},
-		"a result came twice":          {user("What is it? \n"), visible, blocks("user", result("1", "found"), result("1", "found")), said("It is so."), user("And then?")},
-		"the calls are missing":        {user("What is it? \n"), said("I look."), said("It is so."), user("And then?")},
-		"line ends are others":         {user("What is it? \r\n"), visible, blocks("user", result("1", "found\r\n")), said("It is so.\r\n"), user("And then?")},
-		"a result is an array of text": {user("What is it? \n"), visible, blocks("user", `{"type":"tool_result","tool_use_id":"toolu_00000000000000000001","content":[{"type":"text","text":"found"}]}`), said("It is so."), user("And then?")},
+		"a round of tools is missing": {user("What is it? \n"), said("It is so."), user("And then?")},
+		"texts are trimmed": {user("What is it?"), blocks("assistant", thought("t1"), text("I look."), call("1")),
+			blocks("user", result("1", "found")), said("It is so."), user("And then?")},
+		"a text is a block": {blocks("user", text("What is it?")), visible, blocks("user", result("1", "found")),
+			said("It is so."), user("And then?")},
+		"a result is missing": {user("What is it? \n"), visible, said("It is so."), user("And then?")},
+		"a result came twice": {
+			user("What is it? \n"), visible, blocks("user", result("1", "found"), result("1", "found")), said("It is so."),
+			user("And then?"),
+		},
+		"the calls are missing": {user("What is it? \n"), said("I look."), said("It is so."), user("And then?")},
+		"line ends are others": {user("What is it? \r\n"), visible, blocks("user", result("1", "found\r\n")),
+			said("It is so.\r\n"), user("And then?")},
+		"a result is an array of text": {
+			user("What is it? \n"), visible,
+			blocks("user",
+				`{"type":"tool_result","tool_use_id":"toolu_00000000000000000001","content":[{"type":"text","text":"found"}]}`),
+			said("It is so."), user("And then?"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newChat(t, ledger.Config{})
@@ -141,7 +152,8 @@ func TestTextsInBlocks(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	asked := blocks("user", text("One "), text("two"))
 	k.ask([]string{asked}, text("1"))
-	for _, shown := range []string{user("One two"), blocks("user", text("One"), text("two")), blocks("user", text(" One "), text("two\r\n"))} {
+	for _, shown := range []string{user("One two"), blocks("user", text("One"), text("two")),
+		blocks("user", text(" One "), text("two\r\n"))} {
 		require.Equal(t, join(asked, said("1"), user("Next")), sent(k.replay(shown, said("1"), user("Next"))))
 	}
 }
@@ -230,7 +242,8 @@ func TestEdits(t *testing.T) {
 	require.Equal(t, conversation.Hit, c.Outcome, "the edited one is a branch now")
 	require.False(t, c.Moved)
 
-	for _, missed := range [][]string{{user("One"), said("no"), user("Two")}, {user("Nobody asked this"), said("1"), user("Two")}} {
+	for _, missed := range [][]string{{user("One"), said("no"), user("Two")},
+		{user("Nobody asked this"), said("1"), user("Two")}} {
 		c = k.replay(missed...)
 		require.Equal(t, conversation.Missed, c.Outcome)
 		require.True(t, c.Moved)
@@ -332,10 +345,12 @@ func TestSystemMessages(t *testing.T) {
 	c := k.replay(system("It is one."), system("Be brief."), user("One"), h[2], user("Two"), system("Remember."))
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.False(t, c.Moved)
-	require.Equal(t, join(system("It is one."), system("Be brief."), user("One "), h[2], user("Two"), system("Remember.")), sent(c))
+	require.Equal(t, join(system("It is one."), system("Be brief."), user("One "), h[2], user("Two"), system("Remember.")),
+		sent(c))
 	h = k.ask([]string{user("One "), h[2], user("Two"), system("Remember.")}, text("2"))
 	c = k.replay(user("One "), h[1], user("Two"), h[4], user("Three"))
-	require.Equal(t, `[`+join(user("Two"), h[4], user("Three"))+`]`, string(c.Place().Input), "what it answered is not shown any more")
+	require.Equal(t, `[`+join(user("Two"), h[4], user("Three"))+`]`, string(c.Place().Input),
+		"what it answered is not shown any more")
 }
 
 // Ids that a client gives to calls by itself lead to the calls by place, and its
@@ -344,14 +359,19 @@ func TestIdsOfTheClient(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	h := k.ask([]string{user("Go")}, thought("t"), call("1"), call("2"))
 	mine := strings.NewReplacer(fmt.Sprintf("toolu_%020s", "1"), "mine_1", fmt.Sprintf("toolu_%020s", "2"), "mine_2")
-	shown := []string{h[0], mine.Replace(h[1]), blocks("user", mine.Replace(result("1", "a")), mine.Replace(result("2", "b")))}
+	shown := []string{
+		h[0], mine.Replace(h[1]), blocks("user", mine.Replace(result("1", "a")), mine.Replace(result("2", "b"))),
+	}
 	c := k.replay(shown...)
 	require.Equal(t, join(shown...), sent(c), "what is shown agrees with itself")
-	require.Equal(t, `[`+blocks("user", result("1", "a"), result("2", "b"))+`]`, string(c.Place().Input), "what is kept has the vendor's")
+	require.Equal(t, `[`+blocks("user", result("1", "a"), result("2", "b"))+`]`, string(c.Place().Input),
+		"what is kept has the vendor's")
 	h = k.ask(shown, text("done"))
 	other := strings.NewReplacer("mine_", "other_")
-	c = k.replay(h[0], other.Replace(h[1]), other.Replace(blocks("user", mine.Replace(result("1", "a\r")))), h[3], user("Next"))
-	require.Contains(t, sent(c), other.Replace(blocks("user", mine.Replace(result("1", "a")), mine.Replace(result("2", "b")))))
+	c = k.replay(h[0], other.Replace(h[1]), other.Replace(blocks("user", mine.Replace(result("1", "a\r")))), h[3],
+		user("Next"))
+	require.Contains(t, sent(c),
+		other.Replace(blocks("user", mine.Replace(result("1", "a")), mine.Replace(result("2", "b")))))
 }
 
 // Titles and subagents under the same id are branches. Those that were not gone on
@@ -388,9 +408,11 @@ func TestAdoption(t *testing.T) {
 	require.Equal(t, join(user("One"), said("1"), user("Two"), said("2"), user("Three")), sent(c))
 
 	k.scope.Conversation = "c2"
-	h2 := k.ask([]string{user("Look"), blocks("assistant", call("1")), blocks("user", result("1", "found"))}, text("Found."))
+	h2 := k.ask([]string{user("Look"), blocks("assistant", call("1")), blocks("user", result("1", "found"))},
+		text("Found."))
 	c = k.replay(user("Look"), said("Found."), user("More"))
-	require.Equal(t, join(append(h2[:3:3], said("Found."), user("More"))...), sent(c), "rounds that were taken over come back, too")
+	require.Equal(t, join(append(h2[:3:3], said("Found."), user("More"))...), sent(c),
+		"rounds that were taken over come back, too")
 	k.scope.Conversation = "c1"
 
 	k.now = k.now.Add(25 * time.Hour)
@@ -421,7 +443,8 @@ func TestRequestsAtOnce(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, conversation.Hit, c.Outcome)
 				k.ledger.Record(t.Context(), ledger.Turn{
-					Scope: k.scope, Origin: k.origin, Dialect: wire.Messages, Content: []byte("[" + text(fmt.Sprint(i)) + "]"), Place: c.Place(),
+					Scope: k.scope, Origin: k.origin, Dialect: wire.Messages, Content: []byte("[" + text(fmt.Sprint(i)) + "]"),
+					Place: c.Place(),
 				})
 			}
 		})

@@ -36,7 +36,8 @@ func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node
 	said, spans := len(s.said), len(s.spans)
 	end := func(next int) *exchange {
 		s.turns = append(s.turns, exchange{
-			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)], source: source,
+			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)],
+			source: source,
 		})
 		first, said, spans = next, len(s.said), len(s.spans)
 		return &s.turns[len(s.turns)-1]
@@ -224,7 +225,8 @@ func (m *match) opens(shown []exchange, at pair, d wire.Dialect) pair {
 
 // round reports whether an answer and the messages behind it are a tool round that can be inserted.
 func round(called, then *exchange, d wire.Dialect) bool {
-	return called.answer.Calls() > 0 && called.source.Turn().Dialect == d && then.source.Turn().Dialect == d && ledger.Results(then.before)
+	return called.answer.Calls() > 0 && called.source.Turn().Dialect == d && then.source.Turn().Dialect == d &&
+		ledger.Results(then.before)
 }
 
 // fits reports whether a client's messages are the stored ones, and without how many of the first

@@ -39,13 +39,15 @@ func startCLI(t *testing.T) *realCLI {
 	t.Helper()
 	path := os.Getenv(cliVar)
 	if path == "" {
-		t.Skip(cliVar + " is not set, so nothing is tested against the real Copilot CLI; npm install @github/copilot@1.0.102 brings one")
+		t.Skip(cliVar +
+			" is not set, so nothing is tested against the real Copilot CLI; npm install @github/copilot@1.0.102 brings one")
 	}
 	path, err := filepath.Abs(path)
 	require.NoError(t, err)
 	home := t.TempDir()
 	c := &realCLI{left: make(chan string, 10), pidFile: filepath.Join(home, "pid")}
-	c.model = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: c.answer, Stream: upstreamtest.StreamOptions{Chunk: 16}})
+	c.model = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: c.answer,
+		Stream: upstreamtest.StreamOptions{Chunk: 16}})
 	web := httptest.NewServer(c.model)
 	t.Cleanup(web.Close)
 	c.provider = &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: web.URL + "/v1", APIKey: "k"}
@@ -53,10 +55,12 @@ func startCLI(t *testing.T) *realCLI {
 		Connect: time.Minute,
 		Router:  copilot.RouterConfig{Ping: 2 * time.Second},
 		// The shell notes the process's id and becomes the CLI.
-		Command: &copilot.Command{Path: "/bin/sh", Args: []string{"-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"), "PID_FILE=" + c.pidFile,
-			"COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL=" + web.URL + "/v1", "COPILOT_MODEL=fake-model",
-		}},
+		Command: &copilot.Command{Path: "/bin/sh", Args: []string{"-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path},
+			Dir: home, Env: []string{
+				"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"), "PID_FILE=" +
+					c.pidFile,
+				"COPILOT_OFFLINE=true", "COPILOT_PROVIDER_BASE_URL=" + web.URL + "/v1", "COPILOT_MODEL=fake-model",
+			}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -186,7 +190,8 @@ func (c *realCLI) runsTools(t *testing.T) {
 	}
 	require.NoError(t, s.RespondTool(t.Context(), out.Calls[1].ID, copilot.ToolResult{Text: "no such file", Failed: true}))
 	require.NoError(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "RESULT-42"}))
-	require.ErrorIs(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "again"}), copilot.ErrNotPending)
+	require.ErrorIs(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "again"}),
+		copilot.ErrNotPending)
 	out, err = s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Contains(t, out.Text, "RESULT-42")
@@ -218,7 +223,9 @@ func (c *realCLI) refusesTools(t *testing.T) {
 
 func (c *realCLI) fails(t *testing.T) {
 	s := c.session(t)
-	c.model.Fail(upstreamtest.Fault{Status: 400, Body: `{"error":{"message":"this model is on holiday","type":"invalid_request_error"}}`})
+	c.model.Fail(upstreamtest.Fault{
+		Status: 400, Body: `{"error":{"message":"this model is on holiday","type":"invalid_request_error"}}`,
+	})
 	_, err := ask(t.Context(), s, "TAG x")
 	var failed *copilot.SessionError
 	require.ErrorAs(t, err, &failed)
@@ -259,7 +266,8 @@ func (c *realCLI) abortsParked(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 1)
 	require.NoError(t, s.Abort(t.Context()))
-	require.ErrorIs(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "late"}), copilot.ErrNotPending)
+	require.ErrorIs(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "late"}),
+		copilot.ErrNotPending)
 	answers(t, s, "TAG x", taggedText("x"))
 	require.NoError(t, s.Close())
 }

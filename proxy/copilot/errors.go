@@ -76,7 +76,8 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the Copilot CLI %s speaks protocol %d, and this program %d to %d: install a CLI of another version",
+	return fmt.Sprintf("the Copilot CLI %s speaks protocol %d, and this program %d to %d: install a CLI of another "+
+		"version",
 		e.CLI, e.Protocol, minProtocol, maxProtocol)
 }
 

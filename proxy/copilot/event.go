@@ -26,7 +26,8 @@ const (
 // wanted reports whether events of a kind are read.
 func (k kind) wanted() bool {
 	switch k {
-	case eventDelta, eventMessage, eventUsage, eventToolCall, eventToolDone, eventPermission, eventError, eventIdle, eventShutdown:
+	case eventDelta, eventMessage, eventUsage, eventToolCall, eventToolDone, eventPermission, eventError, eventIdle,
+		eventShutdown:
 		return true
 	}
 	return false

@@ -83,7 +83,9 @@ func TestLateEventsOfAClosedSession(t *testing.T) {
 	s := begin(t, router)
 	require.NoError(t, s.Close())
 	server.Conns()[0].Event(s.ID(), "assistant.message_delta", map[string]string{"messageId": "1", "deltaContent": "x"})
-	server.Conns()[0].Event(s.ID(), "external_tool.requested", map[string]string{"requestId": "tool-1", "toolName": "lookup"})
+	server.Conns()[0].Event(s.ID(), "external_tool.requested", map[string]string{
+		"requestId": "tool-1", "toolName": "lookup",
+	})
 	server.Await(t.Context(), "session.tools.handlePendingToolCall", 1)
 	require.Zero(t, router.Stats().Orphans)
 }
@@ -111,12 +113,17 @@ func TestAnswerDirectlyFollowedByItsEvents(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Handle("session.send", func(c *copilottest.Conn, m copilottest.Message) {
 		event := func(what, data string) []byte {
-			return copilottest.Frame(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":%q,"event":{"type":%q,"data":%s}}}`, m.Session(), what, data))
+			return copilottest.Frame(
+				fmt.Sprintf(`{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":%q,"event":{"type":%q,"data":%s}}}`,
+					m.Session(), what, data),
+			)
 		}
 		packet := event("assistant.message_delta", `{"messageId":"a","deltaContent":"before "}`)
-		packet = append(packet, copilottest.Frame(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"messageId":"p"}}`, *m.ID))...)
+		packet = append(packet,
+			copilottest.Frame(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"messageId":"p"}}`, *m.ID))...)
 		for i := range 50 {
-			packet = append(packet, event("assistant.message_delta", fmt.Sprintf(`{"messageId":"a","deltaContent":"%d "}`, i))...)
+			packet = append(packet,
+				event("assistant.message_delta", fmt.Sprintf(`{"messageId":"a","deltaContent":"%d "}`, i))...)
 		}
 		c.Raw(append(packet, event("session.idle", `{}`)...))
 	})

@@ -42,7 +42,8 @@ func (b *inbox) Notify(c *jsonrpc.Conn, method string, params jsontext.Value) {
 	var p eventParams
 	if err := jsonrpc.Decode(params, &p); err != nil {
 		b.counters.malformed.Add(1)
-		b.config.Log.Warn().Err(err).Str("session", id).Str("event", string(what)).Msg("an event of the CLI could not be read")
+		b.config.Log.Warn().Err(err).Str("session", id).Str("event",
+			string(what)).Msg("an event of the CLI could not be read")
 		return
 	}
 	if p.Event.AgentID != "" && !what.asks() {
@@ -72,7 +73,9 @@ func (b *inbox) decide(c *jsonrpc.Conn, id string, r *route, d eventData) {
 	decision := permissionDecision{Kind: "approve-once"}
 	if r == nil || d.Permission.Kind != "custom-tool" || !r.tools[d.Permission.ToolName] {
 		b.counters.denied.Add(1)
-		b.config.Log.Info().Str("session", id).Str("kind", d.Permission.Kind).Str("tool", d.Permission.ToolName).Msg("refused the use of a tool")
+		b.config.Log.Info().Str("session", id).Str("kind", d.Permission.Kind).Str("tool", d.Permission.ToolName).Msg(
+			"refused the use of a tool",
+		)
 		decision = permissionDecision{Kind: "reject", Feedback: notPermitted}
 	}
 	c.Post(methodPermission, permissionParams{SessionID: id, RequestID: d.RequestID, Result: decision})
@@ -125,7 +128,8 @@ func (b *inbox) Request(c *jsonrpc.Conn, id jsonrpc.ID, method string, params js
 	if r == nil && !closed {
 		b.counters.orphans.Add(1)
 	}
-	e := event{kind: eventToolCall, rpc: id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName, Arguments: p.Arguments}}
+	e := event{kind: eventToolCall, rpc: id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName,
+		Arguments: p.Arguments}}
 	if r != nil {
 		r.touch()
 	}

@@ -122,16 +122,18 @@ type infinite struct {
 
 func newCreateParams(id string, c SessionConfig) createParams {
 	p := createParams{
-		SessionID: id, Model: c.Model, Provider: c.provider(id), ReasoningEffort: c.ReasoningEffort, WorkingDirectory: c.WorkingDirectory,
-		SystemMessage:  systemMessage{Mode: "replace", Content: c.System},
-		Tools:          []toolParams{},
-		AvailableTools: []string{},
-		Behaviour:      behaviour{Streaming: true, RequestPermission: true, SkipCustomInstructions: true},
+		SessionID: id, Model: c.Model, Provider: c.provider(id), ReasoningEffort: c.ReasoningEffort,
+		WorkingDirectory: c.WorkingDirectory,
+		SystemMessage:    systemMessage{Mode: "replace", Content: c.System},
+		Tools:            []toolParams{},
+		AvailableTools:   []string{},
+		Behaviour:        behaviour{Streaming: true, RequestPermission: true, SkipCustomInstructions: true},
 	}
 	for _, t := range c.Tools {
 		// Without Overrides a tool with the name of one of the CLI's own, such as
 		// "bash", fails the first turn.
-		p.Tools = append(p.Tools, toolParams{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Overrides: true})
+		p.Tools = append(p.Tools, toolParams{Name: t.Name, Description: t.Description, Parameters: t.Parameters,
+			Overrides: true})
 		p.AvailableTools = append(p.AvailableTools, "custom:"+t.Name)
 	}
 	return p

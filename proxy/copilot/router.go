@@ -50,7 +50,8 @@ func Dial(ctx context.Context, addr string, config RouterConfig) (*Router, error
 func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router, error) {
 	config = config.withDefaults()
 	r := &Router{config: config, routes: map[string]*route{}, watched: make(chan struct{})}
-	r.conn = jsonrpc.New(conn, (*inbox)(r), jsonrpc.Config{MaxFrame: config.MaxFrame, WriteTimeout: config.WriteTimeout, Log: config.Log})
+	r.conn = jsonrpc.New(conn, (*inbox)(r), jsonrpc.Config{MaxFrame: config.MaxFrame, WriteTimeout: config.WriteTimeout,
+		Log: config.Log})
 	if err := r.greet(ctx); err != nil {
 		_ = r.conn.Close()
 		return nil, fmt.Errorf("connecting to the Copilot CLI: %w", err)

@@ -95,10 +95,13 @@ func TestEventsOfUnknownSessions(t *testing.T) {
 	c := server.Conns()[0]
 	c.Event("nobody", "assistant.message_delta", map[string]string{"messageId": "1", "deltaContent": "x"})
 	c.Event("nobody", "external_tool.requested", map[string]string{"requestId": "tool-1", "toolName": "lookup"})
-	c.Event("nobody", "permission.requested", map[string]any{"requestId": "permission-1", "permissionRequest": map[string]string{"kind": "custom-tool"}})
+	c.Event("nobody", "permission.requested", map[string]any{
+		"requestId": "permission-1", "permissionRequest": map[string]string{"kind": "custom-tool"},
+	})
 	c.Event("", "session.idle", struct{}{})
 	answered := server.Await(t.Context(), "session.tools.handlePendingToolCall", 1)
-	require.JSONEq(t, `{"sessionId":"nobody","requestId":"tool-1","error":"this session is not served here any more"}`, string(answered[0].Params))
+	require.JSONEq(t, `{"sessionId":"nobody","requestId":"tool-1","error":"this session is not served here any more"}`,
+		string(answered[0].Params))
 	denied := server.Await(t.Context(), "session.permissions.handlePendingPermissionRequest", 1)
 	require.Contains(t, string(denied[0].Params), `"reject"`)
 	answers(t, begin(t, router), "x", "echo: x")
@@ -176,7 +179,8 @@ func TestToolCallAsRequest(t *testing.T) {
 	server.Script(func(t *copilottest.Turn) {
 		call := t.Use("lookup", `{"q":1}`)
 		t.Message(t.NewID("message"), "", call)
-		params := map[string]any{"sessionId": t.Session, "toolCallId": call.ID, "toolName": "lookup", "arguments": call.Arguments}
+		params := map[string]any{"sessionId": t.Session, "toolCallId": call.ID, "toolName": "lookup",
+			"arguments": call.Arguments}
 		m, _ := t.Conn.Ask("tool.call", params)
 		t.Say(string(m.Result))
 		params["toolName"] = "other"
@@ -264,7 +268,8 @@ func TestAStormOfCreatesAndAKill(t *testing.T) {
 func TestTheConnectionToken(t *testing.T) {
 	server := copilottest.Start(t)
 	server.Token = "right"
-	for token, want := range map[string]error{"": copilot.ErrUnauthorized, "wrong": copilot.ErrUnauthorized, "right": nil} {
+	for token, want := range map[string]error{"": copilot.ErrUnauthorized, "wrong": copilot.ErrUnauthorized,
+		"right": nil} {
 		r, err := copilot.Dial(t.Context(), server.Addr(), copilot.RouterConfig{Token: token})
 		require.ErrorIs(t, err, want)
 		if want == nil {
@@ -293,7 +298,9 @@ func TestAnotherProtocolVersion(t *testing.T) {
 
 func TestACLIWithoutConnect(t *testing.T) {
 	server := copilottest.Start(t)
-	server.Handle("connect", func(c *copilottest.Conn, m copilottest.Message) { c.Refuse(m, -32601, "Unhandled method connect") })
+	server.Handle("connect", func(c *copilottest.Conn, m copilottest.Message) {
+		c.Refuse(m, -32601, "Unhandled method connect")
+	})
 	server.Protocol = 2
 	router := dial(t, server, copilot.RouterConfig{})
 	answers(t, begin(t, router), "x", "echo: x")
@@ -301,7 +308,9 @@ func TestACLIWithoutConnect(t *testing.T) {
 
 func TestAListenerThatIsNoCLI(t *testing.T) {
 	server := copilottest.Start(t)
-	server.Handle("connect", func(c *copilottest.Conn, _ copilottest.Message) { c.Raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) })
+	server.Handle("connect", func(c *copilottest.Conn, _ copilottest.Message) {
+		c.Raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+	})
 	_, err := copilot.Dial(t.Context(), server.Addr(), copilot.RouterConfig{})
 	require.ErrorIs(t, err, copilot.ErrProtocol)
 	server.Handle("connect", func(*copilottest.Conn, copilottest.Message) {})

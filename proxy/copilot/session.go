@@ -335,7 +335,8 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 		}{result.wire()}, nil)
 	} else {
 		wire := result.wire()
-		err := s.router.conn.Call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID, Result: &wire}, &taken)
+		err := s.router.conn.Call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
+			Result: &wire}, &taken)
 		if err != nil {
 			return err
 		}
@@ -352,7 +353,9 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 func (s *Session) answered(call ToolCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.calls, func(c ToolCall) bool { return c.requestID == call.requestID && bytes.Equal(c.rpc, call.rpc) })
+	i := slices.IndexFunc(s.calls, func(c ToolCall) bool {
+		return c.requestID == call.requestID && bytes.Equal(c.rpc, call.rpc)
+	})
 	if i >= 0 {
 		s.calls = slices.Delete(s.calls, i, i+1)
 	}

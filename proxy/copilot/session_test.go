@@ -35,7 +35,8 @@ func TestWhatASessionIsCreatedWith(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	_, err := router.Create(t.Context(), copilot.SessionConfig{
 		Model: "m", System: "Be brief.", Tools: []copilot.Tool{lookup, {Name: "bash"}},
-		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: "http://h/v1", APIKey: "k", Headers: map[string]string{"X-A": "b"}},
+		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: "http://h/v1", APIKey: "k",
+			Headers: map[string]string{"X-A": "b"}},
 	})
 	require.NoError(t, err)
 	_, err = router.Create(t.Context(), copilot.SessionConfig{})
@@ -44,7 +45,8 @@ func TestWhatASessionIsCreatedWith(t *testing.T) {
 	require.Len(t, created, 2)
 	const same = `"streaming":true,"requestPermission":true,"skipCustomInstructions":true,"enableConfigDiscovery":false,
 		"includeSubAgentStreamingEvents":false,"enableSessionTelemetry":false,"infiniteSessions":{"enabled":false}`
-	require.JSONEq(t, `{"sessionId":"`+created[0].Session()+`","model":"m","systemMessage":{"mode":"replace","content":"Be brief."},
+	require.JSONEq(t, `{"sessionId":"`+created[0].Session()+
+		`","model":"m","systemMessage":{"mode":"replace","content":"Be brief."},
 		"provider":{"type":"openai","wireApi":"completions","baseUrl":"http://h/v1","apiKey":"k","headers":{"X-A":"b"}},
 		"tools":[{"name":"lookup","description":"Look something up","parameters":{"type":"object"},"overridesBuiltInTool":true},
 			{"name":"bash","description":"","overridesBuiltInTool":true}],
@@ -59,7 +61,8 @@ func TestHeadersOfATurn(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	s := begin(t, router)
 	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x", Headers: map[string]string{"X-Turn": "7"}}))
-	require.JSONEq(t, `{"sessionId":"`+s.ID()+`","prompt":"x","requestHeaders":{"X-Turn":"7"}}`, string(server.Seen("session.send")[0].Params))
+	require.JSONEq(t, `{"sessionId":"`+s.ID()+`","prompt":"x","requestHeaders":{"X-Turn":"7"}}`,
+		string(server.Seen("session.send")[0].Params))
 }
 
 // twoTools calls lookup twice, says what came back, and fails the turn's author if
@@ -214,8 +217,10 @@ func TestPermissionIsDeniedByDefault(t *testing.T) {
 func TestEventsOfSubAgentsAreNotTheAnswer(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(func(t *copilottest.Turn) {
-		for _, what := range []string{"assistant.message_delta", "assistant.message", "session.error", "session.idle", "session.shutdown"} {
-			t.Conn.AgentEvent(t.Session, "agent-1", what, map[string]string{"messageId": "sub", "deltaContent": "secret", "content": "secret"})
+		for _, what := range []string{"assistant.message_delta", "assistant.message", "session.error", "session.idle",
+			"session.shutdown"} {
+			t.Conn.AgentEvent(t.Session, "agent-1", what, map[string]string{"messageId": "sub", "deltaContent": "secret",
+				"content": "secret"})
 		}
 		t.Say("mine")
 	})

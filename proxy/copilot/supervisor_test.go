@@ -31,7 +31,9 @@ func TestRedialAndResume(t *testing.T) {
 	server := copilottest.Start(t)
 	server.Script(endless)
 	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()})
-	config := copilot.SessionConfig{Model: "m", Tools: []copilot.Tool{lookup}, Provider: &copilot.Provider{Type: "openai", BaseURL: "http://h/v1"}}
+	config := copilot.SessionConfig{Model: "m", Tools: []copilot.Tool{lookup}, Provider: &copilot.Provider{
+		Type: "openai", BaseURL: "http://h/v1",
+	}}
 	s, err := sup.Create(t.Context(), config)
 	require.NoError(t, err)
 	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "first"}))
@@ -48,7 +50,8 @@ func TestRedialAndResume(t *testing.T) {
 	answers(t, again, "second", "echo: second")
 	require.Equal(t, []string{"first", "second", "echo: second"}, server.Said(s.ID()))
 	resumed := server.Seen("session.resume")[0]
-	require.JSONEq(t, string(server.Seen("session.create")[0].Params), string(resumed.Params), "provider and tools are given again")
+	require.JSONEq(t, string(server.Seen("session.create")[0].Params), string(resumed.Params),
+		"provider and tools are given again")
 	require.NoError(t, s.Close())
 	require.Contains(t, server.Live(), s.ID(), "the end of the old session is not that of the new one")
 	require.EqualValues(t, 1, sup.Stats().Redials)
@@ -88,7 +91,10 @@ func TestLastingFailuresAreToldAtOnce(t *testing.T) {
 	server.Token = "secret"
 	_, err := supervise(t, copilot.SupervisorConfig{Addr: server.Addr()}).Router(t.Context())
 	require.ErrorIs(t, err, copilot.ErrUnauthorized)
-	_, err = supervise(t, copilot.SupervisorConfig{Command: &copilot.Command{Path: filepath.Join(t.TempDir(), "no-such-cli")}}).Router(t.Context())
+	_,
+		err = supervise(t, copilot.SupervisorConfig{
+		Command: &copilot.Command{Path: filepath.Join(t.TempDir(), "no-such-cli")},
+	}).Router(t.Context())
 	require.ErrorIs(t, err, copilot.ErrStart)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	old := copilottest.Start(t)
@@ -127,7 +133,8 @@ func TestACLIOfOurOwn(t *testing.T) {
 }
 
 func TestACLIThatEndsBeforeItsPort(t *testing.T) {
-	for name, says := range map[string]string{"fails": "Offline mode requires a local model provider", "leaves": "exit status 0"} {
+	for name, says := range map[string]string{"fails": "Offline mode requires a local model provider",
+		"leaves": "exit status 0"} {
 		t.Run(name, func(t *testing.T) {
 			_, err := supervise(t, copilot.SupervisorConfig{Command: role(name, "")}).Router(t.Context())
 			require.ErrorIs(t, err, copilot.ErrStart)
@@ -137,7 +144,9 @@ func TestACLIThatEndsBeforeItsPort(t *testing.T) {
 }
 
 func TestACLIThatNeverSaysItsPort(t *testing.T) {
-	_, err := supervise(t, copilot.SupervisorConfig{Command: role("silent", ""), Connect: 50 * time.Millisecond}).Router(t.Context())
+	_, err := supervise(t, copilot.SupervisorConfig{Command: role("silent", ""), Connect: 50 * time.Millisecond}).Router(
+		t.Context(),
+	)
 	require.ErrorIs(t, err, copilot.ErrStart)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

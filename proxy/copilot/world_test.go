@@ -41,12 +41,15 @@ func inBubble(t *testing.T, f func(*testing.T, *copilottest.Server, *copilot.Rou
 	})
 }
 
-var lookup = copilot.Tool{Name: "lookup", Description: "Look something up", Parameters: jsontext.Value(`{"type":"object"}`)}
+var lookup = copilot.Tool{Name: "lookup", Description: "Look something up",
+	Parameters: jsontext.Value(`{"type":"object"}`)}
 
 // begin makes a session that may use lookup.
 func begin(t testing.TB, r *copilot.Router) *copilot.Session {
 	t.Helper()
-	s, err := r.Create(context.Background(), copilot.SessionConfig{Model: "m", System: "Be brief.", Tools: []copilot.Tool{lookup}})
+	s, err := r.Create(context.Background(), copilot.SessionConfig{Model: "m", System: "Be brief.", Tools: []copilot.Tool{
+		lookup,
+	}})
 	require.NoError(t, err)
 	return s
 }

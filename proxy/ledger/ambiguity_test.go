@@ -13,7 +13,8 @@ import (
 
 // dialogue is a conversation in which the model answers "yes" five times, with
 // other thinking each time, as it is recorded by a gateway.
-func dialogue(t *testing.T, l *ledger.Ledger, questions []string, says func(i int) string) (messages []string, turns []ledger.Turn) {
+func dialogue(t *testing.T, l *ledger.Ledger, questions []string, says func(i int) string) (messages []string,
+	turns []ledger.Turn) {
 	predecessor := ""
 	for i, q := range questions {
 		messages = append(messages, user(quote(q)))
@@ -51,8 +52,10 @@ func TestYesAnsweredFiveTimes(t *testing.T) {
 	check(messages[4:], 2, 3, 4)                                                   // the client's window
 	check([]string{user(`"rats?"`), messages[1], messages[2], messages[3]}, -1, 1) // a question edited
 	check([]string{messages[1]}, -1)
-	check([]string{messages[0], assistant(content(thinking("thought 3", "sig3"), text("yes")))}, 3) // its own key counts more
-	check([]string{messages[0], assistant(content(thinking("new", "sigX"), text("yes")))}, -1)      // a turn that nobody knows
+	// its own key counts more
+	check([]string{messages[0], assistant(content(thinking("thought 3", "sig3"), text("yes")))}, 3)
+	// a turn that nobody knows
+	check([]string{messages[0], assistant(content(thinking("new", "sigX"), text("yes")))}, -1)
 	check([]string{messages[0], assistant(content(thinking("new", ""), text("yes")))}, 0)
 }
 
@@ -108,11 +111,13 @@ func TestKeysThatRecur(t *testing.T) {
 		require.True(t, got.Same)
 		require.Equal(t, c, string(got.Turn.Content))
 	}
-	got := replayOne(t, l, alice, opus, content(thinking("three", "stamp"), text("c"), toolUse("call_0", "search", `{"q":1}`)))
+	got := replayOne(t, l, alice, opus, content(thinking("three", "stamp"), text("c"),
+		toolUse("call_0", "search", `{"q":1}`)))
 	require.Nil(t, got.Turn)
 	require.False(t, got.Edited, "no key of it belongs to one turn")
 	require.Equal(t, ledger.Unknown, got.States[0])
-	require.Equal(t, ledger.Foreign, replayOne(t, l, alice, kimi, content(thinking("three", "stamp"), text("c"))).States[0])
+	require.Equal(t, ledger.Foreign,
+		replayOne(t, l, alice, kimi, content(thinking("three", "stamp"), text("c"))).States[0])
 }
 
 func TestAgreementOfKeys(t *testing.T) {
@@ -182,7 +187,8 @@ func TestEqualChatsOfTwoConversations(t *testing.T) {
 func TestWithoutConversation(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	l.Record(t.Context(), answer(alice, opus, storedTurn))
-	l.Record(t.Context(), answer(alice, opus, content(unsigned("unsigned thought"), text("plain"), toolUse("call_1", "search", search))))
+	l.Record(t.Context(),
+		answer(alice, opus, content(unsigned("unsigned thought"), text("plain"), toolUse("call_1", "search", search))))
 	minted := alice
 	minted.Conversation = "minted"
 	judge := func(s ledger.Scope, c string) ledger.Judged {
@@ -191,10 +197,13 @@ func TestWithoutConversation(t *testing.T) {
 		})[0]
 	}
 	require.True(t, judge(minted, storedTurn).Same)
-	require.NotNil(t, judge(minted, content(text("Let me look. \nNowdone"), toolUse(longID, "search", search))).Turn, "by the tool's id")
+	require.NotNil(t, judge(minted, content(text("Let me look. \nNowdone"), toolUse(longID, "search", search))).Turn,
+		"by the tool's id")
 	require.True(t, judge(minted, content(redacted("dddd"), text("edited"))).Edited)
 	require.Nil(t, judge(minted, content(text("Let me look. \nNowdone"), toolUse("other", "search", search))).Turn)
-	require.Nil(t, judge(minted, content(unsigned("unsigned thought"), text("plain"), toolUse("call_1", "search", search))).Turn, "all of it may recur")
+	require.Nil(t,
+		judge(minted, content(unsigned("unsigned thought"), text("plain"), toolUse("call_1", "search", search))).Turn,
+		"all of it may recur")
 
 	for _, change := range []func(s *ledger.Scope){
 		func(s *ledger.Scope) { s.Tenant = "" }, func(s *ledger.Scope) { s.Route = "teammate/analytic" },
@@ -213,5 +222,6 @@ func TestWithoutConversation(t *testing.T) {
 	got := judge(minted, storedTurn)
 	require.Equal(t, ledger.Refused, got.States[0])
 	require.Equal(t, ledger.Proven, got.States[4], "a bare text may be another's")
-	require.Equal(t, ledger.Proven, replayOne(t, l, alice, opus, storedTurn).States[0], "a conversation has its own refusals")
+	require.Equal(t, ledger.Proven, replayOne(t, l, alice, opus, storedTurn).States[0],
+		"a conversation has its own refusals")
 }

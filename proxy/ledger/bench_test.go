@@ -14,11 +14,13 @@ import (
 func history(b *testing.B, l *ledger.Ledger) *wire.Outline {
 	var messages []string
 	for i := range 30 {
-		messages = append(messages, user(`[{"type":"tool_result","tool_use_id":"x","content":`+quote(strings.Repeat("result\n", 380))+`}]`))
+		messages = append(messages, user(`[{"type":"tool_result","tool_use_id":"x","content":`+
+			quote(strings.Repeat("result\n", 380))+`}]`))
 		c := content(
 			thinking(fmt.Sprint(i, strings.Repeat(" I consider.", 25)), fmt.Sprint(i, strings.Repeat("Er67SC7u", 40))),
 			text(fmt.Sprint("Step ", i)),
-			toolUse(fmt.Sprintf("toolu_%024d", i), "Bash", `{"command":`+quote(strings.Repeat("echo x; ", 20))+`,"description":"x"}`))
+			toolUse(fmt.Sprintf("toolu_%024d", i), "Bash", `{"command":`+quote(strings.Repeat("echo x; ", 20))+
+				`,"description":"x"}`))
 		l.Record(b.Context(), answer(alice, opus, c))
 		messages = append(messages, assistant(c))
 	}
@@ -73,8 +75,10 @@ func BenchmarkRecord(b *testing.B) {
 }
 
 func BenchmarkContextKey(b *testing.B) {
-	system := `[{"type":"text","text":` + quote(strings.Repeat("be kind. ", 3000)) + `,"cache_control":{"type":"ephemeral"}}]`
-	o, err := wire.ReadOutline([]byte(`{"model":"m","system":` + system + `,"tools":[{"name":"a","description":` + quote(strings.Repeat("tool ", 6000)) + `}]}`))
+	system := `[{"type":"text","text":` + quote(strings.Repeat("be kind. ", 3000)) +
+		`,"cache_control":{"type":"ephemeral"}}]`
+	o, err := wire.ReadOutline([]byte(`{"model":"m","system":` + system + `,"tools":[{"name":"a","description":` +
+		quote(strings.Repeat("tool ", 6000)) + `}]}`))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,7 +24,8 @@ func judgeChat(t require.TestingT, l *ledger.Ledger, by ledger.Origin, message s
 }
 
 func TestChatReplays(t *testing.T) {
-	calls := `"tool_calls":[{"id":"call_00_abcdefghijklmnop","type":"function","function":{"name":"search","arguments":"{\"q\": \"cats\", \"n\": 1}"}}]`
+	calls :=
+		`"tool_calls":[{"id":"call_00_abcdefghijklmnop","type":"function","function":{"name":"search","arguments":"{\"q\": \"cats\", \"n\": 1}"}}]`
 	tests := map[string]struct {
 		message      string
 		turn, same   bool
@@ -32,18 +33,38 @@ func TestChatReplays(t *testing.T) {
 		state        ledger.State
 		differentIDs int
 	}{
-		"as it was":                        {chatTurn, true, true, false, ledger.Proven, 0},
-		"without what is no part of it":    {`{"tool_calls":[{"function":{"arguments":"{\"q\": \"cats\", \"n\": 1}","name":"search"},"id":"call_00_abcdefghijklmnop"}],"reasoning_content":"First, I think.","content":[{"type":"text","text":"I look."}],"role":"assistant"}`, true, true, false, ledger.Proven, 0},
-		"without reasoning":                {`{"role":"assistant","content":"I look.",` + calls + `}`, true, false, false, ledger.NoThinking, 0},
-		"with empty reasoning":             {`{"role":"assistant","content":"I look.","reasoning_content":"",` + calls + `}`, true, false, false, ledger.NoThinking, 0},
-		"in another field":                 {`{"role":"assistant","content":"I look.","reasoning":"First, I think.",` + calls + `}`, true, false, false, ledger.Altered, 0},
-		"reasoning edited":                 {`{"role":"assistant","content":"I look.","reasoning_content":"No.",` + calls + `}`, true, false, false, ledger.Altered, 0},
-		"as a think section":               {`{"role":"assistant","content":"<think>First, I think.</think>\n\nI look.",` + calls + `}`, true, false, false, ledger.NoThinking, 0},
-		"arguments written anew, other id": {`{"role":"assistant","content":"I look.","tool_calls":[{"id":"x","type":"function","function":{"name":"search","arguments":"{\"n\":1,\"q\":\"cats\"}"}}]}`, true, false, false, ledger.NoThinking, 1},
-		"arguments edited":                 {`{"role":"assistant","content":"I look.","reasoning_content":"First, I think.","tool_calls":[{"id":"x","type":"function","function":{"name":"search","arguments":"{\"q\":\"dogs\"}"}}]}`, false, false, true, ledger.Altered, 0},
-		"text edited":                      {`{"role":"assistant","content":"I looked.","reasoning_content":"First, I think."}`, false, false, true, ledger.Altered, 0},
-		"another":                          {`{"role":"assistant","content":null,"reasoning":"Hm"}`, false, false, false, ledger.Unknown, 0},
-		"nothing":                          {`{"role":"assistant"}`, false, false, false, ledger.NoThinking, 0},
+		"as it was": {chatTurn, true, true, false, ledger.Proven, 0},
+		"without what is no part of it": {
+			`{"tool_calls":[{"function":{"arguments":"{\"q\": \"cats\", \"n\": ` +
+				`1}","name":"search"},"id":"call_00_abcdefghijklmnop"}],"reasoning_content":"First, I ` +
+				`think.","content":[{"type":"text","text":"I look."}],"role":"assistant"}`, true, true, false, ledger.Proven, 0,
+		},
+		"without reasoning": {`{"role":"assistant","content":"I look.",` + calls + `}`, true, false, false,
+			ledger.NoThinking, 0},
+		"with empty reasoning": {`{"role":"assistant","content":"I look.","reasoning_content":"",` + calls + `}`,
+			true, false, false, ledger.NoThinking, 0},
+		"in another field": {`{"role":"assistant","content":"I look.","reasoning":"First, I think.",` +
+			calls + `}`, true, false, false, ledger.Altered, 0},
+		"reasoning edited": {`{"role":"assistant","content":"I look.","reasoning_content":"No.",` + calls +
+			`}`, true, false, false, ledger.Altered, 0},
+		"as a think section": {`{"role":"assistant","content":"<think>First, I think.</think>\n\nI look.",` +
+			calls + `}`, true, false, false, ledger.NoThinking, 0},
+		"arguments written anew, other id": {
+			`{"role":"assistant","content":"I ` +
+				`look.","tool_calls":[{"id":"x","type":"function","function":{"name":"search","arguments":"{\"n\":1,\"q\":\"cats\"}"}}]}`, true, false, false, ledger.NoThinking, 1,
+		},
+		"arguments edited": {
+			`{"role":"assistant","content":"I look.","reasoning_content":"First, I ` +
+				`think.","tool_calls":[{"id":"x","type":"function","function":{"name":"search","arguments":"{\"q\":\"dogs\"}"}}]}`,
+			false, false, true, ledger.Altered, 0,
+		},
+		"text edited": {
+			`{"role":"assistant","content":"I looked.","reasoning_content":"First, I think."}`, false, false, true,
+			ledger.Altered, 0,
+		},
+		"another": {`{"role":"assistant","content":null,"reasoning":"Hm"}`, false, false, false,
+			ledger.Unknown, 0},
+		"nothing": {`{"role":"assistant"}`, false, false, false, ledger.NoThinking, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +106,9 @@ func TestSignaturesOfChatVendors(t *testing.T) {
 // A conversation goes on with a backend of the other dialect.
 func TestTurnsOfTheOtherDialect(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
-	l.Record(t.Context(), answer(alice, deepseek, content(unsigned("First, I think."), text("I look."), toolUse("call_00_abcdefghijklmnop", "search", `{"q":"cats","n":1}`))))
+	l.Record(t.Context(),
+		answer(alice, deepseek, content(unsigned("First, I think."), text("I look."),
+			toolUse("call_00_abcdefghijklmnop", "search", `{"q":"cats","n":1}`))))
 	got := judgeChat(t, l, deepseek, chatTurn)
 	require.NotNil(t, got.Turn)
 	require.True(t, got.Same, "a content of the other dialect cannot go back")
@@ -98,7 +121,8 @@ func TestTurnsOfTheOtherDialect(t *testing.T) {
 func TestToolIDs(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	turn := answer(alice, kimi, content(toolUse("f:0", "a", `{}`), toolUse("f:1", "b", `{}`), toolUse("f:2", "b", `{}`)))
-	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: "call_A"}, {Vendor: "f:1", Client: "call_B"}, {Vendor: "f:2", Client: "call_C"}}
+	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: "call_A"}, {Vendor: "f:1", Client: "call_B"},
+		{Vendor: "f:2", Client: "call_C"}}
 	l.Record(t.Context(), turn)
 	ids := func(x, y, z string) string {
 		return content(toolUse(x, "a", `{}`), toolUse(y, "b", `{}`), toolUse(z, "b", `{}`))
@@ -106,8 +130,10 @@ func TestToolIDs(t *testing.T) {
 	for c, want := range map[string][]ledger.ToolID{
 		ids("f:0", "f:1", "f:2"):          nil,
 		ids("call_A", "call_B", "call_C"): turn.Tools,
-		ids("x", "y", "z"):                {{Vendor: "f:0", Client: "x"}, {Vendor: "f:1", Client: "y"}, {Vendor: "f:2", Client: "z"}},
-		ids("x", "y", "call_B"):           {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"}, {Vendor: "f:1", Client: "call_B"}},
+		ids("x", "y", "z"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:1", Client: "y"},
+			{Vendor: "f:2", Client: "z"}},
+		ids("x", "y", "call_B"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"},
+			{Vendor: "f:1", Client: "call_B"}},
 		content(toolUse("y", "b", `{}`), toolUse("z", "b", `{}`), toolUse("x", "a", `{}`)): {
 			{Vendor: "f:1", Client: "y"}, {Vendor: "f:2", Client: "z"}, {Vendor: "f:0", Client: "x"},
 		},
@@ -117,13 +143,15 @@ func TestToolIDs(t *testing.T) {
 		require.Equal(t, want, got.Tools, c)
 	}
 	require.True(t, replayOne(t, l, alice, kimi, ids("call_A", "call_B", "call_C")).Same)
-	require.True(t, replayOne(t, l, alice, kimi, content(toolUse("call_B", "b", `{"edited":1}`))).Edited, "the client's name finds it")
+	require.True(t, replayOne(t, l, alice, kimi, content(toolUse("call_B", "b", `{"edited":1}`))).Edited,
+		"the client's name finds it")
 }
 
 func TestEqualInputs(t *testing.T) {
 	stored := `{"id":12345678901234567890,"x":1.0,"deep":{"type":"thinking","thinking":"no block"}}`
 	for input, equal := range map[string]bool{
-		`{"deep":{"thinking":"no block","type":"thinking"},"id":12345678901234567000,"x":1}`:   true, // as a client with doubles writes it
+		// as a client with doubles writes it
+		`{"deep":{"thinking":"no block","type":"thinking"},"id":12345678901234567000,"x":1}`:   true,
 		`{"id":12345678901234567890,"x":2,"deep":{"type":"thinking","thinking":"no block"}}`:   false,
 		`{"id":"12345678901234567890","x":1,"deep":{"type":"thinking","thinking":"no block"}}`: false,
 	} {
@@ -142,12 +170,17 @@ func TestEqualInputs(t *testing.T) {
 func TestChatContentThatLooksLikeACall(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	l.Record(t.Context(), ledger.Turn{
-		Scope: alice, Origin: opus, Dialect: wire.Chat, Tools: []ledger.ToolID{{Vendor: "f:0", Client: "call_abcdefghijklmnopqrstuvwx"}},
-		Content: []byte(`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"f:0","function":{"name":"f","arguments":"{}"}}]}`),
-		Place:   &ledger.Place{Input: []byte(`[{"role":"user","content":"Go"}]`)},
+		Scope: alice, Origin: opus, Dialect: wire.Chat, Tools: []ledger.ToolID{
+			{Vendor: "f:0", Client: "call_abcdefghijklmnopqrstuvwx"},
+		},
+		Content: []byte(
+			`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"f:0","function":{"name":"f","arguments":"{}"}}]}`,
+		),
+		Place: &ledger.Place{Input: []byte(`[{"role":"user","content":"Go"}]`)},
 	})
 	nodes, _ := l.Conversation(alice, nil)
 	require.Len(t, nodes, 1)
-	require.JSONEq(t, `{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,
+	require.JSONEq(t,
+		`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,
 		string(nodes[0].Seen()))
 }

@@ -293,7 +293,9 @@ func take(used []bool, fits func(j int) bool) int {
 
 // recordID is a hash of all of a turn but its time: its identity.
 func recordID(t *Turn) sum {
-	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(t.Content)
+	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(
+		t.Content,
+	)
 	d.add(t.Predecessor).add(t.Context).add(t.Asked)
 	for _, id := range t.Tools {
 		d.add(id.Vendor).add(id.Client)

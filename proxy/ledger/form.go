@@ -48,7 +48,8 @@ func (f *Form) keysOf(p part) []key { return f.keys[p.from:p.to] }
 
 // size is the estimated memory of a form, in bytes.
 func (f *Form) size() int {
-	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.spoken)+len(f.thoughts)+len(f.unthought)+len(f.sections))
+	n := 256 + 24*len(f.keys) + 96*len(f.parts) + 16*(len(f.visible)+len(f.spoken)+len(f.thoughts)+len(f.unthought)+
+		len(f.sections))
 	for _, t := range f.tools {
 		n += 32 + len(t.id)
 	}
@@ -104,7 +105,9 @@ func (r *reader) messages(m *wire.MessageOutline) {
 		if text, ok := r.o.Unquoted(m.Content); ok && len(text) > 0 {
 			r.texts = append(r.texts, text)
 			// The string is hashed as the text block that it stands for.
-			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
+			r.exact.add(wire.TextBlock).add("text").addBytes(plain(r.o.Of(m.Content))).add("type").addBytes(
+				[]byte(`"` + wire.TextBlock + `"`),
+			)
 		}
 		return
 	}

@@ -268,7 +268,8 @@ func (v *view) state(m *shownMessage, at int, e *entry, edited bool) State {
 	}
 	maker, foreign := v.maker(m, p)
 	if e == nil && maker != nil && maker.turn.Cut {
-		e = maker // a block of an answer that broke off: only here may a block count though the message does not show its turn
+		// a block of an answer that broke off: only here may a block count though the message does not show its turn
+		e = maker
 	}
 	switch {
 	case e != nil && v.stands(m.form, p, at, e):

@@ -44,7 +44,8 @@ func TestReplaysOfOneTurn(t *testing.T) {
 		"with cache_control, other order of members, other escapes and nulls": {
 			`[{"signature":"sigA","thinking":"First,\u000aI look.","type":"thinking","cache_control":{"type":"ephemeral"}},` +
 				`{"type":"text","text":"Let me look. \nNow","citations":null},` + redacted("dddd") + `,` +
-				`{"id":"` + longID + `","type":"tool_use","name":"search","input":{ "n":1,"q":"c\u0061ts","deep":{"b":null,"a":[1,2]}}},` +
+				`{"id":"` + longID +
+				`","type":"tool_use","name":"search","input":{ "n":1,"q":"c\u0061ts","deep":{"b":null,"a":[1,2]}}},` +
 				unsigned("then") + `,{"type":"text","text":"done","cache_control":{"type":"ephemeral"}}]`,
 			true, true, false, []ledger.State{proven, none, proven, none, proven, none},
 		},
@@ -54,11 +55,13 @@ func TestReplaysOfOneTurn(t *testing.T) {
 			true, false, false, []ledger.State{proven, none, proven, none, proven, none},
 		},
 		"thinking trimmed": {
-			content(thinking("First,\nI look. ", "sigA"), text("Let me look. \nNow"), redacted("dddd"), toolUse(longID, "search", search), text("done")),
+			content(thinking("First,\nI look. ", "sigA"), text("Let me look. \nNow"), redacted("dddd"),
+				toolUse(longID, "search", search), text("done")),
 			true, false, false, []ledger.State{altered, none, proven, none, none},
 		},
 		"signature emptied": {
-			content(thinking("First,\nI look.", ""), text("Let me look. \nNow"), toolUse(longID, "search", search), text("done")),
+			content(thinking("First,\nI look.", ""), text("Let me look. \nNow"), toolUse(longID, "search", search),
+				text("done")),
 			true, false, false, []ledger.State{altered, none, none, none},
 		},
 		"no thinking at all, texts merged, other tool id": {
@@ -66,19 +69,23 @@ func TestReplaysOfOneTurn(t *testing.T) {
 			true, false, false, []ledger.State{none, none},
 		},
 		"doubled": {
-			content(thinking("First,\nI look.", "sigA"), thinking("First,\nI look.", "sigA"), text("Let me look. \nNow"), toolUse(longID, "search", search), text("done")),
+			content(thinking("First,\nI look.", "sigA"), thinking("First,\nI look.", "sigA"), text("Let me look. \nNow"),
+				toolUse(longID, "search", search), text("done")),
 			true, false, false, []ledger.State{proven, altered, none, none, none},
 		},
 		"moved": {
-			content(text("Let me look. \nNow"), thinking("First,\nI look.", "sigA"), unsigned("then"), redacted("dddd"), toolUse(longID, "search", search), text("done")),
+			content(text("Let me look. \nNow"), thinking("First,\nI look.", "sigA"), unsigned("then"), redacted("dddd"),
+				toolUse(longID, "search", search), text("done")),
 			true, false, false, []ledger.State{none, altered, altered, altered, none, none},
 		},
 		"think section": {
-			content(text("<think>\nFirst,\r\nI look.</think>\nLet me look.\nNow"), toolUse(longID, "search", search), text("<think>then</think>done")),
+			content(text("<think>\nFirst,\r\nI look.</think>\nLet me look.\nNow"), toolUse(longID, "search", search),
+				text("<think>then</think>done")),
 			true, false, false, []ledger.State{none, none, none},
 		},
 		"think sections of all thoughts in one": {
-			content(text("<think>First,\nI look.\n\nthen</think>Let me look.\nNow"), toolUse(longID, "search", search), text("done")),
+			content(text("<think>First,\nI look.\n\nthen</think>Let me look.\nNow"), toolUse(longID, "search", search),
+				text("done")),
 			true, false, false, []ledger.State{none, none, none},
 		},
 		"think section with another thought": {
@@ -86,11 +93,13 @@ func TestReplaysOfOneTurn(t *testing.T) {
 			false, false, true, []ledger.State{none, none, none},
 		},
 		"text edited": {
-			content(thinking("First,\nI look.", "sigA"), text("Let me not look."), redacted("dddd"), toolUse(longID, "search", search), unsigned("then"), text("done")),
+			content(thinking("First,\nI look.", "sigA"), text("Let me not look."), redacted("dddd"),
+				toolUse(longID, "search", search), unsigned("then"), text("done")),
 			false, false, true, []ledger.State{altered, none, altered, none, altered, none},
 		},
 		"input edited": {
-			content(thinking("First,\nI look.", "sigA"), text("Let me look. \nNow"), toolUse(longID, "search", `{"q":"dogs"}`), text("done")),
+			content(thinking("First,\nI look.", "sigA"), text("Let me look. \nNow"), toolUse(longID, "search", `{"q":"dogs"}`),
+				text("done")),
 			false, false, true, []ledger.State{altered, none, none, none},
 		},
 		"tool dropped": {
@@ -145,20 +154,24 @@ func TestForeignAndRefused(t *testing.T) {
 
 	other := kimi
 	other.Backend, other.Model = "kimi2", "k3"
-	require.Equal(t, ledger.Proven, replayOne(t, l, alice, other, content(block, text("hello"))).States[0], "a vendor has many models")
+	require.Equal(t, ledger.Proven, replayOne(t, l, alice, other, content(block, text("hello"))).States[0],
+		"a vendor has many models")
 	got := replayOne(t, l, alice, opus, content(block, text("hello")))
 	require.Equal(t, ledger.Foreign, got.States[0])
 	require.Equal(t, ledger.Foreign, got.TurnStates[0])
 	require.NotNil(t, got.Turn)
-	require.Equal(t, ledger.Foreign, replayOne(t, l, alice, opus, content(unsigned("mine "), text("hello"))).States[0], "damaged, but known")
+	require.Equal(t, ledger.Foreign, replayOne(t, l, alice, opus, content(unsigned("mine "), text("hello"))).States[0],
+		"damaged, but known")
 	require.Equal(t, ledger.Foreign, replayOne(t, l, alice, opus, content(block, text("edited"))).States[0])
 
 	l.Refuse(t.Context(), alice, kimi, []string{ledger.BlockKey([]byte(block)), ""})
 	got = replayOne(t, l, alice, kimi, content(block, text("hello")))
 	require.Equal(t, ledger.Refused, got.States[0])
 	require.Equal(t, ledger.Refused, got.TurnStates[0])
-	require.Equal(t, ledger.Refused, replayOne(t, l, alice, kimi, `"hello"`).TurnStates[0], "also where it would be put back")
-	require.Equal(t, ledger.Proven, replayOne(t, l, alice, other, content(block, text("hello"))).States[0], "by another model only")
+	require.Equal(t, ledger.Refused, replayOne(t, l, alice, kimi, `"hello"`).TurnStates[0],
+		"also where it would be put back")
+	require.Equal(t, ledger.Proven, replayOne(t, l, alice, other, content(block, text("hello"))).States[0],
+		"by another model only")
 }
 
 func TestWhatBrokeOffIsFoundBySignatureOnly(t *testing.T) {
@@ -186,9 +199,11 @@ func TestWhatBrokeOffIsFoundBySignatureOnly(t *testing.T) {
 	require.Nil(t, replayOne(t, l, alice, opus, content(thinking("half", "sigA"), text("I"))).Turn)
 
 	// More of the answer, then all of it, take its place.
-	cut.Content = []byte(content(thinking("half", "sigA"), text("I was"), toolUse(longID, "search", search), thinking("b", "sigB")))
+	cut.Content = []byte(content(thinking("half", "sigA"), text("I was"), toolUse(longID, "search", search),
+		thinking("b", "sigB")))
 	l.Record(t.Context(), cut)
-	whole := answer(alice, opus, content(thinking("half", "sigA"), text("I was"), toolUse(longID, "search", search), thinking("b", "sigB"), text("here")))
+	whole := answer(alice, opus, content(thinking("half", "sigA"), text("I was"), toolUse(longID, "search", search),
+		thinking("b", "sigB"), text("here")))
 	l.Record(t.Context(), whole)
 	l.Record(t.Context(), cut)
 	got = replayOne(t, l, alice, opus, string(whole.Content))

@@ -243,7 +243,8 @@ func hashWithoutCacheControl(h hash.Hash, v []byte) {
 		before := bytes.TrimRight(v[:i], space)
 		after := bytes.TrimLeft(v[end:], space)
 		// Otherwise it is a string value; inside a string its quotes would be escaped.
-		named := len(before) > 0 && (before[len(before)-1] == ',' || before[len(before)-1] == '{') && len(after) > 0 && after[0] == ':'
+		named := len(before) > 0 && (before[len(before)-1] == ',' || before[len(before)-1] == '{') && len(after) > 0 &&
+			after[0] == ':'
 		if !named {
 			write(v[:end])
 			v = v[end:]

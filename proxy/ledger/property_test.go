@@ -50,7 +50,8 @@ func conversation(t *rapid.T) [][]piece {
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []piece {
 		var turn []piece
-		for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]string{"thinking", "bare", "omitted", "text", "tool"}), 1, 6).Draw(t, "kinds") {
+		for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]string{"thinking", "bare", "omitted", "text", "tool"}), 1,
+			6).Draw(t, "kinds") {
 			switch kind {
 			case "thinking":
 				turn = append(turn, piece{kind: "thinking", text: words(), signature: fmt.Sprint("sig", n)})
@@ -101,7 +102,9 @@ func TestReplayedUnchanged(t *testing.T) {
 				require.Equal(t, ledger.BlockKey([]byte(p.json())), j.Keys[at])
 			}
 		}
-		for _, other := range []ledger.Scope{{}, {Tenant: alice.Tenant, Route: "teammate/x", Conversation: alice.Conversation}} {
+		for _, other := range []ledger.Scope{
+			{}, {Tenant: alice.Tenant, Route: "teammate/x", Conversation: alice.Conversation},
+		} {
 			for _, j := range replay(t, l, other, opus, messages...) {
 				require.Nil(t, j.Turn)
 				require.False(t, j.Edited)
@@ -292,8 +295,16 @@ func hasKeys(turn []piece) bool {
 func FuzzJudge(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[`+assistant(storedTurn)+`]}`), false)
 	f.Add([]byte(`{"model":"m","messages":[`+chatTurn+`]}`), true)
-	f.Add([]byte(`{"model":"m","messages":[{"role":"assistant","content":[5,{},{"type":"thinking"},{"type":"tool_use","id":7}],"tool_calls":[1,{"function":2}]}]}`), true)
-	f.Add([]byte(`{"model":"m","messages":[{"role":"assistant","content":[{"type":"text","text":"<think></think><think>"},{"type":"redacted_thinking","data":1}]}]}`), false)
+	f.Add(
+		[]byte(
+			`{"model":"m","messages":[{"role":"assistant","content":[5,{},{"type":"thinking"},{"type":"tool_use","id":7}],"tool_calls":[1,{"function":2}]}]}`,
+		), true,
+	)
+	f.Add(
+		[]byte(
+			`{"model":"m","messages":[{"role":"assistant","content":[{"type":"text","text":"<think></think><think>"},{"type":"redacted_thinking","data":1}]}]}`,
+		), false,
+	)
 	l := ledger.New(ledger.Config{ScopeTurns: 20})
 	l.Record(f.Context(), answer(alice, opus, storedTurn))
 	l.Record(f.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Chat, Content: []byte(chatTurn)})

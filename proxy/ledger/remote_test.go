@@ -92,7 +92,8 @@ func TestAClientThatLeavesSaysNothingOfTheRemote(t *testing.T) {
 	}}})
 	left, cancel := context.WithCancel(t.Context())
 	cancel()
-	l.Judge(left, ledger.Request{Scope: alice, Target: opus, Dialect: "messages", Outline: outline(t, assistant(storedTurn))})
+	l.Judge(left, ledger.Request{Scope: alice, Target: opus, Dialect: "messages",
+		Outline: outline(t, assistant(storedTurn))})
 	require.False(t, l.Degraded())
 	replayOne(t, l, alice, opus, storedTurn) // waits for as long as it may
 	require.True(t, l.Degraded())
@@ -100,10 +101,12 @@ func TestAClientThatLeavesSaysNothingOfTheRemote(t *testing.T) {
 
 func TestNothingIsAskedThatIsKnown(t *testing.T) {
 	var asked []ledger.Query
-	l := open(t, ledger.Config{Patience: time.Hour, Remote: remote{load: func(_ context.Context, q ledger.Query) (ledger.Loaded, error) {
-		asked = append(asked, q)
-		return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: int64(len(asked))}}}}, nil
-	}}})
+	l := open(t,
+		ledger.Config{Patience: time.Hour,
+			Remote: remote{load: func(_ context.Context, q ledger.Query) (ledger.Loaded, error) {
+				asked = append(asked, q)
+				return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: int64(len(asked))}}}}, nil
+			}}})
 	replay(t, l, alice, opus, user(`"hi"`))
 	require.Empty(t, asked, "nothing was answered yet")
 	l.Record(t.Context(), answer(alice, opus, storedTurn))
@@ -112,7 +115,8 @@ func TestNothingIsAskedThatIsKnown(t *testing.T) {
 	}
 	require.Len(t, asked, 1, "another process may have had the conversation before")
 	replayOne(t, l, alice, opus, content(thinking("elsewhere", "sigE")))
-	require.Equal(t, []ledger.Position{{Scope: alice, Mark: ledger.Mark{Born: "b", Last: 1}}}, asked[1].Scopes, "only what is new")
+	require.Equal(t, []ledger.Position{{Scope: alice, Mark: ledger.Mark{Born: "b", Last: 1}}}, asked[1].Scopes,
+		"only what is new")
 }
 
 func TestWhatWaitsIsBounded(t *testing.T) {
@@ -161,14 +165,16 @@ func TestAnErasureHoldsAgainstALateReader(t *testing.T) {
 	old := answer(alice, opus, storedTurn)
 	old.At = time.Now().Add(-time.Minute)
 	var l *ledger.Ledger
-	l = open(t, ledger.Config{Patience: time.Hour, Remote: remote{load: func(ctx context.Context, _ ledger.Query) (ledger.Loaded, error) {
-		if err := l.Forget(ctx, alice.Tenant, alice.Conversation); err != nil {
-			return ledger.Loaded{}, err
-		}
-		return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: 2}, Entries: []ledger.Entry{
-			{Scope: alice, At: old.At, Turn: &old}, {Scope: alice, At: old.At, By: opus, Refused: []string{"sX"}},
-		}}}}, nil
-	}}})
+	l = open(t,
+		ledger.Config{Patience: time.Hour,
+			Remote: remote{load: func(ctx context.Context, _ ledger.Query) (ledger.Loaded, error) {
+				if err := l.Forget(ctx, alice.Tenant, alice.Conversation); err != nil {
+					return ledger.Loaded{}, err
+				}
+				return ledger.Loaded{Chunks: []ledger.Chunk{{Mark: ledger.Mark{Born: "b", Last: 2}, Entries: []ledger.Entry{
+					{Scope: alice, At: old.At, Turn: &old}, {Scope: alice, At: old.At, By: opus, Refused: []string{"sX"}},
+				}}}}, nil
+			}}})
 	require.Nil(t, replayOne(t, l, alice, opus, storedTurn).Turn)
 	require.Zero(t, l.Stats().Scopes)
 }

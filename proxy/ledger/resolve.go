@@ -111,7 +111,9 @@ func (v *view) settle(at int, candidates []*entry, before []*entry) *entry {
 	}
 	if len(candidates) > 1 && at > 0 && before[at-1] != nil {
 		thought := before[at-1].form.lastThinking()
-		candidates = slices.DeleteFunc(candidates, func(e *entry) bool { return thought == "" || e.turn.Predecessor != thought })
+		candidates = slices.DeleteFunc(candidates, func(e *entry) bool {
+			return thought == "" || e.turn.Predecessor != thought
+		})
 	}
 	if len(candidates) != 1 {
 		return nil

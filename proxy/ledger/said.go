@@ -77,7 +77,9 @@ func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 		exact.addBytes(plain(o.Of(m.Content)))
 	case ok:
 		s.text(m.Role, pieces{text})
-		exact.add(wire.TextBlock).add("text").addBytes(plain(o.Of(m.Content))).add("type").addBytes([]byte(`"` + wire.TextBlock + `"`))
+		exact.add(wire.TextBlock).add("text").addBytes(plain(o.Of(m.Content))).add("type").addBytes(
+			[]byte(`"` + wire.TextBlock + `"`),
+		)
 	}
 	if !tool {
 		s.blocks(o, m, exact)

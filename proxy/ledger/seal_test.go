@@ -49,6 +49,7 @@ func FuzzSeals(f *testing.F) {
 		}
 		_, _, err = e.read(o)
 		require.NoError(t, err)
-		require.Equal(t, slices.DeleteFunc(slices.Clone(e.keys), func(k key) bool { return !k.unique() }), append([]key{}, e.seals...))
+		require.Equal(t, slices.DeleteFunc(slices.Clone(e.keys), func(k key) bool { return !k.unique() }),
+			append([]key{}, e.seals...))
 	})
 }

@@ -227,7 +227,8 @@ func (s *store) supersede(b *book, e *entry) bool {
 		for _, old := range b.index[k] {
 			switch {
 			case old.turn.Origin != e.turn.Origin:
-			case e.turn.Cut && (!old.turn.Cut || len(old.form.parts) >= len(e.form.parts) && len(old.turn.Content) >= len(e.turn.Content)):
+			case e.turn.Cut && (!old.turn.Cut || len(old.form.parts) >= len(e.form.parts) &&
+				len(old.turn.Content) >= len(e.turn.Content)):
 				return false
 			case old.turn.Cut:
 				s.remove(b, old)

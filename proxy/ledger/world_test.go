@@ -58,7 +58,8 @@ func answer(s ledger.Scope, by ledger.Origin, content string) ledger.Turn {
 }
 
 // replay judges messages as a request to the backend by.
-func replay(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Origin, messages ...string) []ledger.Judged {
+func replay(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Origin,
+	messages ...string) []ledger.Judged {
 	return l.Judge(ctx(t), ledger.Request{Scope: s, Target: by, Dialect: wire.Messages, Outline: outline(t, messages...)})
 }
 
@@ -96,7 +97,8 @@ func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
 				}
 			}
 			for _, minted := range []bool{false, true} {
-				for _, j := range l.Judge(t.Context(), ledger.Request{Scope: alice, Minted: minted, Target: opus, Dialect: wire.Messages, Outline: o}) {
+				for _, j := range l.Judge(t.Context(), ledger.Request{Scope: alice, Minted: minted, Target: opus,
+					Dialect: wire.Messages, Outline: o}) {
 					require.False(t, j.Edited)
 					if j.Turn != nil || !minted {
 						require.True(t, j.Same)

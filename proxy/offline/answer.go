@@ -96,7 +96,9 @@ func (r *run) do(tool, property, value string) (result string, done bool) {
 // about is the first of some tools whose name or description has one of the words, which are in lower case.
 func about(tools []wire.Tool, words ...string) *wire.Tool {
 	for _, t := range tools {
-		if text := strings.ToLower(t.Name + " " + t.Description); slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+		if text := strings.ToLower(t.Name + " " + t.Description); slices.ContainsFunc(words, func(w string) bool {
+			return strings.Contains(text, w)
+		}) {
 			return &t
 		}
 	}
@@ -294,13 +296,15 @@ func (r *run) remember(st step) {
 // described as doing such things. A question of which nobody was told goes on from one that does not know to the one
 // that has documents. None is for what the master says itself.
 func (r *run) route(st step) []string {
-	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"), r.like("document", "passage", "документ")
+	keeper, reader := r.like("remember", "recall", "memory", "запомина", "помнит"),
+		r.like("document", "passage", "документ")
 	switch {
 	case st.nobody != "":
 		return nil
 	case st.explicit && st.to != "":
 		return []string{st.to}
-	case st.explicit || st.kind == note || st.kind == recalls || st.kind == calling && !strings.Contains(st.text, "document"):
+	case st.explicit || st.kind == note || st.kind == recalls || st.kind == calling &&
+		!strings.Contains(st.text, "document"):
 		return []string{keeper}
 	case st.kind == calling:
 		return []string{reader}

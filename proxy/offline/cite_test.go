@@ -19,22 +19,29 @@ func cited(t *testing.T, status, question string, passages ...passage) string {
 
 // The search's order counts, and what it is sure of needs to share little with the question.
 func TestCitedIsWhatTheSearchPutFirst(t *testing.T) {
-	stove := passage{Title: "Stove", Text: "Open the lower flap before lighting. Coal burns for nine hours, wood for three."}
+	stove := passage{
+		Title: "Stove", Text: "Open the lower flap before lighting. Coal burns for nine hours, wood for three.",
+	}
 	tiles := passage{Title: "Tiles", Text: "The stove was lined with green tiles. Nobody knows who fired them."}
 	require.Equal(t, "Coal burns for nine hours, wood for three. [1] (a)",
 		cited(t, "ok", "For how many hours does coal keep the old stove of the guest house warm?", stove, tiles))
-	require.Equal(t, notInDocs.in(en), cited(t, "weak", "For how many hours does coal keep the old stove of the guest house warm?", stove, tiles))
+	require.Equal(t, notInDocs.in(en),
+		cited(t, "weak", "For how many hours does coal keep the old stove of the guest house warm?", stove, tiles))
 	require.Equal(t, notInDocs.in(en), cited(t, "ok", "Who painted the ceiling of the chapel?", stove, tiles))
-	require.Equal(t, "The stove was lined with green tiles. [2] (b)", cited(t, "ok", "Who fired the green tiles of the stove?", stove, tiles), "it fits much better")
+	require.Equal(t, "The stove was lined with green tiles. [2] (b)",
+		cited(t, "ok", "Who fired the green tiles of the stove?", stove, tiles), "it fits much better")
 }
 
 // A quote is a sentence, not a line of it, and not the heading above it.
 func TestAQuoteIsASentence(t *testing.T) {
 	for question, want := range map[string]string{
-		"Where do I copy the font file on Linux?": "Copy the font file to a directory that is read by the font server, in most cases the directory /usr/local/share/fonts will do.",
-		"How is the font removed?":                "- To remove a font, delete its file and log in again, which may take a while on old machines.",
-		"What does the table of sizes hold?":      "| table of sizes | 12 | 14 |",
-		"How long is the ferry's cabin?":          "Copy the font file to a directory that is read by the font server, in most cases the directory /usr/local/share/fonts will do.",
+		"Where do I copy the font file on Linux?": "Copy the font file to a directory that is read by the font server, in " +
+			"most cases the directory /usr/local/share/fonts will do.",
+		"How is the font removed?": "- To remove a font, delete its file and log in again, which may take " +
+			"a while on old machines.",
+		"What does the table of sizes hold?": "| table of sizes | 12 | 14 |",
+		"How long is the ferry's cabin?": "Copy the font file to a directory that is read by the font server, in " +
+			"most cases the directory /usr/local/share/fonts will do.",
 	} {
 		require.Equal(t, want, quote(keys(question), `FONTS ON LINUX
 
@@ -53,7 +60,8 @@ func TestAQuoteIsASentence(t *testing.T) {
 func TestAQuestionThatTheDocumentsMayAnswer(t *testing.T) {
 	for _, text := range []string{
 		"Where do I copy the font file on Linux?", "When do we have to renew the licence?",
-		"Какую сумму платят за канал?", "Почему закрыли маяк?", "Which numbers does the user of the panel have to remember exactly?",
+		"Какую сумму платят за канал?", "Почему закрыли маяк?",
+		"Which numbers does the user of the panel have to remember exactly?",
 	} {
 		c := newChat(t)
 		c.say("My name is Aliya.")

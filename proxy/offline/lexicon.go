@@ -23,7 +23,8 @@ func entry(name string) string {
 // anywhere, those each of whole words.
 func pattern(name string) *regexp.Regexp {
 	text := strings.ReplaceAll(entry(name), "\n\t", "")
-	return regexp.MustCompile(`(?i)` + strings.NewReplacer("FINITE", entry("FINITE"), "AGENT", entry("AGENT")).Replace(text))
+	return regexp.MustCompile(`(?i)` + strings.NewReplacer("FINITE", entry("FINITE"), "AGENT",
+		entry("AGENT")).Replace(text))
 }
 
 func begins(name string) *regexp.Regexp {
@@ -34,18 +35,30 @@ func holds(name string) *regexp.Regexp {
 }
 
 var (
-	filler, polite, askLead, noteLead, dropLead, restLead              = begins("filler"), begins("polite"), begins("askLead"), begins("noteLead"), begins("dropLead"), begins("restLead")
-	question, indirect, yesNo, howTo, smallTalk, asking                = begins("question"), begins("indirect"), begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking")
-	imperative, wish, ambition, reminder, noName, sums                 = begins("imperative"), begins("wish"), begins("ambition"), begins("reminder"), begins("noName"), begins("sums")
-	all, mine, yours, speaksRU                                         = holds("all"), holds("mine"), holds("yours"), holds("speaksRU")
-	trailer, corrected, clause, bareRU, recap, listing                 = pattern("trailer"), pattern("corrected"), pattern("clause"), pattern("bareRU"), pattern("recap"), pattern("listing")
-	whoAmI, using, name, ageTold, origin, inverted                     = pattern("whoAmI"), pattern("using"), pattern("name"), pattern("age"), pattern("origin"), pattern("inverted")
-	tellsEN, tellsRU, telling, root, formula, worked                   = pattern("tellsEN"), pattern("tellsRU"), pattern("telling").String(), pattern("root"), pattern("formula"), pattern("worked")
-	matter, digits, ends, abbreviation, aside, item, envelope, beVerbs = pattern("matter"), pattern("digits"), pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("item"), pattern("envelope"), pattern("beVerbs")
-	turns, broader, cyrillic, operators                                = pairs("turns"), pairs("broader"), strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
-	iAm, unknown, notInDocs, noted, nameIs, youSaid                    = say("iAm"), say("unknown"), say("notInDocs"), say("noted"), say("nameIs"), say("youSaid")
-	quoted, forgotten, forgotAll, noSuchNote, toolFailed               = say("quoted"), say("forgotten"), say("forgotAll"), say("noSuchNote"), say("toolFailed")
-	remember, noTool, noAgent, silent, longText, whatName, whatTold    = say("remember"), say("noTool"), say("noAgent"), say("silent"), say("longText"), say("whatName"), say("whatTold")
+	filler, polite, askLead, noteLead, dropLead, restLead = begins("filler"), begins("polite"),
+		begins("askLead"), begins("noteLead"), begins("dropLead"), begins("restLead")
+	question, indirect, yesNo, howTo, smallTalk, asking = begins("question"), begins("indirect"),
+		begins("yesNo"), begins("howTo"), begins("smallTalk"), begins("asking")
+	imperative, wish, ambition, reminder, noName, sums = begins("imperative"), begins("wish"),
+		begins("ambition"), begins("reminder"), begins("noName"), begins("sums")
+	all, mine, yours, speaksRU = holds("all"), holds("mine"), holds("yours"),
+		holds("speaksRU")
+	trailer, corrected, clause, bareRU, recap, listing = pattern("trailer"), pattern("corrected"),
+		pattern("clause"), pattern("bareRU"), pattern("recap"), pattern("listing")
+	whoAmI, using, name, ageTold, origin, inverted = pattern("whoAmI"), pattern("using"),
+		pattern("name"), pattern("age"), pattern("origin"), pattern("inverted")
+	tellsEN, tellsRU, telling, root, formula, worked = pattern("tellsEN"), pattern("tellsRU"),
+		pattern("telling").String(), pattern("root"), pattern("formula"), pattern("worked")
+	matter, digits, ends, abbreviation, aside, item, envelope, beVerbs = pattern("matter"), pattern("digits"),
+		pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("item"), pattern("envelope"), pattern("beVerbs")
+	turns, broader, cyrillic, operators = pairs("turns"), pairs("broader"),
+		strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
+	iAm, unknown, notInDocs, noted, nameIs, youSaid = say("iAm"), say("unknown"), say("notInDocs"),
+		say("noted"), say("nameIs"), say("youSaid")
+	quoted, forgotten, forgotAll, noSuchNote, toolFailed = say("quoted"), say("forgotten"), say("forgotAll"),
+		say("noSuchNote"), say("toolFailed")
+	remember, noTool, noAgent, silent, longText, whatName, whatTold = say("remember"), say("noTool"), say("noAgent"),
+		say("silent"), say("longText"), say("whatName"), say("whatTold")
 
 	stopwords, synonyms, personal, relations = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 )

@@ -55,7 +55,8 @@ func (m *Model) RoundTrip(r *http.Request) (*http.Response, error) {
 	status, kind, body := answer(r.Method, r.URL.Path, body)
 	return &http.Response{
 		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
 	}, nil
 }
 
@@ -64,9 +65,13 @@ func answer(method, path string, body []byte) (status int, contentType string, o
 	counting := strings.HasSuffix(path, "/v1/messages/count_tokens")
 	var req wire.Request
 	if method != http.MethodPost || !counting && !strings.HasSuffix(path, "/v1/messages") {
-		refusal = wire.Failure{Status: http.StatusNotFound, Message: "the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only"}
+		refusal = wire.Failure{
+			Status:  http.StatusNotFound,
+			Message: "the offline model serves POST /v1/messages and POST /v1/messages/count_tokens only",
+		}
 	} else if len(body) > maxBody {
-		refusal = wire.Failure{Status: http.StatusRequestEntityTooLarge, Message: "the request is larger than 32 MiB: send less"}
+		refusal = wire.Failure{Status: http.StatusRequestEntityTooLarge,
+			Message: "the request is larger than 32 MiB: send less"}
 	} else if err := wire.Unmarshal(body, &req); err != nil {
 		refusal.Message = err.Error()
 	} else if req.Model == "" || len(req.Messages) == 0 {
@@ -76,17 +81,21 @@ func answer(method, path string, body []byte) (status int, contentType string, o
 		return refusal.Status, "application/json", refusal.Body(wire.Messages)
 	}
 	// Identifiers are made of the request, so that equal ones get equal answers, streamed or not; tokens are estimates.
-	seed, _ := wire.Marshal([]any{req.System, req.Messages, req.Tools}) // what was just read, and our own types below, can be written
+	// what was just read, and our own types below, can be written
+	seed, _ := wire.Marshal([]any{req.System, req.Messages, req.Tools})
 	sum, tokens := sha256.Sum256(seed), int64(len(seed)/4+1)
 	if counting {
 		return http.StatusOK, "application/json", fmt.Appendf(nil, `{"input_tokens":%d}`, tokens)
 	}
 	block, id := decide(&req), base32.StdEncoding.EncodeToString(sum[:15])
-	said := wire.Response{ID: "msg_" + id, Type: "message", Role: wire.RoleAssistant, Model: req.Model, StopReason: wire.StopEndTurn}
+	said := wire.Response{ID: "msg_" + id, Type: "message", Role: wire.RoleAssistant, Model: req.Model,
+		StopReason: wire.StopEndTurn}
 	if block.Type == wire.ToolUseBlock {
 		block.ID, said.StopReason = "toolu_"+id, wire.StopToolUse
 	}
-	said.Content, said.Usage = wire.Content{block}, wire.Usage{InputTokens: tokens, OutputTokens: int64((len(block.Text)+len(block.Input))/4 + 1)}
+	said.Content, said.Usage = wire.Content{block}, wire.Usage{
+		InputTokens: tokens, OutputTokens: int64((len(block.Text)+len(block.Input))/4 + 1),
+	}
 	if !req.Stream {
 		out, _ = wire.Marshal(said)
 		return http.StatusOK, "application/json", out
@@ -106,15 +115,16 @@ func onlyProperty(t wire.Tool) string {
 	var s struct {
 		Required []string `json:"required"`
 	}
-	if json.Unmarshal(t.InputSchema, &s) != nil || len(s.Required) != 1 { // a schema of another form makes no request wrong
+	// a schema of another form makes no request wrong
+	if json.Unmarshal(t.InputSchema, &s) != nil || len(s.Required) != 1 {
 		return ""
 	}
 	return s.Required[0]
 }
 
 // read cuts a conversation at its last request: the user's texts, and the results of the calls made since the last of
-// them, which come in order, since one call is made at a time. Text of the user that follows tool results in one message is a new request, since some clients merge
-// neighbouring messages of one role.
+// them, which come in order, since one call is made at a time. Text of the user that follows tool results in one
+// message is a new request, since some clients merge neighbouring messages of one role.
 func read(messages []wire.Message) (said []string, results []wire.Block) {
 	for _, m := range messages {
 		text := ""

@@ -17,7 +17,8 @@ type fact struct {
 }
 
 func newFact(text, to string) fact {
-	f := fact{text: bare(text), name: nameIn(text), keys: keys(text), self: mine.MatchString(text) || bareRU.MatchString(text) && !question.MatchString(text), to: to}
+	f := fact{text: bare(text), name: nameIn(text), keys: keys(text), self: mine.MatchString(text) ||
+		bareRU.MatchString(text) && !question.MatchString(text), to: to}
 	f.keys["age"] = f.keys["age"] || ageTold.MatchString(f.text)
 	f.keys["origin"] = f.keys["origin"] || origin.MatchString(text)
 	for k, about := range f.keys {
@@ -39,7 +40,8 @@ func (f fact) ofName() bool {
 func (f fact) fit(told fact) float64 {
 	hit, whole := 0.0, 0.0
 	wide := map[string]bool{}
-	ofOne := f.whom && (share(f.keys, told.keys) == 1 || strings.ContainsAny(told.text, ",;")) // who is asked about, among others
+	// who is asked about, among others
+	ofOne := f.whom && (share(f.keys, told.keys) == 1 || strings.ContainsAny(told.text, ",;"))
 	for k := range told.keys {
 		if wide[broader[k]] = true; f.self && relations[k] && !f.keys[k] && !f.keys[broader[k]] && !ofOne {
 			return 0

@@ -85,9 +85,11 @@ func (s *speech) sentence(text string) (out []step) {
 			next.nobody = ""
 		case group(4) != "":
 			next.to = s.last
-		case unnamed || group(9) != "" && (len(s.agents) == 0 || mine.MatchString(group(9)) || yours.MatchString(group(9)) || indirect.MatchString(group(9))):
+		case unnamed || group(9) != "" && (len(s.agents) == 0 || mine.MatchString(group(9)) || yours.MatchString(group(9)) ||
+			indirect.MatchString(group(9))):
 			rest = m[7]
-			if left := strings.TrimLeft(text[rest:], " ,:"); next.kind != ask || !indirect.MatchString(left) && !strings.Contains(left, " ли ") {
+			if left := strings.TrimLeft(text[rest:], " ,:"); next.kind != ask || !indirect.MatchString(left) &&
+				!strings.Contains(left, " ли ") {
 				continue
 			}
 			next.to, next.nobody = s.last, ""
@@ -160,7 +162,8 @@ func classify(text string) step {
 	if order != s {
 		order = strings.TrimRight(order, " ?")
 	}
-	toNote, toKnow, toDrop := noteLead.ReplaceAllString(order, ""), askLead.ReplaceAllString(order, ""), dropLead.ReplaceAllString(order, "")
+	toNote, toKnow, toDrop := noteLead.ReplaceAllString(order, ""), askLead.ReplaceAllString(order, ""),
+		dropLead.ReplaceAllString(order, "")
 	is := func(ok bool, k kind, text string) step {
 		if !ok {
 			k, text = other, s
@@ -173,10 +176,13 @@ func classify(text string) step {
 	case listing.MatchString(s):
 		return is(true, lists, s)
 	case toNote != order:
-		empty := len(keys(toNote)) == 0 || matter.MatchString(bare(toNote)) && nameIn(toNote) == "" // it says what to note about, and not what
-		return is(!empty && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) && !strings.HasSuffix(toNote, "?"), note, toNote)
+		// it says what to note about, and not what
+		empty := len(keys(toNote)) == 0 || matter.MatchString(bare(toNote)) && nameIn(toNote) == ""
+		return is(!empty && !reminder.MatchString(toNote) && !imperative.MatchString(toNote) &&
+			!strings.HasSuffix(toNote, "?"), note, toNote)
 	case toDrop != order:
-		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) || !imperative.MatchString(order), dropping, order)
+		return is(mine.MatchString(toDrop) || yours.MatchString(toDrop) || all.MatchString(toDrop) ||
+			!imperative.MatchString(order), dropping, order)
 	case expression(s) != "":
 		return is(true, sum, s)
 	case toKnow != order:
@@ -189,8 +195,10 @@ func classify(text string) step {
 	case smallTalk.MatchString(s), order != s && imperative.MatchString(order):
 		return is(false, other, s)
 	case strings.HasSuffix(strings.TrimRight(s, " \"»”)"), "?") || question.MatchString(s):
-		return is(len(newFact(s, "").keys) > 0 && (!yours.MatchString(s) || mine.MatchString(s) != howTo.MatchString(s)), ask, s)
-	case wish.MatchString(s) && !ambition.MatchString(s), imperative.MatchString(order), yours.MatchString(s), len(words(s)) < 2:
+		return is(len(newFact(s, "").keys) > 0 && (!yours.MatchString(s) || mine.MatchString(s) != howTo.MatchString(s)), ask,
+			s)
+	case wish.MatchString(s) && !ambition.MatchString(s), imperative.MatchString(order), yours.MatchString(s),
+		len(words(s)) < 2:
 		return is(false, other, s)
 	case l == ru:
 		return is(mine.MatchString(s) || bareRU.MatchString(s) || len(words(s)) > 2 && tellsRU.MatchString(s), note, s)

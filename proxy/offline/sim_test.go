@@ -70,17 +70,30 @@ func (a simAnswer) text() string {
 	return sb.String()
 }
 
-const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"what to do"}},"required":["task"],"additionalProperties":false}`
+const taskSchema = `{"type":"object","properties":{"task":{"type":"string","description":"what to ` +
+	`do"}},"required":["task"],"additionalProperties":false}`
 
 var (
 	simAgents = []simTool{
-		{"analytic", "Remembers facts that the user tells about themselves and about other people: names, preferences, relations, plans, numbers. Recalls them later when asked. Also calculates exactly and does date arithmetic. Give it what should be remembered, or a question about it, in one self-contained sentence.", json.RawMessage(taskSchema)},
-		{"knowledge", "Answers questions from the documents that were loaded and cites the passages used. Ask it about anything that could be written there: guides, policies, products, procedures. It does not know what the user said.", json.RawMessage(taskSchema)},
+		{
+			"analytic",
+			"Remembers facts that the user tells about themselves and about other people: names, preferences, relations, " +
+				"plans, numbers. Recalls them later when asked. Also calculates exactly and does date arithmetic. Give it what " +
+				"should be remembered, or a question about it, in one self-contained sentence.", json.RawMessage(taskSchema),
+		},
+		{
+			"knowledge",
+			"Answers questions from the documents that were loaded and cites the passages used. Ask it about anything that " +
+				"could be written there: guides, policies, products, procedures. It does not know what the user said.",
+			json.RawMessage(taskSchema),
+		},
 	}
 	calcTool = simTool{"calculator", "Evaluates an arithmetic expression exactly: + - * / ^ and parentheses.",
 		json.RawMessage(`{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}`)}
 	dateTool = simTool{"date", "Date arithmetic: add to a date, days between dates, weekday, today.",
-		json.RawMessage(`{"type":"object","properties":{"operation":{"type":"string","enum":["add","diff","weekday","now"]},"date":{"type":"string"},"other":{"type":"string"},"days":{"type":"integer"},"months":{"type":"integer"},"years":{"type":"integer"}},"required":["operation"]}`)}
+		json.RawMessage(
+			`{"type":"object","properties":{"operation":{"type":"string","enum":["add","diff","weekday","now"]},"date":{"type":"string"},"other":{"type":"string"},"days":{"type":"integer"},"months":{"type":"integer"},"years":{"type":"integer"}},"required":["operation"]}`,
+		)}
 	searchTool = simTool{"search", "Searches the documents for passages.",
 		json.RawMessage(`{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}`)}
 )
@@ -181,7 +194,8 @@ func (c *chat) ask(agent, task string) string {
 func userText(s string) simMessage { return simMessage{"user", []simBlock{{Type: "text", Text: s}}} }
 
 func (c *chat) call(messages []simMessage, tools []simTool) simAnswer {
-	return roundTrip(c.t, simRequest{Model: "offline-test", MaxTokens: 1000, System: "My name is Systemia.", Messages: messages, Tools: tools, Stream: c.stream})
+	return roundTrip(c.t, simRequest{Model: "offline-test", MaxTokens: 1000, System: "My name is Systemia.",
+		Messages: messages, Tools: tools, Stream: c.stream})
 }
 
 // roundTrip sends a request and reads the answer, assembled if it was streamed.
@@ -189,7 +203,8 @@ func roundTrip(t testing.TB, r simRequest) simAnswer {
 	t.Helper()
 	body, err := json.Marshal(r)
 	require.NoError(t, err)
-	resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages", bytes.NewReader(body)))
+	resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages",
+		bytes.NewReader(body)))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
@@ -304,7 +319,8 @@ func runTool(name string, input json.RawMessage) (string, error) {
 }
 
 // sumsDone are the results of the calculations that the dialogues ask for.
-var sumsDone = map[string]string{"2+2*3": "8", "15% * 80": "12", "6*7": "42", "7 * 8": "56", "12*12": "144", "2 + 2": "4", "sqrt(144)": "12", "10/2": "5",
+var sumsDone = map[string]string{"2+2*3": "8", "15% * 80": "12", "6*7": "42", "7 * 8": "56", "12*12": "144",
+	"2 + 2": "4", "sqrt(144)": "12", "10/2": "5",
 	"3 + 4": "7", "12.5 * (3 + 4)": "87.5", "100 / 7": "100/7 ≈ 14.285714285714285714", "3*7": "21", "2 ^ 10": "1024"}
 
 func evaluate(expression string) (string, error) {

@@ -18,7 +18,8 @@ const (
 	ru
 )
 
-var cyrillicLetter, latinLetter, word = regexp.MustCompile(`\p{Cyrillic}`), regexp.MustCompile(`\p{Latin}`), regexp.MustCompile(`[\pL\pN\pM@'-]+`)
+var cyrillicLetter, latinLetter, word = regexp.MustCompile(`\p{Cyrillic}`), regexp.MustCompile(`\p{Latin}`),
+	regexp.MustCompile(`[\pL\pN\pM@'-]+`)
 
 // langOf is the language that most letters of a text are of.
 func langOf(s string) lang {
@@ -52,7 +53,8 @@ func unwrapped(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		next, _, _ := strings.Cut(line, " ")
-		if len(before)+len(next) > 55 && before != "" && !strings.ContainsAny(before[len(before)-1:], ".!?:;|") && line != "" &&
+		if len(before)+len(next) > 55 && before != "" && !strings.ContainsAny(before[len(before)-1:], ".!?:;|") &&
+			line != "" &&
 			!aside.MatchString(before) && !aside.MatchString(line) && !item.MatchString(line) {
 			out.WriteByte(' ')
 		} else {
@@ -113,7 +115,8 @@ func share(q, set map[string]bool) float64 {
 // there is.
 func turned(s string, l lang) string {
 	s = strings.ReplaceAll(s, "’", "'")
-	if langOf(s) != l || yours.MatchString(s) || strings.ContainsAny(s, "\"“”«»\n") || l == ru && (bareRU.MatchString(s) || speaksRU.MatchString(s)) {
+	if langOf(s) != l || yours.MatchString(s) || strings.ContainsAny(s, "\"“”«»\n") || l == ru &&
+		(bareRU.MatchString(s) || speaksRU.MatchString(s)) {
 		return quoted.in(l, clip(s))
 	}
 	return clip(word.ReplaceAllStringFunc(beVerbs.ReplaceAllString(s, "I-$1"), func(w string) string {

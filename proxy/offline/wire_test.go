@@ -18,7 +18,8 @@ import (
 
 func post(t testing.TB, ctx context.Context, method, path, body string) (*http.Response, error) {
 	t.Helper()
-	return New().RoundTrip(httptest.NewRequestWithContext(ctx, method, "http://offline.invalid"+path, strings.NewReader(body)))
+	return New().RoundTrip(httptest.NewRequestWithContext(ctx, method, "http://offline.invalid"+path,
+		strings.NewReader(body)))
 }
 
 func TestWrongRequestsGetAnErrorOfTheDialect(t *testing.T) {
@@ -28,15 +29,18 @@ func TestWrongRequestsGetAnErrorOfTheDialect(t *testing.T) {
 		status             int
 		kind, says         string
 	}{
-		"not JSON":          {"POST", "/v1/messages", `{`, 400, "invalid_request_error", "the body cannot be read"},
-		"empty body":        {"POST", "/v1/messages", ``, 400, "invalid_request_error", "the body cannot be read"},
-		"wrong type":        {"POST", "/v1/messages", `{"model":7}`, 400, "invalid_request_error", "model"},
-		"no model":          {"POST", "/v1/messages", `{"messages":[{"role":"user","content":"hi"}]}`, 400, "invalid_request_error", "model and messages are required"},
-		"no messages":       {"POST", "/v1/messages", `{"model":"m"}`, 400, "invalid_request_error", "at least one message"},
-		"content a number":  {"POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":4}]}`, 400, "invalid_request_error", "wrong type"},
-		"malformed counted": {"POST", "/v1/messages/count_tokens", `[]`, 400, "invalid_request_error", "the body cannot be read"},
-		"unknown path":      {"POST", "/v1/complete", fine, 404, "not_found_error", "/v1/messages"},
-		"wrong method":      {"GET", "/v1/messages", "", 404, "not_found_error", "POST"},
+		"not JSON":   {"POST", "/v1/messages", `{`, 400, "invalid_request_error", "the body cannot be read"},
+		"empty body": {"POST", "/v1/messages", ``, 400, "invalid_request_error", "the body cannot be read"},
+		"wrong type": {"POST", "/v1/messages", `{"model":7}`, 400, "invalid_request_error", "model"},
+		"no model": {"POST", "/v1/messages", `{"messages":[{"role":"user","content":"hi"}]}`, 400,
+			"invalid_request_error", "model and messages are required"},
+		"no messages": {"POST", "/v1/messages", `{"model":"m"}`, 400, "invalid_request_error", "at least one message"},
+		"content a number": {"POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":4}]}`, 400,
+			"invalid_request_error", "wrong type"},
+		"malformed counted": {"POST", "/v1/messages/count_tokens", `[]`, 400, "invalid_request_error",
+			"the body cannot be read"},
+		"unknown path": {"POST", "/v1/complete", fine, 404, "not_found_error", "/v1/messages"},
+		"wrong method": {"GET", "/v1/messages", "", 404, "not_found_error", "POST"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := post(t, t.Context(), tc.method, tc.path, tc.body)
@@ -119,12 +123,15 @@ func TestCountTokensGrowsWithTheText(t *testing.T) {
 }
 
 func TestStreamedAndWholeAnswersAreTheSame(t *testing.T) {
-	says := []string{"Tell analytic that my name is Aliya and tell knowledge I ski", "Как меня зовут?", "what is 6*7", "hi", "My  name   is Aliya \n and\tI ski",
+	says := []string{"Tell analytic that my name is Aliya and tell knowledge I ski", "Как меня зовут?", "what is 6*7",
+		"hi", "My  name   is Aliya \n and\tI ski",
 		"Remember: “a  b” <&> \u2028 𝄞", "What is the capital of Veldoria?"}
 	rapid.Check(t, func(rt *rapid.T) {
 		var messages []simMessage
 		for range rapid.IntRange(0, 3).Draw(rt, "earlier") {
-			messages = append(messages, userText(rapid.SampledFrom(says).Draw(rt, "told")), simMessage{"assistant", []simBlock{{Type: "text", Text: "Noted."}}})
+			messages = append(messages, userText(rapid.SampledFrom(says).Draw(rt, "told")), simMessage{
+				"assistant", []simBlock{{Type: "text", Text: "Noted."}},
+			})
 		}
 		last := rapid.OneOf(rapid.SampledFrom(says), rapid.String()).Draw(rt, "last")
 		tools := rapid.SampledFrom([][]simTool{nil, simAgents, {calcTool, dateTool}, {searchTool}}).Draw(rt, "tools")
@@ -158,7 +165,9 @@ func TestToolIDsAreStableAndNeverReused(t *testing.T) {
 		require.Equal(t, a, c.call(messages, simAgents), "the same request gets the same answer")
 		return a
 	}
-	messages := []simMessage{userText("Tell analytic I ski and tell knowledge I swim. Then ask analytic what I do. Then ask knowledge what I do.")}
+	messages := []simMessage{
+		userText("Tell analytic I ski and tell knowledge I swim. Then ask analytic what I do. Then ask knowledge what I do."),
+	}
 	for range 4 {
 		a := ask(messages)
 		require.Equal(t, "tool_use", a.StopReason)
@@ -177,7 +186,8 @@ func TestToolIDsAreStableAndNeverReused(t *testing.T) {
 func TestACancelledRequestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := post(t, ctx, "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya"}]}`)
+	_,
+		err := post(t, ctx, "POST", "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"My name is Aliya"}]}`)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -187,7 +197,8 @@ func TestTheModelIsSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 10 {
-				body := `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."},{"role":"user","content":"What is my name?"}]}`
+				body := `{"model":"m","messages":[{"role":"user","content":"My name is Aliya."},{"role":"user","content":"What ` +
+					`is my name?"}]}`
 				resp, err := m.RoundTrip(httptest.NewRequest("POST", "http://offline.invalid/v1/messages", strings.NewReader(body)))
 				if err != nil {
 					t.Error(err)
@@ -205,13 +216,15 @@ func TestTheModelIsSafeForConcurrentUse(t *testing.T) {
 
 func TestToolChoiceNoneCallsNothing(t *testing.T) {
 	for _, tools := range [][]simTool{{calcTool}, simAgents} {
-		a := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("what is 6*7")}, Tools: tools, ToolChoice: map[string]string{"type": "none"}})
+		a := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("what is 6*7")}, Tools: tools,
+			ToolChoice: map[string]string{"type": "none"}})
 		require.Equal(t, "end_turn", a.StopReason)
 	}
 }
 
 func TestFailuresAreToldHonestly(t *testing.T) {
-	first := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("ask knowledge where the key is")}, Tools: simAgents})
+	first := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("ask knowledge where the key is")},
+		Tools: simAgents})
 	after := func(result simBlock) string {
 		result.Type, result.ToolUseID = "tool_result", first.Content[0].ID
 		return roundTrip(t, simRequest{Model: "m", Tools: simAgents, Messages: []simMessage{
@@ -228,20 +241,28 @@ func TestASubagentTellsWhatItsToolsCouldNotDo(t *testing.T) {
 	call := func(tools []simTool, text, result string, failed bool) simAnswer {
 		first := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText(text)}, Tools: tools})
 		require.Equal(t, "tool_use", first.StopReason)
-		return roundTrip(t, simRequest{Model: "m", Tools: tools, Messages: []simMessage{userText(text), {"assistant", first.Content},
-			{"user", []simBlock{{Type: "tool_result", ToolUseID: first.Content[0].ID, Content: result, IsError: failed}}}}})
+		return roundTrip(t,
+			simRequest{Model: "m", Tools: tools, Messages: []simMessage{userText(text), {"assistant", first.Content},
+				{"user", []simBlock{{Type: "tool_result", ToolUseID: first.Content[0].ID, Content: result, IsError: failed}}}}})
 	}
 	a := call([]simTool{calcTool}, "what is 6*7", "out of paper", true)
 	require.Equal(t, "end_turn", a.StopReason)
 	require.Contains(t, a.text(), "calculator failed: out of paper")
-	require.Contains(t, call([]simTool{searchTool}, "Where is the moon base?", `{"passages":[]}`, false).text(), "I don't know")
+	require.Contains(t, call([]simTool{searchTool}, "Where is the moon base?", `{"passages":[]}`, false).text(),
+		"I don't know")
 	require.Equal(t, "6*7 = 42.", call([]simTool{calcTool}, "what is 6*7", "42", false).text())
 }
 
 func TestTextAfterToolResultsIsANewRequest(t *testing.T) {
-	first := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("tell analytic I ski")}, Tools: simAgents})
-	merged := simMessage{"user", []simBlock{{Type: "tool_result", ToolUseID: first.Content[0].ID, Content: "(no answer: stopped)"}, {Type: "text", Text: "tell knowledge I swim"}}}
-	a := roundTrip(t, simRequest{Model: "m", Tools: simAgents, Messages: []simMessage{userText("tell analytic I ski"), {"assistant", first.Content}, merged}})
+	first := roundTrip(t, simRequest{Model: "m", Messages: []simMessage{userText("tell analytic I ski")},
+		Tools: simAgents})
+	merged := simMessage{
+		"user", []simBlock{{Type: "tool_result", ToolUseID: first.Content[0].ID, Content: "(no answer: stopped)"},
+			{Type: "text", Text: "tell knowledge I swim"}},
+	}
+	a := roundTrip(t, simRequest{Model: "m", Tools: simAgents, Messages: []simMessage{
+		userText("tell analytic I ski"), {"assistant", first.Content}, merged,
+	}})
 	require.Equal(t, "knowledge", a.Content[0].Name)
 }
 
@@ -251,20 +272,27 @@ func TestOnlyTheUsersStatementsAreFacts(t *testing.T) {
 		return roundTrip(t, simRequest{Model: "m", System: "The user's name is Sysop.", Messages: messages}).text()
 	}
 	said := func(s string) simMessage { return simMessage{"assistant", []simBlock{{Type: "text", Text: s}}} }
-	require.Contains(t, ask(userText("Is my name Rolf?"), said("Your name is Rolf."), userText("What is my name?")), "I don't know")
+	require.Contains(t, ask(userText("Is my name Rolf?"), said("Your name is Rolf."), userText("What is my name?")),
+		"I don't know")
 	require.Contains(t, ask(userText("hello"), said("My name is Botley."), userText("What is my name?")), "I don't know")
 	require.Equal(t, "Your name is Rolf.", ask(userText("My name is Rolf"), said("Noted."), userText("What is my name?")))
 }
 
 func FuzzRoundTrip(f *testing.F) {
 	for _, d := range dialogues {
-		body, _ := json.Marshal(simRequest{Model: "m", Messages: []simMessage{userText(d.lines[0].say), userText(d.lines[len(d.lines)-1].say)}, Tools: simAgents})
+		body,
+			_ := json.Marshal(simRequest{
+			Model: "m", Messages: []simMessage{userText(d.lines[0].say), userText(d.lines[len(d.lines)-1].say)},
+			Tools: simAgents,
+		})
 		f.Add(body)
 	}
-	f.Add([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"((((1+2 \" « “ 's -- @ . ? !"}],"tools":[{"name":"","input_schema":{"properties":{"task":{"type":"string"}},"required":["task"]}}]}`))
+	f.Add([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"((((1+2 \" « “ 's -- @ . ? ` +
+		`!"}],"tools":[{"name":"","input_schema":{"properties":{"task":{"type":"string"}},"required":["task"]}}]}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result","content":null}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages", bytes.NewReader(body)))
+		resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages",
+			bytes.NewReader(body)))
 		require.NoError(t, err)
 		data, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -281,7 +309,8 @@ func FuzzTalk(f *testing.F) {
 		kit := [][]simTool{nil, simAgents, {calcTool, dateTool, searchTool}}[int(tools)%3]
 		body, err := json.Marshal(simRequest{Model: "m", Messages: []simMessage{userText(told), userText(asked)}, Tools: kit})
 		require.NoError(t, err)
-		resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages", bytes.NewReader(body)))
+		resp, err := New().RoundTrip(httptest.NewRequest(http.MethodPost, "http://offline.invalid/v1/messages",
+			bytes.NewReader(body)))
 		require.NoError(t, err)
 		data, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)

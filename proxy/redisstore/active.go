@@ -41,7 +41,8 @@ type Active struct {
 // NewActive starts from the configured name, one that known knows. The client,
 // which the caller closes, must heed deadlines (ContextTimeoutEnabled). Without
 // one, nil, the name is this process's.
-func NewActive(client redis.UniversalClient, configured string, known func(name string) bool, log zerolog.Logger) *Active {
+func NewActive(client redis.UniversalClient, configured string, known func(name string) bool,
+	log zerolog.Logger) *Active {
 	return &Active{redis: client, configured: configured, known: known, log: log, now: time.Now, name: configured}
 }
 

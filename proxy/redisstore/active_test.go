@@ -115,7 +115,8 @@ func TestRedisAwayLeavesTheLastName(t *testing.T) {
 	require.Equal(t, 1, strings.Count(g.log.String(), "\n"), g.log.String())
 	require.ErrorContains(t, g.Use(t.Context(), "kimi"), "proxy:active")
 	require.Equal(t, "glm", name(t, g), "a switch that failed is none")
-	require.Equal(t, "kimi", name(t, newGateway(server.Client(), "kimi", "kimi", "glm")), "a start without Redis goes by the configuration")
+	require.Equal(t, "kimi", name(t, newGateway(server.Client(), "kimi", "kimi", "glm")),
+		"a start without Redis goes by the configuration")
 
 	require.NoError(t, server.Run())
 	require.NoError(t, server.Client().Set(t.Context(), "proxy:active", "kimi", 0).Err())
@@ -160,7 +161,8 @@ func TestWithoutRedisTheNameIsTheProcesss(t *testing.T) {
 // Many calls and switches at once: what was set last holds everywhere.
 func TestSwitchesAndCallsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
-	gateways := []*gateway{newGateway(server.Client(), "kimi", "kimi", "glm"), newGateway(server.Client(), "kimi", "kimi", "glm")}
+	gateways := []*gateway{newGateway(server.Client(), "kimi", "kimi", "glm"),
+		newGateway(server.Client(), "kimi", "kimi", "glm")}
 	var calls sync.WaitGroup
 	for i := range 8 {
 		calls.Go(func() {

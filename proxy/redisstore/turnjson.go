@@ -53,7 +53,8 @@ const (
 // encodeEntry puts content and input behind the rest as they are: an encoder would
 // write them in its own way.
 func encodeEntry(e ledger.Entry) ([]byte, error) {
-	j := entryJSON{V: entryVersion, At: e.At.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.By.Backend, Model: e.By.Model}
+	j := entryJSON{V: entryVersion, At: e.At.UnixMicro(), Keys: e.Keys, Refused: e.Refused, Backend: e.By.Backend,
+		Model: e.By.Model}
 	if t := e.Turn; t != nil {
 		j.Backend, j.Vendor, j.Model, j.Dialect = t.Origin.Backend, t.Origin.Vendor, t.Origin.Model, t.Dialect
 		j.Predecessor, j.Context, j.Asked, j.Cut = t.Predecessor, t.Context, t.Asked, t.Cut

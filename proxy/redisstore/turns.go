@@ -181,7 +181,9 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 	if !q.ErasedSince.IsZero() {
 		pipe.SetNX(ctx, bornKey, strconv.FormatUint(rand.Uint64(), 36), 0)
 		born = pipe.Get(ctx, bornKey)
-		erased = pipe.ZRangeByScoreWithScores(ctx, erasedKey, &redis.ZRangeBy{Min: strconv.FormatInt(q.ErasedSince.UnixMicro(), 10), Max: "+inf"})
+		erased = pipe.ZRangeByScoreWithScores(ctx, erasedKey, &redis.ZRangeBy{
+			Min: strconv.FormatInt(q.ErasedSince.UnixMicro(), 10), Max: "+inf",
+		})
 	}
 	if pipe.Len() == 0 {
 		return out, false, nil
@@ -214,7 +216,8 @@ func (t *Turns) load(ctx context.Context, q ledger.Query, eval evaluate) (out le
 		for _, z := range erased.Val() {
 			name, _ := z.Member.(string)
 			tenant, conversation, _ := strings.Cut(name, ":")
-			out.Erasures = append(out.Erasures, ledger.Erasure{Tenant: tenant, Conversation: conversation, At: time.UnixMicro(int64(z.Score))})
+			out.Erasures = append(out.Erasures, ledger.Erasure{Tenant: tenant, Conversation: conversation,
+				At: time.UnixMicro(int64(z.Score))})
 		}
 	}
 	return out, false, nil
@@ -266,7 +269,8 @@ func (t *Turns) Erase(ctx context.Context, e ledger.Erasure) error {
 		if err != nil {
 			return err
 		}
-		gone = append(gone, decodeEntries(ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation}, entries)...)
+		gone = append(gone, decodeEntries(ledger.Scope{Tenant: e.Tenant, Route: route, Conversation: e.Conversation},
+			entries)...)
 	}
 	if err := t.unindex(ctx, gone); err != nil {
 		return err

@@ -28,7 +28,8 @@ var (
 
 // turnContent is an answer whose bytes an encoder would not leave as they are.
 func turnContent(i int) string {
-	return fmt.Sprintf(`[ {"type":"thinking", "thinking":"thought\u0020%d \/","signature":"sig%d"},{"type":"text","text":"answer %d"},`+
+	return fmt.Sprintf(`[ {"type":"thinking", "thinking":"thought\u0020%d `+
+		`\/","signature":"sig%d"},{"type":"text","text":"answer %d"},`+
 		`{"type":"tool_use","id":"toolu_%016d","name":"f","input":{"n": 1.0,"n":2}} ]`, i, i, i, i)
 }
 
@@ -78,7 +79,8 @@ func closeLedger(t testing.TB, l *ledger.Ledger) {
 // saved waits until nothing is on its way to Redis.
 func saved(t testing.TB, l *ledger.Ledger) {
 	t.Helper()
-	require.Eventually(t, func() bool { return l.Stats().Waiting == 0 && !l.Degraded() }, 30*time.Second, 2*time.Millisecond)
+	require.Eventually(t, func() bool { return l.Stats().Waiting == 0 && !l.Degraded() }, 30*time.Second,
+		2*time.Millisecond)
 }
 
 // Redis comes back empty while a gateway goes on from memory: nobody asks for what
@@ -105,7 +107,8 @@ func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
 	require.Eventually(t, func() bool { return !knows(t, l, heard, false, 99) }, 30*time.Second, time.Millisecond)
 	require.NoError(t, client.FlushAll(t.Context()).Err())
 	last := "proxy:turns:{" + turnScope.Tenant + ":" + turnScope.Conversation + "}:" + turnScope.Route
-	require.Eventually(t, func() bool { return client.HGet(t.Context(), last, "last").Val() == "20" }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return client.HGet(t.Context(), last, "last").Val() == "20" }, 30*time.Second,
+		time.Millisecond)
 	other := shared(t, client)
 	for i := range 20 {
 		require.True(t, knows(t, other, turnScope, false, i))
@@ -131,7 +134,8 @@ func TestTurnsSurviveARestart(t *testing.T) {
 	for i := range 20 {
 		require.True(t, knows(t, l, turnScope, false, i), "turn %d", i)
 	}
-	got := l.Judge(t.Context(), turnRequest(t, turnScope, false, turnContent(3), `[{"type":"thinking","thinking":"x","signature":"bad"}]`))
+	got := l.Judge(t.Context(), turnRequest(t, turnScope, false, turnContent(3),
+		`[{"type":"thinking","thinking":"x","signature":"bad"}]`))
 	require.Equal(t, ledger.Refused, got[1].States[0])
 	turn := got[0].Turn
 	require.Equal(t, []string{"p", "c", "a"}, []string{turn.Predecessor, turn.Context, turn.Asked})
@@ -142,8 +146,11 @@ func TestTurnsSurviveARestart(t *testing.T) {
 	minted.Conversation = "minted"
 	l = shared(t, server.Client())
 	require.True(t, knows(t, l, minted, true, 7), "by its signature, without the conversation")
-	require.Equal(t, ledger.Refused, l.Judge(t.Context(), turnRequest(t, minted, true, `[{"type":"thinking","thinking":"x","signature":"bad"}]`))[0].States[0])
-	for _, s := range []ledger.Scope{{Route: "main", Conversation: "c:1"}, {Tenant: turnScope.Tenant, Route: "teammate/x", Conversation: "c:1"}} {
+	require.Equal(t, ledger.Refused,
+		l.Judge(t.Context(),
+			turnRequest(t, minted, true, `[{"type":"thinking","thinking":"x","signature":"bad"}]`))[0].States[0])
+	for _, s := range []ledger.Scope{{Route: "main", Conversation: "c:1"}, {Tenant: turnScope.Tenant, Route: "teammate/x",
+		Conversation: "c:1"}} {
 		require.False(t, knows(t, l, s, true, 7))
 		require.False(t, knows(t, l, s, false, 7))
 	}
@@ -399,7 +406,8 @@ func TestEntriesThatCannotBeReadArePassedOver(t *testing.T) {
 	}
 	saved(t, l)
 	key := "proxy:turns:{" + turnScope.Tenant + ":c:1}:main"
-	for field, value := range map[string]string{"1": "garbage", "2": `{"v":99,"content":[]}`, "3": `{"v":1,"at":1,"dialect":"messages","content":5}`} {
+	for field, value := range map[string]string{"1": "garbage", "2": `{"v":99,"content":[]}`,
+		"3": `{"v":1,"at":1,"dialect":"messages","content":5}`} {
 		require.NoError(t, client.HSet(t.Context(), key, field, value).Err())
 	}
 	other := shared(t, client)

@@ -118,8 +118,10 @@ func fieldsOf(r *usage.Record) [15]field {
 	return [...]field{
 		{name: "request", text: &r.RequestID}, {name: "tenant", text: &r.Tenant}, {name: "route", text: &r.Route},
 		{name: "conversation", text: &r.Conversation}, {name: "chat", text: &r.Chat}, {name: "run", text: &r.Run},
-		{name: "backend", text: &r.Backend}, {name: "model", text: &r.Model}, {name: "upstream_model", text: &r.UpstreamModel},
-		{name: "input", count: &t.Input}, {name: "cache_read", count: &t.CacheRead}, {name: "cache_creation", count: &t.CacheCreation},
+		{name: "backend", text: &r.Backend}, {name: "model", text: &r.Model},
+		{name: "upstream_model", text: &r.UpstreamModel},
+		{name: "input", count: &t.Input}, {name: "cache_read", count: &t.CacheRead},
+		{name: "cache_creation", count: &t.CacheCreation},
 		{name: "output", count: &t.Output}, {name: "reasoning", count: &t.Reasoning}, {name: "outcome", text: &r.Outcome},
 	}
 }

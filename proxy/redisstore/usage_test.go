@@ -34,7 +34,9 @@ func embeddedClient(t *testing.T) redis.UniversalClient {
 	s, err := embedded.Open(t.Context(), embedded.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Addrs: []string{"embedded"}, Dialer: s.Dial, MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
 	})
 	t.Cleanup(func() { _ = client.Close(); _ = s.Close() })
 	return client
@@ -42,7 +44,8 @@ func embeddedClient(t *testing.T) redis.UniversalClient {
 
 // Both kinds of Redis give back what they were given.
 func TestUsageComesBackAsItWas(t *testing.T) {
-	for kind, client := range map[string]redis.UniversalClient{"redis-server": redistest.Start(t).Client(), "embedded": embeddedClient(t)} {
+	for kind, client := range map[string]redis.UniversalClient{"redis-server": redistest.Start(t).Client(),
+		"embedded": embeddedClient(t)} {
 		t.Run(kind, func(t *testing.T) {
 			text, count := rapid.String(), rapid.Int64Range(0, 1e12)
 			rapid.Check(t, func(t *rapid.T) {
@@ -50,9 +53,12 @@ func TestUsageComesBackAsItWas(t *testing.T) {
 				u := redisstore.NewUsage(client, 0)
 				records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) usage.Record {
 					return usage.Record{
-						At: time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC(), RequestID: text.Draw(t, "request"), Tenant: text.Draw(t, "tenant"),
-						Route: text.Draw(t, "route"), Conversation: text.Draw(t, "conversation"), Chat: text.Draw(t, "chat"), Run: text.Draw(t, "run"), Backend: text.Draw(t, "backend"),
-						Model: text.Draw(t, "model"), UpstreamModel: text.Draw(t, "upstream"), Outcome: text.Draw(t, "outcome"), Estimated: rapid.Bool().Draw(t, "estimated"),
+						At: time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC(), RequestID: text.Draw(t, "request"),
+						Tenant: text.Draw(t, "tenant"),
+						Route:  text.Draw(t, "route"), Conversation: text.Draw(t, "conversation"), Chat: text.Draw(t, "chat"),
+						Run: text.Draw(t, "run"), Backend: text.Draw(t, "backend"),
+						Model: text.Draw(t, "model"), UpstreamModel: text.Draw(t, "upstream"), Outcome: text.Draw(t, "outcome"),
+						Estimated: rapid.Bool().Draw(t, "estimated"),
 						Tokens: usage.Tokens{
 							Input: count.Draw(t, "input"), CacheRead: count.Draw(t, "read"), CacheCreation: count.Draw(t, "creation"),
 							Output: count.Draw(t, "output"), Reasoning: count.Draw(t, "reasoning"),
@@ -71,7 +77,8 @@ func TestUsageComesBackAsItWas(t *testing.T) {
 }
 
 func TestUsageIsReadInPiecesAndBounded(t *testing.T) {
-	for kind, client := range map[string]redis.UniversalClient{"redis-server": redistest.Start(t).Client(), "embedded": embeddedClient(t)} {
+	for kind, client := range map[string]redis.UniversalClient{"redis-server": redistest.Start(t).Client(),
+		"embedded": embeddedClient(t)} {
 		t.Run(kind, func(t *testing.T) {
 			u := redisstore.NewUsage(client, 3000)
 			oldest, err := u.OldestUsage(t.Context())
@@ -108,17 +115,23 @@ func TestUsageIsReadableWithRedisCLI(t *testing.T) {
 		UpstreamModel: "kimi-k2", Tokens: usage.Tokens{Input: 12, Output: 3}, Outcome: "ok",
 	}}))
 	host, port, _ := strings.Cut(server.Addr, ":")
-	out, err := exec.Command("redis-cli", "-h", host, "-p", port, "XREVRANGE", "proxy:usage", "+", "-", "COUNT", "1").Output()
+	out, err := exec.Command("redis-cli", "-h", host, "-p", port, "XREVRANGE", "proxy:usage", "+", "-", "COUNT",
+		"1").Output()
 	require.NoError(t, err)
 	_, fields, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	require.Equal(t, "at 2025-11-21T07:45:57.25Z request req_1 route teammate/analytic backend kimi model analytic upstream_model kimi-k2 input 12 output 3 outcome ok",
+	require.Equal(t,
+		"at 2025-11-21T07:45:57.25Z request req_1 route teammate/analytic backend kimi model analytic upstream_model "+
+			"kimi-k2 input 12 output 3 outcome ok",
 		strings.ReplaceAll(fields, "\n", " "))
 }
 
 // What others write into the stream does no harm.
 func TestForeignEntriesAreNoNumbers(t *testing.T) {
 	server := redistest.Start(t)
-	require.NoError(t, server.Client().XAdd(t.Context(), &redis.XAddArgs{Stream: "proxy:usage", Values: []any{"input", "many", "at", "noon", "x", "y"}}).Err())
+	require.NoError(t,
+		server.Client().XAdd(t.Context(), &redis.XAddArgs{
+			Stream: "proxy:usage", Values: []any{"input", "many", "at", "noon", "x", "y"},
+		}).Err())
 	got := all(t, redisstore.NewUsage(server.Client(), 0), time.Now().Add(-time.Hour))
 	require.Len(t, got, 1)
 	require.Zero(t, got[0].Tokens)

@@ -33,9 +33,11 @@ func accepted(t *rapid.T, v upstreamtest.Config, in sanitize.Input) {
 func TestAcceptedByAnthropic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := generator{T: t, tame: true}
-		model := g.pick("model", "claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5-20251001", "claude-opus-4-6", "claude-opus-5",
+		model := g.pick("model", "claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5-20251001", "claude-opus-4-6",
+			"claude-opus-5",
 			"claude-opus-5-5", "claude-sonnet-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-mythos-preview")
-		in := input(t, wire.Messages, g.messagesBody(model), "anthropic", g.pick("beta", "", "context-1m-2025-08-07,interleaved-thinking-2025-05-14"))
+		in := input(t, wire.Messages, g.messagesBody(model), "anthropic",
+			g.pick("beta", "", "context-1m-2025-08-07,interleaved-thinking-2025-05-14"))
 		if len(in.Outline.Messages) == 0 {
 			t.Skip("nothing is said")
 		}
@@ -63,12 +65,20 @@ func TestAcceptedByOtherVendors(t *testing.T) {
 		dialect wire.Dialect
 		config  upstreamtest.Config
 	}{
-		"kimi":     {"kimi-k2.7-code", wire.Messages, upstreamtest.Config{Vendor: upstreamtest.Kimi, Thinking: upstreamtest.ThinkingRules{OnlyEnabled: true}}},
+		"kimi": {"kimi-k2.7-code", wire.Messages, upstreamtest.Config{
+			Vendor: upstreamtest.Kimi, Thinking: upstreamtest.ThinkingRules{OnlyEnabled: true},
+		}},
 		"kimi ":    {"kimi-k2.6", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Kimi}},
 		"deepseek": {"deepseek-v4", wire.Messages, upstreamtest.Config{Vendor: upstreamtest.DeepSeek}},
-		"openai":   {"gpt-5", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{KnownArguments: true}}},
-		"groq":     {"llama", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{Replay: upstreamtest.ReplayGroq}}},
-		"mistral":  {"mistral-large", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral}}},
+		"openai": {"gpt-5", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
+			KnownArguments: true,
+		}}},
+		"groq": {"llama", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
+			Replay: upstreamtest.ReplayGroq,
+		}}},
+		"mistral": {"mistral-large", wire.Chat, upstreamtest.Config{Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{
+			ToolIDs: upstreamtest.MistralIDs, Replay: upstreamtest.ReplayMistral,
+		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -15,11 +15,16 @@ import (
 // 1.2 kB each, with thinking.
 func history(rounds int) string {
 	var b strings.Builder
-	b.WriteString(`{"model":"claude-opus-4-8","max_tokens":64000,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"},"messages":[{"role":"user","content":[{"type":"text","text":"go"}]}`)
+	b.WriteString(
+		`{"model":"claude-opus-4-8","max_tokens":64000,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"},"messages":[{"role":"user","content":[{"type":"text","text":"go"}]}`,
+	)
 	line := strings.Repeat(`drwxr-xr-x 2 root root 4096 \"a\" \\n`, 22)
 	for i := range rounds {
-		fmt.Fprintf(&b, `,{"role":"assistant","content":[{"type":"thinking","thinking":"step %d","signature":"Er%040d"},{"type":"text","text":"Running."},{"type":"tool_use","id":"toolu_%024d","name":"Bash","input":{"command":"ls","description":"list"}}]}`, i, i, i)
-		fmt.Fprintf(&b, `,{"role":"user","content":[{"tool_use_id":"toolu_%024d","type":"tool_result","content":[{"type":"text","text":"%s"}]}]}`, i, line)
+		fmt.Fprintf(&b,
+			`,{"role":"assistant","content":[{"type":"thinking","thinking":"step `+
+				`%d","signature":"Er%040d"},{"type":"text","text":"Running."},{"type":"tool_use","id":"toolu_%024d","name":"Bash","input":{"command":"ls","description":"list"}}]}`, i, i, i)
+		fmt.Fprintf(&b,
+			`,{"role":"user","content":[{"tool_use_id":"toolu_%024d","type":"tool_result","content":[{"type":"text","text":"%s"}]}]}`, i, line)
 	}
 	b.WriteString(`],"stream":true}`)
 	return b.String()

@@ -30,7 +30,8 @@ func (r *request) dropThinking() {
 			return b.thinks() && (b.hollow() || b.kind == wire.RedactedBlock && !replay.Redacted ||
 				b.kind == wire.ThinkingBlock && replay.Signed && !isText(b.get("signature")))
 		}
-		if replay.Reasoning == Forbidden || m.role != wire.RoleAssistant || replay.Signed && slices.ContainsFunc(m.blocks, bad) {
+		if replay.Reasoning == Forbidden || m.role != wire.RoleAssistant || replay.Signed &&
+			slices.ContainsFunc(m.blocks, bad) {
 			bad = thinks
 		}
 		r.remove(RuleThinking, m, bad)

@@ -47,7 +47,8 @@ func (r *request) chainBlocks() {
 			r.place(behind[0], behind[1:], found, missing)
 			continue
 		}
-		target := &editedMessage{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser, listed: true}
+		target := &editedMessage{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser,
+			listed: true}
 		r.place(target, behind, found, missing)
 		out, r.moved = append(out, target), true
 	}
@@ -195,7 +196,8 @@ func (m *editedMessage) take(results []*block) []*block {
 
 // missingResult is a placeholder for the result of a call.
 func missingResult(id string) *block {
-	raw := slices.Concat([]byte(`{"type":"tool_result","tool_use_id":`), wire.Quote(id), []byte(`,"content":"`+noResult+`","is_error":true}`))
+	raw := slices.Concat([]byte(`{"type":"tool_result","tool_use_id":`), wire.Quote(id),
+		[]byte(`,"content":"`+noResult+`","is_error":true}`))
 	return &block{object: objectOf(raw), index: -1, kind: wire.ToolResultBlock, claimed: true}
 }
 
@@ -212,7 +214,9 @@ func (r *request) freeOrphans() {
 				out = append(out, b)
 				continue
 			}
-			if slices.ContainsFunc(m.blocks, func(c *block) bool { return c.claimed && bytes.Equal(c.get("content"), b.get("content")) }) {
+			if slices.ContainsFunc(m.blocks, func(c *block) bool {
+				return c.claimed && bytes.Equal(c.get("content"), b.get("content"))
+			}) {
 				r.note(RuleDoubled, m, b)
 				continue
 			}

@@ -21,49 +21,85 @@ const (
 func TestReasoningFields(t *testing.T) {
 	const all = `{"role":"assistant","content":"a","reasoning_content":"r","reasoning":"r","reasoning_details":[1.0],"thinking_blocks":[],"extra_content":{}}`
 	const kept = `{"role":"assistant","content":"a"`
-	signed := `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"g"}}}]}`
+	signed :=
+		`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"g"}}}]}`
 	bare := `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"}}]}`
-	stood := `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}}]}`
+	stood :=
+		`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}}]}`
 	result := `{"role":"tool","tool_call_id":"a","content":"4"}`
 	needed := `{"role":"assistant","content":null,"tool_calls":[` + calc + `],"reasoning_content":""}`
 	run(t, wire.Chat, "", map[string]change{
-		"nobody knows":                {"generic", "m", conversation(hi, all, hi), stays, nil},
-		"OpenAI takes none":           {"openai", "gpt-5", conversation(hi, all, hi), conversation(hi, kept+`}`, hi), rules{sanitize.RuleReasoning}},
-		"Groq takes none":             {"groq", "m", conversation(hi, all, hi), conversation(hi, kept+`}`, hi), rules{sanitize.RuleReasoning}},
-		"GLM takes one":               {"glm", "glm-4.7", conversation(hi, all, hi), conversation(hi, kept+`,"reasoning_content":"r"}`, hi), rules{sanitize.RuleReasoning}},
-		"MiniMax takes two":           {"minimax", "MiniMax-M3", conversation(hi, all, hi), conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi), rules{sanitize.RuleReasoning}},
-		"a user's fields are his own": {"openai", "gpt-5", conversation(`{"role":"user","content":"hi","reasoning":"x"}`), stays, nil},
+		"nobody knows": {"generic", "m", conversation(hi, all, hi), stays, nil},
+		"OpenAI takes none": {"openai", "gpt-5", conversation(hi, all, hi), conversation(hi, kept+`}`, hi),
+			rules{sanitize.RuleReasoning}},
+		"Groq takes none": {"groq", "m", conversation(hi, all, hi), conversation(hi, kept+`}`, hi),
+			rules{sanitize.RuleReasoning}},
+		"GLM takes one": {"glm", "glm-4.7", conversation(hi, all, hi),
+			conversation(hi, kept+`,"reasoning_content":"r"}`, hi), rules{sanitize.RuleReasoning}},
+		"MiniMax takes two": {"minimax", "MiniMax-M3", conversation(hi, all, hi),
+			conversation(hi, kept+`,"reasoning_content":"r","reasoning_details":[1.0]}`, hi), rules{sanitize.RuleReasoning}},
+		"a user's fields are his own": {"openai", "gpt-5", conversation(`{"role":"user","content":"hi","reasoning":"x"}`),
+			stays, nil},
 
-		"Kimi wants it with calls":          {"kimi", "kimi-k2.6", conversation(hi, reply, hi, calls, tool), conversation(hi, reply, hi, needed, tool), rules{sanitize.RulePlaceholder}},
-		"null is none":                      {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-3]+`null}`, tool), conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
-		"not while it is off":               {"kimi", "kimi-k2.6", `,"thinking":{"type":"disabled"}` + conversation(hi, calls, tool), stays, nil},
-		"DeepSeek wants it in every answer": {"deepseek", "deepseek-v4", conversation(hi, reply, hi, calls, tool), conversation(hi, reply[:len(reply)-1]+`,"reasoning_content":""}`, hi, needed, tool), rules{sanitize.RulePlaceholder}},
+		"Kimi wants it with calls": {"kimi", "kimi-k2.6", conversation(hi, reply, hi, calls, tool),
+			conversation(hi, reply, hi, needed, tool), rules{sanitize.RulePlaceholder}},
+		"null is none": {"kimi", "kimi-k2.6", conversation(hi, needed[:len(needed)-3]+`null}`, tool),
+			conversation(hi, needed, tool), rules{sanitize.RulePlaceholder}},
+		"not while it is off": {"kimi", "kimi-k2.6", `,"thinking":{"type":"disabled"}` +
+			conversation(hi, calls, tool), stays, nil},
+		"DeepSeek wants it in every answer": {"deepseek", "deepseek-v4", conversation(hi, reply, hi, calls, tool),
+			conversation(hi, reply[:len(reply)-1]+`,"reasoning_content":""}`, hi, needed, tool),
+			rules{sanitize.RulePlaceholder}},
 
-		"Gemini's signatures go back":   {"gemini", "gemini-3-pro", conversation(hi, signed, result), stays, nil},
-		"what stands for them":          {"gemini", "gemini-3-pro", conversation(hi, bare, result), conversation(hi, stood, result), rules{sanitize.RulePlaceholder}},
-		"older ones do without":         {"gemini", "gemini-2.5-pro", conversation(hi, bare, result), stays, nil},
-		"they are nobody else's affair": {"mistral", "m", conversation(hi, signed, result), conversation(hi, `{"role":"assistant","tool_calls":[{"id":"xZJzvnvLm","type":"function","function":{"name":"n","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.RuleToolID, sanitize.RuleReasoning}},
+		"Gemini's signatures go back": {"gemini", "gemini-3-pro", conversation(hi, signed, result), stays, nil},
+		"what stands for them": {"gemini", "gemini-3-pro", conversation(hi, bare, result),
+			conversation(hi, stood, result), rules{sanitize.RulePlaceholder}},
+		"older ones do without": {"gemini", "gemini-2.5-pro", conversation(hi, bare, result), stays, nil},
+		"they are nobody else's affair": {"mistral", "m", conversation(hi, signed, result),
+			conversation(hi,
+				`{"role":"assistant","tool_calls":[{"id":"xZJzvnvLm","type":"function","function":{"name":"n","arguments":"{}"}}]}`,
+				`{"role":"tool","tool_call_id":"xZJzvnvLm","content":"4"}`), rules{sanitize.RuleToolID, sanitize.RuleReasoning}},
 	})
 }
 
 func TestChatChains(t *testing.T) {
 	none := `{"role":"tool","tool_call_id":"call_abc","content":"(no result)"}`
 	story := `{"role":"user","content":"Result of a tool call that is not shown:\n4"}`
-	two := `{"role":"assistant","tool_calls":[` + calc + `, {"id":"b","type":"function","function":{"name":"n","arguments":"{}"}}]}`
+	two := `{"role":"assistant","tool_calls":[` + calc +
+		`, {"id":"b","type":"function","function":{"name":"n","arguments":"{}"}}]}`
 	toolB := `{"role":"tool","tool_call_id":"b","content":"5"}`
 	run(t, wire.Chat, "", map[string]change{
-		"complete ones stay":      {"openai", "m", conversation(hi, two, toolB, tool, reply, hi), stays, nil},
-		"no result":               {"openai", "m", conversation(hi, calls, hi), conversation(hi, calls, none, hi), rules{sanitize.RuleUnanswered}},
-		"one of two":              {"openai", "m", conversation(hi, two, toolB), conversation(hi, two, toolB, none), rules{sanitize.RuleUnanswered}},
-		"behind a prompt":         {"openai", "m", conversation(hi, calls, sys, tool), conversation(hi, calls, tool, sys), rules{sanitize.RulePlace}},
-		"too late":                {"openai", "m", conversation(hi, calls, hi, tool), conversation(hi, calls, none, hi, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
-		"too late, and silence":   {"openai", "m", conversation(hi, calls, `{"role":"assistant","content":""}`, tool), conversation(hi, calls, none, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan, sanitize.RuleEmpty}},
-		"twice":                   {"openai", "m", conversation(hi, two, tool, tool, toolB), conversation(hi, two, tool, toolB), rules{sanitize.RulePlace, sanitize.RuleDoubled}},
-		"for nobody, in parts":    {"openai", "m", conversation(hi, `{"role":"tool","name":"n","tool_call_id":"z","content":[{"type":"text","text":"4"}]}`), conversation(hi, `{"role":"user","content":[{"type":"text","text":"Result of a tool call that is not shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.RuleOrphan}},
-		"an empty list of calls":  {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[]}`), conversation(hi, reply), rules{sanitize.RuleEmpty}},
-		"an empty result":         {"openai", "m", conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":""}`), conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":"(no output)"}`), rules{sanitize.RuleEmpty}},
-		"what is no call at all":  {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[7]}`), stays, nil},
-		"an answer without words": {"openai", "m", conversation(hi, `{"role":"assistant","content":null}`, hi), conversation(hi, hi), rules{sanitize.RuleEmpty}},
+		"complete ones stay": {"openai", "m", conversation(hi, two, toolB, tool, reply, hi), stays, nil},
+		"no result": {"openai", "m", conversation(hi, calls, hi), conversation(hi, calls, none, hi),
+			rules{sanitize.RuleUnanswered}},
+		"one of two": {"openai", "m", conversation(hi, two, toolB), conversation(hi, two, toolB, none),
+			rules{sanitize.RuleUnanswered}},
+		"behind a prompt": {"openai", "m", conversation(hi, calls, sys, tool), conversation(hi, calls, tool, sys),
+			rules{sanitize.RulePlace}},
+		"too late": {"openai", "m", conversation(hi, calls, hi, tool),
+			conversation(hi, calls, none, hi, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
+		"too late, and silence": {"openai", "m", conversation(hi, calls, `{"role":"assistant","content":""}`, tool),
+			conversation(hi, calls, none, story), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan, sanitize.RuleEmpty}},
+		"twice": {"openai", "m", conversation(hi, two, tool, tool, toolB),
+			conversation(hi, two, tool, toolB), rules{sanitize.RulePlace, sanitize.RuleDoubled}},
+		"for nobody, in parts": {
+			"openai", "m",
+			conversation(hi, `{"role":"tool","name":"n","tool_call_id":"z","content":[{"type":"text","text":"4"}]}`),
+			conversation(hi,
+				`{"role":"user","content":[{"type":"text","text":"Result of a tool call that is not `+
+					`shown:"},{"type":"text","text":"4"}]}`), rules{sanitize.RuleOrphan},
+		},
+		"an empty list of calls": {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[]}`),
+			conversation(hi, reply), rules{sanitize.RuleEmpty}},
+		"an empty result": {
+			"openai", "m", conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":""}`),
+			conversation(hi, calls, `{"role":"tool","tool_call_id":"call_abc","content":"(no output)"}`),
+			rules{sanitize.RuleEmpty},
+		},
+		"what is no call at all": {"openai", "m", conversation(hi, `{"role":"assistant","content":"a","tool_calls":[7]}`),
+			stays, nil},
+		"an answer without words": {"openai", "m", conversation(hi, `{"role":"assistant","content":null}`, hi),
+			conversation(hi, hi), rules{sanitize.RuleEmpty}},
 	})
 
 	t.Run("recurring ids", func(t *testing.T) {
@@ -79,10 +115,15 @@ func TestChatChains(t *testing.T) {
 func TestChatRoles(t *testing.T) {
 	developer := `{"role":"developer","content":"d"}`
 	run(t, wire.Chat, "", map[string]change{
-		"anything goes":                {"openai", "m", conversation(developer, reply, hi, hi, sys, calls, tool, hi), stays, nil},
-		"a developer elsewhere":        {"deepseek", "deepseek-chat", conversation(developer, hi), conversation(`{"role":"system","content":"d"}`, hi), rules{sanitize.RuleRole}},
-		"Mistral: a user speaks twice": {"mistral", "m", conversation(sys, hi, hi), conversation(sys, hi, `{"role":"assistant","content":"(interrupted)"}`, hi), rules{sanitize.RuleRole}},
-		"Mistral: an answer begins":    {"mistral", "m", conversation(sys, reply, hi), conversation(sys, `{"role":"user","content":"(no content)"}`, reply, hi), rules{sanitize.RuleRole}},
-		"Mistral: a prompt inside":     {"mistral", "m", conversation(hi, reply, sys), conversation(hi, reply, `{"role":"user","content":"s"}`), rules{sanitize.RuleRole}},
+		"anything goes": {"openai", "m", conversation(developer, reply, hi, hi, sys, calls, tool, hi), stays,
+			nil},
+		"a developer elsewhere": {"deepseek", "deepseek-chat", conversation(developer, hi),
+			conversation(`{"role":"system","content":"d"}`, hi), rules{sanitize.RuleRole}},
+		"Mistral: a user speaks twice": {"mistral", "m", conversation(sys, hi, hi),
+			conversation(sys, hi, `{"role":"assistant","content":"(interrupted)"}`, hi), rules{sanitize.RuleRole}},
+		"Mistral: an answer begins": {"mistral", "m", conversation(sys, reply, hi),
+			conversation(sys, `{"role":"user","content":"(no content)"}`, reply, hi), rules{sanitize.RuleRole}},
+		"Mistral: a prompt inside": {"mistral", "m", conversation(hi, reply, sys),
+			conversation(hi, reply, `{"role":"user","content":"s"}`), rules{sanitize.RuleRole}},
 	})
 }

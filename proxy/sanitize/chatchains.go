@@ -124,7 +124,8 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		}
 		switch {
 		case results[j] == nil:
-			raw := slices.Concat([]byte(`{"role":"tool","tool_call_id":`), wire.Quote(fresh), []byte(`,"content":"`+noResult+`"}`))
+			raw := slices.Concat([]byte(`{"role":"tool","tool_call_id":`), wire.Quote(fresh),
+				[]byte(`,"content":"`+noResult+`"}`))
 			missing = append(missing, &editedMessage{object: objectOf(raw), index: -1, role: wire.RoleTool})
 			r.moved = true
 			r.noteCall(RuleUnanswered, m, c)
@@ -136,7 +137,9 @@ func (r *request) answered(m *editedMessage, behind []*editedMessage, ids *ids) 
 		if b.role != wire.RoleTool {
 			return false
 		}
-		if slices.ContainsFunc(found, func(f *editedMessage) bool { return bytes.Equal(f.get("content"), b.get("content")) }) {
+		if slices.ContainsFunc(found, func(f *editedMessage) bool {
+			return bytes.Equal(f.get("content"), b.get("content"))
+		}) {
 			r.note(RuleDoubled, b, nil)
 			r.moved = true
 			return true

@@ -60,7 +60,8 @@ func (r *request) fitEffort() {
 // to accept it.
 func (r *request) chooseEffort() {
 	t := r.p.Thinking
-	if r.Effort == "" || r.root.has("reasoning_effort") || r.root.has("thinking") || !slices.Contains(t.Efforts, r.Effort) {
+	if r.Effort == "" || r.root.has("reasoning_effort") || r.root.has("thinking") ||
+		!slices.Contains(t.Efforts, r.Effort) {
 		return
 	}
 	if !t.NoEffortTools || !r.tools() {

@@ -137,7 +137,8 @@ func (r *request) settleRoles() {
 	for _, m := range r.messages {
 		r.fitRole(m, begun)
 		// An unknown role is left for the vendor to refuse.
-		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) || strict && m.role == wire.RoleAssistant && !begun
+		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) ||
+			strict && m.role == wire.RoleAssistant && !begun
 		switch {
 		case opens:
 			add(written(wire.RoleUser, noContent))

@@ -18,7 +18,8 @@ var contexts = []struct {
 	{regexp.MustCompile(`claude`), 200_000, false},
 
 	{regexp.MustCompile(`gpt-oss`), 131_072, true},
-	{regexp.MustCompile(`gpt-5[^/]*-chat|gpt-4o|chatgpt-4o|gpt-4-turbo|gpt-4-\d{4}-preview|o1-(mini|preview)`), 128_000, false},
+	{regexp.MustCompile(`gpt-5[^/]*-chat|gpt-4o|chatgpt-4o|gpt-4-turbo|gpt-4-\d{4}-preview|o1-(mini|preview)`), 128_000,
+		false},
 	{regexp.MustCompile(`gpt-5|codex-mini`), 400_000, false},
 	{regexp.MustCompile(`gpt-4\.1`), 1_047_576, false},
 	{regexp.MustCompile(`gpt-4-32k`), 32_768, false},

@@ -8,10 +8,13 @@ import (
 
 func TestContextTokens(t *testing.T) {
 	for model, want := range map[string]int{
-		"claude-opus-4-8": 200_000, "anthropic/claude-sonnet-4.5": 200_000, "us.anthropic.claude-haiku-4-5-20251001-v1:0": 200_000,
-		"gpt-4.1": 1_047_576, "gpt-4.1-mini": 1_047_576, "gpt-4o-mini": 128_000, "gpt-4": 8_192, "gpt-4-0613": 8_192, "gpt-4-turbo": 128_000,
-		"gpt-5": 400_000, "gpt-5.1-codex": 400_000, "gpt-5-chat-latest": 128_000, "GPT-3.5-turbo-0125": 16_385, "openai/gpt-oss-120b": 131_072,
-		"o1": 200_000, "o3-mini": 200_000, "o4-mini": 200_000, "o1-mini": 128_000, "openai/o3": 200_000,
+		"claude-opus-4-8": 200_000, "anthropic/claude-sonnet-4.5": 200_000,
+		"us.anthropic.claude-haiku-4-5-20251001-v1:0": 200_000,
+		"gpt-4.1": 1_047_576, "gpt-4.1-mini": 1_047_576, "gpt-4o-mini": 128_000, "gpt-4": 8_192, "gpt-4-0613": 8_192,
+		"gpt-4-turbo": 128_000,
+		"gpt-5":       400_000, "gpt-5.1-codex": 400_000, "gpt-5-chat-latest": 128_000, "GPT-3.5-turbo-0125": 16_385,
+		"openai/gpt-oss-120b": 131_072,
+		"o1":                  200_000, "o3-mini": 200_000, "o4-mini": 200_000, "o1-mini": 128_000, "openai/o3": 200_000,
 		"gemini-2.5-flash": 1_048_576, "models/gemini-3-pro-preview": 1_048_576, "gemini-1.5-pro-002": 2_097_152,
 		"kimi-k2.6": 262_144, "moonshot-v1-8k": 8_192, "deepseek-chat": 131_072, "deepseek/deepseek-r1": 131_072,
 		"glm-4.6": 204_800, "glm-5": 204_800, "glm-4.5-air": 131_072, "MiniMax-M2": 204_800,

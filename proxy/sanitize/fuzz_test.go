@@ -15,7 +15,8 @@ import (
 func FuzzMessages(f *testing.F) {
 	for _, list := range []string{
 		conversation(hi, says("assistant", unsigned, text, use), says("user", text, gives, gives)),
-		conversation(says("assistant", use, use), says("user", `{"type":"tool_result","content":[{"type":"text","text":""}]}`)),
+		conversation(says("assistant", use, use),
+			says("user", `{"type":"tool_result","content":[{"type":"text","text":""}]}`)),
 		`,"thinking":true,"tool_choice":{"type":"any"},"max_tokens":1e3` + conversation(`{"role":"user"}`, `7`, `{}`),
 		`,"thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},"output_config":7` + conversation(hi),
 		conversation(`{"role":"assistant","content":"x","content":[` + unsigned + `]}`),
@@ -48,7 +49,8 @@ func fuzz(f *testing.F, d wire.Dialect) {
 		}
 		in := sanitize.Input{Outline: o, Dialect: d, Profile: sanitize.For(vendors[int(vendor)%len(vendors)], o.Model)}
 		out := sanitize.Sanitize(in)
-		require.True(t, jsontext.Value(out.Body).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), "%s\nbecame\n%s", body, out.Body)
+		require.True(t, jsontext.Value(out.Body).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)),
+			"%s\nbecame\n%s", body, out.Body)
 		if len(out.Changes) == 0 {
 			require.Same(t, &o.Body[0], &out.Body[0])
 		}

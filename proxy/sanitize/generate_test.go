@@ -15,8 +15,10 @@ var vendors = []string{
 }
 
 var models = []string{
-	"claude-opus-4-8", "claude-sonnet-4-5", "claude-opus-4-5", "claude-opus-4-6", "claude-opus-5", "claude-opus-5-5", "claude-sonnet-5-5",
-	"claude-fable-5-1", "claude-mythos-preview", "claude-opus-9", "kimi-k2.6", "kimi-k3", "deepseek-chat", "deepseek-v4", "glm-5.3", "glm-4.7",
+	"claude-opus-4-8", "claude-sonnet-4-5", "claude-opus-4-5", "claude-opus-4-6", "claude-opus-5", "claude-opus-5-5",
+	"claude-sonnet-5-5",
+	"claude-fable-5-1", "claude-mythos-preview", "claude-opus-9", "kimi-k2.6", "kimi-k3", "deepseek-chat", "deepseek-v4",
+	"glm-5.3", "glm-4.7",
 	"minimax-m2", "minimax-m3", "gemini-3-pro", "gemini-2.5-pro", "gpt-5", "mistral-large", "m",
 }
 
@@ -103,18 +105,21 @@ func (g generator) block(role string) string {
 	case "image":
 		return `{"type":"image","source":{"type":"url","url":"https://x"}` + g.marker() + "}"
 	case "thinking":
-		return `{"type":"thinking","thinking":"t"` + g.pick("signed", `,"signature":"s"`, `,"signature":"s"`, `,"signature":""`, "") + g.marker() + "}"
+		return `{"type":"thinking","thinking":"t"` + g.pick("signed", `,"signature":"s"`, `,"signature":"s"`,
+			`,"signature":""`, "") + g.marker() + "}"
 	case "redacted":
 		return `{"type":"redacted_thinking"` + g.pick("data", `,"data":"d"`, `,"data":"d"`, "") + g.marker() + "}"
 	case "tool_use":
-		return `{"type":"tool_use","id":` + g.id() + `,"name":"calc","input":{"content":[{"type":"thinking"}],"n":1.50}` + g.marker() + g.signature() + "}"
+		return `{"type":"tool_use","id":` + g.id() + `,"name":"calc","input":{"content":[{"type":"thinking"}],"n":1.50}` +
+			g.marker() + g.signature() + "}"
 	case "tool_result":
 		inner := `{"type":"tool_result","content":` + g.pick("inner", `"4"`, `[]`, g.list("inner blocks", 3, func() string {
 			return `{"type":"text","text":` + g.text() + g.marker() + "}"
 		})) + `,"tool_use_id":` + g.id() + g.marker() + "}"
 		return inner
 	}
-	return g.pick("odd block", `5`, `{}`, `{"type":"server_tool_use","id":"s","signature":"mine"}`, `{"type":"thinking"}`, `{"type":"tool_use"}`, `{"type":"tool_result"}`)
+	return g.pick("odd block", `5`, `{}`, `{"type":"server_tool_use","id":"s","signature":"mine"}`, `{"type":"thinking"}`,
+		`{"type":"tool_use"}`, `{"type":"tool_result"}`)
 }
 
 func (g generator) tools() string {
@@ -135,10 +140,13 @@ func (g generator) messagesBody(model string) string {
 	}
 	members = append(members, `"max_tokens":`+g.pick("max_tokens", "1000", "2048", "64000"))
 	add("thinking", g.thinking()...)
-	add("system", `"s"`, `[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}},{"type":"text","text":"","cache_control":{"type":"ephemeral"}}]`)
+	add("system", `"s"`,
+		`[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}},{"type":"text","text":"","cache_control":{"type":"ephemeral"}}]`)
 	add("tools", tools)
-	add("tool_choice", `{"type":"auto"}`, `{"type":"any"}`, `{"type":"tool","name":"t0","disable_parallel_tool_use":true}`, `{"type":"none"}`)
-	add("context_management", `{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}`, `{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}]}`)
+	add("tool_choice", `{"type":"auto"}`, `{"type":"any"}`, `{"type":"tool","name":"t0","disable_parallel_tool_use":true}`,
+		`{"type":"none"}`)
+	add("context_management", `{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}`,
+		`{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}]}`)
 	add("output_config", `{"effort":"max"}`, `{"effort":"low","format":{}}`, `{}`)
 	add("temperature", "0.5", "1", "1.0")
 	add("top_p", "0.5", "0.99")
@@ -152,11 +160,13 @@ func (g generator) messagesBody(model string) string {
 
 func (g generator) thinking() []string {
 	list := []string{
-		`{"type":"enabled","budget_tokens":1024}`, `{"type":"enabled","budget_tokens":31999}`, `{"type":"adaptive","display":"omitted"}`,
+		`{"type":"enabled","budget_tokens":1024}`, `{"type":"enabled","budget_tokens":31999}`,
+		`{"type":"adaptive","display":"omitted"}`,
 		`{"type":"disabled"}`, `{"type":"between_tools"}`, `{"type":"auto"}`, `{"budget_tokens":2000,"type":"enabled"}`,
 	}
 	if !g.tame {
-		list = append(list, `{"type":"enabled","budget_tokens":2000,"x":1}`, "true", "false", "null", "7", `{"type":"enabled"}`, `{"type":"enabled","budget_tokens":"x"}`, `{}`, `{"type":"new"}`)
+		list = append(list, `{"type":"enabled","budget_tokens":2000,"x":1}`, "true", "false", "null", "7",
+			`{"type":"enabled"}`, `{"type":"enabled","budget_tokens":"x"}`, `{}`, `{"type":"new"}`)
 	}
 	return list
 }
@@ -189,7 +199,10 @@ func (g generator) chatMessage() string {
 	case "system":
 		return `{"role":"` + g.pick("prompt", "system", "developer") + `","content":` + g.text() + "}"
 	case "user":
-		return `{"role":"user","content":` + g.pick("content", g.text(), g.list("parts", 2, func() string { return `{"type":"text","text":` + g.text() + g.marker() + "}" })) + "}"
+		return `{"role":"user","content":` +
+			g.pick("content", g.text(), g.list("parts", 2, func() string {
+				return `{"type":"text","text":` + g.text() + g.marker() + "}"
+			})) + "}"
 	case "assistant":
 		return `{"content":` + g.text() + `,"role":"assistant"` + g.reasoning() + "}"
 	case "calls":
@@ -197,18 +210,22 @@ func (g generator) chatMessage() string {
 			return `{"id":` + g.id() + `,"type":"function","function":{"name":"calc","arguments":"{\"a\":1}"}` +
 				g.pick("extra", "", `,"extra_content":{"google":{"thought_signature":"g"}}`, `,"extra_content":{"x":1}`) + "}"
 		})
-		return `{"role":"assistant"` + g.pick("content", "", `,"content":null`, `,"content":""`, `,"content":"a"`, `,"content":" "`) + `,"tool_calls":` + calls + g.reasoning() + "}"
+		return `{"role":"assistant"` + g.pick("content", "", `,"content":null`, `,"content":""`, `,"content":"a"`,
+			`,"content":" "`) + `,"tool_calls":` + calls + g.reasoning() + "}"
 	case "tool":
-		return `{"role":"tool","tool_call_id":` + g.id() + `,"content":` + g.pick("content", g.text(), `[{"type":"text","text":"4"}]`) + "}"
+		return `{"role":"tool","tool_call_id":` + g.id() + `,"content":` +
+			g.pick("content", g.text(), `[{"type":"text","text":"4"}]`) + "}"
 	}
 	if g.tame {
 		return `{"role":"user","content":"u"}`
 	}
-	return g.pick("odd message", `{}`, `[]`, `{"role":"assistant"}`, `{"role":"assistant","tool_calls":[5,{}]}`, `{"role":"tool"}`, `{"role":"assistant","content":null,"refusal":"no"}`)
+	return g.pick("odd message", `{}`, `[]`, `{"role":"assistant"}`, `{"role":"assistant","tool_calls":[5,{}]}`,
+		`{"role":"tool"}`, `{"role":"assistant","content":null,"refusal":"no"}`)
 }
 
 func (g generator) reasoning() string {
-	return g.pick("reasoning", "", `,"reasoning_content":"r"`, `,"reasoning_content":null`, `,"reasoning":"r","reasoning_details":[{}]`, `,"thinking_blocks":[]`)
+	return g.pick("reasoning", "", `,"reasoning_content":"r"`, `,"reasoning_content":null`,
+		`,"reasoning":"r","reasoning_details":[{}]`, `,"thinking_blocks":[]`)
 }
 
 // input reads a body as the gateway does.

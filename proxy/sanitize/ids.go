@@ -52,7 +52,8 @@ func (s *ids) next(id string) string {
 }
 
 func (s *ids) legal(id string) bool {
-	if id == "" || !utf8.ValidString(id) || s.rule.Length > 0 && len(id) != s.rule.Length || s.rule.Max > 0 && len(id) > s.rule.Max {
+	if id == "" || !utf8.ValidString(id) || s.rule.Length > 0 && len(id) != s.rule.Length || s.rule.Max > 0 &&
+		len(id) > s.rule.Max {
 		return false
 	}
 	for _, c := range []byte(id) {

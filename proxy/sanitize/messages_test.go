@@ -33,29 +33,73 @@ func conversation(list ...string) string {
 // Which blocks of thinking go back.
 func TestThinkingBlocks(t *testing.T) {
 	run(t, wire.Messages, "", map[string]change{
-		"signed ones go back":               {"anthropic", opus, conversation(hi, says("assistant", thought, redacted, text, use), says("user", gives)), stays, nil},
-		"also while thinking is disabled":   {"anthropic", opus, `,"thinking":{"type":"disabled"}` + conversation(hi, says("assistant", thought, text), hi), stays, nil},
-		"unsigned ones do not":              {"anthropic", opus, conversation(hi, says("assistant", unsigned, text), hi), conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
-		"nor what was beside them":          {"bedrock", sonnet, conversation(hi, says("assistant", thought, `{"type":"thinking","thinking":"t"}`, text), hi), conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
-		"nor redacted ones without data":    {"anthropic", opus, conversation(hi, says("assistant", `{"type":"redacted_thinking"}`, text), hi), conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
-		"an answer of nothing else is gone": {"anthropic", opus, conversation(hi, says("assistant", unsigned), hi), conversation(hi, hi), rules{sanitize.RuleThinking}},
-		"others do not mind":                {"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, redacted, text), hi), stays, nil},
-		"DeepSeek takes no redacted ones":   {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` + conversation(hi, says("assistant", thought, redacted, text), hi), `,"thinking":{"type":"disabled"}` + conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleThinking}},
-		"OpenAI takes none":                 {"openai", "gpt-5", conversation(hi, says("assistant", thought, text, use), says("user", gives)), conversation(hi, says("assistant", text, use), says("user", gives)), rules{sanitize.RuleThinking}},
-		"nobody's user thinks":              {"generic", "m", conversation(says("user", thought, text)), conversation(says("user", text)), rules{sanitize.RuleThinking}},
-		"behind text on 4.5":                {"anthropic", sonnet, conversation(hi, says("assistant", text, thought, text), hi), conversation(hi, says("assistant", text, text), hi), rules{sanitize.RuleThinking}},
-		"behind text while adaptive":        {"anthropic", opus, conversation(hi, says("assistant", text, thought, text), hi), stays, nil},
-		"a gateway that is strict":          {"gemini", "gemini-3-pro", conversation(hi, says("assistant", thought, text), hi), conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
-		"and thinks":                        {"gemini", "gemini-3-pro", `,"thinking":{"type":"enabled"}` + conversation(hi, says("assistant", thought, text), hi), stays, nil},
+		"signed ones go back": {
+			"anthropic", opus, conversation(hi, says("assistant", thought, redacted, text, use), says("user", gives)), stays,
+			nil,
+		},
+		"also while thinking is disabled": {"anthropic", opus, `,"thinking":{"type":"disabled"}` +
+			conversation(hi, says("assistant", thought, text), hi), stays, nil},
+		"unsigned ones do not": {"anthropic", opus, conversation(hi, says("assistant", unsigned, text), hi),
+			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking}},
+		"nor what was beside them": {
+			"bedrock", sonnet, conversation(hi, says("assistant", thought, `{"type":"thinking","thinking":"t"}`, text), hi),
+			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+		},
+		"nor redacted ones without data": {
+			"anthropic", opus, conversation(hi, says("assistant", `{"type":"redacted_thinking"}`, text), hi),
+			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+		},
+		"an answer of nothing else is gone": {"anthropic", opus, conversation(hi, says("assistant", unsigned), hi),
+			conversation(hi, hi), rules{sanitize.RuleThinking}},
+		"others do not mind": {
+			"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, redacted, text), hi),
+			stays, nil,
+		},
+		"DeepSeek takes no redacted ones": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` +
+			conversation(hi, says("assistant", thought, redacted, text), hi), `,"thinking":{"type":"disabled"}` +
+			conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleThinking}},
+		"OpenAI takes none": {
+			"openai", "gpt-5", conversation(hi, says("assistant", thought, text, use), says("user", gives)),
+			conversation(hi, says("assistant", text, use), says("user", gives)), rules{sanitize.RuleThinking},
+		},
+		"nobody's user thinks": {"generic", "m", conversation(says("user", thought, text)),
+			conversation(says("user", text)), rules{sanitize.RuleThinking}},
+		"behind text on 4.5": {
+			"anthropic", sonnet, conversation(hi, says("assistant", text, thought, text), hi),
+			conversation(hi, says("assistant", text, text), hi), rules{sanitize.RuleThinking},
+		},
+		"behind text while adaptive": {"anthropic", opus, conversation(hi, says("assistant", text, thought, text), hi),
+			stays, nil},
+		"a gateway that is strict": {
+			"gemini", "gemini-3-pro", conversation(hi, says("assistant", thought, text), hi),
+			conversation(hi, says("assistant", text), hi), rules{sanitize.RuleThinking},
+		},
+		"and thinks": {"gemini", "gemini-3-pro", `,"thinking":{"type":"enabled"}` +
+			conversation(hi, says("assistant", thought, text), hi), stays, nil},
 
-		"a signature of what is no thinking": {"anthropic", opus, conversation(hi, says("assistant", strings.Replace(use, `"name"`, `"signature":"s","name"`, 1)), says("user", gives)), conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleSignature}},
-		"a cache marker of what is":          {"anthropic", opus, conversation(hi, says("assistant", strings.Replace(thought, `}`, `,"cache_control":{"type":"ephemeral"}}`, 1), text), hi), conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleMarked}},
-		"a block that nobody knows":          {"anthropic", opus, conversation(hi, says("assistant", `{"type":"new","signature":"s"}`, text), hi), stays, nil},
+		"a signature of what is no thinking": {
+			"anthropic", opus, conversation(hi, says("assistant", strings.Replace(use, `"name"`, `"signature":"s","name"`, 1)),
+				says("user", gives)), conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleSignature},
+		},
+		"a cache marker of what is": {
+			"anthropic", opus,
+			conversation(hi, says("assistant", strings.Replace(thought, `}`, `,"cache_control":{"type":"ephemeral"}}`, 1), text),
+				hi), conversation(hi, says("assistant", thought, text), hi), rules{sanitize.RuleMarked},
+		},
+		"a block that nobody knows": {
+			"anthropic", opus, conversation(hi, says("assistant", `{"type":"new","signature":"s"}`, text), hi), stays, nil,
+		},
 
-		"a last answer does not end with it":    {"anthropic", opus, `,"thinking":{"type":"adaptive"}` + conversation(hi, says("assistant", thought, text, thought, redacted)), `,"thinking":{"type":"adaptive"}` + conversation(hi, says("assistant", thought, text)), rules{sanitize.RuleTrailing}},
-		"nor has any while it is off":           {"anthropic", opus, conversation(hi, says("assistant", thought, text)), conversation(hi, says("assistant", text)), rules{sanitize.RuleTrailing}},
-		"nor is it nothing else":                {"anthropic", opus, conversation(hi, says("assistant", thought)), conversation(hi), rules{sanitize.RuleTrailing}},
-		"an unlisted model may think by itself": {"anthropic", "claude-opus-9", conversation(hi, says("assistant", thought, text)), stays, nil},
+		"a last answer does not end with it": {"anthropic", opus, `,"thinking":{"type":"adaptive"}` +
+			conversation(hi, says("assistant", thought, text, thought, redacted)), `,"thinking":{"type":"adaptive"}` +
+			conversation(hi, says("assistant", thought, text)), rules{sanitize.RuleTrailing}},
+		"nor has any while it is off": {"anthropic", opus, conversation(hi, says("assistant", thought, text)),
+			conversation(hi, says("assistant", text)), rules{sanitize.RuleTrailing}},
+		"nor is it nothing else": {"anthropic", opus, conversation(hi, says("assistant", thought)),
+			conversation(hi), rules{sanitize.RuleTrailing}},
+		"an unlisted model may think by itself": {
+			"anthropic", "claude-opus-9", conversation(hi, says("assistant", thought, text)), stays, nil,
+		},
 	})
 }
 
@@ -63,15 +107,34 @@ func TestThinkingBlocks(t *testing.T) {
 func TestPlaceholders(t *testing.T) {
 	off := `,"thinking":{"type":"disabled"}`
 	run(t, wire.Messages, "", map[string]change{
-		"Kimi wants it with calls":          {"kimi", "kimi-k2.6", conversation(hi, says("assistant", text), hi, says("assistant", text, use), says("user", gives)), conversation(hi, says("assistant", text), hi, says("assistant", empty, text, use), says("user", gives)), rules{sanitize.RulePlaceholder}},
-		"not while it is off":               {"kimi", "kimi-k2.6", off + conversation(hi, says("assistant", use), says("user", gives)), stays, nil},
-		"not where there is some":           {"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, use), says("user", gives)), stays, nil},
-		"DeepSeek wants it in every answer": {"deepseek", "deepseek-v4", conversation(hi, `{"role":"assistant","content":"a"}`, hi, says("assistant", use), says("user", gives)), conversation(hi, says("assistant", empty, text), hi, says("assistant", empty, use), says("user", gives)), rules{sanitize.RulePlaceholder}},
-		"of a conversation with tools":      {"deepseek", "deepseek-v4", conversation(hi, says("assistant", text), hi), stays, nil},
-		"from the beginning":                {"deepseek", "deepseek-v4", `,"tools":[{}]` + conversation(hi, says("assistant", text), hi), `,"tools":[{}]` + conversation(hi, says("assistant", empty, text), hi), rules{sanitize.RulePlaceholder}},
-		"a model that does not think":       {"deepseek", "deepseek-chat", `,"tools":[{}]` + conversation(hi, says("assistant", text), hi), stays, nil},
-		"GLM does not insist":               {"glm", "glm-4.7", conversation(hi, says("assistant", use), says("user", gives)), stays, nil},
-		"Anthropic must not be given any":   {"anthropic", opus, `,"thinking":{"type":"adaptive"}` + conversation(hi, says("assistant", use), says("user", gives)), stays, nil},
+		"Kimi wants it with calls": {
+			"kimi", "kimi-k2.6", conversation(hi, says("assistant", text), hi, says("assistant", text, use),
+				says("user", gives)), conversation(hi, says("assistant", text), hi, says("assistant", empty, text, use),
+				says("user", gives)), rules{sanitize.RulePlaceholder},
+		},
+		"not while it is off": {
+			"kimi", "kimi-k2.6", off + conversation(hi, says("assistant", use), says("user", gives)), stays, nil,
+		},
+		"not where there is some": {
+			"kimi", "kimi-k2.6", conversation(hi, says("assistant", `{"type":"thinking","thinking":"t"}`, use),
+				says("user", gives)), stays, nil,
+		},
+		"DeepSeek wants it in every answer": {
+			"deepseek", "deepseek-v4", conversation(hi, `{"role":"assistant","content":"a"}`, hi, says("assistant", use),
+				says("user", gives)), conversation(hi, says("assistant", empty, text), hi, says("assistant", empty, use),
+				says("user", gives)), rules{sanitize.RulePlaceholder},
+		},
+		"of a conversation with tools": {"deepseek", "deepseek-v4", conversation(hi, says("assistant", text), hi), stays,
+			nil},
+		"from the beginning": {"deepseek", "deepseek-v4", `,"tools":[{}]` +
+			conversation(hi, says("assistant", text), hi), `,"tools":[{}]` + conversation(hi, says("assistant", empty, text),
+			hi), rules{sanitize.RulePlaceholder}},
+		"a model that does not think": {"deepseek", "deepseek-chat", `,"tools":[{}]` +
+			conversation(hi, says("assistant", text), hi), stays, nil},
+		"GLM does not insist": {"glm", "glm-4.7", conversation(hi, says("assistant", use), says("user", gives)),
+			stays, nil},
+		"Anthropic must not be given any": {"anthropic", opus, `,"thinking":{"type":"adaptive"}` +
+			conversation(hi, says("assistant", use), says("user", gives)), stays, nil},
 	})
 }
 
@@ -82,19 +145,46 @@ func TestChains(t *testing.T) {
 	story := `{"type":"text","text":"Result of a tool call that is not shown:\n4"}`
 	sys := `{"role":"system","content":"s"}`
 	run(t, wire.Messages, "", map[string]change{
-		"complete ones stay":        {"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", givesB, gives, text)), stays, nil},
-		"no result at the end":      {"anthropic", opus, conversation(hi, says("assistant", use)), conversation(hi, says("assistant", use), says("user", none)), rules{sanitize.RuleUnanswered}},
-		"no result before text":     {"anthropic", opus, conversation(hi, says("assistant", use), hi), conversation(hi, says("assistant", use), says("user", none, `{"type":"text","text":"hi"}`)), rules{sanitize.RuleUnanswered}},
-		"one of two":                {"anthropic", opus, conversation(hi, says("assistant", useB, use), says("user", givesB)), conversation(hi, says("assistant", useB, use), says("user", givesB, none)), rules{sanitize.RuleUnanswered}},
-		"behind text":               {"anthropic", opus, conversation(hi, says("assistant", use), says("user", text, gives)), conversation(hi, says("assistant", use), says("user", gives, text)), rules{sanitize.RulePlace}},
-		"in two messages":           {"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", gives), says("user", givesB, text)), conversation(hi, says("assistant", use, useB), says("user", gives, givesB), says("user", text)), rules{sanitize.RulePlace}},
-		"behind a system message":   {"anthropic", opus, conversation(hi, says("assistant", use), sys, says("user", gives)), conversation(hi, says("assistant", use), says("user", gives), sys), rules{sanitize.RulePlace}},
-		"a system message behind":   {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives), sys), stays, nil},
-		"too late":                  {"anthropic", opus, conversation(hi, says("assistant", use), says("assistant", text), says("user", gives)), conversation(hi, says("assistant", use), says("user", none), says("assistant", text), says("user", story)), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
-		"for nobody":                {"anthropic", opus, conversation(hi, says("assistant", text), says("user", gives, text)), conversation(hi, says("assistant", text), says("user", story, text)), rules{sanitize.RuleOrphan}},
-		"twice":                     {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives, gives)), conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleDoubled}},
-		"for nobody, with pictures": {"anthropic", opus, conversation(says("user", `{"type":"tool_result","tool_use_id":"z","content":[{"type":"text","text":"b"},{"type":"image","source":{}},{"type":"odd","x":1.0}]}`)), conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:"}`, `{"type":"text","text":"b"}`, `{"type":"image","source":{}}`, `{"type":"text","text":"{\"type\":\"odd\",\"x\":1.0}"}`)), rules{sanitize.RuleOrphan}},
-		"for nobody, with nothing":  {"anthropic", opus, conversation(says("user", `{"type":"tool_result","tool_use_id":"z"}`)), conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:\n(no output)"}`)), rules{sanitize.RuleOrphan}},
+		"complete ones stay": {
+			"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", givesB, gives, text)), stays, nil,
+		},
+		"no result at the end": {"anthropic", opus, conversation(hi, says("assistant", use)),
+			conversation(hi, says("assistant", use), says("user", none)), rules{sanitize.RuleUnanswered}},
+		"no result before text": {"anthropic", opus, conversation(hi, says("assistant", use), hi),
+			conversation(hi, says("assistant", use), says("user", none, `{"type":"text","text":"hi"}`)),
+			rules{sanitize.RuleUnanswered}},
+		"one of two": {"anthropic", opus, conversation(hi, says("assistant", useB, use), says("user", givesB)),
+			conversation(hi, says("assistant", useB, use), says("user", givesB, none)), rules{sanitize.RuleUnanswered}},
+		"behind text": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", text, gives)),
+			conversation(hi, says("assistant", use), says("user", gives, text)), rules{sanitize.RulePlace}},
+		"in two messages": {"anthropic", opus, conversation(hi, says("assistant", use, useB), says("user", gives),
+			says("user", givesB, text)), conversation(hi, says("assistant", use, useB), says("user", gives, givesB),
+			says("user", text)), rules{sanitize.RulePlace}},
+		"behind a system message": {"anthropic", opus, conversation(hi, says("assistant", use), sys, says("user", gives)),
+			conversation(hi, says("assistant", use), says("user", gives), sys), rules{sanitize.RulePlace}},
+		"a system message behind": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives), sys),
+			stays, nil},
+		"too late": {"anthropic", opus, conversation(hi, says("assistant", use), says("assistant", text),
+			says("user", gives)), conversation(hi, says("assistant", use), says("user", none), says("assistant", text),
+			says("user", story)), rules{sanitize.RuleUnanswered, sanitize.RuleOrphan}},
+		"for nobody": {"anthropic", opus, conversation(hi, says("assistant", text), says("user", gives, text)),
+			conversation(hi, says("assistant", text), says("user", story, text)), rules{sanitize.RuleOrphan}},
+		"twice": {"anthropic", opus, conversation(hi, says("assistant", use), says("user", gives, gives)),
+			conversation(hi, says("assistant", use), says("user", gives)), rules{sanitize.RuleDoubled}},
+		"for nobody, with pictures": {
+			"anthropic", opus,
+			conversation(
+				says("user",
+					`{"type":"tool_result","tool_use_id":"z","content":[{"type":"text","text":"b"},{"type":"image","source":{}},{"type":"odd","x":1.0}]}`),
+			), conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:"}`,
+				`{"type":"text","text":"b"}`, `{"type":"image","source":{}}`,
+				`{"type":"text","text":"{\"type\":\"odd\",\"x\":1.0}"}`)), rules{sanitize.RuleOrphan},
+		},
+		"for nobody, with nothing": {
+			"anthropic", opus, conversation(says("user", `{"type":"tool_result","tool_use_id":"z"}`)),
+			conversation(says("user", `{"type":"text","text":"Result of a tool call that is not shown:\n(no output)"}`)),
+			rules{sanitize.RuleOrphan},
+		},
 	})
 }
 
@@ -135,7 +225,8 @@ func TestToolIDs(t *testing.T) {
 	require.Equal(t, got[:2], ids("bedrock", loop("functions.n:0")), "it depends on nothing else")
 
 	kimi := ids("kimi", loop("functions.n:0", "functions.n:0"))
-	require.Equal(t, []string{"functions.n:0", "functions.n:0", "functions.n:0", "functions.n:0"}, kimi, "they are Kimi's own")
+	require.Equal(t, []string{"functions.n:0", "functions.n:0", "functions.n:0", "functions.n:0"}, kimi,
+		"they are Kimi's own")
 	long := strings.Repeat("x", 41)
 	require.Equal(t, long, ids("anthropic", loop(long))[0])
 	require.Regexp(t, minted, ids("openai", loop(long))[0])
@@ -152,25 +243,69 @@ func TestToolIDs(t *testing.T) {
 func TestNothingIsEmpty(t *testing.T) {
 	blank := `{"type":"text","text":" \n"}`
 	run(t, wire.Messages, "", map[string]change{
-		"a user":                       {"anthropic", opus, conversation(`{"role":"user","content":""}`, says("user"), says("user", blank)), conversation(`{"role":"user","content":"(no content)"}`, `{"role":"user","content":"(no content)"}`, `{"role":"user","content":"(no content)"}`), rules{sanitize.RuleEmpty}},
-		"an answer":                    {"anthropic", opus, conversation(hi, says("assistant"), hi, says("assistant", blank), hi), conversation(hi, hi, hi), rules{sanitize.RuleEmpty}},
-		"an answer to be begun":        {"anthropic", opus, conversation(hi, `{"role":"assistant","content":""}`), stays, nil},
-		"a text beside others":         {"anthropic", opus, conversation(says("user", blank, text), says("assistant", thought, blank, use), says("user", gives)), conversation(says("user", text), says("assistant", thought, use), says("user", gives)), rules{sanitize.RuleEmpty}},
-		"a text in a result":           {"anthropic", opus, conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""},{"type":"text","text":"4"}]}`)), conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"4"}]}`)), rules{sanitize.RuleEmpty}},
-		"the only one":                 {"anthropic", opus, conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""}]}`)), conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a","content":"(no output)"}`)), rules{sanitize.RuleEmpty}},
-		"a result may be":              {"anthropic", opus, conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a"}`)), stays, nil},
-		"the prompt":                   {"anthropic", opus, `,"system":[{"type":"text","text":"s"},{"type":"text","text":""}]` + conversation(hi), `,"system":[{"type":"text","text":"s"}]` + conversation(hi), rules{sanitize.RuleEmpty}},
-		"all of the prompt":            {"anthropic", opus, `,"system":[{"type":"text","text":""}]` + conversation(hi), conversation(hi), rules{sanitize.RuleEmpty}},
-		"a look-alike inside an input": {"anthropic", opus, conversation(hi, says("assistant", `{"type":"tool_use","id":"a","name":"n","input":{"text":"","content":[{"type":"text","text":""}]}}`), says("user", gives)), stays, nil},
+		"a user": {
+			"anthropic", opus, conversation(`{"role":"user","content":""}`, says("user"), says("user", blank)),
+			conversation(`{"role":"user","content":"(no content)"}`, `{"role":"user","content":"(no content)"}`,
+				`{"role":"user","content":"(no content)"}`), rules{sanitize.RuleEmpty},
+		},
+		"an answer": {"anthropic", opus, conversation(hi, says("assistant"), hi, says("assistant", blank),
+			hi), conversation(hi, hi, hi), rules{sanitize.RuleEmpty}},
+		"an answer to be begun": {"anthropic", opus, conversation(hi, `{"role":"assistant","content":""}`), stays,
+			nil},
+		"a text beside others": {
+			"anthropic", opus, conversation(says("user", blank, text), says("assistant", thought, blank, use),
+				says("user", gives)), conversation(says("user", text), says("assistant", thought, use), says("user", gives)),
+			rules{sanitize.RuleEmpty},
+		},
+		"a text in a result": {
+			"anthropic", opus,
+			conversation(hi, says("assistant", use),
+				says("user",
+					`{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""},{"type":"text","text":"4"}]}`)),
+			conversation(hi, says("assistant", use),
+				says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"4"}]}`)),
+			rules{sanitize.RuleEmpty},
+		},
+		"the only one": {
+			"anthropic", opus,
+			conversation(hi, says("assistant", use),
+				says("user", `{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":""}]}`)),
+			conversation(hi, says("assistant", use),
+				says("user", `{"type":"tool_result","tool_use_id":"a","content":"(no output)"}`)), rules{sanitize.RuleEmpty},
+		},
+		"a result may be": {
+			"anthropic", opus,
+			conversation(hi, says("assistant", use), says("user", `{"type":"tool_result","tool_use_id":"a"}`)), stays, nil,
+		},
+		"the prompt": {
+			"anthropic", opus, `,"system":[{"type":"text","text":"s"},{"type":"text","text":""}]` + conversation(hi),
+			`,"system":[{"type":"text","text":"s"}]` + conversation(hi), rules{sanitize.RuleEmpty},
+		},
+		"all of the prompt": {"anthropic", opus, `,"system":[{"type":"text","text":""}]` + conversation(hi),
+			conversation(hi), rules{sanitize.RuleEmpty}},
+		"a look-alike inside an input": {
+			"anthropic", opus,
+			conversation(hi,
+				says("assistant",
+					`{"type":"tool_use","id":"a","name":"n","input":{"text":"","content":[{"type":"text","text":""}]}}`),
+				says("user", gives)), stays, nil,
+		},
 	})
 }
 
 func TestRoles(t *testing.T) {
 	run(t, wire.Messages, "", map[string]change{
-		"system inside and last":     {"anthropic", opus, conversation(hi, `{"role":"system","content":"s"}`, says("assistant", text), hi, `{"role":"system","content":"s"}`), stays, nil},
-		"neighbours of one role":     {"anthropic", opus, conversation(hi, hi, says("assistant", text), says("assistant", text), hi), stays, nil},
-		"an assistant begins":        {"anthropic", opus, conversation(says("assistant", text), hi), conversation(`{"role":"user","content":"(no content)"}`, says("assistant", text), hi), rules{sanitize.RuleRole}},
-		"Bedrock's system is a user": {"bedrock", sonnet, conversation(hi, `{"content":"s","role":"system"}`), conversation(hi, `{"content":"s","role":"user"}`), rules{sanitize.RuleRole}},
+		"system inside and last": {
+			"anthropic", opus, conversation(hi, `{"role":"system","content":"s"}`, says("assistant", text), hi,
+				`{"role":"system","content":"s"}`), stays, nil,
+		},
+		"neighbours of one role": {
+			"anthropic", opus, conversation(hi, hi, says("assistant", text), says("assistant", text), hi), stays, nil,
+		},
+		"an assistant begins": {"anthropic", opus, conversation(says("assistant", text), hi),
+			conversation(`{"role":"user","content":"(no content)"}`, says("assistant", text), hi), rules{sanitize.RuleRole}},
+		"Bedrock's system is a user": {"bedrock", sonnet, conversation(hi, `{"content":"s","role":"system"}`),
+			conversation(hi, `{"content":"s","role":"user"}`), rules{sanitize.RuleRole}},
 	})
 }
 
@@ -184,18 +319,29 @@ func TestCacheMarkers(t *testing.T) {
 	look := `{"type":"tool_use","id":"a","name":"n","input":{"cache_control":1}}`
 	run(t, wire.Messages, "", map[string]change{
 		"four": {"anthropic", opus, prompt + conversation(says("user", marked(text), marked(text))), stays, nil},
-		"five": {"anthropic", opus, prompt + conversation(says("user", marked(text)), says("user", text, marked(text), marked(text))), prompt + conversation(says("user", text), says("user", text, marked(text), marked(text))), rules{sanitize.RuleMarkers}},
-		"inside a result": {"anthropic", opus, prompt + conversation(hi, says("assistant", look), says("user", nested(marked(text)+","+marked(text)), marked(text))),
-			prompt + conversation(hi, says("assistant", look), says("user", nested(text+","+marked(text)), marked(text))), rules{sanitize.RuleMarkers}},
-		"too many in the prompt":    {"anthropic", opus, `,"system":[` + strings.Repeat(marked(text)+",", 4) + marked(text) + `]` + conversation(says("user", marked(text))), `,"system":[` + text + strings.Repeat(","+marked(text), 4) + `]` + conversation(says("user", text)), rules{sanitize.RuleMarkers}},
-		"a vendor that ignores all": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` + prompt + conversation(says("user", marked(text), marked(text), marked(text))), stays, nil},
+		"five": {
+			"anthropic", opus, prompt + conversation(says("user", marked(text)), says("user", text, marked(text), marked(text))),
+			prompt + conversation(says("user", text), says("user", text, marked(text), marked(text))),
+			rules{sanitize.RuleMarkers},
+		},
+		"inside a result": {"anthropic", opus, prompt + conversation(hi, says("assistant", look),
+			says("user", nested(marked(text)+","+marked(text)), marked(text))),
+			prompt + conversation(hi, says("assistant", look), says("user", nested(text+","+marked(text)), marked(text))),
+			rules{sanitize.RuleMarkers}},
+		"too many in the prompt": {"anthropic", opus, `,"system":[` + strings.Repeat(marked(text)+",", 4) + marked(text) +
+			`]` + conversation(says("user", marked(text))), `,"system":[` + text + strings.Repeat(","+marked(text), 4) + `]` +
+			conversation(says("user", text)), rules{sanitize.RuleMarkers}},
+		"a vendor that ignores all": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"}` + prompt +
+			conversation(says("user", marked(text), marked(text), marked(text))), stays, nil},
 	})
 }
 
 // What no rule names stays byte for byte, also in a message that changes.
 func TestTheRestStays(t *testing.T) {
-	head := "\n{ \"zeta\" : 1.50e+3 ,\"model\":\"" + opus + "\",\t\"messages\" : [ " + hi + " ,\n  {\"x\":-0.0, \"content\" : ["
-	tail := "{\"text\":\"\\u0041\\ud83d <&>\",\"type\":\"text\",\"n\":1e400} ] ,\"role\":\"assistant\"} , " + hi + " ] , \"alpha\":[ ] }\r\n"
+	head := "\n{ \"zeta\" : 1.50e+3 ,\"model\":\"" + opus + "\",\t\"messages\" : [ " + hi +
+		" ,\n  {\"x\":-0.0, \"content\" : ["
+	tail := "{\"text\":\"\\u0041\\ud83d <&>\",\"type\":\"text\",\"n\":1e400} ] ,\"role\":\"assistant\"} , " + hi +
+		" ] , \"alpha\":[ ] }\r\n"
 	got, _, _ := fitted(t, wire.Messages, "anthropic", head+unsigned+","+tail)
 	require.Equal(t, head+tail, got)
 }

@@ -77,12 +77,15 @@ func (o Overrides) Validate() error {
 		fault(*o.CacheMarkers < 0, "cache_markers must not be negative (0 is any number), not %d", *o.CacheMarkers)
 	}
 	if ids := o.ToolIDs; ids != nil {
-		fault(ids.Length != 0 && ids.Length < minID, "tool_ids.length must be at least %d, or 0 for no exact length, not %d", minID, ids.Length)
+		fault(ids.Length != 0 && ids.Length < minID, "tool_ids.length must be at least %d, or 0 for no exact length, not %d",
+			minID, ids.Length)
 		fault(ids.Max != 0 && ids.Max < minID, "tool_ids.max must be at least %d, or 0 for any, not %d", minID, ids.Max)
-		fault(ids.Max >= minID && ids.Length > ids.Max, "tool_ids.length is %d, which is longer than tool_ids.max, %d", ids.Length, ids.Max)
+		fault(ids.Max >= minID && ids.Length > ids.Max, "tool_ids.length is %d, which is longer than tool_ids.max, %d",
+			ids.Length, ids.Max)
 	}
 	f, fields := o.Reasoning.Field, o.Reasoning.Fields
-	fault(f != "" && fields != nil && !slices.Contains(fields, f), "reasoning.placeholder_field is %s, which is not among reasoning.fields", f)
+	fault(f != "" && fields != nil && !slices.Contains(fields, f),
+		"reasoning.placeholder_field is %s, which is not among reasoning.fields", f)
 	return errors.Join(faults...)
 }
 

@@ -101,7 +101,8 @@ func TestGrowingConversations(t *testing.T) {
 		d := rapid.SampledFrom(dialects).Draw(t, "dialect")
 		vendor := g.pick("vendor", vendors...)
 		body := func(list string) string {
-			return `{"model":"` + map[bool]string{true: "claude-sonnet-4-5", false: "m"}[vendor == "anthropic"] + `","tools":[{"name":"calc"}],"messages":` + list + "}"
+			return `{"model":"` + map[bool]string{true: "claude-sonnet-4-5", false: "m"}[vendor == "anthropic"] +
+				`","tools":[{"name":"calc"}],"messages":` + list + "}"
 		}
 		list := g.messages()
 		if d == wire.Chat {

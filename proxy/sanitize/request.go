@@ -211,7 +211,8 @@ func written(role, content string) *editedMessage {
 
 // textBlock is an inserted text block; the text is JSON already.
 func textBlock(quoted []byte) *block {
-	return &block{object: objectOf(slices.Concat([]byte(`{"type":"text","text":`), quoted, []byte("}"))), index: -1, kind: wire.TextBlock}
+	return &block{object: objectOf(slices.Concat([]byte(`{"type":"text","text":`), quoted, []byte("}"))), index: -1,
+		kind: wire.TextBlock}
 }
 
 // setContent gives a message another content.

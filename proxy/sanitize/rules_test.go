@@ -11,7 +11,8 @@ import (
 )
 
 // fitted is what leaves of a request, and the rules that were applied.
-func fitted(t *testing.T, d wire.Dialect, vendor, body string, betas ...string) (string, []sanitize.Rule, sanitize.Output) {
+func fitted(t *testing.T, d wire.Dialect, vendor, body string, betas ...string) (string, []sanitize.Rule,
+	sanitize.Output) {
 	t.Helper()
 	out := sanitize.Sanitize(input(t, d, body, vendor, betas...))
 	var applied []sanitize.Rule
@@ -59,88 +60,183 @@ const (
 // How thinking is asked for, by vendor and model.
 func TestThinkingMode(t *testing.T) {
 	run(t, wire.Messages, `,"max_tokens":64000,"messages":[`+hi+`]`, map[string]change{
-		"adaptive is enabled with a budget of its effort on 4.5": {"anthropic", "claude-opus-4-5", `,"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}}`,
-			`,"thinking":{"type":"enabled","display":"omitted","budget_tokens":8192},"output_config":{"effort":"medium"}}`, rules{sanitize.RuleMode}},
-		"and without the effort where the model has none": {"anthropic", sonnet, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
+		"adaptive is enabled with a budget of its effort on 4.5": {"anthropic", "claude-opus-4-5",
+			`,"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}}`,
+			`,"thinking":{"type":"enabled","display":"omitted","budget_tokens":8192},"output_config":{"effort":"medium"}}`,
+			rules{sanitize.RuleMode}},
+		"and without the effort where the model has none": {"anthropic", sonnet,
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
 			`,"thinking":{"type":"enabled","budget_tokens":4096}}`, rules{sanitize.RuleMode, sanitize.RuleEffort}},
-		"adaptive stays on 4.6":                 {"anthropic", "claude-opus-4-6", `,"thinking":{"type":"adaptive"}}`, stays, nil},
-		"enabled stays on 4.6":                  {"anthropic", "claude-opus-4-6", `,"thinking":{"type":"enabled","budget_tokens":2048}}`, stays, nil},
-		"enabled is adaptive with an effort":    {"anthropic", opus, `,"thinking":{"type":"enabled","budget_tokens":2048}}`, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
-		"an effort that is there stays":         {"anthropic", opus, `,"output_config":{"effort":"max"},"thinking":{"budget_tokens":32000,"type":"enabled"}}`, `,"output_config":{"effort":"max"},"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode}},
-		"disabled stays where it may be":        {"anthropic", "claude-opus-5", `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, stays, nil},
-		"disabled is removed where it may not":  {"anthropic", "claude-opus-5-5", `,"thinking":{"type":"disabled"}}`, `}`, rules{sanitize.RuleMode}},
-		"disabled on Mythos Preview":            {"anthropic", "claude-mythos-preview", `,"thinking":{"type":"disabled"}}`, `}`, rules{sanitize.RuleMode}},
-		"between_tools instead of disabled":     {"anthropic", "claude-sonnet-5-5", `,"thinking":{"type":"disabled"}}`, `,"thinking":{"type":"between_tools"}}`, rules{sanitize.RuleMode}},
-		"between_tools where nobody knows it":   {"anthropic", "claude-opus-5", `,"thinking":{"type":"between_tools"}}`, `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
-		"an unlisted model is left alone":       {"anthropic", "claude-opus-9", `,"thinking":{"type":"between_tools","x":1.50}}`, stays, nil},
-		"so is a vendor that nobody knows":      {"generic", sonnet, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"max"}}`, stays, nil},
-		"adaptive on a vendor that is not ours": {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive"}}`, `,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleMode}},
-		"adaptive on DeepSeek":                  {"deepseek", "deepseek-v4", `,"thinking":{"type":"adaptive"}}`, stays, nil},
-		"auto is nobody's word":                 {"deepseek", "deepseek-v4", `,"thinking":{"type":"auto"}}`, `,"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode}},
-		"a bool is no object":                   {"kimi", "kimi-k2.6", `,"thinking":true}`, `,"thinking":{"type":"enabled"}}`, rules{sanitize.RuleMode}},
-		"only enabled on k2.7-code":             {"kimi", "kimi-k2.7-code", `,"thinking":{"type":"disabled"}}`, `}`, rules{sanitize.RuleMode}},
-		"adaptive on MiniMax M3":                {"minimax", "MiniMax-M3", `,"thinking":{"type":"enabled","budget_tokens":9000}}`, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode}},
-		"GLM 5.3 always thinks":                 {"glm", "glm-5.3", `,"thinking":{"type":"disabled"},"output_config":{"effort":"medium"}}`, `,"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode, sanitize.RuleEffort}},
+		"adaptive stays on 4.6": {"anthropic", "claude-opus-4-6", `,"thinking":{"type":"adaptive"}}`, stays,
+			nil},
+		"enabled stays on 4.6": {
+			"anthropic", "claude-opus-4-6", `,"thinking":{"type":"enabled","budget_tokens":2048}}`, stays, nil,
+		},
+		"enabled is adaptive with an effort": {"anthropic", opus, `,"thinking":{"type":"enabled","budget_tokens":2048}}`,
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
+		"an effort that is there stays": {
+			"anthropic", opus, `,"output_config":{"effort":"max"},"thinking":{"budget_tokens":32000,"type":"enabled"}}`,
+			`,"output_config":{"effort":"max"},"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode},
+		},
+		"disabled stays where it may be": {
+			"anthropic", "claude-opus-5", `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, stays, nil,
+		},
+		"disabled is removed where it may not": {"anthropic", "claude-opus-5-5", `,"thinking":{"type":"disabled"}}`, `}`,
+			rules{sanitize.RuleMode}},
+		"disabled on Mythos Preview": {"anthropic", "claude-mythos-preview", `,"thinking":{"type":"disabled"}}`,
+			`}`, rules{sanitize.RuleMode}},
+		"between_tools instead of disabled": {"anthropic", "claude-sonnet-5-5", `,"thinking":{"type":"disabled"}}`,
+			`,"thinking":{"type":"between_tools"}}`, rules{sanitize.RuleMode}},
+		"between_tools where nobody knows it": {"anthropic", "claude-opus-5", `,"thinking":{"type":"between_tools"}}`,
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
+		"an unlisted model is left alone": {
+			"anthropic", "claude-opus-9", `,"thinking":{"type":"between_tools","x":1.50}}`, stays, nil,
+		},
+		"so is a vendor that nobody knows": {
+			"generic", sonnet, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"max"}}`, stays, nil,
+		},
+		"adaptive on a vendor that is not ours": {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive"}}`,
+			`,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleMode}},
+		"adaptive on DeepSeek": {"deepseek", "deepseek-v4", `,"thinking":{"type":"adaptive"}}`, stays, nil},
+		"auto is nobody's word": {"deepseek", "deepseek-v4", `,"thinking":{"type":"auto"}}`,
+			`,"thinking":{"type":"adaptive"}}`, rules{sanitize.RuleMode}},
+		"a bool is no object": {"kimi", "kimi-k2.6", `,"thinking":true}`, `,"thinking":{"type":"enabled"}}`,
+			rules{sanitize.RuleMode}},
+		"only enabled on k2.7-code": {"kimi", "kimi-k2.7-code", `,"thinking":{"type":"disabled"}}`, `}`,
+			rules{sanitize.RuleMode}},
+		"adaptive on MiniMax M3": {
+			"minimax", "MiniMax-M3", `,"thinking":{"type":"enabled","budget_tokens":9000}}`,
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode},
+		},
+		"GLM 5.3 always thinks": {
+			"glm", "glm-5.3", `,"thinking":{"type":"disabled"},"output_config":{"effort":"medium"}}`,
+			`,"output_config":{"effort":"high"}}`, rules{sanitize.RuleMode, sanitize.RuleEffort},
+		},
 	})
 }
 
 func TestThinkingModeInChats(t *testing.T) {
 	run(t, wire.Chat, `,"messages":[`+hi+`]`, map[string]change{
-		"OpenAI does not know thinking":            {"openai", "gpt-5.2", `,"thinking":{"type":"enabled"},"reasoning_effort":"xhigh"}`, `,"reasoning_effort":"xhigh"}`, rules{sanitize.RuleMode}},
-		"DeepSeek takes no effort beside disabled": {"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"},"reasoning_effort":"high"}`, `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort}},
-		"but an effort alone":                      {"deepseek", "deepseek-chat", `,"reasoning_effort":"high"}`, stays, nil},
-		"Kimi takes an object":                     {"kimi", "kimi-k2.6", `,"thinking":false}`, `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
-		"Kimi does not know adaptive":              {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive","keep":"all"}}`, `,"thinking":{"type":"enabled","keep":"all"}}`, rules{sanitize.RuleMode}},
-		"k3 cannot be disabled":                    {"kimi", "kimi-k3", `,"thinking":{"type":"disabled"}}`, `}`, rules{sanitize.RuleMode}},
-		"GLM 5.3 cannot either":                    {"glm", "glm-5.3", `,"reasoning_effort":"none","thinking":{"type":"disabled"}}`, `,"reasoning_effort":"low"}`, rules{sanitize.RuleMode, sanitize.RuleEffort}},
-		"a forced tool and a model that may stop":  {"kimi", "kimi-k2.6", `,"tool_choice":"required"}`, `,"tool_choice":"required","thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice}},
-		"a forced tool and one that may not":       {"kimi", "kimi-k3", `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `,"tool_choice":"auto"}`, rules{sanitize.RuleToolChoice}},
-		"an effort is no thinking":                 {"openai", "gpt-5", `,"tool_choice":"required","reasoning_effort":"low"}`, stays, nil},
-		"GPT-4.1 takes no effort":                  {"openai", "gpt-4.1", `,"reasoning_effort":"medium"}`, `}`, rules{sanitize.RuleEffort}},
-		"nor does GPT-4o at Azure":                 {"azure", "gpt-4o-mini", `,"reasoning_effort":"low","max_tokens":7}`, `,"max_tokens":7}`, rules{sanitize.RuleEffort}},
-		"GPT-5 has no none":                        {"openai", "gpt-5-mini", `,"reasoning_effort":"none"}`, `,"reasoning_effort":"minimal"}`, rules{sanitize.RuleEffort}},
-		"GPT-5.1 has no minimal":                   {"openai", "gpt-5.1", `,"reasoning_effort":"minimal"}`, `,"reasoning_effort":"low"}`, rules{sanitize.RuleEffort}},
-		"o3 has neither, and a limit of its own":   {"openai", "o3-mini", `,"reasoning_effort":"max","max_tokens":7,"temperature":0.2,"top_p":1}`, `,"reasoning_effort":"high","top_p":1,"max_completion_tokens":7}`, rules{sanitize.RuleEffort, sanitize.RuleSampling, sanitize.RuleLimit}},
-		"GPT-5.2 may be warm while idle":           {"openai", "gpt-5.2", `,"temperature":0.2}`, stays, nil},
-		"and not while it thinks":                  {"openai", "gpt-5.2", `,"temperature":0.2,"reasoning_effort":"low"}`, `,"reasoning_effort":"low"}`, rules{sanitize.RuleSampling}},
-		"GPT-5.4 does not think beside tools":      {"openai", "gpt-5.4", `,"tools":[{}],"reasoning_effort":"high"}`, `,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
-		"GPT-5.6 has to be told so":                {"openai", "gpt-5.6-terra", `,"tools":[{}]}`, `,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
-		"and thinks without tools":                 {"openai", "gpt-5.6", `,"reasoning_effort":"high"}`, stays, nil},
-		"Grok 4 does as it likes":                  {"xai", "grok-4-latest", `,"reasoning_effort":"high"}`, `}`, rules{sanitize.RuleEffort}},
-		"Grok 3 mini knows two levels":             {"xai", "grok-3-mini", `,"reasoning_effort":"medium"}`, `,"reasoning_effort":"high"}`, rules{sanitize.RuleEffort}},
-		"Qwen at Groq thinks or does not":          {"groq", "qwen/qwen3-32b", `,"reasoning_effort":"medium"}`, `,"reasoning_effort":"default"}`, rules{sanitize.RuleEffort}},
-		"an unlisted model keeps what it was sent": {"openai", "gpt-9", `,"reasoning_effort":"medium","temperature":0.2}`, stays, nil},
-		"nobody knows":                             {"generic", "m", `,"thinking":{"type":"adaptive"},"reasoning_effort":"max"}`, stays, nil},
+		"OpenAI does not know thinking": {
+			"openai", "gpt-5.2", `,"thinking":{"type":"enabled"},"reasoning_effort":"xhigh"}`, `,"reasoning_effort":"xhigh"}`,
+			rules{sanitize.RuleMode},
+		},
+		"DeepSeek takes no effort beside disabled": {
+			"deepseek", "deepseek-v4", `,"thinking":{"type":"disabled"},"reasoning_effort":"high"}`,
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort},
+		},
+		"but an effort alone": {"deepseek", "deepseek-chat", `,"reasoning_effort":"high"}`, stays, nil},
+		"Kimi takes an object": {"kimi", "kimi-k2.6", `,"thinking":false}`,
+			`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleMode}},
+		"Kimi does not know adaptive": {"kimi", "kimi-k2.6", `,"thinking":{"type":"adaptive","keep":"all"}}`,
+			`,"thinking":{"type":"enabled","keep":"all"}}`, rules{sanitize.RuleMode}},
+		"k3 cannot be disabled": {"kimi", "kimi-k3", `,"thinking":{"type":"disabled"}}`, `}`,
+			rules{sanitize.RuleMode}},
+		"GLM 5.3 cannot either": {
+			"glm", "glm-5.3", `,"reasoning_effort":"none","thinking":{"type":"disabled"}}`, `,"reasoning_effort":"low"}`,
+			rules{sanitize.RuleMode, sanitize.RuleEffort},
+		},
+		"a forced tool and a model that may stop": {"kimi", "kimi-k2.6", `,"tool_choice":"required"}`,
+			`,"tool_choice":"required","thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice}},
+		"a forced tool and one that may not": {
+			"kimi", "kimi-k3", `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `,"tool_choice":"auto"}`,
+			rules{sanitize.RuleToolChoice},
+		},
+		"an effort is no thinking": {"openai", "gpt-5", `,"tool_choice":"required","reasoning_effort":"low"}`,
+			stays, nil},
+		"GPT-4.1 takes no effort": {"openai", "gpt-4.1", `,"reasoning_effort":"medium"}`, `}`,
+			rules{sanitize.RuleEffort}},
+		"nor does GPT-4o at Azure": {"azure", "gpt-4o-mini", `,"reasoning_effort":"low","max_tokens":7}`,
+			`,"max_tokens":7}`, rules{sanitize.RuleEffort}},
+		"GPT-5 has no none": {"openai", "gpt-5-mini", `,"reasoning_effort":"none"}`,
+			`,"reasoning_effort":"minimal"}`, rules{sanitize.RuleEffort}},
+		"GPT-5.1 has no minimal": {"openai", "gpt-5.1", `,"reasoning_effort":"minimal"}`,
+			`,"reasoning_effort":"low"}`, rules{sanitize.RuleEffort}},
+		"o3 has neither, and a limit of its own": {
+			"openai", "o3-mini", `,"reasoning_effort":"max","max_tokens":7,"temperature":0.2,"top_p":1}`,
+			`,"reasoning_effort":"high","top_p":1,"max_completion_tokens":7}`, rules{sanitize.RuleEffort, sanitize.RuleSampling,
+				sanitize.RuleLimit},
+		},
+		"GPT-5.2 may be warm while idle": {"openai", "gpt-5.2", `,"temperature":0.2}`, stays, nil},
+		"and not while it thinks": {"openai", "gpt-5.2", `,"temperature":0.2,"reasoning_effort":"low"}`,
+			`,"reasoning_effort":"low"}`, rules{sanitize.RuleSampling}},
+		"GPT-5.4 does not think beside tools": {"openai", "gpt-5.4", `,"tools":[{}],"reasoning_effort":"high"}`,
+			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+		"GPT-5.6 has to be told so": {"openai", "gpt-5.6-terra", `,"tools":[{}]}`,
+			`,"tools":[{}],"reasoning_effort":"none"}`, rules{sanitize.RuleEffort}},
+		"and thinks without tools": {"openai", "gpt-5.6", `,"reasoning_effort":"high"}`, stays, nil},
+		"Grok 4 does as it likes": {"xai", "grok-4-latest", `,"reasoning_effort":"high"}`, `}`,
+			rules{sanitize.RuleEffort}},
+		"Grok 3 mini knows two levels": {"xai", "grok-3-mini", `,"reasoning_effort":"medium"}`,
+			`,"reasoning_effort":"high"}`, rules{sanitize.RuleEffort}},
+		"Qwen at Groq thinks or does not": {"groq", "qwen/qwen3-32b", `,"reasoning_effort":"medium"}`,
+			`,"reasoning_effort":"default"}`, rules{sanitize.RuleEffort}},
+		"an unlisted model keeps what it was sent": {"openai", "gpt-9", `,"reasoning_effort":"medium","temperature":0.2}`,
+			stays, nil},
+		"nobody knows": {
+			"generic", "m", `,"thinking":{"type":"adaptive"},"reasoning_effort":"max"}`, stays, nil,
+		},
 	})
 }
 
 // A budget is legal or thinking is off.
 func TestBudget(t *testing.T) {
 	run(t, wire.Messages, `,"messages":[`+hi+`]`, map[string]change{
-		"max_tokens less 1024":           {"anthropic", sonnet, `,"max_tokens":32000,"thinking":{"budget_tokens":31999,"type":"enabled"}}`, `,"max_tokens":32000,"thinking":{"budget_tokens":30976,"type":"enabled"}}`, rules{sanitize.RuleBudget}},
-		"too little is left":             {"anthropic", sonnet, `,"max_tokens":2000,"thinking":{"type":"enabled","budget_tokens":1500}}`, `,"max_tokens":2000}`, rules{sanitize.RuleBudget}},
-		"too little was asked":           {"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":500}}`, `,"max_tokens":64000}`, rules{sanitize.RuleBudget}},
-		"none was asked":                 {"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled"}}`, `,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleBudget}},
-		"of our own making":              {"anthropic", sonnet, `,"max_tokens":4000,"thinking":{"type":"adaptive"}}`, `,"max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2976}}`, rules{sanitize.RuleMode, sanitize.RuleBudget}},
-		"a model that has to think":      {"anthropic", "claude-mythos-preview", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`, `,"max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
-		"one that knows no other way":    {"kimi", "kimi-k3", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`, `,"max_tokens":1500,"thinking":{"type":"enabled"}}`, rules{sanitize.RuleBudget}},
-		"one that is told to stop":       {"kimi", "kimi-k2.6", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`, `,"max_tokens":1500,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleBudget}},
-		"others do not need one":         {"deepseek", "deepseek-v4", `,"max_tokens":1500,"thinking":{"type":"enabled"}}`, stays, nil},
-		"max_tokens of any size":         {"anthropic", sonnet, `,"max_tokens":1e300,"thinking":{"type":"enabled","budget_tokens":31999},"output_config":{"effort":7}}`, stays, nil},
-		"off takes its edits and effort": {"anthropic", "claude-opus-4-6", `,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"max_tokens":100,"thinking":{"type":"enabled","budget_tokens":99},"output_config":{"effort":"max"}}`, `,"max_tokens":100,"output_config":{"effort":"high"}}`, rules{sanitize.RuleBudget, sanitize.RuleEdits, sanitize.RuleEffort}},
+		"max_tokens less 1024": {
+			"anthropic", sonnet, `,"max_tokens":32000,"thinking":{"budget_tokens":31999,"type":"enabled"}}`,
+			`,"max_tokens":32000,"thinking":{"budget_tokens":30976,"type":"enabled"}}`, rules{sanitize.RuleBudget},
+		},
+		"too little is left": {
+			"anthropic", sonnet, `,"max_tokens":2000,"thinking":{"type":"enabled","budget_tokens":1500}}`, `,"max_tokens":2000}`,
+			rules{sanitize.RuleBudget},
+		},
+		"too little was asked": {
+			"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":500}}`,
+			`,"max_tokens":64000}`, rules{sanitize.RuleBudget},
+		},
+		"none was asked": {"anthropic", sonnet, `,"max_tokens":64000,"thinking":{"type":"enabled"}}`,
+			`,"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16384}}`, rules{sanitize.RuleBudget}},
+		"of our own making": {"anthropic", sonnet, `,"max_tokens":4000,"thinking":{"type":"adaptive"}}`,
+			`,"max_tokens":4000,"thinking":{"type":"enabled","budget_tokens":2976}}`,
+			rules{sanitize.RuleMode, sanitize.RuleBudget}},
+		"a model that has to think": {
+			"anthropic", "claude-mythos-preview", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
+			`,"max_tokens":1500,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode},
+		},
+		"one that knows no other way": {
+			"kimi", "kimi-k3", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
+			`,"max_tokens":1500,"thinking":{"type":"enabled"}}`, rules{sanitize.RuleBudget},
+		},
+		"one that is told to stop": {
+			"kimi", "kimi-k2.6", `,"max_tokens":1500,"thinking":{"type":"enabled","budget_tokens":1200}}`,
+			`,"max_tokens":1500,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleBudget},
+		},
+		"others do not need one": {"deepseek", "deepseek-v4", `,"max_tokens":1500,"thinking":{"type":"enabled"}}`,
+			stays, nil},
+		"max_tokens of any size": {
+			"anthropic", sonnet,
+			`,"max_tokens":1e300,"thinking":{"type":"enabled","budget_tokens":31999},"output_config":{"effort":7}}`, stays, nil,
+		},
+		"off takes its edits and effort": {
+			"anthropic", "claude-opus-4-6",
+			`,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"max_tokens":100,"thinking":{"type":"enabled","budget_tokens":99},"output_config":{"effort":"max"}}`, `,"max_tokens":100,"output_config":{"effort":"high"}}`, rules{sanitize.RuleBudget, sanitize.RuleEdits, sanitize.RuleEffort},
+		},
 	})
 
 	t.Run("what is configured", func(t *testing.T) {
-		body := `{"model":"kimi-k2.6","max_tokens":64000,"messages":[` + hi + `],"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`
+		body := `{"model":"kimi-k2.6","max_tokens":64000,"messages":[` + hi +
+			`],"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`
 		in := input(t, wire.Messages, body, "kimi")
 		in.Budget = 10000
-		require.Contains(t, string(sanitize.Sanitize(in).Body), `"thinking":{"type":"enabled","budget_tokens":3268}`, "low is a quarter, above the least")
+		require.Contains(t, string(sanitize.Sanitize(in).Body), `"thinking":{"type":"enabled","budget_tokens":3268}`,
+			"low is a quarter, above the least")
 		in = input(t, wire.Messages, strings.Replace(body, `,"output_config":{"effort":"low"}`, "", 1), "kimi")
 		in.Budget = 10000
 		require.Contains(t, string(sanitize.Sanitize(in).Body), `"thinking":{"type":"enabled","budget_tokens":10000}`)
 	})
 	t.Run("what is configured is a bound", func(t *testing.T) {
-		in := input(t, wire.Messages, `{"model":"`+sonnet+`","max_tokens":64000,"messages":[`+hi+`],"thinking":{"type":"enabled","budget_tokens":5000}}`, "anthropic")
+		in := input(t, wire.Messages, `{"model":"`+sonnet+`","max_tokens":64000,"messages":[`+hi+
+			`],"thinking":{"type":"enabled","budget_tokens":5000}}`, "anthropic")
 		in.Budget = 2000
 		require.Contains(t, string(sanitize.Sanitize(in).Body), `"budget_tokens":2000`)
 		in.Budget = 6000
@@ -148,7 +244,8 @@ func TestBudget(t *testing.T) {
 	})
 	t.Run("every level is another share", func(t *testing.T) {
 		for _, bound := range []int64{1100, 2000, 8192, 100_000} {
-			low, medium, high := sanitize.BudgetOf(bound, "low"), sanitize.BudgetOf(bound, "medium"), sanitize.BudgetOf(bound, "high")
+			low, medium, high := sanitize.BudgetOf(bound, "low"), sanitize.BudgetOf(bound, "medium"),
+				sanitize.BudgetOf(bound, "high")
 			require.Less(t, int64(1024), low)
 			require.Less(t, low, medium)
 			require.Less(t, medium, high)
@@ -158,12 +255,14 @@ func TestBudget(t *testing.T) {
 		require.EqualValues(t, 4096, sanitize.BudgetOf(0, "low"))
 	})
 	t.Run("counting has no max_tokens", func(t *testing.T) {
-		in := input(t, wire.Messages, `{"model":"`+sonnet+`","messages":[`+hi+`],"thinking":{"type":"enabled","budget_tokens":31999}}`, "anthropic")
+		in := input(t, wire.Messages, `{"model":"`+sonnet+`","messages":[`+hi+
+			`],"thinking":{"type":"enabled","budget_tokens":31999}}`, "anthropic")
 		in.Count = true
 		require.Empty(t, sanitize.Sanitize(in).Changes)
 	})
 	t.Run("thinking between tools may take it all", func(t *testing.T) {
-		body := `{"model":"` + sonnet + `","max_tokens":32000,"tools":[{}],"messages":[` + hi + `],"thinking":{"type":"enabled","budget_tokens":31999}}`
+		body := `{"model":"` + sonnet + `","max_tokens":32000,"tools":[{}],"messages":[` + hi +
+			`],"thinking":{"type":"enabled","budget_tokens":31999}}`
 		_, rules, _ := fitted(t, wire.Messages, "anthropic", body, "x, interleaved-thinking-2025-05-14")
 		require.Empty(t, rules)
 		got, _, _ := fitted(t, wire.Messages, "anthropic", body)
@@ -173,39 +272,71 @@ func TestBudget(t *testing.T) {
 
 // Thinking and what cannot stand beside it.
 func TestBesideThinking(t *testing.T) {
-	const loop = `,"max_tokens":9000,"messages":[` + hi + `,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"n","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"},{"type":"text","text":"and"}]}]`
+	const loop = `,"max_tokens":9000,"messages":[` + hi +
+		`,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"n","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"},{"type":"text","text":"and"}]}]`
 	const prefill = `,"max_tokens":9000,"messages":[` + hi + `,{"role":"assistant","content":"Once"}]`
 	const open = `,"max_tokens":9000,"messages":[` + hi + `]`
 	const manual = `,"thinking":{"type":"enabled","budget_tokens":2000}`
 	run(t, wire.Messages, "", map[string]change{
-		"a forced tool turns thinking off":   {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"any"}}`, open + `,"tool_choice":{"type":"any"}}`, rules{sanitize.RuleToolChoice}},
-		"and where it is on by default":      {"anthropic", "claude-opus-5", open + `,"tool_choice":{"type":"tool","name":"n"}}`, open + `,"tool_choice":{"type":"tool","name":"n"},"thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice}},
-		"one that always thinks is asked to": {"anthropic", fable, open + `,"tool_choice":{"type":"tool","name":"n","disable_parallel_tool_use":true}}`, open + `,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}`, rules{sanitize.RuleToolChoice}},
-		"auto and none stay":                 {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"none"}}`, stays, nil},
-		"a forced tool without thinking":     {"anthropic", opus, open + `,"tool_choice":{"type":"any"}}`, stays, nil},
+		"a forced tool turns thinking off": {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"any"}}`, open +
+			`,"tool_choice":{"type":"any"}}`, rules{sanitize.RuleToolChoice}},
+		"and where it is on by default": {
+			"anthropic", "claude-opus-5", open + `,"tool_choice":{"type":"tool","name":"n"}}`, open +
+				`,"tool_choice":{"type":"tool","name":"n"},"thinking":{"type":"disabled"}}`, rules{sanitize.RuleToolChoice},
+		},
+		"one that always thinks is asked to": {
+			"anthropic", fable, open + `,"tool_choice":{"type":"tool","name":"n","disable_parallel_tool_use":true}}`, open +
+				`,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}`, rules{sanitize.RuleToolChoice},
+		},
+		"auto and none stay": {"anthropic", sonnet, open + manual + `,"tool_choice":{"type":"none"}}`, stays,
+			nil},
+		"a forced tool without thinking": {"anthropic", opus, open + `,"tool_choice":{"type":"any"}}`, stays, nil},
 
-		"a loop that begins without thinking turns it off": {"anthropic", sonnet, loop + manual + `}`, loop + `}`, rules{sanitize.RuleLoop}},
-		"not if it is adaptive":                            {"anthropic", opus, loop + `,"thinking":{"type":"adaptive"}}`, stays, nil},
-		"nor for a vendor that does not mind":              {"glm", "glm-4.7", loop + manual + `}`, stays, nil},
-		"a model that has to think goes on adaptively":     {"anthropic", "claude-mythos-preview", loop + manual + `}`, loop + `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
-		"an answer to go on with begins a turn, too":       {"anthropic", sonnet, prefill + manual + `}`, prefill + `}`, rules{sanitize.RuleLoop}},
+		"a loop that begins without thinking turns it off": {"anthropic", sonnet, loop + manual + `}`, loop + `}`,
+			rules{sanitize.RuleLoop}},
+		"not if it is adaptive": {"anthropic", opus, loop + `,"thinking":{"type":"adaptive"}}`,
+			stays, nil},
+		"nor for a vendor that does not mind": {"glm", "glm-4.7", loop + manual + `}`, stays, nil},
+		"a model that has to think goes on adaptively": {"anthropic", "claude-mythos-preview", loop + manual + `}`, loop +
+			`,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`, rules{sanitize.RuleMode}},
+		"an answer to go on with begins a turn, too": {"anthropic", sonnet, prefill + manual + `}`, prefill + `}`,
+			rules{sanitize.RuleLoop}},
 
-		"temperature beside thinking":    {"anthropic", sonnet, open + manual + `,"temperature":0.2,"top_p":0.5,"top_k":3}`, open + manual + `}`, rules{sanitize.RuleSampling}},
-		"the default is no temperature":  {"anthropic", sonnet, open + manual + `,"temperature":1.0,"top_p":0.97}`, stays, nil},
-		"temperature without thinking":   {"anthropic", sonnet, open + `,"temperature":0.2}`, stays, nil},
-		"since 4.7 never any":            {"anthropic", opus, open + `,"temperature":0.2,"top_p":0.99}`, open + `}`, rules{sanitize.RuleSampling}},
+		"temperature beside thinking": {"anthropic", sonnet, open + manual + `,"temperature":0.2,"top_p":0.5,"top_k":3}`,
+			open + manual + `}`, rules{sanitize.RuleSampling}},
+		"the default is no temperature": {"anthropic", sonnet, open + manual + `,"temperature":1.0,"top_p":0.97}`, stays,
+			nil},
+		"temperature without thinking": {"anthropic", sonnet, open + `,"temperature":0.2}`, stays, nil},
+		"since 4.7 never any": {"anthropic", opus, open + `,"temperature":0.2,"top_p":0.99}`, open + `}`,
+			rules{sanitize.RuleSampling}},
 		"other vendors take temperature": {"deepseek", "deepseek-v4", open + manual + `,"temperature":2}`, stays, nil},
 
-		"no clearing of thinking that is off": {"anthropic", opus, open + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}],"x":1}}`, open + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}],"x":1}}`, rules{sanitize.RuleEdits, sanitize.RuleBeta}},
-		"an emptied list is removed":          {"anthropic", opus, open + `,"thinking":{"type":"disabled"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`, open + `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEdits}},
-		"no effort above high while off":      {"anthropic", "claude-opus-5", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"xhigh"}}`, open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleEffort}},
-		"DeepSeek takes none at all then":     {"deepseek", "deepseek-v4", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, open + `,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort}},
+		"no clearing of thinking that is off": {
+			"anthropic", opus, open +
+				`,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}],"x":1}}`,
+			open + `,"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}],"x":1}}`,
+			rules{sanitize.RuleEdits, sanitize.RuleBeta},
+		},
+		"an emptied list is removed": {
+			"anthropic", opus, open +
+				`,"thinking":{"type":"disabled"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`, open +
+				`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEdits},
+		},
+		"no effort above high while off": {
+			"anthropic", "claude-opus-5", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"xhigh"}}`, open +
+				`,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, rules{sanitize.RuleEffort},
+		},
+		"DeepSeek takes none at all then": {
+			"deepseek", "deepseek-v4", open + `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}}`, open +
+				`,"thinking":{"type":"disabled"}}`, rules{sanitize.RuleEffort},
+		},
 	})
 }
 
 // What goes with a beta, and the header that says so.
 func TestBetas(t *testing.T) {
-	adaptive := `{"model":"` + sonnet + `","max_tokens":9000,"tools":[{"name":"n"}],"messages":[` + hi + `],"thinking":{"type":"adaptive"}}`
+	adaptive := `{"model":"` + sonnet + `","max_tokens":9000,"tools":[{"name":"n"}],"messages":[` + hi +
+		`],"thinking":{"type":"adaptive"}}`
 	_, _, out := fitted(t, wire.Messages, "anthropic", adaptive, "unknown-2030-01-01")
 	require.Equal(t, []string{"interleaved-thinking-2025-05-14"}, out.AddBetas, "adaptive thinks between tools by itself")
 	require.Empty(t, out.RemoveBetas, "Anthropic's betas are the client's affair")
@@ -213,14 +344,16 @@ func TestBetas(t *testing.T) {
 	out.Header(h)
 	require.Equal(t, []string{"unknown-2030-01-01,interleaved-thinking-2025-05-14"}, h["Anthropic-Beta"])
 
-	managed := `{"model":"` + opus + `","messages":[` + hi + `],"thinking":{"type":"adaptive"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`
+	managed := `{"model":"` + opus + `","messages":[` + hi +
+		`],"thinking":{"type":"adaptive"},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`
 	body, _, out := fitted(t, wire.Messages, "anthropic", managed)
 	require.Equal(t, managed, body)
 	require.Equal(t, []string{"context-management-2025-06-27"}, out.AddBetas)
 	_, applied, _ := fitted(t, wire.Messages, "anthropic", managed, "context-management-2025-06-27")
 	require.Empty(t, applied)
 
-	body, _, out = fitted(t, wire.Messages, "bedrock", managed, "context-management-2025-06-27", "claude-code-20250219,effort-2025-11-24")
+	body, _, out = fitted(t, wire.Messages, "bedrock", managed, "context-management-2025-06-27",
+		"claude-code-20250219,effort-2025-11-24")
 	require.NotContains(t, body, "context_management")
 	require.Equal(t, []string{"context-management-2025-06-27", "claude-code-20250219"}, out.RemoveBetas)
 	h = map[string][]string{"Anthropic-Beta": {"context-management-2025-06-27", "claude-code-20250219,effort-2025-11-24"}}
@@ -242,23 +375,31 @@ func TestThinkingOff(t *testing.T) {
 		return string(out)
 	}
 	require.Equal(t, `{"model":"claude-opus-9","output_config":{"effort":"low"}}`,
-		off(wire.Messages, "anthropic", `{"model":"claude-opus-9","output_config":{"effort":"low"},"thinking":{"type":"adaptive"}}`))
+		off(wire.Messages, "anthropic",
+			`{"model":"claude-opus-9","output_config":{"effort":"low"},"thinking":{"type":"adaptive"}}`))
 	require.Equal(t, `{"model":"`+sonnet+`","output_config":{"format":1}}`,
-		off(wire.Messages, "anthropic", `{"model":"`+sonnet+`","thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max","format":1},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`))
-	require.Equal(t, `{"model":"kimi-k2.6","thinking":{"type":"disabled"}}`, off(wire.Messages, "kimi", `{"model":"kimi-k2.6"}`))
+		off(wire.Messages, "anthropic", `{"model":"`+sonnet+
+			`","thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max","format":1},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}`))
+	require.Equal(t, `{"model":"kimi-k2.6","thinking":{"type":"disabled"}}`,
+		off(wire.Messages, "kimi", `{"model":"kimi-k2.6"}`))
 	require.Equal(t, `{"model":"kimi-k3"}`, off(wire.Messages, "kimi", `{"model":"kimi-k3"}`), "it cannot be told")
-	require.Equal(t, `{"model":"deepseek-v4","thinking":{"type":"disabled"}}`, off(wire.Chat, "deepseek", `{"model":"deepseek-v4","reasoning_effort":"low"}`))
-	require.Equal(t, `{"model":"m"}`, off(wire.Chat, "generic", `{"model":"m","thinking":{"type":"enabled"},"reasoning_effort":"low"}`))
+	require.Equal(t, `{"model":"deepseek-v4","thinking":{"type":"disabled"}}`,
+		off(wire.Chat, "deepseek", `{"model":"deepseek-v4","reasoning_effort":"low"}`))
+	require.Equal(t, `{"model":"m"}`,
+		off(wire.Chat, "generic", `{"model":"m","thinking":{"type":"enabled"},"reasoning_effort":"low"}`))
 	require.Equal(t, `{"model":"`+opus+`"}`, off(wire.Messages, "anthropic", `{"model":"`+opus+`"}`))
 }
 
 // An effort that is left to the gateway goes where it is known to be taken.
 func TestEffortOfOurOwn(t *testing.T) {
 	for model, want := range map[string]string{
-		"openai gpt-5": "medium", "openai gpt-5.2": "medium", "openai o4-mini": "medium", "groq openai/gpt-oss-120b": "medium", "ollama gpt-oss:20b": "medium",
+		"openai gpt-5": "medium", "openai gpt-5.2": "medium", "openai o4-mini": "medium",
+		"groq openai/gpt-oss-120b": "medium", "ollama gpt-oss:20b": "medium",
 		"gemini gemini-2.5-pro": "medium", "xai grok-4.3": "medium",
-		"openai gpt-4.1": "", "openai gpt-4o": "", "openai gpt-9": "", "openai gpt-5-chat-latest": "", "xai grok-4": "", "xai grok-3-mini": "",
-		"mistral mistral-large-latest": "", "generic m": "", "deepseek deepseek-chat": "", "glm glm-4.6": "", "glm glm-5.3": "", "kimi kimi-k2-thinking": "",
+		"openai gpt-4.1": "", "openai gpt-4o": "", "openai gpt-9": "", "openai gpt-5-chat-latest": "", "xai grok-4": "",
+		"xai grok-3-mini":              "",
+		"mistral mistral-large-latest": "", "generic m": "", "deepseek deepseek-chat": "", "glm glm-4.6": "",
+		"glm glm-5.3": "", "kimi kimi-k2-thinking": "",
 		"azure my-deployment": "", "groq qwen/qwen3-32b": "",
 	} {
 		vendor, name, _ := strings.Cut(model, " ")
@@ -291,15 +432,22 @@ func TestRefusals(t *testing.T) {
 		{effort, wire.Chat, `,"reasoning_effort":"low","x":1.0}`, `,"x":1.0}`},
 		{effort, wire.Chat, `,"x":1.0}`, `,"x":1.0}`},
 		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"none"}`, `}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"low"}`, `,"reasoning_effort":"low"}`},
-		{sanitize.Refusal{Name: "max_tokens", Instead: "max_completion_tokens"}, wire.Chat, `,"max_tokens":7}`, `,"max_completion_tokens":7}`},
-		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"temperature":1,"top_p":1}`, `,"temperature":1}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Value: []byte(`"none"`)}, wire.Chat, `,"reasoning_effort":"low"}`,
+			`,"reasoning_effort":"low"}`},
+		{sanitize.Refusal{Name: "max_tokens", Instead: "max_completion_tokens"}, wire.Chat, `,"max_tokens":7}`,
+			`,"max_completion_tokens":7}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"temperature":1,"top_p":1}`,
+			`,"temperature":1}`},
 		{sanitize.Refusal{Name: "top_p", Beside: "temperature"}, wire.Chat, `,"top_p":1}`, `,"top_p":1}`},
-		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[{}]}`, `,"tools":[{}],"reasoning_effort":"none"}`},
+		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[{}]}`,
+			`,"tools":[{}],"reasoning_effort":"none"}`},
 		{sanitize.Refusal{Name: "reasoning_effort", Beside: "tools", Off: true}, wire.Chat, `,"tools":[]}`, `,"tools":[]}`},
-		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low","format":{}}}`, `,"output_config":{"format":{}}}`},
+		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low","format":{}}}`,
+			`,"output_config":{"format":{}}}`},
 		{sanitize.Refusal{Name: "output_config.effort"}, wire.Messages, `,"output_config":{"effort":"low"}}`, `}`},
-		{sanitize.Refusal{Name: "thinking"}, wire.Messages, `,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`, `,"output_config":{"effort":"high"}}`},
+		{sanitize.Refusal{Name: "thinking"}, wire.Messages,
+			`,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`,
+			`,"output_config":{"effort":"high"}}`},
 	} {
 		const open = `{"model":"m","max_tokens":9000,"messages":[` + hi + `]`
 		body := open

@@ -51,7 +51,9 @@ func (o Output) Header(h http.Header) {
 	if len(o.AddBetas)+len(o.RemoveBetas) == 0 {
 		return
 	}
-	values := slices.DeleteFunc(splitBetas(h.Values(betaHeader)), func(v string) bool { return slices.Contains(o.RemoveBetas, v) })
+	values := slices.DeleteFunc(splitBetas(h.Values(betaHeader)), func(v string) bool {
+		return slices.Contains(o.RemoveBetas, v)
+	})
 	for _, v := range o.AddBetas {
 		if !slices.Contains(values, v) {
 			values = append(values, v)

@@ -27,7 +27,8 @@ func TestModels(t *testing.T) {
 		{"claude-opus-5 claude-opus-5-20260601", "opus 5", modes{a, d}, sanitize.On},
 		{"claude-opus-5-5 anthropic.claude-opus-5-5-20260901-v1:0", "opus 5.5", modes{a}, sanitize.On},
 		{"claude-opus-4-7", "opus 4.7", modes{a, d}, sanitize.Off},
-		{"claude-opus-4-8 global.anthropic.claude-opus-4-8-v1 claude-opus-4-8[1m] Claude-Opus-4.8", "opus 4.8", modes{a, d}, sanitize.Off},
+		{"claude-opus-4-8 global.anthropic.claude-opus-4-8-v1 claude-opus-4-8[1m] Claude-Opus-4.8", "opus 4.8", modes{a, d},
+			sanitize.Off},
 		{"claude-sonnet-5", "sonnet 5", modes{a, d}, sanitize.On},
 		{"claude-sonnet-5-5", "sonnet 5.5", modes{a, b}, sanitize.On},
 		{"claude-opus-4-6", "opus 4.6", modes{e, a, d}, sanitize.Off},
@@ -38,7 +39,8 @@ func TestModels(t *testing.T) {
 		{"claude-opus-4-1-20250805", "opus 4.1", modes{e, d}, sanitize.Off},
 		{"claude-opus-4-20250514 claude-opus-4-0", "opus 4", modes{e, d}, sanitize.Off},
 		{"claude-3-7-sonnet-20250219 claude-3-7-sonnet-latest", "sonnet 3.7", modes{e, d}, sanitize.Off},
-		{"claude-opus-9 claude-haiku-5 claude-sonnet-4-7 opus-4-8 gpt-5 claude-opus claude-sonnet-latest", "", nil, sanitize.Unknown},
+		{"claude-opus-9 claude-haiku-5 claude-sonnet-4-7 opus-4-8 gpt-5 claude-opus claude-sonnet-latest", "", nil,
+			sanitize.Unknown},
 	} {
 		for model := range strings.FieldsSeq(c.models) {
 			for _, vendor := range []string{"anthropic", "bedrock"} {
@@ -67,7 +69,8 @@ func TestVendors(t *testing.T) {
 	require.Equal(t, sanitize.Unknown, sanitize.For("glm", "glm-4.6").Thinking.Default)
 	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("glm", "glm-5.3-air").Thinking.Modes)
 	require.Equal(t, []sanitize.Mode{sanitize.Enabled}, sanitize.For("minimax", "MiniMax-M2.1").Thinking.Modes)
-	require.Equal(t, []sanitize.Mode{sanitize.Adaptive, sanitize.Disabled}, sanitize.For("minimax", "MiniMax-M3").Thinking.Modes)
+	require.Equal(t, []sanitize.Mode{sanitize.Adaptive, sanitize.Disabled},
+		sanitize.For("minimax", "MiniMax-M3").Thinking.Modes)
 	require.Equal(t, sanitize.Optional, sanitize.For("gemini", "gemini-2.5-pro").Replay.Reasoning)
 	require.Equal(t, sanitize.Required, sanitize.For("gemini", "gemini-3-pro").Replay.Reasoning)
 	for _, v := range vendors {
@@ -85,10 +88,13 @@ func TestOverrides(t *testing.T) {
 	yes, no, none, text := true, false, 0, "…"
 	o := sanitize.Overrides{
 		Thinking: sanitize.ThinkingOverrides{
-			Modes: []string{"enabled"}, Default: "on", LoopStart: &no, NeedsBudget: &no, Interleaved: &yes, Efforts: []string{"low"}, NoEffortOff: &yes,
+			Modes: []string{"enabled"}, Default: "on", LoopStart: &no, NeedsBudget: &no, Interleaved: &yes, Efforts: []string{
+				"low",
+			}, NoEffortOff: &yes,
 		},
 		Reasoning: sanitize.ReplayOverrides{
-			Need: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no, Redacted: &no, First: &yes, StrictOff: &yes,
+			Need: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: &text, Signed: &no, Redacted: &no,
+			First: &yes, StrictOff: &yes,
 		},
 		ToolIDs:  &sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
@@ -101,7 +107,8 @@ func TestOverrides(t *testing.T) {
 			Modes: []sanitize.Mode{"enabled"}, Default: "on", Interleaved: true, Efforts: []string{"low"}, NoEffortOff: true,
 		},
 		Replay: sanitize.Replay{
-			Reasoning: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: "…", First: true, StrictOff: true,
+			Reasoning: "always", Fields: []string{"reasoning"}, Field: "reasoning", Placeholder: "…", First: true,
+			StrictOff: true,
 		},
 		ToolIDs:  sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.Roles{Strict: true},
@@ -112,19 +119,43 @@ func TestOverrides(t *testing.T) {
 func TestOverridesAreChecked(t *testing.T) {
 	minus := -1
 	for want, o := range map[string]sanitize.Overrides{
-		`thinking.modes must be one of enabled, adaptive, disabled, between_tools, not "auto"`:           {Thinking: sanitize.ThinkingOverrides{Modes: []string{"auto"}}},
-		`thinking.default must be one of on, off, unknown, not "yes"`:                                    {Thinking: sanitize.ThinkingOverrides{Default: "yes"}},
-		`thinking.efforts must be one of none, minimal, low, medium, high, xhigh, max, default, not "x"`: {Thinking: sanitize.ThinkingOverrides{Efforts: []string{"x"}}},
-		`thinking.efforts holds an empty name`:                                                           {Thinking: sanitize.ThinkingOverrides{Efforts: []string{""}}},
-		`reasoning.need must be one of forbidden, optional, required, always, not "maybe"`:               {Reasoning: sanitize.ReplayOverrides{Need: "maybe"}},
-		`reasoning.fields must be one of`:                                                                {Reasoning: sanitize.ReplayOverrides{Fields: []string{"thoughts"}}},
-		`reasoning.placeholder_field is reasoning, which is not among reasoning.fields`:                  {Reasoning: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}}},
-		`sampling must be one of free, fixed, thinking, effort, not "off"`:                               {Sampling: "off"},
-		`context_management must be one of passed, beta, rejected, not "no"`:                             {ContextManagement: "no"},
-		`cache_markers must not be negative (0 is any number), not -1`:                                   {CacheMarkers: &minus},
-		`tool_ids.length must be at least 8, or 0 for no exact length, not 3`:                            {ToolIDs: &sanitize.ToolIDs{Length: 3}},
-		`tool_ids.max must be at least 8, or 0 for any, not -1`:                                          {ToolIDs: &sanitize.ToolIDs{Max: -1}},
-		`tool_ids.length is 20, which is longer than tool_ids.max, 10`:                                   {ToolIDs: &sanitize.ToolIDs{Length: 20, Max: 10}},
+		`thinking.modes must be one of enabled, adaptive, disabled, between_tools, not "auto"`: {
+			Thinking: sanitize.ThinkingOverrides{Modes: []string{"auto"}},
+		},
+		`thinking.default must be one of on, off, unknown, not "yes"`: {
+			Thinking: sanitize.ThinkingOverrides{Default: "yes"},
+		},
+		`thinking.efforts must be one of none, minimal, low, medium, high, xhigh, max, default, not "x"`: {
+			Thinking: sanitize.ThinkingOverrides{Efforts: []string{"x"}},
+		},
+		`thinking.efforts holds an empty name`: {
+			Thinking: sanitize.ThinkingOverrides{Efforts: []string{""}},
+		},
+		`reasoning.need must be one of forbidden, optional, required, always, not "maybe"`: {
+			Reasoning: sanitize.ReplayOverrides{Need: "maybe"},
+		},
+		`reasoning.fields must be one of`: {
+			Reasoning: sanitize.ReplayOverrides{Fields: []string{"thoughts"}},
+		},
+		`reasoning.placeholder_field is reasoning, which is not among reasoning.fields`: {
+			Reasoning: sanitize.ReplayOverrides{Field: "reasoning", Fields: []string{"reasoning_content"}},
+		},
+		`sampling must be one of free, fixed, thinking, effort, not "off"`: {Sampling: "off"},
+		`context_management must be one of passed, beta, rejected, not "no"`: {
+			ContextManagement: "no",
+		},
+		`cache_markers must not be negative (0 is any number), not -1`: {
+			CacheMarkers: &minus,
+		},
+		`tool_ids.length must be at least 8, or 0 for no exact length, not 3`: {
+			ToolIDs: &sanitize.ToolIDs{Length: 3},
+		},
+		`tool_ids.max must be at least 8, or 0 for any, not -1`: {
+			ToolIDs: &sanitize.ToolIDs{Max: -1},
+		},
+		`tool_ids.length is 20, which is longer than tool_ids.max, 10`: {
+			ToolIDs: &sanitize.ToolIDs{Length: 20, Max: 10},
+		},
 	} {
 		require.ErrorContains(t, o.Validate(), want)
 	}
@@ -133,16 +164,24 @@ func TestOverridesAreChecked(t *testing.T) {
 // A backend's vendor is found by its host, else by the names of its models.
 func TestVendorOf(t *testing.T) {
 	for url, want := range map[string]string{
-		"https://api.anthropic.com": "anthropic", "https://api.openai.com/v1": "openai", "https://eu.api.openai.com/v1": "openai",
-		"https://api.moonshot.ai/anthropic": "kimi", "https://api.moonshot.cn/v1": "kimi", "https://api.z.ai/api/paas/v4": "glm",
-		"https://open.bigmodel.cn/api/anthropic": "glm", "https://api.deepseek.com/anthropic": "deepseek", "https://api.minimax.io/anthropic": "minimax",
-		"https://api.minimaxi.com/v1": "minimax", "https://api.mistral.ai/v1": "mistral", "https://api.groq.com/openai/v1": "groq", "https://api.x.ai/v1": "xai",
+		"https://api.anthropic.com": "anthropic", "https://api.openai.com/v1": "openai",
+		"https://eu.api.openai.com/v1":      "openai",
+		"https://api.moonshot.ai/anthropic": "kimi", "https://api.moonshot.cn/v1": "kimi",
+		"https://api.z.ai/api/paas/v4":           "glm",
+		"https://open.bigmodel.cn/api/anthropic": "glm", "https://api.deepseek.com/anthropic": "deepseek",
+		"https://api.minimax.io/anthropic": "minimax",
+		"https://api.minimaxi.com/v1":      "minimax", "https://api.mistral.ai/v1": "mistral",
+		"https://api.groq.com/openai/v1": "groq", "https://api.x.ai/v1": "xai",
 		"https://openrouter.ai/api/v1": "openrouter", "https://bedrock-runtime.us-east-1.amazonaws.com": "bedrock",
 		"https://generativelanguage.googleapis.com/v1beta/openai": "gemini", "https://me.openai.azure.com/openai/v1": "azure",
-		"https://me.services.ai.azure.com/anthropic": "azure", "https://api.together.xyz/v1": "together", "https://api.fireworks.ai/inference/v1": "fireworks",
-		"https://api.cerebras.ai/v1": "cerebras", "https://integrate.api.nvidia.com/v1": "nvidia", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1": "qwen",
-		"http://localhost:11434/v1": "ollama", "http://127.0.0.1:1234/v1": "lmstudio", "https://API.DeepSeek.com": "deepseek",
-		"http://localhost:8000/v1": "", "https://gateway.example/v1": "", "https://notopenai.com/v1": "", "https://s3.amazonaws.com": "", "": "", "://": "",
+		"https://me.services.ai.azure.com/anthropic": "azure", "https://api.together.xyz/v1": "together",
+		"https://api.fireworks.ai/inference/v1": "fireworks",
+		"https://api.cerebras.ai/v1":            "cerebras", "https://integrate.api.nvidia.com/v1": "nvidia",
+		"https://dashscope-intl.aliyuncs.com/compatible-mode/v1": "qwen",
+		"http://localhost:11434/v1":                              "ollama", "http://127.0.0.1:1234/v1": "lmstudio",
+		"https://API.DeepSeek.com": "deepseek",
+		"http://localhost:8000/v1": "", "https://gateway.example/v1": "", "https://notopenai.com/v1": "",
+		"https://s3.amazonaws.com": "", "": "", "://": "",
 	} {
 		vendor, why := sanitize.VendorOf(url, nil)
 		require.Equal(t, want, vendor, url)
@@ -152,9 +191,12 @@ func TestVendorOf(t *testing.T) {
 		}
 	}
 	for models, want := range map[string]string{
-		"kimi-k2-thinking": "kimi", "glm-4.6": "glm", "deepseek-reasoner": "deepseek", "claude-opus-4-8": "anthropic", "us.anthropic.claude-opus-4-8-v1:0": "anthropic",
-		"gpt-4.1": "openai", "o3-mini": "openai", "ft:gpt-4o:x": "openai", "gemini-3-pro": "gemini", "mistral-large-latest": "mistral", "magistral-small": "mistral",
-		"Qwen/Qwen3-32B": "qwen", "MiniMaxAI/MiniMax-M2": "minimax", "grok-4": "xai", "gpt-oss-120b": "", "openai/gpt-oss-20b": "", "llama3.1:8b": "",
+		"kimi-k2-thinking": "kimi", "glm-4.6": "glm", "deepseek-reasoner": "deepseek", "claude-opus-4-8": "anthropic",
+		"us.anthropic.claude-opus-4-8-v1:0": "anthropic",
+		"gpt-4.1":                           "openai", "o3-mini": "openai", "ft:gpt-4o:x": "openai", "gemini-3-pro": "gemini",
+		"mistral-large-latest": "mistral", "magistral-small": "mistral",
+		"Qwen/Qwen3-32B": "qwen", "MiniMaxAI/MiniMax-M2": "minimax", "grok-4": "xai", "gpt-oss-120b": "",
+		"openai/gpt-oss-20b": "", "llama3.1:8b": "",
 		"kimi-k2 kimi-k3": "kimi", "kimi-k2 glm-4.6": "", "kimi-k2 mine": "", "": "",
 	} {
 		vendor, why := sanitize.VendorOf("http://127.0.0.1:9/v1", strings.Fields(models))

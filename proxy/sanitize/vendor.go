@@ -12,7 +12,8 @@ import (
 // those of "generic".
 func Vendors() []string {
 	return []string{
-		"anthropic", "azure", "bedrock", "cerebras", "copilot", "deepseek", "fireworks", "gemini", "generic", "glm", "groq", "kimi", "lmstudio",
+		"anthropic", "azure", "bedrock", "cerebras", "copilot", "deepseek", "fireworks", "gemini", "generic", "glm", "groq",
+		"kimi", "lmstudio",
 		"minimax", "mistral", "nvidia", "ollama", "openai", "openrouter", "qwen", "together", "xai",
 	}
 }
@@ -52,7 +53,8 @@ var names = []struct{ prefix, vendor string }{
 	{"gpt-oss", ""}, // anybody's
 	{"gpt-", "openai"}, {"chatgpt", "openai"}, {"o1", "openai"}, {"o3", "openai"}, {"o4", "openai"},
 	{"gemini", "gemini"},
-	{"mistral", "mistral"}, {"ministral", "mistral"}, {"magistral", "mistral"}, {"codestral", "mistral"}, {"devstral", "mistral"}, {"pixtral", "mistral"},
+	{"mistral", "mistral"}, {"ministral", "mistral"}, {"magistral", "mistral"}, {"codestral", "mistral"},
+	{"devstral", "mistral"}, {"pixtral", "mistral"},
 	{"qwen", "qwen"}, {"qwq", "qwen"},
 	{"minimax", "minimax"},
 	{"grok", "xai"},

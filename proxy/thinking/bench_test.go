@@ -21,7 +21,8 @@ func long(b *testing.B) (*ledger.Ledger, ledger.Request) {
 	messages := []string{hi}
 	filler := strings.Repeat("a sentence of the answer. ", 60)
 	for i := range 35 {
-		stored := assistant(thought(fmt.Sprint(i, filler)), says(fmt.Sprint(i)), uses(fmt.Sprintf("toolu_%020d", i), fmt.Sprint(i)))
+		stored := assistant(thought(fmt.Sprint(i, filler)), says(fmt.Sprint(i)),
+			uses(fmt.Sprintf("toolu_%020d", i), fmt.Sprint(i)))
 		r.Outline = outline(b, asks(messages...))
 		o := NewObserver(wire.Messages, false)
 		o.Body([]byte(strings.Replace(stored, `"role":"assistant",`, "", 1)))

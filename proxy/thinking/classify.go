@@ -165,8 +165,10 @@ var invalid = signs{
 
 		// The vendor does not accept reasoning in a request.
 		near("extrainputs", `assistant\W+`+field+`\W+(msg\W+)?extrainputsarenotpermitted`),
-		near("supported", `messages[.[]\d+[^;]*property(messages[.[]\d+]?\.)?(assistant\.)?`+field+`is(unsupported|notsupported)`),
-		near("messages", `messages[.[]\d+]?\.(assistant\.)?`+field+`\W*(is)?(extrainputs|unsupported|notsupported|notpermitted|notallowed)`),
+		near("supported", `messages[.[]\d+[^;]*property(messages[.[]\d+]?\.)?(assistant\.)?`+field+
+			`is(unsupported|notsupported)`),
+		near("messages", `messages[.[]\d+]?\.(assistant\.)?`+field+
+			`\W*(is)?(extrainputs|unsupported|notsupported|notpermitted|notallowed)`),
 		near("messages", `(unknown|unrecognized|unsupported|extrainputs)[^;]*messages[.[]\d+]?\.(assistant\.)?`+field+`\b`),
 		near("removethe", `removethe`+field+`from`),
 	},

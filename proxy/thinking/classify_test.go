@@ -61,9 +61,11 @@ const signature = "messages.3.content.1: Invalid `signature` in `thinking` block
 
 // Shapes that gateways give to the body of an error, around any message.
 var shapes = map[string]func(message string) string{
-	"plain":             func(m string) string { return m },
-	"with a status":     func(m string) string { return "API Error: 400 " + m + " (request id: 2026)" },
-	"messages dialect":  func(m string) string { return `{"type":"error","error":{"type":"x","message":` + quote(m) + `}}` },
+	"plain":         func(m string) string { return m },
+	"with a status": func(m string) string { return "API Error: 400 " + m + " (request id: 2026)" },
+	"messages dialect": func(m string) string {
+		return `{"type":"error","error":{"type":"x","message":` + quote(m) + `}}`
+	},
 	"chat dialect":      func(m string) string { return `{"error":{"message":` + quote(m) + `,"code":null}}` },
 	"top-level message": func(m string) string { return `{"message":` + quote(m) + `,"status":400}` },
 	"array":             func(m string) string { return `[ {"error":{"code":400,"message":` + quote(m) + `}} ]` },
@@ -79,15 +81,22 @@ var shapes = map[string]func(message string) string{
 	"metadata.raw": func(m string) string {
 		return `{"error":{"message":"no","metadata":{"raw":` + quote(`{"x":`+quote(m)+`}`) + `}}}`
 	},
-	"upstream_error":        func(m string) string { return `{"error":{"upstream_error":{"error":{"message":` + quote(m) + `}}}}` },
+	"upstream_error": func(m string) string {
+		return `{"error":{"upstream_error":{"error":{"message":` + quote(m) +
+			`}}}}`
+	},
 	"no member that speaks": func(m string) string { return `{"title":` + quote(m) + `}` },
-	"python":                func(m string) string { return `Error code: 400 - {'error': {'message': "` + m + `", 'type': None}}` },
-	"broken JSON":           func(m string) string { return `{"error":{"message":"{"error":{"message":"` + m + `"}}"}}` },
+	"python": func(m string) string {
+		return `Error code: 400 - {'error': {'message': "` + m + `", 'type': None}}`
+	},
+	"broken JSON": func(m string) string { return `{"error":{"message":"{"error":{"message":"` + m + `"}}"}}` },
 	"cut off": func(m string) string {
 		return `{"error":{"code":400,"message":` + quote(`{"message":`+quote(m)+`},"request_`)
 	},
-	"wrapped by a terminal": func(m string) string { return "{\"message\":\"" + strings.ReplaceAll(m, "th", "t\n    h") + "\"}" },
-	"upper case":            func(m string) string { return strings.ToUpper(m) },
+	"wrapped by a terminal": func(m string) string {
+		return "{\"message\":\"" + strings.ReplaceAll(m, "th", "t\n    h") + "\"}"
+	},
+	"upper case": func(m string) string { return strings.ToUpper(m) },
 	"C# escapes": func(m string) string {
 		return `{"message":` + quote("x "+strings.ReplaceAll(quote(m), "`", `\u0060`)) + `}`
 	},
@@ -104,45 +113,84 @@ func quote(s string) string {
 
 var said = map[string]Class{
 	signature: ClassStrip,
-	"messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the block.": ClassStrip,
-	"The model returned the following errors: messages.3.content.0.thinking.signature: Field required":                                 ClassStrip,
-	"messages.3.content.0.thinking.thinking: Field required":                                                                           ClassStrip,
-	"***.***.***.signature: Field required":                                                                                            ClassStrip,
-	"***.***.content.4: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.":                  ClassStrip,
-	"messages.3.content.0: Invalid `data` in `redacted_thinking` block":                                                                ClassStrip,
-	"messages.3.content.0.redacted_thinking.data: Field required":                                                                      ClassStrip,
-	"Corrupted thought signature.":                                                                                                     ClassStrip,
-	"Invalid thought signature.":                                                                                                       ClassStrip,
-	"Unable to submit request because Thought signature is not valid.. Learn more":                                                     ClassStrip,
-	"messages.5: The final block in an assistant message cannot be `thinking`.":                                                        ClassStrip,
-	"messages.5.content.2.tool_use.signature: Extra inputs are not permitted":                                                          ClassStrip,
-	"messages.5.content.2.thinking.cache_control: Extra inputs are not permitted":                                                      ClassStrip,
-	"messages.5.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking`. Found `text`.":    ClassStrip,
-	"'messages.4' : for 'role:assistant' the following must be satisfied[('messages.4' : property 'reasoning' is unsupported)]":        ClassStrip,
-	"body.messages.2.assistant.reasoning_content: Extra inputs are not permitted":                                                      ClassStrip,
-	"Unknown parameter: 'messages[1].reasoning_content'.":                                                                              ClassStrip,
-	"Please remove the reasoning_content from your message to reduce network traffic.":                                                 ClassStrip,
-	"messages.1.content.0: Input tag 'thinking' found using 'type' does not match any of the expected tags: 'text', 'image'":           ClassStrip,
-	"unknown variant `redacted_thinking`, expected one of `text`, `thinking`, `tool_use`":                                              ClassStrip,
-	"Invalid value: 'thinking'. Supported values are: 'text' and 'refusal'.":                                                           ClassStrip,
-	"Invalid thinking block: signature verification failed":                                                                            ClassStrip,
-	"The `reasoning_content` in the thinking mode must be passed back to the API.":                                                     ClassRestore,
-	"thinking is enabled but reasoning_content is missing in assistant tool call message at index 12":                                  ClassRestore,
-	"Function call is missing a thought_signature in functionCall parts.":                                                              ClassRestore,
-	"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.":                                     ClassRestore,
-	"a final `assistant` message must start with a thinking block":                                                                     ClassRestore,
-	"thinking.enabled.budget_tokens: Input should be greater than or equal to 1024":                                                    ClassOther,
-	"thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags: 'disabled', 'enabled'":                 ClassOther,
-	"thinking.block_binding: Extra inputs are not permitted":                                                                           ClassOther,
-	"`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive":                                                 ClassOther,
-	"The request signature we calculated does not match the signature you provided.":                                                   ClassOther,
-	"invalid thinking: only type=enabled is allowed for this model":                                                                    ClassOther,
-	"unknown variant `auto`, expected one of `adaptive`, `enabled`, `disabled`":                                                        ClassOther,
-	"Unrecognized request argument supplied: reasoning":                                                                                ClassOther,
-	"property 'reasoning_effort' is unsupported":                                                                                       ClassOther,
-	"I was thinking that your signature is invalid, and the block cannot be modified":                                                  ClassOther,
-	"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.":                                   ClassOther,
-	"The thinking signature of this invalid block was discussed in the latest assistant message":                                       ClassOther,
+	"messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. " +
+		"Remove the block.": ClassStrip,
+	"The model returned the following errors: messages.3.content.0.thinking.signature: Field " +
+		"required": ClassStrip,
+	"messages.3.content.0.thinking.thinking: Field " +
+		"required": ClassStrip,
+	"***.***.***.signature: Field " +
+		"required": ClassStrip,
+	"***.***.content.4: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be " +
+		"modified.": ClassStrip,
+	"messages.3.content.0: Invalid `data` in `redacted_thinking` " +
+		"block": ClassStrip,
+	"messages.3.content.0.redacted_thinking.data: Field " +
+		"required": ClassStrip,
+	"Corrupted thought " +
+		"signature.": ClassStrip,
+	"Invalid thought " +
+		"signature.": ClassStrip,
+	"Unable to submit request because Thought signature is not valid.. Learn " +
+		"more": ClassStrip,
+	"messages.5: The final block in an assistant message cannot be " +
+		"`thinking`.": ClassStrip,
+	"messages.5.content.2.tool_use.signature: Extra inputs are not " +
+		"permitted": ClassStrip,
+	"messages.5.content.2.thinking.cache_control: Extra inputs are not " +
+		"permitted": ClassStrip,
+	"messages.5.content.0: If an assistant message contains any thinking blocks, the first block must be `thinking`. " +
+		"Found `text`.": ClassStrip,
+	"'messages.4' : for 'role:assistant' the following must be satisfied[('messages.4' : property 'reasoning' is " +
+		"unsupported)]": ClassStrip,
+	"body.messages.2.assistant.reasoning_content: Extra inputs are not " +
+		"permitted": ClassStrip,
+	"Unknown parameter: " +
+		"'messages[1].reasoning_content'.": ClassStrip,
+	"Please remove the reasoning_content from your message to reduce network " +
+		"traffic.": ClassStrip,
+	"messages.1.content.0: Input tag 'thinking' found using 'type' does not match any of the expected tags: 'text', " +
+		"'image'": ClassStrip,
+	"unknown variant `redacted_thinking`, expected one of `text`, `thinking`, " +
+		"`tool_use`": ClassStrip,
+	"Invalid value: 'thinking'. Supported values are: 'text' and " +
+		"'refusal'.": ClassStrip,
+	"Invalid thinking block: signature verification " +
+		"failed": ClassStrip,
+	"The `reasoning_content` in the thinking mode must be passed back to the " +
+		"API.": ClassRestore,
+	"thinking is enabled but reasoning_content is missing in assistant tool call message at index " +
+		"12": ClassRestore,
+	"Function call is missing a thought_signature in functionCall " +
+		"parts.": ClassRestore,
+	"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found " +
+		"`tool_use`.": ClassRestore,
+	"a final `assistant` message must start with a thinking " +
+		"block": ClassRestore,
+	"thinking.enabled.budget_tokens: Input should be greater than or equal to " +
+		"1024": ClassOther,
+	"thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags: 'disabled', " +
+		"'enabled'": ClassOther,
+	"thinking.block_binding: Extra inputs are not " +
+		"permitted": ClassOther,
+	"`clear_thinking_20251015` strategy requires `thinking` to be enabled or " +
+		"adaptive": ClassOther,
+	"The request signature we calculated does not match the signature you " +
+		"provided.": ClassOther,
+	"invalid thinking: only type=enabled is allowed for this " +
+		"model": ClassOther,
+	"unknown variant `auto`, expected one of `adaptive`, `enabled`, " +
+		"`disabled`": ClassOther,
+	"Unrecognized request argument supplied: " +
+		"reasoning": ClassOther,
+	"property 'reasoning_effort' is " +
+		"unsupported": ClassOther,
+	"I was thinking that your signature is invalid, and the block cannot be " +
+		"modified": ClassOther,
+	"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: " +
+		"toolu_1.": ClassOther,
+	"The thinking signature of this invalid block was discussed in the latest assistant " +
+		"message": ClassOther,
 	"":  ClassOther,
 	"{": ClassOther,
 }
@@ -157,9 +205,11 @@ func TestClassifyShapes(t *testing.T) {
 
 func TestClassifyFastAPI(t *testing.T) {
 	require.Equal(t, ClassStrip, Classify(422, []byte(
-		`{"detail":[{"type":"missing","loc":["body","messages",1,"content",0,"thinking","signature"],"msg":"Field required","input":{}}]}`)))
+		`{"detail":[{"type":"missing","loc":["body","messages",1,"content",0,"thinking","signature"],"msg":"Field `+
+			`required","input":{}}]}`)))
 	require.Equal(t, ClassStrip, Classify(422, []byte(
-		`{"detail":[{"type":"extra_forbidden","loc":["body","messages",5,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}]}`)))
+		`{"detail":[{"type":"extra_forbidden","loc":["body","messages",5,"assistant","reasoning_content"],"msg":"Extra `+
+			`inputs are not permitted"}]}`)))
 	require.Equal(t, ClassOther, Classify(422, []byte(
 		`{"detail":[{"type":"extra_forbidden","loc":["body","reasoning"],"msg":"Extra inputs are not permitted"}]}`)))
 }
@@ -167,11 +217,12 @@ func TestClassifyFastAPI(t *testing.T) {
 // A user who asks about such an error must not cause a strip.
 func TestClassifyIgnoresWhatTheUserWrote(t *testing.T) {
 	for name, body := range map[string]string{
-		"FastAPI":      `{"detail":[{"msg":"Input should be a list","input":` + quote("why "+signature) + `}]}`,
-		"an object":    `{"detail":[{"msg":"wrong","input":{"message":` + quote(signature) + `}}]}`,
-		"python":       `Error 422: {'detail': [{'msg': 'wrong', 'input': 'why ` + signature + `'}]}`,
-		"pydantic":     `1 validation error [type=list_type, input_value='` + signature + `', input_type=str]`,
-		"a string":     `{"error":{"message":` + quote(`422: {"detail":[{"msg":"wrong","input":`+quote(signature)+`}]}`) + `}}`,
+		"FastAPI":   `{"detail":[{"msg":"Input should be a list","input":` + quote("why "+signature) + `}]}`,
+		"an object": `{"detail":[{"msg":"wrong","input":{"message":` + quote(signature) + `}}]}`,
+		"python":    `Error 422: {'detail': [{'msg': 'wrong', 'input': 'why ` + signature + `'}]}`,
+		"pydantic":  `1 validation error [type=list_type, input_value='` + signature + `', input_type=str]`,
+		"a string": `{"error":{"message":` + quote(`422: {"detail":[{"msg":"wrong","input":`+quote(signature)+`}]}`) +
+			`}}`,
 		"cut off":      `{"detail":[{"msg":"wrong","input":` + strings.TrimSuffix(quote(signature), `"`),
 		"unclosed":     `x {"input": {"text": "` + signature,
 		"no error key": `{"prompt":` + quote(signature) + `,"title":"no"}`,
@@ -192,13 +243,17 @@ func TestClassifyByStatus(t *testing.T) {
 	failure := `{"type":"error","error":{"type":"invalid_request_error","message":` + quote(signature) + `}}`
 	require.Equal(t, ClassStrip, ClassifyEvent([]byte(failure)))
 	require.Equal(t, ClassStrip, ClassifyEvent([]byte(`{"error":{"message":`+quote(signature)+`}}`)))
-	require.Equal(t, ClassOther, ClassifyEvent([]byte(`{"type":"content_block_delta","delta":{"text":`+quote(signature)+`}}`)))
-	require.Equal(t, ClassOther, ClassifyEvent([]byte(`{"error":null,"choices":[{"delta":{"content":`+quote(signature)+`}}]}`)))
+	require.Equal(t, ClassOther,
+		ClassifyEvent([]byte(`{"type":"content_block_delta","delta":{"text":`+quote(signature)+`}}`)))
+	require.Equal(t, ClassOther,
+		ClassifyEvent([]byte(`{"error":null,"choices":[{"delta":{"content":`+quote(signature)+`}}]}`)))
 	require.Equal(t, ClassOther, ClassifyEvent([]byte("[DONE]")))
 }
 
 func TestSaysBound(t *testing.T) {
-	require.True(t, SaysBound([]byte(`{"error":{"message":"Invalid `+"`signature`"+`. The block is bound to a different conversation."}}`)))
+	require.True(t,
+		SaysBound([]byte(`{"error":{"message":"Invalid `+"`signature`"+
+			`. The block is bound to a different conversation."}}`)))
 	require.False(t, SaysBound([]byte(signature)))
 }
 

@@ -31,15 +31,18 @@ func (c *carelessClient) answer() (stored, shown string) {
 	if c.dialect == wire.Chat {
 		rest := `"role":"assistant","content":"` + text + `"}`
 		stored = `{"reasoning_content":"think ` + n + `",` + rest
-		shown = rapid.SampledFrom([]string{stored, `{` + rest, `{"reasoning_content":"invented",` + rest, strings.Replace(stored, text, "edited", 1)}).Draw(c.T, "shown")
+		shown = rapid.SampledFrom([]string{stored, `{` + rest, `{"reasoning_content":"invented",` + rest,
+			strings.Replace(stored, text, "edited", 1)}).Draw(c.T, "shown")
 		return stored, shown
 	}
 	stored = rapid.SampledFrom([]string{
-		assistant(thought(n), plain), assistant(thought(n), plain, thought(n+"b"), uses("toolu_0123456789abcdef"+n, n)), assistant(plain), assistant(thought(n)),
+		assistant(thought(n), plain), assistant(thought(n), plain, thought(n+"b"), uses("toolu_0123456789abcdef"+n, n)),
+		assistant(plain), assistant(thought(n)),
 		assistant(`{"type":"redacted_thinking","data":"`+n+`"}`, uses("look:0", n)),
 	}).Draw(c.T, "stored")
 	shown = rapid.SampledFrom([]string{
-		stored, strings.ReplaceAll(stored, thought(n)+",", ""), strings.Replace(stored, text, "edited", 1), assistant(thought("foreign"), plain),
+		stored, strings.ReplaceAll(stored, thought(n)+",", ""), strings.Replace(stored, text, "edited", 1),
+		assistant(thought("foreign"), plain),
 		strings.Replace(stored, "signature"+n, "", 1), strings.ReplaceAll(stored, `"}`, `","cache_control":{}}`),
 	}).Draw(c.T, "shown")
 	return stored, shown

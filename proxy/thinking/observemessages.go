@@ -124,7 +124,8 @@ func (b *block) json() jsontext.Value {
 		case old.Found():
 			e.Replace(old, value)
 		default: // the type, at least, stands before it
-			e.Replace(wire.Span{Start: at.End - 1, End: at.End - 1}, slices.Concat([]byte(","), wire.Quote(name), []byte(":"), value))
+			e.Replace(wire.Span{Start: at.End - 1, End: at.End - 1}, slices.Concat([]byte(","), wire.Quote(name), []byte(":"),
+				value))
 		}
 	}
 	if len(b.text) > 0 {

@@ -36,7 +36,8 @@ func opened(index int, b string) string {
 }
 
 func added(index int, kind, name, value string) string {
-	return fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":%q,%q:%s}}`, index, kind, name, quote(value))
+	return fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":%q,%q:%s}}`, index, kind, name,
+		quote(value))
 }
 
 func closed(index int) string { return fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, index) }
@@ -61,7 +62,8 @@ func TestObserveMessagesStream(t *testing.T) {
 		`{"type":"content_block_delta","index":3,"delta":{"type":"citations_delta","citation":{"b":2}}}`, closed(3),
 		opened(4, `{"type":"server_thing","payload":{"type":"thinking"}}`), closed(4),
 		opened(5, `{"type":"tool_use","id":"toolu_0123456789abcdefgh","name":"f","input":{}}`),
-		added(5, "input_json_delta", "partial_json", `{"n": 1.`), added(5, "input_json_delta", "partial_json", `50, "s":"\"x"}`), closed(5),
+		added(5, "input_json_delta", "partial_json", `{"n": 1.`),
+		added(5, "input_json_delta", "partial_json", `50, "s":"\"x"}`), closed(5),
 		opened(6, `{"type":"tool_use","id":"toolu_0123456789abcdefgi","name":"g","input":{}}`), closed(6),
 		stopDelta,
 	}
@@ -84,8 +86,10 @@ func TestObserveMessagesStream(t *testing.T) {
 }
 
 func TestObserveCutMessages(t *testing.T) {
-	whole := []string{messageStart, opened(0, `{"type":"thinking","thinking":""}`), added(0, "thinking_delta", "thinking", "t"),
-		added(0, "signature_delta", "signature", "s"), closed(0), opened(1, `{"type":"text","text":""}`), added(1, "text_delta", "text", "half")}
+	whole := []string{messageStart, opened(0, `{"type":"thinking","thinking":""}`),
+		added(0, "thinking_delta", "thinking", "t"),
+		added(0, "signature_delta", "signature", "s"), closed(0), opened(1, `{"type":"text","text":""}`),
+		added(1, "text_delta", "text", "half")}
 
 	o := NewObserver(wire.Messages, false)
 	observe(o, whole[:4]...)
@@ -106,7 +110,8 @@ func TestObserveCutMessages(t *testing.T) {
 // A delta that nobody knows how to add leaves the block, and what follows it, out.
 func TestObserveUnknownDelta(t *testing.T) {
 	o := NewObserver(wire.Messages, false)
-	observe(o, opened(0, signed), closed(0), opened(1, said1), added(1, "novel_delta", "text", "b"), closed(1), opened(2, said1), closed(2), messageStop)
+	observe(o, opened(0, signed), closed(0), opened(1, said1), added(1, "novel_delta", "text", "b"), closed(1),
+		opened(2, said1), closed(2), messageStop)
 	a, ok := o.Answer()
 	require.True(t, ok)
 	require.True(t, a.Cut)
@@ -122,17 +127,25 @@ func TestObserveChatStream(t *testing.T) {
 	long := "call_0123456789abcdefghijklmn"
 	events := []string{
 		chunk(`{"role":"assistant","content":null,"tool_calls":null,"reasoning_details":[]}`, `null`),
-		chunk(`{"role":"assistant","reasoning_content":"let \ud83d"}`, `null`), chunk(`{"reasoning_content":"\ude00 me"}`, `null`),
+		chunk(`{"role":"assistant","reasoning_content":"let \ud83d"}`, `null`),
+		chunk(`{"reasoning_content":"\ude00 me"}`, `null`),
 		chunk(`{"reasoning":"r1","reasoning_details":[{"type":"reasoning.text","text":"r","index":0,"format":"f"}]}`, `null`),
-		chunk(`{"reasoning":"r2","reasoning_details":[{"type":"reasoning.text","text":"2","index":0},{"type":"reasoning.encrypted","data":"e","index":0}]}`, `null`),
+		chunk(
+			`{"reasoning":"r2","reasoning_details":[{"type":"reasoning.text","text":"2","index":0},{"type":"reasoning.encrypted","data":"e","index":0}]}`, `null`,
+		),
 		chunk(`{"content":"he"}`, `null`), chunk(`{"content":"llo","refusal":null,"odd":{"a":1}}`, `null`),
 		chunk(`{"reasoning_details":[{"type":"reasoning.text","text":"","signature":"late","index":0}]}`, `null`),
 		chunk(`{"thinking_blocks":[{"type":"thinking","thinking":"x","signature":null}]}`, `null`),
 		chunk(`{"thinking_blocks":[{"type":"thinking","thinking":"y","signature":"s1"}]}`, `null`),
-		chunk(`{"thinking_blocks":[{"type":"thinking","thinking":"z","signature":"s2"},{"type":"redacted_thinking","data":"d"},{"type":"redacted_thinking","data":"d"}]}`, `null`),
-		chunk(`{"tool_calls":[{"index":0,"id":"`+long+`","type":"function","function":{"name":"f","arguments":""}}]}`, `null`),
-		chunk(`{"tool_calls":[{"index":1,"id":"`+long+`2","type":"function","function":{"name":"g","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ts"}}}]}`, `null`),
-		chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}`, `null`), chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}`, `null`),
+		chunk(
+			`{"thinking_blocks":[{"type":"thinking","thinking":"z","signature":"s2"},{"type":"redacted_thinking","data":"d"},{"type":"redacted_thinking","data":"d"}]}`, `null`,
+		),
+		chunk(`{"tool_calls":[{"index":0,"id":"`+long+`","type":"function","function":{"name":"f","arguments":""}}]}`,
+			`null`),
+		chunk(`{"tool_calls":[{"index":1,"id":"`+long+
+			`2","type":"function","function":{"name":"g","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ts"}}}]}`, `null`),
+		chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}`, `null`),
+		chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}`, `null`),
 		chunk(`{}`, `"tool_calls"`),
 		`{"id":"c","choices":[],"usage":{}}`,
 	}
@@ -148,7 +161,8 @@ func TestObserveChatStream(t *testing.T) {
 		`"refusal":null,"odd":{"a":1},`+
 		`"thinking_blocks":[{"type":"thinking","thinking":"xy","signature":"s1"},{"type":"thinking","thinking":"z","signature":"s2"},{"type":"redacted_thinking","data":"d"},{"type":"redacted_thinking","data":"d"}],`+
 		`"tool_calls":[{"id":"`+long+`","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},`+
-		`{"id":"`+long+`2","type":"function","function":{"name":"g","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ts"}}}]}`, string(a.Content))
+		`{"id":"`+long+
+		`2","type":"function","function":{"name":"g","arguments":"{}"},"extra_content":{"google":{"thought_signature":"ts"}}}]}`, string(a.Content))
 	require.Equal(t, []ledger.ToolID{{Vendor: long, Client: long}, {Vendor: long + "2", Client: long + "2"}}, a.Tools)
 }
 
@@ -207,22 +221,26 @@ func TestObserverRenamesRecurringIDs(t *testing.T) {
 			}
 
 			o := NewObserver(wire.Messages, c.recurring)
-			in := opened(0, `{"x":"`+`é","type":"tool_use","id": `+quote(c.vendor)+` ,"name":"f","input":{"id":"call_1","type":"tool_use"}}`)
+			in := opened(0, `{"x":"`+`é","type":"tool_use","id": `+quote(c.vendor)+
+				` ,"name":"f","input":{"id":"call_1","type":"tool_use"}}`)
 			out := string(o.Event([]byte(in)))
 			observe(o, closed(0), messageStop)
 			check(in, out, "content_block.id", result(o))
 
 			o = NewObserver(wire.Messages, c.recurring)
-			in = `{"id":"msg","content":[{"type":"text","text":"x"}, {"type":"tool_use","id":` + quote(c.vendor) + `,"input":{"id":"call_1"}}],"usage":{}}`
+			in = `{"id":"msg","content":[{"type":"text","text":"x"}, {"type":"tool_use","id":` + quote(c.vendor) +
+				`,"input":{"id":"call_1"}}],"usage":{}}`
 			check(in, string(o.Body([]byte(in))), "content.1.id", result(o))
 
 			o = NewObserver(wire.Chat, c.recurring)
-			in = chunk(`{"tool_calls":[{"index":0, "id":`+quote(c.vendor)+`,"function":{"name":"f","arguments":"{\"id\":\"call_1\"}"}}]}`, `"tool_calls"`)
+			in = chunk(`{"tool_calls":[{"index":0, "id":`+quote(c.vendor)+
+				`,"function":{"name":"f","arguments":"{\"id\":\"call_1\"}"}}]}`, `"tool_calls"`)
 			out = string(o.Event([]byte(in)))
 			check(in, out, "choices.0.delta.tool_calls.0.id", result(o))
 
 			o = NewObserver(wire.Chat, c.recurring)
-			in = `{"id":"x","choices":[{"message":{"tool_calls":[{"id":` + quote(c.vendor) + `,"function":{}}]},"finish_reason":"tool_calls"}]}`
+			in = `{"id":"x","choices":[{"message":{"tool_calls":[{"id":` + quote(c.vendor) +
+				`,"function":{}}]},"finish_reason":"tool_calls"}]}`
 			check(in, string(o.Body([]byte(in))), "choices.0.message.tool_calls.0.id", result(o))
 		})
 	}
@@ -249,18 +267,22 @@ func TestObserverParallelCallsInPieces(t *testing.T) {
 func TestObserverWithoutIndex(t *testing.T) {
 	o := NewObserver(wire.Chat, false)
 	out := observe(o,
-		chunk(`{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{"}}]}`, `null`),
+		chunk(
+			`{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{"}}]}`, `null`,
+		),
 		chunk(`{"tool_calls":[{"function":{"arguments":"}"}}]}`, `"tool_calls"`), "[DONE]")
 	a, ok := o.Answer()
 	require.True(t, ok)
-	require.Equal(t, `[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{}"}}]`,
+	require.Equal(t,
+		`[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{}"}}]`,
 		gjson.GetBytes(a.Content, "tool_calls").Raw)
 	require.Equal(t, gjson.Get(out[0], "choices.0.delta.tool_calls.1.id").Str, a.Tools[1].Client)
 }
 
 func TestObserverOfSeveralChoices(t *testing.T) {
 	o := NewObserver(wire.Chat, false)
-	out := observe(o, `{"choices":[{"index":1,"delta":{"content":"no","tool_calls":[{"index":0,"id":"x"}]},"finish_reason":"stop"},{"index":0,"delta":{"content":"yes"},"finish_reason":null}]}`)
+	out := observe(o,
+		`{"choices":[{"index":1,"delta":{"content":"no","tool_calls":[{"index":0,"id":"x"}]},"finish_reason":"stop"},{"index":0,"delta":{"content":"yes"},"finish_reason":null}]}`)
 	require.Regexp(t, minted, gjson.Get(out[0], "choices.0.delta.tool_calls.0.id").Str)
 	observe(o, "[DONE]")
 	require.False(t, o.Complete(), "the first choice goes on")
@@ -272,7 +294,8 @@ func TestObserverOfSeveralChoices(t *testing.T) {
 func TestObserverPassesWhatItCannotRead(t *testing.T) {
 	for _, d := range []wire.Dialect{wire.Messages, wire.Chat} {
 		for _, data := range []string{"", "{", "nonsense", "[DONE]", `[]`, `7`, `{"type":"content_block_start","index":0}`,
-			`{"choices":7}`, `{"choices":[7,{"delta":{"tool_calls":[5,{"id":7}]}}]}`, `{"content":"x"}`, `{"choices":[{"message":"x"}]}`,
+			`{"choices":7}`, `{"choices":[7,{"delta":{"tool_calls":[5,{"id":7}]}}]}`, `{"content":"x"}`,
+			`{"choices":[{"message":"x"}]}`,
 			`{"type":"content_block_delta","index":9,"delta":{"type":"text_delta","text":"x"}}`, `{"content":[],"content":[]}`} {
 			in := []byte(data)
 			o := NewObserver(d, true)
@@ -305,7 +328,8 @@ func TestObserverKeepsCopies(t *testing.T) {
 	require.Equal(t, `[{"type":"thinking","thinking":"hm!","signature":"sig1"}]`, string(a.Content))
 
 	o = NewObserver(wire.Chat, false)
-	for _, e := range []string{chunk(`{"odd":[1],"content":"a"}`, `null`), chunk(`{"tool_calls":[{"index":0,"id":"0123456789abcdefx"}]}`, `"stop"`)} {
+	for _, e := range []string{chunk(`{"odd":[1],"content":"a"}`, `null`),
+		chunk(`{"tool_calls":[{"index":0,"id":"0123456789abcdefx"}]}`, `"stop"`)} {
 		event(o, e)
 	}
 	a, _ = o.Answer()
@@ -347,7 +371,8 @@ func TestObserverIsBounded(t *testing.T) {
 			observe(o, added(0, "text_delta", "text", piece), chunk(`{"content":"`+piece+`"}`, `null`))
 		}
 		renamed := observe(o, opened(1, calls1), chunk(`{"tool_calls":[{"index":0,"id":"toolu_01"}]}`, `"stop"`))
-		require.NotContains(t, renamed[map[wire.Dialect]int{wire.Messages: 0, wire.Chat: 1}[d]], "toolu_01", "ids are still renamed")
+		require.NotContains(t, renamed[map[wire.Dialect]int{wire.Messages: 0, wire.Chat: 1}[d]], "toolu_01",
+			"ids are still renamed")
 		observe(o, messageStop, "[DONE]")
 		_, ok := o.Answer()
 		require.False(t, ok)
@@ -424,7 +449,8 @@ func drawBlocks(t *rapid.T) (content jsontext.Value, events []string) {
 func drawChat(t *rapid.T) (message jsontext.Value, events []string) {
 	members := []string{`"role":"assistant"`}
 	events = []string{chunk(`{"role":"assistant"}`, `null`)}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"reasoning_content", "reasoning", "content"}), 0, 3, rapid.ID).Draw(t, "fields") {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"reasoning_content", "reasoning", "content"}),
+		0, 3, rapid.ID).Draw(t, "fields") {
 		text := drawText(t, name) + "."
 		members = append(members, quote(name)+":"+quote(text))
 		for _, p := range cut(t, text) {
@@ -434,19 +460,24 @@ func drawChat(t *rapid.T) (message jsontext.Value, events []string) {
 	var details, calls []string
 	for i := range rapid.IntRange(0, 3).Draw(t, "details") {
 		text := drawText(t, "detail") + "."
-		details = append(details, fmt.Sprintf(`{"type":"reasoning.text","index":%d,"text":%s,"signature":"s"}`, i, quote(text)))
+		details = append(details, fmt.Sprintf(`{"type":"reasoning.text","index":%d,"text":%s,"signature":"s"}`, i,
+			quote(text)))
 		for _, p := range cut(t, text) {
-			events = append(events, chunk(fmt.Sprintf(`{"reasoning_details":[{"type":"reasoning.text","index":%d,"text":%s}]}`, i, quote(p)), `null`))
+			events = append(events, chunk(fmt.Sprintf(`{"reasoning_details":[{"type":"reasoning.text","index":%d,"text":%s}]}`,
+				i, quote(p)), `null`))
 		}
-		events = append(events, chunk(fmt.Sprintf(`{"reasoning_details":[{"type":"reasoning.text","index":%d,"signature":"s"}]}`, i), `null`))
+		events = append(events,
+			chunk(fmt.Sprintf(`{"reasoning_details":[{"type":"reasoning.text","index":%d,"signature":"s"}]}`, i), `null`))
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "calls") {
 		arguments := `{"q":` + quote(drawText(t, "argument")) + `}`
 		head := fmt.Sprintf(`"id":"call_%020d","type":"function"`, i)
 		calls = append(calls, `{`+head+`,"function":{"name":"f","arguments":`+quote(arguments)+`}}`)
-		events = append(events, chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,%s,"function":{"name":"f","arguments":""}}]}`, i, head), `null`))
+		events = append(events, chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,%s,"function":{"name":"f","arguments":""}}]}`,
+			i, head), `null`))
 		for _, p := range cut(t, arguments) {
-			events = append(events, chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%s}}]}`, i, quote(p)), `null`))
+			events = append(events, chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%s}}]}`, i, quote(p)),
+				`null`))
 		}
 	}
 	if details != nil {
@@ -512,7 +543,8 @@ func canonical(t require.TestingT, v jsontext.Value) string {
 }
 
 func FuzzObserver(f *testing.F) {
-	for _, data := range []string{opened(0, signed), added(0, "text_delta", "text", "x"), chunk(`{"tool_calls":[{"index":0,"id":"a"}]}`, `"stop"`),
+	for _, data := range []string{opened(0, signed), added(0, "text_delta", "text", "x"),
+		chunk(`{"tool_calls":[{"index":0,"id":"a"}]}`, `"stop"`),
 		`{"content":[{"type":"tool_use","id":"x"}]}`, `{"choices":[{"message":{"tool_calls":[{"id":"x"}]}}]}`} {
 		f.Add([]byte(data), []byte(closed(0)))
 	}

@@ -30,7 +30,8 @@ type Refused struct {
 // sentence decides.
 func RefusedParameter(status int, body []byte) (Refused, bool) {
 	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge,
+		http.StatusTooManyRequests:
 		return Refused{}, false
 	}
 	if status < http.StatusBadRequest || classOf(body) != ClassOther {
@@ -105,7 +106,8 @@ const (
 	named   = `'?(` + path + `)'?`
 	listed  = `[:\s\[({']+(` + path + `)`
 	kinds   = `(?:arguments?|parameters?|params?|fields?|propert(?:y|ies)|keys?|names?|options?|members?|inputs?)(?:\(s\))?`
-	refusal = `(?:not (?:currently |yet )?(?:supported|allowed|available|recogni[sz]ed|permitted|accepted|implemented|enabled)|unsupported|deprecated|disallowed|no longer (?:supported|available))`
+	refusal = `(?:not (?:currently |yet ` +
+		`)?(?:supported|allowed|available|recogni[sz]ed|permitted|accepted|implemented|enabled)|unsupported|deprecated|disallowed|no longer (?:supported|available))`
 )
 
 // refusalRule recognises one wording. The rules are tried in their order.
@@ -124,7 +126,8 @@ func phrase(near, expression string, read func([]string) (Refused, bool)) refusa
 // refusals are the known wordings, in the order in which they are tried.
 var refusals = []refusalRule{
 	// The model has no such mode at all; the error does not name the parameter.
-	phrase("think value", `\bthink value '?\w+'? is not supported`, always(Refused{Name: "reasoning_effort", Value: true})),
+	phrase("think value", `\bthink value '?\w+'? is not supported`,
+		always(Refused{Name: "reasoning_effort", Value: true})),
 	phrase("does not support thinking", `does not support thinking\b`, always(Refused{Name: "think"})),
 	phrase("mandatory", `\breasoning is mandatory\b`, always(Refused{Name: "reasoning", Value: true})),
 
@@ -156,20 +159,27 @@ var refusals = []refusalRule{
 		return Refused{Name: "messages[]." + parameterName(m[1])}, true
 	}),
 	phrase("property", `\bproperty '(`+path+`)' is `+refusal, any1),
-	phrase("", `\b(?:unrecogni[sz]ed|unknown|unsupported|unexpected|extraneous|extra|additional|disallowed) (?:request |keyword |json |body |input |query |top-level )?`+
-		kinds+`(?: supplied| provided| found| passed| specified)?(?: in (?:the )?(?:object|request|body|payload)(?: body)?)?`+listed, any1),
+	phrase("",
+		`\b(?:unrecogni[sz]ed|unknown|unsupported|unexpected|extraneous|extra|additional|disallowed) (?:request |keyword `+
+			`|json |body |input |query |top-level )?`+
+			kinds+
+			`(?: supplied| provided| found| passed| specified)?(?: in (?:the )?(?:object|request|body|payload)(?: body)?)?`+
+			listed, any1),
 	phrase("was unexpected", `'(`+path+`)' (?:was|were) unexpected`, any1),
 	phrase("does not support", `does not (?:support|accept|allow) (?:the |request )?`+kinds+listed, any1),
-	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+listed, any1),
-	phrase("is not a", named+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds, any1),
+	phrase("", kinds+` (?:is |are )?not supported(?: (?:on|by|with|for|in) (?:this|the|that) (?:model|endpoint|api))?:`+
+		listed, any1),
+	phrase("is not a", named+` is not a (?:supported|valid|recogni[sz]ed|known|permitted|allowed) (?:request )?`+kinds,
+		any1),
 
 	// The name precedes them.
 	phrase("", `\b`+kinds+` '(`+path+`)' (?:is|are) `+refusal, any1),
 	phrase("", named+` (?:`+kinds+` )?(?:is|are) `+refusal, likely(false)),
 	phrase("cannot be used", named+` cannot be used (?:with|for|on|by) `, likely(false)),
-	phrase("'code'", `'param': ?'(`+path+`)', ?'code': ?'(unknown_parameter|unsupported_parameter|unsupported_value)'`, func(m []string) (Refused, bool) {
-		return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
-	}),
+	phrase("'code'", `'param': ?'(`+path+`)', ?'code': ?'(unknown_parameter|unsupported_parameter|unsupported_value)'`,
+		func(m []string) (Refused, bool) {
+			return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
+		}),
 }
 
 // location matches the list in which pydantic says where a value is.
@@ -200,14 +210,17 @@ func likely(value bool) func([]string) (Refused, bool) {
 	return func(m []string) (Refused, bool) {
 		name := parameterName(m[1])
 		known := strings.Contains(name, "_") || slices.Contains(singleWords, name)
-		return Refused{Name: name, Value: value}, known && !strings.HasPrefix(name, "thinking") && !strings.HasPrefix(name, "clear_")
+		return Refused{Name: name, Value: value}, known && !strings.HasPrefix(name, "thinking") &&
+			!strings.HasPrefix(name, "clear_")
 	}
 }
 
 // singleWords are parameters without an underscore in their names.
 var singleWords = []string{
-	"audio", "background", "effort", "functions", "include", "logprobs", "metadata", "modalities", "n", "plugins", "prediction", "provider",
-	"reasoning", "seed", "stop", "store", "stream", "temperature", "think", "tools", "transforms", "truncation", "user", "verbosity",
+	"audio", "background", "effort", "functions", "include", "logprobs", "metadata", "modalities", "n", "plugins",
+	"prediction", "provider",
+	"reasoning", "seed", "stop", "store", "stream", "temperature", "think", "tools", "transforms", "truncation", "user",
+	"verbosity",
 }
 
 // located reads the name from a location of pydantic's.
@@ -226,7 +239,8 @@ var (
 	camel  = regexp.MustCompile(`[a-z0-9][A-Z]`)
 	digits = regexp.MustCompile(`^\d+$`)
 	// prose are words that can stand where a name could, and are not names.
-	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that", "the", "this", "to", "value", "values", "was", "with"}
+	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that",
+		"the", "this", "to", "value", "values", "was", "with"}
 	// holders are the parameters that are lists of objects, a member of which may be refused.
 	holders = []string{"messages", "tools"}
 )

@@ -50,36 +50,61 @@ func TestNoParameterIsRefusedInOtherErrorsOutsideData(t *testing.T) {
 // rules were made, or that the records hold in one shape only.
 func TestRefusedParameter(t *testing.T) {
 	for body, want := range map[string]Refused{
-		`{"error":{"message":"Unrecognized request arguments supplied: store, metadata"}}`:                                                                                                               {Name: "store"},
-		`{"message":"Malformed input request: extraneous key [temperature] is not permitted, please reformat your input and try again."}`:                                                                {Name: "temperature"},
-		`{"message":"#: extraneous key [top_k] is not permitted"}`:                                                                                                                                       {Name: "top_k"},
-		`{"error":"json: unknown field \"stream_options\""}`:                                                                                                                                             {Name: "stream_options"},
-		"Failed to deserialize the JSON body into the target type: unknown field `store`, expected one of `model`, `messages`":                                                                           {Name: "store"},
-		`{"error":{"message":"[{\"code\":\"unrecognized_keys\",\"keys\":[\"store\"],\"message\":\"Unrecognized key(s) in object: 'store'\"}]"}}`:                                                         {Name: "store"},
-		`Additional properties are not allowed ('store' was unexpected)`:                                                                                                                                 {Name: "store"},
-		`create() got an unexpected keyword argument 'parallel_tool_calls'`:                                                                                                                              {Name: "parallel_tool_calls"},
-		`{"error":{"message":"Extra inputs are not permitted, field: 'prompt_cache_key', value: 'x'"}}`:                                                                                                  {Name: "prompt_cache_key"},
-		"{\"error\":{\"message\":\"`frequency_penalty` is not supported by this model.\"}}":                                                                                                              {Name: "frequency_penalty"},
-		`{"detail":[{"type":"literal_error","loc":["body","reasoning_effort"],"msg":"Input should be 'none' or 'high'","input":"low"}]}`:                                                                 {Name: "reasoning_effort", Value: true},
-		`{"error":{"message":"Unsupported value: 'minimal' is not supported with the 'gpt-5.1' model. Supported values are: 'none'.","type":"x","param":"reasoning.effort","code":"unsupported_value"}}`: {Name: "reasoning.effort", Value: true},
-		`{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions. Please use /v1/responses instead.","param":"reasoning_effort","code":null}}`:   {Name: "reasoning_effort", Beside: "tools", Off: true},
-		`{"error":{"message":"To use function tools, Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions."}}`:                                                     {Name: "reasoning_effort", Beside: "tools", Off: true},
-		"`temperature` and `top_p` cannot both be specified for this model. Please use only one.":                                                                                                        {Name: "top_p", Beside: "temperature"},
-		`Unknown parameter: 'tools[0].function.strict'.`:                                                                                                                                                 {Name: "tools[].strict"},
-		`The parameter 'logit_bias' is not supported`:                                                                                                                                                    {Name: "logit_bias"},
-		`'seed' is not a supported parameter for this model`:                                                                                                                                             {Name: "seed"},
-		`litellm.UnsupportedParamsError: groq does not support parameters: {'store': True}, for model=x`:                                                                                                 {Name: "store"},
+		`{"error":{"message":"Unrecognized request arguments supplied: store, ` +
+			`metadata"}}`: {Name: "store"},
+		`{"message":"Malformed input request: extraneous key [temperature] is not permitted, please reformat your input ` +
+			`and try again."}`: {Name: "temperature"},
+		`{"message":"#: extraneous key [top_k] is not ` +
+			`permitted"}`: {Name: "top_k"},
+		`{"error":"json: unknown field ` +
+			`\"stream_options\""}`: {Name: "stream_options"},
+		"Failed to deserialize the JSON body into the target type: unknown field `store`, expected one of `model`, " +
+			"`messages`": {Name: "store"},
+		`{"error":{"message":"[{\"code\":\"unrecognized_keys\",\"keys\":[\"store\"],\"message\":\"Unrecognized key(s) in ` +
+			`object: 'store'\"}]"}}`: {Name: "store"},
+		`Additional properties are not allowed ('store' was ` +
+			`unexpected)`: {Name: "store"},
+		`create() got an unexpected keyword argument ` +
+			`'parallel_tool_calls'`: {Name: "parallel_tool_calls"},
+		`{"error":{"message":"Extra inputs are not permitted, field: 'prompt_cache_key', value: ` +
+			`'x'"}}`: {Name: "prompt_cache_key"},
+		"{\"error\":{\"message\":\"`frequency_penalty` is not supported by this " +
+			"model.\"}}": {Name: "frequency_penalty"},
+		`{"detail":[{"type":"literal_error","loc":["body","reasoning_effort"],"msg":"Input should be 'none' or ` +
+			`'high'","input":"low"}]}`: {Name: "reasoning_effort", Value: true},
+		`{"error":{"message":"Unsupported value: 'minimal' is not supported with the 'gpt-5.1' model. Supported values ` +
+			`are: 'none'.","type":"x","param":"reasoning.effort","code":"unsupported_value"}}`: {
+			Name: "reasoning.effort", Value: true,
+		},
+		`{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions. ` +
+			`Please use /v1/responses instead.","param":"reasoning_effort","code":null}}`: {
+			Name: "reasoning_effort", Beside: "tools", Off: true,
+		},
+		`{"error":{"message":"To use function tools, Function tools with reasoning_effort are not supported for gpt-5.6 ` +
+			`in /v1/chat/completions."}}`: {Name: "reasoning_effort", Beside: "tools", Off: true},
+		"`temperature` and `top_p` cannot both be specified for this model. Please use only " +
+			"one.": {Name: "top_p", Beside: "temperature"},
+		`Unknown parameter: ` +
+			`'tools[0].function.strict'.`: {Name: "tools[].strict"},
+		`The parameter 'logit_bias' is not ` +
+			`supported`: {Name: "logit_bias"},
+		`'seed' is not a supported parameter for this ` +
+			`model`: {Name: "seed"},
+		`litellm.UnsupportedParamsError: groq does not support parameters: {'store': True}, for ` +
+			`model=x`: {Name: "store"},
 	} {
 		r, ok := RefusedParameter(400, []byte(body))
 		require.True(t, ok, body)
 		require.Equal(t, want, r, body)
 	}
 	for _, body := range []string{
-		`{"error":{"message":"Invalid parameter: messages with role 'tool' must be a response to a preceding message with 'tool_calls'."}}`,
+		`{"error":{"message":"Invalid parameter: messages with role 'tool' must be a response to a preceding message with ` +
+			`'tool_calls'."}}`,
 		`{"error":{"message":"The model 'gpt_4' does not exist"}}`,
 		`{"error":{"message":"model: claude-opus-9 is not available"}}`,
 		`{"error":{"message":"max_tokens is too large: 100000. This model supports at most 16384 completion tokens"}}`,
-		`{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field required","input":{"content":"Unsupported parameter: 'store'"}}]}`,
+		`{"detail":[{"type":"missing","loc":["body","messages",0,"name"],"msg":"Field ` +
+			`required","input":{"content":"Unsupported parameter: 'store'"}}]}`,
 		`Unknown parameter in the request`,
 		`tool_use ids must be unique`,
 		``,
@@ -97,7 +122,8 @@ func TestRefusedParameter(t *testing.T) {
 func FuzzRefusedParameter(f *testing.F) {
 	for _, seed := range []string{
 		`{"error":{"message":"Unsupported parameter: 'x' is not supported with this model. Use 'y' instead.","param":"x"}}`,
-		`{'detail': [{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'n'), 'msg': 'Extra inputs are not permitted', 'input': {"a\\":`,
+		`{'detail': [{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'n'), 'msg': 'Extra inputs are not ` +
+			`permitted', 'input': {"a\\":`,
 		"\\\\\\u0022\\n`a` and `b` cannot both be specified", "unknown field [[(((''a.b[0].c",
 	} {
 		f.Add([]byte(seed))

@@ -16,21 +16,30 @@ func TestRefillWithPlaceholders(t *testing.T) {
 		p       Placeholder
 		in, out string
 	}{
-		"block":           {wire.Messages, Placeholder{Block: true}, assistant(says("1")), assistant(`{"type":"thinking","thinking":"","signature":""}`, says("1"))},
-		"block, a string": {wire.Messages, Placeholder{Block: true}, `{"role":"assistant","content":"hi"}`, assistant(`{"type":"thinking","thinking":"","signature":""}`, `{"type":"text","text":"hi"}`)},
-		"block is there":  {wire.Messages, Placeholder{Block: true}, turn("1"), turn("1")},
-		"field":           {wire.Chat, Placeholder{Field: "reasoning_content"}, `{"role":"assistant",` + call + `}`, `{"reasoning_content":"","role":"assistant",` + call + `}`},
-		"field is null":   {wire.Chat, Placeholder{Field: "reasoning_content"}, `{"role":"assistant","reasoning_content":null}`, `{"role":"assistant","reasoning_content":""}`},
-		"field is there":  {wire.Chat, Placeholder{Field: "reasoning_content"}, `{"role":"assistant","reasoning_content":"x"}`, `{"role":"assistant","reasoning_content":"x"}`},
+		"block": {wire.Messages, Placeholder{Block: true}, assistant(says("1")),
+			assistant(`{"type":"thinking","thinking":"","signature":""}`, says("1"))},
+		"block, a string": {wire.Messages, Placeholder{Block: true}, `{"role":"assistant","content":"hi"}`,
+			assistant(`{"type":"thinking","thinking":"","signature":""}`, `{"type":"text","text":"hi"}`)},
+		"block is there": {wire.Messages, Placeholder{Block: true}, turn("1"), turn("1")},
+		"field": {wire.Chat, Placeholder{Field: "reasoning_content"}, `{"role":"assistant",` + call + `}`,
+			`{"reasoning_content":"","role":"assistant",` + call + `}`},
+		"field is null": {wire.Chat, Placeholder{Field: "reasoning_content"},
+			`{"role":"assistant","reasoning_content":null}`, `{"role":"assistant","reasoning_content":""}`},
+		"field is there": {wire.Chat, Placeholder{Field: "reasoning_content"},
+			`{"role":"assistant","reasoning_content":"x"}`, `{"role":"assistant","reasoning_content":"x"}`},
 		"signature": {wire.Chat, Placeholder{Signature: BypassSignature}, `{"role":"assistant",` + call + `}`,
 			`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}},"id":"a"},{"id":"b"}]}`},
-		"signature, null": {wire.Chat, Placeholder{Signature: "s"}, `{"role":"assistant","tool_calls":[{"extra_content":null}]}`,
+		"signature, null": {wire.Chat, Placeholder{Signature: "s"},
+			`{"role":"assistant","tool_calls":[{"extra_content":null}]}`,
 			`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"s"}}}]}`},
-		"signature beside": {wire.Chat, Placeholder{Signature: "s"}, `{"role":"assistant","tool_calls":[{"extra_content":{"x":1}}]}`,
+		"signature beside": {wire.Chat, Placeholder{Signature: "s"},
+			`{"role":"assistant","tool_calls":[{"extra_content":{"x":1}}]}`,
 			`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"s"},"x":1}}]}`},
-		"signature is there": {wire.Chat, Placeholder{Signature: "s"}, `{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"q"}}}]}`,
+		"signature is there": {wire.Chat, Placeholder{Signature: "s"},
+			`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"q"}}}]}`,
 			`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"q"}}}]}`},
-		"no calls": {wire.Chat, Placeholder{Signature: "s"}, `{"role":"assistant","content":"x"}`, `{"role":"assistant","content":"x"}`},
+		"no calls": {wire.Chat, Placeholder{Signature: "s"}, `{"role":"assistant","content":"x"}`,
+			`{"role":"assistant","content":"x"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newTalk(t, c.dialect)
@@ -95,5 +104,6 @@ func TestRefillKeepsTheFilter(t *testing.T) {
 	s.Filter()
 	got, err = s.Refill(Placeholder{Block: true})
 	require.NoError(t, err)
-	require.Equal(t, []string{assistant(string(emptyThinking), says("1")), assistant(string(emptyThinking), says("2"))}, assistants(t, got.Body))
+	require.Equal(t, []string{assistant(string(emptyThinking), says("1")), assistant(string(emptyThinking), says("2"))},
+		assistants(t, got.Body))
 }

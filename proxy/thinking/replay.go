@@ -89,7 +89,9 @@ func (r *Replay) Refused(ctx context.Context, keys []string) (others bool) {
 		switch {
 		case j.Turn == nil || r.foreign(j):
 		case r.otherModel(j):
-			others = others || slices.ContainsFunc(j.TurnKeys, func(k string) bool { return k != "" && slices.Contains(keys, k) })
+			others = others || slices.ContainsFunc(j.TurnKeys, func(k string) bool {
+				return k != "" && slices.Contains(keys, k)
+			})
 		default:
 			own = append(own, j.TurnKeys...)
 		}
@@ -165,7 +167,8 @@ func holds(j *ledger.Judged, state ledger.State) bool { return slices.Contains(j
 func (r *Replay) apply(steps []step) (body []byte, report Report) {
 	h := history{r.request.Outline, r.request.Dialect}
 	var e wire.Edits
-	var ids map[string]string // from the client's name to the vendor's id, for the results behind the last assistant message
+	// from the client's name to the vendor's id, for the results behind the last assistant message
+	var ids map[string]string
 	next := 0
 	for i := range h.Messages {
 		m := &h.Messages[i]

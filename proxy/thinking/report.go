@@ -33,12 +33,14 @@ func (r Report) Changed() bool { return r.PutBack+r.IntoText+r.Removed() > 0 }
 // String is the report as one line of the log.
 func (r Report) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Kept, r.PutBack, r.IntoText, r.Removed())
+	fmt.Fprintf(&s, "[thinking_filter] kept=%d put_back=%d into_text=%d removed=%d", r.Kept, r.PutBack, r.IntoText,
+		r.Removed())
 	for _, cause := range []struct {
 		name string
 		n    int
 	}{
-		{"refused", r.Refused}, {"foreign", r.Foreign}, {"edited", r.Edited}, {"unproven", r.Unproven}, {"unchained", r.Unchained},
+		{"refused", r.Refused}, {"foreign", r.Foreign}, {"edited", r.Edited}, {"unproven", r.Unproven},
+		{"unchained", r.Unchained},
 	} {
 		if cause.n > 0 {
 			fmt.Fprintf(&s, " %s=%d", cause.name, cause.n)

@@ -84,7 +84,9 @@ func (h history) content(m *wire.MessageOutline, stored jsontext.Value, ids []le
 
 // marks are the cache markers on the visible blocks of a message, nil for a block without one.
 func (h history) marks(m *wire.MessageOutline) []jsontext.Value {
-	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }))
+	return h.Marks(slices.DeleteFunc(slices.Clone(m.Blocks), func(b wire.BlockOutline) bool {
+		return wire.IsThinking(b.Type)
+	}))
 }
 
 // withIDs is stored tool calls with the client's names for their ids.

@@ -33,7 +33,8 @@ type talk struct {
 func newTalk(t *testing.T, d wire.Dialect) *talk {
 	l := ledger.New(ledger.Config{})
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return &talk{T: t, ledger: l, scope: ledger.Scope{Tenant: "t", Route: "main", Conversation: "c"}, dialect: d, head: `"model":"m"`}
+	return &talk{T: t, ledger: l, scope: ledger.Scope{Tenant: "t", Route: "main", Conversation: "c"}, dialect: d,
+		head: `"model":"m"`}
 }
 
 func (k *talk) outline(messages ...string) *wire.Outline {
@@ -109,18 +110,23 @@ func TestFilterLeavesWhatIsProven(t *testing.T) {
 func TestFilterPutsWholeTurnsBack(t *testing.T) {
 	interleaved := assistant(thought("1"), says("1"), thought("2"), uses("toolu_0123456789abcdef", "x"))
 	for name, shown := range map[string]string{
-		"no thinking":     assistant(says("1"), uses("toolu_0123456789abcdef", "x")),
-		"merged":          assistant(`{"type":"thinking","thinking":"think 1think 2","signature":"signature2"}`, says("1"), uses("toolu_0123456789abcdef", "x")),
-		"reordered":       assistant(thought("2"), thought("1"), says("1"), uses("toolu_0123456789abcdef", "x")),
-		"doubled":         assistant(thought("1"), thought("1"), says("1"), thought("2"), uses("toolu_0123456789abcdef", "x")),
-		"one dropped":     assistant(says("1"), thought("2"), uses("toolu_0123456789abcdef", "x")),
-		"no signature":    assistant(`{"type":"thinking","thinking":"think 1","signature":""}`, says("1"), uses("toolu_0123456789abcdef", "x")),
-		"another's added": assistant(`{"type":"thinking","thinking":"by glm","signature":"signatureglm"}`, says("1"), uses("toolu_0123456789abcdef", "x")),
-		"blanks around":   assistant(`{"type":"text","text":"say 1\n"}`, uses("toolu_0123456789abcdef", "x")),
+		"no thinking": assistant(says("1"), uses("toolu_0123456789abcdef", "x")),
+		"merged": assistant(`{"type":"thinking","thinking":"think 1think 2","signature":"signature2"}`, says("1"),
+			uses("toolu_0123456789abcdef", "x")),
+		"reordered": assistant(thought("2"), thought("1"), says("1"), uses("toolu_0123456789abcdef", "x")),
+		"doubled": assistant(thought("1"), thought("1"), says("1"), thought("2"),
+			uses("toolu_0123456789abcdef", "x")),
+		"one dropped": assistant(says("1"), thought("2"), uses("toolu_0123456789abcdef", "x")),
+		"no signature": assistant(`{"type":"thinking","thinking":"think 1","signature":""}`, says("1"),
+			uses("toolu_0123456789abcdef", "x")),
+		"another's added": assistant(`{"type":"thinking","thinking":"by glm","signature":"signatureglm"}`, says("1"),
+			uses("toolu_0123456789abcdef", "x")),
+		"blanks around": assistant(`{"type":"text","text":"say 1\n"}`, uses("toolu_0123456789abcdef", "x")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newTalk(t, wire.Messages)
-			k.answers(glm, assistant(`{"type":"thinking","thinking":"by glm","signature":"signatureglm"}`, says("glm")), user("z"))
+			k.answers(glm, assistant(`{"type":"thinking","thinking":"by glm","signature":"signatureglm"}`, says("glm")),
+				user("z"))
 			k.answers(claude, interleaved, user("a"))
 			out, r := k.sends(claude, user("a"), shown, results("toolu_0123456789abcdef"))
 			require.Equal(t, []string{user("a"), interleaved, results("toolu_0123456789abcdef")}, out)
@@ -168,7 +174,8 @@ func TestFilterSwitchesVendors(t *testing.T) {
 	out, _ = k.sends(claude, append(history, turn("3"), user("d"))...)
 	require.Equal(t, []string{user("a"), turn("1"), user("b"), assistant(says("2")), user("c"), turn("3"), user("d")}, out)
 	out, _ = k.sends(glm, append(history, turn("3"), user("d"))...)
-	require.Equal(t, []string{user("a"), assistant(says("1")), user("b"), turn("2"), user("c"), assistant(says("3")), user("d")}, out)
+	require.Equal(t, []string{user("a"), assistant(says("1")), user("b"), turn("2"), user("c"), assistant(says("3")),
+		user("d")}, out)
 }
 
 // What the user changed has no thinking any more, nor has anything before it.
@@ -179,7 +186,8 @@ func TestFilterEndsTheChainAtAnEdit(t *testing.T) {
 	k.answers(claude, turn("3"), user("a"), turn("1"), user("b"), turn("2"), user("c"))
 	edited := assistant(thought("2"), says("2, edited"))
 	out, r := k.sends(claude, user("a"), turn("1"), user("b"), edited, user("c"), turn("3"), user("d"))
-	require.Equal(t, []string{user("a"), assistant(says("1")), user("b"), assistant(says("2, edited")), user("c"), turn("3"), user("d")}, out)
+	require.Equal(t, []string{user("a"), assistant(says("1")), user("b"), assistant(says("2, edited")), user("c"),
+		turn("3"), user("d")}, out)
 	require.Equal(t, Report{Kept: 1, Edited: 1, Unchained: 1}, r)
 
 	// What is older than the edit was not bound to it.
@@ -237,12 +245,14 @@ func TestFilterLeavesNoEmptyMessage(t *testing.T) {
 }
 
 func TestFilterOfUnknown(t *testing.T) {
-	history := []string{user("a"), turn("1"), user("b"), assistant(`{"type":"redacted_thinking","data":"xyz"}`, says("2")), user("c")}
+	history := []string{user("a"), turn("1"), user("b"), assistant(`{"type":"redacted_thinking","data":"xyz"}`, says("2")),
+		user("c")}
 	for policy, want := range map[Unproven][]string{
 		"":   history,
 		Lazy: history,
 		Drop: {user("a"), assistant(says("1")), user("b"), assistant(says("2")), user("c")},
-		Text: {user("a"), assistant(`{"type":"text","text":"<think>\nthink 1\n</think>"}`, says("1")), user("b"), assistant(says("2")), user("c")},
+		Text: {user("a"), assistant(`{"type":"text","text":"<think>\nthink 1\n</think>"}`, says("1")), user("b"),
+			assistant(says("2")), user("c")},
 	} {
 		k := newTalk(t, wire.Messages)
 		k.policy.Unproven = policy
@@ -267,7 +277,8 @@ func TestFilterWhenTheMiddleIsForgotten(t *testing.T) {
 	out, _ := k.sends(claude, history...)
 	require.Equal(t, history, out, "the client shows it, and the chain leads to it")
 
-	shown := []string{user("a"), assistant(says("1")), user("1"), assistant(says("2")), user("2"), assistant(says("3")), user("3")}
+	shown := []string{user("a"), assistant(says("1")), user("1"), assistant(says("2")), user("2"), assistant(says("3")),
+		user("3")}
 	out, r := k.sends(claude, shown...)
 	require.Equal(t, turn("3"), out[5])
 	require.Equal(t, []string{shown[1], shown[3]}, []string{out[1], out[3]}, "1 was bound to what is not there")
@@ -281,14 +292,18 @@ func TestFilterWhenTheMiddleIsForgotten(t *testing.T) {
 func TestFilterOfUnknownOffTheChain(t *testing.T) {
 	k := newTalk(t, wire.Messages)
 	k.answers(claude, turn("1"), user("a"))
-	k.answers(claude, assistant(thought("3"), uses("toolu_0123456789abcdef", "x")), user("a"), turn("1"), user("b"), assistant(says("2")), user("c"))
+	k.answers(claude, assistant(thought("3"), uses("toolu_0123456789abcdef", "x")), user("a"), turn("1"), user("b"),
+		assistant(says("2")), user("c"))
 	use := assistant(thought("3"), uses("toolu_0123456789abcdef", "x"))
-	out, r := k.sends(claude, user("a"), turn("1"), user("b"), turn("2"), user("c"), use, results("toolu_0123456789abcdef"))
-	require.Equal(t, []string{user("a"), turn("1"), user("b"), assistant(says("2")), user("c"), use, results("toolu_0123456789abcdef")}, out)
+	out, r := k.sends(claude, user("a"), turn("1"), user("b"), turn("2"), user("c"), use,
+		results("toolu_0123456789abcdef"))
+	require.Equal(t, []string{user("a"), turn("1"), user("b"), assistant(says("2")), user("c"), use,
+		results("toolu_0123456789abcdef")}, out)
 	require.Equal(t, Report{Kept: 2, Unchained: 1}, r)
 
 	loop := assistant(thought("0"), uses("toolu_abcdef0123456789", "y"))
-	history := []string{user("a"), turn("1"), user("b"), loop, results("toolu_abcdef0123456789"), use, results("toolu_0123456789abcdef")}
+	history := []string{user("a"), turn("1"), user("b"), loop, results("toolu_abcdef0123456789"), use,
+		results("toolu_0123456789abcdef")}
 	out, _ = k.sends(claude, history...)
 	require.Equal(t, loop, out[3])
 	require.Equal(t, use, out[5])
@@ -334,8 +349,10 @@ func TestRegisterFromAStream(t *testing.T) {
 	for _, n := range []string{"1", "2"} {
 		s := k.begin(claude, user(n))
 		o := NewObserver(wire.Messages, false)
-		observe(o, messageStart, opened(0, `{"type":"thinking","thinking":"","signature":""}`), added(0, "thinking_delta", "thinking", "think "+n),
-			added(0, "signature_delta", "signature", "signature"+n), closed(0), opened(1, `{"type":"text","text":""}`), added(1, "text_delta", "text", "say "+n), closed(1), messageStop)
+		observe(o, messageStart, opened(0, `{"type":"thinking","thinking":"","signature":""}`),
+			added(0, "thinking_delta", "thinking", "think "+n),
+			added(0, "signature_delta", "signature", "signature"+n), closed(0), opened(1, `{"type":"text","text":""}`),
+			added(1, "text_delta", "text", "say "+n), closed(1), messageStop)
 		a, ok := o.Answer()
 		require.True(t, ok)
 		s.Register(t.Context(), s.request.Outline, a, nil)
@@ -396,7 +413,8 @@ func TestRegisterACutAnswer(t *testing.T) {
 	k.policy.Unproven = Drop
 	s := k.begin(claude, user("a"))
 	o := NewObserver(wire.Messages, false)
-	observe(o, messageStart, opened(0, thought("1")), closed(0), opened(1, `{"type":"text","text":""}`), added(1, "text_delta", "text", "say"))
+	observe(o, messageStart, opened(0, thought("1")), closed(0), opened(1, `{"type":"text","text":""}`),
+		added(1, "text_delta", "text", "say"))
 	a, ok := o.Answer()
 	require.True(t, ok)
 	s.Register(t.Context(), s.request.Outline, a, nil)
@@ -415,12 +433,14 @@ func TestFilterTranslatesToolIDs(t *testing.T) {
 	require.Len(t, ids, 2)
 	client := func(one, two string) []string {
 		return []string{user("a"), assistant(thought("1"), uses(one, "x"), uses(two, "y")),
-			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + two + `"},{"type":"text","text":"` + one + `"},{"type":"tool_result","tool_use_id":"` + one + `"}]}`}
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + two + `"},{"type":"text","text":"` + one +
+				`"},{"type":"tool_result","tool_use_id":"` + one + `"}]}`}
 	}
 	for name, shown := range map[string][]string{
-		"as given":             client(ids[0].Client, ids[1].Client),
-		"changed by a client":  client("mine_1", "mine_2"),
-		"changed, no thinking": {user("a"), assistant(uses("mine_1", "x"), uses("mine_2", "y")), client("mine_1", "mine_2")[2]},
+		"as given":            client(ids[0].Client, ids[1].Client),
+		"changed by a client": client("mine_1", "mine_2"),
+		"changed, no thinking": {user("a"), assistant(uses("mine_1", "x"), uses("mine_2", "y")),
+			client("mine_1", "mine_2")[2]},
 	} {
 		out, _ := k.sends(claude, shown...)
 		require.Equal(t, vendor, out[1], name)
@@ -429,7 +449,8 @@ func TestFilterTranslatesToolIDs(t *testing.T) {
 		require.Equal(t, gjson.Get(shown[2], "content.1").Raw, gjson.Get(out[2], "content.1").Raw)
 
 		out, _ = k.sends(mirror, shown...)
-		require.Equal(t, gjson.Get(shown[1], "content.#.id").Raw, gjson.Get(out[1], "content.#.id").Raw, "%s: to it these ids mean nothing", name)
+		require.Equal(t, gjson.Get(shown[1], "content.#.id").Raw, gjson.Get(out[1], "content.#.id").Raw,
+			"%s: to it these ids mean nothing", name)
 		require.Equal(t, thought("1"), gjson.Get(out[1], "content.0").Raw, name)
 		require.Equal(t, shown[2], out[2])
 
@@ -446,19 +467,23 @@ func TestFilterTranslatesIDsByTurn(t *testing.T) {
 	two := k.answers(claude, assistant(uses("look:0", "z")), history...)[0]
 	require.NotEqual(t, one.Client, two.Client)
 	out, _ := k.sends(claude, append(history, assistant(uses(two.Client, "z")), results(two.Client))...)
-	require.Equal(t, []string{user("a"), assistant(uses("look:0", "x")), results("look:0"), assistant(uses("look:0", "z")), results("look:0")}, out)
+	require.Equal(t, []string{user("a"), assistant(uses("look:0", "x")), results("look:0"), assistant(uses("look:0", "z")),
+		results("look:0")}, out)
 }
 
 func TestFilterOfChat(t *testing.T) {
 	k := newTalk(t, wire.Chat)
-	stored := `{"role":"assistant","content":"","reasoning_content":"hm","refusal":null,"tool_calls":[{"index":0,"id":"f:0","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"},"extra_content":{"google":{"thought_signature":"sig"}}}]}`
+	stored :=
+		`{"role":"assistant","content":"","reasoning_content":"hm","refusal":null,"tool_calls":[{"index":0,"id":"f:0","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"},"extra_content":{"google":{"thought_signature":"sig"}}}]}`
 	id := k.answers(claude, stored, user("a"))[0]
 	result := func(id string) string { return `{"role":"tool","tool_call_id":"` + id + `","content":"r"}` }
 	// As a client library without these fields replays it.
-	shown := `{"role":"assistant","name":"n","tool_calls":[{"id":"` + id.Client + `","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`
+	shown := `{"role":"assistant","name":"n","tool_calls":[{"id":"` + id.Client +
+		`","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`
 	out, r := k.sends(claude, user("a"), shown, result(id.Client))
 	require.Equal(t, Report{PutBack: 1}, r)
-	require.JSONEq(t, `{"role":"assistant","name":"n","content":"","reasoning_content":"hm","tool_calls":`+gjson.Get(stored, "tool_calls").Raw+`}`, out[1])
+	require.JSONEq(t, `{"role":"assistant","name":"n","content":"","reasoning_content":"hm","tool_calls":`+
+		gjson.Get(stored, "tool_calls").Raw+`}`, out[1])
 	require.Equal(t, result("f:0"), out[2])
 
 	out, _ = k.sends(mirror, user("a"), shown, result(id.Client))
@@ -466,7 +491,8 @@ func TestFilterOfChat(t *testing.T) {
 	require.Equal(t, "hm", gjson.Get(out[1], "reasoning_content").Str)
 	require.Equal(t, result(id.Client), out[2])
 
-	out, r = k.sends(glm, user("a"), strings.Replace(shown, `"name":"n"`, `"reasoning_content":"hm"`, 1), result(id.Client))
+	out, r = k.sends(glm, user("a"), strings.Replace(shown, `"name":"n"`, `"reasoning_content":"hm"`, 1),
+		result(id.Client))
 	require.Equal(t, Report{Foreign: 1}, r)
 	require.JSONEq(t, strings.Replace(shown, `"name":"n",`, ``, 1), out[1])
 }
@@ -488,8 +514,10 @@ func TestFilterOfChatContent(t *testing.T) {
 	require.Equal(t, `{"role":"assistant","content":"<think>\nc\n</think>\n\nb"}`, out[1])
 	out, _ = k.sends(claude, user("x"), `{"reasoning":"c","role":"assistant"}`, user("y"))
 	require.Equal(t, `{"content":"<think>\nc\n</think>","role":"assistant"}`, out[1])
-	out, _ = k.sends(claude, user("x"), `{"role":"assistant","content":[{"type":"text","text":"b"}],"reasoning":"c"}`, user("y"))
-	require.Equal(t, `{"role":"assistant","content":[{"type":"text","text":"<think>\nc\n</think>"},{"type":"text","text":"b"}]}`, out[1])
+	out, _ = k.sends(claude, user("x"), `{"role":"assistant","content":[{"type":"text","text":"b"}],"reasoning":"c"}`,
+		user("y"))
+	require.Equal(t,
+		`{"role":"assistant","content":[{"type":"text","text":"<think>\nc\n</think>"},{"type":"text","text":"b"}]}`, out[1])
 }
 
 // A teammate's turns go back whole; what it shows besides is not judged.
@@ -525,7 +553,8 @@ func TestScopesAreApart(t *testing.T) {
 	k := newTalk(t, wire.Messages)
 	k.answers(claude, turn("1"), user("a"))
 	shown := []string{user("a"), assistant(says("1")), user("b")}
-	for _, scope := range []ledger.Scope{{Tenant: "u", Route: "main", Conversation: "c"}, {Tenant: "t", Route: "teammate/x", Conversation: "c"}} {
+	for _, scope := range []ledger.Scope{{Tenant: "u", Route: "main", Conversation: "c"},
+		{Tenant: "t", Route: "teammate/x", Conversation: "c"}} {
 		k.scope = scope
 		out, _ := k.sends(claude, shown...)
 		require.Equal(t, shown, out)
@@ -535,8 +564,9 @@ func TestScopesAreApart(t *testing.T) {
 func TestLastThinking(t *testing.T) {
 	last := func(d wire.Dialect, messages ...string) string { return LastThinking(outline(t, asks(messages...)), d) }
 	require.Empty(t, last(wire.Messages, hi, assistant(says("1"))))
-	require.Equal(t, ledger.BlockKey([]byte(thought("2"))), last(wire.Messages, turn("1"), assistant(thought("1"), thought("2"), says("1")),
-		hi, assistant(`{"type":"thinking","thinking":"","signature":""}`, says("2")), hi), "a placeholder is none")
+	require.Equal(t, ledger.BlockKey([]byte(thought("2"))),
+		last(wire.Messages, turn("1"), assistant(thought("1"), thought("2"), says("1")),
+			hi, assistant(`{"type":"thinking","thinking":"","signature":""}`, says("2")), hi), "a placeholder is none")
 	require.Equal(t, ledger.BlockKey([]byte(`{"reasoning_content":"r"}`)), last(wire.Chat,
 		`{"role":"assistant","content":"x","reasoning_content":"r"}`, `{"role":"assistant","reasoning_content":""}`,
 		`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":"`+BypassSignature+`"}}}]}`))

@@ -51,36 +51,55 @@ func TestStrip(t *testing.T) {
 			assistant(said1, calls1), []string{signed, `{"type":"redacted_thinking","data":"d"}`}},
 		"spaces stay": {wire.Messages, `{ "content" : [ ` + signed + ` , ` + said1 + ` ] , "role":"assistant"}`,
 			`{ "content" : [ ` + said1 + ` ] , "role":"assistant"}`, []string{signed}},
-		"left empty":     {wire.Messages, assistant(signed), assistant(`{"type":"text","text":"(no text)"}`), []string{signed}},
-		"stray":          {wire.Messages, assistant(`{"type":"tool_use","signature":"x","id":"i"}`), assistant(`{"type":"tool_use","id":"i"}`), nil},
-		"a placeholder":  {wire.Messages, assistant(`{"type":"thinking","thinking":"","signature":""}`, said1), assistant(said1), nil},
+		"left empty": {wire.Messages, assistant(signed), assistant(`{"type":"text","text":"(no text)"}`), []string{
+			signed,
+		}},
+		"stray": {wire.Messages, assistant(`{"type":"tool_use","signature":"x","id":"i"}`),
+			assistant(`{"type":"tool_use","id":"i"}`), nil},
+		"a placeholder": {wire.Messages, assistant(`{"type":"thinking","thinking":"","signature":""}`, said1),
+			assistant(said1), nil},
 		"nothing":        {wire.Messages, assistant(said1, calls1), "", nil},
 		"no blocks":      {wire.Messages, assistant(), "", nil},
 		"a string":       {wire.Messages, `{"role":"assistant","content":"thinking"}`, "", nil},
 		"another's role": {wire.Messages, `{"role":"user","content":[` + signed + `]}`, "", nil},
 
-		"reasoning_content": {wire.Chat, `{"role":"assistant","reasoning_content":"r","content":"a"}`, `{"role":"assistant","content":"a"}`,
+		"reasoning_content": {wire.Chat, `{"role":"assistant","reasoning_content":"r","content":"a"}`,
+			`{"role":"assistant","content":"a"}`,
 			[]string{`{"reasoning_content":"r"}`}},
-		"empty reasoning": {wire.Chat, `{"role":"assistant","content":"a","reasoning_content":""}`, `{"role":"assistant","content":"a"}`, nil},
-		"all fields": {wire.Chat, `{"reasoning":"r","reasoning_details":[{"type":"reasoning.text","text":"r"}],"role":"assistant","thinking_blocks":[],"content":"a"}`,
-			`{"role":"assistant","content":"a"}`, []string{`{"reasoning":"r","reasoning_details":[{"type":"reasoning.text","text":"r"}]}`}},
+		"empty reasoning": {wire.Chat, `{"role":"assistant","content":"a","reasoning_content":""}`,
+			`{"role":"assistant","content":"a"}`, nil},
+		"all fields": {wire.Chat,
+			`{"reasoning":"r","reasoning_details":[{"type":"reasoning.text","text":"r"}],"role":"assistant","thinking_blocks":[],"content":"a"}`,
+			`{"role":"assistant","content":"a"}`, []string{
+				`{"reasoning":"r","reasoning_details":[{"type":"reasoning.text","text":"r"}]}`,
+			}},
 		"left without content": {wire.Chat, `{"reasoning_content":"r","role":"assistant"}`,
 			`{"content":"(no text)","role":"assistant"}`, []string{`{"reasoning_content":"r"}`}},
 		"left with null": {wire.Chat, `{"role":"assistant","content":null,"reasoning_content":"r"}`,
 			`{"role":"assistant","content":"(no text)"}`, []string{`{"reasoning_content":"r"}`}},
-		"calls need no content": {wire.Chat, `{"role":"assistant","content":null,"reasoning_content":"r","tool_calls":[{"id":"c"}]}`,
+		"calls need no content": {wire.Chat,
+			`{"role":"assistant","content":null,"reasoning_content":"r","tool_calls":[{"id":"c"}]}`,
 			`{"role":"assistant","content":null,"tool_calls":[{"id":"c"}]}`, []string{`{"reasoning_content":"r"}`}},
-		"thinking parts": {wire.Chat, assistant(`{"type":"thinking","thinking":"x"}`, said1), assistant(said1), []string{`{"type":"thinking","thinking":"x"}`}},
-		"only parts":     {wire.Chat, assistant(signed), `{"role":"assistant","content":"(no text)"}`, []string{signed}},
+		"thinking parts": {wire.Chat, assistant(`{"type":"thinking","thinking":"x"}`, said1), assistant(said1), []string{
+			`{"type":"thinking","thinking":"x"}`,
+		}},
+		"only parts": {wire.Chat, assistant(signed), `{"role":"assistant","content":"(no text)"}`, []string{signed}},
 		"parts and calls": {wire.Chat, `{"role":"assistant","tool_calls":[{}],"content":[` + signed + `]}`,
 			`{"role":"assistant","tool_calls":[{}],"content":null}`, []string{signed}},
 		"thought signatures": {wire.Chat,
 			`{"role":"assistant","tool_calls":[{"id":"c","extra_content":{"google":{"thought_signature":"s"}}},{"extra_content":{"google":{"thought_signature":"s","more":1},"x":2}},{"extra_content":{"x":1,"google":{"thought_signature":"s"}}},{"extra_content":{"x":1}}]}`,
 			`{"role":"assistant","tool_calls":[{"id":"c"},{"extra_content":{"google":{"more":1},"x":2}},{"extra_content":{"x":1}},{"extra_content":{"x":1}}]}`,
-			[]string{`{"tool_calls":[{"extra_content":{"google":{"thought_signature":"s"}}},{"extra_content":{"google":{"thought_signature":"s","more":1},"x":2}},{"extra_content":{"x":1,"google":{"thought_signature":"s"}}},{"extra_content":{"x":1}}]}`}},
-		"a bypass": {wire.Chat, `{"role":"assistant","content":"a","tool_calls":[{"extra_content":{"google":{"thought_signature":"` + BypassSignature + `"}},"id":"i"}]}`,
+			[]string{
+				`{"tool_calls":[{"extra_content":{"google":{"thought_signature":"s"}}},{"extra_content":{"google":{"thought_signature":"s","more":1},"x":2}},{"extra_content":{"x":1,"google":{"thought_signature":"s"}}},{"extra_content":{"x":1}}]}`,
+			}},
+		"a bypass": {wire.Chat,
+			`{"role":"assistant","content":"a","tool_calls":[{"extra_content":{"google":{"thought_signature":"` +
+				BypassSignature + `"}},"id":"i"}]}`,
 			`{"role":"assistant","content":"a","tool_calls":[{"id":"i"}]}`, nil},
-		"chat without": {wire.Chat, `{"role":"assistant","content":"reasoning_content","tool_calls":[{"id":"c","extra_content":null}]}`, "", nil},
+		"chat without": {
+			wire.Chat, `{"role":"assistant","content":"reasoning_content","tool_calls":[{"id":"c","extra_content":null}]}`, "",
+			nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := outline(t, asks(hi, c.in, hi))
@@ -116,7 +135,8 @@ func TestRecordedRequestsOutsideData(t *testing.T) {
 		require.NoError(t, err)
 		o := outline(t, gjson.GetBytes(raw, "body").Raw)
 		k := newTalk(t, wire.Messages)
-		untouched, _ := Begin(t.Context(), k.ledger, ledger.Request{Scope: k.scope, Target: claude, Dialect: wire.Messages, Outline: o}, Policy{}).Filter()
+		untouched, _ := Begin(t.Context(), k.ledger, ledger.Request{Scope: k.scope, Target: claude, Dialect: wire.Messages,
+			Outline: o}, Policy{}).Filter()
 		require.Same(t, &o.Body[0], &untouched[0], "nothing is known, so nothing changes")
 		before := gjson.GetBytes(o.Body, `messages.#.content.#(type!="thinking")#|@flatten`).Raw
 		body, removed := Strip(o, wire.Messages)
@@ -142,7 +162,8 @@ func drawMessage(t *rapid.T, d wire.Dialect) string {
 	}
 	parts := []string{
 		signed, said1, calls1, `{"type":"redacted_thinking","data":"d"}`, `{"type":"text","signature":"s","text":""}`,
-		`{"signature":"s"}`, `{"thinking":"","type":"thinking"}`, `7`, `null`, `{}`, `{"type":"image","source":{"signature":"x"}}`,
+		`{"signature":"s"}`, `{"thinking":"","type":"thinking"}`, `7`, `null`, `{}`,
+		`{"type":"image","source":{"signature":"x"}}`,
 	}
 	content := rapid.SampledFrom([]string{`"hi"`, `null`, `""`, "list"}).Draw(t, "content")
 	if content == "list" {
@@ -153,12 +174,16 @@ func drawMessage(t *rapid.T, d wire.Dialect) string {
 		members = append(members, `"content":`+content)
 	}
 	if d == wire.Chat {
-		calls := []string{`{"id":"a"}`, `{"extra_content":{"google":{"thought_signature":"s"}}}`, `{"id":"b","extra_content":{"google":{"thought_signature":"s","y":1},"z":2}}`, `5`}
+		calls := []string{`{"id":"a"}`, `{"extra_content":{"google":{"thought_signature":"s"}}}`,
+			`{"id":"b","extra_content":{"google":{"thought_signature":"s","y":1},"z":2}}`, `5`}
 		more := []string{
-			`"reasoning_content":"r"`, `"reasoning_content":null`, `"reasoning":"r"`, `"thinking_blocks":[` + signed + `]`, `"name":"n"`,
+			`"reasoning_content":"r"`, `"reasoning_content":null`, `"reasoning":"r"`, `"thinking_blocks":[` + signed + `]`,
+			`"name":"n"`,
 			`"extra_content":{"google":{"thought_signature":"s"}}`, `"reasoning_details":[]`,
 		}
-		members = append(members, rapid.SliceOfNDistinct(rapid.SampledFrom(more), 0, 4, func(m string) string { return strings.Split(m, ":")[0] }).Draw(t, "fields")...)
+		members = append(members, rapid.SliceOfNDistinct(rapid.SampledFrom(more), 0, 4, func(m string) string {
+			return strings.Split(m, ":")[0]
+		}).Draw(t, "fields")...)
 		if rapid.Bool().Draw(t, "has calls") {
 			members = append(members, `"tool_calls":`+list(calls, "calls"))
 		}
@@ -193,7 +218,9 @@ func TestStripProperties(t *testing.T) {
 			if m.Blocks != nil && len(m.Blocks) == 0 {
 				require.Empty(t, o.Messages[i].Blocks, "%s", body)
 			}
-			left := slices.DeleteFunc(slices.Clone(o.Messages[i].Blocks), func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) })
+			left := slices.DeleteFunc(slices.Clone(o.Messages[i].Blocks), func(b wire.BlockOutline) bool {
+				return wire.IsThinking(b.Type)
+			})
 			for k, b := range left {
 				if b.Members.Index(signatureKey) < 0 && len(left) > 0 {
 					require.Equal(t, string(o.Of(b.Span)), string(stripped.Of(m.Blocks[k].Span)))
@@ -205,7 +232,13 @@ func TestStripProperties(t *testing.T) {
 
 func FuzzStrip(f *testing.F) {
 	f.Add([]byte(asks(hi, assistant(signed, said1), `{"role":"assistant","reasoning_content":"x","content":[]}`)))
-	f.Add([]byte(asks(`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":1}}}],"content":[{"type":"thinking"}]}`)))
+	f.Add(
+		[]byte(
+			asks(
+				`{"role":"assistant","tool_calls":[{"extra_content":{"google":{"thought_signature":1}}}],"content":[{"type":"thinking"}]}`,
+			),
+		),
+	)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		o, err := wire.ReadOutline(body)
 		if err != nil {

@@ -26,7 +26,9 @@ func (h history) tell(e *wire.Edits, m *wire.MessageOutline) {
 // reasoningText is the text of a chat message's reasoning members; "" if its thinking is in its
 // content.
 func (h history) reasoningText(m *wire.MessageOutline) string {
-	if h.dialect != wire.Chat || slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool { return wire.IsThinking(b.Type) }) {
+	if h.dialect != wire.Chat || slices.ContainsFunc(m.Blocks, func(b wire.BlockOutline) bool {
+		return wire.IsThinking(b.Type)
+	}) {
 		return ""
 	}
 	for _, name := range []string{"reasoning_content", "reasoning"} {

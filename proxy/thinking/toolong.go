@@ -39,7 +39,8 @@ func (l Length) Room() int {
 // ReadLength reads an error that came with an HTTP status. Any status from 400 on may mean length:
 // llama.cpp uses 500, gateways 502.
 func ReadLength(status int, body []byte) Length {
-	if status < http.StatusBadRequest || status == http.StatusPaymentRequired { // what an account can afford is another matter
+	// what an account can afford is another matter
+	if status < http.StatusBadRequest || status == http.StatusPaymentRequired {
 		return Length{}
 	}
 	return lengthOf(body)
@@ -109,15 +110,18 @@ var overWindow = signs{
 	patterns: []pattern{
 		near("max_tokens", `inputlengthandmax_tokensexceedcontextlimit`),
 		near("context", `maximumcontextlength(is|of|:)?`+count+`(tokens|[^;]*(however|but|reduce|lessthan|exceed))`),
-		near("context", `(exceeds?|exceeded|exceeding|longerthan|largerthan|greaterthan|toolongfor|overflow(s|ed)?|beyond|above)(the|this|our|its|of|model'?s?|maximum|max|available|configured|supported|allowed|total)*context_?(length|window|size|limit)`),
-		near("context", `context_?(length|window|size|limit)(ofthismodel|ofthemodel|is|was|has|been)*(exceeded|overflow(s|ed)?)`),
+		near("context",
+			`(exceeds?|exceeded|exceeding|longerthan|largerthan|greaterthan|toolongfor|overflow(s|ed)?|beyond|above)(the|this|our|its|of|model'?s?|maximum|max|available|configured|supported|allowed|total)*context_?(length|window|size|limit)`),
+		near("context",
+			`context_?(length|window|size|limit)(ofthismodel|ofthemodel|is|was|has|been)*(exceeded|overflow(s|ed)?)`),
 		near("contextlength", `toolargeformodelwith`+count+`maximumcontextlength`),
 		near("contextlength", `contextlength(is|of)only`+count),
 		near("modellength", `longerthanthemaximummodellength`),
 		near("promptlength", `maximumpromptlengthis`+count+`but`),
 		near("prompt", `promptlength\(?`+count+`\)?exceedsmaximuminputlength`),
 		near("prompt", `lengthofprompt_tokens\(`+count+`\)mustbelessthan`),
-		near("token", `(input|prompt|messages?)token(s|count|length)?[^;.]{0,40}(exceeds?|cannotexceed|istoolong|toolong|butmodelonlysupports)`),
+		near("token",
+			`(input|prompt|messages?)token(s|count|length)?[^;.]{0,40}(exceeds?|cannotexceed|istoolong|toolong|butmodelonlysupports)`),
 		near("token", `numberof(input)?tokens(inthe(prompt|input))?[^;.]{0,30}(exceeds?|cannotexceed)`),
 		near("tokens", `requestedtokens\(?`+count+`\)?exceed`),
 		near("tokens", `totaltokens[^;.]{0,30}exceeds?max`),

@@ -68,10 +68,12 @@ func open(t *testing.T, l upstream.Limits, first transport) *backend {
 	b := &backend{}
 	b.becomes(first)
 	l.Retries = -1
-	client, err := upstream.New(upstream.Config{BaseURL: "http://vendor", Limits: l, Transport: transport(func(r *http.Request) (*http.Response, error) {
-		b.tries.Add(1)
-		return (*b.transport.Load())(r)
-	})})
+	client,
+		err := upstream.New(upstream.Config{BaseURL: "http://vendor", Limits: l,
+		Transport: transport(func(r *http.Request) (*http.Response, error) {
+			b.tries.Add(1)
+			return (*b.transport.Load())(r)
+		})})
 	require.NoError(t, err)
 	b.Client = client
 	return b
@@ -174,7 +176,9 @@ func TestOneProbeEndsTheOutage(t *testing.T) {
 		probe transport
 		open  bool
 	}{
-		"an answer": {says(200), false}, "a refusal": {says(429), false}, "a failure": {says(503), true}, "no connection": {refuses, true},
+		"an answer": {says(200), false}, "a refusal": {says(429), false}, "a failure": {says(503), true}, "no connection": {
+			refuses, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

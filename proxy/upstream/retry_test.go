@@ -62,10 +62,11 @@ func TestJudgedAnswersAreReturnedAsTheyAre(t *testing.T) {
 }
 
 func TestJudgedAnswersDoNotOpenTheCircuit(t *testing.T) {
-	client := vendor(t, upstream.Config{Limits: upstream.Limits{Failures: 1}, Judge: aboutThinking}, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(500)
-		_, _ = io.WriteString(w, "Invalid signature")
-	})
+	client := vendor(t, upstream.Config{Limits: upstream.Limits{Failures: 1}, Judge: aboutThinking},
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(500)
+			_, _ = io.WriteString(w, "Invalid signature")
+		})
 	for range 5 {
 		resp, err := client.Send(t.Context(), wire.Call{})
 		require.NoError(t, err)
@@ -76,12 +77,13 @@ func TestJudgedAnswersDoNotOpenTheCircuit(t *testing.T) {
 
 func TestAnErrorBodyThatBreaksOffIsJudgedByWhatCame(t *testing.T) {
 	for body, want := range map[string]string{"Invalid signature": "Invalid signature", "overload": "overload"} {
-		client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: -1}, Judge: aboutThinking}, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(500)
-			_, _ = io.WriteString(w, body)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		})
+		client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: -1}, Judge: aboutThinking},
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(500)
+				_, _ = io.WriteString(w, body)
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			})
 		resp, err := client.Send(t.Context(), wire.Call{})
 		require.NoError(t, err)
 		got, err := io.ReadAll(resp.Body)
@@ -95,10 +97,11 @@ func TestAnErrorBodyThatBreaksOffIsJudgedByWhatCame(t *testing.T) {
 // client gets what the backend said.
 func TestAnOpenCircuitEndsTheRetries(t *testing.T) {
 	var tries atomic.Int32
-	client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: 9, Failures: 3, Backoff: time.Nanosecond}}, func(w http.ResponseWriter, _ *http.Request) {
-		tries.Add(1)
-		w.WriteHeader(503)
-	})
+	client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: 9, Failures: 3, Backoff: time.Nanosecond}},
+		func(w http.ResponseWriter, _ *http.Request) {
+			tries.Add(1)
+			w.WriteHeader(503)
+		})
 	resp, err := client.Send(t.Context(), wire.Call{})
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())

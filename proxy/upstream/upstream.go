@@ -205,7 +205,8 @@ func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
 func (c *Client) Open() bool { return c.circuit.isOpen() }
 
 // once makes one attempt.
-func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response, error) {
+func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response,
+	error) {
 	b := c.watch(ctx, deadline)
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, c.base+call.Path, bytes.NewReader(call.Body))
 	if err != nil {

@@ -60,7 +60,8 @@ func TestSendJoinsPathsAndSetsOneCredential(t *testing.T) {
 				w.Header().Set("Request-Id", "v1")
 				_, _ = io.WriteString(w, "ok")
 			})
-			resp, err := client.Send(t.Context(), wire.Call{Dialect: c.dialect, Path: "/v1/x?beta=true", Header: clients.Clone(), Body: []byte(`{"a":1}`)})
+			resp, err := client.Send(t.Context(), wire.Call{Dialect: c.dialect, Path: "/v1/x?beta=true", Header: clients.Clone(),
+				Body: []byte(`{"a":1}`)})
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -216,9 +217,10 @@ func TestLimitsOfTime(t *testing.T) {
 		away time.Duration // the reader of the answer, between two bytes
 		want time.Duration // when it is over
 	}{
-		"a slow head":                          {slow{head: 2 * first}, 0, 0, first},
-		"a slow byte":                          {slow{byte: 2 * idle}, 0, 0, idle},
-		"a late head, then silence":            {slow{head: first - time.Second, byte: time.Hour}, 0, 0, first - time.Second + idle},
+		"a slow head": {slow{head: 2 * first}, 0, 0, first},
+		"a slow byte": {slow{byte: 2 * idle}, 0, 0, idle},
+		"a late head, then silence": {slow{head: first - time.Second, byte: time.Hour}, 0, 0, first - time.Second +
+			idle},
 		"an earlier one":                       {slow{head: idle - time.Second, byte: time.Hour}, 0, 0, 2*idle - time.Second},
 		"one that was silent longer than idle": {slow{head: 2 * short, byte: time.Hour}, short, 0, 3 * short},
 		"slow to the end":                      {slow{head: first - time.Second, byte: idle - time.Second}, 0, 0, total},
@@ -229,7 +231,9 @@ func TestLimitsOfTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, err := upstream.New(upstream.Config{BaseURL: "http://vendor", Transport: c.slow, Limits: upstream.Limits{Retries: -1, Idle: c.idle}})
+				client, err := upstream.New(upstream.Config{BaseURL: "http://vendor", Transport: c.slow, Limits: upstream.Limits{
+					Retries: -1, Idle: c.idle,
+				}})
 				require.NoError(t, err)
 				began := time.Now()
 				resp, err := client.Send(t.Context(), wire.Call{})

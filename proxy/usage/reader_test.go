@@ -12,8 +12,10 @@ import (
 )
 
 func TestReader(t *testing.T) {
-	start := `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"cache_creation_input_tokens":7,"cache_read_input_tokens":3,"output_tokens":1}}}`
-	hello := `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello, wörld, you \"there\"\n"}}`
+	start :=
+		`{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"cache_creation_input_tokens":7,"cache_read_input_tokens":3,"output_tokens":1}}}`
+	hello := `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello, wörld, you ` +
+		`\"there\"\n"}}`
 	end := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}`
 	chunk := `{"id":"c","choices":[{"index":0,"delta":{"content":"Hello, wörld"}}],"usage":null}`
 	request := []byte(`{"model":"m","messages":[{"role":"user","content":"12345678"}]}`)
@@ -26,11 +28,17 @@ func TestReader(t *testing.T) {
 		want      usage.Tokens
 		estimated bool
 	}{
-		"messages, stream": {wire.Messages, []string{start, hello, end}, "", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15}, false},
-		"messages, JSON":   {wire.Messages, nil, `{"content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":25,"output_tokens":15}}`, usage.Tokens{Input: 25, Output: 15}, false},
+		"messages, stream": {wire.Messages, []string{start, hello, end}, "", usage.Tokens{
+			Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15,
+		}, false},
+		"messages, JSON": {
+			wire.Messages, nil, `{"content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":25,"output_tokens":15}}`,
+			usage.Tokens{Input: 25, Output: 15}, false,
+		},
 		"messages, all of it in the end": {
 			wire.Messages,
-			[]string{`{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}`, `{"type":"message_delta","usage":{"input_tokens":9,"output_tokens":4,"cache_read_input_tokens":2}}`},
+			[]string{`{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}`,
+				`{"type":"message_delta","usage":{"input_tokens":9,"output_tokens":4,"cache_read_input_tokens":2}}`},
 			"", usage.Tokens{Input: 9, CacheRead: 2, Output: 4}, false,
 		},
 		"messages, zeros in the end take nothing back": {
@@ -42,29 +50,70 @@ func TestReader(t *testing.T) {
 			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15}, false,
 		},
 		"messages, a tool's input that looks like usage": {
-			wire.Messages, []string{start, `{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{\"usage\":{\"output_tokens\":999}}"}}`, end},
+			wire.Messages, []string{
+				start,
+				`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{\"usage\":{\"output_tokens\":999}}"}}`, end,
+			},
 			"", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 15}, false,
 		},
-		"messages, cut off":   {wire.Messages, []string{start, hello}, "", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 8}, true},
-		"messages, only head": {wire.Messages, []string{start}, "", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7, Output: 1}, false},
-		"messages, an error":  {wire.Messages, []string{`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, "", usage.Tokens{}, false},
-		"messages, untold":    {wire.Messages, []string{hello}, "", usage.Tokens{Input: asked, Output: 8}, true},
+		"messages, cut off": {wire.Messages, []string{start, hello}, "", usage.Tokens{
+			Input: 25, CacheRead: 3, CacheCreation: 7, Output: 8,
+		}, true},
+		"messages, only head": {wire.Messages, []string{start}, "", usage.Tokens{Input: 25, CacheRead: 3, CacheCreation: 7,
+			Output: 1}, false},
+		"messages, an error": {
+			wire.Messages, []string{`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`}, "",
+			usage.Tokens{}, false,
+		},
+		"messages, untold": {wire.Messages, []string{hello}, "", usage.Tokens{Input: asked, Output: 8}, true},
 		"chat, stream": {
-			wire.Chat, []string{chunk, `{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":12,"total_tokens":42,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens_details":{"reasoning_tokens":5}}}`, "[DONE]"},
+			wire.Chat, []string{
+				chunk,
+				`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":12,"total_tokens":42,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens_details":{"reasoning_tokens":5}}}`, "[DONE]",
+			},
 			"", usage.Tokens{Input: 20, CacheRead: 10, Output: 12, Reasoning: 5}, false,
 		},
-		"chat, JSON":                 {wire.Chat, nil, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`, usage.Tokens{Input: 30, Output: 12}, false},
-		"chat, counted in each":      {wire.Chat, []string{`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":1}}`, `{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":2}}`}, "", usage.Tokens{Input: 30, Output: 2}, false},
-		"chat, inside the choice":    {wire.Chat, []string{chunk, `{"choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":8,"completion_tokens":3,"cached_tokens":8}}]}`}, "", usage.Tokens{CacheRead: 8, Output: 3}, false},
-		"chat, DeepSeek's cache":     {wire.Chat, nil, `{"usage":{"prompt_tokens":30,"completion_tokens":12,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}}`, usage.Tokens{Input: 10, CacheRead: 20, Output: 12}, false},
-		"chat, not asked for":        {wire.Chat, []string{chunk, chunk, "[DONE]"}, "", usage.Tokens{Input: asked, Output: 7}, true},
-		"chat, arguments, untold":    {wire.Chat, []string{`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments": "{\"a\":1}"}}]}}]}`}, "", usage.Tokens{Input: asked, Output: 2}, true},
-		"chat, zeros for everything": {wire.Chat, []string{chunk, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`}, "", usage.Tokens{Input: asked, Output: 4}, true},
-		"embeddings":                 {wire.Chat, nil, `{"data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}`, usage.Tokens{Input: 8}, false},
-		"counts that are none":       {wire.Chat, nil, `{"usage":{"prompt_tokens":-5,"completion_tokens":"many","prompt_tokens_details":[]}}`, usage.Tokens{}, false},
-		"a count beyond belief":      {wire.Messages, nil, `{"usage":{"input_tokens":1e300,"output_tokens":3}}`, usage.Tokens{Input: asked, Output: 3}, true},
-		"no answer":                  {wire.Chat, nil, `not JSON`, usage.Tokens{}, false},
-		"nothing":                    {wire.Messages, nil, "", usage.Tokens{}, false},
+		"chat, JSON": {
+			wire.Chat, nil, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`,
+			usage.Tokens{Input: 30, Output: 12}, false,
+		},
+		"chat, counted in each": {
+			wire.Chat, []string{`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":1}}`,
+				`{"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":2}}`}, "", usage.Tokens{Input: 30, Output: 2}, false,
+		},
+		"chat, inside the choice": {
+			wire.Chat, []string{
+				chunk,
+				`{"choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":8,"completion_tokens":3,"cached_tokens":8}}]}`,
+			}, "", usage.Tokens{CacheRead: 8, Output: 3}, false,
+		},
+		"chat, DeepSeek's cache": {
+			wire.Chat, nil,
+			`{"usage":{"prompt_tokens":30,"completion_tokens":12,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}}`,
+			usage.Tokens{Input: 10, CacheRead: 20, Output: 12}, false,
+		},
+		"chat, not asked for": {wire.Chat, []string{chunk, chunk, "[DONE]"}, "", usage.Tokens{Input: asked, Output: 7},
+			true},
+		"chat, arguments, untold": {
+			wire.Chat, []string{`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments": "{\"a\":1}"}}]}}]}`}, "",
+			usage.Tokens{Input: asked, Output: 2}, true,
+		},
+		"chat, zeros for everything": {
+			wire.Chat, []string{chunk, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`}, "", usage.Tokens{
+				Input: asked, Output: 4,
+			}, true,
+		},
+		"embeddings": {wire.Chat, nil, `{"data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}`,
+			usage.Tokens{Input: 8}, false},
+		"counts that are none": {
+			wire.Chat, nil, `{"usage":{"prompt_tokens":-5,"completion_tokens":"many","prompt_tokens_details":[]}}`,
+			usage.Tokens{}, false,
+		},
+		"a count beyond belief": {wire.Messages, nil, `{"usage":{"input_tokens":1e300,"output_tokens":3}}`, usage.Tokens{
+			Input: asked, Output: 3,
+		}, true},
+		"no answer": {wire.Chat, nil, `not JSON`, usage.Tokens{}, false},
+		"nothing":   {wire.Messages, nil, "", usage.Tokens{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := usage.NewReader(c.dialect)
@@ -84,7 +133,8 @@ func TestReader(t *testing.T) {
 // Whatever a vendor sends, no count is negative and nothing panics.
 func TestReaderTakesAnything(t *testing.T) {
 	parts := rapid.SampledFrom([]string{
-		`"usage"`, `:`, `{`, `}`, `"text":`, `"`, `\`, `\u12`, `"content": "`, "ж", "\xff", `"prompt_tokens":`, `-1`, `1e99`, `"output_tokens":7`, `,`, `[`, `"choices":[`, `"data":"`, ` `,
+		`"usage"`, `:`, `{`, `}`, `"text":`, `"`, `\`, `\u12`, `"content": "`, "ж", "\xff", `"prompt_tokens":`, `-1`, `1e99`,
+		`"output_tokens":7`, `,`, `[`, `"choices":[`, `"data":"`, ` `,
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		r := usage.NewReader(rapid.SampledFrom([]wire.Dialect{wire.Messages, wire.Chat}).Draw(t, "dialect"))
@@ -126,7 +176,9 @@ func TestReadingAStreamTakesNoMemory(t *testing.T) {
 
 func BenchmarkEvent(b *testing.B) {
 	r := usage.NewReader(wire.Chat)
-	event := []byte(`{"id":"chatcmpl-123456789012345678901234","object":"chat.completion.chunk","created":1763711157,"model":"gpt-5","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}`)
+	event := []byte(
+		`{"id":"chatcmpl-123456789012345678901234","object":"chat.completion.chunk","created":1763711157,"model":"gpt-5","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}`,
+	)
 	for b.Loop() {
 		r.Event(event)
 	}
@@ -134,7 +186,8 @@ func BenchmarkEvent(b *testing.B) {
 
 func TestATextPieceCountsAsItsEvent(t *testing.T) {
 	for _, name := range []string{`text_delta","text`, `thinking_delta","thinking`} {
-		event := []byte(`{"type":"content_block_delta","index":0,"delta":{"type":"` + name + `":"Hello, wörld, \"usage\": \n"}}`)
+		event := []byte(`{"type":"content_block_delta","index":0,"delta":{"type":"` + name +
+			`":"Hello, wörld, \"usage\": \n"}}`)
 		piece, ok := wire.ReadTextPiece(event)
 		require.True(t, ok)
 		read, given := usage.NewReader(wire.Messages), usage.NewReader(wire.Messages)

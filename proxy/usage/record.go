@@ -54,7 +54,8 @@ const maxName = 160
 func (r *Record) tidy() {
 	r.At = r.At.UTC().Truncate(time.Millisecond)
 	for _, s := range []*string{
-		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Run, &r.Backend, &r.Model, &r.UpstreamModel, &r.Outcome,
+		&r.RequestID, &r.Tenant, &r.Route, &r.Conversation, &r.Chat, &r.Run, &r.Backend, &r.Model, &r.UpstreamModel,
+		&r.Outcome,
 	} {
 		*s = strings.ToValidUTF8((*s)[:min(len(*s), maxName)], "\uFFFD")
 	}

@@ -117,7 +117,9 @@ func told(t *testing.T, log *bytes.Buffer) (n int64) {
 
 // call is the record of a call that has just ended.
 func call(id string) usage.Record {
-	return usage.Record{At: time.Now(), RequestID: id, Backend: "kimi", Outcome: usage.OutcomeOK, Tokens: usage.Tokens{Input: 2, Output: 1}}
+	return usage.Record{At: time.Now(), RequestID: id, Backend: "kimi", Outcome: usage.OutcomeOK, Tokens: usage.Tokens{
+		Input: 2, Output: 1,
+	}}
 }
 
 func TestRecordsReachTheStoreInOrder(t *testing.T) {

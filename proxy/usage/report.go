@@ -52,7 +52,9 @@ func ParseSince(s string, now time.Time) (time.Time, error) {
 		d = time.Duration(min(n, int(maxSince/24/time.Hour)+1)) * 24 * time.Hour
 	}
 	if err != nil || d <= 0 || d > maxSince {
-		return time.Time{}, fmt.Errorf("%w: since must be a time ago such as 90m, 24h or 7d, or one such as 2026-01-31T00:00:00Z, not %q", ErrQuery, s)
+		return time.Time{},
+			fmt.Errorf("%w: since must be a time ago such as 90m, 24h or 7d, or one such as 2026-01-31T00:00:00Z, not %q",
+				ErrQuery, s)
 	}
 	return now.Add(-d), nil
 }

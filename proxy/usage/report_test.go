@@ -28,9 +28,15 @@ func sequence(records []usage.Record) iter.Seq2[usage.Record, error] {
 
 func TestAggregate(t *testing.T) {
 	records := []usage.Record{
-		{At: noon, RequestID: "1", Backend: "kimi", Model: "master", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{Input: 10, Output: 5, CacheRead: 2}, Outcome: "ok"},
-		{At: noon, RequestID: "2", Backend: "kimi", Model: "analytic", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{Input: 1, Output: 1}, Estimated: true, Outcome: "cut"},
-		{At: noon, RequestID: "3", Backend: "glm", Model: "x", Tokens: usage.Tokens{CacheCreation: 100, Output: 9, Reasoning: 4}, Outcome: "ok"},
+		{At: noon, RequestID: "1", Backend: "kimi", Model: "master", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{
+			Input: 10, Output: 5, CacheRead: 2,
+		}, Outcome: "ok"},
+		{At: noon, RequestID: "2", Backend: "kimi", Model: "analytic", UpstreamModel: "k2", Chat: "c1", Tokens: usage.Tokens{
+			Input: 1, Output: 1,
+		}, Estimated: true, Outcome: "cut"},
+		{At: noon, RequestID: "3", Backend: "glm", Model: "x", Tokens: usage.Tokens{
+			CacheCreation: 100, Output: 9, Reasoning: 4,
+		}, Outcome: "ok"},
 		{At: noon, RequestID: "3", Backend: "glm", Model: "x", Tokens: usage.Tokens{CacheCreation: 100}, Outcome: "ok"},
 		{At: noon, Backend: "off", Model: "x", Outcome: "failed"}, {At: noon, Backend: "off", Model: "x", Outcome: "ok"},
 		{At: noon.Add(-time.Hour), RequestID: "4", Backend: "kimi", Outcome: "ok"},
@@ -74,7 +80,8 @@ func TestAggregateAddsUp(t *testing.T) {
 		var records []usage.Record
 		want := int64(0)
 		for i := range n {
-			r := usage.Record{At: noon, RequestID: fmt.Sprint(i), Backend: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "backend"),
+			r := usage.Record{At: noon, RequestID: fmt.Sprint(i), Backend: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t,
+				"backend"),
 				Tokens: usage.Tokens{Input: rapid.Int64Range(0, 1e9).Draw(t, "input"), Output: 1}}
 			want += r.Tokens.Input
 			for range rapid.IntRange(1, 3).Draw(t, "times") {
@@ -97,7 +104,9 @@ func TestAggregateAddsUp(t *testing.T) {
 func TestAReportIsBounded(t *testing.T) {
 	var records []usage.Record
 	for i := range 2500 {
-		records = append(records, usage.Record{At: noon, RequestID: fmt.Sprint(i), Chat: fmt.Sprint(i), Tokens: usage.Tokens{Input: int64(i)}})
+		records = append(records, usage.Record{At: noon, RequestID: fmt.Sprint(i), Chat: fmt.Sprint(i), Tokens: usage.Tokens{
+			Input: int64(i),
+		}})
 	}
 	got, err := usage.Aggregate(sequence(records), noon, usage.ByChat)
 	require.NoError(t, err)
@@ -116,7 +125,8 @@ func TestParseSince(t *testing.T) {
 		require.NoError(t, err, s)
 		require.True(t, got.Equal(want), s)
 	}
-	for _, s := range []string{"0", "-1h", "0d", "-3d", "d", "1.5d", "yesterday", "24", "999999999h", "99999999999999999999d", "9999999999d", "2026-01-30"} {
+	for _, s := range []string{"0", "-1h", "0d", "-3d", "d", "1.5d", "yesterday", "24", "999999999h",
+		"99999999999999999999d", "9999999999d", "2026-01-30"} {
 		_, err := usage.ParseSince(s, noon)
 		require.ErrorIs(t, err, usage.ErrQuery, s)
 		require.ErrorContains(t, err, "24h", s)

@@ -27,7 +27,8 @@ func (e *Edits) Mark(s Span, mark jsontext.Value) {
 
 // MarkedText is a content of one text block with a cache marker.
 func MarkedText(text string, mark jsontext.Value) []byte {
-	return slices.Concat([]byte(`[{"type":"text","text":`), Quote(text), []byte(`,"`+CacheControl+`":`), mark, []byte("}]"))
+	return slices.Concat([]byte(`[{"type":"text","text":`), Quote(text), []byte(`,"`+CacheControl+`":`), mark,
+		[]byte("}]"))
 }
 
 // Unmark removes the cache markers of a message, including those inside tool results.

@@ -33,12 +33,14 @@ func TestContentReadsStringsAndBlocks(t *testing.T) {
 
 func TestBlocksKeepTheFieldsTheyMustHave(t *testing.T) {
 	for want, b := range map[string]wire.Block{
-		`{"type":"text","text":""}`:                                    {Type: "text"},
-		`{"type":"thinking","thinking":"","signature":""}`:             {Type: "thinking"},
-		`{"type":"tool_use","id":"a","name":"f","input":{}}`:           {Type: "tool_use", ID: "a", Name: "f"},
-		`{"type":"tool_result","tool_use_id":"a"}`:                     {Type: "tool_result", ToolUseID: "a"},
-		`{"type":"redacted_thinking","data":"zz"}`:                     {Type: "redacted_thinking", Data: "zz"},
-		`{"type":"image","source":{"type":"url","url":"https://x/y"}}`: {Type: "image", Source: &wire.Source{Type: "url", URL: "https://x/y"}},
+		`{"type":"text","text":""}`:                          {Type: "text"},
+		`{"type":"thinking","thinking":"","signature":""}`:   {Type: "thinking"},
+		`{"type":"tool_use","id":"a","name":"f","input":{}}`: {Type: "tool_use", ID: "a", Name: "f"},
+		`{"type":"tool_result","tool_use_id":"a"}`:           {Type: "tool_result", ToolUseID: "a"},
+		`{"type":"redacted_thinking","data":"zz"}`:           {Type: "redacted_thinking", Data: "zz"},
+		`{"type":"image","source":{"type":"url","url":"https://x/y"}}`: {
+			Type: "image", Source: &wire.Source{Type: "url", URL: "https://x/y"},
+		},
 	} {
 		got, err := wire.Marshal(b)
 		require.NoError(t, err)

@@ -45,7 +45,10 @@ func TestOutline(t *testing.T) {
 }
 
 func TestOfTwoContentsTheFirstCounts(t *testing.T) {
-	o, err := ReadOutline([]byte(`{"model":"m","messages":[{"content":"a","content":[{"type":"text"}]},{"content":[1],"content":[2,3]}]}`))
+	o,
+		err := ReadOutline(
+		[]byte(`{"model":"m","messages":[{"content":"a","content":[{"type":"text"}]},{"content":[1],"content":[2,3]}]}`),
+	)
 	require.NoError(t, err)
 	require.Equal(t, `"a"`, string(o.Of(o.Messages[0].Content)))
 	require.Nil(t, o.Messages[0].Blocks)
@@ -176,8 +179,10 @@ func BenchmarkOutline(b *testing.B) {
 			body.WriteByte(',')
 		}
 		text := strings.Repeat("some words of a conversation, \\\"quoted\\\" at times\\n", 25)
-		body.WriteString(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01","content":"` + text + `"}]},`)
-		body.WriteString(`{"role":"assistant","content":[{"type":"thinking","thinking":"` + text + `","signature":"` + strings.Repeat("EqQB", 100) +
+		body.WriteString(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01","content":"` + text +
+			`"}]},`)
+		body.WriteString(`{"role":"assistant","content":[{"type":"thinking","thinking":"` + text + `","signature":"` +
+			strings.Repeat("EqQB", 100) +
 			`"},{"type":"text","text":"` + text + `"},{"type":"tool_use","id":"toolu_01","name":"read","input":{"path":"a"}}]}`)
 	}
 	body.WriteString(`]}`)

@@ -222,7 +222,8 @@ var names = func() map[string]string {
 		"type", "text", "role", "content", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error",
 		"cache_control", "source", "tool_calls", "tool_call_id", "reasoning_content", "reasoning_details", "reasoning",
 		"function", "arguments", "index", "extra_content", "user", "assistant", "system", "tool", "tool_use", "tool_result",
-		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices", "message",
+		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices",
+		"message",
 		"finish_reason", "stop_reason", "stop_sequence",
 	} {
 		m[n] = n

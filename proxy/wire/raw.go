@@ -16,7 +16,8 @@ var ErrBadJSON = errors.New("the body cannot be read")
 
 // lenient accepts what vendors accept: clients cut strings inside a surrogate pair, and a tool's
 // input may have duplicate names. Raw values keep their escapes.
-var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
+var lenient = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true),
+	jsontext.PreserveRawStrings(true))
 
 // Marshal encodes v. Invalid Unicode in a string is replaced by U+FFFD.
 func Marshal(v any) ([]byte, error) { return json.Marshal(v, lenient) }

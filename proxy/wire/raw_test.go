@@ -62,7 +62,8 @@ func TestReadOutline(t *testing.T) {
 }
 
 func FuzzReadOutline(f *testing.F) {
-	for _, s := range []string{`{"model":"a","stream":true}`, `{"a":{"model":1},"model":"\ud800"}`, `{`, `{"model":"a"}{`} {
+	for _, s := range []string{`{"model":"a","stream":true}`, `{"a":{"model":1},"model":"\ud800"}`, `{`,
+		`{"model":"a"}{`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -80,8 +81,10 @@ func FuzzReadOutline(f *testing.F) {
 
 func TestFailureInBothDialects(t *testing.T) {
 	f := wire.Failure{Status: 429, Message: "slow <down>"}
-	require.JSONEq(t, `{"type":"error","error":{"type":"rate_limit_error","message":"slow <down>"}}`, string(f.Body(wire.Messages)))
-	require.JSONEq(t, `{"error":{"type":"rate_limit_error","message":"slow <down>","code":"rate_limit_exceeded"}}`, string(f.Body(wire.Chat)))
+	require.JSONEq(t, `{"type":"error","error":{"type":"rate_limit_error","message":"slow <down>"}}`,
+		string(f.Body(wire.Messages)))
+	require.JSONEq(t, `{"error":{"type":"rate_limit_error","message":"slow <down>","code":"rate_limit_exceeded"}}`,
+		string(f.Body(wire.Chat)))
 	require.True(t, json.Valid(wire.Failure{Status: 599, Message: "\xff"}.Body(wire.Chat)))
 	require.Equal(t, "event: error\ndata: "+string(f.Body(wire.Messages))+"\n\n", string(f.Frame(wire.Messages)))
 }
@@ -98,7 +101,8 @@ func TestReadFailureFindsTheVendorsWords(t *testing.T) {
 	} {
 		require.Equal(t, want, wire.ReadFailure(400, []byte(body)).Message, body)
 	}
-	require.Equal(t, 529, wire.ReadFailure(0, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`)).Status)
+	require.Equal(t, 529,
+		wire.ReadFailure(0, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`)).Status)
 	require.Equal(t, 502, wire.ReadFailure(0, []byte(`{"error":{"type":"odd","message":"x"}}`)).Status)
 	long := wire.ReadFailure(500, []byte(strings.Repeat("я", 5000)))
 	require.Less(t, len(long.Message), 3000)

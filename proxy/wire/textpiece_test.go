@@ -11,7 +11,8 @@ import (
 // However an event is written, what is read of it is what JSON says.
 func TestReadTextPiece(t *testing.T) {
 	pieces := rapid.SampledFrom([]string{
-		"a", " ", "ж", "\\n", "\\\"", "\\\\", "\\/", "\\u0041", "\\ud83d", "\\", "\"", "\x00", "\n", "\x7f", "\xff", "\u2028", "}", `"}}`, `","text":"`,
+		"a", " ", "ж", "\\n", "\\\"", "\\\\", "\\/", "\\u0041", "\\ud83d", "\\", "\"", "\x00", "\n", "\x7f", "\xff", "\u2028",
+		"}", `"}}`, `","text":"`,
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom([]string{"text", "thinking", "signature"}).Draw(t, "kind")
@@ -22,7 +23,8 @@ func TestReadTextPiece(t *testing.T) {
 		}
 		index := rapid.SampledFrom([]string{"0", "7", "12", "1.5", "1e0", "-1", ""}).Draw(t, "index")
 		end := rapid.SampledFrom([]string{"", "   ", "}", "\n", ` "`}).Draw(t, "end")
-		data := []byte(fmt.Sprintf(`{"type":"content_block_delta","index":%s,"delta":{"type":"%s_delta","%s":"%s"}}%s`, index, kind, name, text, end))
+		data := []byte(fmt.Sprintf(`{"type":"content_block_delta","index":%s,"delta":{"type":"%s_delta","%s":"%s"}}%s`, index,
+			kind, name, text, end))
 
 		d, ok := ReadTextPiece(data)
 		if !ok {
@@ -46,8 +48,10 @@ func TestReadTextPieceTakesNoMemory(t *testing.T) {
 
 func TestEventType(t *testing.T) {
 	for data, want := range map[string]string{
-		`{"type":"message_stop"}`: MessageStop, `{ "type": "error", "error": {}}`: ErrorEvent, `{"index":0,"type":"content_block_stop"}`: BlockStop,
-		`{"type":"message_st\u006fp"}`: MessageStop, `{"type":"new"}`: "new", `{"type":7}`: "", `{"type":"`: "", `{"type":""}`: "", "": "", "x": "",
+		`{"type":"message_stop"}`: MessageStop, `{ "type": "error", "error": {}}`: ErrorEvent,
+		`{"index":0,"type":"content_block_stop"}`: BlockStop,
+		`{"type":"message_st\u006fp"}`:            MessageStop, `{"type":"new"}`: "new", `{"type":7}`: "", `{"type":"`: "",
+		`{"type":""}`: "", "": "", "x": "",
 		`{"delta":{"type":"message_stop"}}`: "",
 	} {
 		require.Equal(t, want, EventType([]byte(data)), data)

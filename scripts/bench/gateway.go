@@ -25,7 +25,10 @@ type gatewayCmd struct {
 }
 
 func (gatewayCmd) Help() string {
-	return `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`
+	return `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if ` +
+		`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
+		`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
+		`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`
 }
 
 const gatewayConfig = `data_dir: DIR/data
@@ -62,25 +65,31 @@ func (c gatewayCmd) Run() error {
 	vendor := v.Listener.Addr().String()
 	ways := []between{{"direct", vendor, nil}}
 	at := func(text, addr string) string {
-		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0] // by itself it would choose one who cannot enter the folder
+		// by itself it would choose one who cannot enter the folder
+		user := map[bool]string{true: "user root;"}[os.Geteuid() == 0]
 		return strings.NewReplacer("DIR", l.Dir, "ADDR", addr, "VENDOR", vendor, "USER", user).Replace(text)
 	}
 	if program, err := exec.LookPath("nginx"); err == nil {
 		addr := lab.FreeAddr()
-		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c", l.File("nginx.conf", at(nginxConfig, addr)))
+		pid := l.Start(func() error { _, err := http.Get("http://" + addr); return err }, program, "-p", l.Dir, "-c",
+			l.File("nginx.conf", at(nginxConfig, addr)))
 		ways = append(ways, between{"nginx", addr, lab.Children(pid)})
 	}
 	addr, pid := l.Hop(vendor, 0)
 	ways = append(ways, between{"net/http", addr, []int{pid}})
 	addr = lab.FreeAddr()
-	ways = append(ways, between{"mneme", addr, []int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))}})
+	ways = append(ways, between{
+		"mneme", addr,
+		[]int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))},
+	})
 
 	for _, stream := range []bool{false, true} {
 		n, connections := c.Requests, c.Connections
 		if stream {
 			n, connections = n/4, connections/4
 		}
-		fmt.Printf("small requests, stream %v, %d connections, medians of %d rounds of %d\n", stream, connections, c.Rounds, n)
+		fmt.Printf("small requests, stream %v, %d connections, medians of %d rounds of %d\n", stream, connections, c.Rounds,
+			n)
 		used, rate := map[string][]float64{}, map[string][]float64{}
 		for round := range c.Rounds + 1 {
 			for _, w := range ways {
@@ -93,7 +102,8 @@ func (c gatewayCmd) Run() error {
 			}
 		}
 		for _, w := range ways {
-			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.0f/s\n", w.name, quantile(used[w.name], .5), used[w.name][0], slices.Max(used[w.name]), quantile(rate[w.name], .5))
+			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.0f/s\n", w.name, quantile(used[w.name], .5), used[w.name][0],
+				slices.Max(used[w.name]), quantile(rate[w.name], .5))
 		}
 	}
 	for _, w := range ways[1:] {
@@ -111,7 +121,8 @@ func (w between) many(n, connections int, stream bool) {
 		all.Go(func() {
 			for j := i; j < n; j += connections {
 				name := fmt.Sprintf("%s-%d-%d", w.name, time.Now().UnixNano(), j)
-				w.post(name, stream, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Order %s: what is to be checked?"}`, name)))
+				w.post(name, stream, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Order %s: what is to be checked?"}`,
+					name)))
 			}
 		})
 	}
@@ -123,12 +134,14 @@ func (w between) post(name string, stream bool, messages ...json.RawMessage) (co
 	body := lab.Must(json.Marshal(map[string]any{"model": "claude-sonnet-4-5", "max_tokens": 8192, "stream": stream,
 		"thinking": map[string]any{"type": "enabled", "budget_tokens": 2048}, "messages": messages}))
 	r := lab.Must(http.NewRequest(http.MethodPost, "http://"+w.addr+"/v1/messages", strings.NewReader(string(body))))
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"}, "X-Ag-Conversation-Id": {name}}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Anthropic-Version": {"2023-06-01"},
+		"X-Ag-Conversation-Id": {name}}
 	resp := lab.Must(http.DefaultTransport.RoundTrip(r))
 	defer resp.Body.Close()
 	text := lab.Must(io.ReadAll(resp.Body))
 	var said struct{ Content json.RawMessage }
-	if resp.StatusCode != http.StatusOK || !stream && json.Unmarshal(text, &said) != nil || stream && !strings.Contains(string(text), "message_stop") {
+	if resp.StatusCode != http.StatusOK || !stream && json.Unmarshal(text, &said) != nil || stream &&
+		!strings.Contains(string(text), "message_stop") {
 		panic(fmt.Errorf("%s: %s %.300s", w.name, resp.Status, text))
 	}
 	return said.Content, len(body)
@@ -144,7 +157,8 @@ func (w between) grow(lengths []int) {
 		if slices.Contains(lengths, turn+last-1) || before == 0 {
 			before, sent = cmp.Or(lab.CPU(w.pids...), 1), 0
 		}
-		messages = append(messages, json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn)))
+		messages = append(messages,
+			json.RawMessage(fmt.Sprintf(`{"role":"user","content":"Question %d: which month sold the most, and why?"}`, turn)))
 		content, n := w.post(name, false, messages...)
 		messages = append(messages, json.RawMessage(`{"role":"assistant","content":`+string(content)+`}`))
 		if sent += n; slices.Contains(lengths, turn) {

@@ -18,7 +18,8 @@ func (c *turnCmd) live(l *lab.Lab) error {
 	limit := syscall.Rlimit{Cur: c.Files, Max: c.Files} // children inherit what is set here
 	lab.Must(0, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	http.DefaultTransport.(*http.Transport).MaxIdleConns = 1 // what is closed is no descriptor of this process
-	fmt.Printf("%d answers at once, held in the middle of their last call, at most %d descriptors a process; each answer's share:\n", c.Live, c.Files)
+	fmt.Printf("%d answers at once, held in the middle of their last call, at most %d descriptors a process; each "+
+		"answer's share:\n", c.Live, c.Files)
 	for i, name := range []string{"mneme up", "three services"} {
 		mark := l.Mark()
 		let := make(chan struct{})
@@ -36,7 +37,8 @@ func (c *turnCmd) live(l *lab.Lab) error {
 type holds struct{ rss, goroutines, files float64 }
 
 func holding(a string) holds {
-	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a), lab.Metric("process_open_fds", a)}
+	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a),
+		lab.Metric("process_open_fds", a)}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
@@ -76,7 +78,8 @@ func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan stru
 	n := float64(c.Live)
 	for i, service := range s.Names {
 		h := holding(s.Addrs[i])
-		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h.rss-before[i].rss)/n, (h.goroutines-before[i].goroutines)/n, (h.files-before[i].files)/n)
+		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h.rss-before[i].rss)/n,
+			(h.goroutines-before[i].goroutines)/n, (h.files-before[i].files)/n)
 	}
 	close(let)
 	wait.Wait()

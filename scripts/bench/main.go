@@ -55,7 +55,8 @@ func draw(file, title string, names, labels []string, lines ...[]float64) {
 		return
 	}
 	p := lab.Must(charts.LineRender(lines, charts.SVGOutputOptionFunc(), charts.TitleTextOptionFunc(title),
-		charts.XAxisLabelsOptionFunc(labels), charts.LegendOptionFunc(charts.LegendOption{SeriesNames: names, Offset: charts.OffsetStr{Top: "30"}}),
+		charts.XAxisLabelsOptionFunc(labels),
+		charts.LegendOptionFunc(charts.LegendOption{SeriesNames: names, Offset: charts.OffsetStr{Top: "30"}}),
 		charts.DimensionsOptionFunc(720, 400)))
 	lab.Must(0, os.WriteFile(file, lab.Must(p.Bytes()), 0o644))
 }

@@ -23,7 +23,10 @@ type memoryCmd struct {
 }
 
 func (memoryCmd) Help() string {
-	return `A turn takes the chat's lease, proves its copies of the chat's and a subagent's history, appends a question and an answer and gives the lease back. Rewriting is GET, encoding/json, append both, SET. Cold is the store's load without a copy. All of them in one process over a redis-server of their own; a history grows by what is measured, 2 messages a time. Bytes are those that Redis read and wrote, by INFO stats.`
+	return `A turn takes the chat's lease, proves its copies of the chat's and a subagent's history, appends a ` +
+		`question and an answer and gives the lease back. Rewriting is GET, encoding/json, append both, SET. Cold is the ` +
+		`store's load without a copy. All of them in one process over a redis-server of their own; a history grows by ` +
+		`what is measured, 2 messages a time. Bytes are those that Redis read and wrote, by INFO stats.`
 }
 
 func (c memoryCmd) Run() error {
@@ -32,7 +35,8 @@ func (c memoryCmd) Run() error {
 	_, client := l.Redis()
 	store := redisstore.New(client, zerolog.Nop())
 	cached := cache.New(store, 1<<30)
-	pair := []memory.Message{{Role: memory.RoleUser, Timestamp: 1763711157.25}, {Role: memory.RoleAssistant, Timestamp: 1763711158.25}}
+	pair := []memory.Message{{Role: memory.RoleUser, Timestamp: 1763711157.25},
+		{Role: memory.RoleAssistant, Timestamp: 1763711158.25}}
 	for i := range pair {
 		pair[i].Content = strings.Repeat("Which harbour, и какой маяк? ", 16)
 	}
@@ -62,7 +66,8 @@ func (c memoryCmd) Run() error {
 				turn := lab.Must(store.Take(bg, chat, token, "bench", 15*time.Second))
 				loaded := lab.Must(cached.Load(bg, turn.Number, memory.Empty(keys[0]), memory.Empty(keys[1])))
 				for i, m := range pair {
-					loaded[0] = lab.Must(cached.Append(bg, loaded[0], memory.Mark{Run: "RUN" + token, Seq: int64(i + 1), Turn: turn.Number}, m.Encode()))
+					loaded[0] = lab.Must(cached.Append(bg, loaded[0], memory.Mark{Run: "RUN" + token, Seq: int64(i + 1),
+						Turn: turn.Number}, m.Encode()))
 				}
 				lab.Must(0, store.Release(bg, chat, token))
 			},

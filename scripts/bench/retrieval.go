@@ -8,7 +8,8 @@ import (
 type retrievalCmd struct{}
 
 func (retrievalCmd) Help() string {
-	return `The index measures itself: this runs its benchmarks, which make 11,000 and 95,000 passages up. How good the hits are is for mneme eval retrieval.`
+	return `The index measures itself: this runs its benchmarks, which make 11,000 and 95,000 passages up. How good ` +
+		`the hits are is for mneme eval retrieval.`
 }
 
 func (retrievalCmd) Run() error {

@@ -116,7 +116,8 @@ func (c *turnCmd) age(ways []*way) {
 	for i, w := range ways {
 		fmt.Printf("%-6s CPU per turn in ms, ten by ten: %.2f\n", w.name, lines[i])
 	}
-	draw(c.Draw, "CPU of a turn in ms, over the turns that a chat has", []string{"mneme", "the bare chain"}, labels, lines...)
+	draw(c.Draw, "CPU of a turn in ms, over the turns that a chat has", []string{"mneme", "the bare chain"}, labels,
+		lines...)
 }
 
 // turns makes so many, ten in a chat.
@@ -140,7 +141,8 @@ func say(url, chat string) error {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && !strings.Contains(string(body), `"outcome":"completed"`) && strings.Count(string(body), "[DONE]") != 3 {
+	if err == nil && !strings.Contains(string(body), `"outcome":"completed"`) &&
+		strings.Count(string(body), "[DONE]") != 3 {
 		err = fmt.Errorf("the turn did not complete: …%s", body[max(0, len(body)-400):])
 	}
 	return err

@@ -12,7 +12,8 @@ import (
 // program's command "hop"; see HopCmd.
 func (l *Lab) Hop(to string, calls int) (addr string, pid int) {
 	addr = FreeAddr()
-	return addr, l.Start(Ready(addr), Must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls", strconv.Itoa(calls))
+	return addr, l.Start(Ready(addr), Must(os.Executable()), "hop", "--listen", addr, "--to", to, "--calls",
+		strconv.Itoa(calls))
 }
 
 // HopCmd passes requests on and streams what comes back: the least that net/http can do.

@@ -33,8 +33,10 @@ type Vendor struct {
 func NewVendor(hold <-chan struct{}) *Vendor {
 	v := &Vendor{hold: hold}
 	text := upstreamtest.Say(strings.Repeat("June, as in 2024, is", 10))
-	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text, text} {
-		v.chat[i] = recorded(upstreamtest.Chat, "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
+	for i, said := range []upstreamtest.Block{upstreamtest.Use("analytic", `{"task":"Which month sold the most?"}`), text,
+		text} {
+		v.chat[i] = recorded(upstreamtest.Chat, "/v1/chat/completions",
+			`{"model":"m","stream":true,"messages":[{"role":"user","content":"?"}],
 			"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"analytic","parameters":{"type":"object"}}}]}`, said)
 	}
 	const message = `{"model":"claude-sonnet-4-5","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},

@@ -36,7 +36,8 @@ func Path(t testing.TB, elem ...string) string {
 		if set {
 			t.Fatalf("%s is set, but the data is not there: %v", Variable, err)
 		}
-		t.Skipf("../shared/data/%s is not here, and %s names no other folder: the recorded data is not tried", filepath.Join(elem...), Variable)
+		t.Skipf("../shared/data/%s is not here, and %s names no other folder: the recorded data is not tried",
+			filepath.Join(elem...), Variable)
 	}
 	return path
 }

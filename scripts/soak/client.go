@@ -79,13 +79,15 @@ func (c *client) ask(ctx context.Context, p *post, web *service) outcome {
 func (c *client) try(p *post, web *service, how func(*attempt) outcome) outcome {
 	a := attempt{at: time.Now(), web: web.name}
 	out := how(&a)
-	a.note = strings.TrimSpace(fmt.Sprintf("%s, last event %d after %v", a.note, out.last, time.Since(a.at).Round(time.Millisecond)))
+	a.note = strings.TrimSpace(fmt.Sprintf("%s, last event %d after %v", a.note, out.last,
+		time.Since(a.at).Round(time.Millisecond)))
 	c.ledger.tried(p, a)
 	return out
 }
 
 // follow reads the events of p's run after a number.
-func (c *client) follow(ctx context.Context, p *post, web *service, run string, after int64, see func(event.Event) bool) outcome {
+func (c *client) follow(ctx context.Context, p *post, web *service, run string, after int64,
+	see func(event.Event) bool) outcome {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+web.addr+runPath(p.chat, run)+"/events", nil)
 	if err != nil {
 		return outcome{run: run, last: after}
@@ -103,7 +105,8 @@ func (c *client) follow(ctx context.Context, p *post, web *service, run string, 
 }
 
 // hear takes a stream's events until it ends or see refuses.
-func (c *client) hear(p *post, web *service, resp *http.Response, after int64, see func(event.Event) bool, a *attempt) outcome {
+func (c *client) hear(p *post, web *service, resp *http.Response, after int64, see func(event.Event) bool,
+	a *attempt) outcome {
 	a.status, a.run = resp.StatusCode, resp.Header.Get("Mneme-Run-Id")
 	out := outcome{status: resp.StatusCode, run: a.run, last: after}
 	if resp.StatusCode != http.StatusOK {
@@ -181,7 +184,8 @@ func (c *client) erase(ctx context.Context, ch *chat, key memory.Key, web *servi
 	return err == nil, ""
 }
 
-func (c *client) send(ctx context.Context, method string, web *service, path string, p *post, accept string) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method string, web *service, path string, p *post,
+	accept string) (*http.Response, error) {
 	var body io.Reader
 	if p != nil {
 		raw, err := json.Marshal(struct {

@@ -175,7 +175,9 @@ func (c *checker) edits(h *stored, where map[string]int) {
 	for _, e := range edits {
 		for old := range e.now {
 			if i, there := where[old]; there && e.key == h.key && e.sure {
-				c.report(h, violation{kind: revived, at: e.at, what: fmt.Sprintf("message %d was removed or rewritten by hand: %.300s", i, old)})
+				c.report(h, violation{
+					kind: revived, at: e.at, what: fmt.Sprintf("message %d was removed or rewritten by hand: %.300s", i, old),
+				})
 			}
 		}
 	}

@@ -197,7 +197,8 @@ func (c *checker) told(s *soak) {
 			case c.fates.lost(ch, memory.ChatKey(ch.id), before, when(before.first().event.TS)) != "":
 			default:
 				c.ledger.violate(violation{kind: untold, chat: ch, run: r.id, post: r.post, at: at,
-					what: fmt.Sprintf("the first run since Redis lost everything at %s does not say memory reset", o.from.Format("15:04:05.000"))})
+					what: fmt.Sprintf("the first run since Redis lost everything at %s does not say memory reset",
+						o.from.Format("15:04:05.000"))})
 			}
 		}
 	}

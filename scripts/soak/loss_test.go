@@ -37,29 +37,47 @@ func TestWhatRedisLossesMayCost(t *testing.T) {
 		edited float64
 		gone   bool
 	}{
-		"its process lives":                        {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 0, false},
-		"its process had ended":                    {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, true},
-		"its process ended with it":                {lived(webA, [][2]float64{{1, 104}, {105, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, true},
-		"its process ended later":                  {lived(webA, [][2]float64{{1, 140}, {141, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 0, false},
-		"another one had loaded it":                {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{94}, 0, false},
-		"another one had loaded the chat before":   {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{80}, 0, true},
-		"another one loaded it too late":           {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, []float64{105}, 0, true},
-		"its process slept and ended on waking":    {lived(webA, [][2]float64{{1, 125}, {126, 0}}, [][2]float64{{99, 120}}), lived(webB, always, nil), flush, 90, nil, 0, true},
-		"its process slept and lives":              {lived(webA, always, [][2]float64{{99, 120}}), lived(webB, always, nil), flush, 90, nil, 0, false},
-		"said after the loss":                      {lived(webA, [][2]float64{{1, 112}, {113, 0}}, nil), lived(webB, always, nil), flush, 110, nil, 0, false},
-		"said before the window":                   {lived(webA, [][2]float64{{1, 91}, {92, 0}}, nil), lived(webB, always, nil), lag, 90, nil, 0, false},
-		"said in the window":                       {lived(webA, [][2]float64{{1, 99}, {104, 0}}, nil), lived(webB, always, nil), lag, 97, nil, 0, true},
-		"edited since, and loaded by nobody since": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 92, true},
-		"edited since, and loaded since":           {lived(webA, always, nil), lived(webB, always, nil), flush, 90, []float64{94}, 92, false},
-		"lost, and the rest edited":                {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil), lived(webB, always, nil), flush, 90, nil, 120, true},
-		"there, and then edited":                   {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 120, false},
+		"its process lives": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 0,
+			false},
+		"its process had ended": {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil),
+			lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process ended with it": {lived(webA, [][2]float64{{1, 104}, {105, 0}}, nil),
+			lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process ended later": {lived(webA, [][2]float64{{1, 140}, {141, 0}}, nil),
+			lived(webB, always, nil), flush, 90, nil, 0, false},
+		"another one had loaded it": {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil),
+			lived(webB, always, nil), flush, 90, []float64{94}, 0, false},
+		"another one had loaded the chat before": {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil),
+			lived(webB, always, nil), flush, 90, []float64{80}, 0, true},
+		"another one loaded it too late": {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil),
+			lived(webB, always, nil), flush, 90, []float64{105}, 0, true},
+		"its process slept and ended on waking": {lived(webA, [][2]float64{{1, 125}, {126, 0}}, [][2]float64{{99, 120}}),
+			lived(webB, always, nil), flush, 90, nil, 0, true},
+		"its process slept and lives": {lived(webA, always, [][2]float64{{99, 120}}), lived(webB, always, nil),
+			flush, 90, nil, 0, false},
+		"said after the loss": {lived(webA, [][2]float64{{1, 112}, {113, 0}}, nil),
+			lived(webB, always, nil), flush, 110, nil, 0, false},
+		"said before the window": {lived(webA, [][2]float64{{1, 91}, {92, 0}}, nil),
+			lived(webB, always, nil), lag, 90, nil, 0, false},
+		"said in the window": {lived(webA, [][2]float64{{1, 99}, {104, 0}}, nil),
+			lived(webB, always, nil), lag, 97, nil, 0, true},
+		"edited since, and loaded by nobody since": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 92,
+			true},
+		"edited since, and loaded since": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, []float64{
+			94,
+		}, 92, false},
+		"lost, and the rest edited": {lived(webA, [][2]float64{{1, 95}, {96, 0}}, nil),
+			lived(webB, always, nil), flush, 90, nil, 120, true},
+		"there, and then edited": {lived(webA, always, nil), lived(webB, always, nil), flush, 90, nil, 120,
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
 			s.hear("a", test.at)
 			s.ledger.posts[0].attempts = []attempt{{web: webA, at: second(test.at - 1)}, {web: webB, at: second(test.at + 1)}}
 			stack := &stack{services: map[string]*service{webA: test.a, webB: test.b}}
-			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{test.loss}}}, loads: map[*chat][]load{}}
+			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{test.loss}}},
+				loads: map[*chat][]load{}}
 			for _, at := range test.others {
 				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{test.b, test.b.life(second(at), second(at))}}})
 			}
@@ -82,16 +100,21 @@ func TestWhatWasEditedByHandStaysSo(t *testing.T) {
 		back bool   // the answer as it was is there
 		want []kind
 	}{
-		"rewritten":                       {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, false, nil},
-		"rewritten, and put back":         {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, true, []kind{revived, lost}},
-		"rewritten while Redis lost data": {false, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`, true, nil},
-		"removed":                         {true, "", false, nil},
-		"removed, and put back":           {true, "", true, []kind{revived}},
+		"rewritten": {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
+			false, nil},
+		"rewritten, and put back": {true, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
+			true, []kind{revived, lost}},
+		"rewritten while Redis lost data": {false, `{"role":"assistant","content":"edited","timestamp":10.05,"id":"a.6"}`,
+			true, nil},
+		"removed":               {true, "", false, nil},
+		"removed, and put back": {true, "", true, []kind{revived}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(chatKey)
 			m := s.hear("a", 10)
-			s.chat.edits = []edit{{key: chatKey, at: second(20), sure: test.sure, now: map[string]string{string(m[1].Encode()): test.now}}}
+			s.chat.edits = []edit{
+				{key: chatKey, at: second(20), sure: test.sure, now: map[string]string{string(m[1].Encode()): test.now}},
+			}
 			s.history = s.history.With(m[0].Encode())
 			switch {
 			case test.back:
@@ -130,7 +153,9 @@ func TestAnEditMayBeLost(t *testing.T) {
 			s := newScene(chatKey)
 			m := s.hear("a", 10)
 			s.store(m...)
-			s.chat.edits = []edit{{key: chatKey, at: second(20), sure: true, now: map[string]string{string(m[1].Encode()): test.now}}}
+			s.chat.edits = []edit{
+				{key: chatKey, at: second(20), sure: true, now: map[string]string{string(m[1].Encode()): test.now}},
+			}
 			b := lived(webB, [][2]float64{{1, test.ends}}, nil)
 			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, 15}, {16, 0}}, nil), webB: b}}
 			s.fates = &fates{
@@ -171,10 +196,14 @@ func TestWhatMayVanish(t *testing.T) {
 				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.edited), sure: true})
 			}
 			if test.touched > 0 {
-				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.touched), now: map[string]string{string(m): ""}})
+				s.chat.edits = append(s.chat.edits, edit{key: chatKey, at: second(test.touched), now: map[string]string{
+					string(m): "",
+				}})
 			}
-			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, test.ends}}, nil), webB: lived(webB, [][2]float64{{1, test.ends}}, nil)}}
-			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{flush}}}, loads: map[*chat][]load{}}
+			stack := &stack{services: map[string]*service{webA: lived(webA, [][2]float64{{1, test.ends}}, nil),
+				webB: lived(webB, [][2]float64{{1, test.ends}}, nil)}}
+			f := &fates{s: &soak{stack: stack, ledger: s.ledger, outages: &outages{list: []outage{flush}}},
+				loads: map[*chat][]load{}}
 			for _, at := range []float64{10, 51} {
 				v := stack.services[webA]
 				f.loads[s.chat] = append(f.loads[s.chat], load{second(at), []holder{{v, v.lives[0]}}})
@@ -233,7 +262,9 @@ func TestAnEditTouchesOneExchange(t *testing.T) {
 
 func TestWordsAreFound(t *testing.T) {
 	var found []string
-	eachWord([]byte("c001n00001k001c002n00002k002, xc003n00003k003 c004n0004k004 c005n00005k05"), func(w string) { found = append(found, w) })
+	eachWord([]byte("c001n00001k001c002n00002k002, xc003n00003k003 c004n0004k004 c005n00005k05"), func(w string) {
+		found = append(found, w)
+	})
 	require.Equal(t, []string{"c001n00001k001", "c002n00002k002", "c003n00003k003"}, found)
 	s, ch := &soak{options: options{seed: 1}}, &chat{tag: chatTag(7)}
 	rng := s.random(1)

@@ -59,16 +59,22 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.DurationVar(&o.duration, "duration", 10*time.Minute, "how long to write")
 	f.IntVar(&o.chats, "chats", 50, "chats to write to")
 	f.IntVar(&o.writers, "writers", 16, "concurrent writers")
-	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock (timing differs from run to run all the same)")
-	f.DurationVar(&o.every, "faults-every", 3*time.Second, "mean time between two kills, ends or pauses; 0 for none; 12s if Redis loses data, so that processes have something to write back")
-	f.StringVar(&o.fault, "fault", faultKills, "what Redis loses: nothing ("+faultKills+"), everything by FLUSHALL ("+faultFlush+") or by a start on an empty disk ("+faultEmpty+
-		"), the last seconds by a start from an older file ("+faultOldAOF+") or by a Sentinel failover to a replica that lags ("+faultFailover+")")
+	f.Uint64Var(&o.seed, "seed", 0,
+		"of what is random here; 0 takes one from the clock (timing differs from run to run all the same)")
+	f.DurationVar(&o.every, "faults-every", 3*time.Second,
+		"mean time between two kills, ends or pauses; 0 for none; 12s if Redis loses data, so that processes have "+
+			"something to write back")
+	f.StringVar(&o.fault, "fault", faultKills, "what Redis loses: nothing ("+faultKills+"), everything by FLUSHALL ("+
+		faultFlush+") or by a start on an empty disk ("+faultEmpty+
+		"), the last seconds by a start from an older file ("+faultOldAOF+
+		") or by a Sentinel failover to a replica that lags ("+faultFailover+")")
 	f.DurationVar(&o.losses, "losses-every", 30*time.Second, "mean time between two losses of --fault")
 	f.IntVar(&o.wait, "wait-replicas", 0, "redis.wait_replicas, with --fault failover")
 	f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
 	f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
 	f.StringVar(&o.mneme, "mneme", "", "the mneme binary; without it one is built from ./cmd/mneme")
-	f.StringVar(&o.dir, "dir", "", "folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
+	f.StringVar(&o.dir, "dir", "",
+		"folder for data, logs and findings; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
 	f.StringVar(&o.level, "log-level", "info", "of the processes' logs")
 	f.Usage = func() {
@@ -175,7 +181,8 @@ func soakOnce(o options) (clean bool, err error) {
 	// The first signal ends the writing early; what was written is checked all the same.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fmt.Printf("soak: %v, fault %s, %d chats, %d writers, seed %d, in %s\n", o.duration, o.fault, o.chats, o.writers, o.seed, o.dir)
+	fmt.Printf("soak: %v, fault %s, %d chats, %d writers, seed %d, in %s\n", o.duration, o.fault, o.chats, o.writers,
+		o.seed, o.dir)
 	s, err := newSoak(o)
 	if err != nil {
 		return false, err

@@ -42,12 +42,14 @@ func parsePass(args []string, out io.Writer) (passOptions, error) {
 	f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 	f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
 	f.IntVar(&o.library, "documents", 400, "documents to search in")
-	f.StringVar(&o.fault, "fault", faultNone, "what goes wrong: nothing ("+faultNone+"), or the apiserver is killed now and then ("+faultKill+")")
+	f.StringVar(&o.fault, "fault", faultNone, "what goes wrong: nothing ("+faultNone+
+		"), or the apiserver is killed now and then ("+faultKill+")")
 	f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
 	f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
 	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock")
 	f.StringVar(&o.mneme, "mneme", "", "the mneme binary; without it one is built from ./cmd/mneme")
-	f.StringVar(&o.dir, "dir", "", "folder for data and logs; empty for a temporary one, which is removed when nothing was found")
+	f.StringVar(&o.dir, "dir", "",
+		"folder for data and logs; empty for a temporary one, which is removed when nothing was found")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
 	f.Usage = func() {
 		fmt.Fprint(out, `Usage: go run ./scripts/soak pass [flags]
@@ -134,7 +136,8 @@ type passing struct {
 
 func (p *passing) run(ctx context.Context) (clean bool, err error) {
 	p.counts = map[verdict]int{}
-	fmt.Fprintf(p.out, "soak: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed, p.dir)
+	fmt.Fprintf(p.out, "soak: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed,
+		p.dir)
 	if p.asks, err = prepare(ctx, "http://"+p.stack.services[apiName].addr, p.seed, p.library); err != nil {
 		return false, err
 	}
@@ -169,7 +172,8 @@ func (p *passing) enter(got taken) {
 	p.counts[got.verdict]++
 	p.bytes += got.bytes
 	if !got.verdict.allowed(p.fault) {
-		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: %s: %s", time.Now().Format("15:04:05.000"), got.ask, got.verdict, got.what))
+		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: %s: %s", time.Now().Format("15:04:05.000"), got.ask, got.verdict,
+			got.what))
 	}
 }
 

@@ -45,7 +45,8 @@ const (
 
 // prose is text of words that come back, so that searches find much.
 func prose(rng *rand.Rand, size int) string {
-	words := strings.Fields(`harbour lighthouse keeper winter storm rope anchor ledger copper engine valley river bridge market
+	words :=
+		strings.Fields(`harbour lighthouse keeper winter storm rope anchor ledger copper engine valley river bridge market
 		letter captain island orchard teacher station маяк гавань якорь письмо 灯台 港 straße façade "quoted" <tag> & back\slash`)
 	var b strings.Builder
 	for b.Len() < size {
@@ -124,7 +125,8 @@ func prepare(ctx context.Context, base string, seed uint64, documents int) ([]as
 			return nil, err
 		}
 	}
-	for _, path := range []string{passages, passages + "/documents?limit=1000", passages + "/documents/none.txt", "/v1/collections/none"} {
+	for _, path := range []string{passages, passages + "/documents?limit=1000", passages + "/documents/none.txt",
+		"/v1/collections/none"} {
 		if err := add(10, ask{method: http.MethodGet, path: path}); err != nil {
 			return nil, err
 		}
@@ -155,7 +157,8 @@ func (a ask) known(ctx context.Context, base string) (ask, error) {
 		}
 		sum := sha256.Sum256(raw)
 		if i > 0 && (status != a.status || sum != a.sum) {
-			return a, fmt.Errorf("%s is answered in two ways: %d, %d bytes; %d, %d bytes: %.300s", a, a.status, a.size, status, len(raw), raw)
+			return a, fmt.Errorf("%s is answered in two ways: %d, %d bytes; %d, %d bytes: %.300s", a, a.status, a.size, status,
+				len(raw), raw)
 		}
 		a.status, a.sum, a.size = status, sum, len(raw)
 	}

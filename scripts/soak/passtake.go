@@ -108,7 +108,8 @@ func (t *taker) take(ctx context.Context, asks []ask) taken {
 	case resp.StatusCode == http.StatusServiceUnavailable && problem(raw.Bytes()) != "":
 		got.verdict, got.what = refused, problem(raw.Bytes())
 	case resp.StatusCode == a.status:
-		got.verdict, got.what = differs, fmt.Sprintf("%d of %d bytes, JSON: %v: …%q", raw.Len(), a.size, json.Valid(raw.Bytes()), tail(raw.Bytes(), 80))
+		got.verdict, got.what = differs, fmt.Sprintf("%d of %d bytes, JSON: %v: …%q", raw.Len(), a.size,
+			json.Valid(raw.Bytes()), tail(raw.Bytes(), 80))
 	default:
 		got.verdict, got.what = strange, fmt.Sprintf("%s %.300s", resp.Status, raw.Bytes())
 	}

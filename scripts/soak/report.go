@@ -31,7 +31,8 @@ const (
 	unsettled kind = "unsettled"     // never came to rest
 )
 
-var kinds = []kind{lost, torn, rewritten, doubled, disorder, conflict, returned, ghost, declared, revived, untold, hang, invalid, unsettled}
+var kinds = []kind{lost, torn, rewritten, doubled, disorder, conflict, returned, ghost, declared, revived, untold, hang,
+	invalid, unsettled}
 
 // violation is one finding.
 type violation struct {
@@ -66,7 +67,8 @@ func (s *soak) explain(v violation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n  around %s\n", v.kind, v.headline(), v.at.Format("15:04:05.000"))
 	if v.post != nil {
-		fmt.Fprintf(&b, "  posted %s agent %s key %q: %.200s\n", v.post.sent.Format("15:04:05.000"), v.post.agent, v.post.key, v.post.text)
+		fmt.Fprintf(&b, "  posted %s agent %s key %q: %.200s\n", v.post.sent.Format("15:04:05.000"), v.post.agent, v.post.key,
+			v.post.text)
 		b.WriteString(lines(v.post.attempts))
 	}
 	if near := s.ledger.faults.around(v.at, 25*time.Second); len(near) > 0 {
@@ -74,7 +76,8 @@ func (s *soak) explain(v violation) string {
 	}
 	if v.chat != nil {
 		for _, e := range v.chat.erasures {
-			fmt.Fprintf(&b, "  erased %s: asked %s, last %s, done %s\n", e.key, e.first.Format("15:04:05.000"), e.last.Format("15:04:05.000"), e.ack.Format("15:04:05.000"))
+			fmt.Fprintf(&b, "  erased %s: asked %s, last %s, done %s\n", e.key, e.first.Format("15:04:05.000"),
+				e.last.Format("15:04:05.000"), e.ack.Format("15:04:05.000"))
 		}
 	}
 	if r := s.ledger.runs[v.run]; r != nil {
@@ -166,7 +169,8 @@ func (s *soak) table(found *findings, took time.Duration) {
 	}
 	row("reads of histories meanwhile", s.reads.reads.Load())
 	for _, name := range s.stack.order {
-		row(name+" kill -9, SIGTERM, paused", fmt.Sprintf("%d, %d, %d", l.faults.count(name, "kill"), l.faults.count(name, "term"), l.faults.count(name, "pause")))
+		row(name+" kill -9, SIGTERM, paused", fmt.Sprintf("%d, %d, %d", l.faults.count(name, "kill"),
+			l.faults.count(name, "term"), l.faults.count(name, "pause")))
 	}
 	for _, name := range counters {
 		row(name, s.meters.total(name))

@@ -31,7 +31,8 @@ func (s *soak) reread(found *findings) {
 				found.replayed++
 			case out.status == http.StatusOK:
 				s.ledger.violate(violation{kind: invalid, chat: r.chat, run: id, seq: out.last, post: r.post, at: r.events[1].at,
-					what: fmt.Sprintf("everything is at rest, yet on %s the run has no end after event %d (%s)", s.stack.web(first).name, out.last, out.code)})
+					what: fmt.Sprintf("everything is at rest, yet on %s the run has no end after event %d (%s)",
+						s.stack.web(first).name, out.last, out.code)})
 			case out.status != http.StatusNotFound && out.status != http.StatusGone:
 				s.ledger.violate(violation{kind: invalid, chat: r.chat, run: id, post: r.post, at: r.events[1].at,
 					what: fmt.Sprintf("reading the run on %s gives %d %s", s.stack.web(first).name, out.status, out.code)})
@@ -51,7 +52,8 @@ func (s *soak) compareReads(h *stored) {
 		shown, err := s.shown(web, path)
 		if err != nil || !equal(h.raw, shown) {
 			s.ledger.violate(violation{kind: invalid, chat: h.chat, key: h.key, history: h,
-				what: fmt.Sprintf("%s shows %d messages that are not the %d stored ones (%v)", web.name, len(shown), len(h.raw), err)})
+				what: fmt.Sprintf("%s shows %d messages that are not the %d stored ones (%v)", web.name, len(shown), len(h.raw),
+					err)})
 		}
 	}
 }

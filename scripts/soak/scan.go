@@ -155,7 +155,8 @@ func (w *words) find(raw []byte, where string, due func(goneWord) bool) {
 	list := slices.Sorted(maps.Keys(found))
 	g := w.gone[list[0]]
 	w.s.ledger.violate(violation{kind: returned, chat: g.post.chat, post: g.post, at: g.ack,
-		what: fmt.Sprintf("%d words that an erasure took lie in %s, such as %s", len(list), strings.TrimPrefix(where, w.s.dir+"/"), list[0])})
+		what: fmt.Sprintf("%d words that an erasure took lie in %s, such as %s", len(list),
+			strings.TrimPrefix(where, w.s.dir+"/"), list[0])})
 	for _, word := range list {
 		delete(w.gone, word) // told once
 	}
@@ -168,7 +169,9 @@ func eachWord(text []byte, f func(string)) {
 		if text[i] != 'c' || text[i+4] != 'n' || text[i+10] != 'k' {
 			continue
 		}
-		if !strings.ContainsFunc(string(text[i+1:i+4])+string(text[i+5:i+10])+string(text[i+11:i+14]), func(r rune) bool { return r < '0' || r > '9' }) {
+		if !strings.ContainsFunc(string(text[i+1:i+4])+string(text[i+5:i+10])+string(text[i+11:i+14]), func(r rune) bool {
+			return r < '0' || r > '9'
+		}) {
 			f(string(text[i : i+len(pattern)]))
 		}
 	}

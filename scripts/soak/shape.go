@@ -23,7 +23,8 @@ func (c *checker) blocks(h *stored) []block {
 	for i, m := range h.messages {
 		name, _, ok := memory.SplitID(m.ID)
 		if !ok {
-			c.report(h, violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d has no id of a run: %.300s", i, h.raw[i])})
+			c.report(h, violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d has no id of a run: %.300s", i,
+				h.raw[i])})
 			continue
 		}
 		name = strings.TrimSuffix(name, memory.ClosingSuffix)
@@ -65,7 +66,8 @@ func (c *checker) structure(h *stored) (late int) {
 		}
 		if whole[b.run] != nil && i+1 < len(list) && list[i-1].run == list[i+1].run {
 			c.report(h, violation{kind: disorder, run: b.run.id, post: b.run.post, at: h.time(b.indices[0]),
-				what: fmt.Sprintf("messages %d to %d of a run stand inside another run", b.indices[0], b.indices[len(b.indices)-1])})
+				what: fmt.Sprintf("messages %d to %d of a run stand inside another run", b.indices[0],
+					b.indices[len(b.indices)-1])})
 		}
 		whole[b.run] = append(whole[b.run], b.indices...)
 	}
@@ -88,20 +90,23 @@ func (c *checker) structure(h *stored) (late int) {
 // grammar checks the messages of one run in one history.
 func (c *checker) grammar(h *stored, r *run, indices []int) {
 	bad := func(i int, what string) {
-		c.report(h, violation{kind: invalid, run: r.id, post: r.post, at: h.time(i), what: fmt.Sprintf("message %d %s: %.300s", i, what, h.raw[i])})
+		c.report(h, violation{kind: invalid, run: r.id, post: r.post, at: h.time(i),
+			what: fmt.Sprintf("message %d %s: %.300s", i, what, h.raw[i])})
 	}
 	open := -1 // the user message that has no answer yet
 	// A run that its closer had to give up may have been further: what a dead process
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
-	if before := indices[0] - 1; h.key.Agent() == "" && (r.retryOf() != "" || r.events == nil && before >= 0 && h.messages[before].Failure != "") {
+	if before := indices[0] - 1; h.key.Agent() == "" && (r.retryOf() != "" || r.events == nil && before >= 0 &&
+		h.messages[before].Failure != "") {
 		open = indices[0] // the chat's request stands before, with the failure of another run
 	}
 	for _, i := range indices {
 		m := h.messages[i]
 		if m.Failure == event.RunLost && r.completed() {
-			c.report(h, violation{kind: declared, run: r.id, post: r.post, at: h.time(i), what: fmt.Sprintf("message %d: %.200s", i, h.raw[i])})
+			c.report(h, violation{kind: declared, run: r.id, post: r.post, at: h.time(i),
+				what: fmt.Sprintf("message %d: %.200s", i, h.raw[i])})
 		}
 		switch {
 		case closed && m.Role != memory.RoleUser:

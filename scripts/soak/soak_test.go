@@ -36,7 +36,9 @@ func newScene(key memory.Key) *scene {
 // analytic subagent with a tool, and the answer. It gives the run's messages in the
 // scene's history.
 func (s *scene) hear(id string, at float64) []memory.Message {
-	calls := []memory.ToolCall{{ID: id + "-tool", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}}}
+	calls := []memory.ToolCall{
+		{ID: id + "-tool", Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: "{}"}},
+	}
 	events := []event.Payload{
 		&event.RunStarted{ChatID: s.chat.id, Message: "asked in " + id},
 		&event.Delegation{Task: "task of " + id, Calls: event.Serial},
@@ -96,7 +98,8 @@ func (s *scene) hearRetry() []memory.Message {
 	p := s.ledger.post(s.chat, "asked", "master", "key")
 	copies := event.Copies{}
 	for id, events := range map[string][]event.Payload{
-		"a": {&event.RunStarted{ChatID: s.chat.id, Message: "asked"}, &event.Error{Code: "model_failed", Retryable: true}, &event.RunFinished{Outcome: event.Failed}},
+		"a": {&event.RunStarted{ChatID: s.chat.id, Message: "asked"}, &event.Error{Code: "model_failed", Retryable: true},
+			&event.RunFinished{Outcome: event.Failed}},
 		"b": {&event.RunStarted{ChatID: s.chat.id, Message: "asked", RetryOf: "a"},
 			&event.Delegation{Task: "task", Calls: event.Serial}, &event.Completion{Response: "done", Status: event.Completed},
 			&event.Assistant{Content: "answer"}, &event.RunFinished{Outcome: event.Completed}},
@@ -131,22 +134,27 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		act  func(s *scene)
 		want []kind
 	}{
-		"two runs, whole":           {agentKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
-		"a chat, whole":             {chatKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) }, nil},
-		"a failure and its retry":   {chatKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
-		"a retry's delegation":      {agentKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
-		"a retry's answer is lost":  {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
-		"the last message is lost":  {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
-		"a completion is lost":      {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
-		"another time, not itself":  {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) }, []kind{rewritten}},
-		"a message is stored twice": {chatKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[1], m[1]) }, []kind{doubled, invalid}},
+		"two runs, whole": {agentKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) },
+			nil},
+		"a chat, whole": {chatKey, func(s *scene) { s.store(s.hear("a", 10)...); s.store(s.hear("b", 20)...) },
+			nil},
+		"a failure and its retry":  {chatKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
+		"a retry's delegation":     {agentKey, func(s *scene) { s.store(s.hearRetry()...) }, nil},
+		"a retry's answer is lost": {chatKey, func(s *scene) { s.store(s.hearRetry()[:2]...) }, []kind{lost, lost}},
+		"the last message is lost": {chatKey, func(s *scene) { s.store(s.hear("a", 10)[:1]...) }, []kind{lost}},
+		"a completion is lost":     {agentKey, func(s *scene) { s.store(s.hear("a", 10)[:3]...) }, []kind{lost, invalid}},
+		"another time, not itself": {chatKey, func(s *scene) { m := s.hear("a", 10); m[1].Timestamp++; s.store(m...) },
+			[]kind{rewritten}},
+		"a message is stored twice": {chatKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[1], m[1]) },
+			[]kind{doubled, invalid}},
 		"a run is stored twice, made anew": {chatKey, func(s *scene) {
 			m := s.hear("a", 10)
 			s.store(m...)
 			m[0].Timestamp, m[1].Timestamp = 11, 12
 			s.store(m...)
 		}, []kind{doubled}},
-		"out of order": {agentKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[2], m[1], m[3]) }, []kind{disorder, invalid, invalid}},
+		"out of order": {agentKey, func(s *scene) { m := s.hear("a", 10); s.store(m[0], m[2], m[1], m[3]) },
+			[]kind{disorder, invalid, invalid}},
 		"interleaved": {agentKey, func(s *scene) {
 			a, b := s.hear("a", 10), s.hear("b", 10)
 			s.store(a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3])
@@ -159,14 +167,19 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		}, nil},
 		"a completed run, closed as lost": {chatKey, func(s *scene) {
 			m := s.hear("a", 10)
-			p, e := s.ledger.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{Outcome: event.Completed}}
+			p, e := s.ledger.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{
+				Outcome: event.Completed,
+			}}
 			s.ledger.receive(p, e, e.Line(), webA)
 			closing := memory.Failed(event.RunLost)
 			closing.Timestamp, closing.ID = 12, "a-end.7"
 			s.store(append(m, closing)...)
 		}, []kind{declared}},
-		"a message of no run":   {chatKey, func(s *scene) { s.store(memory.Message{Role: "user", Content: "x"}) }, []kind{invalid}},
-		"a foreign chat's text": {chatKey, func(s *scene) { s.store(memory.Message{Role: "user", Content: "box c002n00007"}) }, []kind{invalid}},
+		"a message of no run": {chatKey, func(s *scene) { s.store(memory.Message{Role: "user", Content: "x"}) },
+			[]kind{invalid}},
+		"a foreign chat's text": {chatKey, func(s *scene) {
+			s.store(memory.Message{Role: "user", Content: "box c002n00007"})
+		}, []kind{invalid}},
 		"a second result": {agentKey, func(s *scene) {
 			m := s.hear("a", 10)
 			again := m[2]
@@ -277,7 +290,8 @@ func TestHistoriesOnlyGrow(t *testing.T) {
 func TestFrames(t *testing.T) {
 	e := event.New(event.Head{RunID: "r", Seq: 3, TS: 1}, &event.Assistant{Content: "x"})
 	in := newFrames(strings.NewReader(fmt.Sprintf(
-		": heartbeat\n\nid: 3\ndata: %s\nevent: assistant\n\n: closing\nevent: error\ndata: {\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Line())))
+		": heartbeat\n\nid: 3\ndata: %s\nevent: assistant\n\n: closing\nevent: error\ndata: "+
+			"{\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Line())))
 	next, err := in.Next()
 	require.NoError(t, err)
 	f := frame(next)
@@ -314,7 +328,8 @@ func TestEveryTextIsOfItsOwnAndCarriesItsChat(t *testing.T) {
 }
 
 func TestCountersOutliveProcesses(t *testing.T) {
-	require.Equal(t, map[string]float64{"a_total": 3, "b_bytes": 0}, parseMetrics([]byte("# HELP a_total x\na_total 3\nb_bytes 0\n")))
+	require.Equal(t, map[string]float64{"a_total": 3, "b_bytes": 0},
+		parseMetrics([]byte("# HELP a_total x\na_total 3\nb_bytes 0\n")))
 	m := newMeters()
 	m.over["a_total"] = 2
 	m.live[webA] = map[string]float64{"a_total": 3}

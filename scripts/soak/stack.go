@@ -111,7 +111,9 @@ func newStack(o options) (*stack, error) {
 	} else if mneme, err = filepath.Abs(mneme); err != nil {
 		return nil, err
 	}
-	s := &stack{dir: o.dir, services: map[string]*service{}, disks: map[string][]string{}, order: []string{redisName, proxyName, apiName, webA, webB}}
+	s := &stack{dir: o.dir, services: map[string]*service{}, disks: map[string][]string{}, order: []string{
+		redisName, proxyName, apiName, webA, webB,
+	}}
 	if o.fault == faultFailover {
 		s.order = append([]string{redisName, replicaName, sentinelName}, s.order[1:]...)
 	}
@@ -192,7 +194,8 @@ func freeAddrs(n int) ([]string, error) {
 func (s *stack) redisClient() *redis.Client {
 	if sentinel := s.services[sentinelName]; sentinel != nil {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: masterName, SentinelAddrs: []string{sentinel.addr}, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second,
+			MasterName: masterName, SentinelAddrs: []string{sentinel.addr}, ContextTimeoutEnabled: true, MaxRetries: -1,
+			DialTimeout: time.Second,
 		})
 	}
 	return redis.NewClient(redisOptions(s.services[redisName].addr))
@@ -255,7 +258,8 @@ func (v *service) start() error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if !p.wanted {
-			v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", time.Now().Format("15:04:05.000"), v.name, err))
+			v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", time.Now().Format("15:04:05.000"), v.name,
+				err))
 		}
 		v.process = nil
 		v.lives[len(v.lives)-1].to = time.Now()

@@ -36,7 +36,8 @@ func text(rng *rand.Rand, ch *chat) (message, agent string) {
 	case kind < 8 && direct:
 		message = fmt.Sprintf("What is %d * %d? It is for %s", 1000+n, rng.IntN(1000), code)
 	case kind < 8:
-		message = fmt.Sprintf("Ask the analytic subagent what %d * %d is, then tell the knowledge subagent that the code of %s is %s",
+		message = fmt.Sprintf("Ask the analytic subagent what %d * %d is, then tell the knowledge subagent that the code "+
+			"of %s is %s",
 			1000+n, rng.IntN(1000), box(n), code)
 	default:
 		agent = "master"

@@ -72,7 +72,9 @@ func (s *soak) verify() (*findings, error) {
 		return nil, err
 	}
 	if late := s.meters.total("mneme_memory_late_total"); found.late > late {
-		s.ledger.violate(violation{kind: invalid, what: fmt.Sprintf("%d messages stand behind their turn, %d were counted late", found.late, late)})
+		s.ledger.violate(violation{
+			kind: invalid, what: fmt.Sprintf("%d messages stand behind their turn, %d were counted late", found.late, late),
+		})
 	}
 	s.crashes()
 	return found, s.strange(known)
@@ -106,7 +108,8 @@ func (s *soak) stored(ch *chat, key memory.Key) (*stored, error) {
 	}
 	want := fmt.Sprintf("sum %s len %d count %d", out.history.Sum(), len(value), out.history.Len())
 	if have := fmt.Sprintf("sum %s len %s count %s", meta["sum"], meta["len"], meta["count"]); have != want {
-		s.ledger.violate(violation{kind: invalid, chat: ch, key: key, what: "the meta says " + have + ", the value is " + want})
+		s.ledger.violate(violation{kind: invalid, chat: ch, key: key, what: "the meta says " + have + ", the value is " +
+			want})
 	}
 	return out, nil
 }
@@ -191,7 +194,8 @@ func (c *checker) history(h *stored) {
 		if i < len(h.messages) {
 			id := h.messages[i].ID
 			if j, twice := ids[id]; twice {
-				c.report(h, violation{kind: doubled, at: h.time(i), what: fmt.Sprintf("messages %d and %d have one id: %.300s", j, i, raw)})
+				c.report(h, violation{kind: doubled, at: h.time(i), what: fmt.Sprintf("messages %d and %d have one id: %.300s", j,
+					i, raw)})
 			}
 			ids[id] = i
 		}
@@ -208,11 +212,13 @@ func (c *checker) history(h *stored) {
 		case now == kept && !there:
 			v.kind, v.what = lost, fmt.Sprintf("acknowledged to %s: %.400s", w.run.events[w.seq].web, w.raw)
 			if j, other := ids[memory.MessageID(w.run.id, w.seq)]; other {
-				v.kind, v.what, v.edited = rewritten, fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw, h.raw[j]), edited
+				v.kind, v.what, v.edited = rewritten, fmt.Sprintf("acknowledged was %.400s, stored with this id is %.400s", w.raw,
+					h.raw[j]), edited
 			}
 			c.report(h, v)
 		case now == erased && there:
-			v.kind, v.what, v.at = returned, fmt.Sprintf("message %d of a run of %s was erased: %.300s", i, at.Format("15:04:05.000"), w.raw), at
+			v.kind, v.what, v.at = returned, fmt.Sprintf("message %d of a run of %s was erased: %.300s", i,
+				at.Format("15:04:05.000"), w.raw), at
 			c.report(h, v)
 		default:
 			c.found.checked++
@@ -233,7 +239,10 @@ func (c *checker) times(h *stored) {
 		}
 		for _, tag := range tags(h.raw[i]) {
 			if tag != h.chat.tag {
-				c.report(h, violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d holds text of another chat (%s): %.300s", i, tag, h.raw[i])})
+				c.report(h, violation{
+					kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d holds text of another chat (%s): %.300s", i, tag,
+						h.raw[i]),
+				})
 			}
 		}
 	}
@@ -272,7 +281,8 @@ func (c *checker) posts() {
 		maps.DeleteFunc(answered, func(id string, _ bool) bool { r := c.ledger.runs[id]; return r == nil || !r.answered() })
 		if p.key != "" && len(answered) > 1 {
 			c.ledger.violate(violation{kind: invalid, chat: p.chat, post: p, at: p.sent,
-				what: fmt.Sprintf("one Idempotency-Key, %d runs that were answered: %v", len(answered), slices.Sorted(maps.Keys(answered)))})
+				what: fmt.Sprintf("one Idempotency-Key, %d runs that were answered: %v", len(answered),
+					slices.Sorted(maps.Keys(answered)))})
 		}
 		said := p.chat.said[p.text]
 		if len(said) > max(1, len(runs)) {
@@ -308,7 +318,8 @@ func (c *checker) answers(p *post, said []int) {
 		}
 		if a.Content != "" && p.chat.replies[a.RunID] != a.Content {
 			c.ledger.violate(violation{kind: lost, chat: p.chat, key: key, run: a.RunID, post: p, at: p.sent,
-				what: fmt.Sprintf("answered with 200 and %.200q, stored as the answer of the run is %.200q", a.Content, p.chat.replies[a.RunID])})
+				what: fmt.Sprintf("answered with 200 and %.200q, stored as the answer of the run is %.200q", a.Content,
+					p.chat.replies[a.RunID])})
 		}
 		c.found.checked++
 	}
@@ -354,7 +365,8 @@ func (s *soak) strange(known map[memory.Key]bool) error {
 		}
 		if strings.Contains(name, ":damaged:") {
 			value, _ := s.reads.redis.Get(ctx, name).Bytes()
-			s.ledger.violate(violation{kind: torn, what: fmt.Sprintf("a history was set aside as damaged: %s: …%s", name, tail(value, 300))})
+			s.ledger.violate(violation{kind: torn, what: fmt.Sprintf("a history was set aside as damaged: %s: …%s", name,
+				tail(value, 300))})
 		}
 	}
 	return keys.Err()

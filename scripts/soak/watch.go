@@ -272,7 +272,8 @@ func (s *soak) progress(age time.Duration) {
 	}
 	c, runs, found := l.counts, len(l.runs), len(l.violations)
 	l.mu.Unlock()
-	s.say("%4.0fs  posts %d, accepted %d, refused %d, broken %d, runs %d, events %d, reads %d, kills %d, terms %d, pauses %d, takeovers %d, late %d, erased %d, found %d",
+	s.say("%4.0fs  posts %d, accepted %d, refused %d, broken %d, runs %d, events %d, reads %d, kills %d, terms %d, "+
+		"pauses %d, takeovers %d, late %d, erased %d, found %d",
 		age.Seconds(), c.posts, c.accepted, refused, c.broken, runs, c.events, s.reads.reads.Load(),
 		l.faults.count("", "kill"), l.faults.count("", "term"), l.faults.count("", "pause"),
 		s.meters.total("mneme_takeovers_total"), s.meters.total("mneme_memory_late_total"), c.erased, found)

@@ -33,7 +33,8 @@ func (s *soak) write(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.duration)
 	defer cancel()
 	var all sync.WaitGroup
-	faults := &chaos{stack: s.stack, log: &s.ledger.faults, meters: s.meters, rng: s.random(1), losing: s.fault != faultKills}
+	faults := &chaos{stack: s.stack, log: &s.ledger.faults, meters: s.meters, rng: s.random(1),
+		losing: s.fault != faultKills}
 	all.Go(func() { faults.run(ctx, s.every) })
 	all.Go(func() { faults.revive(ctx) })
 	all.Go(func() { faults.lose(ctx, s, s.random(4)) })
@@ -149,7 +150,9 @@ func (s *soak) lastPosts() {
 				break
 			}
 			if try == 5 {
-				s.ledger.violate(violation{kind: unsettled, chat: ch, post: p, what: "everything is at rest, yet a post is not answered by " + web.name})
+				s.ledger.violate(violation{
+					kind: unsettled, chat: ch, post: p, what: "everything is at rest, yet a post is not answered by " + web.name,
+				})
 				break
 			}
 			time.Sleep(time.Second)

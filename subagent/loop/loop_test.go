@@ -67,7 +67,8 @@ type tool struct {
 }
 
 func (t tool) Spec() loop.Spec {
-	return loop.Spec{Name: t.name, Description: t.name, Parameters: json.RawMessage(`{"type":"object"}`), Parallel: t.parallel}
+	return loop.Spec{Name: t.name, Description: t.name, Parameters: json.RawMessage(`{"type":"object"}`),
+		Parallel: t.parallel}
 }
 
 func (t tool) Call(ctx context.Context, c memory.ToolCall) (string, error) {
@@ -115,7 +116,8 @@ func TestRunsUntilNoToolIsAskedFor(t *testing.T) {
 		{text: "The answer."},
 	}}
 	h := &heard{}
-	r, err := loop.Loop{Model: m, System: "s", Tools: []loop.Tool{echo("a"), echo("b")}, MaxSteps: 5, Conversation: "c"}.Run(guard(t), question, h)
+	r, err := loop.Loop{Model: m, System: "s", Tools: []loop.Tool{echo("a"), echo("b")}, MaxSteps: 5,
+		Conversation: "c"}.Run(guard(t), question, h)
 	require.NoError(t, err)
 	require.Equal(t, loop.Result{Text: "The answer.", Usage: event.Usage{InputTokens: 20, OutputTokens: 2}}, r)
 	require.Equal(t, []string{"calls 2 Looking. ", `1=a{"q":1} failed=false`, "2=b{} failed=false"}, h.lines)
@@ -123,7 +125,9 @@ func TestRunsUntilNoToolIsAskedFor(t *testing.T) {
 	require.Equal(t, "c", m.asked[1].Conversation)
 	require.Equal(t, []memory.Message{
 		question[0],
-		{Role: memory.RoleAssistant, Content: "Looking. ", ToolCalls: []memory.ToolCall{call("1", "a", `{"q":1}`), call("2", "b", `{}`)}},
+		{Role: memory.RoleAssistant, Content: "Looking. ", ToolCalls: []memory.ToolCall{
+			call("1", "a", `{"q":1}`), call("2", "b", `{}`),
+		}},
 		{Role: memory.RoleTool, ToolCallID: "1", Name: "a", Content: `a{"q":1}`},
 		{Role: memory.RoleTool, ToolCallID: "2", Name: "b", Content: "b{}"},
 	}, m.asked[1].Messages)
@@ -148,7 +152,8 @@ func TestDifferentToolsRunInParallel(t *testing.T) {
 	}
 	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "a", ""), call("2", "b", "")}}, {text: "done"}}}
 	h := &heard{}
-	tools := []loop.Tool{tool{name: "a", run: meet(left, right, "from a")}, tool{name: "b", run: meet(right, left, "from b")}}
+	tools := []loop.Tool{tool{name: "a", run: meet(left, right, "from a")},
+		tool{name: "b", run: meet(right, left, "from b")}}
 	_, err := loop.Loop{Model: m, Tools: tools, MaxSteps: 2}.Run(ctx, question, h)
 	require.NoError(t, err)
 	require.Equal(t, []string{"calls 2 ", "1=from b failed=false", "2=from a failed=false"}, h.lines)
@@ -163,7 +168,10 @@ func TestCallsOfOneToolRunInOrder(t *testing.T) {
 		defer running.Add(-1)
 		return fmt.Sprint(order.Add(1)), nil
 	}}
-	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "a", ""), call("2", "a", ""), call("3", "a", "")}}, {text: "done"}}}
+	m := &scripted{
+		answers: []answer{{calls: []memory.ToolCall{call("1", "a", ""), call("2", "a", ""), call("3", "a", "")}},
+			{text: "done"}},
+	}
 	h := &heard{}
 	_, err := loop.Loop{Model: m, Tools: []loop.Tool{one}, MaxSteps: 2}.Run(guard(t), question, h)
 	require.NoError(t, err)
@@ -172,12 +180,14 @@ func TestCallsOfOneToolRunInOrder(t *testing.T) {
 
 func TestFailuresOfToolsAreResults(t *testing.T) {
 	bad := tool{name: "bad", run: func(context.Context, string) (string, error) { return "", errors.New("no such city") }}
-	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "bad", ""), call("2", "unknown", "")}}, {text: "Sorry."}}}
+	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "bad", ""), call("2", "unknown", "")}},
+		{text: "Sorry."}}}
 	h := &heard{}
 	r, err := loop.Loop{Model: m, Tools: []loop.Tool{bad}, MaxSteps: 2}.Run(guard(t), question, h)
 	require.NoError(t, err)
 	require.Equal(t, "Sorry.", r.Text)
-	require.Equal(t, []string{"calls 2 ", "1=(error: no such city) failed=true", `2=(error: there is no tool "unknown") failed=true`}, h.lines)
+	require.Equal(t, []string{"calls 2 ", "1=(error: no such city) failed=true",
+		`2=(error: there is no tool "unknown") failed=true`}, h.lines)
 }
 
 func TestStepsAreBounded(t *testing.T) {
@@ -199,7 +209,8 @@ func TestStepsAreBounded(t *testing.T) {
 
 func TestModelFailures(t *testing.T) {
 	broken := errors.New("connection reset")
-	r, err := loop.Loop{Model: &scripted{answers: []answer{{text: "Half an ", err: broken}}}, MaxSteps: 1}.Run(guard(t), question, &heard{})
+	r, err := loop.Loop{Model: &scripted{answers: []answer{{text: "Half an ", err: broken}}}, MaxSteps: 1}.Run(guard(t),
+		question, &heard{})
 	require.ErrorIs(t, err, loop.ErrModel)
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, "Half an ", r.Text)
@@ -218,7 +229,8 @@ func TestTheEndOfTheContextEndsTools(t *testing.T) {
 		ended.Store(true)
 		return "", ctx.Err()
 	}}
-	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "slow", ""), call("2", "slow", "")}}, {text: "never"}}}
+	m := &scripted{answers: []answer{{calls: []memory.ToolCall{call("1", "slow", ""), call("2", "slow", "")}},
+		{text: "never"}}}
 	h := &heard{}
 	_, err := loop.Loop{Model: m, Tools: []loop.Tool{slow}, MaxSteps: 2}.Run(ctx, question, h)
 	require.ErrorIs(t, err, stopped)

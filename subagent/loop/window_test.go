@@ -148,7 +148,9 @@ func TestAWindowTearsNothing(t *testing.T) {
 			for j := range rapid.IntRange(0, 3).Draw(t, "rounds") {
 				id := fmt.Sprintf("call_%d_%d", i, j)
 				messages = append(messages,
-					memory.Message{Role: memory.RoleAssistant, ToolCalls: []memory.ToolCall{call(id, "look", `{"at":"`+fmt.Sprint(j)+`"}`)}},
+					memory.Message{Role: memory.RoleAssistant, ToolCalls: []memory.ToolCall{
+						call(id, "look", `{"at":"`+fmt.Sprint(j)+`"}`),
+					}},
 					memory.Message{Role: memory.RoleTool, ToolCallID: id, Name: "look", Content: text("result")})
 			}
 			if rapid.Bool().Draw(t, "answered") {
@@ -322,7 +324,8 @@ func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
 	told := event.Usage{InputTokens: 11, OutputTokens: 5}
 	messages := []memory.Message{user(paragraph)}
 	estimated := event.Usage{
-		InputTokens: int64(memory.Tokens("Be brief.") + messages[0].Tokens()), OutputTokens: int64(memory.Tokens("Half an answer")), Estimated: true,
+		InputTokens:  int64(memory.Tokens("Be brief.") + messages[0].Tokens()),
+		OutputTokens: int64(memory.Tokens("Half an answer")), Estimated: true,
 	}
 	for name, test := range map[string]struct {
 		said breaks
@@ -334,7 +337,9 @@ func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got event.Usage
-			for d := range (&loop.Window{Model: test.said}).Generate(t.Context(), loop.Request{System: "Be brief.", Messages: messages}) {
+			for d := range (&loop.Window{Model: test.said}).Generate(t.Context(), loop.Request{
+				System: "Be brief.", Messages: messages,
+			}) {
 				got = got.Add(d.Usage)
 			}
 			require.Equal(t, test.want, got)

@@ -99,7 +99,10 @@ func (a *collector) end() ([]memory.ToolCall, error) {
 	for _, c := range a.calls {
 		arguments := orObject(c.arguments.String())
 		if a.finish == openai.FinishReasonLength && !json.Valid([]byte(arguments)) {
-			return nil, &Error{Code: CodeAnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens"}
+			return nil,
+				&Error{
+					Code: CodeAnswerCut, Message: "the model's answer was cut off inside a tool call: it reached its limit of tokens",
+				}
 		}
 		calls = append(calls, memory.ToolCall{
 			ID: c.id, Type: "function", Function: memory.FunctionCall{Name: c.name, Arguments: arguments},

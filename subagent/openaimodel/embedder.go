@@ -96,14 +96,19 @@ func (e *Embedder) ordered(data []openai.Embedding, texts int) ([][]float32, err
 	vectors := make([][]float32, texts)
 	for _, d := range data {
 		if d.Index < 0 || d.Index >= texts || vectors[d.Index] != nil {
-			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave a vector for text %d, which is none or has one", d.Index)}
+			return nil,
+				&Error{
+					Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave a vector for text %d, which is none or has one",
+						d.Index),
+				}
 		}
 		vectors[d.Index] = d.Embedding
 	}
 	for i, v := range vectors {
 		switch {
 		case len(v) == 0:
-			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave no vector for text %d of %d", i, texts)}
+			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the endpoint gave no vector for text %d of %d", i,
+				texts)}
 		case e.config.Dimensions != 0 && len(v) != e.config.Dimensions:
 			return nil, &Error{Code: CodeUnavailable, Message: fmt.Sprintf(
 				"the endpoint gave a vector of %d dimensions where %d are configured", len(v), e.config.Dimensions)}

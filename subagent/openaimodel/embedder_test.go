@@ -66,7 +66,8 @@ func lengths(t *testing.T, size int, seen func(embeddingRequest)) http.HandlerFu
 
 func TestVectorsComeInTheOrderOfTheTexts(t *testing.T) {
 	var requests []embeddingRequest
-	e := embedderOf(t, openaimodel.EmbedderConfig{BatchSize: 2, Dimensions: 4}, lengths(t, 4, func(r embeddingRequest) { requests = append(requests, r) }))
+	e := embedderOf(t, openaimodel.EmbedderConfig{BatchSize: 2, Dimensions: 4},
+		lengths(t, 4, func(r embeddingRequest) { requests = append(requests, r) }))
 	vectors, err := e.Embed(t.Context(), []string{"a", "bb", "ccc", "dddd", "ё"})
 	require.NoError(t, err)
 	require.Equal(t, "embed-1@4", e.Space())
@@ -125,9 +126,13 @@ func TestWrongAnswersOfAnEndpoint(t *testing.T) {
 		body, want string
 		retryable  bool
 	}{
-		"other size":    {200, `{"data":[{"index":0,"embedding":"AACAPw=="},{"index":1,"embedding":"AACAPw=="}]}`, "a vector of 1 dimensions where 3 are configured", true},
-		"too few":       {200, `{"data":[{"index":1,"embedding":"AACAPwAAgD8AAIA/"}]}`, "no vector for text 0 of 2", true},
-		"twice":         {200, `{"data":[{"index":1,"embedding":"AACAPwAAgD8AAIA/"},{"index":1,"embedding":"AACAPwAAgD8AAIA/"}]}`, "text 1", true},
+		"other size": {200, `{"data":[{"index":0,"embedding":"AACAPw=="},{"index":1,"embedding":"AACAPw=="}]}`,
+			"a vector of 1 dimensions where 3 are configured", true},
+		"too few": {200, `{"data":[{"index":1,"embedding":"AACAPwAAgD8AAIA/"}]}`, "no vector for text 0 of 2", true},
+		"twice": {
+			200, `{"data":[{"index":1,"embedding":"AACAPwAAgD8AAIA/"},{"index":1,"embedding":"AACAPwAAgD8AAIA/"}]}`, "text 1",
+			true,
+		},
 		"foreign index": {200, `{"data":[{"index":7,"embedding":"AACAPwAAgD8AAIA/"}]}`, "text 7", true},
 		"empty":         {200, `{}`, "no vector", true},
 		"no JSON":       {200, `<html>`, "cannot be understood", true},

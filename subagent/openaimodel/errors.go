@@ -30,9 +30,11 @@ const (
 
 // reasons are the codes by what the gateway's header X-AG-Error says.
 var reasons = map[string]string{
-	"context_length_exceeded": CodeTooLong, "request_too_large": CodeTooLarge, "key_refused": CodeAuth, "quota_exhausted": CodeQuota,
-	"rate_limited": CodeRateLimited, "content_refused": CodeRefused, "model_unknown": CodeUnknown, "vendor_failed": CodeUnavailable,
-	"rejected": CodeRejected,
+	"context_length_exceeded": CodeTooLong, "request_too_large": CodeTooLarge, "key_refused": CodeAuth,
+	"quota_exhausted": CodeQuota,
+	"rate_limited":    CodeRateLimited, "content_refused": CodeRefused, "model_unknown": CodeUnknown,
+	"vendor_failed": CodeUnavailable,
+	"rejected":      CodeRejected,
 }
 
 // sentences are the messages by code. A vendor's own words are not among them: they
@@ -112,7 +114,8 @@ func explain(ctx context.Context, err error, call *exchange) error {
 		errors.Is(err, openai.ErrReasoningEffortUnsupported), errors.Is(err, openai.ErrReasoningToolsRequireResponses),
 		errors.Is(err, openai.ErrReasoningSamplingUnsupported), errors.Is(err, openai.ErrReasoningModelLimitationsOther):
 		e.Code = CodeRejected
-		e.Message = fmt.Sprintf("the OpenAI client refuses this model's name: use an alias and the gateway's model_map (%v)", err)
+		e.Message = fmt.Sprintf("the OpenAI client refuses this model's name: use an alias and the gateway's model_map (%v)",
+			err)
 	default:
 		e.Code, e.Message = CodeUnavailable, "the gateway cannot be reached"
 		e.cause = err
@@ -131,7 +134,8 @@ func (e *Error) say(code string, call *exchange) {
 	case code == CodeAuth:
 		e.Message += " (check api_key_env of the gateway's backend)"
 	case code == CodeRateLimited && e.RetryAfter > 0:
-		e.Message = fmt.Sprintf("the model's vendor takes no more requests for the moment; try again in %d s", int(e.RetryAfter.Seconds()+0.5))
+		e.Message = fmt.Sprintf("the model's vendor takes no more requests for the moment; try again in %d s",
+			int(e.RetryAfter.Seconds()+0.5))
 	}
 }
 

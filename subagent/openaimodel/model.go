@@ -122,7 +122,9 @@ func (m *Model) request(r loop.Request) openai.ChatCompletionRequest {
 		out.Temperature = max(float32(*t), math.SmallestNonzeroFloat32)
 	}
 	if r.System != "" {
-		out.Messages = append(out.Messages, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleSystem, Content: r.System})
+		out.Messages = append(out.Messages, openai.ChatCompletionMessage{
+			Role: openai.ChatMessageRoleSystem, Content: r.System,
+		})
 	}
 	for _, msg := range r.Messages {
 		out.Messages = append(out.Messages, message(msg))

@@ -75,26 +75,31 @@ func collect(ctx context.Context, m *openaimodel.Model, r loop.Request) (deltas 
 func TestTheRequest(t *testing.T) {
 	var got *http.Request
 	var body string
-	m := gateway(t, openaimodel.Config{ReasoningEffort: "medium", MaxTokens: 100}, func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		got, body = r, string(b)
-		streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
-	})
+	m := gateway(t, openaimodel.Config{ReasoningEffort: "medium", MaxTokens: 100},
+		func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			got, body = r, string(b)
+			streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
+		})
 	_, err := collect(t.Context(), m, loop.Request{
 		System: "be brief", Conversation: "conv-1.analytic",
 		Messages: []memory.Message{
 			{Role: "user", Content: "hi", Timestamp: 5, Partial: true, ID: "R.1"},
-			{Role: "assistant", ToolCalls: []memory.ToolCall{{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f"}}}},
+			{Role: "assistant", ToolCalls: []memory.ToolCall{
+				{ID: "c1", Type: "function", Function: memory.FunctionCall{Name: "f"}},
+			}},
 			{Role: "tool", ToolCallID: "c1", Name: "f", Content: ""},
 			{Role: "assistant", Content: ""},
 		},
-		Tools: []loop.Spec{{Name: "f", Description: "d", Parameters: json.RawMessage(`{"type":"object","z":1}`)}, {Name: "g"}},
+		Tools: []loop.Spec{{Name: "f", Description: "d", Parameters: json.RawMessage(`{"type":"object","z":1}`)},
+			{Name: "g"}},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "/teammate/analytic/v1/chat/completions", got.URL.Path)
 	require.Equal(t, "conv-1.analytic", got.Header.Get("X-AG-Conversation-Id"))
 	require.Empty(t, got.Header.Get("Authorization"))
-	require.JSONEq(t, `{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"medium","max_completion_tokens":100,
+	require.JSONEq(t,
+		`{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"medium","max_completion_tokens":100,
 		"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"},
 			{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
 			{"role":"tool","tool_call_id":"c1","content":"(empty)"},{"role":"assistant","content":"(empty)"}],
@@ -112,7 +117,8 @@ func TestAnswers(t *testing.T) {
 		want  []loop.Delta
 	}{
 		"text as it comes, then the usage": {
-			[]string{delta(`"role":"assistant","content":""`), delta(`"reasoning_content":"hm"`), delta(`"content":"He"`), delta(`"content":"y"`), finish("stop"), usageChunk, done},
+			[]string{delta(`"role":"assistant","content":""`), delta(`"reasoning_content":"hm"`), delta(`"content":"He"`),
+				delta(`"content":"y"`), finish("stop"), usageChunk, done},
 			[]loop.Delta{{Text: "He"}, {Text: "y"}, usage},
 		},
 		"calls once and complete, by index": {
@@ -132,7 +138,8 @@ func TestAnswers(t *testing.T) {
 			[]loop.Delta{{Calls: []memory.ToolCall{call("a", "f", "{}"), call("b", "g", "{}")}}, usage},
 		},
 		"no [DONE], but a reason": {[]string{delta(`"content":"x"`), finish("length")}, []loop.Delta{{Text: "x"}, {}}},
-		"comments in between":     {[]string{delta(`"content":"x"`) + "\n\n: ping\n\n: ping", finish("stop"), done}, []loop.Delta{{Text: "x"}, {}}},
+		"comments in between": {[]string{delta(`"content":"x"`) + "\n\n: ping\n\n: ping", finish("stop"), done},
+			[]loop.Delta{{Text: "x"}, {}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := collect(t.Context(), gateway(t, openaimodel.Config{}, streams(c.lines...)), hello)
@@ -144,7 +151,8 @@ func TestAnswers(t *testing.T) {
 
 func TestCallsWithoutIDsGetSome(t *testing.T) {
 	got, err := collect(t.Context(), gateway(t, openaimodel.Config{}, streams(
-		delta(`"tool_calls":[{"index":0,"function":{"name":"f"}},{"index":1,"function":{"name":"g"}}]`), finish("tool_calls"))), hello)
+		delta(`"tool_calls":[{"index":0,"function":{"name":"f"}},{"index":1,"function":{"name":"g"}}]`),
+		finish("tool_calls"))), hello)
 	require.NoError(t, err)
 	require.Len(t, got[0].Calls, 2)
 	require.Regexp(t, `^call_[A-Z0-9]{24}$`, got[0].Calls[0].ID)
@@ -169,18 +177,34 @@ func TestFailures(t *testing.T) {
 		message string
 		again   bool
 	}{
-		"rate limited":       {status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", "7"), openaimodel.CodeRateLimited, 429, "try again in 7 s", true},
-		"backend away":       {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`), openaimodel.CodeUnavailable, 502, "vendor cannot be reached or failed", true},
-		"refused":            {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`), openaimodel.CodeRejected, 400, "refused the request as wrong", false},
-		"no key":             {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`), openaimodel.CodeAuth, 401, "refused the key (check api_key_env", false},
-		"no JSON":            {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "vendor cannot be reached or failed", true},
-		"cut":                {streams(delta(`"content":"x"`)), openaimodel.CodeAnswerCut, 0, "the model's answer was cut off before its end", true},
-		"cut, with done":     {streams(delta(`"content":"x"`), done), openaimodel.CodeAnswerCut, 0, "cut off", true},
-		"error in a stream":  {streams(delta(`"content":"x"`), `{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`), openaimodel.CodeAnswerCut, 0, "was cut off before its end", true},
-		"limit in a stream":  {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`), openaimodel.CodeRateLimited, 0, "no more requests for the moment", true},
-		"garbage":            {streams(`{"choices":[`), openaimodel.CodeUnavailable, 0, "cannot be understood", true},
-		"filtered":           {streams(finish("content_filter")), openaimodel.CodeRefused, 0, "refused to answer", false},
-		"limit inside calls": {streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")), openaimodel.CodeAnswerCut, 0, "limit of tokens", true},
+		"rate limited": {
+			status(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`,
+				"Retry-After", "7"), openaimodel.CodeRateLimited, 429, "try again in 7 s", true,
+		},
+		"backend away": {status(502, `{"error":{"message":"backend \"v\" cannot be reached","type":"server_error"}}`),
+			openaimodel.CodeUnavailable, 502, "vendor cannot be reached or failed", true},
+		"refused": {status(400, `{"error":{"message":"n must be 1","type":"invalid_request_error"}}`),
+			openaimodel.CodeRejected, 400, "refused the request as wrong", false},
+		"no key": {status(401, `{"error":{"message":"bad key","type":"invalid_request_error"}}`),
+			openaimodel.CodeAuth, 401, "refused the key (check api_key_env", false},
+		"no JSON": {status(503, `<html>`), openaimodel.CodeUnavailable, 503, "vendor cannot be reached or failed",
+			true},
+		"cut": {streams(delta(`"content":"x"`)), openaimodel.CodeAnswerCut, 0,
+			"the model's answer was cut off before its end", true},
+		"cut, with done": {streams(delta(`"content":"x"`), done), openaimodel.CodeAnswerCut, 0, "cut off", true},
+		"error in a stream": {
+			streams(delta(`"content":"x"`),
+				`{"error":{"type":"server_error","message":"the answer of backend \"v\" was cut off","code":"answer_cut"}}`),
+			openaimodel.CodeAnswerCut, 0, "was cut off before its end", true,
+		},
+		"limit in a stream": {streams(`{"error":{"type":"rate_limit_error","message":"slow","code":"rate_limit_exceeded"}}`),
+			openaimodel.CodeRateLimited, 0, "no more requests for the moment", true},
+		"garbage":  {streams(`{"choices":[`), openaimodel.CodeUnavailable, 0, "cannot be understood", true},
+		"filtered": {streams(finish("content_filter")), openaimodel.CodeRefused, 0, "refused to answer", false},
+		"limit inside calls": {
+			streams(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`), finish("length")),
+			openaimodel.CodeAnswerCut, 0, "limit of tokens", true,
+		},
 		"connection breaks": {func(w http.ResponseWriter, r *http.Request) {
 			streams(delta(`"content":"x"`))(w, r)
 			_ = http.NewResponseController(w).Flush()
@@ -289,9 +313,11 @@ func TestTuning(t *testing.T) {
 		"auto leaves the effort to the gateway": {openaimodel.Config{ReasoningEffort: "auto"}, ``, "auto"},
 		"none sends nothing":                    {openaimodel.Config{ReasoningEffort: "none"}, ``, ""},
 		"nothing sends nothing":                 {openaimodel.Config{}, ``, ""},
-		"a level is asked for":                  {openaimodel.Config{ReasoningEffort: "xhigh"}, `,"reasoning_effort":"xhigh"`, ""},
-		"temperature and length":                {openaimodel.Config{Temperature: &warm, MaxTokens: 7}, `,"temperature":0.5,"max_completion_tokens":7`, ""},
-		"no temperature at all":                 {openaimodel.Config{Temperature: &zero}, `,"temperature":1e-45`, ""},
+		"a level is asked for": {openaimodel.Config{ReasoningEffort: "xhigh"}, `,"reasoning_effort":"xhigh"`,
+			""},
+		"temperature and length": {openaimodel.Config{Temperature: &warm, MaxTokens: 7},
+			`,"temperature":0.5,"max_completion_tokens":7`, ""},
+		"no temperature at all": {openaimodel.Config{Temperature: &zero}, `,"temperature":1e-45`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var header, body string
@@ -303,7 +329,8 @@ func TestTuning(t *testing.T) {
 			_, err := collect(t.Context(), m, hello)
 			require.NoError(t, err)
 			require.Equal(t, c.header, header)
-			require.JSONEq(t, `{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]`+c.body+`}`, body)
+			require.JSONEq(t,
+				`{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]`+c.body+`}`, body)
 		})
 	}
 }

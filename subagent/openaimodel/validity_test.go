@@ -53,7 +53,8 @@ func (w *wiretap) ask(t require.TestingT, h *memory.History, n int) {
 	require.NoError(t, upstreamtest.ValidateChat(w.body), "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n, w.body)
 	translated, err := chatwire.MessagesRequest(w.body, chatwire.Options{})
 	require.NoError(t, err, "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n, w.body)
-	require.NoError(t, upstreamtest.ValidateMessages(translated.Body), "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n, translated.Body)
+	require.NoError(t, upstreamtest.ValidateMessages(translated.Body), "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n,
+		translated.Body)
 }
 
 // history reads what is stored, as the memory does.
@@ -70,13 +71,16 @@ func entry(role, content string) string {
 func callsEntry(content string, ids ...string) string {
 	m := memory.Message{Role: memory.RoleAssistant, Content: content, Timestamp: 1}
 	for _, id := range ids {
-		m.ToolCalls = append(m.ToolCalls, memory.ToolCall{ID: id, Type: "function", Function: memory.FunctionCall{Name: "calculator", Arguments: `{"x":1}`}})
+		m.ToolCalls = append(m.ToolCalls, memory.ToolCall{ID: id, Type: "function", Function: memory.FunctionCall{
+			Name: "calculator", Arguments: `{"x":1}`,
+		}})
 	}
 	return string(m.Encode())
 }
 
 func resultEntry(id, content string) string {
-	return string(memory.Message{Role: memory.RoleTool, ToolCallID: id, Name: "calculator", Content: content, Timestamp: 1}.Encode())
+	return string(memory.Message{Role: memory.RoleTool, ToolCallID: id, Name: "calculator", Content: content,
+		Timestamp: 1}.Encode())
 }
 
 // dialogue is a history that nothing has happened to.
@@ -107,9 +111,11 @@ func TestEveryCutIsValid(t *testing.T) {
 	w := newWiretap(t)
 	stored := []string{
 		entry("user", "one"), entry("assistant", "end"),
-		entry("user", "two"), callsEntry("hm", "1", "2", "3"), resultEntry("1", "a"), resultEntry("2", "b"), resultEntry("3", "c"),
+		entry("user", "two"), callsEntry("hm", "1", "2", "3"), resultEntry("1", "a"), resultEntry("2", "b"),
+		resultEntry("3", "c"),
 		callsEntry("", "4"), resultEntry("4", "d"), entry("assistant", "end"),
-		entry("user", "three"), callsEntry("", "5", "6"), resultEntry("6", "e"), resultEntry("5", "f"), entry("assistant", "end"),
+		entry("user", "three"), callsEntry("", "5", "6"), resultEntry("6", "e"), resultEntry("5", "f"),
+		entry("assistant", "end"),
 	}
 	for from := range stored {
 		for to := from; to <= len(stored); to++ {
@@ -145,11 +151,17 @@ func TestPartialParallelResultsAreValid(t *testing.T) {
 
 // What other programs may have put into a field.
 var (
-	roles     = rapid.SampledFrom([]string{"user", "assistant", "assistant", "tool", "tool", "system", "developer", "function", "USER", "model"})
-	contents  = rapid.SampledFrom([]string{`""`, `" "`, `"\n\t"`, `"\u00a0"`, `"\u0000"`, `"text"`, `" text "`, `"\ud83d"`, `null`, `7`, `{}`, `[]`, `[{"type":"text","text":""}]`, `[{"type":"text","text":"part"}]`, `[{"type":"image_url"}]`})
-	ids       = rapid.SampledFrom([]string{`""`, `" "`, `"call1"`, `"call2"`, `"call1_2"`, `"call"`, `"functions.calculator:0"`, `"идентификатор"`, `null`, `7`, `"` + strings.Repeat("x", 40) + `"`, `"` + strings.Repeat("x", 70) + `"`})
-	names     = rapid.SampledFrom([]string{`""`, `"calculator"`, `"my tool"`, `"mcp.tool"`, `"поиск"`, `null`, `7`, `"` + strings.Repeat("n", 70) + `"`})
-	arguments = rapid.SampledFrom([]string{`""`, `" "`, `"{}"`, `" {\"x\":1} "`, `"{\"x\":"`, `"{}{}"`, `"[]"`, `"null"`, `"7"`, `"{\"x\":1,\"x\":2}"`, `"{\"x\":\"\\ud83d\"}"`, `{"x":1}`, `[1]`, `null`, `7`})
+	roles = rapid.SampledFrom([]string{"user", "assistant", "assistant", "tool", "tool", "system", "developer",
+		"function", "USER", "model"})
+	contents = rapid.SampledFrom([]string{`""`, `" "`, `"\n\t"`, `"\u00a0"`, `"\u0000"`, `"text"`, `" text "`, `"\ud83d"`,
+		`null`, `7`, `{}`, `[]`, `[{"type":"text","text":""}]`, `[{"type":"text","text":"part"}]`, `[{"type":"image_url"}]`})
+	ids = rapid.SampledFrom([]string{`""`, `" "`, `"call1"`, `"call2"`, `"call1_2"`, `"call"`,
+		`"functions.calculator:0"`, `"идентификатор"`, `null`, `7`, `"` + strings.Repeat("x", 40) + `"`, `"` +
+			strings.Repeat("x", 70) + `"`})
+	names = rapid.SampledFrom([]string{`""`, `"calculator"`, `"my tool"`, `"mcp.tool"`, `"поиск"`, `null`, `7`, `"` +
+		strings.Repeat("n", 70) + `"`})
+	arguments = rapid.SampledFrom([]string{`""`, `" "`, `"{}"`, `" {\"x\":1} "`, `"{\"x\":"`, `"{}{}"`, `"[]"`, `"null"`,
+		`"7"`, `"{\"x\":1,\"x\":2}"`, `"{\"x\":\"\\ud83d\"}"`, `{"x":1}`, `[1]`, `null`, `7`})
 )
 
 // foreign is a message as another program may have stored it.
@@ -158,7 +170,8 @@ var foreign = rapid.Custom(func(t *rapid.T) string {
 	if rapid.Bool().Draw(t, "calls something") {
 		var list []string
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
-			list = append(list, fmt.Sprintf(`{"id":%s,"function":{"name":%s,"arguments":%s}}`, ids.Draw(t, "id"), names.Draw(t, "name"), arguments.Draw(t, "arguments")))
+			list = append(list, fmt.Sprintf(`{"id":%s,"function":{"name":%s,"arguments":%s}}`, ids.Draw(t, "id"),
+				names.Draw(t, "name"), arguments.Draw(t, "arguments")))
 		}
 		m += `,"tool_calls":[` + strings.Join(list, ",") + `]`
 	}
@@ -175,7 +188,8 @@ func edit(t *rapid.T, stored []string) []string {
 		return append(stored, foreign.Draw(t, "message"))
 	}
 	to := rapid.IntRange(0, len(stored)-1).Draw(t, "to")
-	switch rapid.SampledFrom([]string{"insert", "replace", "delete", "repeat", "move", "cut the end", "cut the front"}).Draw(t, "edit") {
+	switch rapid.SampledFrom([]string{"insert", "replace", "delete", "repeat", "move", "cut the end",
+		"cut the front"}).Draw(t, "edit") {
 	case "insert":
 		return slices.Insert(stored, at, foreign.Draw(t, "message"))
 	case "replace":

@@ -69,7 +69,8 @@ func (m *Model) ask(ctx context.Context) int {
 	var model struct {
 		Tokens int `json:"context_tokens"`
 	}
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&model) != nil || model.Tokens < 0 {
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&model) != nil ||
+		model.Tokens < 0 {
 		return 0
 	}
 	return model.Tokens

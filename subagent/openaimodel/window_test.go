@@ -70,13 +70,27 @@ func TestReasonsOfTheGateway(t *testing.T) {
 		retryable bool
 	}{
 		"context_length_exceeded": {500, openaimodel.CodeTooLong, "The request is longer than the model can read.", false},
-		"request_too_large":       {429, openaimodel.CodeTooLarge, "The request is larger than the model's vendor allows this account per minute; send less at once.", false},
-		"key_refused":             {400, openaimodel.CodeAuth, "The model's vendor refused the key (check VENDOR_KEY).", false},
-		"quota_exhausted":         {429, openaimodel.CodeQuota, "The account at the model's vendor has no credit left.", false},
-		"content_refused":         {400, openaimodel.CodeRefused, "The model's vendor refused to answer this (content filter).", false},
-		"model_unknown":           {400, openaimodel.CodeUnknown, "The model's vendor does not have the model; check model_map of the gateway's backend.", false},
-		"vendor_failed":           {400, openaimodel.CodeUnavailable, "The model's vendor cannot be reached or failed; try again in a moment.", true},
-		"":                        {400, openaimodel.CodeRejected, "The gateway refused the request as wrong; its log says why.", false},
+		"request_too_large": {
+			429, openaimodel.CodeTooLarge,
+			"The request is larger than the model's vendor allows this account per minute; send less at once.", false,
+		},
+		"key_refused": {400, openaimodel.CodeAuth, "The model's vendor refused the key (check VENDOR_KEY).",
+			false},
+		"quota_exhausted": {429, openaimodel.CodeQuota, "The account at the model's vendor has no credit left.",
+			false},
+		"content_refused": {
+			400, openaimodel.CodeRefused, "The model's vendor refused to answer this (content filter).", false,
+		},
+		"model_unknown": {
+			400, openaimodel.CodeUnknown,
+			"The model's vendor does not have the model; check model_map of the gateway's backend.", false,
+		},
+		"vendor_failed": {
+			400, openaimodel.CodeUnavailable, "The model's vendor cannot be reached or failed; try again in a moment.", true,
+		},
+		"": {
+			400, openaimodel.CodeRejected, "The gateway refused the request as wrong; its log says why.", false,
+		},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			m := gateway(t, openaimodel.Config{}, func(w http.ResponseWriter, r *http.Request) {

@@ -127,7 +127,8 @@ func (r *round) reviews(ctx context.Context, answers []contribution) []review {
 		}
 		reviews = append(reviews, v)
 		sessions = append(sessions, &session{
-			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) on %s", v.member, v.letter, strings.Join(v.of, ", ")),
+			member: r.panel.members[i], step: stepReview, what: fmt.Sprintf("%s (%s) on %s", v.member, v.letter,
+				strings.Join(v.of, ", ")),
 			system: reviewSystem, prompt: material(others),
 		})
 	}

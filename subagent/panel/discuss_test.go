@@ -137,10 +137,12 @@ func TestTheModeratorsForm(t *testing.T) {
 		said []string
 		want string
 	}{
-		"in a fence":                   {[]string{"```json\n" + synthesis + "\n```"}, "Take REST.\n\nKey points:"},
-		"right at the second try":      {[]string{"Well…", synthesis}, "Take REST.\n\nKey points:"},
-		"lists may be empty":           {[]string{`{"conclusion":"Yes."}`}, "Yes.\n\nAnswered:"},
-		"never right":                  {[]string{"REST, I think.", "REST, clearly."}, "There is no conclusion: the moderator chair failed. Twice it did not keep to the form that was asked for. These are the answers as they were given.\n\nA (one):\nanswer by one\n"},
+		"in a fence":              {[]string{"```json\n" + synthesis + "\n```"}, "Take REST.\n\nKey points:"},
+		"right at the second try": {[]string{"Well…", synthesis}, "Take REST.\n\nKey points:"},
+		"lists may be empty":      {[]string{`{"conclusion":"Yes."}`}, "Yes.\n\nAnswered:"},
+		"never right": {[]string{"REST, I think.", "REST, clearly."},
+			"There is no conclusion: the moderator chair failed. Twice it did not keep to the form that was asked for. These " +
+				"are the answers as they were given.\n\nA (one):\nanswer by one\n"},
 		"an unknown member":            {[]string{`{"conclusion":"a","mood":"good"}`, synthesis}, "Take REST."},
 		"words around the object":      {[]string{"Here: " + synthesis, synthesis}, "Take REST."},
 		"a conclusion without words":   {[]string{`{"conclusion":" "}`, synthesis}, "Take REST."},
@@ -167,7 +169,8 @@ func TestWithoutAModeratorTheAnswersAreShown(t *testing.T) {
 	b.moderator.answer = always(fail("boom"))
 	a := b.discuss("REST or gRPC?")
 	require.Equal(t, event.Completed, a.Status)
-	require.Equal(t, `There is no conclusion: the moderator chair failed. The model did not answer. These are the answers as they were given.
+	require.Equal(t,
+		`There is no conclusion: the moderator chair failed. The model did not answer. These are the answers as they were given.
 
 A (one):
 answer by one
@@ -388,8 +391,13 @@ func TestAResultIsBounded(t *testing.T) {
 
 func TestWrongQuestions(t *testing.T) {
 	for question, want := range map[string]*event.Error{
-		" \n":                                    {Code: "question_empty", Message: "The question is empty: say what the panel is to work on."},
-		strings.Repeat("x", panel.MaxQuestion+1): {Code: "question_too_long", Message: "A panel takes a question of at most 32768 bytes, this one has 32769: shorten it."},
+		" \n": {
+			Code: "question_empty", Message: "The question is empty: say what the panel is to work on.",
+		},
+		strings.Repeat("x", panel.MaxQuestion+1): {
+			Code:    "question_too_long",
+			Message: "A panel takes a question of at most 32768 bytes, this one has 32769: shorten it.",
+		},
 	} {
 		for _, agent := range []memory.Agent{panel.DiscussName, panel.EnsembleName} {
 			b := sit(t, nil, nil)
@@ -411,8 +419,9 @@ func TestWrongPanels(t *testing.T) {
 	}
 	chair := panel.Member{Name: "chair", Model: &model{}}
 	for want, c := range map[string]panel.Config{
-		"a panel has 2 to 8 members, not 1":                         {Members: m("a"), Moderator: chair},
-		"a panel has 2 to 8 members, not 9":                         {Members: m("a", "b", "c", "d", "e", "f", "g", "h", "i"), Moderator: chair},
+		"a panel has 2 to 8 members, not 1": {Members: m("a"), Moderator: chair},
+		"a panel has 2 to 8 members, not 9": {Members: m("a", "b", "c", "d", "e", "f", "g", "h", "i"),
+			Moderator: chair},
 		`a panel has two members named "a"; every name stands once`: {Members: m("a", "b", "a"), Moderator: chair},
 		"a member of a panel needs a name and a model":              {Members: m("a", ""), Moderator: chair},
 		"a panel's moderator needs a name and a model":              {Members: m("a", "b")},

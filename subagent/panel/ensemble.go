@@ -122,7 +122,8 @@ func (v *vote) read(text string) (string, error) {
 		Score     int    `json:"score"`
 		Reasoning string `json:"reasoning"`
 	}
-	if parse(text, &said) != nil || said.Score < minScore || said.Score > maxScore || strings.TrimSpace(said.Reasoning) == "" {
+	if parse(text, &said) != nil || said.Score < minScore || said.Score > maxScore ||
+		strings.TrimSpace(said.Reasoning) == "" {
 		return "", malformed("answer with exactly one JSON object, " + voteForm + ", and nothing before or after it")
 	}
 	v.score, v.reasoning = said.Score, clip(oneLine(said.Reasoning), maxReason)
@@ -138,9 +139,12 @@ type planTool struct{ plan *plannedWork }
 
 // planSchema is what the tool takes.
 const planSchema = `{"type":"object","properties":{` +
-	`"objective":{"type":"string","description":"What is reached when the plan is carried out, in one or two sentences."},` +
-	`"reasoning":{"type":"string","description":"Why this plan and no other: the main choices, risks and what was left out."},` +
-	`"tasks":{"type":"array","items":{"type":"string"},"description":"The steps in the order in which they are done, each complete in itself."}},` +
+	`"objective":{"type":"string","description":"What is reached when the plan is carried out, in one or two ` +
+	`sentences."},` +
+	`"reasoning":{"type":"string","description":"Why this plan and no other: the main choices, risks and what was left ` +
+	`out."},` +
+	`"tasks":{"type":"array","items":{"type":"string"},"description":"The steps in the order in which they are done, ` +
+	`each complete in itself."}},` +
 	`"required":["objective","reasoning","tasks"],"additionalProperties":false}`
 
 // Spec presents the tool.

@@ -190,7 +190,8 @@ func TestPlansAreHandedInByTheTool(t *testing.T) {
 			b := sit(t, but("one", "plan", always(wrong)), nil, nil)
 			a := b.ensemble("Move the API")
 			require.Equal(t, event.Completed, a.Status)
-			require.Contains(t, a.Response, "No plan of one, which therefore did not vote: Twice it did not keep to the form that was asked for.")
+			require.Contains(t, a.Response,
+				"No plan of one, which therefore did not vote: Twice it did not keep to the form that was asked for.")
 			require.Len(t, b.members[0].asked, 2)
 			require.Len(t, b.members[1].requests("vote"), 1)
 			var roles []string
@@ -200,7 +201,8 @@ func TestPlansAreHandedInByTheTool(t *testing.T) {
 			if wrong.calls == nil {
 				require.Equal(t, []string{"user", "assistant", "user"}, roles)
 			} else {
-				require.Equal(t, []string{"user", "assistant", "tool"}, roles, "every call has its result, which says what is wrong")
+				require.Equal(t, []string{"user", "assistant", "tool"}, roles,
+					"every call has its result, which says what is wrong")
 			}
 
 			b = sit(t, but("one", "plan", func(_ context.Context, r request) reply {
@@ -222,7 +224,9 @@ func TestTheOnlyPlanStands(t *testing.T) {
 	b := sit(t, always(fail("boom")), nil, always(fail("boom")))
 	a := b.ensemble("Move the API")
 	require.Equal(t, event.Completed, a.Status)
-	require.True(t, strings.HasPrefix(a.Response, "Chosen: the plan of two (no votes). It is the only plan, so nobody voted.\n\nObjective: plan by two"), a.Response)
+	require.True(t,
+		strings.HasPrefix(a.Response,
+			"Chosen: the plan of two (no votes). It is the only plan, so nobody voted.\n\nObjective: plan by two"), a.Response)
 	require.Empty(t, b.members[1].requests("vote"))
 }
 
@@ -230,7 +234,9 @@ func TestNoPlanAtAllIsAnError(t *testing.T) {
 	b := sit(t, always(fail("boom")), always(say("I have no plan.")))
 	a := b.ensemble("Move the API")
 	require.Equal(t, event.Failed, a.Status)
-	require.Equal(t, "None of the 2 models wrote a plan. one: The model did not answer. two: Twice it did not keep to the form that was asked for.",
+	require.Equal(t,
+		"None of the 2 models wrote a plan. one: The model did not answer. two: Twice it did not keep to the form that "+
+			"was asked for.",
 		one[*event.Error](b).Message)
 }
 
@@ -255,7 +261,8 @@ func TestTies(t *testing.T) {
 	}{
 		"the first of equals": {
 			map[string]int{"two": 5, "three": 5}, map[string]int{"one": 5, "three": 5}, map[string]int{"one": 5, "two": 5},
-			"Chosen: the plan of one (average 5.00, 2 votes). Another plan has the same average and as many votes; the first of them is taken.",
+			"Chosen: the plan of one (average 5.00, 2 votes). Another plan has the same average and as many votes; the first " +
+				"of them is taken.",
 		},
 		"more votes before the first": {
 			map[string]int{"two": 5, "three": 1}, map[string]int{"three": 1}, map[string]int{"one": 5, "two": 5},
@@ -335,7 +342,8 @@ func TestTheArithmeticOfVotes(t *testing.T) {
 				best, bestAverage, bestVotes = j, average, votes
 			}
 		}
-		require.True(r, strings.HasPrefix(a.Response, "Chosen: the plan of "+names[best]+" ("), "%s, not\n%s", names[best], a.Response)
+		require.True(r, strings.HasPrefix(a.Response, "Chosen: the plan of "+names[best]+" ("), "%s, not\n%s", names[best],
+			a.Response)
 		require.Equal(r, cast, strings.Count(a.Response, "\n- "), "every vote once, and no other")
 	})
 }

@@ -139,7 +139,8 @@ func (m *model) requests(step string) (all []request) {
 	return all
 }
 
-const synthesis = `{"conclusion":"Take REST.","key_points":["tools"],"consensus":["both work"],"disagreements":["speed"]}`
+const synthesis = `{"conclusion":"Take REST.","key_points":["tools"],"consensus":["both ` +
+	`work"],"disagreements":["speed"]}`
 
 // able does every step well; its words name it.
 func able(name string) func(context.Context, request) reply {
@@ -208,12 +209,14 @@ func (b *table) run(ctx context.Context, agent memory.Agent, question string) (s
 	return b.runOn(ctx, p, agent, question)
 }
 
-func (b *table) runOn(ctx context.Context, p *panel.Panel, agent memory.Agent, question string) (subagent.Outcome, error) {
+func (b *table) runOn(ctx context.Context, p *panel.Panel, agent memory.Agent, question string) (subagent.Outcome,
+	error) {
 	for _, s := range p.Subagents() {
 		if s.Name == agent {
-			return s.Run(ctx, subagent.Kit{}, subagent.Task{Text: question, Conversation: "c1." + string(agent), History: func() []memory.Message {
-				return append(b.history[:len(b.history):len(b.history)], memory.Message{Role: memory.RoleUser, Content: question})
-			}}, b.emit)
+			return s.Run(ctx, subagent.Kit{}, subagent.Task{Text: question, Conversation: "c1." + string(agent),
+				History: func() []memory.Message {
+					return append(b.history[:len(b.history):len(b.history)], memory.Message{Role: memory.RoleUser, Content: question})
+				}}, b.emit)
 		}
 	}
 	panic("no subagent " + agent)

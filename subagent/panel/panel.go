@@ -106,11 +106,17 @@ func (p *Panel) Subagents() []*subagent.Subagent {
 	return []*subagent.Subagent{
 		{
 			Name: DiscussName, Calls: event.Serial, Work: p.discuss,
-			Description: fmt.Sprintf("Has %d different models answer a question, review one another's answers and come to a conclusion with key points, consensus and disagreements. It takes up to %d model calls and some minutes: use it when the user asks for a discussion or for several opinions, or when a decision is weighty and arguable. Put everything that the models must know into the task.", n, 2*n+1),
+			Description: fmt.Sprintf("Has %d different models answer a question, review one another's answers and come to a "+
+				"conclusion with key points, consensus and disagreements. It takes up to %d model calls and some minutes: use "+
+				"it when the user asks for a discussion or for several opinions, or when a decision is weighty and arguable. "+
+				"Put everything that the models must know into the task.", n, 2*n+1),
 		},
 		{
 			Name: EnsembleName, Calls: event.Serial, Work: p.ensemble,
-			Description: fmt.Sprintf("Has %d different models each write a plan for a goal and score one another's plans; gives the plan with the best score, and all plans and votes. It takes %d model calls and some minutes: use it when the user asks for an ensemble or for competing plans, or when much hangs on a plan. Put the goal and all its constraints into the task.", n, n*n),
+			Description: fmt.Sprintf("Has %d different models each write a plan for a goal and score one another's plans; "+
+				"gives the plan with the best score, and all plans and votes. It takes %d model calls and some minutes: use it "+
+				"when the user asks for an ensemble or for competing plans, or when much hangs on a plan. Put the goal and all "+
+				"its constraints into the task.", n, n*n),
 		},
 	}
 }

@@ -80,7 +80,11 @@ func checkQuestion(q string) error {
 	case strings.TrimSpace(q) == "":
 		return failure{code: "question_empty", message: "The question is empty: say what the panel is to work on."}
 	case len(q) > MaxQuestion:
-		return failure{code: "question_too_long", message: fmt.Sprintf("A panel takes a question of at most %d bytes, this one has %d: shorten it.", MaxQuestion, len(q))}
+		return failure{
+			code: "question_too_long",
+			message: fmt.Sprintf("A panel takes a question of at most %d bytes, this one has %d: shorten it.", MaxQuestion,
+				len(q)),
+		}
 	}
 	return nil
 }
@@ -207,7 +211,8 @@ func (t *transcript) Calls(content string, calls []memory.ToolCall) error {
 func (t *transcript) Start(memory.ToolCall) error { return nil }
 
 func (t *transcript) Result(call memory.ToolCall, content string, _ bool) error {
-	t.messages = append(t.messages, memory.Message{Role: memory.RoleTool, ToolCallID: call.ID, Name: call.Function.Name, Content: content})
+	t.messages = append(t.messages, memory.Message{Role: memory.RoleTool, ToolCallID: call.ID, Name: call.Function.Name,
+		Content: content})
 	return nil
 }
 

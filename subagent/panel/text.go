@@ -18,7 +18,8 @@ func (d discussion) String() string {
 		list(&b, "Consensus", d.synthesis.Consensus)
 		list(&b, "Disagreements", d.synthesis.Disagreements)
 	} else {
-		fmt.Fprintf(&b, "There is no conclusion: the moderator %s failed. %s These are the answers as they were given.\n", d.moderator, reason(d.err))
+		fmt.Fprintf(&b, "There is no conclusion: the moderator %s failed. %s These are the answers as they were given.\n",
+			d.moderator, reason(d.err))
 		for _, a := range d.given() {
 			fmt.Fprintf(&b, "\n%s (%s):\n%s\n", a.letter, a.member, withoutAsides(a.text))
 		}

@@ -281,7 +281,8 @@ func shift(code []extent, changes []change) []extent {
 
 // foldedMarker is a marker in normalised text: one or more numbers, or ranges of them, in brackets
 // of any kind.
-var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([\^#]?\d+(?:` + separator + `[\^#]?\d+)*)\s*(?:†[^\[\]\n]{0,40})?\s*\\?\]`)
+var foldedMarker = regexp.MustCompile(`\\?\[\s*(?:n\s*=\s*)?([\^#]?\d+(?:` + separator +
+	`[\^#]?\d+)*)\s*(?:†[^\[\]\n]{0,40})?\s*\\?\]`)
 
 const separator = `\s*(?:[,;、&+]|-|–|—|\.{2,3}|\band\b|\bи\b|\bto\b)\s*`
 
@@ -333,7 +334,8 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 			}
 		}
 		at = append(at, [2]int{start, end})
-		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 { // without the space it would be an image in Markdown
+		// without the space it would be an image in Markdown
+		if strings.HasSuffix(text[:start], "!") && strings.Count(kept, "[") > 1 {
 			kept = " " + kept // else it reads as an image
 		}
 		if kept == "" {

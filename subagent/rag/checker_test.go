@@ -76,7 +76,8 @@ func TestHonestAnswersStayAsTheyAre(t *testing.T) {
 // Without passages text flows: nothing but what may be an image waits.
 func TestWithoutPassagesTextFlows(t *testing.T) {
 	c := newChecker(&scope{})
-	for _, piece := range []string{"Hel", "lo", " world. ", "It is", " 5 ", "[1] and", "\nmore ", "- items", " of a", " list"} {
+	for _, piece := range []string{"Hel", "lo", " world. ", "It is", " 5 ", "[1] and", "\nmore ", "- items", " of a",
+		" list"} {
 		require.Equal(t, piece, c.write(piece))
 	}
 	require.Empty(t, c.write("!"))
@@ -86,16 +87,21 @@ func TestWithoutPassagesTextFlows(t *testing.T) {
 }
 
 var (
-	anyImage   = regexp.MustCompile(`(?i)!\[[^\]]*\]\([^)]*\)|!\[[a-z]+\]\[[^\]]*\]|<\s*/?\s*(?:img|iframe|svg|object|embed|video|script)\b`)
+	anyImage = regexp.MustCompile(
+		`(?i)!\[[^\]]*\]\([^)]*\)|!\[[a-z]+\]\[[^\]]*\]|<\s*/?\s*(?:img|iframe|svg|object|embed|video|script)\b`,
+	)
 	anyAddress = regexp.MustCompile(`(?i)evil\.example|https?://[a-z]|javascript:[a-z]|//evil|\bwww\.[a-z]`)
 )
 
 // For any text, and for any way in which it comes, the same is shown, and neither an
 // image nor a foreign address is in it.
 func TestEveryTextAndEverySplit(t *testing.T) {
-	parts := []string{"!", "[", "]", "(", ")", "<", ">", "img", " src=", "svg", "x", "evil.example/p?d=1", "https://", "//", "`", "``", "```", "\n", "\n\n",
-		" ", "  ", "- ", "> ", "&lt;", "&#33;", "&", "amp;", "\\", "\\u003c", "%3C", "\u200b", "\u00ad", "！", "＜", "‹", "[1]", "[9]", "[1-3]", "1", "9", ",", ".", ". ",
-		"status: x", "\"", "'", "=", "style=", "a", "word ", "Ж", "javascript:", "www.", "[r]: ", "![r]", "~~~", "    ", "|", ":"}
+	parts := []string{"!", "[", "]", "(", ")", "<", ">", "img", " src=", "svg", "x", "evil.example/p?d=1", "https://",
+		"//", "`", "``", "```", "\n", "\n\n",
+		" ", "  ", "- ", "> ", "&lt;", "&#33;", "&", "amp;", "\\", "\\u003c", "%3C", "\u200b", "\u00ad", "！", "＜", "‹", "[1]",
+		"[9]", "[1-3]", "1", "9", ",", ".", ". ",
+		"status: x", "\"", "'", "=", "style=", "a", "word ", "Ж", "javascript:", "www.", "[r]: ", "![r]", "~~~", "    ", "|",
+		":"}
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.SampledFrom(parts), 1, 30).Draw(t, "parts")
 		text := strings.Join(list, "")
@@ -154,10 +160,14 @@ func TestAYearInBracketsIsNoMarker(t *testing.T) {
 	}{
 		"In [2019] it cost 14 crowns [1].": {"In [2019] it cost 14 crowns [1].", nil},
 		"In [2019] it cost 14 crowns.":     {"In [2019] it cost 14 crowns.", nil},
-		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []event.Flag{{Kind: Unverified, Text: "1987"}}},
-		"So [1, 2019].":                    {"So [1].", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
-		"So [^2019].":                      {"So.", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
-		"So [3019] and [219].":             {"So and.", []event.Flag{{Kind: UnknownMarker, Text: "3019"}, {Kind: UnknownMarker, Text: "219"}}},
+		"In [1987] it cost 14 crowns [1].": {"In [1987] it cost 14 crowns [1].\n\n" + noteFigures + "1987.", []event.Flag{
+			{Kind: Unverified, Text: "1987"},
+		}},
+		"So [1, 2019].": {"So [1].", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
+		"So [^2019].":   {"So.", []event.Flag{{Kind: UnknownMarker, Text: "2019"}}},
+		"So [3019] and [219].": {
+			"So and.", []event.Flag{{Kind: UnknownMarker, Text: "3019"}, {Kind: UnknownMarker, Text: "219"}},
+		},
 	} {
 		got, c := pieces(s, text)
 		require.Equal(t, want.shown, got)
@@ -186,12 +196,17 @@ func TestAWrongMarkerIsMended(t *testing.T) {
 		Passage{Text: "The old bridge over the river opens for ships at half past two every afternoon."},
 		Passage{Text: "The museum of fishing shows nets, boats and lamps from four centuries."})
 	for text, want := range map[string]string{
-		"A ferry ticket to the northern island costs 14 crowns [2].":                "A ferry ticket to the northern island costs 14 crowns [1].",
-		"The old bridge opens for ships at half past two every afternoon [1].":      "The old bridge opens for ships at half past two every afternoon [2].",
-		"A ferry ticket to the northern island costs 14 crowns [1].":                "A ferry ticket to the northern island costs 14 crowns [1].",
-		"Tickets are 14 crowns [1].":                                                "Tickets are 14 crowns [1].",
-		"A ferry ticket costs 14 crowns and the bridge opens at half past two [1].": "A ferry ticket costs 14 crowns and the bridge opens at half past two [1].",
-		"Билет на паром стоит 14 крон для взрослых [1].":                            "Билет на паром стоит 14 крон для взрослых [1].",
+		"A ferry ticket to the northern island costs 14 crowns [2].": "A ferry ticket to the northern " +
+			"island costs 14 crowns [1].",
+		"The old bridge opens for ships at half past two every afternoon [1].": "The old bridge opens for ships at " +
+			"half past two every afternoon [2].",
+		"A ferry ticket to the northern island costs 14 crowns [1].": "A ferry ticket to the northern " +
+			"island costs 14 crowns [1].",
+		"Tickets are 14 crowns [1].": "Tickets are 14 crowns [1].",
+		"A ferry ticket costs 14 crowns and the bridge opens at half past two [1].": "A ferry ticket costs 14 crowns and " +
+			"the bridge opens at half past two [1].",
+		"Билет на паром стоит 14 крон для взрослых [1].": "Билет на паром стоит 14 крон для " +
+			"взрослых [1].",
 	} {
 		c := newChecker(given.copy())
 		require.Equal(t, want, c.write(text)+c.close(false))
@@ -242,8 +257,10 @@ func TestTextsThatAreHardToReadEnd(t *testing.T) {
 	}
 	texts := []string{many("w# [#]. ", size/10), many("He said \"a# b# c# d# e\". ", size/10), many("`a` [9] ", size/10),
 		strings.Repeat("[", size/4) + "1" + strings.Repeat("]", size/4), "[1" + strings.Repeat(",1", size/2) + "]"}
-	for _, s := range []string{"[", "]", "!", "`", "` ", "a`!b", "<", "<a ", "&", "&amp;", "\\", "\\[", "\\u003c", "%", "%3C", "![", "![a](", "![r]\n", "[a]: x\n",
-		"[9", "[1]", "word ", "word 12 ", "Ж", "\"", "“", "«", ".", "a.", "https:", "a://", "\n", " ", "|", "> ", "- ", "~", "1", "1 000", "status: x\n", "\u200b"} {
+	for _, s := range []string{"[", "]", "!", "`", "` ", "a`!b", "<", "<a ", "&", "&amp;", "\\", "\\[", "\\u003c", "%",
+		"%3C", "![", "![a](", "![r]\n", "[a]: x\n",
+		"[9", "[1]", "word ", "word 12 ", "Ж", "\"", "“", "«", ".", "a.", "https:", "a://", "\n", " ", "|", "> ", "- ", "~",
+		"1", "1 000", "status: x\n", "\u200b"} {
 		texts = append(texts, strings.Repeat(s, size/len(s)))
 	}
 	for _, text := range texts {
@@ -263,7 +280,8 @@ func TestTextsThatAreHardToReadEnd(t *testing.T) {
 // rest on: twenty passages and a history of a hundred messages.
 func long(size int) (string, *scope) {
 	sentence := func(i int) string {
-		return fmt.Sprintf("Ticket %d of line %d costs %d crowns on %d May, as the office says, see https://docs.example/%d for more. ",
+		return fmt.Sprintf("Ticket %d of line %d costs %d crowns on %d May, as the office says, see "+
+			"https://docs.example/%d for more. ",
 			i%200, i%7, i%200*3, i%28+1, i%20)
 	}
 	var passages []Passage
@@ -272,7 +290,8 @@ func long(size int) (string, *scope) {
 		for i := range 10 {
 			text.WriteString(sentence(n*10 + i))
 		}
-		passages = append(passages, Passage{ID: fmt.Sprint(n), Source: fmt.Sprintf("https://docs.example/%d", n), Text: text.String()})
+		passages = append(passages, Passage{ID: fmt.Sprint(n), Source: fmt.Sprintf("https://docs.example/%d", n),
+			Text: text.String()})
 	}
 	s := numbered(passages...)
 	var history []string
@@ -282,7 +301,8 @@ func long(size int) (string, *scope) {
 	s.supports = []*support{(*support)(nil).with(history, true)}
 	var text strings.Builder
 	for i := 0; text.Len() < size; i++ {
-		fmt.Fprintf(&text, "%sIt says “Ticket %d of line %d costs %d crowns”, see `a[9]` [%d][%d]! Ещё раз о том же: <b>%d</b> [%d].\n",
+		fmt.Fprintf(&text,
+			"%sIt says “Ticket %d of line %d costs %d crowns”, see `a[9]` [%d][%d]! Ещё раз о том же: <b>%d</b> [%d].\n",
 			sentence(i), i%200, i%7, i%200*3, i%20+1, i%17+1, i%200*3, i%200/10+1)
 	}
 	return text.String(), s

@@ -17,7 +17,9 @@ const maxMarkers = 3
 
 // markers matches one or more numbers in any of the brackets that models write, with digits of any
 // script.
-var markers = regexp.MustCompile(`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`)
+var markers = regexp.MustCompile(
+	`[\[【［][ \t\p{Zs}]*(\pN+(?:[ \t\p{Zs}]*[,;，、][ \t\p{Zs}]*\pN+)*)[ \t\p{Zs}]*(?:†[^\[【［\]】］\n]{0,40})?[\]】］]`,
+)
 
 // year matches a year in brackets, which is prose unless the run has that many passages.
 var year = regexp.MustCompile(`^\[[12][0-9]{3}\]$`)

@@ -13,10 +13,13 @@ import (
 
 // three are passages that an answer may cite as [1] to [3].
 var three = []Passage{
-	{ID: "guide#0", DocID: "guide", Title: "Guide", Source: "https://docs.example/guide", Collection: "docs", Hash: "a", Start: 100,
-		Text: "Everyone has 28 days of leave. It starts on 2024-03-12.\n\nThe fee is 1,500.50 euros."},
-	{ID: "lunch#2", DocID: "lunch", Title: "Lunch", Source: "lunch.md", Collection: "docs", Hash: "b", Text: "Lunch is at 12:30 for 5 euros."},
-	{ID: "ru#0", DocID: "ru", Title: "Отпуск", Source: "ru.md", Collection: "docs", Hash: "c", Text: "Отпуск начинается 5 мая 2023 года. Всего 10 000 рублей."},
+	{ID: "guide#0", DocID: "guide", Title: "Guide", Source: "https://docs.example/guide", Collection: "docs", Hash: "a",
+		Start: 100,
+		Text:  "Everyone has 28 days of leave. It starts on 2024-03-12.\n\nThe fee is 1,500.50 euros."},
+	{ID: "lunch#2", DocID: "lunch", Title: "Lunch", Source: "lunch.md", Collection: "docs", Hash: "b",
+		Text: "Lunch is at 12:30 for 5 euros."},
+	{ID: "ru#0", DocID: "ru", Title: "Отпуск", Source: "ru.md", Collection: "docs", Hash: "c",
+		Text: "Отпуск начинается 5 мая 2023 года. Всего 10 000 рублей."},
 }
 
 func kinds(a event.Answer) []string {
@@ -50,27 +53,40 @@ func TestMarkersAreChecked(t *testing.T) {
 		cites            []int
 		flags            []string
 	}{
-		"good":                  {"There are 28 days [1].", "There are 28 days [1].", []int{1}, []string{}},
-		"several":               {"It is so [1][3].", "It is so [1][3].", []int{1, 3}, []string{}},
-		"unknown":               {"It is so [4].", "It is so.", []int{}, []string{"unknown_marker 4"}},
-		"zero":                  {"It is so [0].", "It is so.", []int{}, []string{"unknown_marker 0"}},
-		"leading zero":          {"It is so [01].", "It is so.", []int{}, []string{"unknown_marker 01"}},
-		"huge":                  {"It is so [99999999999999999999].", "It is so.", []int{}, []string{"unknown_marker 99999999999999999999"}},
-		"good and unknown":      {"It is so [1][7] indeed.", "It is so [1] indeed.", []int{1}, []string{"unknown_marker 7"}},
-		"list":                  {"It is so [1, 2, 9].", "It is so [1][2].", []int{1, 2}, []string{"unknown_marker 9"}},
-		"lenticular":            {"It is so 【1】 and 【8†source】.", "It is so [1] and.", []int{1}, []string{"unknown_marker 8"}},
-		"fullwidth":             {"It is so ［２］.", "It is so [2].", []int{2}, []string{}},
-		"superscript":           {"It is so [¹].", "It is so [1].", []int{1}, []string{}},
-		"never renumbered":      {"So [3]. Then [1].", "So [3]. Then [1].", []int{1, 3}, []string{}},
-		"the same many times":   {"So [1] and [1] and [1] and [1].", "So [1] and [1] and [1] and [1].", []int{1}, []string{}},
-		"in code":               {"Call `a[9]` or\n```\nb[7]\n```\nas said [2].", "Call `a[9]` or\n```\nb[7]\n```\nas said [2].", []int{2}, []string{}},
-		"not a number":          {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
-		"behind the sentence":   {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
-		"image and link":        {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]", "See (image removed) and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)", "removed_link https://evil.example/a"}},
-		"link that is a source": {"See https://docs.example/guide. [1]", "See https://docs.example/guide. [1]", []int{1}, []string{}},
-		"markdown link":         {"See [here](https://evil.example) [1].", "See [here]((link removed)) [1].", []int{1}, []string{"removed_link https://evil.example"}},
-		"data address":          {"See data:text/html,x and www.evil.example [1].", "See (link removed) and (link removed) [1].", []int{1}, []string{"removed_link data:text/html,x", "removed_link www.evil.example"}},
-		"image element":         {`<img src="//evil.example/x"> It is so [1].`, "(image removed) It is so [1].", []int{1}, []string{`removed_link <img src="//evil.example/x">`}},
+		"good":         {"There are 28 days [1].", "There are 28 days [1].", []int{1}, []string{}},
+		"several":      {"It is so [1][3].", "It is so [1][3].", []int{1, 3}, []string{}},
+		"unknown":      {"It is so [4].", "It is so.", []int{}, []string{"unknown_marker 4"}},
+		"zero":         {"It is so [0].", "It is so.", []int{}, []string{"unknown_marker 0"}},
+		"leading zero": {"It is so [01].", "It is so.", []int{}, []string{"unknown_marker 01"}},
+		"huge": {"It is so [99999999999999999999].", "It is so.", []int{}, []string{
+			"unknown_marker 99999999999999999999",
+		}},
+		"good and unknown": {"It is so [1][7] indeed.", "It is so [1] indeed.", []int{1}, []string{"unknown_marker 7"}},
+		"list":             {"It is so [1, 2, 9].", "It is so [1][2].", []int{1, 2}, []string{"unknown_marker 9"}},
+		"lenticular": {"It is so 【1】 and 【8†source】.", "It is so [1] and.", []int{1}, []string{
+			"unknown_marker 8",
+		}},
+		"fullwidth":           {"It is so ［２］.", "It is so [2].", []int{2}, []string{}},
+		"superscript":         {"It is so [¹].", "It is so [1].", []int{1}, []string{}},
+		"never renumbered":    {"So [3]. Then [1].", "So [3]. Then [1].", []int{1, 3}, []string{}},
+		"the same many times": {"So [1] and [1] and [1] and [1].", "So [1] and [1] and [1] and [1].", []int{1}, []string{}},
+		"in code": {"Call `a[9]` or\n```\nb[7]\n```\nas said [2].",
+			"Call `a[9]` or\n```\nb[7]\n```\nas said [2].", []int{2}, []string{}},
+		"not a number":        {"See [a] and [x] [1].", "See [a] and [x] [1].", []int{1}, []string{}},
+		"behind the sentence": {"It is so. [2] Next.", "It is so. [2] Next.", []int{2}, []string{}},
+		"image and link": {"See ![x](https://evil.example/?q=1) and https://evil.example/a. [1]",
+			"See (image removed) and (link removed). [1]", []int{1}, []string{"removed_link ![x](https://evil.example/?q=1)",
+				"removed_link https://evil.example/a"}},
+		"link that is a source": {"See https://docs.example/guide. [1]", "See https://docs.example/guide. [1]", []int{1},
+			[]string{}},
+		"markdown link": {"See [here](https://evil.example) [1].", "See [here]((link removed)) [1].", []int{1},
+			[]string{"removed_link https://evil.example"}},
+		"data address": {"See data:text/html,x and www.evil.example [1].",
+			"See (link removed) and (link removed) [1].", []int{1}, []string{
+				"removed_link data:text/html,x", "removed_link www.evil.example",
+			}},
+		"image element": {`<img src="//evil.example/x"> It is so [1].`, "(image removed) It is so [1].", []int{1},
+			[]string{`removed_link <img src="//evil.example/x">`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := check(tt.response, numbered(three...))
@@ -94,7 +110,8 @@ func TestASentenceCitesAtMostThree(t *testing.T) {
 // Whatever a model writes, what is left of its markers stands for passages that it
 // was given.
 func TestNoBadMarkerIsLeft(t *testing.T) {
-	pieces := []string{"[", "]", "1", "2", "3", "4", "0", "9", ",", " ", ".", "word ", "【", "】", "［", "］", "１", "¹", "†source", "`", "\n", "[1]", "[17]", "[2][2]"}
+	pieces := []string{"[", "]", "1", "2", "3", "4", "0", "9", ",", " ", ".", "word ", "【", "】", "［", "］", "１", "¹",
+		"†source", "`", "\n", "[1]", "[17]", "[2][2]"}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 20).Draw(t, "pieces"), "")
 		c := newChecker(numbered(three...))
@@ -153,7 +170,13 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		"of another case":   {"everyone HAS", "Everyone has 28 days of leave.", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Everyone has 28 days of leave [1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote), numbered(three...))
+			a,
+				_ := check(
+				fmt.Sprintf(
+					`{"status":"answered","answer":"Everyone has 28 days of leave `+
+						`[1].","citations":[{"n":1,"quote":%q}],"missing":[]}`, tt.quote,
+				), numbered(three...),
+			)
 			require.Equal(t, event.Answered, a.Status)
 			c := a.Citations[0]
 			require.Equal(t, tt.want, c.Quote)
@@ -162,7 +185,8 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 		})
 	}
 	long := Passage{ID: "l#0", DocID: "l", Text: strings.Repeat("many words of it ", 50)}
-	a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`, long.Text[:300]), numbered(long))
+	a, _ := check(fmt.Sprintf(`{"status":"answered","answer":"Many [1].","citations":[{"n":1,"quote":%q}]}`,
+		long.Text[:300]), numbered(long))
 	require.LessOrEqual(t, len([]rune(a.Citations[0].Quote)), maxCitation)
 	require.Equal(t, BadQuote, a.Flags[0].Kind)
 }
@@ -170,13 +194,17 @@ func TestQuotesStandInTheirPassage(t *testing.T) {
 // A quote is always a piece of its text, and not longer than allowed.
 func TestEveryQuoteIsAPieceOfItsPassage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.StringN(0, 300, -1), rapid.SampledFrom([]string{"a b. c", " \n\n ", "слово "}))).Draw(t, "text"), "")
+		text := strings.Join(
+			rapid.SliceOf(rapid.OneOf(rapid.StringN(0, 300, -1),
+				rapid.SampledFrom([]string{"a b. c", " \n\n ", "слово "}))).Draw(t, "text"), "",
+		)
 		text = strings.ToValidUTF8(text, "")
 		start, end, _ := bestQuote(text, rapid.String().Draw(t, "said"))
 		if start < 0 || end > len(text) || start > end || len([]rune(text[start:end])) > maxCitation {
 			t.Fatalf("%d to %d of %q", start, end, text)
 		}
-		if from, to, found := findQuote(text, text[start:end]); start < end && (!found || strings.Join(strings.Fields(text[from:to]), " ") != strings.Join(strings.Fields(text[start:end]), " ")) {
+		if from, to, found := findQuote(text, text[start:end]); start < end &&
+			(!found || strings.Join(strings.Fields(text[from:to]), " ") != strings.Join(strings.Fields(text[start:end]), " ")) {
 			t.Fatalf("%q is not found in %q", text[start:end], text)
 		}
 	})
@@ -188,24 +216,36 @@ func TestStatuses(t *testing.T) {
 		status           string
 		missing          []string
 	}{
-		"plain with citation":      {"There are 28 days [1].", "There are 28 days [1].", event.Answered, []string{}},
-		"plain without":            {"There are some days.", "There are some days.", event.NotFound, []string{}},
-		"plain question":           {"Which year do you mean?", "Which year do you mean?", event.Underspecified, []string{}},
-		"said":                     {"There are 28 days [1].\n\nstatus: partial\nmissing: the fee; the date", "There are 28 days [1].", event.Partial, []string{"the fee", "the date"}},
-		"said the other way":       {"There are 28 days [1].\nMissing: the fee\n**Status: Partial**", "There are 28 days [1].", event.Partial, []string{"the fee"}},
-		"nothing missing":          {"There are 28 days [1].\nstatus: answered\nmissing: none", "There are 28 days [1].", event.Answered, []string{}},
-		"not found":                {"It is not said.\nStatus: not found", "It is not said.", event.NotFound, []string{}},
-		"underspecified":           {"Tell me the year.\nstatus: underspecified", "Tell me the year.", event.Underspecified, []string{}},
-		"claims without citations": {"There are 28 days.\nstatus: answered", "There are 28 days.", event.NotFound, []string{}},
-		"cites what is not there":  {"There are 28 days [9].\nstatus: answered", "There are 28 days.", event.NotFound, []string{}},
-		"missing alone":            {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", event.Partial, []string{"the fee"}},
-		"JSON":                     {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].", event.Partial, []string{"the fee"}},
-		"JSON in a fence":          {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].", event.Answered, []string{}},
-		"JSON, unknown status":     {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", event.Answered, []string{}},
-		"JSON, empty answer":       {`{"status":"not_found","answer":""}`, "The documents do not answer this.", event.NotFound, []string{}},
-		"empty":                    {"", "The documents do not answer this.", event.NotFound, []string{}},
-		"status only":              {"status: not_found", "The documents do not answer this.", event.NotFound, []string{}},
-		"status in the text":       {"Its status: answered by mail [1].", "Its status: answered by mail [1].", event.Answered, []string{}},
+		"plain with citation": {"There are 28 days [1].", "There are 28 days [1].", event.Answered, []string{}},
+		"plain without":       {"There are some days.", "There are some days.", event.NotFound, []string{}},
+		"plain question":      {"Which year do you mean?", "Which year do you mean?", event.Underspecified, []string{}},
+		"said": {"There are 28 days [1].\n\nstatus: partial\nmissing: the fee; the date",
+			"There are 28 days [1].", event.Partial, []string{"the fee", "the date"}},
+		"said the other way": {"There are 28 days [1].\nMissing: the fee\n**Status: Partial**",
+			"There are 28 days [1].", event.Partial, []string{"the fee"}},
+		"nothing missing": {"There are 28 days [1].\nstatus: answered\nmissing: none", "There are 28 days [1].",
+			event.Answered, []string{}},
+		"not found": {"It is not said.\nStatus: not found", "It is not said.", event.NotFound, []string{}},
+		"underspecified": {"Tell me the year.\nstatus: underspecified", "Tell me the year.", event.Underspecified,
+			[]string{}},
+		"claims without citations": {"There are 28 days.\nstatus: answered", "There are 28 days.", event.NotFound,
+			[]string{}},
+		"cites what is not there": {"There are 28 days [9].\nstatus: answered", "There are 28 days.", event.NotFound,
+			[]string{}},
+		"missing alone": {"There are 28 days [1].\nmissing: the fee", "There are 28 days [1].", event.Partial,
+			[]string{"the fee"}},
+		"JSON": {`{"status":"partial","answer":"28 days [1].","missing":["the fee"]}`, "28 days [1].",
+			event.Partial, []string{"the fee"}},
+		"JSON in a fence": {"```json\n{\"status\":\"answered\",\"answer\":\"28 days [1].\"}\n```", "28 days [1].",
+			event.Answered, []string{}},
+		"JSON, unknown status": {`{"status":"great","answer":"28 days [1]."}`, "28 days [1].", event.Answered,
+			[]string{}},
+		"JSON, empty answer": {`{"status":"not_found","answer":""}`, "The documents do not answer this.",
+			event.NotFound, []string{}},
+		"empty":       {"", "The documents do not answer this.", event.NotFound, []string{}},
+		"status only": {"status: not_found", "The documents do not answer this.", event.NotFound, []string{}},
+		"status in the text": {"Its status: answered by mail [1].", "Its status: answered by mail [1].", event.Answered,
+			[]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := check(tt.response, numbered(three...))
@@ -218,7 +258,9 @@ func TestStatuses(t *testing.T) {
 
 // Of a table a row is quoted, and not what happens to stand around it.
 func TestAQuoteOfATableIsARow(t *testing.T) {
-	table := Passage{ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows."}
+	table := Passage{
+		ID: "t#0", DocID: "t", Text: "| limit | metres |\n| --- | --- |\n| length | 40 |\n| draught | 3 |\n\nMore follows.",
+	}
 	a, _ := check("The draught is 3 metres at most [1].", numbered(table))
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "| draught | 3 |", a.Citations[0].Quote)

@@ -19,9 +19,12 @@ var (
 	// numeral is a number: with its thousands apart, or with points and commas.
 	numeral = regexp.MustCompile(`\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*`)
 	// numericDate is a date of numbers or a time, whose parts count by themselves.
-	numericDate = regexp.MustCompile(`\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b|\b\d{1,2}:\d{2}(?::\d{2})?\b`)
+	numericDate = regexp.MustCompile(
+		`\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b|\b\d{1,2}:\d{2}(?::\d{2})?\b`,
+	)
 	// namedDate is a date with the name of a month, and a day or a year.
-	namedDate = regexp.MustCompile(`(?i)\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + monthWords + `)|(` + monthWords + `)\pL*\.?\s+\d{1,4}`)
+	namedDate = regexp.MustCompile(`(?i)\b\d{1,2}(?:st|nd|rd|th)?(?:\s+of)?\s+(` + monthWords + `)|(` + monthWords +
+		`)\pL*\.?\s+\d{1,4}`)
 	// enumerator is the number of an item of a list, which says nothing.
 	enumerator = regexp.MustCompile(`(?m)^[ \t>*-]*\d{1,3}[.)][ \t]`)
 	digits     = regexp.MustCompile(`\d+`)
@@ -29,7 +32,8 @@ var (
 
 const monthWords = `jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|январ|феврал|март|апрел|ма[йяе]|июн|июл|август|сентябр|октябр|ноябр|декабр`
 
-var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "мар"}, {"apr", "апр"}, {"may", "ма"}, {"jun", "июн"},
+var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "мар"}, {"apr", "апр"}, {"may", "ма"},
+	{"jun", "июн"},
 	{"jul", "июл"}, {"aug", "авг"}, {"sep", "сен"}, {"oct", "окт"}, {"nov", "ноя"}, {"dec", "дек"}}
 
 func month(word string) int {

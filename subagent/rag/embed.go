@@ -119,7 +119,8 @@ func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err err
 
 // vectors are those of the passages of some documents in a space, by the hash of
 // their text.
-func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held, whole []string) (map[string][]float32, error) {
+func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, documents []*held,
+	whole []string) (map[string][]float32, error) {
 	texts := map[string]string{}
 	var hashes []string
 	for n, h := range documents {
@@ -204,7 +205,8 @@ func (l *Library) embedApart(ctx context.Context, texts []string) ([][]float32, 
 	if _, other := l.embed(ctx, []string{probe}); other != nil {
 		return nil, err // it refuses everything
 	}
-	l.o.Log.Warn().Err(err).Int("bytes", len(texts[0])).Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+	l.o.Log.Warn().Err(err).Int("bytes",
+		len(texts[0])).Msg("a passage is found by its words alone: the endpoint refuses to embed it")
 	return [][]float32{nil}, nil
 }
 

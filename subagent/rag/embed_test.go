@@ -159,7 +159,8 @@ func TestVectorsAreKeptAndMadeAnewForAnotherModel(t *testing.T) {
 	require.Len(t, embedded(t, l, "automobiles", c).Passages, 2)
 	require.Eventually(t, func() bool {
 		fields, err := client.HKeys(ctx, "documents:{default:docs}:vectors").Result()
-		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/64 ") && strings.HasPrefix(fields[1], "hash/64 ")
+		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/64 ") &&
+			strings.HasPrefix(fields[1], "hash/64 ")
 	}, 20*time.Second, 10*time.Millisecond)
 	_, err = l.Drop(ctx, c)
 	require.NoError(t, err)
@@ -188,7 +189,8 @@ func TestVectorsOfAnotherSizeAreRefusedAndAllMadeAnew(t *testing.T) {
 	require.Len(t, embedded(t, l, "automobiles", c).Passages, 2)
 	require.Eventually(t, func() bool {
 		fields, err := server.Client().HKeys(ctx, "documents:{default:docs}:vectors").Result()
-		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/320 ") && strings.HasPrefix(fields[1], "hash/320 ")
+		return err == nil && len(fields) == 2 && strings.HasPrefix(fields[0], "hash/320 ") &&
+			strings.HasPrefix(fields[1], "hash/320 ")
 	}, 20*time.Second, 10*time.Millisecond, "the old ones go")
 }
 
@@ -227,7 +229,9 @@ func TestAnEndpointThatRefusesEverything(t *testing.T) {
 func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
 	e := &hashing{space: "hash", size: 256}
 	e.hang.Store(true)
-	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Embedder: e, Patience: time.Second, Log: zerolog.Nop()})
+	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{
+		Embedder: e, Patience: time.Second, Log: zerolog.Nop(),
+	})
 	c := collection(t, l, "docs")
 	put(t, l, c, "a", "cars need oil")
 	for range 5 {
@@ -242,10 +246,12 @@ func TestAnEndpointThatHangsIsLeftAlone(t *testing.T) {
 // with its opposite, whatever the scores are.
 func TestFusionByReciprocalRanks(t *testing.T) {
 	server := redistest.Start(t)
-	texts := map[string]string{"words": "automobiles automobiles rope", "both": "automobiles cars rope sail", "vectors": "cars"}
+	texts := map[string]string{"words": "automobiles automobiles rope", "both": "automobiles cars rope sail",
+		"vectors": "cars"}
 	scores := map[rag.Fusion]float64{}
 	for _, fusion := range []rag.Fusion{rag.WeightedSum, rag.ReciprocalRanks} {
-		l := embedding(t, server, rag.Options{Embedder: &hashing{space: "hash", size: 256}, Fusion: fusion, Log: zerolog.Nop()})
+		l := embedding(t, server, rag.Options{Embedder: &hashing{space: "hash", size: 256}, Fusion: fusion,
+			Log: zerolog.Nop()})
 		c, err := docstore.Named(docstore.DefaultTenant, "docs")
 		require.NoError(t, err)
 		_, err = l.Create(ctx, c)

@@ -328,7 +328,9 @@ func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
 }
 
 // quotation matches text in quotation marks of any kind, within a line.
-var quotation = regexp.MustCompile(`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`)
+var quotation = regexp.MustCompile(
+	`(?:^|[\s(\[*_—–-])"([^\s"][^"\n]*[^\s"])"(?:[^\p{L}\p{N}]|$)|“([^“”"\n]+)[”"]|„([^„“”"\n]+)[“”"]|«([^«»\n]+)»`,
+)
 
 // From these sizes on, text in quotation marks is a quotation and not a name or a word.
 const (

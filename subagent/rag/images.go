@@ -45,7 +45,8 @@ type screen struct {
 }
 
 func newScreen(strict bool, emit func(text string, code bool), removed func(text string)) *screen {
-	return &screen{strict: strict, emit: emit, removed: removed, blank: true, loose: map[int]bool{}, images: map[string]bool{}, defined: map[string]bool{}}
+	return &screen{strict: strict, emit: emit, removed: removed, blank: true, loose: map[int]bool{},
+		images: map[string]bool{}, defined: map[string]bool{}}
 }
 
 // write takes a piece.
@@ -105,7 +106,8 @@ func incomplete(s string) int {
 				i--
 			}
 			n = len(s) - i
-		case c == '#' || c == ';' || c == '{' || c == '}' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+		case c == '#' || c == ';' || c == '{' || c == '}' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' &&
+			c <= 'Z':
 		default:
 			return n
 		}
@@ -153,7 +155,9 @@ func (s *screen) drop(text string) int {
 var (
 	fenceLine = regexp.MustCompile("^( *)(`{3,}|~{3,})([^\n]*)")
 	// deepFence is a fence in a list or a quotation, whose end depends on where that ends.
-	deepFence  = regexp.MustCompile("^(?:[ \t]*(?:[>*+-]|[0-9]{1,9}[.)]))+[ \t]*(?:`{3}|~{3})|^ *\t[ \t]*(?:`{3}|~{3})|^ {4,}~{3}")
+	deepFence = regexp.MustCompile(
+		"^(?:[ \t]*(?:[>*+-]|[0-9]{1,9}[.)]))+[ \t]*(?:`{3}|~{3})|^ *\t[ \t]*(?:`{3}|~{3})|^ {4,}~{3}",
+	)
 	lineMarks  = regexp.MustCompile(`^[ \t]*(?:(?:[>*+-]|[0-9]{1,9}[.)]?)[ \t]*)*`)
 	fenceClose = regexp.MustCompile("^ *(`*|~*)[ \t\r]*$")
 )
@@ -191,7 +195,8 @@ func (s *screen) lineBegins(v string, final bool) int {
 			return 0
 		}
 		// In a block of HTML backticks mean nothing.
-		if len(rest) > 1 && (rest[1] == '/' || rest[1] == '!' || rest[1] == '?' || rest[1]|0x20 >= 'a' && rest[1]|0x20 <= 'z') {
+		if len(rest) > 1 && (rest[1] == '/' || rest[1] == '!' || rest[1] == '?' || rest[1]|0x20 >= 'a' &&
+			rest[1]|0x20 <= 'z') {
 			s.distrust = true
 		}
 	}
@@ -300,7 +305,8 @@ func (s *screen) inLine(v string, final bool) int {
 
 func suspectRune(r rune) bool {
 	like, known := lookalikes[r]
-	return known && like == '<' || r == '！' || r == '﹗' || r == '＜' || r == '﹤' || r == '︕' || r == '‼' || r == '⁉' || r == '＆' || r == '﹠'
+	return known && like == '<' || r == '！' || r == '﹗' || r == '＜' || r == '﹤' || r == '︕' || r == '‼' || r == '⁉' ||
+		r == '＆' || r == '﹠'
 }
 
 // backticks decides whether they open code within the line.
@@ -345,15 +351,19 @@ func (s *screen) backticks(v string, final bool) int {
 // loading are the elements that load something, or that change what an address
 // means.
 var loading = []string{
-	"img", "image", "picture", "source", "iframe", "frame", "frameset", "svg", "object", "embed", "video", "audio", "track", "script",
-	"style", "link", "base", "meta", "input", "portal", "applet", "bgsound", "feimage", "foreignobject", "use", "body", "html", "head",
+	"img", "image", "picture", "source", "iframe", "frame", "frameset", "svg", "object", "embed", "video", "audio",
+	"track", "script",
+	"style", "link", "base", "meta", "input", "portal", "applet", "bgsound", "feimage", "foreignobject", "use", "body",
+	"html", "head",
 }
 
 var (
 	tagStart = regexp.MustCompile(`^<[\s/\x00]*`)
 	tagName  = regexp.MustCompile(`^[a-z][a-z0-9:_-]*`)
 	// loads is an attribute that loads something, or runs.
-	loads = regexp.MustCompile(`(?:^|[\s"'/])(?:style|src[a-z]*|poster|background|data|dynsrc|lowsrc|on[a-z]+|xlink:href|action|formaction|ping|cite|longdesc|manifest)\s*=`)
+	loads = regexp.MustCompile(
+		`(?:^|[\s"'/])(?:style|src[a-z]*|poster|background|data|dynsrc|lowsrc|on[a-z]+|xlink:href|action|formaction|ping|cite|longdesc|manifest)\s*=`,
+	)
 )
 
 // suspect decides what begins at a character that could begin an image. The pattern
@@ -409,7 +419,8 @@ func harmless(v string) int {
 		return 0
 	case f.text[0] == '!' && (len(f.text) == 1 || f.text[1] == '['):
 		return 0
-	case f.text[0] == '<' && (len(f.text) == 1 || strings.IndexByte(" /\t\n", f.text[1]) >= 0 || f.text[1] >= 'a' && f.text[1] <= 'z'):
+	case f.text[0] == '<' && (len(f.text) == 1 || strings.IndexByte(" /\t\n", f.text[1]) >= 0 || f.text[1] >= 'a' &&
+		f.text[1] <= 'z'):
 		return 0
 	}
 	return f.end[0]

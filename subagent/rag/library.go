@@ -304,7 +304,8 @@ func (l *Library) Collections(ctx context.Context, tenant string) ([]docstore.In
 
 // List returns the heads of count documents in the order of their ids, beginning behind cursor; ""
 // is the start, and the next cursor is "" at the end.
-func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string, error) {
+func (l *Library) List(ctx context.Context, c docstore.Collection, cursor string, count int) ([]docstore.Head, string,
+	error) {
 	heads, next, err := l.store.List(ctx, c, cursor, count)
 	for i := range heads {
 		heads[i].Outdated = l.outdated(heads[i])

@@ -26,7 +26,8 @@ import (
 func bulk(from, to int, word string) []rag.Input {
 	var list []rag.Input
 	for i := from; i < to; i++ {
-		list = append(list, input(fmt.Sprintf("d%05d", i), fmt.Sprintf("%s of number%d. %s", word, i, strings.Repeat("filler ", 20))))
+		list = append(list,
+			input(fmt.Sprintf("d%05d", i), fmt.Sprintf("%s of number%d. %s", word, i, strings.Repeat("filler ", 20))))
 	}
 	return list
 }
@@ -45,7 +46,9 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 	c := collection(t, writer, "docs")
 	_, err := writer.PutAll(ctx, c, bulk(0, 1000, "apples")...)
 	require.NoError(t, err)
-	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 200 * time.Millisecond})
+	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{
+		Log: zerolog.Nop(), CatchUp: 200 * time.Millisecond,
+	})
 	defer behind.Close()
 	require.Len(t, search(t, behind, "apples", c).Passages, 10)
 	require.Zero(t, behind.Lag())
@@ -91,7 +94,8 @@ func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
 		return !r.Degraded && len(r.Passages) == 10
 	}, 5*time.Minute, 50*time.Millisecond)
 	require.Zero(t, behind.Lag())
-	require.Equal(t, []string{fmt.Sprintf("d%05d", changes-1)}, documents(search(t, behind, fmt.Sprintf("number%d", changes-1), c)))
+	require.Equal(t, []string{fmt.Sprintf("d%05d", changes-1)},
+		documents(search(t, behind, fmt.Sprintf("number%d", changes-1), c)))
 	require.Equal(t, []string{"d00950"}, documents(search(t, behind, "cherries", c)))
 }
 
@@ -104,7 +108,9 @@ func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 	c := collection(t, writer, "docs")
 	_, err := writer.PutAll(ctx, c, bulk(0, 500, "apples")...)
 	require.NoError(t, err)
-	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{Log: zerolog.Nop(), CatchUp: 50 * time.Millisecond})
+	behind := rag.NewLibrary(docstore.New(way.Client(), 0), rag.Options{
+		Log: zerolog.Nop(), CatchUp: 50 * time.Millisecond,
+	})
 	defer behind.Close()
 	require.Len(t, search(t, behind, "apples", c).Passages, 10)
 	way.Close()
@@ -116,7 +122,8 @@ func TestACollectionMadeAnewUnderAReplicaThatIsBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, search(t, behind, "apples", c).Passages)
 	way.Open()
-	require.Eventually(t, func() bool { return len(search(t, behind, "secrets", c).Passages) == 10 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(search(t, behind, "secrets", c).Passages) == 10 }, time.Minute,
+		20*time.Millisecond)
 	require.Empty(t, search(t, behind, "apples", c).Passages)
 }
 
@@ -151,7 +158,8 @@ func TestReplicasFollowTheStoreWithoutBeingSearched(t *testing.T) {
 // snapshots runs a library over a directory until it has written a snapshot.
 func snapshots(t *testing.T, client redis.UniversalClient, dir string, use func(l *rag.Library)) {
 	t.Helper()
-	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
+		CatchUp: 10 * time.Second})
 	defer l.Close()
 	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
 	use(l)
@@ -196,7 +204,8 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 					require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 				}
 			}
-			l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+			l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
+				CatchUp: 10 * time.Second})
 			defer l.Close()
 			read := int64(0)
 			require.NoError(t, l.Load(ctx, docstore.DefaultTenant, func(p rag.LoadProgress) { read = p.Documents }))
@@ -244,7 +253,8 @@ func TestARestartBeginsWithASnapshot(t *testing.T) {
 	for name, content := range kept {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
-	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+	l := rag.NewLibrary(docstore.New(client, 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second,
+		CatchUp: 10 * time.Second})
 	defer l.Close()
 	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
 	require.Equal(t, []string{"d00001"}, documents(search(t, l, "apples", c)))

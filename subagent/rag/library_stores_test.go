@@ -46,7 +46,8 @@ func follows(t *testing.T, client redis.UniversalClient) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"})
-		return err == nil && !r.Degraded && r.IndexVersion == info.Version && len(r.Passages) == 1 && r.Passages[0].DocID == "c"
+		return err == nil && !r.Degraded && r.IndexVersion == info.Version && len(r.Passages) == 1 &&
+			r.Passages[0].DocID == "c"
 	}, time.Minute, 20*time.Millisecond)
 	_, err = writer.Drop(ctx, c)
 	require.NoError(t, err)

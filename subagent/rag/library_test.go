@@ -131,7 +131,8 @@ func TestASearchNamesItsCollections(t *testing.T) {
 	_, err = l.Search(ctx, rag.Request{Query: "apples", Collections: []docstore.Collection{foreign}})
 	require.ErrorIs(t, err, docstore.ErrNoCollection)
 	for _, bad := range []rag.Request{
-		{Query: " "}, {Query: strings.Repeat("x", rag.MaxSearchText+1)}, {Query: "a\xff"}, {Query: "x", K: 101}, {Query: "x", K: -1},
+		{Query: " "}, {Query: strings.Repeat("x", rag.MaxSearchText+1)}, {Query: "a\xff"}, {Query: "x", K: 101},
+		{Query: "x", K: -1},
 	} {
 		bad.Collections = []docstore.Collection{a}
 		_, err = l.Search(ctx, bad)
@@ -152,15 +153,20 @@ func TestAWeakResultIsTriedInTheOtherForm(t *testing.T) {
 	c := collection(t, l, "docs")
 	put(t, l, c, "tarsk", "Tarsk is the capital of Veldoria.")
 	put(t, l, c, "router", "Hold the rear button to reset the router.")
-	history := []memory.Message{{Role: memory.RoleUser, Content: "Tell me about Veldoria"}, {Role: memory.RoleAssistant, Content: "It is a country."}}
-	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "And what is its centre called?", History: history})
+	history := []memory.Message{{Role: memory.RoleUser, Content: "Tell me about Veldoria"},
+		{Role: memory.RoleAssistant, Content: "It is a country."}}
+	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "And what is its centre called?",
+		History: history})
 	require.NoError(t, err)
 	require.Equal(t, []string{"tarsk"}, documents(r))
 	require.Contains(t, r.FromHistory, "veldoria")
-	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "How do I reset the router?", History: history})
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "How do I reset the router?",
+		History: history})
 	require.NoError(t, err)
 	require.Equal(t, "router", r.Passages[0].DocID)
-	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []memory.Message{{Role: memory.RoleUser, Content: "quux"}}})
+	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "zyzzyva", History: []memory.Message{
+		{Role: memory.RoleUser, Content: "quux"},
+	}})
 	require.NoError(t, err)
 	require.Equal(t, textindex.StatusEmpty, r.Status)
 }
@@ -332,14 +338,17 @@ func TestRefusedDocumentsLeaveTheOthersAndWhatWasThere(t *testing.T) {
 		statuses[o.ID], codes[o.ID] = o.Status, o.Code
 		require.Equal(t, o.Failed(), o.Reason != "")
 	}
-	require.Equal(t, map[string]rag.OutcomeStatus{"new": rag.OutcomeNew, "big": rag.OutcomeRefused, "old": rag.OutcomeStale,
+	require.Equal(t, map[string]rag.OutcomeStatus{"new": rag.OutcomeNew, "big": rag.OutcomeRefused,
+		"old":    rag.OutcomeStale,
 		"unread": rag.OutcomeRefused, "": rag.OutcomeRefused, "last": rag.OutcomeNew}, statuses)
-	require.Equal(t, map[string]string{"new": "", "big": "too_large", "old": "bad_title", "unread": "encrypted", "": "bad_id", "last": ""}, codes)
+	require.Equal(t, map[string]string{"new": "", "big": "too_large", "old": "bad_title", "unread": "encrypted",
+		"": "bad_id", "last": ""}, codes)
 	require.ElementsMatch(t, []string{"old", "new"}, documents(search(t, l, "apples", c)))
 }
 
 // putFile puts a file's bytes and gives what became of its documents.
-func putFile(t *testing.T, l *rag.Library, c docstore.Collection, f rag.File, content string) map[string]rag.OutcomeStatus {
+func putFile(t *testing.T, l *rag.Library, c docstore.Collection, f rag.File,
+	content string) map[string]rag.OutcomeStatus {
 	t.Helper()
 	f.Bytes = strings.NewReader(content)
 	got := map[string]rag.OutcomeStatus{}
@@ -367,26 +376,33 @@ func TestAFileOfManyDocuments(t *testing.T) {
 	put(t, l, c, "faq", "another file")
 	faq := rag.File{ID: "faq.jsonl", Origin: "/srv/docs", Metadata: map[string]string{"lang": "en"}}
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/1": "new", "faq.jsonl/b": "new"},
-		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+`{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`))
+		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+
+			`{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`))
 	h := listed(t, l, c)["faq.jsonl/b"]
 	require.Equal(t, map[string]string{"lang": "en"}, h.Metadata, "what is said of the file is laid over what it says")
 	require.Equal(t, "https://example.com/b", h.Source)
-	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"), Given: []string{"lang"}}, h.From)
+	require.Equal(t, docstore.From{Origin: "/srv/docs", File: "faq.jsonl", Loader: loader.Loader{}.Identity("faq.jsonl"),
+		Given: []string{"lang"}}, h.From)
 
 	// The same document is the same document though others of the file changed.
-	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new", "faq.jsonl/1": "removed"},
-		putFile(t, l, c, faq, `{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`+"\n"+`{"text":"pears"}`))
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/b": "unchanged", "faq.jsonl/2": "new",
+		"faq.jsonl/1": "removed"},
+		putFile(t, l, c, faq, `{"id":"b","text":"cherries","lang":"ru","source":"https://example.com/b"}`+"\n"+
+			`{"text":"pears"}`))
 	require.Empty(t, documents(search(t, l, "plums", c)))
 
 	// As long as a part of it cannot be read, or it is cut off, nothing is removed.
 	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl": "refused", "faq.jsonl/1": "new"},
 		putFile(t, l, c, faq, `{"text":"plums"}`+"\n"+`{"text":`))
-	faq.Bytes = io.MultiReader(strings.NewReader(`{"text":"quinces"}`+"\n"+`{"text":"half`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	faq.Bytes = io.MultiReader(strings.NewReader(`{"text":"quinces"}`+"\n"+`{"text":"half`),
+		iotest.ErrReader(io.ErrUnexpectedEOF))
 	require.Error(t, l.PutFile(ctx, c, faq, func(rag.Outcome) {}))
-	require.Equal(t, []string{"faq", "faq.jsonl/1", "faq.jsonl/2", "faq.jsonl/b", "faq.jsonl/by hand"}, slices.Sorted(maps.Keys(listed(t, l, c))))
+	require.Equal(t, []string{"faq", "faq.jsonl/1", "faq.jsonl/2", "faq.jsonl/b", "faq.jsonl/by hand"},
+		slices.Sorted(maps.Keys(listed(t, l, c))))
 	require.Empty(t, documents(search(t, l, "half", c)))
 
-	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/x": "new", "faq.jsonl/1": "removed", "faq.jsonl/2": "removed", "faq.jsonl/b": "removed"},
+	require.Equal(t, map[string]rag.OutcomeStatus{"faq.jsonl/x": "new", "faq.jsonl/1": "removed", "faq.jsonl/2": "removed",
+		"faq.jsonl/b": "removed"},
 		putFile(t, l, c, faq, `{"id":"x","text":"figs"}`), "what lies below its id but is not of it stays")
 
 	// Two documents of one file with the same id are not one.
@@ -433,7 +449,8 @@ func TestOriginsDoNotReplaceEachOther(t *testing.T) {
 	require.Equal(t, rag.OutcomeChanged, out.Status, "one without an origin replaces any")
 
 	var refused rag.Outcome
-	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "b/readme.md", Origin: "/a", Bytes: strings.NewReader("x")}, func(o rag.Outcome) { refused = o }))
+	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "b/readme.md", Origin: "/a", Bytes: strings.NewReader("x")},
+		func(o rag.Outcome) { refused = o }))
 	require.Equal(t, "conflict", refused.Code)
 	for _, want := range []string{`"b/readme.md"`, `"/b"`, "--prefix", "--origin"} {
 		require.Contains(t, refused.Reason, want)
@@ -540,7 +557,8 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	server.Kill()
 	answered := 0
 	for _, c := range chats {
-		if r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"}); err == nil && r.Degraded {
+		if r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples"}); err == nil &&
+			r.Degraded {
 			answered++
 		}
 	}

@@ -23,7 +23,9 @@ import (
 // kept runs a library over a directory that it follows the store with, until the
 // given function gives it back.
 func kept(t *testing.T, server *redistest.Server, dir string) (l *rag.Library, end func()) {
-	l = rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second})
+	l = rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{
+		Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second,
+	})
 	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -71,7 +73,8 @@ func TestDeletedTextsLeaveTheDisk(t *testing.T) {
 	_, err := l.Delete(ctx, c, "a")
 	require.NoError(t, err)
 	put(t, l, c, "b", "apples alone")
-	require.Eventually(t, func() bool { return !onDisk(t, dir, "secret of pears") && !onDisk(t, dir, "secret of plums") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !onDisk(t, dir, "secret of pears") && !onDisk(t, dir, "secret of plums") },
+		time.Minute, 20*time.Millisecond)
 	r := search(t, l, "apples", c)
 	require.ElementsMatch(t, []string{"b", "c"}, documents(r))
 	require.False(t, r.Degraded)
@@ -89,7 +92,8 @@ func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
 	c := collection(t, l, "docs")
 	const all, left = 24, 9
 	for i := range all {
-		put(t, l, c, fmt.Sprintf("d%d", i), fmt.Sprintf("apples of number%d. %s", i, strings.Repeat(fmt.Sprintf("filler%d ", i), 50_000)))
+		put(t, l, c, fmt.Sprintf("d%d", i),
+			fmt.Sprintf("apples of number%d. %s", i, strings.Repeat(fmt.Sprintf("filler%d ", i), 50_000)))
 	}
 	for i := left; i < all; i++ {
 		put(t, l, c, fmt.Sprintf("d%d", i), fmt.Sprintf("pears of number%d.", i))
@@ -101,7 +105,8 @@ func TestTextsAreCompactedWhileTheyAreSearched(t *testing.T) {
 				fruit = "apples"
 			}
 			r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: fmt.Sprintf("number%d", i)})
-			if err != nil || len(r.Passages) != 1 || !strings.HasPrefix(r.Passages[0].Text, fmt.Sprintf("%s of number%d.", fruit, i)) {
+			if err != nil || len(r.Passages) != 1 ||
+				!strings.HasPrefix(r.Passages[0].Text, fmt.Sprintf("%s of number%d.", fruit, i)) {
 				t.Errorf("number%d: %v, %d passages", i, err, len(r.Passages))
 			}
 		}
@@ -154,7 +159,8 @@ func TestTextsTakeNoMemory(t *testing.T) {
 	defer end()
 	before := heap()
 	put(t, writer, c, "large", text)
-	require.Eventually(t, func() bool { return len(search(t, reader, "large document", c).Passages) > 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(search(t, reader, "large document", c).Passages) > 0 }, time.Minute,
+		20*time.Millisecond)
 	require.Eventually(t, func() bool { // the follower may be at work
 		return heap()-before < size/2
 	}, time.Minute, 100*time.Millisecond)

@@ -147,7 +147,8 @@ func (l *Library) removeGone(ctx context.Context, c docstore.Collection, p putti
 
 // documentsOf are the ids of a file's stored documents, without those that are live: the file's own
 // id, and the documents that name it as their file.
-func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File, live map[string]bool) (ids []string, err error) {
+func (l *Library) documentsOf(ctx context.Context, c docstore.Collection, f File, live map[string]bool) (ids []string,
+	err error) {
 	add := func(h docstore.Head) {
 		if FileOf(h) == f.ID && !live[h.ID] && (f.Origin == "" || h.Origin == "" || h.Origin == f.Origin) {
 			ids = append(ids, h.ID)

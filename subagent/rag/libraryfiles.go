@@ -38,7 +38,10 @@ func openFiles(dir string, log zerolog.Logger) *files {
 		f.lock, err = journal.Lock(dir)
 	}
 	if err != nil {
-		log.Warn().Err(err).Str("dir", dir).Msg("what a restart could begin with is not kept: all documents are read from Redis at every start; check data_dir")
+		log.Warn().Err(err).Str("dir",
+			dir).Msg(
+			"what a restart could begin with is not kept: all documents are read from Redis at every start; check data_dir",
+		)
 		return nil
 	}
 	return f
@@ -131,7 +134,8 @@ func (r *replica) restored() *known {
 	k, err := r.read()
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			f.log.Warn().Err(err).Stringer("collection", r.collection).Msg("the snapshot of a collection is of no use: all documents are read from Redis")
+			f.log.Warn().Err(err).Stringer("collection",
+				r.collection).Msg("the snapshot of a collection is of no use: all documents are read from Redis")
 		}
 		k = r.newKnown()
 		f.tidy(r.collection)
@@ -186,7 +190,10 @@ func (r *replica) tend(ctx context.Context) {
 	}
 	version, err := r.save(ctx, k)
 	if err != nil && ctx.Err() == nil {
-		r.library.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg("a snapshot of a collection cannot be written: a restart reads more from Redis; make room in data_dir")
+		r.library.o.Log.Warn().Err(err).Stringer("collection",
+			r.collection).Msg(
+			"a snapshot of a collection cannot be written: a restart reads more from Redis; make room in data_dir",
+		)
 		version = r.saved.version
 	}
 	r.saved.set(version)

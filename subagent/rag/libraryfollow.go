@@ -79,7 +79,8 @@ func (l *Library) round(ctx context.Context, next int) int {
 	}
 	// A fixed order, so that every collection has its turn.
 	slices.SortFunc(all, func(a, b *replica) int {
-		return cmp.Or(strings.Compare(a.collection.Tenant(), b.collection.Tenant()), strings.Compare(a.collection.String(), b.collection.String()))
+		return cmp.Or(strings.Compare(a.collection.Tenant(), b.collection.Tenant()),
+			strings.Compare(a.collection.String(), b.collection.String()))
 	})
 	var some []*replica
 	for i := range min(len(all), followAtOnce) {

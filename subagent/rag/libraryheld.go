@@ -135,7 +135,8 @@ func hold(documents []docstore.Document, file *texts) []*held {
 			if n > 0 && p.Section == h.Passages[n-1].Section {
 				p.Section = h.Passages[n-1].Section
 			}
-			h.Passages[n] = place{Start: int32(p.Start), End: int32(p.End), Page: int32(p.Page), Section: p.Section, hash: sumOf(d.Text[p.Start:p.End])}
+			h.Passages[n] = place{Start: int32(p.Start), End: int32(p.End), Page: int32(p.Page), Section: p.Section,
+				hash: sumOf(d.Text[p.Start:p.End])}
 		}
 		list[i] = h
 	}
@@ -155,7 +156,8 @@ func (h *held) indexed(text string) textindex.Document {
 func (h *held) passage(ordinal int) Passage {
 	at := h.Passages[ordinal]
 	return Passage{
-		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section, Page: int(at.Page),
+		ID: h.ID + "#" + strconv.Itoa(ordinal), DocID: h.ID, Title: h.Title, Source: h.Source, Section: at.Section,
+		Page:  int(at.Page),
 		Start: int(at.Start), End: int(at.End), Hash: at.hex(), held: h, ordinal: ordinal,
 	}
 }

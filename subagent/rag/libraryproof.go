@@ -110,7 +110,8 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 	for c, ids := range missing {
 		documents, err := l.fetched(ctx, c, ids)
 		if err != nil {
-			l.o.Log.Warn().Err(err).Stringer("collection", c).Msg("passages are left out of an answer: their texts are neither on disk nor can they be read from the store")
+			l.o.Log.Warn().Err(err).Stringer("collection",
+				c).Msg("passages are left out of an answer: their texts are neither on disk nor can they be read from the store")
 		}
 		for i := range r.Passages {
 			p := &r.Passages[i]
@@ -130,7 +131,8 @@ func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
 }
 
 // fetched reads documents from the store, for Options.Patience at most.
-func (l *Library) fetched(ctx context.Context, c docstore.Collection, ids []string) (map[string]docstore.Document, error) {
+func (l *Library) fetched(ctx context.Context, c docstore.Collection, ids []string) (map[string]docstore.Document,
+	error) {
 	bounded, cancel := context.WithTimeout(ctx, l.o.Patience)
 	defer cancel()
 	return l.store.GetAll(bounded, c, ids...)

@@ -215,7 +215,8 @@ func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 			return err
 		}
 	}
-	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection, docstore.ErrUnavailable)
+	return fmt.Errorf("reading collection %s: %w: its log was cut under every attempt", r.collection,
+		docstore.ErrUnavailable)
 }
 
 // drop forgets a collection that the store no longer has.

@@ -278,7 +278,8 @@ func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 // others. A document that is replaced between the search and the look at it makes it
 // search again, on the newer index.
 func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passage, more bool) {
-	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter, Limit: wanted}
+	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter,
+		Limit: wanted}
 	for {
 		snapshot := g.known.index.Snapshot()
 		var result textindex.Result

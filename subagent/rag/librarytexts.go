@@ -48,7 +48,10 @@ func (t *texts) add(list []string) (at int64, ok bool) {
 	}
 	if err != nil {
 		if !t.failed {
-			t.log.Error().Err(err).Msg("the texts of documents cannot be kept on disk: passages are read from Redis when they are shown, and not at all while it is away; make room where data_dir and the temporary files are")
+			t.log.Error().Err(err).Msg(
+				"the texts of documents cannot be kept on disk: passages are read from Redis when they are shown, and not at " +
+					"all while it is away; make room where data_dir and the temporary files are",
+			)
 		}
 		t.failed = true
 		return 0, false

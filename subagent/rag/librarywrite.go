@@ -72,7 +72,8 @@ func (l *Library) PutAll(ctx context.Context, c docstore.Collection, inputs ...I
 	var places []int
 	for i, in := range inputs {
 		outcomes[i] = Outcome{
-			ID: in.ID, Err: in.Err, PartlyRead: len(in.Document.Unread) > 0, UnreadPages: in.Document.Unread, Skipped: in.Document.Skipped,
+			ID: in.ID, Err: in.Err, PartlyRead: len(in.Document.Unread) > 0, UnreadPages: in.Document.Unread,
+			Skipped: in.Document.Skipped,
 		}
 		if in.Err == nil {
 			documents = append(documents, l.stored(in))
@@ -194,7 +195,8 @@ const (
 // Ingest puts documents from a stream, in batches. report is called with what became of each, in
 // their order. An error of the stream ends it, as does an error that concerns all documents; what
 // was put by then stays.
-func (l *Library) Ingest(ctx context.Context, c docstore.Collection, inputs iter.Seq2[Input, error], report func(Outcome)) error {
+func (l *Library) Ingest(ctx context.Context, c docstore.Collection, inputs iter.Seq2[Input, error],
+	report func(Outcome)) error {
 	var batch []Input
 	size := 0
 	flush := func() error {

@@ -13,7 +13,8 @@ const linkRemoved = "(link removed)"
 // browsers complete them; and hosts with a path or a query, also when they are written so that they
 // are not links.
 var linkPatterns = regexp.MustCompile(strings.NewReplacer(
-	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD", `(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
+	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD",
+	`(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
 ).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
 	`|h(?:tt|xx)ps?\s?:[/\\]*REST+` +
 	`|(?:java|vb|live)script:REST+` +
@@ -27,7 +28,9 @@ var linkPatterns = regexp.MustCompile(strings.NewReplacer(
 
 // fileName matches a file's name that looks like a host. None of these endings is a top-level
 // domain.
-var fileName = regexp.MustCompile(`^[^/?#:]*\.(?:js|mjs|ts|tsx|jsx|json|ya?ml|txt|toml|xml|csv|tsv|pdf|docx?|xlsx|html?|css|cpp|go|exe|conf|cfg|ini|log|lock|mod|sum|sql|ipynb|gz|jar)/`)
+var fileName = regexp.MustCompile(
+	`^[^/?#:]*\.(?:js|mjs|ts|tsx|jsx|json|ya?ml|txt|toml|xml|csv|tsv|pdf|docx?|xlsx|html?|css|cpp|go|exe|conf|cfg|ini|log|lock|mod|sum|sql|ipynb|gz|jar)/`,
+)
 
 // addressTail are characters that may follow an address without being part of it.
 const addressTail = ".,;:!?*_~|…»”’\\"

@@ -91,10 +91,13 @@ func (j *judge) serve(w http.ResponseWriter, r *http.Request) {
 func reranked(t *testing.T, j *judge, o rag.RerankOptions) (*rag.Library, docstore.Collection) {
 	t.Helper()
 	o.Reranker = rerank.New(rerank.Config{URL: j.URL, HTTP: j.Client()})
-	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Rerank: o, Log: zerolog.Nop(), Patience: 10 * time.Second})
+	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{
+		Rerank: o, Log: zerolog.Nop(), Patience: 10 * time.Second,
+	})
 	c := collection(t, l, "docs")
 	for i := range 12 {
-		put(t, l, c, fmt.Sprintf("d%02d", i), "apples "+strings.Repeat("and other fruit ", i+1)+strings.Repeat("best ", i/6*i))
+		put(t, l, c, fmt.Sprintf("d%02d", i), "apples "+strings.Repeat("and other fruit ", i+1)+
+			strings.Repeat("best ", i/6*i))
 	}
 	return l, c
 }
@@ -120,11 +123,13 @@ func TestARerankerHasTheLastWord(t *testing.T) {
 	// More than it sees follow behind, in the order before, without a score.
 	r, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", K: 12})
 	require.NoError(t, err)
-	require.Equal(t, []string{"d09", "d08", "d07", "d06", "d00", "d01", "d02", "d03", "d04", "d05", "d10", "d11"}, documents(r))
+	require.Equal(t, []string{"d09", "d08", "d07", "d06", "d00", "d01", "d02", "d03", "d04", "d05", "d10", "d11"},
+		documents(r))
 	require.Nil(t, r.Passages[10].RerankScore)
 
 	// A question that leans on the one before it is asked with it.
-	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?", History: []memory.Message{{Role: memory.RoleUser, Content: "Which apples?"}}})
+	_, err = l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "and other?",
+		History: []memory.Message{{Role: memory.RoleUser, Content: "Which apples?"}}})
 	require.NoError(t, err)
 	asked, _ = j.last()
 	require.Equal(t, "Which apples?\nand other?", asked.Query)
@@ -151,7 +156,8 @@ func TestASearchDoesNotDependOnItsReranker(t *testing.T) {
 			require.Nil(t, p.RerankScore)
 		}
 	}
-	for _, nonsense := range []string{`{}`, `{"results":[]}`, `{"results":[{"index":99,"relevance_score":1}]}`, `{"results":[{"index":0,"relevance_score":NaN}]}`} {
+	for _, nonsense := range []string{`{}`, `{"results":[]}`, `{"results":[{"index":99,"relevance_score":1}]}`,
+		`{"results":[{"index":0,"relevance_score":NaN}]}`} {
 		j.set(func() { j.answer = nonsense })
 		plain()
 	}

@@ -133,7 +133,8 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 		})
 	}
 	m := &script{answers: []loop.Delta{calls("ъыъ")}}
-	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "Где ъыъ?").Answer)
+	require.Equal(t, "В документах нет ответа на этот вопрос.", converse(t, newSession(t, l, memory.Chat{}, "docs"), m,
+		"Где ъыъ?").Answer)
 
 	// With no documents at all it is the same.
 	m = &script{answers: []loop.Delta{calls("leave")}}
@@ -146,7 +147,8 @@ func TestNothingFoundIsSaidWithoutTheModel(t *testing.T) {
 	require.Equal(t, event.Answered, converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
 	// An answer without a search may still ask back.
 	m = &script{answers: []loop.Delta{says("Which kind of leave?")}}
-	require.Equal(t, event.Underspecified, converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "How much leave?").Status)
+	require.Equal(t, event.Underspecified, converse(t, newSession(t, l, memory.Chat{}, "docs"), m,
+		"How much leave?").Status)
 }
 
 func TestTheQueryComesFromTheConversation(t *testing.T) {
@@ -155,7 +157,8 @@ func TestTheQueryComesFromTheConversation(t *testing.T) {
 	put(t, l, c, "veldoria.md", "Tarsk is the seat of Veldoria.")
 	put(t, l, c, "other.md", "Something else entirely.")
 	m := &script{answers: []loop.Delta{calls(""), says("Tarsk [1].")}}
-	a := converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].", "And where is its centre?")
+	a := converse(t, newSession(t, l, memory.Chat{}, "docs"), m, "I want to know about Veldoria.", "Ask me anything [3].",
+		"And where is its centre?")
 	require.Equal(t, event.Answered, a.Status)
 	r := results(t, m)
 	require.Equal(t, "And where is its centre?", r.Query)
@@ -177,7 +180,10 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	}
 	found := func(chat memory.Chat, arguments string) []string {
 		q := newSession(t, l, chat, "docs").Ask(nil)
-		text, err := q.Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments}})
+		text,
+			err := q.Tools()[0].Call(ctx, memory.ToolCall{
+			Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
+		})
 		require.NoError(t, err)
 		var r rag.Result
 		require.NoError(t, json.Unmarshal([]byte(text), &r))
@@ -189,13 +195,18 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"docs", "chat:1"}, found(memory.MustChat("1"), `{"query":"apples"}`))
 	require.ElementsMatch(t, []string{"docs"}, found(memory.Chat{}, `{"query":"apples"}`))
-	require.ElementsMatch(t, []string{"docs"}, found(memory.MustChat("3"), `{"query":"apples"}`), "a chat without documents")
+	require.ElementsMatch(t, []string{"docs"}, found(memory.MustChat("3"), `{"query":"apples"}`),
+		"a chat without documents")
 	require.ElementsMatch(t, []string{"docs", "chat:1"},
-		found(memory.MustChat("1"), `{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
+		found(memory.MustChat("1"),
+			`{"query":"apples secret","collection":"secret","collections":["secret","chat:2"],"chat":"2","tenant":"other"}`))
 	_, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"chat:2"}})
 	require.Error(t, err)
-	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` + strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Arguments: bad}})
+	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` +
+		strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
+		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{
+			Function: memory.FunctionCall{Arguments: bad},
+		})
 		require.Error(t, err, bad)
 	}
 }
@@ -205,8 +216,13 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	c := collection(t, l, "docs")
 	long := "Apples are red. " + strings.Repeat("This is of no interest here. ", 40) + "SECRET-TAIL"
 	put(t, l, c, "doc", long)
-	q := newSession(t, l, memory.Chat{}, "docs").Ask([]memory.Message{{Role: memory.RoleUser, Content: "What about apples?"}})
-	content, err := q.Tools()[0].Call(ctx, memory.ToolCall{Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`}})
+	q := newSession(t, l, memory.Chat{}, "docs").Ask([]memory.Message{
+		{Role: memory.RoleUser, Content: "What about apples?"},
+	})
+	content,
+		err := q.Tools()[0].Call(ctx, memory.ToolCall{
+		Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`},
+	})
 	require.NoError(t, err)
 	require.Contains(t, content, "SECRET-TAIL")
 	kept := q.Remember("search_documents", content)
@@ -242,7 +258,9 @@ func TestAHostileDocumentIsKeptInItsEnvelope(t *testing.T) {
 	require.Equal(t, a.InjectionSignals, r.InjectionSignals)
 	p := r.Passages[0]
 	require.Equal(t, 1, strings.Count(p.Text, "</passage"))
-	for _, field := range []string{p.Title, p.Source, p.Text[strings.Index(p.Text, "\n"):strings.LastIndex(p.Text, "\n")]} {
+	for _, field := range []string{
+		p.Title, p.Source, p.Text[strings.Index(p.Text, "\n"):strings.LastIndex(p.Text, "\n")],
+	} {
 		require.NotContains(t, field, "</passage")
 		require.NotContains(t, field, "＜/passage")
 		require.NotContains(t, field, "[1]")

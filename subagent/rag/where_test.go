@@ -42,7 +42,8 @@ func putWith(t testing.TB, l *rag.Library, c docstore.Collection, id, text strin
 // found are the ids of the documents that a filtered search finds, in order of the ids.
 func found(t testing.TB, l *rag.Library, c docstore.Collection, query, filter string) []string {
 	t.Helper()
-	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: query, Where: where(t, filter), K: rag.MaxK})
+	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: query, Where: where(t, filter),
+		K: rag.MaxK})
 	require.NoError(t, err)
 	return slices.Sorted(slices.Values(documents(r)))
 }
@@ -80,7 +81,9 @@ func TestAFilterSeesMetadata(t *testing.T) {
 	} {
 		require.Equal(t, strings.Fields(want), append([]string{}, found(t, l, c, "apples", filter)...), filter)
 	}
-	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"fr"}`),
+	r,
+		err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples",
+		Where:   where(t, `{"lang":"fr"}`),
 		History: []memory.Message{{Role: memory.RoleUser, Content: "apples?"}}})
 	require.NoError(t, err)
 	require.Equal(t, textindex.StatusEmpty, r.Status)
@@ -92,7 +95,8 @@ func TestAFilterSeesMetadata(t *testing.T) {
 func TestBoundsAreExact(t *testing.T) {
 	l := library(redistest.Start(t).Client())
 	c := collection(t, l, "docs")
-	for _, at := range []string{"9007199254740993", "9007199254740992", "-1", "inf", "0x10", "1_0", "1e400", ".5", "+7", "-"} {
+	for _, at := range []string{"9007199254740993", "9007199254740992", "-1", "inf", "0x10", "1_0", "1e400", ".5", "+7",
+		"-"} {
 		putWith(t, l, c, at, "apples weigh "+at, "at", at)
 	}
 	for filter, want := range map[string]string{
@@ -113,10 +117,13 @@ func TestAFilterComesBeforeTheRanking(t *testing.T) {
 		putWith(t, l, c, fmt.Sprintf("en%03d", i), fmt.Sprintf("apples apples apples %d", i), "lang", "en")
 	}
 	for i := range 12 {
-		putWith(t, l, c, fmt.Sprintf("ru%03d", i), fmt.Sprintf("one word of apples among many others that nobody asks for %d", i), "lang", "ru")
+		putWith(t, l, c, fmt.Sprintf("ru%03d", i), fmt.Sprintf("one word of apples among many others that nobody asks for %d",
+			i), "lang", "ru")
 	}
 	whole := search(t, l, "apples", c)
-	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"ru"}`)})
+	r,
+		err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples",
+		Where: where(t, `{"lang":"ru"}`)})
 	require.NoError(t, err)
 	require.Len(t, r.Passages, rag.DefaultK)
 	require.NotContains(t, documents(whole), r.Passages[0].DocID)
@@ -182,7 +189,8 @@ func TestAFilterWhileDocumentsChange(t *testing.T) {
 		}
 		for _, from := range []*rag.Library{l, other} {
 			for _, lang := range []string{"en", "ru"} {
-				r, err := from.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples", Where: where(t, `{"lang":"`+lang+`"}`), K: rag.MaxK})
+				r, err := from.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "apples",
+					Where: where(t, `{"lang":"`+lang+`"}`), K: rag.MaxK})
 				require.NoError(t, err)
 				seen := map[string]bool{}
 				for _, p := range r.Passages {
@@ -210,7 +218,9 @@ func TestAFilterOfAHybridSearch(t *testing.T) {
 	}
 	putWith(t, l, c, "ru", "automobiles and a long text about other things", "lang", "ru")
 	embedded(t, l, "cars", c)
-	r, err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "cars", Where: where(t, `{"lang":"ru"}`)})
+	r,
+		err := l.Search(ctx, rag.Request{Collections: []docstore.Collection{c}, Query: "cars",
+		Where: where(t, `{"lang":"ru"}`)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"ru"}, documents(r))
 	require.Equal(t, textindex.StatusWeak, r.Status, "no word of it, and nearest is not near")
@@ -229,7 +239,8 @@ func TestATurnSearchesBehindItsFilter(t *testing.T) {
 	_, err = l.Create(ctx, own)
 	require.NoError(t, err)
 	putWith(t, l, own, "mine", "apples are mine", "lang", "en")
-	turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"}, Chat: memory.MustChat("7"),
+	turn, err := l.NewSession(rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: []string{"news"},
+		Chat:  memory.MustChat("7"),
 		Where: map[string]rag.Where{"news": where(t, `{"lang":"ru"}`)}})
 	require.NoError(t, err)
 	call := calls("apples")
@@ -246,8 +257,10 @@ func TestWrongFiltersAreOneSentence(t *testing.T) {
 	}
 	long := strings.Repeat("x", rag.MaxWhereText+1)
 	for filter, want := range map[string]string{
-		`"ru"`:                     `the filter where must be an object of metadata keys, such as {"lang": "en"}, not a string`,
-		`[{"lang":"ru"}]`:          `the filter where must be an object of metadata keys, such as {"lang": "en"}, not an array`,
+		`"ru"`: `the filter where must be an object of metadata keys, such as {"lang": "en"}, not a ` +
+			`string`,
+		`[{"lang":"ru"}]`: `the filter where must be an object of metadata keys, such as {"lang": "en"}, not an ` +
+			`array`,
 		`{}`:                       `the filter where is empty: leave it out to search all documents`,
 		`{` + many + `}`:           `the filter where has 17 keys, the limit is 16`,
 		`{"":"x"}`:                 `the filter where has a key of 0 bytes: a key has 1 to 1024`,
@@ -262,7 +275,8 @@ func TestWrongFiltersAreOneSentence(t *testing.T) {
 		`{"lang":{"in":[["ru"]]}}`: `the filter where.lang.in must be a string, a number, true or false, not an array`,
 		`{"lang":{"eq":{"a":1}}}`:  `the filter where.lang.eq must be a string, a number, true or false, not an object`,
 		`{"lang":"` + long + `"}`:  `the filter where.lang has a value of 1025 bytes, the limit is 1024`,
-		`{"lang":{"in":[` + strings.Repeat(`1,`, 100) + `1]}}`: `the filter where.lang.in has 101 values: a list has 1 to 100`,
+		`{"lang":{"in":[` + strings.Repeat(`1,`, 100) +
+			`1]}}`: `the filter where.lang.in has 101 values: a list has 1 to 100`,
 	} {
 		_, err := rag.ParseWhere([]byte(filter))
 		require.EqualError(t, err, want)

@@ -112,7 +112,8 @@ func evaluate(expression string) (value, error) {
 	}
 	source := []rune(expression)
 	if len(source) > maxExpression {
-		return value{}, fmt.Errorf("the expression has %d characters, the limit is %d: calculate it in parts", len(source), maxExpression)
+		return value{}, fmt.Errorf("the expression has %d characters, the limit is %d: calculate it in parts", len(source),
+			maxExpression)
 	}
 	p := parser{source: source}
 	return p.parse()

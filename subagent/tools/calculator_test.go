@@ -153,7 +153,9 @@ func call(t *testing.T, name, arguments string) (string, error) {
 	now := func() time.Time { return time.Date(2026, 2, 3, 14, 5, 6, 0, zone) }
 	for _, tool := range analytic(now) {
 		if tool.Spec().Name == name {
-			return tool.Call(context.Background(), memory.ToolCall{ID: "1", Function: memory.FunctionCall{Name: name, Arguments: arguments}})
+			return tool.Call(context.Background(), memory.ToolCall{
+				ID: "1", Function: memory.FunctionCall{Name: name, Arguments: arguments},
+			})
 		}
 	}
 	t.Fatalf("there is no tool %q", name)
@@ -267,7 +269,8 @@ func TestCalculatorReadsItsResults(t *testing.T) {
 
 func FuzzEvaluate(f *testing.F) {
 	for _, s := range []string{
-		"1,250.50 + 15% * 80", "sqrt(2)^-3", "max(1,5; 2)", "((1))", "2^3^2", "1e-5", "−3×(4÷5)", "round(1/3, 2)", "1 250,5", "sum(1,250, 3)", "9^9999", "5.%", ",", "e", "1e+",
+		"1,250.50 + 15% * 80", "sqrt(2)^-3", "max(1,5; 2)", "((1))", "2^3^2", "1e-5", "−3×(4÷5)", "round(1/3, 2)", "1 250,5",
+		"sum(1,250, 3)", "9^9999", "5.%", ",", "e", "1e+",
 	} {
 		f.Add(s)
 	}

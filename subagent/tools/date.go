@@ -34,7 +34,8 @@ type date struct {
 var dateSpec = loop.Spec{
 	Name: "date",
 	Description: "Exact date arithmetic and the current date. Operations: now (current date, time and zone); " +
-		"add (date plus years, months and days, negative to subtract; a day that the month does not have becomes its last day); " +
+		"add (date plus years, months and days, negative to subtract; a day that the month does not have becomes its last " +
+		"day); " +
 		"diff (from date to other, in days and in years, months, days); weekday (of date).",
 	Parameters: schema(`{
 		"type": "object",
@@ -97,7 +98,8 @@ func (d date) Call(_ context.Context, call memory.ToolCall) (string, error) {
 // numbers out of range. Fields set to nothing ("" or 0) count as left out, since
 // many models fill in all of them.
 func (a dateArguments) check() error {
-	uses, known := map[string]string{"now": "", "add": "date days months years", "diff": "date other", "weekday": "date"}[a.Operation]
+	uses, known := map[string]string{"now": "", "add": "date days months years", "diff": "date other",
+		"weekday": "date"}[a.Operation]
 	if !known {
 		return fmt.Errorf(`the field "operation" must be now, add, diff or weekday, not %q`, a.Operation)
 	}
@@ -105,7 +107,8 @@ func (a dateArguments) check() error {
 		name string
 		set  bool
 	}{
-		{"date", a.Date != ""}, {"other", a.Other != ""}, {"days", a.Days != 0}, {"months", a.Months != 0}, {"years", a.Years != 0},
+		{"date", a.Date != ""}, {"other", a.Other != ""}, {"days", a.Days != 0}, {"months", a.Months != 0},
+		{"years", a.Years != 0},
 	} {
 		if f.set && !strings.Contains(uses, f.name) {
 			return fmt.Errorf("the field %q has no meaning for %s, leave it out", f.name, a.Operation)
@@ -141,7 +144,8 @@ func parseDate(field, text string) (time.Time, error) {
 	case err == nil && t.Year() >= 1:
 		return t, nil
 	case err == nil || strings.Contains(err.Error(), "out of range"):
-		return time.Time{}, fmt.Errorf("the field %q must be a day of the calendar, years 0001 to 9999; %q is none", field, text)
+		return time.Time{}, fmt.Errorf("the field %q must be a day of the calendar, years 0001 to 9999; %q is none", field,
+			text)
 	}
 	return time.Time{}, fmt.Errorf("the field %q must be a date, YYYY-MM-DD, not %q", field, text)
 }

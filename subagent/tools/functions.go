@@ -18,10 +18,16 @@ type function struct {
 const anyNumber = 1 << 20 // of arguments: the length of the expression bounds it
 
 var functions = map[string]function{
-	"sqrt":  {1, 1, "1 argument", func(a []value) (value, error) { return root(a[0]) }},
-	"abs":   {1, 1, "1 argument", func(a []value) (value, error) { return value{new(big.Rat).Abs(a[0].Rat), a[0].approx}, nil }},
-	"min":   {1, anyNumber, "at least 1 argument", func(a []value) (value, error) { return slices.MinFunc(a, compare), nil }},
-	"max":   {1, anyNumber, "at least 1 argument", func(a []value) (value, error) { return slices.MaxFunc(a, compare), nil }},
+	"sqrt": {1, 1, "1 argument", func(a []value) (value, error) { return root(a[0]) }},
+	"abs": {1, 1, "1 argument", func(a []value) (value, error) {
+		return value{new(big.Rat).Abs(a[0].Rat), a[0].approx}, nil
+	}},
+	"min": {1, anyNumber, "at least 1 argument", func(a []value) (value, error) {
+		return slices.MinFunc(a, compare), nil
+	}},
+	"max": {1, anyNumber, "at least 1 argument", func(a []value) (value, error) {
+		return slices.MaxFunc(a, compare), nil
+	}},
 	"sum":   {1, anyNumber, "at least 1 argument", func(a []value) (value, error) { return total(a), nil }},
 	"avg":   {1, anyNumber, "at least 1 argument", average},
 	"round": {1, 2, "1 or 2 arguments", round},
@@ -82,7 +88,8 @@ func round(args []value) (value, error) {
 	decimals := int64(0)
 	if len(args) == 2 {
 		if !args[1].IsInt() || args[1].Num().CmpAbs(big.NewInt(exactDecimal)) > 0 {
-			return value{}, fmt.Errorf("round needs an integer from -%d to %d as its number of decimals", exactDecimal, exactDecimal)
+			return value{}, fmt.Errorf("round needs an integer from -%d to %d as its number of decimals", exactDecimal,
+				exactDecimal)
 		}
 		decimals = args[1].Num().Int64()
 	}

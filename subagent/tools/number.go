@@ -156,7 +156,9 @@ func (p *parser) ambiguous() error {
 		}
 	}
 	if grouping >= 0 && separating {
-		return p.failure(grouping, "this comma may group digits or separate arguments: write numbers without grouping, or separate the arguments with ;")
+		return p.failure(grouping,
+			"this comma may group digits or separate arguments: write numbers without grouping, or separate the arguments "+
+				"with ;")
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ func (c *Client) Say(ctx context.Context, chat memory.Chat, message, key string)
 }
 
 // Ask is Say to one subagent, past the master.
-func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, message, key string) iter.Seq2[event.Event, error] {
+func (c *Client) Ask(ctx context.Context, chat memory.Chat, agent memory.Agent, message,
+	key string) iter.Seq2[event.Event, error] {
 	return (&stream{client: c, chat: chat, agent: agent, message: message, key: key}).walk(ctx)
 }
 
@@ -115,7 +116,8 @@ func (s *stream) connection(ctx context.Context, yield func(event.Event, error) 
 		return false, errEndUnseen
 	}
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base, kind)
+		return false, fmt.Errorf("%w: %s answered with %q instead of events; is --url right?", errForeign, s.client.base,
+			kind)
 	}
 	for frames := sse.NewReader(resp.Body, api.MaxEvent, s.client.Idle, func() { cancel(sse.ErrSilent) }); ; {
 		f, err := frames.Next()

@@ -173,7 +173,9 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 		"an error without a number": {
 			func(w http.ResponseWriter) {
 				w.Header().Set("Content-Type", "text/event-stream")
-				_, _ = io.WriteString(w, "event: error\ndata: {\"role\":\"error\",\"code\":\"disk_full\",\"message\":\"Nothing can be stored.\"}\n\n")
+				_,
+					_ = io.WriteString(w,
+					"event: error\ndata: {\"role\":\"error\",\"code\":\"disk_full\",\"message\":\"Nothing can be stored.\"}\n\n")
 			},
 			`Nothing can be stored. (disk_full)`,
 		},
@@ -197,7 +199,8 @@ func TestAnswersThatAreNoStream(t *testing.T) {
 func TestTheRest(t *testing.T) {
 	s := webtest.New(t, story)
 	c := dial(t, s.URL)
-	for _, chat := range []memory.Chat{memory.MustChat("a"), memory.MustChat("b"), memory.MustChat("c"), memory.MustChat("-100123"), memory.MustChat("x:1@y")} {
+	for _, chat := range []memory.Chat{memory.MustChat("a"), memory.MustChat("b"), memory.MustChat("c"),
+		memory.MustChat("-100123"), memory.MustChat("x:1@y")} {
 		s.Remember(memory.ChatKey(chat), memory.Message{Role: "user", Content: "hi"})
 	}
 	key := memory.SubagentKey("analytic", memory.MustChat("x:1@y"))
@@ -209,7 +212,8 @@ func TestTheRest(t *testing.T) {
 		require.NoError(t, err)
 		chats = append(chats, chat)
 	}
-	require.Equal(t, []memory.Chat{memory.MustChat("-100123"), memory.MustChat("a"), memory.MustChat("b"), memory.MustChat("c"), memory.MustChat("x:1@y")}, chats)
+	require.Equal(t, []memory.Chat{memory.MustChat("-100123"), memory.MustChat("a"), memory.MustChat("b"),
+		memory.MustChat("c"), memory.MustChat("x:1@y")}, chats)
 
 	count := 0
 	for _, err := range c.Messages(t.Context(), key, -5) {

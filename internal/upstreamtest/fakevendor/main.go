@@ -47,7 +47,8 @@ type options struct {
 }
 
 var generations = map[string]upstreamtest.Generation{
-	"by-name": upstreamtest.ByName, "manual": upstreamtest.Manual, "both": upstreamtest.Both, "adaptive": upstreamtest.Adaptive,
+	"by-name": upstreamtest.ByName, "manual": upstreamtest.Manual, "both": upstreamtest.Both,
+	"adaptive":    upstreamtest.Adaptive,
 	"adaptive-on": upstreamtest.AdaptiveOn, "between-tools": upstreamtest.BetweenTools, "always-on": upstreamtest.AlwaysOn,
 	"both-without-off": upstreamtest.BothWithoutOff,
 }
@@ -57,7 +58,8 @@ var toolIDs = map[string]upstreamtest.ToolIDs{
 }
 
 var replays = map[string]upstreamtest.Replay{
-	"ignored": upstreamtest.ReplayIgnored, "groq": upstreamtest.ReplayGroq, "cerebras": upstreamtest.ReplayCerebras, "mistral": upstreamtest.ReplayMistral,
+	"ignored": upstreamtest.ReplayIgnored, "groq": upstreamtest.ReplayGroq, "cerebras": upstreamtest.ReplayCerebras,
+	"mistral": upstreamtest.ReplayMistral,
 }
 
 // parse reads the command line; what goes wrong has been told to stderr.
@@ -73,18 +75,22 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.StringVar(&c.Name, "name", "", "`name` of the backend that signatures are bound to; the vendor's if empty")
 	f.StringVar(&models, "models", "", "`names` of the models served, parted by commas; any if empty")
 	f.StringVar(&c.APIKey, "key", "", "`key` that a caller must present; none if empty")
-	f.StringVar(&generation, "generation", "by-name", "anthropic: which modes of thinking models have: "+listed(generations))
+	f.StringVar(&generation, "generation", "by-name", "anthropic: which modes of thinking models have: "+
+		listed(generations))
 	f.BoolVar(&c.Thinking.PrefixCheck, "prefix-check", false, "anthropic: bind signatures to the conversation before them")
 	f.BoolVar(&c.Thinking.StrictOff, "strict-off", false, "anthropic: no thinking in the history while thinking is off")
-	f.BoolVar(&c.Thinking.RejectOtherModels, "reject-other-models", false, "anthropic: refuse thinking of another model instead of dropping it")
+	f.BoolVar(&c.Thinking.RejectOtherModels, "reject-other-models", false,
+		"anthropic: refuse thinking of another model instead of dropping it")
 	f.BoolVar(&c.Thinking.KeepAll, "keep-all", false, "anthropic: count thinking of older turns as input")
 	f.BoolVar(&c.Thinking.Omit, "omit", false, "anthropic: leave the text of thinking out")
 	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
 	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
 	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
-	f.StringVar(&betas, "betas", "", "anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
-	f.BoolVar(&script, "script", false, "answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
-		`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}`)
+	f.StringVar(&betas, "betas", "",
+		"anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
+	f.BoolVar(&script, "script", false,
+		"answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
+			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}`)
 	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
 	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
 	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")

@@ -37,7 +37,8 @@ func TestServesUntilStopped(t *testing.T) {
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for key, status := range map[string]int{"k": 200, "wrong": 401} {
-		q, err := http.NewRequest(http.MethodPost, strings.TrimSpace(url)+"/v1/messages", strings.NewReader(`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+		q, err := http.NewRequest(http.MethodPost, strings.TrimSpace(url)+"/v1/messages",
+			strings.NewReader(`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}`))
 		require.NoError(t, err)
 		q.Header.Set("X-Api-Key", key)
 		res, err := client.Do(q)

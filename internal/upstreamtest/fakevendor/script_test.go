@@ -13,11 +13,13 @@ func TestScript(t *testing.T) {
 	o, err := parse([]string{"-script"}, io.Discard)
 	require.NoError(t, err)
 	tools := []upstreamtest.Tool{{Name: "Read"}}
-	words := `Look. SCRIPT [[{"think":"a"},{"use":"Read","input":{"file":"/a"}},{"use":"Read"}], [{"redacted":true},{"omitted":true},{"say":"done"}]] and more`
+	words := `Look. SCRIPT [[{"think":"a"},{"use":"Read","input":{"file":"/a"}},{"use":"Read"}], ` +
+		`[{"redacted":true},{"omitted":true},{"say":"done"}]] and more`
 	answer := func(user string, tools []upstreamtest.Tool, results ...string) *upstreamtest.Answer {
 		return o.config.Answer(&upstreamtest.Request{User: user, Tools: tools, Results: results})
 	}
-	first := upstreamtest.Reply(upstreamtest.Think("a"), upstreamtest.Use("Read", `{"file":"/a"}`), upstreamtest.Use("Read", ""))
+	first := upstreamtest.Reply(upstreamtest.Think("a"), upstreamtest.Use("Read", `{"file":"/a"}`),
+		upstreamtest.Use("Read", ""))
 	last := upstreamtest.Reply(upstreamtest.Redacted(), upstreamtest.Omitted(), upstreamtest.Say("done"))
 	require.Equal(t, &first, answer(words, tools))
 	require.Equal(t, &last, answer(words, tools, "1", "2"))

@@ -211,7 +211,8 @@ func reborn(t *testing.T, one, two memory.Store) {
 func alike(t *testing.T, one, _ memory.Store) {
 	keys := []memory.Key{
 		memory.ChatKey(memory.MustChat("1")), memory.ChatKey(memory.MustChat("x:1")),
-		memory.SubagentKey("a", memory.MustChat("1")), memory.SubagentKey("a", memory.MustChat("x:1")), memory.SubagentKey("a-b", memory.MustChat("1")),
+		memory.SubagentKey("a", memory.MustChat("1")), memory.SubagentKey("a", memory.MustChat("x:1")),
+		memory.SubagentKey("a-b", memory.MustChat("1")),
 	}
 	for i, key := range keys {
 		add(t, one, load(t, one, 7, key), memory.Mark{Run: "r", Seq: 1, Turn: 7}, fmt.Sprint(i))

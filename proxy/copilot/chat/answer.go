@@ -76,7 +76,8 @@ type headed struct {
 func newAnswer(hr *http.Request, r *request) *response {
 	a := &response{http: hr, req: r, head: make(chan headed, 1)}
 	a.in, a.out = io.Pipe()
-	a.base = completion{ID: "chatcmpl-" + rand.Text(), Object: "chat.completion", Created: time.Now().Unix(), Model: r.model}
+	a.base = completion{ID: "chatcmpl-" + rand.Text(), Object: "chat.completion", Created: time.Now().Unix(),
+		Model: r.model}
 	if r.stream {
 		a.base.Object = "chat.completion.chunk"
 	}

@@ -48,7 +48,8 @@ type client struct {
 }
 
 func (g *gateway) client(w way, conversation string, tools ...string) *client {
-	return &client{gateway: g, way: w, conversation: conversation, model: "m", key: "caller", system: "Be brief.", tools: tools}
+	return &client{gateway: g, way: w, conversation: conversation, model: "m", key: "caller", system: "Be brief.",
+		tools: tools}
 }
 
 // answered is what came of a request.
@@ -144,13 +145,17 @@ func (c *client) chatBody() []byte {
 	for _, m := range c.history {
 		out := chatMessage{Role: m.role, Content: m.text, ID: m.id}
 		for _, u := range m.calls {
-			out.Calls = append(out.Calls, chatCall{ID: u.id, Type: "function", Function: chatFunction{Name: u.name, Arguments: u.input}})
+			out.Calls = append(out.Calls, chatCall{ID: u.id, Type: "function", Function: chatFunction{
+				Name: u.name, Arguments: u.input,
+			}})
 		}
 		messages = append(messages, out)
 	}
 	var tools []chatCall
 	for _, name := range c.tools {
-		tools = append(tools, chatCall{Type: "function", Function: chatFunction{Name: name, Parameters: json.RawMessage(`{"type":"object"}`)}})
+		tools = append(tools, chatCall{
+			Type: "function", Function: chatFunction{Name: name, Parameters: json.RawMessage(`{"type":"object"}`)},
+		})
 	}
 	return c.join(messages, tools)
 }

@@ -39,7 +39,8 @@ func answerAsTold(r *upstreamtest.Request) *upstreamtest.Answer {
 func TestTheRealCLIBehindTheGateway(t *testing.T) {
 	path := os.Getenv(cliVar)
 	if path == "" {
-		t.Skip(cliVar + " is not set, so nothing is tested against the real Copilot CLI; npm install @github/copilot@1.0.102 brings one")
+		t.Skip(cliVar +
+			" is not set, so nothing is tested against the real Copilot CLI; npm install @github/copilot@1.0.102 brings one")
 	}
 	path, err := filepath.Abs(path)
 	require.NoError(t, err)
@@ -53,7 +54,8 @@ func TestTheRealCLIBehindTheGateway(t *testing.T) {
 		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: proxy.CLIConfig{
 			// The shell notes the process's id and becomes the CLI.
 			Command: []string{"/bin/sh", "-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home, ProviderBackend: "gpt",
-			Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"), "PID_FILE=" + pidFile},
+			Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"),
+				"PID_FILE=" + pidFile},
 		}}
 	})
 	for name, w := range ways {

@@ -233,7 +233,8 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 		c.gateway = two
 		require.Contains(t, c.give(got.calls[0].id, "RESULT-42").text, "RESULT-42")
 		require.Equal(t, "1", two.replayed())
-		eventually(t, func() bool { return one.metric(`copilot_sessions{backend="cli",state="parked"} `) == "0" }, "the first frees its session")
+		eventually(t, func() bool { return one.metric(`copilot_sessions{backend="cli",state="parked"} `) == "0" },
+			"the first frees its session")
 		eventually(t, func() bool { return !slices.Contains(cli.Live(), old) }, "and ends it")
 		require.Equal(t, "echo: more", c.say("more").text)
 		one.stop()
@@ -331,7 +332,8 @@ func TestManyConversationsAtOnce(t *testing.T) {
 				}
 			}
 			got := c.say("CALL a")
-			if got = c.give(got.calls[0].id, fmt.Sprint("result", i)); got.text != fmt.Sprintf("They gave: result%d/success", i) {
+			if got = c.give(got.calls[0].id, fmt.Sprint("result", i)); got.text != fmt.Sprintf("They gave: result%d/success",
+				i) {
 				failures[i] = fmt.Errorf("%d heard %q", i, got.text)
 			}
 		})

@@ -71,7 +71,8 @@ func (m *Model) lookOut() {
 func (m *Model) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for s, limit := range map[state]time.Duration{parked: m.config.Limits.Parked, idle: m.config.Limits.Idle, dormant: m.config.TTL} {
+	for s, limit := range map[state]time.Duration{parked: m.config.Limits.Parked, idle: m.config.Limits.Idle,
+		dormant: m.config.TTL} {
 		for _, t := range m.waiting(s) {
 			if time.Since(t.since) >= limit {
 				m.retire(t)
@@ -101,7 +102,8 @@ func (m *Model) claim(ctx context.Context, s Scope) {
 	ctx, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
 	if err := m.config.Owners.Claim(ctx, s, m.self); err != nil {
-		m.config.Log.Debug().Err(err).Str("conversation", s.Conversation).Msg("the owner of a conversation's sessions was not written")
+		m.config.Log.Debug().Err(err).Str("conversation",
+			s.Conversation).Msg("the owner of a conversation's sessions was not written")
 	}
 }
 

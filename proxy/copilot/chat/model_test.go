@@ -141,7 +141,8 @@ func (d *dialogue) request(ctx context.Context) *http.Request {
 	messages, err := json.Marshal(d.messages)
 	require.NoError(d, err)
 	body := fmt.Sprintf(`{"model":"m","messages":%s,"tools":[{"type":"function","function":{"name":"a"}}]}`, messages)
-	r, err := http.NewRequestWithContext(chat.In(ctx, d.scope, d.minted), http.MethodPost, "http://copilot/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(chat.In(ctx, d.scope, d.minted), http.MethodPost,
+		"http://copilot/chat/completions", strings.NewReader(body))
 	require.NoError(d, err)
 	return r
 }
@@ -200,7 +201,8 @@ func TestCallsBelongToTheirCaller(t *testing.T) {
 		d := b.dialogue("x")
 		d.minted = true
 		call := d.say("user", "CALL a", "").Calls[0].ID
-		for _, scope := range []chat.Scope{{Tenant: "u", Route: "main", Conversation: "y"}, {Tenant: "t", Route: "teammate/a", Conversation: "y"}} {
+		for _, scope := range []chat.Scope{{Tenant: "u", Route: "main", Conversation: "y"},
+			{Tenant: "t", Route: "teammate/a", Conversation: "y"}} {
 			other := *d
 			other.scope, other.messages = scope, slices.Clone(d.messages)
 			require.NotEqual(b, "They gave: r/success", other.say("tool", "r", call).Content)
@@ -392,13 +394,15 @@ func TestRequestsThatCannotBeRead(t *testing.T) {
 			`{"messages":[{"role":"user","content":7}]}`:      400,
 			`{"messages":[{"role":"user","content":"  \n"}]}`: 400,
 		} {
-			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://copilot/chat/completions", strings.NewReader(body))
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://copilot/chat/completions",
+				strings.NewReader(body))
 			require.NoError(b, err)
 			resp, err := b.model.RoundTrip(r)
 			require.NoError(b, err)
 			require.Equal(b, want, resp.StatusCode, body)
 		}
-		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://copilot/embeddings", strings.NewReader("{}"))
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://copilot/embeddings",
+			strings.NewReader("{}"))
 		require.NoError(b, err)
 		resp, err := b.model.RoundTrip(r)
 		require.NoError(b, err)

@@ -55,7 +55,8 @@ func TestWhatTheCLICannotDo(t *testing.T) {
 			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"}],"tools":[{"type":"custom","custom":{"name":"x"}},{"type":"web_search_20250305","name":"w"}]}`: "tools[",
 		} {
 			isMessages := strings.Contains(body, `"source"`)
-			isChat := strings.Contains(body, "image_url") || strings.Contains(body, `"n"`) || strings.Contains(body, "response_format")
+			isChat := strings.Contains(body, "image_url") || strings.Contains(body, `"n"`) ||
+				strings.Contains(body, "response_format")
 			if isMessages && !w.messages || isChat && w.messages {
 				continue
 			}
@@ -80,7 +81,8 @@ func TestWhatTheCLICannotDo(t *testing.T) {
 func TestCountingTokens(t *testing.T) {
 	cli := fake(t)
 	g := start(t, cli)
-	resp, err := g.http.Post(g.url+"/v1/messages/count_tokens", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`))
+	resp, err := g.http.Post(g.url+"/v1/messages/count_tokens", "application/json",
+		strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 200, resp.StatusCode)
@@ -144,11 +146,12 @@ func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
 	_, err := proxy.New(proxy.Config{
 		Active: "a", Teammates: map[string]string{"copilot": "off"},
 		Backends: map[string]proxy.BackendConfig{
-			"a":    backend(proxy.CLIConfig{Addr: "127.0.0.1:1", ProviderBackend: "off"}),
-			"b":    backend(proxy.CLIConfig{Addr: "nowhere", ProviderBackend: "a"}),
-			"c":    backend(proxy.CLIConfig{}),
-			"d":    backend(proxy.CLIConfig{Addr: "127.0.0.1:1", Command: []string{"x"}, ProviderBackend: "gone"}),
-			"e":    {Kind: proxy.KindCopilot, BaseURL: "http://x", Auth: "none", Vendor: "kimi", APIKey: "k", CLI: proxy.CLIConfig{Command: []string{"x"}, ProviderBackend: "pass"}},
+			"a": backend(proxy.CLIConfig{Addr: "127.0.0.1:1", ProviderBackend: "off"}),
+			"b": backend(proxy.CLIConfig{Addr: "nowhere", ProviderBackend: "a"}),
+			"c": backend(proxy.CLIConfig{}),
+			"d": backend(proxy.CLIConfig{Addr: "127.0.0.1:1", Command: []string{"x"}, ProviderBackend: "gone"}),
+			"e": {Kind: proxy.KindCopilot, BaseURL: "http://x", Auth: "none", Vendor: "kimi", APIKey: "k",
+				CLI: proxy.CLIConfig{Command: []string{"x"}, ProviderBackend: "pass"}},
 			"f":    backend(proxy.CLIConfig{Command: []string{""}, ProviderBackend: "open"}),
 			"off":  {Kind: proxy.KindOffline, CLI: proxy.CLIConfig{Addr: "127.0.0.1:1"}},
 			"open": {Kind: proxy.KindOpenAI, BaseURL: "https://x/v1"},

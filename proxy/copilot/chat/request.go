@@ -170,12 +170,14 @@ func (r *request) check() error {
 	}
 	input := r.said[r.answered():]
 	if len(input) == 0 {
-		return refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with an answer that has begun")
+		return refuse("messages must end with the user's or with results of tools: the Copilot CLI cannot go on with an " +
+			"answer that has begun")
 	}
 	silent := true
 	for _, m := range input {
 		if m.Content.other != "" {
-			return refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only", m.Content.other)
+			return refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only",
+				m.Content.other)
 		}
 		silent = silent && m.Role != wire.RoleTool && strings.TrimSpace(m.Content.text) == ""
 	}
@@ -205,7 +207,8 @@ func (r *request) offer(tools []tool) error {
 		if parameters.Kind() == 'n' {
 			parameters = nil
 		}
-		r.tools = append(r.tools, copilot.Tool{Name: t.Function.Name, Description: t.Function.Description, Parameters: canonical(parameters)})
+		r.tools = append(r.tools, copilot.Tool{Name: t.Function.Name, Description: t.Function.Description,
+			Parameters: canonical(parameters)})
 	}
 	return nil
 }

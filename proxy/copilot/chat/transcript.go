@@ -12,8 +12,10 @@ import (
 // What the model reads around a record. A record is JSON, one message a line, so
 // that no message can pretend to be another.
 const (
-	recordHead = "The conversation has been going on for a while. This is the record of it, oldest first, one JSON object a line: " +
-		"what the user said, what you answered, which tools you called and what they gave. Go on from its end as if you remembered it, and do not speak of the record.\n"
+	recordHead = "The conversation has been going on for a while. This is the record of it, oldest first, one JSON " +
+		"object a line: " +
+		"what the user said, what you answered, which tools you called and what they gave. Go on from its end as if you " +
+		"remembered it, and do not speak of the record.\n"
 	resultsHead = "The tools that you called last gave these results, one JSON object a line. Go on from there.\n"
 	noResult    = "There is no result: the call was not answered."
 )

@@ -84,7 +84,9 @@ func (m *Model) serve(ctx context.Context, t *talk, r *request, a *response) {
 	if err != nil {
 		id := t.id
 		m.fail(t)
-		m.config.Log.Warn().Err(err).Str("session", id).Str("conversation", t.scope.Conversation).Msg("a turn of the Copilot CLI failed")
+		m.config.Log.Warn().Err(err).Str("session", id).Str("conversation", t.scope.Conversation).Msg(
+			"a turn of the Copilot CLI failed",
+		)
 		a.fail(explain(err))
 		return
 	}
@@ -105,7 +107,8 @@ func (m *Model) serve(ctx context.Context, t *talk, r *request, a *response) {
 func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 	if len(t.seen) > 0 {
 		err := m.goOn(ctx, t, r)
-		if err == nil || ctx.Err() != nil || errors.Is(err, copilot.ErrUnavailable) || t.session != nil && !lost(t.session, err) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, copilot.ErrUnavailable) || t.session != nil &&
+			!lost(t.session, err) {
 			return err
 		}
 		m.config.Log.Info().Err(err).Str("session", t.id).Msg("a session of the Copilot CLI is gone")
@@ -124,12 +127,14 @@ func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 }
 
 // open makes or resumes the talk's session.
-func (m *Model) open(ctx context.Context, t *talk, r *request, how func(context.Context, copilot.SessionConfig) (*copilot.Session, error)) error {
+func (m *Model) open(ctx context.Context, t *talk, r *request,
+	how func(context.Context, copilot.SessionConfig) (*copilot.Session, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Limits.Connect)
 	defer cancel()
 	config := copilot.SessionConfig{
 		Model: r.model, System: r.told(t.told), Tools: r.tools, IDHeader: conversationHeader,
-		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: m.config.BaseURL, APIKey: m.config.APIKey},
+		Provider: &copilot.Provider{Type: "openai", WireAPI: "completions", BaseURL: m.config.BaseURL,
+			APIKey: m.config.APIKey},
 	}
 	s, err := how(ctx, config)
 	for try := 1; try < tries && errors.Is(err, copilot.ErrTransportClosed) && ctx.Err() == nil; try++ {
@@ -205,7 +210,9 @@ func (t *talk) hear(r *request, out copilot.Outcome) []toolCall {
 	for _, c := range out.Calls {
 		id := "call_" + rand.Text()[:24]
 		t.calls = append(t.calls, parkedCall{ours: id, its: c.ID})
-		said.ToolCalls = append(said.ToolCalls, toolCall{ID: id, Type: "function", Function: functionCall{c.Name, arguments(c)}})
+		said.ToolCalls = append(said.ToolCalls, toolCall{ID: id, Type: "function", Function: functionCall{
+			c.Name, arguments(c),
+		}})
 	}
 	t.seen = append(r.sums, said.sum())
 	return said.ToolCalls
@@ -237,13 +244,20 @@ func explain(err error) error {
 		}
 		return wire.Failure{Status: status, Message: session.Message}
 	case errors.Is(err, copilot.ErrInactive):
-		return wire.Failure{Status: http.StatusGatewayTimeout, Message: "the Copilot CLI fell silent in the middle of its answer"}
+		return wire.Failure{
+			Status: http.StatusGatewayTimeout, Message: "the Copilot CLI fell silent in the middle of its answer",
+		}
 	case errors.Is(err, copilot.ErrUnauthorized):
-		return wire.Failure{Status: http.StatusBadGateway, Message: "the Copilot CLI refused the connection token: check the backend's api_key_env"}
+		return wire.Failure{
+			Status:  http.StatusBadGateway,
+			Message: "the Copilot CLI refused the connection token: check the backend's api_key_env",
+		}
 	case errors.As(err, &version):
 		return wire.Failure{Status: http.StatusBadGateway, Message: version.Error()}
 	case errors.Is(err, copilot.ErrStart):
-		return wire.Failure{Status: http.StatusBadGateway, Message: "the Copilot CLI does not start; the gateway's log has the cause"}
+		return wire.Failure{
+			Status: http.StatusBadGateway, Message: "the Copilot CLI does not start; the gateway's log has the cause",
+		}
 	case errors.As(err, &rpc):
 		return wire.Failure{Status: http.StatusBadGateway, Message: "the Copilot CLI refused: " + rpc.Message}
 	}

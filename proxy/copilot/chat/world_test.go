@@ -39,7 +39,9 @@ type gateway struct {
 func start(t testing.TB, cli *copilottest.Server, change ...func(*proxy.Config)) *gateway {
 	t.Helper()
 	web := httptest.NewUnstartedServer(nil)
-	g := &gateway{t: t, url: "http://" + web.Listener.Addr().String(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	g := &gateway{t: t, url: "http://" + web.Listener.Addr().String(), http: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+	}}
 	config := proxy.Config{
 		Active: "cli", TeammateBackend: "off", SelfURL: g.url,
 		Backends: map[string]proxy.BackendConfig{

@@ -119,11 +119,13 @@ func TestAnswersOfEveryShape(t *testing.T) {
 		result string
 		check  func(t *testing.T, err error)
 	}{
-		"a result":          {`"result":{"a":1}`, `{"a":1}`, func(t *testing.T, err error) { require.NoError(t, err) }},
-		"null is a result":  {`"result":null`, ``, func(t *testing.T, err error) { require.NoError(t, err) }},
-		"an error":          {`"error":{"code":-32603,"message":"no"}`, ``, refused},
-		"both":              {`"result":{},"error":{"code":-32603,"message":"no"}`, ``, refused},
-		"neither":           {`"jsonrpc":"2.0"`, ``, func(t *testing.T, err error) { require.ErrorIs(t, err, jsonrpc.ErrProtocol) }},
+		"a result":         {`"result":{"a":1}`, `{"a":1}`, func(t *testing.T, err error) { require.NoError(t, err) }},
+		"null is a result": {`"result":null`, ``, func(t *testing.T, err error) { require.NoError(t, err) }},
+		"an error":         {`"error":{"code":-32603,"message":"no"}`, ``, refused},
+		"both":             {`"result":{},"error":{"code":-32603,"message":"no"}`, ``, refused},
+		"neither": {`"jsonrpc":"2.0"`, ``, func(t *testing.T, err error) {
+			require.ErrorIs(t, err, jsonrpc.ErrProtocol)
+		}},
 		"a null error":      {`"result":1,"error":null`, `1`, func(t *testing.T, err error) { require.NoError(t, err) }},
 		"error with detail": {`"error":{"code":-32603,"message":"no","data":{"x":[1]}}`, ``, refused},
 	} {
@@ -203,7 +205,8 @@ func TestGivenUpCallsCostBoundedMemory(t *testing.T) {
 
 func TestFramesWithoutAMessageAreSkipped(t *testing.T) {
 	conn, p, e := connect(t, jsonrpc.Config{})
-	for _, body := range []string{`{"id":1,`, `"text"`, `[{"method":"a"}]`, `{}`, "{\"method\":\"\xff\"}", `{"method":5}`, `null`} {
+	for _, body := range []string{`{"id":1,`, `"text"`, `[{"method":"a"}]`, `{}`, "{\"method\":\"\xff\"}", `{"method":5}`,
+		`null`} {
 		p.say(body)
 	}
 	p.say(`{"method":"after","params":{"π":"…"}}`)

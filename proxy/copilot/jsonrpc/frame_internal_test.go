@@ -20,18 +20,19 @@ func TestHeadersThatEndTheConnection(t *testing.T) {
 		stream string
 		want   error
 	}{
-		"garbage":                   {"hello\r\n\r\n", ErrProtocol},
-		"a length of letters":       {"Content-Length: abc\r\n\r\n{}", ErrProtocol},
-		"zero":                      {"Content-Length: 0\r\n\r\n", ErrProtocol},
-		"negative":                  {"Content-Length: -2\r\n\r\n{}", ErrProtocol},
-		"a sign":                    {"Content-Length: +2\r\n\r\n{}", ErrProtocol},
-		"no digits":                 {"Content-Length:\r\n\r\n{}", ErrProtocol},
-		"twice":                     {"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", ErrProtocol},
-		"missing":                   {"Content-Type: x\r\n\r\n{}", ErrProtocol},
-		"no header at all":          {"\r\n{}", ErrProtocol},
-		"lines that end in LF":      {"Content-Length: 2\n\n{}", ErrProtocol},
-		"a header without end":      {"X: " + strings.Repeat("x", maxHeaderBytes+1), ErrProtocol},
-		"too many headers":          {strings.Repeat("X: y\r\n", maxHeaderLines+1) + "Content-Length: 2\r\n\r\n{}", ErrProtocol},
+		"garbage":              {"hello\r\n\r\n", ErrProtocol},
+		"a length of letters":  {"Content-Length: abc\r\n\r\n{}", ErrProtocol},
+		"zero":                 {"Content-Length: 0\r\n\r\n", ErrProtocol},
+		"negative":             {"Content-Length: -2\r\n\r\n{}", ErrProtocol},
+		"a sign":               {"Content-Length: +2\r\n\r\n{}", ErrProtocol},
+		"no digits":            {"Content-Length:\r\n\r\n{}", ErrProtocol},
+		"twice":                {"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", ErrProtocol},
+		"missing":              {"Content-Type: x\r\n\r\n{}", ErrProtocol},
+		"no header at all":     {"\r\n{}", ErrProtocol},
+		"lines that end in LF": {"Content-Length: 2\n\n{}", ErrProtocol},
+		"a header without end": {"X: " + strings.Repeat("x", maxHeaderBytes+1), ErrProtocol},
+		"too many headers": {strings.Repeat("X: y\r\n", maxHeaderLines+1) + "Content-Length: 2\r\n\r\n{}",
+			ErrProtocol},
 		"a gigantic length":         {"Content-Length: 2147483648\r\n\r\n", ErrFrameTooLarge},
 		"a length beyond integers":  {"Content-Length: 99999999999999999999999\r\n\r\n", ErrFrameTooLarge},
 		"one byte above the bound":  {"Content-Length: 1025\r\n\r\n" + strings.Repeat("x", 1025), ErrFrameTooLarge},
@@ -127,15 +128,18 @@ func TestOurFramesAreReadByOthers(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	for _, seed := range []string{
 		"Content-Length: 2\r\n\r\n{}", "content-length:2\r\nContent-Type: x\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
-		"Content-Length: 2\n\n{}", "Content-Length: -1\r\n\r\n", "Content-Length: 99999999999999999999\r\n\r\n", "\r\n\r\n", "Content-Length",
-		"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", strings.Repeat("a:b\r\n", 20), "Content-Length: 3\r\n\r\n\xff\xfe\xfd",
+		"Content-Length: 2\n\n{}", "Content-Length: -1\r\n\r\n", "Content-Length: 99999999999999999999\r\n\r\n", "\r\n\r\n",
+		"Content-Length",
+		"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", strings.Repeat("a:b\r\n", 20),
+		"Content-Length: 3\r\n\r\n\xff\xfe\xfd",
 		`Content-Length: 38` + "\r\n\r\n" + `{"jsonrpc":"2.0","id":null,"error":{}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		const most = 4 << 10
-		whole, pieces := newFrames(bytes.NewReader(stream), most), newFrames(iotest.OneByteReader(bytes.NewReader(stream)), most)
+		whole, pieces := newFrames(bytes.NewReader(stream), most), newFrames(iotest.OneByteReader(bytes.NewReader(stream)),
+			most)
 		read := 0
 		for {
 			body, err := whole.next()
@@ -143,7 +147,8 @@ func FuzzFrames(f *testing.F) {
 			require.Equal(t, body, again, "the pieces in which a stream arrives change nothing")
 			require.Equal(t, err == nil, errAgain == nil)
 			if err != nil {
-				require.True(t, errors.Is(err, ErrProtocol) || errors.Is(err, ErrFrameTooLarge) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), err)
+				require.True(t, errors.Is(err, ErrProtocol) || errors.Is(err, ErrFrameTooLarge) || errors.Is(err, io.EOF) ||
+					errors.Is(err, io.ErrUnexpectedEOF), err)
 				return
 			}
 			require.LessOrEqual(t, len(body), most)

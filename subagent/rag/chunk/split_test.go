@@ -49,7 +49,8 @@ func check(t require.TestingT, d Document, o Options, passages []Passage) {
 // document draws any text, sections and blocks, also senseless ones.
 func document(t *rapid.T) Document {
 	piece := rapid.OneOf(
-		rapid.SampledFrom([]string{"слово ", "word ", "Конец. ", "End. ", "т.е. ", "\n", "\n\n", " ", "# Head\n", "- item\n", "日本語。", "e\u0301", "👩‍👩‍👧", "\t", "2024 г. ", "a.b"}),
+		rapid.SampledFrom([]string{"слово ", "word ", "Конец. ", "End. ", "т.е. ", "\n", "\n\n", " ", "# Head\n", "- item\n",
+			"日本語。", "e\u0301", "👩‍👩‍👧", "\t", "2024 г. ", "a.b"}),
 		rapid.StringN(0, 12, -1),
 	)
 	text := strings.Join(rapid.SliceOfN(piece, 0, 400).Draw(t, "text"), "")
@@ -118,7 +119,9 @@ func sectioned(list ...[2]string) Document {
 }
 
 func TestSmallDocumentIsOnePassage(t *testing.T) {
-	d := sectioned([2]string{"Guide", "Welcome."}, [2]string{"Guide > Leave", "28 days."}, [2]string{"Guide > Travel", "By train."})
+	d := sectioned([2]string{"Guide", "Welcome."}, [2]string{"Guide > Leave", "28 days."}, [2]string{
+		"Guide > Travel", "By train.",
+	})
 	passages := Split(d, Options{})
 	require.Len(t, passages, 1)
 	require.Equal(t, "Guide", passages[0].Section)
@@ -184,7 +187,8 @@ func TestLongSectionIsCutAtItsBestPlaces(t *testing.T) {
 		require.True(t, strings.HasSuffix(p.Text, "важном."), "%q", p.Text)
 		require.Greater(t, utf8.RuneCountInString(p.Text), 900)
 		if i > 0 {
-			require.True(t, strings.HasPrefix(p.Text, "Здесь") || strings.HasPrefix(p.Text, "Абзац"), "starts with a sentence: %q", p.Text)
+			require.True(t, strings.HasPrefix(p.Text, "Здесь") || strings.HasPrefix(p.Text, "Абзац"),
+				"starts with a sentence: %q", p.Text)
 			require.Less(t, p.Start, passages[i-1].End, "repeats the end of the one before")
 		}
 	}
@@ -192,12 +196,16 @@ func TestLongSectionIsCutAtItsBestPlaces(t *testing.T) {
 
 func TestSentences(t *testing.T) {
 	for text, want := range map[string][]string{
-		"One. Two! Three? «Four.» Five… Six":                            {"One.", "Two!", "Three?", "«Four.»", "Five…", "Six"},
-		"See Dr. Smith, e.g. on page 3.5 of vol. 2. Then go.":           {"See Dr. Smith, e.g. on page 3.5 of vol. 2.", "Then go."},
-		"А. С. Пушкин родился в 1799 г. в Москве, т.е. давно. Он поэт.": {"А. С. Пушкин родился в 1799 г. в Москве, т.е. давно.", "Он поэт."},
-		"Он сказал: «Иду!» и ушёл. Всё.":                                {"Он сказал: «Иду!» и ушёл.", "Всё."},
-		"列です。次の文。":                                                      {"列です。", "次の文。"},
-		"Intro:\n- one\n- two\n2. three":                                {"Intro:", "- one", "- two", "2. three"},
+		"One. Two! Three? «Four.» Five… Six": {"One.", "Two!", "Three?", "«Four.»", "Five…",
+			"Six"},
+		"See Dr. Smith, e.g. on page 3.5 of vol. 2. Then go.": {"See Dr. Smith, e.g. on page 3.5 of vol. 2.",
+			"Then go."},
+		"А. С. Пушкин родился в 1799 г. в Москве, т.е. давно. Он поэт.": {
+			"А. С. Пушкин родился в 1799 г. в Москве, т.е. давно.", "Он поэт.",
+		},
+		"Он сказал: «Иду!» и ушёл. Всё.": {"Он сказал: «Иду!» и ушёл.", "Всё."},
+		"列です。次の文。":                       {"列です。", "次の文。"},
+		"Intro:\n- one\n- two\n2. three": {"Intro:", "- one", "- two", "2. three"},
 	} {
 		s := splitter{doc: Document{Text: text}}
 		var got []string

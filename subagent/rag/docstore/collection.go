@@ -26,7 +26,8 @@ func Named(tenant, name string) (Collection, error) {
 		return Collection{}, refuse(BadCollection, "a tenant is 1 to 64 characters of a-z 0-9 _ -, not %.80q", tenant)
 	}
 	if !plain(name) {
-		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q", name)
+		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q",
+			name)
 	}
 	return Collection{tenant: tenant, name: name}, nil
 }

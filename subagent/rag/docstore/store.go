@@ -130,8 +130,10 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 
 // conflict refuses a document whose id one of another origin has.
 func conflict(d Document, origin string) *Error {
-	return refuse(Conflict, "the collection has a document with the id %.300q from %.300q already: give this one another id "+
-		"(mneme ingest --prefix NAME), delete the other one, or, if both are the same files, say so (--origin %.300q)", d.ID, origin, origin)
+	return refuse(Conflict,
+		"the collection has a document with the id %.300q from %.300q already: give this one another id "+
+			"(mneme ingest --prefix NAME), delete the other one, or, if both are the same files, say so (--origin %.300q)", d.ID,
+		origin, origin)
 }
 
 // Delete deletes documents in one round trip. A zero Step stands for a document
@@ -224,7 +226,8 @@ const MaxPage = 1000
 
 // List gives the heads of count documents in the order of their ids, from behind
 // cursor on ("" is the start); the next cursor is "" at the end.
-func (s *Store) List(ctx context.Context, c Collection, cursor string, count int) (heads []Head, next string, err error) {
+func (s *Store) List(ctx context.Context, c Collection, cursor string, count int) (heads []Head, next string,
+	err error) {
 	count = max(1, min(count, MaxPage))
 	r, err := s.run(ctx, listScript, c, cursor, count)
 	if err != nil {

@@ -56,7 +56,9 @@ func TestOverACluster(t *testing.T) {
 	}
 	client := redistest.StartCluster(t).Client()
 	run(t, client, func() error {
-		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() })
+		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FlushAll(ctx).Err()
+		})
 	})
 }
 
@@ -96,7 +98,9 @@ func created(t *testing.T, s *docstore.Store, name string) docstore.Collection {
 }
 
 func doc(id, text string) docstore.Document {
-	return docstore.Document{ID: id, Title: "About " + id, Text: text, Passages: []docstore.Passage{{End: len(text), Section: "A > B"}}}
+	return docstore.Document{ID: id, Title: "About " + id, Text: text, Passages: []docstore.Passage{
+		{End: len(text), Section: "A > B"},
+	}}
 }
 
 func put(t *testing.T, s *docstore.Store, c docstore.Collection, d docstore.Document) docstore.Written {
@@ -273,7 +277,8 @@ func theLogTells(t *testing.T, client redis.UniversalClient) {
 	require.NoError(t, err)
 	changes, err := s.Tail(ctx, c, start, 10)
 	require.NoError(t, err)
-	require.Equal(t, []docstore.Change{{w.Change.Mark, docstore.OpPut, "a"}, {steps[0].Mark, docstore.OpDelete, "a"}}, changes)
+	require.Equal(t, []docstore.Change{{w.Change.Mark, docstore.OpPut, "a"}, {steps[0].Mark, docstore.OpDelete, "a"}},
+		changes)
 	changes, err = s.Tail(ctx, c, start, 1)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
@@ -437,9 +442,12 @@ func TestRefusals(t *testing.T) {
 		"id of broken UTF-8": {func(d *docstore.Document) { d.ID = "a\xff" }, docstore.BadID},
 		"broken text":        {func(d *docstore.Document) { d.Text = "a\xff" }, docstore.BadText},
 		"no text":            {func(d *docstore.Document) { d.Text, d.Passages = " \n", nil }, docstore.BadText},
-		"large text":         {func(d *docstore.Document) { d.Text = strings.Repeat("x", docstore.MaxText+1) }, docstore.TooLarge},
-		"long title":         {func(d *docstore.Document) { d.Title = strings.Repeat("x", docstore.MaxTitle+1) }, docstore.BadTitle},
-		"long source":        {func(d *docstore.Document) { d.Source = strings.Repeat("x", docstore.MaxSource+1) }, docstore.BadSource},
+		"large text": {func(d *docstore.Document) { d.Text = strings.Repeat("x", docstore.MaxText+1) },
+			docstore.TooLarge},
+		"long title": {func(d *docstore.Document) { d.Title = strings.Repeat("x", docstore.MaxTitle+1) },
+			docstore.BadTitle},
+		"long source": {func(d *docstore.Document) { d.Source = strings.Repeat("x", docstore.MaxSource+1) },
+			docstore.BadSource},
 		"much metadata": {func(d *docstore.Document) {
 			d.Metadata = map[string]string{"k": strings.Repeat("x", docstore.MaxMetadata)}
 		}, docstore.BadMetadata},

@@ -12,7 +12,8 @@ import (
 
 // Vectors reads the vectors of passages in a space, by the hash of their text;
 // those that are not there are left out.
-func (s *Store) Vectors(ctx context.Context, c Collection, space string, hashes ...string) (map[string][]float32, error) {
+func (s *Store) Vectors(ctx context.Context, c Collection, space string, hashes ...string) (map[string][]float32,
+	error) {
 	if len(hashes) == 0 {
 		return nil, nil
 	}

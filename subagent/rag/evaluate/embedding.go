@@ -183,7 +183,8 @@ func (e *embedding) sized(v []float32) error {
 		e.report.Size = len(v)
 	}
 	if len(v) != e.report.Size || len(v) == 0 {
-		return fmt.Errorf("the vectors are not of one size: one has %d dimensions, those before have %d", len(v), e.report.Size)
+		return fmt.Errorf("the vectors are not of one size: one has %d dimensions, those before have %d", len(v),
+			e.report.Size)
 	}
 	return nil
 }

@@ -64,19 +64,20 @@ func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding)
 	if by == rag.ReciprocalRanks {
 		fuse = textindex.FuseRanks
 	}
-	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64), rank: func(ctx context.Context, q query) (ranked, error) {
-		v, err := e.query(ctx, q.text)
-		if err != nil {
-			return ranked{}, err
-		}
-		words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
-		found := ranked{took: v.took, failed: v.vector == nil}
-		for _, hit := range fuse(depth, textindex.Ranking{Hits: words.Hits, Weight: 1 - weight},
-			textindex.Ranking{Hits: c.Snapshot().Nearest(v.vector, rag.VectorHits, nil), Weight: weight}) {
-			found.ids = append(found.ids, hit.Document)
-		}
-		return found, nil
-	}}
+	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64),
+		rank: func(ctx context.Context, q query) (ranked, error) {
+			v, err := e.query(ctx, q.text)
+			if err != nil {
+				return ranked{}, err
+			}
+			words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
+			found := ranked{took: v.took, failed: v.vector == nil}
+			for _, hit := range fuse(depth, textindex.Ranking{Hits: words.Hits, Weight: 1 - weight},
+				textindex.Ranking{Hits: c.Snapshot().Nearest(v.vector, rag.VectorHits, nil), Weight: weight}) {
+				found.ids = append(found.ids, hit.Document)
+			}
+			return found, nil
+		}}
 }
 
 // reranking orders what another way found by a reranker.

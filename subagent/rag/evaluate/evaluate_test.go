@@ -51,7 +51,8 @@ func TestFixture(t *testing.T) {
 	require.Equal(t, 10, queries.Documents)
 	require.InDelta(t, 1, queries.MRR10, 1e-12)
 	require.InDelta(t, 0.9, queries.Recall100, 1e-12, "half of q5's documents are not there")
-	require.InDelta(t, (4+1/(1+1/math.Log2(3)))/5, queries.NDCG10, 1e-12, "equal texts are both found, in the order of their ids")
+	require.InDelta(t, (4+1/(1+1/math.Log2(3)))/5, queries.NDCG10, 1e-12,
+		"equal texts are both found, in the order of their ids")
 	require.Equal(t, 2, rows["conversations mneme"].Queries)
 	require.InDelta(t, 1, rows["conversations mneme"].NDCG10, 1e-12)
 	require.Equal(t, 1, rows["queries_rewrite mneme"].Queries)
@@ -148,7 +149,8 @@ func TestReachesOutsideData(t *testing.T) {
 	}
 	for _, row := range report.Rows {
 		if row.Doubted != nil {
-			require.LessOrEqual(t, *row.Doubted, 0.3, "queries of %s %s called weak though an answer is there", row.Set, row.Form)
+			require.LessOrEqual(t, *row.Doubted, 0.3, "queries of %s %s called weak though an answer is there", row.Set,
+				row.Form)
 		}
 	}
 }
@@ -167,7 +169,9 @@ func TestReachesAreJudgedByTheFirstWording(t *testing.T) {
 	}, report.Reaches)
 	var b bytes.Buffer
 	require.NoError(t, report.WriteText(&b))
-	require.Regexp(t, `yes +mtrag-mini +mneme +nDCG@10 +0\.7000 +≥ 0\.610\n +no +mtrag-mini +mneme +Recall@5 +0\.1000 +≥ 0\.620`, b.String())
+	require.Regexp(t,
+		`yes +mtrag-mini +mneme +nDCG@10 +0\.7000 +≥ 0\.610\n +no +mtrag-mini +mneme +Recall@5 +0\.1000 +≥ 0\.620`,
+		b.String())
 }
 
 func TestWrongSetsAreOneSentence(t *testing.T) {
@@ -175,19 +179,27 @@ func TestWrongSetsAreOneSentence(t *testing.T) {
 		corpusFile: `{"id":"a","text":"apple"}`, queriesFile: `{"id":"q","text":"apple"}`, judgementsFile: "q\ta\t1",
 	}
 	for _, c := range []struct{ name, file, content, want string }{
-		{"no JSON", corpusFile, "\n{\"id\":\"a\"}\nnope", `corpus.jsonl:3: a line must be a JSON object: invalid character 'o' in literal null (expecting 'u')`},
+		{"no JSON", corpusFile, "\n{\"id\":\"a\"}\nnope",
+			`corpus.jsonl:3: a line must be a JSON object: invalid character 'o' in literal null (expecting 'u')`},
 		{"no object", corpusFile, "[1]", `corpus.jsonl:1: a line must be a JSON object, not a JSON array`},
 		{"wrong type", corpusFile, `{"id":"a","text":7}`, `corpus.jsonl:1: "text" cannot be a JSON number`},
 		{"id as a number", queriesFile, `{"id":7,"text":"x"}`, `queries.jsonl:1: "id" cannot be a JSON number`},
 		{"no id", corpusFile, `{"text":"x"}`, `corpus.jsonl:1: "id" is missing`},
-		{"id again", queriesFile, "{\"id\":\"q\",\"text\":\"x\"}\n{\"id\":\"q\",\"text\":\"y\"}", `queries.jsonl:2: id "q" occurs a second time`},
+		{"id again", queriesFile, "{\"id\":\"q\",\"text\":\"x\"}\n{\"id\":\"q\",\"text\":\"y\"}",
+			`queries.jsonl:2: id "q" occurs a second time`},
 		{"empty corpus", corpusFile, "\n", "corpus.jsonl holds no documents"},
-		{"spaces for tabs", judgementsFile, "q a 1", "qrels.tsv:1: a line is a query's id, a document's id and a grade with tabs between them; this one has 1 fields"},
+		{"spaces for tabs", judgementsFile, "q a 1",
+			"qrels.tsv:1: a line is a query's id, a document's id and a grade with tabs between them; this one has 1 fields"},
 		{"grade", judgementsFile, "q\ta\t1\nq\tb\thigh", `qrels.tsv:2: the grade must be an integer, not "high"`},
-		{"judged twice", judgementsFile, "q\ta\t1\r\nq\ta\t0", `qrels.tsv:2: document "a" is judged a second time for query "q"`},
+		{"judged twice", judgementsFile, "q\ta\t1\r\nq\ta\t0",
+			`qrels.tsv:2: document "a" is judged a second time for query "q"`},
 		{"nothing relevant", judgementsFile, "q\ta\t0", "qrels.tsv: no query of queries has a relevant document"},
-		{"conversation", conversationsFile, `{"id":"q","messages":[{"role":"assistant","content":"x"}]}`, `conversations.jsonl:1: "messages" must end with one of the role "user"`},
-		{"missing", queriesFile, "", "queries.jsonl: no such file; a judged set has corpus.jsonl, queries.jsonl and qrels.tsv"},
+		{"conversation", conversationsFile, `{"id":"q","messages":[{"role":"assistant","content":"x"}]}`,
+			`conversations.jsonl:1: "messages" must end with one of the role "user"`},
+		{
+			"missing", queriesFile, "",
+			"queries.jsonl: no such file; a judged set has corpus.jsonl, queries.jsonl and qrels.tsv",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -226,9 +238,11 @@ func TestFind(t *testing.T) {
 		{one, "", []string{one}, ""},
 		{one, "one", []string{one}, ""},
 		{dir, "three", nil, dir + ` holds no judged set "three", only one, two`},
-		{filepath.Join(dir, "empty"), "", nil, filepath.Join(dir, "empty") + " holds no judged set: neither it nor a folder in it has a corpus.jsonl"},
+		{filepath.Join(dir, "empty"), "", nil, filepath.Join(dir, "empty") +
+			" holds no judged set: neither it nor a folder in it has a corpus.jsonl"},
 		{filepath.Join(dir, "nope"), "", nil, filepath.Join(dir, "nope") + ": no such folder"},
-		{filepath.Join(one, corpusFile), "", nil, filepath.Join(one, corpusFile) + " is a file; name the folder of a judged set, or one that holds some"},
+		{filepath.Join(one, corpusFile), "", nil, filepath.Join(one, corpusFile) +
+			" is a file; name the folder of a judged set, or one that holds some"},
 	} {
 		got, err := Find(c.dir, c.name)
 		if c.err != "" {
@@ -250,5 +264,6 @@ func TestRunStopsWhenAsked(t *testing.T) {
 		}
 	}})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, "reading testdata/kitchen\nkitchen: indexing 10 documents\nkitchen: 2 conversations, mneme\n", said.String())
+	require.Equal(t, "reading testdata/kitchen\nkitchen: indexing 10 documents\nkitchen: 2 conversations, mneme\n",
+		said.String())
 }

@@ -102,7 +102,8 @@ DOUBTED: queries whose result was called weak or empty though a relevant documen
 			if reach.Met {
 				met = "yes"
 			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%.4f\t≥ %.3f\n", met, reach.Set, reach.Way, reach.Measure, reach.Measured, reach.AtLeast)
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%.4f\t≥ %.3f\n", met, reach.Set, reach.Way, reach.Measure, reach.Measured,
+				reach.AtLeast)
 		}
 		t.Flush()
 	}
@@ -121,10 +122,14 @@ MS/QUERY: median, with the time of the endpoints. FAILED: queries that an endpoi
 		if e.Tokens > 0 {
 			tokens = fmt.Sprintf("%d tokens", e.Tokens)
 		}
-		fmt.Fprintf(b, "Embeddings of %d dimensions: %d documents in %.1f s, %d queries, %s; %d vectors were kept from before, %d texts refused.\n",
+		fmt.Fprintf(b,
+			"Embeddings of %d dimensions: %d documents in %.1f s, %d queries, %s; %d vectors were kept from before, %d texts "+
+				"refused.\n",
 			e.Size, e.Documents, e.Seconds, e.Queries, tokens, e.Kept, e.Refused)
 	}
 	if r.Limit > 0 {
-		fmt.Fprintf(b, "Measured on at most %d documents of each set: the rankings compare with each other, not with those of the whole set.\n", r.Limit)
+		fmt.Fprintf(b,
+			"Measured on at most %d documents of each set: the rankings compare with each other, not with those of the whole "+
+				"set.\n", r.Limit)
 	}
 }

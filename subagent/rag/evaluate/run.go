@@ -106,10 +106,15 @@ func (s *Set) measure(ctx context.Context, o Options, e *embedding) ([]Row, erro
 	c := s.collection(vectors)
 	textbook := newPlain(s.documents)
 	words := way{wayMneme, func(_ context.Context, q query) (ranked, error) { return find(c, q, nil), nil }, true}
-	ways := []way{words, {wayPlain, func(_ context.Context, q query) (ranked, error) { return ranked{ids: textbook.rank(q.text)}, nil }, false}}
+	ways := []way{
+		words, {wayPlain, func(_ context.Context, q query) (ranked, error) { return ranked{ids: textbook.rank(q.text)}, nil },
+			false},
+	}
 	if o.Feedback {
 		feedback := &textindex.Feedback{Text: s.texts()}
-		ways = append(ways, way{wayFeedback, func(_ context.Context, q query) (ranked, error) { return find(c, q, feedback), nil }, true})
+		ways = append(ways, way{wayFeedback, func(_ context.Context, q query) (ranked, error) {
+			return find(c, q, feedback), nil
+		}, true})
 	}
 	ways = append(ways, s.withEndpoints(words, c, o, e)...)
 	timed := o.Embedder != nil || o.Rerank.Reranker != nil
@@ -193,7 +198,8 @@ func (s *Set) texts() func(id string, passage int) string {
 
 // find ranks by the index. Documents of equal text stay, since the judges saw them.
 func find(c *textindex.Collection, q query, feedback *textindex.Feedback) ranked {
-	result := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: depth, Duplicates: true, Feedback: feedback})
+	result := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: depth, Duplicates: true,
+		Feedback: feedback})
 	return ranked{ids: idsOf(result.Hits), doubted: result.Status != textindex.StatusOK}
 }
 

@@ -166,7 +166,8 @@ func (s *Set) readCorpus(path string) error {
 func (s *Set) readJudgement(line []byte) error {
 	fields := strings.Split(string(line), "\t")
 	if len(fields) != 3 {
-		return fmt.Errorf("a line is a query's id, a document's id and a grade with tabs between them; this one has %d fields", len(fields))
+		return fmt.Errorf("a line is a query's id, a document's id and a grade with tabs between them; this one has %d "+
+			"fields", len(fields))
 	}
 	grade, err := strconv.Atoi(strings.TrimSpace(fields[2]))
 	if err != nil {

@@ -63,7 +63,8 @@ func readBook(b *builder, f file) error {
 func (a *archive) protected() error {
 	return a.elements("META-INF/encryption.xml", func(e xml.StartElement) error {
 		method := attribute(e, "Algorithm")
-		if e.Name.Local == "EncryptionMethod" && method != "http://www.idpf.org/2008/embedding" && method != "http://ns.adobe.com/pdf/enc#RC" {
+		if e.Name.Local == "EncryptionMethod" && method != "http://www.idpf.org/2008/embedding" &&
+			method != "http://ns.adobe.com/pdf/enc#RC" {
 			return refuse(Encrypted, "the e-book is protected against copying (DRM): only one without protection can be read")
 		}
 		return nil

@@ -50,7 +50,8 @@ func readCSV(b *builder, f file) error {
 // it. It is 0 if there is none.
 func separator(text string) (rest string, comma rune) {
 	first, rest, _ := strings.Cut(text, "\n")
-	if said, ok := strings.CutPrefix(strings.TrimRight(first, " "), "sep="); ok && len(said) == 1 && strings.Contains(",;|\t", said) {
+	if said, ok := strings.CutPrefix(strings.TrimRight(first, " "), "sep="); ok && len(said) == 1 &&
+		strings.Contains(",;|\t", said) {
 		return rest, rune(said[0])
 	}
 	best := 0

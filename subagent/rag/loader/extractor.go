@@ -59,7 +59,8 @@ func (c Command) extract(b *builder, f file) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return extractorFailed("the program that reads files of this type failed", fmt.Errorf("%s: %w: %s", c.Args[0], err, said.last()))
+		return extractorFailed("the program that reads files of this type failed",
+			fmt.Errorf("%s: %w: %s", c.Args[0], err, said.last()))
 	}
 	return b.extracted(out.kept.Bytes())
 }
@@ -100,7 +101,8 @@ func (s Service) extract(b *builder, f file) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusNoContent {
-		return extractorFailed(fmt.Sprintf("the service that reads files of this type answered with status %d", answer.StatusCode), nil)
+		return extractorFailed(fmt.Sprintf("the service that reads files of this type answered with status %d",
+			answer.StatusCode), nil)
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, int64(b.limits.Text)+1))
 	switch {
@@ -139,7 +141,8 @@ func tooMuchText(l Limits) *Error {
 // extractorFailed is the refusal for a failure that may be over the next time. The
 // cause is for the operator: it may have names of this machine in it.
 func extractorFailed(what string, cause error) *Error {
-	return &Error{Code: ExtractorFailed, Sentence: what + ": try again, or ask the operator, whose log has the reason", Err: cause}
+	return &Error{Code: ExtractorFailed, Sentence: what + ": try again, or ask the operator, whose log has the reason",
+		Err: cause}
 }
 
 // extracted adds the text that an extractor gave.

@@ -39,10 +39,12 @@ func TestCommand(t *testing.T) {
 	require.Equal(t, 2, d.Sections[1].Page)
 
 	// A PDF is one by its content too, and a picture by its type.
-	d, err = Loader{Extractors: map[string]Extractor{".pdf": shell("echo by the command")}}.Load(context.Background(), "report", "", strings.NewReader(makePDF(page("x"))))
+	d, err = Loader{Extractors: map[string]Extractor{".pdf": shell("echo by the command")}}.Load(context.Background(),
+		"report", "", strings.NewReader(makePDF(page("x"))))
 	require.NoError(t, err)
 	require.Equal(t, "by the command", d.Text)
-	d, err = Loader{Extractors: map[string]Extractor{".png": shell("echo by the command")}}.Load(context.Background(), "scan", "image/png", strings.NewReader("\x89PNG"))
+	d, err = Loader{Extractors: map[string]Extractor{".png": shell("echo by the command")}}.Load(context.Background(),
+		"scan", "image/png", strings.NewReader("\x89PNG"))
 	require.NoError(t, err)
 	require.Equal(t, "by the command", d.Text)
 }
@@ -55,16 +57,22 @@ func TestCommandFailures(t *testing.T) {
 		sentence string
 		cause    string
 	}{
-		{"it dies", shell("echo 'one' >&2; echo 'cannot open /srv/secret' >&2; exit 3"), ExtractorFailed, "the program that reads files of this type failed", "cannot open /srv/secret"},
-		{"it kills itself", shell("kill -9 $$"), ExtractorFailed, "the program that reads files of this type failed", "killed"},
-		{"it is not there", Command{Args: []string{"/nowhere/at/all"}}, ExtractorFailed, "the program that reads files of this type failed", "no such file"},
-		{"it hangs", Command{Args: []string{"sleep", "600"}, Time: 50 * time.Millisecond}, ExtractorFailed, "takes longer than 50ms", ""},
-		{"its child hangs", Command{Args: []string{"sh", "-c", "sleep 600 & wait"}, Time: 50 * time.Millisecond}, ExtractorFailed, "takes longer than 50ms", ""},
+		{"it dies", shell("echo 'one' >&2; echo 'cannot open /srv/secret' >&2; exit 3"), ExtractorFailed,
+			"the program that reads files of this type failed", "cannot open /srv/secret"},
+		{"it kills itself", shell("kill -9 $$"), ExtractorFailed, "the program that reads files of this type failed",
+			"killed"},
+		{"it is not there", Command{Args: []string{"/nowhere/at/all"}}, ExtractorFailed,
+			"the program that reads files of this type failed", "no such file"},
+		{"it hangs", Command{Args: []string{"sleep", "600"}, Time: 50 * time.Millisecond}, ExtractorFailed,
+			"takes longer than 50ms", ""},
+		{"its child hangs", Command{Args: []string{"sh", "-c", "sleep 600 & wait"}, Time: 50 * time.Millisecond},
+			ExtractorFailed, "takes longer than 50ms", ""},
 		{"it floods", Command{Args: []string{"yes", "a line"}}, TooLarge, "more than 100000 bytes of text", ""},
 		{"it complains without end", shell("yes >&2 & sleep 0.1; kill $!; exit 1"), ExtractorFailed, "failed", ": y"},
 		{"it gives bytes", shell(`printf '\377\376\200\201'`), ExtractorFailed, "gave no UTF-8", ""},
 		{"it gives nothing", shell("true"), Empty, "the file holds no text", ""},
-		{"it gives a garbled text", shell(`echo 'Ïðàâîïèñ íàóê Óêðà¿íè, ²íñòèòóò ìîâîçíàâñòâà ³ìåí³ Ïîòåáí³, âèäàííÿ ñüîìå'`), Illegible, "not legible", ""},
+		{"it gives a garbled text", shell(`echo 'Ïðàâîïèñ íàóê Óêðà¿íè, ²íñòèòóò ìîâîçíàâñòâà ³ìåí³ Ïîòåáí³, âèäàííÿ ñüîìå'`),
+			Illegible, "not legible", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := read(c.command, "a.pdf", makePDF(page("x")), Limits{Text: 100_000})
@@ -85,7 +93,8 @@ func TestCommandFailures(t *testing.T) {
 // Nothing of a command outlives it, and its input may be longer than it reads.
 func TestCommandLeavesNothingBehind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	for _, script := range []string{"sleep 600 >/dev/null 2>&1 & echo $! > %s; echo text", "sleep 600 & echo $! > %s; wait"} {
+	for _, script := range []string{"sleep 600 >/dev/null 2>&1 & echo $! > %s; echo text",
+		"sleep 600 & echo $! > %s; wait"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		l := Loader{Extractors: map[string]Extractor{".png": shell(fmt.Sprintf(script, file))}}
 		done := make(chan error)
@@ -140,11 +149,13 @@ func TestService(t *testing.T) {
 		code     Code
 		sentence string
 	}{
-		{"a refusal", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnprocessableEntity) }, ExtractorFailed, "answered with status 422"},
+		{"a refusal", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnprocessableEntity) },
+			ExtractorFailed, "answered with status 422"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}, ExtractorFailed, "answered with status 302"},
-		{"no answer", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ExtractorFailed, "takes longer than 100ms"},
+		{"no answer", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ExtractorFailed,
+			"takes longer than 100ms"},
 		{"a flood", func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				_, _ = io.WriteString(w, strings.Repeat("text ", 1000))
@@ -156,7 +167,8 @@ func TestService(t *testing.T) {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, ExtractorFailed, "broke off"},
-		{"no text", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, Empty, "the file holds no text"},
+		{"no text", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, Empty,
+			"the file holds no text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,7 +176,10 @@ func TestService(t *testing.T) {
 				c.answer(w, r)
 			}))
 			defer server.Close()
-			_, err := read(Service{URL: server.URL, Time: map[bool]time.Duration{true: 100 * time.Millisecond}[c.name == "no answer"]}, "a.pdf", content, Limits{Text: 100_000})
+			_,
+				err := read(Service{URL: server.URL, Time: map[bool]time.Duration{
+				true: 100 * time.Millisecond,
+			}[c.name == "no answer"]}, "a.pdf", content, Limits{Text: 100_000})
 			require.Equal(t, c.code, CodeOf(err), "%v", err)
 			require.ErrorContains(t, err, c.sentence)
 		})
@@ -179,7 +194,9 @@ func TestService(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	plain := Loader{}
 	require.Equal(t, plain.Identity("a.pdf"), plain.Identity("b.txt"))
-	l := Loader{Extractors: map[string]Extractor{".pdf": Command{Args: []string{"a", "b"}}, ".png": Service{URL: "http://x"}}}
+	l := Loader{Extractors: map[string]Extractor{".pdf": Command{Args: []string{"a", "b"}}, ".png": Service{
+		URL: "http://x",
+	}}}
 	names := map[string]bool{l.Identity("a.txt"): true, l.Identity("A.PDF"): true, l.Identity("a.png"): true,
 		Loader{Extractors: map[string]Extractor{".pdf": Command{Args: []string{"a b"}}}}.Identity("a.pdf"): true}
 	require.Len(t, names, 4)

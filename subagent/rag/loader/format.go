@@ -33,15 +33,22 @@ const (
 // The formats. Their readers are in the files of their names.
 var (
 	plainText = &format{"text", []string{".txt", ".text", ".log"}, nil, readText}
-	markdown  = &format{"Markdown", []string{".md", ".markdown"}, []string{"text/markdown", "text/x-markdown"}, readMarkdown}
-	htmlPage  = &format{"HTML", []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"}, readHTML}
-	pdfFile   = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
-	wordFile  = &format{labelWord, []string{".docx", ".docm"},
+	markdown  = &format{"Markdown", []string{".md", ".markdown"}, []string{"text/markdown", "text/x-markdown"},
+		readMarkdown}
+	htmlPage = &format{"HTML", []string{".html", ".htm", ".xhtml"}, []string{"text/html", "application/xhtml+xml"},
+		readHTML}
+	pdfFile  = &format{labelPDF, []string{".pdf"}, []string{"application/pdf", "application/x-pdf"}, readPDF}
+	wordFile = &format{labelWord, []string{".docx", ".docm"},
 		[]string{"application/vnd.openxmlformats-officedocument.wordprocessingml.document"}, readWord}
-	slidesFile = &format{labelSlides, []string{".pptx", ".pptm", ".ppsx"}, []string{"application/vnd.openxmlformats-officedocument.presentationml.presentation"}, readSlides}
-	sheetsFile = &format{labelSheets, []string{".xlsx", ".xlsm"}, []string{"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"}, readSheets}
-	openFile   = &format{labelOpen, []string{".odt", ".ods", ".odp"},
-		[]string{"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.presentation"}, readOpenDocument}
+	slidesFile = &format{labelSlides, []string{".pptx", ".pptm", ".ppsx"}, []string{
+		"application/vnd.openxmlformats-officedocument.presentationml.presentation",
+	}, readSlides}
+	sheetsFile = &format{labelSheets, []string{".xlsx", ".xlsm"}, []string{
+		"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+	}, readSheets}
+	openFile = &format{labelOpen, []string{".odt", ".ods", ".odp"},
+		[]string{"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet",
+			"application/vnd.oasis.opendocument.presentation"}, readOpenDocument}
 	bookFile  = &format{labelBook, []string{".epub"}, []string{"application/epub+zip"}, readBook}
 	rtfFile   = &format{labelRTF, []string{".rtf"}, []string{"application/rtf", "text/rtf"}, readRTF}
 	mailFile  = &format{labelMail, []string{".eml"}, []string{"message/rfc822"}, nil}
@@ -50,7 +57,8 @@ var (
 	jsonLines = &format{"JSON lines", []string{".jsonl", ".ndjson"},
 		[]string{"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/jsonlines"}, readJSON}
 
-	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile, mailFile, csvFile, jsonFile, jsonLines}
+	formats = []*format{plainText, markdown, htmlPage, pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile,
+		rtfFile, mailFile, csvFile, jsonFile, jsonLines}
 
 	// binary are the formats that their first bytes prove: a file named as one that has others is none.
 	binary = []*format{pdfFile, wordFile, slidesFile, sheetsFile, openFile, bookFile, rtfFile}
@@ -86,7 +94,8 @@ func (f file) format() (*format, error) {
 	case isBinary:
 		return nil, refuse(Damaged, "the file is damaged: it is named as %s and is none", article(said.label))
 	case said == nil:
-		if start := bytes.TrimLeft(f.data[:min(len(f.data), 1024)], "\ufeff \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') && looksLikeJSON(f.data) {
+		if start := bytes.TrimLeft(f.data[:min(len(f.data), 1024)], "\ufeff \t\r\n"); len(start) > 0 &&
+			(start[0] == '{' || start[0] == '[') && looksLikeJSON(f.data) {
 			return jsonFile, nil
 		}
 		return plainText, nil
@@ -124,11 +133,14 @@ func (f file) charset() string {
 
 // foreign are binary files that are not read, by their first bytes.
 var foreign = []struct{ start, label string }{
-	{"\x89PNG", "a picture"}, {"\xff\xd8\xff", "a picture"}, {"GIF8", "a picture"}, {"II*\x00", "a picture"}, {"MM\x00*", "a picture"},
-	{"\x1f\x8b", "a compressed file"}, {"BZh", "a compressed file"}, {"\xfd7zXZ", "a compressed file"}, {"(\xb5/\xfd", "a compressed file"},
+	{"\x89PNG", "a picture"}, {"\xff\xd8\xff", "a picture"}, {"GIF8", "a picture"}, {"II*\x00", "a picture"},
+	{"MM\x00*", "a picture"},
+	{"\x1f\x8b", "a compressed file"}, {"BZh", "a compressed file"}, {"\xfd7zXZ", "a compressed file"},
+	{"(\xb5/\xfd", "a compressed file"},
 	{"7z\xbc\xaf", "an archive"}, {"Rar!", "an archive"},
 	{"\x7fELF", "a program"}, {"MZ\x90", "a program"}, {"\xca\xfe\xba\xbe", "a program"},
-	{"OggS", "a sound or film"}, {"ID3", "a sound or film"}, {"fLaC", "a sound or film"}, {"\x1aE\xdf\xa3", "a sound or film"},
+	{"OggS", "a sound or film"}, {"ID3", "a sound or film"}, {"fLaC", "a sound or film"},
+	{"\x1aE\xdf\xa3", "a sound or film"},
 	{"SQLite format 3", "a database"}, {"%!PS", "a PostScript file"},
 }
 
@@ -147,7 +159,10 @@ func magic(data []byte) (*format, error) {
 		if bytes.Contains(data, utf16LE("EncryptedPackage")) {
 			return nil, refuse(Encrypted, "the document is encrypted: save it without a password")
 		}
-		return nil, refuse(Unsupported, "the file is an old Office document (.doc, .xls, .ppt), which is not read here: save it as .docx, .xlsx, .pptx or PDF")
+		return nil,
+			refuse(Unsupported,
+				"the file is an old Office document (.doc, .xls, .ppt), which is not read here: save it as .docx, .xlsx, .pptx "+
+					"or PDF")
 	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.start)) {
@@ -177,7 +192,8 @@ func packed(data []byte) (*format, error) {
 		for _, known := range []struct {
 			start string
 			f     *format
-		}{{"word/", wordFile}, {"ppt/", slidesFile}, {"xl/", sheetsFile}, {"content.xml", openFile}, {"meta-inf/container.xml", bookFile}} {
+		}{{"word/", wordFile}, {"ppt/", slidesFile}, {"xl/", sheetsFile}, {"content.xml", openFile},
+			{"meta-inf/container.xml", bookFile}} {
 			if strings.HasPrefix(key, known.start) {
 				return known.f, nil
 			}

@@ -25,7 +25,9 @@ func removeHidden(b *builder, root *html.Node) {
 			return
 		case n.Type == html.ElementNode && (unseen[n.DataAtom] || n.DataAtom == atom.Head):
 			return
-		case n.Type == html.TextNode && strings.ContainsFunc(n.Data, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N) }):
+		case n.Type == html.TextNode && strings.ContainsFunc(n.Data, func(r rune) bool {
+			return unicode.In(r, unicode.L, unicode.N)
+		}):
 			visible = true
 		}
 		for c := n.FirstChild; c != nil; c = c.NextSibling {
@@ -150,7 +152,9 @@ func (names hiddenNames) hide(attributes []html.Attribute) bool {
 // one.
 func sizeless(n *html.Node) bool {
 	sized := func(n *html.Node, style *regexp.Regexp) bool {
-		return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "style" && style.MatchString(a.Val) })
+		return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool {
+			return a.Key == "style" && style.MatchString(a.Val)
+		})
 	}
 	if !sized(n, small) {
 		return false
@@ -164,8 +168,10 @@ func sizeless(n *html.Node) bool {
 }
 
 // closedTags are elements whose end is always written.
-var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true, atom.Aside: true,
-	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true, atom.Strong: true, atom.Font: true}
+var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Section: true, atom.Article: true,
+	atom.Aside: true,
+	atom.Table: true, atom.Ul: true, atom.Ol: true, atom.A: true, atom.B: true, atom.I: true, atom.Em: true,
+	atom.Strong: true, atom.Font: true}
 
 // covered is the element that is left out and not closed yet, where a page is read by
 // its tags alone.

@@ -57,7 +57,8 @@ func (f file) htmlCharset() string {
 		return string(m[1])
 	}
 	// Of the package's own guesses, only UTF-8 is one; windows-1252 is its default.
-	if _, name, _ := charset.DetermineEncoding(head, ""); name != "windows-1252" || strings.Contains(strings.ToLower(string(head)), name) {
+	if _, name, _ := charset.DetermineEncoding(head, ""); name != "windows-1252" ||
+		strings.Contains(strings.ToLower(string(head)), name) {
 		return name
 	}
 	return ""
@@ -167,9 +168,11 @@ var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Templa
 	atom.Noscript: true, atom.Iframe: true, atom.Textarea: true}
 
 // inlineTags do not divide a text.
-var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true, atom.Code: true,
-	atom.Del: true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true, atom.Kbd: true, atom.Mark: true,
-	atom.Q: true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true, atom.Strong: true, atom.Sub: true,
+var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true,
+	atom.Code: true,
+	atom.Del:  true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true, atom.Kbd: true,
+	atom.Mark: true,
+	atom.Q:    true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true, atom.Strong: true, atom.Sub: true,
 	atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true, atom.Wbr: true, atom.Img: true}
 
 // scanTags gives the blocks of HTML in order.

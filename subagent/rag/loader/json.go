@@ -114,7 +114,8 @@ func (j *jsonReader) value(path string, each func(jsonValue) error) error {
 		return refuse(TooLarge, "the file holds more than %d documents", j.limits.Rows)
 	}
 	raw = bytes.Clone(raw) // the decoder's own buffer, and what follows is looked at
-	return each(jsonValue{Value: raw, nesting: j.limits.Nesting, number: j.number, path: path, last: path == "" && j.d.PeekKind() == 0})
+	return each(jsonValue{Value: raw, nesting: j.limits.Nesting, number: j.number, path: path, last: path == "" &&
+		j.d.PeekKind() == 0})
 }
 
 // badJSON is a decoder's error as a refusal.

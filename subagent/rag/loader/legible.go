@@ -79,7 +79,8 @@ func legiblePage(text string, unmapped bool) bool {
 	if s.proven() {
 		return true
 	}
-	return s.sane() && !s.garbled(s.latin) && (!unmapped || s.visible < fewVisible || s.latin.words() || s.cyrillic.words())
+	return s.sane() && !s.garbled(s.latin) && (!unmapped || s.visible < fewVisible || s.latin.words() ||
+		s.cyrillic.words())
 }
 
 // legible says whether any other text can be read. In it, Latin letters may stand
@@ -193,17 +194,26 @@ var knownWords = func() map[string]bool {
 // in Latin script without their accents, from Basque to Vietnamese, and Belarusian,
 // Bulgarian, Macedonian, Russian, Serbian and Ukrainian.
 var latinPairs = map[rune]string{
-	'a': "abcdfghijklmnoprstuvwyz", 'b': "aeiloruy", 'c': "acehiklorstu", 'd': "aeilnorsuz", 'e': "abcdefghijklmnoprstuvxz", 'f': "aefiortu",
-	'g': "aeghilnorstu", 'h': "aeiortu", 'i': "abcdefghijklmnoprstuvxz", 'j': "aeiou", 'k': "aehiklorstuy", 'l': "adegijklnostuy", 'm': "abehimopsu",
-	'n': "acdefghijknostuvy", 'o': "abcdefgijklmnoprstuvwz", 'p': "acehiloprstu", 'q': "u", 'r': "abcdegiklmnorstuvyz", 's': "acehiklmnopstuyz",
-	't': "aehiklnorstuvyz", 'u': "abcdegijklmnoprstuz", 'v': "aeinory", 'w': "aeio", 'x': "eit", 'y': "aemopst", 'z': "aeinouy",
+	'a': "abcdfghijklmnoprstuvwyz", 'b': "aeiloruy", 'c': "acehiklorstu", 'd': "aeilnorsuz",
+	'e': "abcdefghijklmnoprstuvxz", 'f': "aefiortu",
+	'g': "aeghilnorstu", 'h': "aeiortu", 'i': "abcdefghijklmnoprstuvxz", 'j': "aeiou", 'k': "aehiklorstuy",
+	'l': "adegijklnostuy", 'm': "abehimopsu",
+	'n': "acdefghijknostuvy", 'o': "abcdefgijklmnoprstuvwz", 'p': "acehiloprstu", 'q': "u", 'r': "abcdegiklmnorstuvyz",
+	's': "acehiklmnopstuyz",
+	't': "aehiklnorstuvyz", 'u': "abcdegijklmnoprstuz", 'v': "aeinory", 'w': "aeio", 'x': "eit", 'y': "aemopst",
+	'z': "aeinouy",
 }
 
 var cyrillicPairs = map[rune]string{
-	'а': "бвгдежзйклмнпрстхцчшяєўјњ", 'б': "аеилоруыі", 'в': "адеиклнорсуъыяі", 'г': "аеилнору", 'д': "авдежзиклнорсуъі", 'е': "абвгджзийклмнопрстцчшњ",
-	'ж': "адеину", 'з': "абвдеилмнопуі", 'и': "бвгдезийклмнопрстфхцчшяј", 'й': "лнст", 'к': "авеилнорстуці", 'л': "аеикноуьюяі", 'м': "абвеинопуыяі",
-	'н': "агдеикностуыьяі", 'о': "бвгдежзийклмнпрстцчшўј", 'п': "аеиклоруці", 'р': "авгдежикмностухшыэяі", 'с': "авеиклноптуцъьяі",
-	'т': "авеикнорсуыьэі", 'у': "абвгдежзклмнпрстчюј", 'ф': "аиоі", 'х': "аоі", 'ц': "аеицыьі", 'ч': "аеикнуыэ", 'ш': "аеикнт", 'щ': "ео", 'ъ': "рт",
-	'ы': "вейклмнртхя", 'ь': "зкнс", 'э': "лнт", 'ю': "ч", 'я': "вдкмнт", 'є': "", 'і': "вдйклмнрстця", 'ў': "н", 'ђ': "", 'ј': "аеу", 'љ': "",
+	'а': "бвгдежзйклмнпрстхцчшяєўјњ", 'б': "аеилоруыі", 'в': "адеиклнорсуъыяі", 'г': "аеилнору", 'д': "авдежзиклнорсуъі",
+	'е': "абвгджзийклмнопрстцчшњ",
+	'ж': "адеину", 'з': "абвдеилмнопуі", 'и': "бвгдезийклмнопрстфхцчшяј", 'й': "лнст", 'к': "авеилнорстуці",
+	'л': "аеикноуьюяі", 'м': "абвеинопуыяі",
+	'н': "агдеикностуыьяі", 'о': "бвгдежзийклмнпрстцчшўј", 'п': "аеиклоруці", 'р': "авгдежикмностухшыэяі",
+	'с': "авеиклноптуцъьяі",
+	'т': "авеикнорсуыьэі", 'у': "абвгдежзклмнпрстчюј", 'ф': "аиоі", 'х': "аоі", 'ц': "аеицыьі", 'ч': "аеикнуыэ",
+	'ш': "аеикнт", 'щ': "ео", 'ъ': "рт",
+	'ы': "вейклмнртхя", 'ь': "зкнс", 'э': "лнт", 'ю': "ч", 'я': "вдкмнт", 'є': "", 'і': "вдйклмнрстця", 'ў': "н", 'ђ': "",
+	'ј': "аеу", 'љ': "",
 	'њ': "ае", 'ћ': "", 'џ': "", 'ґ': "",
 }

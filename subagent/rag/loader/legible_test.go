@@ -17,11 +17,15 @@ import (
 	"mneme/scripts/outsidedata"
 )
 
-const prose = "The ferry leaves the northern harbour at half past seven in the morning and again at noon. Passengers with a bicycle should " +
-	"arrive twenty minutes before departure, because the deck is loaded from the far end. Tickets are sold on board; children under six travel free of charge."
+const prose = "The ferry leaves the northern harbour at half past seven in the morning and again at noon. " +
+	"Passengers with a bicycle should " +
+	"arrive twenty minutes before departure, because the deck is loaded from the far end. Tickets are sold on board; " +
+	"children under six travel free of charge."
 
-const russian = "Паром отходит от северной пристани в половине восьмого утра и ещё раз в полдень. Пассажирам с велосипедом лучше прийти за двадцать " +
-	"минут до отправления, потому что палубу загружают с дальнего конца. Билеты продают на борту; дети до шести лет едут бесплатно."
+const russian = "Паром отходит от северной пристани в половине восьмого утра и ещё раз в полдень. Пассажирам с " +
+	"велосипедом лучше прийти за двадцать " +
+	"минут до отправления, потому что палубу загружают с дальнего конца. Билеты продают на борту; дети до шести лет " +
+	"едут бесплатно."
 
 // shifted is what a PDF without a character map gives: the numbers of the glyphs,
 // which lie 29 below the letters.
@@ -88,24 +92,29 @@ func TestLegible(t *testing.T) {
 	}
 	pages := map[string]string{
 		"English": prose, "Russian": russian, "figures": sums, "nothing": "", "a number": "17",
-		"Polish":    "Prom odpływa z północnej przystani o wpół do ósmej rano i jeszcze raz w południe. Źdźbło, żółć, szczęście, chrząszcz brzmi w trzcinie w Szczebrzeszynie.",
-		"Greek":     "Το πλοίο φεύγει από το βόρειο λιμάνι στις επτά και μισή το πρωί και ξανά το μεσημέρι.",
-		"Arabic":    "تغادر العبارة الميناء الشمالي في الساعة السابعة والنصف صباحا ومرة أخرى عند الظهر.",
-		"Hindi":     "नौका उत्तरी बंदरगाह से सुबह साढ़े सात बजे और फिर दोपहर को निकलती है।",
-		"Chinese":   "渡轮早上七点半从北港出发，中午再次出发。带自行车的乘客应提前二十分钟到达。",
-		"Japanese":  "フェリーは午前七時半に北港を出発し、正午に再び出発します。",
-		"Korean":    "페리는 오전 일곱시 반에 북항을 출발하고 정오에 다시 출발합니다.",
-		"Icelandic": "Ferjan fer frá norðurhöfninni klukkan hálf átta að morgni og aftur á hádegi. Þótt það sé hvasst á sjó, þá siglir hún ævinlega.",
-		"code":      strings.Repeat("for i, r := range strconv.Itoa(n) { if tmp[i] == nil || ptr.next != cfg.fmt { err = errors.Join(err, ctx.Err()) } }\n", 10),
-		"a score":   "Violent Dance For Orchestra Hu Haipeng Sul ponticello Molto cresc. appassionato molto " + strings.Repeat("\ue050\ue062 ", 30),
+		"Polish": "Prom odpływa z północnej przystani o wpół do ósmej rano i jeszcze raz w południe. Źdźbło, żółć, " +
+			"szczęście, chrząszcz brzmi w trzcinie w Szczebrzeszynie.",
+		"Greek":    "Το πλοίο φεύγει από το βόρειο λιμάνι στις επτά και μισή το πρωί και ξανά το μεσημέρι.",
+		"Arabic":   "تغادر العبارة الميناء الشمالي في الساعة السابعة والنصف صباحا ومرة أخرى عند الظهر.",
+		"Hindi":    "नौका उत्तरी बंदरगाह से सुबह साढ़े सात बजे और फिर दोपहर को निकलती है।",
+		"Chinese":  "渡轮早上七点半从北港出发，中午再次出发。带自行车的乘客应提前二十分钟到达。",
+		"Japanese": "フェリーは午前七時半に北港を出発し、正午に再び出発します。",
+		"Korean":   "페리는 오전 일곱시 반에 북항을 출발하고 정오에 다시 출발합니다.",
+		"Icelandic": "Ferjan fer frá norðurhöfninni klukkan hálf átta að morgni og aftur á hádegi. Þótt það sé hvasst á " +
+			"sjó, þá siglir hún ævinlega.",
+		"code": strings.Repeat("for i, r := range strconv.Itoa(n) { if tmp[i] == nil || ptr.next != cfg.fmt { err = "+
+			"errors.Join(err, ctx.Err()) } }\n", 10),
+		"a score": "Violent Dance For Orchestra Hu Haipeng Sul ponticello Molto cresc. appassionato molto " +
+			strings.Repeat("\ue050\ue062 ", 30),
 	}
 	for name, text := range pages {
 		require.True(t, legiblePage(text, false), "%s: %+v", name, surveyOf(text))
 	}
 	require.True(t, legiblePage(strings.Repeat(prose, 2), true), "glyphs without a map may still be right")
 	for name, text := range map[string]string{
-		"base64": base64.StdEncoding.EncodeToString(noise), "hashes": strings.Repeat("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n", 40),
-		"a log": strings.Repeat("2026-01-02T03:04:05Z kqxz[33]: wkrq=xvbn zzqp=0x7f pfx=[q]\n", 40),
+		"base64": base64.StdEncoding.EncodeToString(noise),
+		"hashes": strings.Repeat("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n", 40),
+		"a log":  strings.Repeat("2026-01-02T03:04:05Z kqxz[33]: wkrq=xvbn zzqp=0x7f pfx=[q]\n", 40),
 	} {
 		require.True(t, legible(text), "%s: %+v", name, surveyOf(text))
 	}

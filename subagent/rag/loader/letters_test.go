@@ -17,9 +17,10 @@ func makeBook(t testing.TB, more map[string]string) string {
 <item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/><item id="a" href="text/one%20a.xhtml" media-type="application/xhtml+xml"/>
 <item id="b" href="text/two.xhtml" media-type="application/xhtml+xml"/><item id="i" href="i.png" media-type="image/png"/></manifest>
 <spine><itemref idref="n"/><itemref idref="b"/><itemref idref="a"/><itemref idref="b"/><itemref idref="none"/></spine></package>`,
-		"OEBPS/nav.xhtml":        `<html><body><p>Contents</p></body></html>`,
-		"OEBPS/text/one a.xhtml": `<html><head><title>x</title></head><body><h1>Last</h1><p>The end.<img src="i.png"/></p></body></html>`,
-		"OEBPS/text/two.xhtml":   `<?xml version="1.0"?><html><body><p>It begins.</p></body></html>`,
+		"OEBPS/nav.xhtml": `<html><body><p>Contents</p></body></html>`,
+		"OEBPS/text/one a.xhtml": `<html><head><title>x</title></head><body><h1>Last</h1><p>The end.<img ` +
+			`src="i.png"/></p></body></html>`,
+		"OEBPS/text/two.xhtml": `<?xml version="1.0"?><html><body><p>It begins.</p></body></html>`,
 	}
 	for name, content := range more {
 		parts[name] = content
@@ -35,8 +36,13 @@ func TestBook(t *testing.T) {
 	require.Equal(t, map[string]int{"pictures": 1}, d.Skipped)
 
 	method := `<encryption><EncryptedData><EncryptionMethod Algorithm="%s"/></EncryptedData></encryption>`
-	mustLoad(t, "a.epub", makeBook(t, map[string]string{"META-INF/encryption.xml": fmt.Sprintf(method, "http://www.idpf.org/2008/embedding")}))
-	code, sentence := refusal(t, "a.epub", makeBook(t, map[string]string{"META-INF/encryption.xml": fmt.Sprintf(method, "http://www.w3.org/2001/04/xmlenc#aes128-cbc")}), Limits{})
+	mustLoad(t, "a.epub",
+		makeBook(t, map[string]string{"META-INF/encryption.xml": fmt.Sprintf(method, "http://www.idpf.org/2008/embedding")}))
+	code,
+		sentence := refusal(t, "a.epub",
+		makeBook(t, map[string]string{
+			"META-INF/encryption.xml": fmt.Sprintf(method, "http://www.w3.org/2001/04/xmlenc#aes128-cbc"),
+		}), Limits{})
 	require.Equal(t, Encrypted, code)
 	require.Contains(t, sentence, "DRM")
 	code, _ = refusal(t, "a.epub", makeBook(t, map[string]string{"META-INF/container.xml": "<container/>"}), Limits{})
@@ -44,7 +50,8 @@ func TestBook(t *testing.T) {
 }
 
 func TestRTF(t *testing.T) {
-	d := mustLoad(t, "a.rtf", `{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset2 Symbol;}}{\colortbl;\red0;}
+	d := mustLoad(t, "a.rtf",
+		`{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset2 Symbol;}}{\colortbl;\red0;}
 {\stylesheet{\s1 heading 1;}}{\info{\title The \u1080? title}{\author Ann}}{\*\generator x;}{\header Page header}
 \pard\outlinelevel0 Guide\par
 \pard Caf\'e9 \{open\} \u8212-{\f1 \'cf\'f0\'e8}\emdash\~end{\v hidden}.\par
@@ -54,7 +61,10 @@ func TestRTF(t *testing.T) {
 \trowd\cellx1\cellx2\pard\intbl Name\cell Days\par more\cell\row\trowd\pard\intbl Ann\cell 28\cell\row\pard After.\par
 {\bin5 }}{{x}}`)
 	require.Equal(t, "The и title", d.Title)
-	require.Equal(t, []string{"Guide: Café {open} —При—\u00a0end.\n\n•\titem\nnext (A note.\n)\n\nя!😀x\n\nlink\n\n| Name | Days more |\n| Ann | 28 |\n\nAfter."}, outline(d))
+	require.Equal(t, []string{
+		"Guide: Café {open} —При—\u00a0end.\n\n•\titem\nnext (A note.\n)\n\nя!😀x\n\nlink\n\n| Name | Days more |\n| Ann | " +
+			"28 |\n\nAfter.",
+	}, outline(d))
 	require.Equal(t, map[string]int{"pictures": 2, "hidden pieces of text": 1}, d.Skipped)
 
 	for content, want := range map[string]Code{
@@ -123,17 +133,24 @@ Forwarded text.
 --m--
 `, "\n", "\r\n"))
 	require.Equal(t, "Café plans", d.Title)
-	require.Equal(t, map[string]string{"from": "Анна <ann@x.example>", "to": "bob@x.example", "date": "2002-08-22T11:26:25Z"}, d.Metadata)
-	require.True(t, strings.HasPrefix(d.Text, "From: Анна <ann@x.example>\nTo: bob@x.example\nDate: Thu, 22 Aug 2002 18:26:25 +0700\nSubject: Café plans\n\nПривет, see you at three.\n\nTea: Green"), d.Text)
+	require.Equal(t, map[string]string{"from": "Анна <ann@x.example>", "to": "bob@x.example",
+		"date": "2002-08-22T11:26:25Z"}, d.Metadata)
+	require.True(t,
+		strings.HasPrefix(d.Text,
+			"From: Анна <ann@x.example>\nTo: bob@x.example\nDate: Thu, 22 Aug 2002 18:26:25 +0700\nSubject: Café "+
+				"plans\n\nПривет, see you at three.\n\nTea: Green"), d.Text)
 	require.Equal(t, []string{
 		"attachment prices.csv: Tea: Green\nPrice: 3", "attachment page.html: before", "attachment page.html > Head: after",
 		"attachment message.eml: Subject: Inner\n\nForwarded text.",
 	}, outline(d))
 	require.Equal(t, map[string]int{"attachments": 1, "pictures": 1}, d.Skipped)
 
-	require.Equal(t, "Subject: x\n\nOnly HTML.", mustLoad(t, "a.eml", "Subject: x\nContent-Type: text/html\n\n<p>Only <b>HTML</b>.").Text)
-	require.Equal(t, "Subject: x\n\nPlain ☺", mustLoad(t, "a.eml", "Subject: x\nbroken line\nContent-Type: nonsense\n\nPlain ☺").Text)
-	code, _ := refusal(t, "a.eml", "Subject: x\nContent-Type: multipart/encrypted; boundary=x\n\n--x\n\ny\n--x--", Limits{})
+	require.Equal(t, "Subject: x\n\nOnly HTML.",
+		mustLoad(t, "a.eml", "Subject: x\nContent-Type: text/html\n\n<p>Only <b>HTML</b>.").Text)
+	require.Equal(t, "Subject: x\n\nPlain ☺",
+		mustLoad(t, "a.eml", "Subject: x\nbroken line\nContent-Type: nonsense\n\nPlain ☺").Text)
+	code, _ := refusal(t, "a.eml", "Subject: x\nContent-Type: multipart/encrypted; boundary=x\n\n--x\n\ny\n--x--",
+		Limits{})
 	require.Equal(t, Encrypted, code)
 	code, _ = refusal(t, "a.eml", "Subject: x\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\ncut off", Limits{})
 	require.Equal(t, Damaged, code)
@@ -142,7 +159,8 @@ Forwarded text.
 }
 
 func TestHiddenHTML(t *testing.T) {
-	d := mustLoad(t, "a.html", `<style>/* .all{display:none} */ @import "x"; .off, #gone{ display : none } .tab{display:none} .tab.open{display:block}
+	d := mustLoad(t, "a.html",
+		`<style>/* .all{display:none} */ @import "x"; .off, #gone{ display : none } .tab{display:none} .tab.open{display:block}
 @media print { .menu{display:none} .off{color:red} } p.x{display:none} .ghost{visibility:hidden!important}</style>
 <body style="visibility:hidden"><p>Kept &lt;b&gt;.<p style="color:red;DISPLAY: none">no1<p hidden>no2<div style="font-size:0px">no3</div><p style="opacity: 0.0;">no4
 <div class="a off"><p>no5</div><p id=gone>no6<p class=tab>tab<p class=menu>menu<p class=ghost>no7<template>no8</template><p style="opacity:0;transform:none">fades in
@@ -154,7 +172,8 @@ func TestHiddenHTML(t *testing.T) {
 	require.Contains(t, d.Text, "All")
 	require.Empty(t, d.Skipped)
 
-	deep := mustLoad(t, "a.html", strings.Repeat("<div>", 600)+`<div hidden>no<div>no</div>no</div><p style="display:none">x<p>yes`)
+	deep := mustLoad(t, "a.html", strings.Repeat("<div>", 600)+
+		`<div hidden>no<div>no</div>no</div><p style="display:none">x<p>yes`)
 	require.NotContains(t, deep.Text, "no")
 	require.Contains(t, deep.Text, "yes")
 }

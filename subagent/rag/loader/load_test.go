@@ -51,7 +51,8 @@ func sound(t testing.TB, name string, d chunk.Document, err error, l Limits) {
 	require.NotEmpty(t, d.Title)
 	at := 0
 	for _, s := range d.Sections {
-		require.True(t, at <= s.Start && s.Start < s.End && s.End <= len(d.Text), "section %v of %d bytes behind %d", s, len(d.Text), at)
+		require.True(t, at <= s.Start && s.Start < s.End && s.End <= len(d.Text), "section %v of %d bytes behind %d", s,
+			len(d.Text), at)
 		require.True(t, s.Start <= s.Body && s.Body <= s.End)
 		require.NotEmpty(t, s.Path)
 		at = s.End
@@ -92,7 +93,8 @@ func outline(d chunk.Document) []string {
 
 func TestPlainText(t *testing.T) {
 	d := mustLoad(t, "notes/travel_plan.txt", "\ufeffOne\u200b.\r\n\r\n\r\nTwo\x07 \u202etwo.\rThree\n")
-	require.Equal(t, chunk.Document{Title: "travel plan", Source: "notes/travel_plan.txt", Text: "One.\n\nTwo two.\nThree"}, d)
+	require.Equal(t, chunk.Document{Title: "travel plan", Source: "notes/travel_plan.txt",
+		Text: "One.\n\nTwo two.\nThree"}, d)
 	require.Equal(t, "Just text", mustLoad(t, "README", "Just text").Text)
 }
 
@@ -140,7 +142,8 @@ Setext
 	require.Equal(t, []string{
 		"Guide: Text with a link, another, code *x*, a line break & an *asterisk*. Bold a picture",
 		"Guide > Lists: 1. one\n2. two\n  - inner [ ] a\n  - inner b\n  more of two\n\n- [x] done",
-		"Guide > Setext: func main() {\n\n\t// # no heading\n}\n\n| Name | Days |\n| Ann | 28 |\n\nQuoted.\n\nMore\n\nInside html",
+		"Guide > Setext: func main() {\n\n\t// # no heading\n}\n\n| Name | Days |\n| Ann | 28 " +
+			"|\n\nQuoted.\n\nMore\n\nInside html",
 	}, outline(d))
 	require.True(t, strings.HasPrefix(d.Text, "Before all.\n\nGuide\n\nText"))
 	require.Equal(t, "func main() {\n\n\t// # no heading\n}", d.Text[d.Whole[0].Start:d.Whole[0].End])
@@ -153,8 +156,12 @@ Setext
 func TestLongMarkdown(t *testing.T) {
 	var source, want strings.Builder
 	for range 400 {
-		source.WriteString("## Section\n\nWords of [a link][l] that fill a line of text, again and again and again.\n\n```\ncode\n\n# more code\n```\n\n")
-		want.WriteString("Section\n\nWords of a link that fill a line of text, again and again and again.\n\ncode\n\n# more code\n\n")
+		source.WriteString(
+			"## Section\n\nWords of [a link][l] that fill a line of text, again and again and again.\n\n```\ncode\n\n# more " +
+				"code\n```\n\n",
+		)
+		want.WriteString("Section\n\nWords of a link that fill a line of text, again and again and again.\n\ncode\n\n# " +
+			"more code\n\n")
 	}
 	d := mustLoad(t, "long.md", source.String()+"[l]: http://x.example\n")
 	require.Equal(t, strings.TrimSpace(want.String()), d.Text)
@@ -162,7 +169,8 @@ func TestLongMarkdown(t *testing.T) {
 	require.Len(t, d.Whole, 400)
 
 	line := strings.Repeat("слово ", 100_000)
-	require.Equal(t, strings.Join(strings.Fields(line), ""), strings.Join(strings.Fields(mustLoad(t, "line.md", line).Text), ""))
+	require.Equal(t, strings.Join(strings.Fields(line), ""),
+		strings.Join(strings.Fields(mustLoad(t, "line.md", line).Text), ""))
 }
 
 func TestHTML(t *testing.T) {
@@ -179,7 +187,8 @@ y := 2</code></pre><ul><li>one<li>two</ul><template>hidden</template><noscript>n
 	require.Len(t, d.Whole, 2)
 
 	for _, deep := range []string{
-		strings.Repeat("<div>", 100_000), strings.Repeat("<b><div>", 300), strings.Repeat("<ul><li>", 200), strings.Repeat("<blockquote>", 99),
+		strings.Repeat("<div>", 100_000), strings.Repeat("<b><div>", 300), strings.Repeat("<ul><li>", 200),
+		strings.Repeat("<blockquote>", 99),
 		strings.Repeat("<table><tr><td>", 5000), strings.Repeat("<svg><g>", 50_000) + "</svg>",
 	} {
 		d = mustLoad(t, "deep.html", "<title>Deep</title><script>evil()</script>"+deep+"<h2>Found</h2><p>the text")
@@ -214,16 +223,20 @@ func TestEncodings(t *testing.T) {
 	}
 	require.Equal(t, french, mustLoad(t, "a.txt", encoded(t, charmap.Windows1252, french)).Text)
 
-	code, sentence := refusal(t, "a.txt", encoded(t, simplifiedchinese.GBK, strings.Repeat("我们的社区失去了一位朋友，他从一九九七年开始开发。", 5)), Limits{})
+	code,
+		sentence := refusal(t, "a.txt", encoded(t, simplifiedchinese.GBK, strings.Repeat("我们的社区失去了一位朋友，他从一九九七年开始开发。", 5)),
+		Limits{})
 	require.Equal(t, Encoding, code)
 	require.Contains(t, sentence, "save it as UTF-8")
 
-	page := `<html><head><meta charset="windows-1251"><title>Т</title></head><body><p>` + "\xcf" + `</p></body></html>` // one letter: nothing to guess from
+	// one letter: nothing to guess from
+	page := `<html><head><meta charset="windows-1251"><title>Т</title></head><body><p>` + "\xcf" + `</p></body></html>`
 	require.Contains(t, mustLoad(t, "a.html", page).Text, "П")
 	d, err := Load(context.Background(), "a", "text/html; charset=koi8-r", strings.NewReader("<p>\xf0</p>"), Limits{})
 	require.NoError(t, err)
 	require.Equal(t, "П", d.Text)
-	d, err = Load(context.Background(), "a.txt", "text/plain; charset=utf-16le", strings.NewReader("t\x00e\x00x\x00t\x00"), Limits{})
+	d, err = Load(context.Background(), "a.txt", "text/plain; charset=utf-16le", strings.NewReader("t\x00e\x00x\x00t\x00"),
+		Limits{})
 	require.NoError(t, err)
 	require.Equal(t, "text", d.Text)
 	xml := `<?xml version="1.0" encoding="windows-1251"?><html><body><p>` + "\xcf" + `</p></body></html>`
@@ -271,7 +284,8 @@ func TestTypeByContent(t *testing.T) {
 	d, err := Load(context.Background(), "upload", "text/markdown", strings.NewReader("# T\n\nx"), Limits{})
 	require.NoError(t, err)
 	require.Equal(t, "T", d.Title)
-	d, err = Load(context.Background(), "a.md", "application/x-www-form-urlencoded", strings.NewReader("# T\n\nx"), Limits{})
+	d, err = Load(context.Background(), "a.md", "application/x-www-form-urlencoded", strings.NewReader("# T\n\nx"),
+		Limits{})
 	require.NoError(t, err)
 	require.Equal(t, "T", d.Title)
 
@@ -323,13 +337,15 @@ func TestHugeFile(t *testing.T) {
 func TestTheCallersEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, name := range []string{"a.txt", "a.md", "a.html", "a.pdf", "a.docx", "a.csv", "a.json", "a.xlsx", "a.pptx", "a.odt", "a.epub", "a.rtf", "a.eml"} {
+	for _, name := range []string{"a.txt", "a.md", "a.html", "a.pdf", "a.docx", "a.csv", "a.json", "a.xlsx", "a.pptx",
+		"a.odt", "a.epub", "a.rtf", "a.eml"} {
 		_, err := Load(ctx, name, "", strings.NewReader("x"), Limits{})
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, CodeOf(err))
 	}
 	broken := errors.New("network down")
-	_, err := Load(context.Background(), "a.txt", "", io.MultiReader(strings.NewReader("x"), iotest.ErrReader(broken)), Limits{})
+	_, err := Load(context.Background(), "a.txt", "", io.MultiReader(strings.NewReader("x"), iotest.ErrReader(broken)),
+		Limits{})
 	require.ErrorIs(t, err, broken)
 	require.Empty(t, CodeOf(err))
 }
@@ -341,9 +357,12 @@ func TestEndInTheMiddle(t *testing.T) {
 	for name, content := range map[string]string{
 		"a.md": strings.Repeat("# h\n\n[a](b *c*\n\n", 60_000), "a.html": "<p>" + strings.Repeat("<p>"+text[:100], 10_000),
 		"a.csv": rows, "a.json": `["` + strings.Repeat(`a","`, 200_000) + `"]`,
-		"a.pdf": makePDF(strings.Repeat(page("some text of a page"), 1000)), "a.docx": makeWord(t, strings.Repeat(wordParagraph("text"), 20_000)),
-		"a.xlsx": makeWorkbook(t, strings.Repeat("<row><c><v>1</v></c></row>", 20_000), "", ""), "a.odt": makeOpen(t, "", strings.Repeat("<text:p>text</text:p>", 20_000)),
-		"a.rtf": `{\rtf1 ` + strings.Repeat(`text\par `, 20_000) + "}", "a.eml": "Subject: x\nContent-Type: text/html\n\n<p>" + strings.Repeat("<p>"+text[:100], 10_000),
+		"a.pdf":  makePDF(strings.Repeat(page("some text of a page"), 1000)),
+		"a.docx": makeWord(t, strings.Repeat(wordParagraph("text"), 20_000)),
+		"a.xlsx": makeWorkbook(t, strings.Repeat("<row><c><v>1</v></c></row>", 20_000), "", ""),
+		"a.odt":  makeOpen(t, "", strings.Repeat("<text:p>text</text:p>", 20_000)),
+		"a.rtf":  `{\rtf1 ` + strings.Repeat(`text\par `, 20_000) + "}",
+		"a.eml":  "Subject: x\nContent-Type: text/html\n\n<p>" + strings.Repeat("<p>"+text[:100], 10_000),
 		"a.epub": makeBook(t, map[string]string{"OEBPS/text/two.xhtml": "<p>" + strings.Repeat("<p>"+text[:100], 10_000)}),
 		"a.pptx": makeZip(t, map[string]string{"ppt/presentation.xml": strings.Repeat(`<p:sldId r:id="x"/>`, 20_000)}),
 	} {
@@ -370,7 +389,8 @@ func (f *fading) Err() error {
 
 func TestCSV(t *testing.T) {
 	require.Equal(t, "name: Ann \"A\" O'Neil\nnote: line one\nline two\n\nname: Bob, jr.\ncolumn 3: extra",
-		mustLoad(t, "a.csv", "name,note\r\n\"Ann \"\"A\"\" O'Neil\",\"line one\r\n\r\nline two\"\r\n\"Bob, jr.\",,extra\r\n\r\n").Text)
+		mustLoad(t, "a.csv",
+			"name,note\r\n\"Ann \"\"A\"\" O'Neil\",\"line one\r\n\r\nline two\"\r\n\"Bob, jr.\",,extra\r\n\r\n").Text)
 	require.Equal(t, "Имя: Анна\nДней: 28,5", mustLoad(t, "a.csv", "\ufeffИмя;Дней\nАнна;28,5\n").Text)
 	require.Equal(t, "a: 1\nb: 2", mustLoad(t, "a.csv", "a\tb\n1\t2\n").Text)
 	require.Equal(t, "a: 1\nb: 2;3", mustLoad(t, "a.tsv", "a\tb\n1\t2;3\n").Text)
@@ -385,18 +405,23 @@ func TestCSV(t *testing.T) {
 	require.Equal(t, "a b", mustLoad(t, "only-header.csv", "a,b\n").Text)
 	require.Equal(t, "Sales of 2026\n\nin euros\n\nTea: Green\n2024: 3\n2025: 4\n\nTea: Black\n2024: 5\n2025: 6",
 		mustLoad(t, "a.csv", "Sales of 2026;;\nin euros;;\n\nTea;2024;2025\nGreen;3;4\nBlack;5;6\n").Text)
-	require.Equal(t, "Report of May\n\na: 1\nb: x, y\n\na: 2\nb: z", mustLoad(t, "a.csv", "Report of May\n\na;b\n1;x, y\n2;z\n").Text)
-	require.Equal(t, "column 1: Lincoln\ncolumn 2: 1861\ncolumn 3: 1865\n\ncolumn 1: Grant\ncolumn 2: 1869\ncolumn 3: 1877",
+	require.Equal(t, "Report of May\n\na: 1\nb: x, y\n\na: 2\nb: z",
+		mustLoad(t, "a.csv", "Report of May\n\na;b\n1;x, y\n2;z\n").Text)
+	require.Equal(t,
+		"column 1: Lincoln\ncolumn 2: 1861\ncolumn 3: 1865\n\ncolumn 1: Grant\ncolumn 2: 1869\ncolumn 3: 1877",
 		mustLoad(t, "a.csv", "Lincoln,1861,1865\nGrant,1869,1877\n").Text)
-	require.Equal(t, "column 1: Name:\ncolumn 2: Ann\n\ncolumn 1: Place:\ncolumn 2: Riga", mustLoad(t, "a.csv", "Name:,Ann\nPlace:,Riga\n").Text)
+	require.Equal(t, "column 1: Name:\ncolumn 2: Ann\n\ncolumn 1: Place:\ncolumn 2: Riga",
+		mustLoad(t, "a.csv", "Name:,Ann\nPlace:,Riga\n").Text)
 }
 
 func TestJSON(t *testing.T) {
-	d := mustLoad(t, "a.json", `{"id":"7","title":"T","text":"Some\r\ntext.\n\n\nMore\u0000.","url":"http://x.example","year":2024,"metadata":{"lang":"en","deep":{"x":1}},"tags":["a"]}`)
+	d := mustLoad(t, "a.json",
+		`{"id":"7","title":"T","text":"Some\r\ntext.\n\n\nMore\u0000.","url":"http://x.example","year":2024,"metadata":{"lang":"en","deep":{"x":1}},"tags":["a"]}`)
 	require.Equal(t, chunk.Document{Title: "T", Source: "http://x.example", Text: "Some\ntext.\n\nMore.",
 		Metadata: map[string]string{"year": "2024", "lang": "en"}}, d)
 
-	require.Equal(t, "a.b[0].c: 1\na.b[1]: two\na.b[2][0]: true\nd: x", mustLoad(t, "a.json", `{"a":{"b":[{"c":1},"two",[true],null,""]},"d":"x"}`).Text)
+	require.Equal(t, "a.b[0].c: 1\na.b[1]: two\na.b[2][0]: true\nd: x",
+		mustLoad(t, "a.json", `{"a":{"b":[{"c":1},"two",[true],null,""]},"d":"x"}`).Text)
 	require.Equal(t, "[0].a: 1\n\n[1]: x", mustLoad(t, "a.json", `[{"a":1},"x"]`).Text)
 
 	many := `[{"title":"One","text":"first"},{"body":"second"},{"x":"third"}]`
@@ -453,10 +478,13 @@ func TestDocuments(t *testing.T) {
 		{ID: "5", Title: "c 5", Text: "x: 1"},
 		{Error: "line 6: the document holds no text", Line: 6},
 		{ID: "9", Title: "Пять", Text: "пятый"},
-	}, documents(t, "c.jsonl", "\ufeff{\"_id\":\"d1\",\"title\":\"One\",\"text\":\"first\"}\n{\"text\":\"second\"}\r\n{broken\n\n{\"x\":1}\n{\"text\":\" \"}\n"+
-		encoded(t, charmap.Windows1251, `{"id":9,"title":"Пять","text":"пятый"}`), Limits{}))
+	},
+		documents(t, "c.jsonl",
+			"\ufeff{\"_id\":\"d1\",\"title\":\"One\",\"text\":\"first\"}\n{\"text\":\"second\"}\r\n{broken\n\n{\"x\":1}\n{\"text\":\" \"}\n"+
+				encoded(t, charmap.Windows1251, `{"id":9,"title":"Пять","text":"пятый"}`), Limits{}))
 
-	require.Equal(t, []got{{ID: "a", Title: "x a", Text: "one"}, {Error: "document 2: the document holds no text"}, {ID: "3", Title: "x 3", Text: "[2]: 3"}},
+	require.Equal(t, []got{{ID: "a", Title: "x a", Text: "one"}, {Error: "document 2: the document holds no text"},
+		{ID: "3", Title: "x 3", Text: "[2]: 3"}},
 		documents(t, "x.json", `[{"id":"a","text":"one"},{},3]`, Limits{}))
 	require.Equal(t, []got{{Title: "x a", Text: "one"}}, documents(t, "x.json", `{"id":"a","text":"one"}`, Limits{}))
 	require.Equal(t, []got{{Title: "H", Text: "H\n\ntext"}}, documents(t, "x.md", "# H\n\ntext", Limits{}))
@@ -465,12 +493,15 @@ func TestDocuments(t *testing.T) {
 	require.Equal(t, []got{{Error: "the file holds no text"}}, documents(t, "x.json", "[]", Limits{}))
 	require.Equal(t, []got{{ID: "1", Title: "x 1", Text: "a"}, {Error: "the file holds more than 1 documents"}},
 		documents(t, "x.jsonl", `{"text":"a"}`+"\n"+`{"text":"b"}`, Limits{Rows: 1}))
-	require.Equal(t, []got{{ID: "1", Title: "x 1", Text: "a"}, {Error: "document 2: the file holds more than 4 bytes of text"}},
+	require.Equal(t,
+		[]got{{ID: "1", Title: "x 1", Text: "a"}, {Error: "document 2: the file holds more than 4 bytes of text"}},
 		documents(t, "x.json", `[{"text":"a"},{"text":"bbbbb"}]`, Limits{Text: 4}))
-	require.Equal(t, []got{{ID: "1", Title: "x 1", Text: "a"}, {Error: "the file is damaged: it cannot be read as JSON behind byte 15"}},
+	require.Equal(t,
+		[]got{{ID: "1", Title: "x 1", Text: "a"}, {Error: "the file is damaged: it cannot be read as JSON behind byte 15"}},
 		documents(t, "x.json", `[{"text":"a"},{`, Limits{}))
 
-	for item, err := range Documents(context.Background(), "x.json", "", strings.NewReader(`[{"text":"a"},{"text":"b"}]`), Limits{}) {
+	for item, err := range Documents(context.Background(), "x.json", "", strings.NewReader(`[{"text":"a"},{"text":"b"}]`),
+		Limits{}) {
 		require.NoError(t, err)
 		require.Equal(t, "a", item.Document.Text)
 		break

@@ -79,7 +79,8 @@ func (l Loader) reader(f file) (Extractor, string, error) {
 	kind, _, _ := mime.ParseMediaType(f.contentType)
 	found, err := f.format()
 	for known, e := range l.Extractors {
-		if found != nil && slices.Contains(found.extensions, known) || kind != "" && extensionOf(f.name) == "" && typeOf(known) == kind {
+		if found != nil && slices.Contains(found.extensions, known) || kind != "" && extensionOf(f.name) == "" &&
+			typeOf(known) == kind {
 			return e, "", nil
 		}
 	}

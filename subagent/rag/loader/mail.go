@@ -104,7 +104,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || !strings.Contains(kind, "/") {
 		kind = "text/plain"
 	}
-	if kind == "multipart/encrypted" || strings.HasSuffix(kind, "/pkcs7-mime") && parameters["smime-type"] != "signed-data" {
+	if kind == "multipart/encrypted" || strings.HasSuffix(kind, "/pkcs7-mime") &&
+		parameters["smime-type"] != "signed-data" {
 		return refuse(Encrypted, "the e-mail is encrypted: save it decrypted")
 	}
 	if boundary := parameters["boundary"]; boundary != "" && strings.HasPrefix(kind, "multipart/") {

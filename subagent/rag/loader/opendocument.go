@@ -131,7 +131,8 @@ func (r *openReader) start(e xml.StartElement) error {
 	case "style":
 		r.style = attribute(e, "name")
 	case "text-properties", "table-properties", "drawing-page-properties":
-		if display := attribute(e, "display"); display == "none" || display == "false" || attribute(e, "visibility") == "hidden" {
+		if display := attribute(e, "display"); display == "none" || display == "false" ||
+			attribute(e, "visibility") == "hidden" {
 			r.unseen[r.style] = true
 		}
 	case "h":

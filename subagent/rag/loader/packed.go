@@ -40,7 +40,8 @@ func (b *builder) unpack(f file, label string) (*archive, error) {
 	if err != nil {
 		return nil, damaged(label, err)
 	}
-	a := &archive{ctx: b.ctx, label: label, left: b.limits.Unpacked, depth: b.limits.Nesting, parts: map[string]*zip.File{}}
+	a := &archive{ctx: b.ctx, label: label, left: b.limits.Unpacked, depth: b.limits.Nesting,
+		parts: map[string]*zip.File{}}
 	if len(z.File) > mostEntries {
 		return nil, refuse(TooLarge, "the archive holds more than %d files", mostEntries)
 	}

@@ -42,8 +42,10 @@ func makeWord(t testing.TB, body string) string {
 		"[Content_Types].xml": "<Types/>",
 		wordStyles: `<w:styles xmlns:w="w"><w:style w:styleId="1"><w:name w:val="heading 1"/></w:style><w:style w:styleId="a5"><w:name w:val="heading 2"/></w:style>
 			<w:style w:styleId="own"><w:name w:val="Own"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr></w:style><w:style w:styleId="lb"><w:name w:val="List Bullet"/></w:style></w:styles>`,
-		wordNotes: `<w:footnotes xmlns:w="w"><w:footnote><w:p><w:r><w:t>A footnote.</w:t></w:r></w:p></w:footnote></w:footnotes>`,
-		wordCore:  `<cp:coreProperties xmlns:cp="c" xmlns:dc="d"><dc:creator>x</dc:creator><dc:title>The  title</dc:title></cp:coreProperties>`,
+		wordNotes: `<w:footnotes xmlns:w="w"><w:footnote><w:p><w:r><w:t>A ` +
+			`footnote.</w:t></w:r></w:p></w:footnote></w:footnotes>`,
+		wordCore: `<cp:coreProperties xmlns:cp="c" xmlns:dc="d"><dc:creator>x</dc:creator><dc:title>The  ` +
+			`title</dc:title></cp:coreProperties>`,
 	})
 }
 
@@ -57,13 +59,15 @@ func TestWord(t *testing.T) {
 	cell := func(text string) string { return "<w:tc>" + wordParagraph(text) + "</w:tc>" }
 	d := mustLoad(t, "a.docx", makeWord(t, wordParagraph("Before.")+
 		styled(`<w:pStyle w:val="1"/>`, "Глава")+
-		"<w:p><w:r><w:t>One</w:t><w:tab/><w:t xml:space=\"preserve\"> two </w:t></w:r><w:del><w:r><w:delText>gone</w:delText></w:r></w:del><w:r><w:t>three.</w:t><w:br/><w:t>Line</w:t></w:r></w:p>"+
+		"<w:p><w:r><w:t>One</w:t><w:tab/><w:t xml:space=\"preserve\"> two "+
+		"</w:t></w:r><w:del><w:r><w:delText>gone</w:delText></w:r></w:del><w:r><w:t>three.</w:t><w:br/><w:t>Line</w:t></w:r></w:p>"+
 		styled(`<w:pStyle w:val="a5"/>`, "Part")+
 		styled(`<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>`, "item one")+
 		styled(`<w:numPr><w:ilvl w:val="1"/><w:numId w:val="1"/></w:numPr>`, "inner")+
 		styled(`<w:pStyle w:val="lb"/>`, "item two")+
 		wordParagraph("After &amp; more.")+
-		"<w:tbl><w:tr>"+cell("Name")+cell("Days")+"</w:tr><w:tr>"+cell("Ann")+"<w:tc><w:tbl><w:tr>"+cell("inner")+cell("table")+"</w:tr></w:tbl></w:tc></w:tr></w:tbl>"+
+		"<w:tbl><w:tr>"+cell("Name")+cell("Days")+"</w:tr><w:tr>"+cell("Ann")+"<w:tc><w:tbl><w:tr>"+cell("inner")+
+		cell("table")+"</w:tr></w:tbl></w:tc></w:tr></w:tbl>"+
 		styled(`<w:pStyle w:val="own"/>`, "Deep")+
 		"<w:p><mc:AlternateContent><mc:Choice><w:r><w:t>shown</w:t></w:r></mc:Choice><mc:Fallback><w:r><w:t>twice</w:t></w:r></mc:Fallback></mc:AlternateContent></w:p>"))
 	require.Equal(t, "The title", d.Title)

@@ -107,9 +107,11 @@ func (b *builder) pdfRefusal(err error) error {
 	case b.ctx.Err() != nil:
 		return context.Cause(b.ctx)
 	case errors.Is(err, pdfium.ErrPassword):
-		return &Error{Code: Encrypted, Sentence: "the PDF is encrypted: save it without a password or other protection", Err: err}
+		return &Error{Code: Encrypted, Sentence: "the PDF is encrypted: save it without a password or other protection",
+			Err: err}
 	case errors.Is(err, pdfium.ErrMemory):
-		return &Error{Code: TooLarge, Sentence: fmt.Sprintf("reading the PDF takes more than %s of memory", size(pdfium.Memory)), Err: err}
+		return &Error{Code: TooLarge, Sentence: fmt.Sprintf("reading the PDF takes more than %s of memory",
+			size(pdfium.Memory)), Err: err}
 	case errors.Is(err, pdfium.ErrDamaged):
 		return damaged(labelPDF, err)
 	}

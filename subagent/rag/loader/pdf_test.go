@@ -53,7 +53,8 @@ func writePDF(objects map[int]string, trailer string) string {
 		table += fmt.Sprintf("%d 1\n%010d 00000 n \n", id, b.Len())
 		fmt.Fprintf(&b, "%d 0 obj\n%s\nendobj\n", id, objects[id])
 	}
-	fmt.Fprintf(&b, "xref\n0 1\n0000000000 65535 f \n%strailer\n<</Size %d%s>>\nstartxref\n%d\n%%%%EOF\n", table, ids[len(ids)-1]+1, trailer, b.Len())
+	fmt.Fprintf(&b, "xref\n0 1\n0000000000 65535 f \n%strailer\n<</Size %d%s>>\nstartxref\n%d\n%%%%EOF\n", table,
+		ids[len(ids)-1]+1, trailer, b.Len())
 	return b.String()
 }
 
@@ -71,7 +72,8 @@ func stream(dict, data string) string {
 }
 
 func TestPDF(t *testing.T) {
-	d := mustLoad(t, "a_report.pdf", makePDF(page("First line,", "second line of infor-", "mation.")+page("Caf\\351 \\(open\\)")+page()))
+	d := mustLoad(t, "a_report.pdf", makePDF(page("First line,", "second line of infor-", "mation.")+
+		page("Caf\\351 \\(open\\)")+page()))
 	require.Equal(t, "a report", d.Title)
 	require.Equal(t, "First line,\nsecond line of information.\n\nCafé (open)", d.Text)
 	require.Equal(t, []string{"page 1: First line,\nsecond line of information.", "page 2: Café (open)"}, outline(d))
@@ -79,24 +81,29 @@ func TestPDF(t *testing.T) {
 
 // Words and paragraphs follow from where the glyphs are put.
 func TestPDFSpacing(t *testing.T) {
-	require.Equal(t, "Two words here\n\nNew paragraph\nsame one, a form and kerned words", mustLoad(t, "a.pdf", writePDF(map[int]string{
-		1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Kids[4 0 R]/Count 1>>",
-		3: "<</Type/Font/Subtype/Type1/Encoding/WinAnsiEncoding/FirstChar 0/Widths[" + strings.Repeat("500 ", 256) + "]>>",
-		4: "<</Type/Page/Contents[5 0 R 6 0 R]/Resources<</Font<</F1 3 0 R>>/XObject<</X 7 0 R>>>>>>",
-		5: stream("", "q BT /F1 10 Tf 1 0 0 1 72 700 Tm (Two) Tj 18 0 Td (words) Tj 1 0 0 1 117 700 Tm (here) Tj "+
-			"1 0 0 1 72 660 Tm (New paragraph) Tj ET Q BI /W 2 /H 2 /BPC 8 /CS /G ID \x00(\xff< EI "),
-		6: stream("", "BT /F1 10 Tf 12 TL 72 648 Td (same one, ) Tj ET /X Do BT /F1 10 Tf 172 648 Td [(and)-300(ke)20(rned)-250(words)] TJ ET"),
-		7: stream("/Type/XObject/Subtype/Form/Resources<</Font<</F2 3 0 R>>>>", "BT /F2 10 Tf 127 648 Td (a form ) Tj ET"),
-	}, "/Root 1 0 R")).Text)
+	require.Equal(t, "Two words here\n\nNew paragraph\nsame one, a form and kerned words",
+		mustLoad(t, "a.pdf", writePDF(map[int]string{
+			1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Kids[4 0 R]/Count 1>>",
+			3: "<</Type/Font/Subtype/Type1/Encoding/WinAnsiEncoding/FirstChar 0/Widths[" + strings.Repeat("500 ", 256) + "]>>",
+			4: "<</Type/Page/Contents[5 0 R 6 0 R]/Resources<</Font<</F1 3 0 R>>/XObject<</X 7 0 R>>>>>>",
+			5: stream("", "q BT /F1 10 Tf 1 0 0 1 72 700 Tm (Two) Tj 18 0 Td (words) Tj 1 0 0 1 117 700 Tm (here) Tj "+
+				"1 0 0 1 72 660 Tm (New paragraph) Tj ET Q BI /W 2 /H 2 /BPC 8 /CS /G ID \x00(\xff< EI "),
+			6: stream("",
+				"BT /F1 10 Tf 12 TL 72 648 Td (same one, ) Tj ET /X Do BT /F1 10 Tf 172 648 Td "+
+					"[(and)-300(ke)20(rned)-250(words)] TJ ET"),
+			7: stream("/Type/XObject/Subtype/Form/Resources<</Font<</F2 3 0 R>>>>", "BT /F2 10 Tf 127 648 Td (a form ) Tj ET"),
+		}, "/Root 1 0 R")).Text)
 }
 
 func TestPDFCharacterMaps(t *testing.T) {
 	cmap := "/CIDInit /ProcSet findresource begin 1 begincodespacerange <0000> <ffff> endcodespacerange " +
-		"2 beginbfchar <0001> <041F> <0002> <00660069> endbfchar 2 beginbfrange <0010> <0012> <0430> <0020> <0021> [<0041> <0042>] endbfrange " +
+		"2 beginbfchar <0001> <041F> <0002> <00660069> endbfchar 2 beginbfrange <0010> <0012> <0430> <0020> <0021> " +
+		"[<0041> <0042>] endbfrange " +
 		"1000000000000 beginbfchar endbfchar"
 	objects := map[int]string{
 		1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Kids[4 0 R]/Count 1>>",
-		3: "<</Type/Font/Subtype/Type0/Encoding/Identity-H/ToUnicode 6 0 R/DescendantFonts[<</DW 600/W[1[500 600]16 18 700]>>]>>",
+		3: "<</Type/Font/Subtype/Type0/Encoding/Identity-H/ToUnicode 6 0 R/DescendantFonts[<</DW 600/W[1[500 600]16 18 " +
+			"700]>>]>>",
 		4: "<</Type/Page/Contents 5 0 R/Resources<</Font<</F1 3 0 R>>>>>>",
 		5: stream("/Filter/FlateDecode", deflate(t, "BT /F1 10 Tf <00010010001100120002002000210099> Tj ET")),
 		6: stream("/Filter[/FlateDecode]", deflate(t, cmap)),
@@ -106,7 +113,8 @@ func TestPDFCharacterMaps(t *testing.T) {
 	// In an object stream, and with no table at all.
 	inner := "1 0 2 " + fmt.Sprint(len(objects[1])+1) + " "
 	packed := map[int]string{3: objects[3], 4: objects[4], 5: objects[5], 6: objects[6],
-		9: stream(fmt.Sprintf("/Type/ObjStm/N 2/First %d/Filter/FlateDecode", len(inner)), deflate(t, inner+objects[1]+" "+objects[2]))}
+		9: stream(fmt.Sprintf("/Type/ObjStm/N 2/First %d/Filter/FlateDecode", len(inner)),
+			deflate(t, inner+objects[1]+" "+objects[2]))}
 	whole := writePDF(packed, "/Root 1 0 R")
 	require.Equal(t, "ПабвfiAB", mustLoad(t, "a.pdf", whole).Text)
 	require.Equal(t, "ПабвfiAB", mustLoad(t, "a.pdf", whole[:strings.Index(whole, "xref")]+"trailer<</Root 1 0 R>>").Text)
@@ -122,7 +130,8 @@ func TestEncryptedPDF(t *testing.T) {
 	data, err := os.ReadFile("testdata/password-aes256.pdf")
 	require.NoError(t, err)
 	for _, content := range []string{string(data), writePDF(map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Kids[]>>"},
-		"/Root 1 0 R/Encrypt<</Filter/Standard/V 2/R 3/O<"+strings.Repeat("00", 32)+">/U<"+strings.Repeat("00", 32)+">/P -4>>/ID[<00><00>]")} {
+		"/Root 1 0 R/Encrypt<</Filter/Standard/V 2/R 3/O<"+strings.Repeat("00", 32)+">/U<"+strings.Repeat("00", 32)+
+			">/P -4>>/ID[<00><00>]")} {
 		code, sentence := refusal(t, "a.pdf", content, Limits{})
 		require.Equal(t, Encrypted, code)
 		require.Equal(t, "the PDF is encrypted: save it without a password or other protection", sentence)
@@ -149,7 +158,8 @@ func TestHostilePDFs(t *testing.T) {
 		}
 		return writePDF(objects, "/Root 1 0 R")
 	}
-	for _, tree := range []string{"<</Type/Pages/Count 100000/Kids[3 0 R]>>", "<</Type/Pages/Count 100000/Kids[" + kids(100_000) + "]>>"} {
+	for _, tree := range []string{"<</Type/Pages/Count 100000/Kids[3 0 R]>>", "<</Type/Pages/Count 100000/Kids[" +
+		kids(100_000) + "]>>"} {
 		_, sentence := refusal(t, "a.pdf", pages(tree), Limits{})
 		require.Equal(t, "the PDF has more than 5000 pages", sentence)
 	}
@@ -157,22 +167,32 @@ func TestHostilePDFs(t *testing.T) {
 	mustLoad(t, "a.pdf", makePDF(page("the engine is ready")))
 	zeros := deflate(t, strings.Repeat("0 ", 4<<20))
 	for name, content := range map[string]string{
-		"pages in pages":             pages("<</Type/Pages/Count 1/Kids[" + strings.Repeat("<</Type/Pages/Count 1/Kids[", 5_000)),
-		"many brackets":              pages(strings.Repeat("[", 100_000)),
-		"no tree of pages":           pages("2 0 R"),
-		"a circle of pages":          pages("<</Type/Pages/Count 3/Kids[2 0 R 2 0 R 2 0 R]>>"),
-		"no pages":                   pages("<</Type/Pages/Kids[]>>"),
-		"a form in itself":           pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R/Resources<</XObject<</X 4 0 R>>>>>>", stream("/Subtype/Form/Resources<</XObject<</X 4 0 R>>>>", "/X Do /X Do")),
-		"a bomb of content":          pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("/Filter/FlateDecode", zeros)),
-		"a bomb in a bomb":           pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("/Filter[/FlateDecode/FlateDecode]", deflate(t, zeros))),
-		"a bomb of objects":          pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("/Type/ObjStm/N 9/First 9/Filter/FlateDecode", zeros)),
-		"endless columns":            pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 99999999999>>", zeros)),
-		"an object stream in itself": pages("<</Count 1/Kids[9 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("/Type/ObjStm/N 1/First 4/Extends 4 0 R", "4 0 5 0 R")),
-		"an unclosed string":         pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>", stream("", strings.Repeat("(", 2<<20))),
-		"many unclosed objects":      "%PDF-1.4\n" + strings.Repeat("1 0 obj (\n", 100_000),
-		"many unclosed streams":      "%PDF-1.4\n" + strings.Repeat("1 0 obj <<>> stream\n", 100_000),
-		"a huge object number":       "%PDF-1.4\n2147483647 0 obj <</Type/Page>> endobj",
-		"a table of endless size":    "%PDF-1.4\nxref\n2000000000 1\n0000000000 00000 n \ntrailer<</Size 99999999999/Prev 9>>\nstartxref\n9\n%%EOF",
+		"pages in pages": pages("<</Type/Pages/Count 1/Kids[" + strings.Repeat("<</Type/Pages/Count 1/Kids[",
+			5_000)),
+		"many brackets":     pages(strings.Repeat("[", 100_000)),
+		"no tree of pages":  pages("2 0 R"),
+		"a circle of pages": pages("<</Type/Pages/Count 3/Kids[2 0 R 2 0 R 2 0 R]>>"),
+		"no pages":          pages("<</Type/Pages/Kids[]>>"),
+		"a form in itself": pages("<</Count 1/Kids[3 0 R]>>",
+			"<</Type/Page/Contents 4 0 R/Resources<</XObject<</X 4 0 R>>>>>>",
+			stream("/Subtype/Form/Resources<</XObject<</X 4 0 R>>>>", "/X Do /X Do")),
+		"a bomb of content": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("/Filter/FlateDecode", zeros)),
+		"a bomb in a bomb": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("/Filter[/FlateDecode/FlateDecode]", deflate(t, zeros))),
+		"a bomb of objects": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("/Type/ObjStm/N 9/First 9/Filter/FlateDecode", zeros)),
+		"endless columns": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 99999999999>>", zeros)),
+		"an object stream in itself": pages("<</Count 1/Kids[9 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("/Type/ObjStm/N 1/First 4/Extends 4 0 R", "4 0 5 0 R")),
+		"an unclosed string": pages("<</Count 1/Kids[3 0 R]>>", "<</Type/Page/Contents 4 0 R>>",
+			stream("", strings.Repeat("(", 2<<20))),
+		"many unclosed objects": "%PDF-1.4\n" + strings.Repeat("1 0 obj (\n", 100_000),
+		"many unclosed streams": "%PDF-1.4\n" + strings.Repeat("1 0 obj <<>> stream\n", 100_000),
+		"a huge object number":  "%PDF-1.4\n2147483647 0 obj <</Type/Page>> endobj",
+		"a table of endless size": "%PDF-1.4\nxref\n2000000000 1\n0000000000 00000 n \ntrailer<</Size 99999999999/Prev " +
+			"9>>\nstartxref\n9\n%%EOF",
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, sentence := refusal(t, "a.pdf", content, Limits{Time: 5 * time.Second})
@@ -184,8 +204,10 @@ func TestHostilePDFs(t *testing.T) {
 // What a bomb unpacks to does not fit the memory that a document may take.
 func TestPDFBomb(t *testing.T) {
 	bomb := deflate(t, strings.Repeat("0", 800<<20))
-	code, sentence := refusal(t, "a.pdf", writePDF(map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Count 1/Kids[3 0 R]>>",
-		3: "<</Type/Page/Contents 4 0 R>>", 4: stream("/Filter/FlateDecode", bomb)}, "/Root 1 0 R"), Limits{})
+	code,
+		sentence := refusal(t, "a.pdf",
+		writePDF(map[int]string{1: "<</Type/Catalog/Pages 2 0 R>>", 2: "<</Type/Pages/Count 1/Kids[3 0 R]>>",
+			3: "<</Type/Page/Contents 4 0 R>>", 4: stream("/Filter/FlateDecode", bomb)}, "/Root 1 0 R"), Limits{})
 	t.Log(sentence)
 	require.Contains(t, []Code{TooLarge, Damaged, Empty}, code)
 }
@@ -196,9 +218,11 @@ func TestEndlessPDF(t *testing.T) {
 		3: "<</Type/Page/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>/XObject<</X 10 0 R>>>>>>", 4: stream("", "/X Do"),
 		5: "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"}
 	for i := range 8 { // each form draws the next one ten times
-		objects[10+i] = stream(fmt.Sprintf("/Subtype/Form/Resources<</Font<</F1 5 0 R>>/XObject<</X %d 0 R>>>>", 11+i), strings.Repeat("/X Do ", 10))
+		objects[10+i] = stream(fmt.Sprintf("/Subtype/Form/Resources<</Font<</F1 5 0 R>>/XObject<</X %d 0 R>>>>", 11+i),
+			strings.Repeat("/X Do ", 10))
 	}
-	objects[18] = stream("/Subtype/Form/Resources<</Font<</F1 5 0 R>>>>", "BT /F1 9 Tf "+strings.Repeat("(endless text) Tj ", 100)+"ET")
+	objects[18] = stream("/Subtype/Form/Resources<</Font<</F1 5 0 R>>>>", "BT /F1 9 Tf "+
+		strings.Repeat("(endless text) Tj ", 100)+"ET")
 	endless := writePDF(objects, "/Root 1 0 R")
 	mustLoad(t, "a.pdf", makePDF(page("the engine is ready")))
 	code, _ := refusal(t, "a.pdf", endless, Limits{Time: 500 * time.Millisecond})
@@ -215,7 +239,8 @@ func TestPDFsAtOnce(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			text := fmt.Sprintf("the text of number %d", i)
-			d, err := Load(context.Background(), "a.pdf", "", strings.NewReader(makePDF(strings.Repeat(page(text), 5))), Limits{})
+			d, err := Load(context.Background(), "a.pdf", "", strings.NewReader(makePDF(strings.Repeat(page(text), 5))),
+				Limits{})
 			require.NoError(t, err)
 			require.Equal(t, strings.Repeat(text+"\n\n", 4)+text, d.Text)
 		})

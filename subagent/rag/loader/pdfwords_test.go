@@ -72,8 +72,12 @@ func BenchmarkPDFWords(b *testing.B) {
 func wordCounts(text string) map[string]int {
 	text = strings.NewReplacer("-\n", "", "‐\n", "", "\u00ad\n", "", "\u00ad", "").Replace(norm.NFKC.String(text))
 	counts := map[string]int{}
-	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }) {
-		if strings.ContainsFunc(word, func(r rune) bool { return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) }) {
+	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
+		return !unicode.In(r, unicode.L, unicode.M, unicode.N)
+	}) {
+		if strings.ContainsFunc(word, func(r rune) bool {
+			return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+		}) {
 			for _, r := range word {
 				counts[string(r)]++
 			}

@@ -171,9 +171,12 @@ var rtfText = map[string]string{"tab": "\t", "line": "\n", "emdash": "—", "end
 
 // rtfSkipped are destinations that are not the document's text, and what they
 // count as.
-var rtfSkipped = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments", "colortbl": "", "stylesheet": "",
-	"info": "", "header": "", "headerl": "", "headerr": "", "headerf": "", "footer": "", "footerl": "", "footerr": "", "footerf": "",
-	"fldinst": "", "filetbl": "", "listtable": "", "xe": "", "tc": "", "bkmkstart": "", "bkmkend": "", "nonshppict": "", "upr": "", "sn": "", "sv": ""}
+var rtfSkipped = map[string]string{"pict": "pictures", "objdata": "embedded objects", "annotation": "comments",
+	"colortbl": "", "stylesheet": "",
+	"info": "", "header": "", "headerl": "", "headerr": "", "headerf": "", "footer": "", "footerl": "", "footerr": "",
+	"footerf": "",
+	"fldinst": "", "filetbl": "", "listtable": "", "xe": "", "tc": "", "bkmkstart": "", "bkmkend": "", "nonshppict": "",
+	"upr": "", "sn": "", "sv": ""}
 
 // rtfKnown are destinations that may be unknown, and are read.
 var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "shppict": true, "fonttbl": true}
@@ -346,8 +349,10 @@ func symbolOf(c rune) rune {
 }
 
 // rtfCharsets are the code pages of the character sets of fonts.
-var rtfCharsets = map[int]string{0: "ansi", 1: "ansi", 2: "symbol", 77: "10000", 128: "932", 129: "949", 134: "936", 136: "950",
-	161: "1253", 162: "1254", 163: "1258", 177: "1255", 178: "1256", 186: "1257", 204: "1251", 222: "874", 238: "1250", 255: "437"}
+var rtfCharsets = map[int]string{0: "ansi", 1: "ansi", 2: "symbol", 77: "10000", 128: "932", 129: "949", 134: "936",
+	136: "950",
+	161: "1253", 162: "1254", 163: "1258", 177: "1255", 178: "1256", 186: "1257", 204: "1251", 222: "874", 238: "1250",
+	255: "437"}
 
 // rtfPage is the encoding of a code page, nil if it is not known.
 func rtfPage(page string) encoding.Encoding {
@@ -357,7 +362,8 @@ func rtfPage(page string) encoding.Encoding {
 	case "850":
 		return charmap.CodePage850
 	}
-	names := map[string]string{"866": "ibm866", "932": "shift_jis", "936": "gbk", "949": "euc-kr", "950": "big5", "10000": "macintosh", "65001": "utf-8"}
+	names := map[string]string{"866": "ibm866", "932": "shift_jis", "936": "gbk", "949": "euc-kr", "950": "big5",
+		"10000": "macintosh", "65001": "utf-8"}
 	name := names[page]
 	if name == "" {
 		name = "windows-" + page

@@ -74,7 +74,8 @@ func (r *sheetsReader) admit(related []relation) error {
 		streamed[partKey(to.target)] = to.kind == "worksheet" || to.kind == "sharedStrings"
 	}
 	for key, part := range r.archive.parts {
-		if kind := path.Ext(key); (kind == ".xml" || kind == ".rels") && !streamed[key] && part.UncompressedSize64 > largestPart {
+		if kind := path.Ext(key); (kind == ".xml" || kind == ".rels") && !streamed[key] &&
+			part.UncompressedSize64 > largestPart {
 			return refuse(TooLarge, "the workbook's part %s is larger than %s", part.Name, size(largestPart))
 		}
 	}

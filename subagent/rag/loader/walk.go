@@ -49,7 +49,8 @@ func Walk(ctx context.Context, dir string, extensions []string, limits Limits) i
 		}
 		defer root.Close()
 		open := func(id string) (fs.File, error) { return os.OpenInRoot(dir, id) }
-		w := walker{ctx: ctx, extensions: extensions, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes, yield: yield}
+		w := walker{ctx: ctx, extensions: extensions, fsys: root.FS(), open: open, limit: limits.orDefault().Bytes,
+			yield: yield}
 		w.walk()
 	}
 }

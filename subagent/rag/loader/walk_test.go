@@ -48,7 +48,8 @@ func TestWalk(t *testing.T) {
 	write(t, outside, map[string]string{"secret.txt": "secret"})
 	write(t, dir, map[string]string{
 		"b.md": "b", "a/z.txt": "z", "a/deep/er/x.PDF": "x", "README": "r", "отчёт.docx": "o",
-		".hidden.txt": "h", ".git/config.txt": "g", "picture.png": "p", "stream.jsonl": strings.Repeat("{}\n", 1000), "big.txt": strings.Repeat("x", 2000), "bad\nname.txt": "b",
+		".hidden.txt": "h", ".git/config.txt": "g", "picture.png": "p", "stream.jsonl": strings.Repeat("{}\n", 1000),
+		"big.txt": strings.Repeat("x", 2000), "bad\nname.txt": "b",
 	})
 	link := func(target, name string) { require.NoError(t, os.Symlink(target, filepath.Join(dir, name))) }
 	link("b.md", "link.md")
@@ -216,15 +217,17 @@ func (torn) Read(p []byte) (int, error) { return copy(p, "so"), errIO }
 
 func TestUnreadableFiles(t *testing.T) {
 	file := &fstest.MapFile{Data: []byte("text"), ModTime: time.Unix(1, 0)}
-	fsys := faulty{fstest.MapFS{"a.txt": file, "denied.txt": file, "denied/x.txt": file, "lost.txt": file, "torn.txt": file, "z.txt": file}}
+	fsys := faulty{fstest.MapFS{"a.txt": file, "denied.txt": file, "denied/x.txt": file, "lost.txt": file,
+		"torn.txt": file, "z.txt": file}}
 	got := []string{}
-	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(f File, err error) bool {
-		if err == nil {
-			_, err = f.Hash(context.Background())
-		}
-		got = append(got, fmt.Sprintf("%s %s %v", f.ID, CodeOf(err), err))
-		return true
-	}}.walk()
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20,
+		yield: func(f File, err error) bool {
+			if err == nil {
+				_, err = f.Hash(context.Background())
+			}
+			got = append(got, fmt.Sprintf("%s %s %v", f.ID, CodeOf(err), err))
+			return true
+		}}.walk()
 	require.Equal(t, []string{
 		"a.txt  <nil>",
 		"denied unreadable it cannot be read: permission denied",
@@ -235,9 +238,10 @@ func TestUnreadableFiles(t *testing.T) {
 	}, got)
 
 	n := 0
-	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20, yield: func(File, error) bool {
-		n++
-		return n < 2
-	}}.walk()
+	walker{extensions: Loader{}.Extensions(), ctx: context.Background(), fsys: fsys, open: fsys.Open, limit: 1 << 20,
+		yield: func(File, error) bool {
+			n++
+			return n < 2
+		}}.walk()
 	require.Equal(t, 2, n, "who has enough gets no more")
 }

@@ -17,7 +17,8 @@ func readWord(b *builder, f file) error {
 	if err := a.elements(targetOf(related, "styles", "word/styles.xml"), w.style); err != nil {
 		return err
 	}
-	for _, part := range []string{main, targetOf(related, "footnotes", "word/footnotes.xml"), targetOf(related, "endnotes", "word/endnotes.xml")} {
+	for _, part := range []string{main, targetOf(related, "footnotes", "word/footnotes.xml"),
+		targetOf(related, "endnotes", "word/endnotes.xml")} {
 		if err := a.tokens(part, w.token); err != nil {
 			return err
 		}

@@ -101,7 +101,8 @@ func (c *Client) Rerank(ctx context.Context, query string, texts []string) ([]fl
 	}
 	scores, err := c.ask(ctx, request{Model: c.config.Model, Query: query, Documents: texts, TopN: len(texts)}, len(texts))
 	var refused *Error
-	if errors.As(err, &refused) && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusUnprocessableEntity) {
+	if errors.As(err, &refused) &&
+		(refused.Status == http.StatusBadRequest || refused.Status == http.StatusUnprocessableEntity) {
 		if others, otherErr := c.ask(ctx, request{Query: query, Texts: texts, Truncate: true}, len(texts)); otherErr == nil {
 			c.tei.Store(true)
 			return others, nil

@@ -30,13 +30,15 @@ func TestScoresComeInTheOrderOfTheTexts(t *testing.T) {
 	c := clientOf(t, rerank.Config{Model: "m-1", Key: "hush"}, func(w http.ResponseWriter, r *http.Request) {
 		var body map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		if r.Method != "POST" || r.URL.Path != "/v1/rerank" || r.Header.Get("Authorization") != "Bearer hush" || r.Header.Get("Content-Type") != "application/json" ||
+		if r.Method != "POST" || r.URL.Path != "/v1/rerank" || r.Header.Get("Authorization") != "Bearer hush" ||
+			r.Header.Get("Content-Type") != "application/json" ||
 			fmt.Sprint(body) != "map[documents:[a <b> c] model:m-1 query:q & a top_n:3]" {
 			w.WriteHeader(500)
 			t.Errorf("%s %s %v %v", r.Method, r.URL.Path, r.Header, body)
 			return
 		}
-		fmt.Fprint(w, `{"id":"x","results":[{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":0,"relevance_score":-3},{"index":1,"relevance_score":0}],"usage":{}}`)
+		fmt.Fprint(w,
+			`{"id":"x","results":[{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":0,"relevance_score":-3},{"index":1,"relevance_score":0}],"usage":{}}`)
 	})
 	scores, err := c.Rerank(t.Context(), "q & a", []string{"a", "<b>", "c"})
 	require.NoError(t, err)
@@ -74,26 +76,37 @@ func TestWrongAnswers(t *testing.T) {
 		body, want string
 		retryable  bool
 	}{
-		"missing index":  {200, `{"results":[{"index":0,"relevance_score":1}]}`, "the reranker's answer has scores for 1 of 2 texts", false},
-		"twice":          {200, `{"results":[{"index":0,"relevance_score":1},{"index":0,"relevance_score":1}]}`, "the reranker's answer has two scores for text 0", false},
-		"foreign index":  {200, `{"results":[{"index":0,"relevance_score":1},{"index":2,"relevance_score":1}]}`, "the reranker's answer is about text 2 of 2", false},
-		"negative index": {200, `[{"index":-1,"score":1},{"index":0,"score":1}]`, "the reranker's answer is about text -1 of 2", false},
-		"no score":       {200, `{"results":[{"index":0},{"index":1,"relevance_score":1}]}`, "the reranker's answer has a result without index or score", false},
-		"no index":       {200, `{"results":[{"relevance_score":1},{"index":1,"relevance_score":1}]}`, "the reranker's answer has a result without index or score", false},
-		"null score":     {200, `{"results":[{"index":0,"relevance_score":null}]}`, "the reranker's answer has a result without index or score", false},
-		"NaN":            {200, `{"results":[{"index":0,"relevance_score":NaN},{"index":1,"relevance_score":1}]}`, "the reranker's answer is no list of results", false},
-		"infinite":       {200, `{"results":[{"index":0,"relevance_score":1e999},{"index":1,"relevance_score":1}]}`, "the reranker's answer is no list of results", false},
-		"words":          {200, `{"results":[{"index":"0","relevance_score":"high"}]}`, "the reranker's answer is no list of results", false},
-		"empty":          {200, `{}`, "the reranker's answer is no list of results", false},
-		"empty list":     {200, `[]`, "the reranker's answer has scores for 0 of 2 texts", false},
-		"null":           {200, `null`, "the reranker's answer has scores for 0 of 2 texts", false},
-		"a page":         {200, `<html>`, "the reranker's answer is no list of results", false},
-		"endless":        {200, "[" + strings.Repeat(" ", 17<<20), "the reranker's answer is longer than 16777216 bytes", false},
-		"refused":        {400, `secret words`, "the reranker answered 400 Bad Request", false},
-		"key":            {401, `secret words`, "the reranker answered 401 Unauthorized", false},
-		"limited":        {429, ``, "the reranker answered 429 Too Many Requests", true},
-		"down":           {500, `secret words`, "the reranker answered 500 Internal Server Error", true},
-		"moved":          {307, ``, "the reranker answered 307 Temporary Redirect", false},
+		"missing index": {200, `{"results":[{"index":0,"relevance_score":1}]}`,
+			"the reranker's answer has scores for 1 of 2 texts", false},
+		"twice": {200, `{"results":[{"index":0,"relevance_score":1},{"index":0,"relevance_score":1}]}`,
+			"the reranker's answer has two scores for text 0", false},
+		"foreign index": {200, `{"results":[{"index":0,"relevance_score":1},{"index":2,"relevance_score":1}]}`,
+			"the reranker's answer is about text 2 of 2", false},
+		"negative index": {200, `[{"index":-1,"score":1},{"index":0,"score":1}]`,
+			"the reranker's answer is about text -1 of 2", false},
+		"no score": {200, `{"results":[{"index":0},{"index":1,"relevance_score":1}]}`,
+			"the reranker's answer has a result without index or score", false},
+		"no index": {200, `{"results":[{"relevance_score":1},{"index":1,"relevance_score":1}]}`,
+			"the reranker's answer has a result without index or score", false},
+		"null score": {200, `{"results":[{"index":0,"relevance_score":null}]}`,
+			"the reranker's answer has a result without index or score", false},
+		"NaN": {200, `{"results":[{"index":0,"relevance_score":NaN},{"index":1,"relevance_score":1}]}`,
+			"the reranker's answer is no list of results", false},
+		"infinite": {200, `{"results":[{"index":0,"relevance_score":1e999},{"index":1,"relevance_score":1}]}`,
+			"the reranker's answer is no list of results", false},
+		"words": {200, `{"results":[{"index":"0","relevance_score":"high"}]}`,
+			"the reranker's answer is no list of results", false},
+		"empty":      {200, `{}`, "the reranker's answer is no list of results", false},
+		"empty list": {200, `[]`, "the reranker's answer has scores for 0 of 2 texts", false},
+		"null":       {200, `null`, "the reranker's answer has scores for 0 of 2 texts", false},
+		"a page":     {200, `<html>`, "the reranker's answer is no list of results", false},
+		"endless": {200, "[" + strings.Repeat(" ", 17<<20), "the reranker's answer is longer than 16777216 bytes",
+			false},
+		"refused": {400, `secret words`, "the reranker answered 400 Bad Request", false},
+		"key":     {401, `secret words`, "the reranker answered 401 Unauthorized", false},
+		"limited": {429, ``, "the reranker answered 429 Too Many Requests", true},
+		"down":    {500, `secret words`, "the reranker answered 500 Internal Server Error", true},
+		"moved":   {307, ``, "the reranker answered 307 Temporary Redirect", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clientOf(t, rerank.Config{}, func(w http.ResponseWriter, r *http.Request) {

@@ -36,7 +36,8 @@ type agents struct {
 
 // newAgents makes the agents, all of whose model calls go to the proxy: the
 // master's by its main routes, a subagent's by /teammate/<name>.
-func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, log zerolog.Logger) (*agents, []api.SubagentInfo, error) {
+func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, log zerolog.Logger) (*agents,
+	[]api.SubagentInfo, error) {
 	model := func(path string, c openaimodel.Config, tokens int) loop.Model {
 		c.BaseURL, c.HTTP = cfg.Apiserver.Proxy+path, gateway
 		return &loop.Window{Tokens: tokens, Model: openaimodel.New(c)}
@@ -79,14 +80,16 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 	}
 	var infos []api.SubagentInfo
 	for _, s := range all.master.Subagents {
-		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls, Collections: all.readers[s.Name].Collections})
+		infos = append(infos, api.SubagentInfo{Name: s.Name, Description: s.Description, Calls: s.Calls,
+			Collections: all.readers[s.Name].Collections})
 	}
 	return all, infos, nil
 }
 
 // scope is what a subagent may search in every run.
 func scope(s config.Subagent) rag.SessionOptions {
-	o := rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(), Where: map[string]rag.Where{}}
+	o := rag.SessionOptions{Tenant: docstore.DefaultTenant, Collections: s.CollectionNames(),
+		Where: map[string]rag.Where{}}
 	for _, c := range s.Collections {
 		o.Where[c.Name] = c.Where
 	}
@@ -139,7 +142,10 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 			m.Subagents[i] = checked(s, evidence)
 		}
 	}
-	m.Model = evidence.Model(m.Model, true, func(tool string) bool { _, reads := a.readers[memory.Agent(tool)]; return reads })
+	m.Model = evidence.Model(m.Model, true, func(tool string) bool {
+		_, reads := a.readers[memory.Agent(tool)]
+		return reads
+	})
 	m.Cite = evidence.Cite
 	m.Run(ctx, r, publish)
 }

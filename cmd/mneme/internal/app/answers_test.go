@@ -18,14 +18,15 @@ import (
 // reader is a model that searches for what it is asked and then says what it was
 // told to say.
 func reader(t *testing.T, say string) string {
-	s := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
-		a := upstreamtest.Reply(upstreamtest.Say(say))
-		if len(r.Results) == 0 {
-			query, _ := json.Marshal(map[string]string{"query": r.User})
-			a = upstreamtest.Reply(upstreamtest.Use("search_documents", string(query)))
-		}
-		return &a
-	}})
+	s := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
+		Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+			a := upstreamtest.Reply(upstreamtest.Say(say))
+			if len(r.Results) == 0 {
+				query, _ := json.Marshal(map[string]string{"query": r.User})
+				a = upstreamtest.Reply(upstreamtest.Use("search_documents", string(query)))
+			}
+			return &a
+		}})
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return h.URL + "/v1"
@@ -41,14 +42,17 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 		cites   bool
 		missing []string
 	}{
-		event.Answered:       {"It costs 14 crowns [1].\nstatus: answered", true, []string{}},
-		event.Partial:        {"It costs 14 crowns [1].\nstatus: partial\nmissing: the way back", true, []string{"the way back"}},
+		event.Answered: {"It costs 14 crowns [1].\nstatus: answered", true, []string{}},
+		event.Partial: {"It costs 14 crowns [1].\nstatus: partial\nmissing: the way back", true, []string{
+			"the way back",
+		}},
 		event.NotFound:       {"The documents do not say it.\nstatus: not_found", false, []string{}},
 		event.Underspecified: {"Which ferry do you mean?\nstatus: underspecified", false, []string{}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
-				"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, test.say), "MNEME_PROXY_TEAMMATES=knowledge=model")...)
+				"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, test.say),
+				"MNEME_PROXY_TEAMMATES=knowledge=model")...)
 			u.load(map[string]string{"ferry.md": quote})
 			check := func(a *event.Answer) {
 				t.Helper()
@@ -62,7 +66,8 @@ func TestAnswersFromDocumentsAsData(t *testing.T) {
 				}
 				require.Len(t, a.Citations, 1)
 				c := a.Citations[0]
-				require.Equal(t, event.Citation{N: 1, PassageID: "ferry.md#0", DocID: "ferry.md", Title: c.Title, Source: c.Source, Quote: quote, Start: c.Start, End: c.Start + len(quote)}, c)
+				require.Equal(t, event.Citation{N: 1, PassageID: "ferry.md#0", DocID: "ferry.md", Title: c.Title, Source: c.Source,
+					Quote: quote, Start: c.Start, End: c.Start + len(quote)}, c)
 			}
 			const question = "How much does a ferry ticket cost?"
 			completion := func(events []event.Event) *event.Completion {
@@ -113,14 +118,19 @@ agents:
 func TestCitationsOfTwoSubagentsAreToldApart(t *testing.T) {
 	both := reader(t, "So it is [1]. And so [2].")
 	const question = "What does a ferry ticket cost, and when does the bridge open?"
-	master := scriptedModel{tasks: map[string][]task{question: {{"knowledge", "What does a ferry ticket cost?"}, {"archive", "When does the bridge open?"}}}}
+	master := scriptedModel{
+		tasks: map[string][]task{
+			question: {{"knowledge", "What does a ferry ticket cost?"}, {"archive", "When does the bridge open?"}},
+		},
+	}
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("mneme.yaml", fmt.Appendf(nil, twoReaders, both), 0o600))
 	u := start(t, master.environ(t)...)
 	u.load(map[string]string{"ferry.md": "A ferry ticket costs 14 crowns."})
 	status, body := u.request("PUT", "/v1/collections/archive", "", "")
 	require.Equal(t, http.StatusCreated, status, body)
-	status, body = u.request("PUT", "/v1/collections/archive/documents/bridge.md", "text/markdown", "The bridge opens at two.")
+	status, body = u.request("PUT", "/v1/collections/archive/documents/bridge.md", "text/markdown",
+		"The bridge opens at two.")
 	require.Equal(t, http.StatusCreated, status, body)
 	a := u.ask("1", question)
 	require.Len(t, a.Citations, 2, a.Content)

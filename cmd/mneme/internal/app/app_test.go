@@ -73,7 +73,8 @@ func start(t *testing.T, environ ...string) *up {
 // sharePDF has what reads PDFs compiled once, and not for every data directory.
 func sharePDF(t *testing.T, dataDir string) {
 	cache, err := os.UserCacheDir()
-	if !strings.HasPrefix(dataDir, os.TempDir()) || err != nil || os.MkdirAll(filepath.Join(cache, "mneme", "pdfium"), 0o700) != nil {
+	if !strings.HasPrefix(dataDir, os.TempDir()) || err != nil || os.MkdirAll(filepath.Join(cache, "mneme", "pdfium"),
+		0o700) != nil {
 		return
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(dataDir, "cache"), 0o700))
@@ -88,7 +89,8 @@ func startOnly(t *testing.T, service func(context.Context, config.Config, app.Op
 }
 
 // startWith is startOnly with another way to the vendors of models.
-func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper, environ ...string) *up {
+func startWith(t *testing.T, service func(context.Context, config.Config, app.Options) error, network http.RoundTripper,
+	environ ...string) *up {
 	t.Helper()
 	cfg, err := config.Load("", append([]string{
 		"MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_PROXY_LISTEN=127.0.0.1:0",
@@ -101,7 +103,9 @@ func startWith(t *testing.T, service func(context.Context, config.Config, app.Op
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() {
 		ended <- service(ctx, cfg, app.Options{
-			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) { ready <- a },
+			Out: &u.out, Log: zerolog.New(io.MultiWriter(os.Stderr, &u.log)).Level(zerolog.WarnLevel), Ready: func(a app.Addrs) {
+				ready <- a
+			},
 			Transport: network,
 		})
 	}()
@@ -201,7 +205,8 @@ func TestScenarios(t *testing.T) {
 			u := start(t, environ...)
 
 			// Inside one request: the second delegation sees the first.
-			require.Contains(t, u.say("12345", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"), "Aliya")
+			require.Contains(t, u.say("12345", "Tell the analytic subagent that my name is Aliya, then ask it what my name is"),
+				"Aliya")
 			require.Contains(t, u.say("ru", "Скажи подагенту моё имя Алия, а потом спроси у него"), "Вас зовут Алия.")
 
 			// What Redis holds.
@@ -274,8 +279,10 @@ func TestStartErrorsAreOneClearSentence(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"a taken port":                 {[]string{"MNEME_WEBMEMORY_LISTEN=" + taken.addrs.Webmemory}, taken.addrs.Webmemory + " is taken"},
-		"a taken redis port":           {[]string{"MNEME_REDIS_EMBEDDED_LISTEN=" + taken.addrs.Redis}, "redis.embedded_listen"},
+		"a taken port": {[]string{"MNEME_WEBMEMORY_LISTEN=" + taken.addrs.Webmemory}, taken.addrs.Webmemory +
+			" is taken"},
+		"a taken redis port": {[]string{"MNEME_REDIS_EMBEDDED_LISTEN=" + taken.addrs.Redis},
+			"redis.embedded_listen"},
 		"a data folder that is a file": {[]string{"MNEME_DATA_DIR=" + file}, file},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +303,8 @@ func TestStartErrorsAreOneClearSentence(t *testing.T) {
 
 func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
-	for _, want := range []string{"curl -N http://" + u.addrs.Webmemory, "redis-cli", "mneme chat --chat 12345", "offline"} {
+	for _, want := range []string{"curl -N http://" + u.addrs.Webmemory, "redis-cli", "mneme chat --chat 12345",
+		"offline"} {
 		require.Contains(t, u.out.String(), want)
 	}
 }
@@ -304,7 +312,8 @@ func TestTheWelcomeNamesThreeCommands(t *testing.T) {
 // A subagent whose calls are isolated remembers nothing, and nothing of it is stored.
 func TestIsolatedCallsEndToEnd(t *testing.T) {
 	server := redistest.Start(t)
-	u := start(t, introduction("Oyuna").environ(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(), "MNEME_AGENTS_SUBAGENTS_ANALYTIC_CALLS=isolated")...)
+	u := start(t, introduction("Oyuna").environ(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+server.URL(),
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_CALLS=isolated")...)
 	events := u.stream("1", "Introduce me")
 	var responses []string
 	for _, e := range events {
@@ -325,7 +334,9 @@ func TestTheMastersPromptReachesTheModel(t *testing.T) {
 	fake := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
 	vendor := httptest.NewServer(fake)
 	t.Cleanup(vendor.Close)
-	for variable, builtIn := range map[string]bool{"MNEME_AGENTS_MASTER_SYSTEM": true, "MNEME_AGENTS_MASTER_SYSTEM_REPLACE": false} {
+	for variable, builtIn := range map[string]bool{
+		"MNEME_AGENTS_MASTER_SYSTEM": true, "MNEME_AGENTS_MASTER_SYSTEM_REPLACE": false,
+	} {
 		u := start(t, "MNEME_DATA_DIR="+t.TempDir(), variable+"=You are Ada.",
 			"MNEME_PROXY_BACKENDS_REAL_KIND=openai", "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+vendor.URL+"/v1")
 		u.say("1", "Hello")
@@ -338,7 +349,9 @@ func TestTheMastersPromptReachesTheModel(t *testing.T) {
 
 // Vendors of either dialect answer with no other change.
 func TestOtherKindsOfBackends(t *testing.T) {
-	for kind, vendor := range map[string]upstreamtest.Vendor{"openai": upstreamtest.Chat, "anthropic": upstreamtest.Anthropic} {
+	for kind, vendor := range map[string]upstreamtest.Vendor{
+		"openai": upstreamtest.Chat, "anthropic": upstreamtest.Anthropic,
+	} {
 		t.Run(kind, func(t *testing.T) {
 			model := upstreamtest.New(upstreamtest.Config{Vendor: vendor, Answer: introduction("Oyuna").answer})
 			server := httptest.NewServer(model)
@@ -348,7 +361,8 @@ func TestOtherKindsOfBackends(t *testing.T) {
 				base += "/v1"
 			}
 			u := start(t, "MNEME_DATA_DIR="+t.TempDir(),
-				"MNEME_PROXY_BACKENDS_REAL_KIND="+kind, "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+base, "MNEME_PROXY_BACKENDS_REAL_MODEL_MAP=*=claude-opus-5-5")
+				"MNEME_PROXY_BACKENDS_REAL_KIND="+kind, "MNEME_PROXY_BACKENDS_REAL_BASE_URL="+base,
+				"MNEME_PROXY_BACKENDS_REAL_MODEL_MAP=*=claude-opus-5-5")
 			require.NotContains(t, u.out.String(), "offline")
 			require.Contains(t, u.say("1", "Introduce me"), "My name is Oyuna. What is my name?")
 			events := u.stream("1", "What is my name?")

@@ -28,7 +28,8 @@ func embeddedDir(dataDir string) string { return filepath.Join(dataDir, "redis")
 
 // Backup saves the configured store to out. Services may run: the embedded store
 // of a running process is read through its read-only port.
-func Backup(ctx context.Context, cfg config.Config, out io.Writer, log zerolog.Logger, tell backup.Progress) (backup.Summary, error) {
+func Backup(ctx context.Context, cfg config.Config, out io.Writer, log zerolog.Logger,
+	tell backup.Progress) (backup.Summary, error) {
 	s := &stack{log: log}
 	defer s.unwind()
 	client, err := s.source(ctx, cfg, log)
@@ -45,7 +46,9 @@ func (s *stack) source(ctx context.Context, cfg config.Config, log zerolog.Logge
 	}
 	dir := embeddedDir(cfg.DataDir)
 	if _, err := os.Stat(filepath.Join(dir, "journal")); err != nil {
-		return nil, fmt.Errorf("there is no store in %s: run this where mneme runs, or set data_dir (MNEME_DATA_DIR), or redis.url: %w", dir, err)
+		return nil,
+			fmt.Errorf("there is no store in %s: run this where mneme runs, or set data_dir (MNEME_DATA_DIR), or redis.url: %w",
+				dir, err)
 	}
 	client, err := s.openEmbedded(ctx, cfg, dir, log)
 	var running *journal.InUseError
@@ -55,15 +58,20 @@ func (s *stack) source(ctx context.Context, cfg config.Config, log zerolog.Logge
 	if cfg.Redis.EmbeddedListen == "" {
 		return nil, fmt.Errorf("%w, which has no port to read it through (redis.embedded_listen): stop it first", err)
 	}
-	if client, err = s.dial(cfg, func(o *redis.UniversalOptions) { o.Addrs = []string{cfg.Redis.EmbeddedListen} }); err != nil {
+	if client, err = s.dial(cfg, func(o *redis.UniversalOptions) {
+		o.Addrs = []string{cfg.Redis.EmbeddedListen}
+	}); err != nil {
 		return nil, err
 	}
 	info, err := client.InfoMap(ctx, "server").Result()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("process %d uses %s, and its store cannot be read on %s (redis.embedded_listen): %w", running.PID, dir, cfg.Redis.EmbeddedListen, err)
+		return nil, fmt.Errorf("process %d uses %s, and its store cannot be read on %s (redis.embedded_listen): %w",
+			running.PID, dir, cfg.Redis.EmbeddedListen, err)
 	case info["Server"]["process_id"] != strconv.Itoa(running.PID):
-		return nil, fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that process has it, or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
+		return nil,
+			fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that process has it, "+
+				"or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
 	}
 	return client, nil
 }
@@ -85,7 +93,8 @@ func (s *stack) dial(cfg config.Config, change func(*redis.UniversalOptions)) (r
 }
 
 // openEmbedded opens a folder of the embedded store, which no other process may use.
-func (s *stack) openEmbedded(ctx context.Context, cfg config.Config, dir string, log zerolog.Logger) (redis.UniversalClient, error) {
+func (s *stack) openEmbedded(ctx context.Context, cfg config.Config, dir string,
+	log zerolog.Logger) (redis.UniversalClient, error) {
 	store, err := embedded.Open(ctx, embedded.Options{Dir: dir, Log: log})
 	if err != nil {
 		return nil, err
@@ -97,7 +106,8 @@ func (s *stack) openEmbedded(ctx context.Context, cfg config.Config, dir string,
 // Restore puts a backup, which must be verified, into the configured store, which
 // must hold nothing of mneme's unless replace is true, and which no service may
 // use. It says where the store is that it replaced, if that was kept.
-func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger, tell backup.Progress) (done backup.Summary, kept string, err error) {
+func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger,
+	tell backup.Progress) (done backup.Summary, kept string, err error) {
 	s := &stack{log: log}
 	defer s.unwind()
 	if cfg.Redis.Embedded() {
@@ -109,7 +119,8 @@ func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool,
 	}
 	user, err := backup.InUse(ctx, client)
 	if err == nil && user != "" {
-		err = fmt.Errorf("this Redis is in use: %s; stop mneme's services first, they would write what they have cached over what is restored", user)
+		err = fmt.Errorf("this Redis is in use: %s; stop mneme's services first, they would write what they have cached "+
+			"over what is restored", user)
 	}
 	if err == nil {
 		_, err = mayReplace(ctx, client, replace)
@@ -118,7 +129,8 @@ func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool,
 		return done, "", err
 	}
 	if done, err = backup.Restore(ctx, client, in, tell); err != nil {
-		err = fmt.Errorf("the restore did not get to its end, so that Redis holds a part of the backup; run it again with --force: %w", err)
+		err = fmt.Errorf("the restore did not get to its end, so that Redis holds a part of the backup; run it again with "+
+			"--force: %w", err)
 	}
 	return done, "", err
 }
@@ -127,7 +139,8 @@ func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool,
 func mayReplace(ctx context.Context, client redis.UniversalClient, replace bool) (holds bool, err error) {
 	key, err := backup.Holds(ctx, client)
 	if err == nil && key != "" && !replace {
-		err = fmt.Errorf("the store is not empty, it holds %s: restore into an empty one, or add --force to replace everything of mneme's in it", key)
+		err = fmt.Errorf("the store is not empty, it holds %s: restore into an empty one, or add --force to replace "+
+			"everything of mneme's in it", key)
 	}
 	return key != "", err
 }
@@ -135,7 +148,8 @@ func mayReplace(ctx context.Context, client redis.UniversalClient, replace bool)
 // restoreEmbedded restores into a new folder, which then takes the place of the old
 // one: at any moment one of both is whole. What was there before is kept beside it,
 // unless it was empty.
-func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger, tell backup.Progress) (done backup.Summary, kept string, err error) {
+func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Reader, replace bool, log zerolog.Logger,
+	tell backup.Progress) (done backup.Summary, kept string, err error) {
 	dir := embeddedDir(cfg.DataDir)
 	present := &stack{log: log}
 	defer present.unwind()

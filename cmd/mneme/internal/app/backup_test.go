@@ -31,28 +31,29 @@ var told = regexp.MustCompile(`[Mm]y name is (\w+)`)
 // the returned function was called.
 func listener(t *testing.T) (baseURL string, goOn func()) {
 	gate := make(chan struct{})
-	s := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
-		master := false
-		for _, tool := range r.Tools {
-			master = master || tool.Name == "analytic"
-		}
-		var a upstreamtest.Answer
-		switch name := told.FindSubmatch(r.Body); {
-		case master && len(r.Results) > 0:
-			a = upstreamtest.Reply(upstreamtest.Say(strings.Join(r.Results, " ")))
-		case master:
-			task, _ := json.Marshal(map[string]string{"task": r.User})
-			a = upstreamtest.Reply(upstreamtest.Use("analytic", string(task)))
-		case strings.HasSuffix(r.User, "please wait"):
-			<-gate
-			a = upstreamtest.Reply(upstreamtest.Say("waited"))
-		case name != nil:
-			a = upstreamtest.Reply(upstreamtest.Say("You are " + string(name[1]) + "."))
-		default:
-			a = upstreamtest.Reply(upstreamtest.Say("I do not know you."))
-		}
-		return &a
-	}})
+	s := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
+		Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+			master := false
+			for _, tool := range r.Tools {
+				master = master || tool.Name == "analytic"
+			}
+			var a upstreamtest.Answer
+			switch name := told.FindSubmatch(r.Body); {
+			case master && len(r.Results) > 0:
+				a = upstreamtest.Reply(upstreamtest.Say(strings.Join(r.Results, " ")))
+			case master:
+				task, _ := json.Marshal(map[string]string{"task": r.User})
+				a = upstreamtest.Reply(upstreamtest.Use("analytic", string(task)))
+			case strings.HasSuffix(r.User, "please wait"):
+				<-gate
+				a = upstreamtest.Reply(upstreamtest.Say("waited"))
+			case name != nil:
+				a = upstreamtest.Reply(upstreamtest.Say("You are " + string(name[1]) + "."))
+			default:
+				a = upstreamtest.Reply(upstreamtest.Say("I do not know you."))
+			}
+			return &a
+		}})
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return h.URL + "/v1", func() { close(gate) }
@@ -81,7 +82,8 @@ func (k kept) save(environ ...string) []byte {
 func (k kept) restore(file []byte, replace bool, environ ...string) (aside string, err error) {
 	_, err = backup.Verify(bytes.NewReader(file))
 	require.NoError(k.t, err)
-	_, aside, err = app.Restore(context.Background(), k.config(environ...), bytes.NewReader(file), replace, zerolog.Nop(), func(backup.Summary) {})
+	_, aside, err = app.Restore(context.Background(), k.config(environ...), bytes.NewReader(file), replace, zerolog.Nop(),
+		func(backup.Summary) {})
 	return aside, err
 }
 
@@ -89,7 +91,9 @@ func (k kept) restore(file []byte, replace bool, environ ...string) (aside strin
 func histories(t *testing.T, c *redis.Client) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")), memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("open")), memory.SubagentKey("analytic", memory.MustChat("open"))} {
+	for _, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")),
+		memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("open")),
+		memory.SubagentKey("analytic", memory.MustChat("open"))} {
 		all[key.String()] = c.Get(t.Context(), key.String()).Val()
 	}
 	return all
@@ -117,10 +121,12 @@ func (k kept) check(u *up, want map[string]string, c *redis.Client) {
 	require.Contains(k.t, documents, "14 crowns")
 	// The run that was open is brought to its end, and the chat goes on.
 	require.Eventually(k.t, func() bool {
-		return !c.HExists(k.t.Context(), "{chat_history:open}:meta", "open").Val() && c.ZCard(k.t.Context(), "turns:open").Val() == 0
+		return !c.HExists(k.t.Context(), "{chat_history:open}:meta", "open").Val() &&
+			c.ZCard(k.t.Context(), "turns:open").Val() == 0
 	}, time.Minute, 10*time.Millisecond)
 	now := histories(k.t, c)["chat_history:open"]
-	require.True(k.t, strings.HasPrefix(now, strings.TrimSuffix(want["chat_history:open"], "]")), "%s then %s", want["chat_history:open"], now)
+	require.True(k.t, strings.HasPrefix(now, strings.TrimSuffix(want["chat_history:open"], "]")), "%s then %s",
+		want["chat_history:open"], now)
 	require.Equal(k.t, "You are Oyuna.", u.say("open", "What is my name?"))
 }
 
@@ -133,7 +139,8 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	model, goOn := listener(t)
-	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai", "MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,
+	k := kept{t, []string{"MNEME_PROXY_ACTIVE=m", "MNEME_PROXY_BACKENDS_M_KIND=openai",
+		"MNEME_PROXY_BACKENDS_M_BASE_URL=" + model,
 		// The same port for all of them: on it the next process knows nothing of the open run.
 		"MNEME_APISERVER_LISTEN=127.0.0.1:" + freePorts(t, 1)[0]}}
 	data := "MNEME_DATA_DIR=" + t.TempDir()
@@ -188,7 +195,8 @@ func TestBackupAndRestore(t *testing.T) {
 		at := "MNEME_REDIS_URL=" + server.URL()
 		_, err := k.restore(file, false, at)
 		require.NoError(t, err)
-		require.Subset(t, append(keysOf(t, server.Client()), "proxy:turns:born", "{chat_history:open}:turn"), keys, "whatever a running mneme keeps is saved or known to be left out")
+		require.Subset(t, append(keysOf(t, server.Client()), "proxy:turns:born", "{chat_history:open}:turn"), keys,
+			"whatever a running mneme keeps is saved or known to be left out")
 		u := start(t, append(k.environ, at, "MNEME_DATA_DIR="+t.TempDir())...)
 		k.check(u, want, server.Client())
 		_, err = k.restore(file, true, at)
@@ -212,7 +220,8 @@ func TestBackupAndRestore(t *testing.T) {
 func TestABackupNeedsAStore(t *testing.T) {
 	k := kept{t: t}
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
-	_, err := app.Backup(t.Context(), k.config("MNEME_DATA_DIR="+nowhere), &bytes.Buffer{}, zerolog.Nop(), func(backup.Summary) {})
+	_, err := app.Backup(t.Context(), k.config("MNEME_DATA_DIR="+nowhere), &bytes.Buffer{}, zerolog.Nop(),
+		func(backup.Summary) {})
 	require.ErrorContains(t, err, "there is no store in "+filepath.Join(nowhere, "redis"))
 	require.NoDirExists(t, nowhere)
 

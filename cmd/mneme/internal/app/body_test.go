@@ -28,7 +28,8 @@ func trickle(t *testing.T, addr, method, path, kind string, chunked bool) int {
 	if chunked {
 		length, piece = "Transfer-Encoding: chunked", "1\r\n{\r\n"
 	}
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n%s\r\n\r\n", method, path, addr, kind, length)
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n%s\r\n\r\n", method, path, addr, kind,
+		length)
 	require.NoError(t, err)
 	status, closed := 0, make(chan struct{})
 	go func() {
@@ -86,7 +87,8 @@ func TestABodyThatNeverEnds(t *testing.T) {
 			all.Go(func() {
 				status := trickle(t, c.addr, c.method, c.path, c.kind, chunked)
 				if c.status != 0 && status != c.status {
-					t.Errorf("%s %s %s (chunked: %v) was answered with %d, not %d", c.method, c.path, c.kind, chunked, status, c.status)
+					t.Errorf("%s %s %s (chunked: %v) was answered with %d, not %d", c.method, c.path, c.kind, chunked, status,
+						c.status)
 				}
 			})
 		}
@@ -102,11 +104,12 @@ func TestASlowBodyAndASlowAnswer(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	const wait = 3 * time.Second
-	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
-		time.Sleep(2 * wait) // the model thinks for longer than a body may take
-		a := upstreamtest.Reply(upstreamtest.Say("It was a long story."))
-		return &a
-	}})
+	vendor := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
+		Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
+			time.Sleep(2 * wait) // the model thinks for longer than a body may take
+			a := upstreamtest.Reply(upstreamtest.Say("It was a long story."))
+			return &a
+		}})
 	server := httptest.NewServer(vendor)
 	defer server.Close()
 	x := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_HTTP_BODY_TIMEOUT="+wait.String(), "MNEME_PROXY_ACTIVE=slow",
@@ -142,7 +145,8 @@ func TestASlowBodyAndASlowAnswer(t *testing.T) {
 	// A stream whose request had a body that nobody reads goes on, too.
 	run := make(chan string, 1)
 	go func() {
-		resp, err := http.Post(x.url("/v1/chats/3/messages"), "application/json", strings.NewReader(`{"message":"hi","stream":true}`))
+		resp, err := http.Post(x.url("/v1/chats/3/messages"), "application/json",
+			strings.NewReader(`{"message":"hi","stream":true}`))
 		if err != nil {
 			t.Error(err)
 			close(run)

@@ -121,7 +121,8 @@ func newTap(t *testing.T, service string) *tap {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			r := resp.Request
-			p.visits = append(p.visits, visit{r.URL.Query().Get("try"), r.Method, r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site"), resp.StatusCode})
+			p.visits = append(p.visits, visit{r.URL.Query().Get("try"), r.Method, r.Header.Get("Origin"),
+				r.Header.Get("Sec-Fetch-Site"), resp.StatusCode})
 			return nil
 		},
 		FlushInterval: -1,
@@ -160,7 +161,8 @@ func (p *tap) forget() {
 
 func (x *target) taps() map[string]*tap {
 	return map[string]*tap{
-		"webmemory": newTap(x.t, x.addrs.Webmemory), "apiserver": newTap(x.t, x.addrs.Apiserver), "proxy": newTap(x.t, x.addrs.Proxy),
+		"webmemory": newTap(x.t, x.addrs.Webmemory), "apiserver": newTap(x.t, x.addrs.Apiserver),
+		"proxy": newTap(x.t, x.addrs.Proxy),
 	}
 }
 
@@ -185,7 +187,8 @@ func TestHostilePagesInABrowser(t *testing.T) {
 		require.Greater(t, len(got), 20)
 		for try, read := range got {
 			service, _, _ := strings.Cut(try, " ")
-			require.Eventually(t, func() bool { return len(taps[service].of(try)) > 0 }, browserTime, 20*time.Millisecond, "%s from %s never came", try, host)
+			require.Eventually(t, func() bool { return len(taps[service].of(try)) > 0 }, browserTime, 20*time.Millisecond,
+				"%s from %s never came", try, host)
 			for _, v := range taps[service].of(try) {
 				require.Equal(t, http.StatusForbidden, v.status, "%s from %s: %+v", try, host, v)
 			}
@@ -200,7 +203,9 @@ func TestHostilePagesInABrowser(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, http.StatusForbidden, resp.Status)
 		require.EqualValues(t, 200, open(t, ctx, hostile))
-		resp, err = chromedp.RunResponse(ctx, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.href = '%s/v1/chats'", services["webmemory"])))
+		resp,
+			err = chromedp.RunResponse(ctx,
+			chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.href = '%s/v1/chats'", services["webmemory"])))
 		require.NoError(t, err)
 		require.EqualValues(t, http.StatusOK, resp.Status, "a link may be followed")
 		require.Equal(t, before, x.state(), "from %s nothing was sent by going there", host)
@@ -247,7 +252,8 @@ func TestAllowedPagesInABrowser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.EqualValues(t, 200, open(t, ctx, test.page))
-			got := evaluate[map[string]string](t, ctx, "use", map[string]string{"webmemory": test.webmemory, "proxy": test.proxy, "chat": name})
+			got := evaluate[map[string]string](t, ctx, "use", map[string]string{"webmemory": test.webmemory, "proxy": test.proxy,
+				"chat": name})
 			require.NotEmpty(t, got["run"], "Mneme-Run-Id can be read")
 			require.Contains(t, got["stream"], "event: run_finished")
 			require.Contains(t, got["history"], "Hello from a page")

@@ -114,7 +114,8 @@ func scripted(t *testing.T, text string) (*upstreamtest.Server, []string) {
 	})
 	server := httptest.NewServer(vendor)
 	t.Cleanup(server.Close)
-	return vendor, []string{"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL=" + server.URL + "/v1"}
+	return vendor, []string{"MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai",
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=" + server.URL + "/v1"}
 }
 
 // stored are histories as Redis has them.
@@ -147,7 +148,8 @@ func requireSame(t *testing.T, want, got []json.RawMessage) {
 
 // goesOn holds that nothing of what was stored before is changed or lost, that a new
 // turn of the chat sees it and is appended, and that the documents are found.
-func goesOn(t *testing.T, u *up, client redis.UniversalClient, vendor *upstreamtest.Server, want map[string][]json.RawMessage) {
+func goesOn(t *testing.T, u *up, client redis.UniversalClient, vendor *upstreamtest.Server,
+	want map[string][]json.RawMessage) {
 	t.Helper()
 	for key, messages := range stored(t, client) {
 		requireSame(t, want[key], messages)
@@ -249,8 +251,10 @@ func TestARedisOfTheVersionBefore(t *testing.T) {
 	turns := func() int64 { return client.HLen(context.Background(), "proxy:turns:{:compat}:main").Val() }
 	known := turns()
 	require.Positive(t, known)
-	req, err = http.NewRequest("POST", "http://"+u.addrs.Proxy+"/v1/messages", strings.NewReader(`{"model":"master","max_tokens":100,"messages":[`+
-		`{"role":"user","content":"My name is Oyuna."},{"role":"assistant","content":"Noted: your name is Oyuna."},{"role":"user","content":"And?"}]}`))
+	req, err = http.NewRequest("POST", "http://"+u.addrs.Proxy+"/v1/messages",
+		strings.NewReader(`{"model":"master","max_tokens":100,"messages":[`+
+			`{"role":"user","content":"My name is Oyuna."},{"role":"assistant","content":"Noted: your name is `+
+			`Oyuna."},{"role":"user","content":"And?"}]}`))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-AG-Conversation-Id", "compat")

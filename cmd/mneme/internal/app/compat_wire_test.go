@@ -158,7 +158,8 @@ func readEventsBefore(t *testing.T, url string) (events []eventBefore) {
 		require.NoError(t, err)
 		var e eventBefore
 		require.NoError(t, json.Unmarshal(frame.Data, &e), string(frame.Data))
-		require.True(t, changes[e.Role] || strings.HasSuffix(e.Role, "_delta") || e.Role == "subagent_tool", "unknown to it: %s", frame.Data)
+		require.True(t, changes[e.Role] || strings.HasSuffix(e.Role, "_delta") || e.Role == "subagent_tool",
+			"unknown to it: %s", frame.Data)
 		events = append(events, e)
 	}
 	require.NotEmpty(t, events)
@@ -194,7 +195,8 @@ func TestAnApiserverOfTheVersionBefore(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				panic(err) // it was read before
 			}
-			fmt.Fprintf(w, "id: %d\ndata: %s\nevent: %s\n\n", i+1, strings.ReplaceAll(line, firstRun, r.PathValue("run")), e.Role)
+			fmt.Fprintf(w, "id: %d\ndata: %s\nevent: %s\n\n", i+1, strings.ReplaceAll(line, firstRun, r.PathValue("run")),
+				e.Role)
 		}
 	})
 	for _, route := range []string{"DELETE /v1/runs/{run}", "POST /v1/runs/{run}/stop"} {
@@ -202,8 +204,10 @@ func TestAnApiserverOfTheVersionBefore(t *testing.T) {
 	}
 
 	s := redistest.Start(t)
-	w := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_WEBMEMORY_APISERVER="+server.URL, "MNEME_REDIS_URL="+s.URL())
-	resp, err := http.Post("http://"+w.Webmemory+"/v1/chats/harbour/messages", "application/json", strings.NewReader(firstPost))
+	w := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_WEBMEMORY_APISERVER="+server.URL,
+		"MNEME_REDIS_URL="+s.URL())
+	resp, err := http.Post("http://"+w.Webmemory+"/v1/chats/harbour/messages", "application/json",
+		strings.NewReader(firstPost))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)

@@ -111,7 +111,8 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.CopyFS(filepath.Join(dir, "docs"), os.DirFS(filepath.Join(root, "docs"))))
 			here := strings.NewReplacer("go run ./cmd/mneme", "mneme",
-				"127.0.0.1:8080", s.web, "127.0.0.1:8081", s.setting("MNEME_APISERVER_LISTEN"), "127.0.0.1:8082", s.setting("MNEME_PROXY_LISTEN"),
+				"127.0.0.1:8080", s.web, "127.0.0.1:8081", s.setting("MNEME_APISERVER_LISTEN"), "127.0.0.1:8082",
+				s.setting("MNEME_PROXY_LISTEN"),
 				"redis-cli -p 6380", "redis-cli -p "+strings.TrimPrefix(s.setting("MNEME_REDIS_EMBEDDED_LISTEN"), "127.0.0.1:"))
 			for _, e := range examples {
 				for _, tool := range []string{"curl", "jq", "redis-cli"} {
@@ -126,7 +127,8 @@ func TestTheOutputsInTheDocumentation(t *testing.T) {
 				err := cmd.Run()
 				require.NoError(t, err, "%s:%d: $ %s%s%s", e.page, e.line, e.command, printed.String(), complaint.String())
 				if !alike(e.output, printed.String()) {
-					t.Errorf("%s:%d does not show what the command prints. Paste this there, with … for what matters to nobody:\n$ %s%s",
+					t.Errorf("%s:%d does not show what the command prints. Paste this there, with … for what matters to nobody:\n$ "+
+						"%s%s",
 						e.page, e.line, e.command, printed.String())
 				}
 			}

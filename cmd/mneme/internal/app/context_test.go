@@ -52,31 +52,46 @@ func (s *small) start(t *testing.T) (environ []string) {
 	s.vendor = upstreamtest.New(c)
 	h := httptest.NewServer(s.vendor)
 	t.Cleanup(h.Close)
-	return []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=" + s.kind, "MNEME_PROXY_BACKENDS_V_BASE_URL=" + h.URL + path}
+	return []string{"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=" + s.kind,
+		"MNEME_PROXY_BACKENDS_V_BASE_URL=" + h.URL + path}
 }
 
 func openAIs(limit, sent int) *upstreamtest.Fault {
-	f := upstreamtest.Canned(400, fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`, limit, sent))
+	f := upstreamtest.Canned(400,
+		fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, your messages `+
+			`resulted in %d tokens. Please reduce the length of the `+
+			`messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`, limit, sent))
 	return &f
 }
 
 func deepSeeks(limit, sent int) *upstreamtest.Fault {
-	f := upstreamtest.Canned(400, fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the messages, 0 in the completion). Please reduce the length of the messages or completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`, limit, sent, sent))
+	f := upstreamtest.Canned(400,
+		fmt.Sprintf(`{"error":{"message":"This model's maximum context length is %d tokens. However, you requested %d `+
+			`tokens (%d in the messages, 0 in the completion). Please reduce the length of the messages or `+
+			`completion.","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`, limit, sent, sent))
 	return &f
 }
 
 func llamas(limit, sent int) *upstreamtest.Fault {
-	f := upstreamtest.Canned(500, fmt.Sprintf(`{"error":{"code":500,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":%d,"n_ctx":%d}}`, sent, limit))
+	f := upstreamtest.Canned(500,
+		fmt.Sprintf(`{"error":{"code":500,"message":"the request exceeds the available context size. try increasing the `+
+			`context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":%d,"n_ctx":%d}}`, sent,
+			limit))
 	return &f
 }
 
 func groqs(int, int) *upstreamtest.Fault {
-	f := upstreamtest.Canned(400, `{"error":{"message":"Please reduce the length of the messages or completion.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`)
+	f := upstreamtest.Canned(400,
+		`{"error":{"message":"Please reduce the length of the messages or `+
+			`completion.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`)
 	return &f
 }
 
 func perMinute(limit, sent int) *upstreamtest.Fault {
-	f := upstreamtest.Canned(429, fmt.Sprintf(`{"error":{"message":"Request too large for gpt-4.1 in organization org-1 on tokens per min (TPM): Limit %d, Requested %d. The input or output tokens must be reduced in order to run successfully.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`, limit, sent))
+	f := upstreamtest.Canned(429,
+		fmt.Sprintf(`{"error":{"message":"Request too large for gpt-4.1 in organization org-1 on tokens per min (TPM): `+
+			`Limit %d, Requested %d. The input or output tokens must be reduced in order to run `+
+			`successfully.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`, limit, sent))
 	return &f
 }
 
@@ -87,7 +102,8 @@ func TestALongPasteKillsNoChat(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	paste := "MINUTES " + strings.Repeat("The committee met and talked about the harbour, the lighthouse and the ferry. ", 7000) + "END. Who met?"
+	paste := "MINUTES " + strings.Repeat("The committee met and talked about the harbour, the lighthouse and the ferry. ",
+		7000) + "END. Who met?"
 	require.Greater(t, len(paste), 540_000)
 	for name, s := range map[string]*small{
 		"Anthropic":               {kind: "anthropic", limit: 14_000},
@@ -123,7 +139,8 @@ func TestALongPasteKillsNoChat(t *testing.T) {
 // does a subagent.
 func TestConfiguredContextTokens(t *testing.T) {
 	s := &small{kind: "openai", limit: 6_000, refuse: openAIs}
-	environ := append(s.start(t), "MNEME_AGENTS_MASTER_CONTEXT_TOKENS=6000", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_CONTEXT_TOKENS=6000")
+	environ := append(s.start(t), "MNEME_AGENTS_MASTER_CONTEXT_TOKENS=6000",
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_CONTEXT_TOKENS=6000")
 	u := start(t, environ...)
 	long := strings.Repeat("The ferry leaves at noon. ", 4000)
 	require.Equal(t, "Understood.", u.say("1", long))

@@ -23,7 +23,8 @@ func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
 	redis := redistest.Start(t)
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_REDIS_URL="+redis.URL(),
 		"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
-		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5", "MNEME_AGENTS_MASTER_REASONING_EFFORT=medium")
+		"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
+		"MNEME_AGENTS_MASTER_REASONING_EFFORT=medium")
 	think, say := upstreamtest.Think, upstreamtest.Say
 	turn := func(n string) {
 		vendor.Queue(
@@ -43,7 +44,8 @@ func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
 		2: {"master thinks before one"},
 		5: {"master thinks before one", "master thinks after one", "master thinks before two"},
 		7: {"analytic thinks of one", "analytic thinks of two"},
-		8: {"master thinks before one", "master thinks after one", "master thinks before two", "master thinks after two", "master thinks before three"},
+		8: {"master thinks before one", "master thinks after one", "master thinks before two", "master thinks after two",
+			"master thinks before three"},
 	} {
 		for _, thought := range wanted {
 			require.Contains(t, string(seen[i].Body), thought, "call %d", i)
@@ -51,7 +53,8 @@ func TestThinkingLivesAcrossRunsAndDiesWithTheChat(t *testing.T) {
 		require.Zero(t, seen[i].Lost)
 	}
 	for _, r := range seen {
-		require.False(t, strings.Contains(string(r.Body), "analytic thinks") && strings.Contains(string(r.Body), "master thinks"))
+		require.False(t, strings.Contains(string(r.Body), "analytic thinks") &&
+			strings.Contains(string(r.Body), "master thinks"))
 	}
 
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, u.url("/v1/chats/7"), nil)

@@ -29,9 +29,11 @@ func TestACopilotCLIBehindTheMaster(t *testing.T) {
 }
 
 func TestACopilotCLIThatIsNotInstalled(t *testing.T) {
-	cfg, err := config.Load("", []string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_ACTIVE=cli",
+	cfg, err := config.Load("", []string{"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir(),
+		"MNEME_PROXY_ACTIVE=cli",
 		"MNEME_PROXY_BACKENDS_OFF_KIND=offline", "MNEME_PROXY_BACKENDS_CLI_KIND=copilot",
-		"MNEME_PROXY_BACKENDS_CLI_COMMAND=no-such-copilot", "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off", "MNEME_PROXY_TEAMMATE_BACKEND=off"})
+		"MNEME_PROXY_BACKENDS_CLI_COMMAND=no-such-copilot", "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=off",
+		"MNEME_PROXY_TEAMMATE_BACKEND=off"})
 	require.NoError(t, err)
 	err = app.Proxy(context.Background(), cfg, app.Options{Log: zerolog.Nop()})
 	require.ErrorContains(t, err, "proxy.backends.cli.command")

@@ -34,10 +34,11 @@ const secret = "Oyuna keeps the key under the stone lion"
 
 func newTarget(t *testing.T, environ ...string) *target {
 	t.Helper()
-	x := &target{vendor: upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
-		a := upstreamtest.Reply(upstreamtest.Say("I will remember it."))
-		return &a
-	}})}
+	x := &target{vendor: upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat,
+		Answer: func(*upstreamtest.Request) *upstreamtest.Answer {
+			a := upstreamtest.Reply(upstreamtest.Say("I will remember it."))
+			return &a
+		}})}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*") // some vendors do, for their own pages
 		w.Header().Set("Vary", "Accept-Encoding")
@@ -98,13 +99,17 @@ var calls = []call{
 	{"apiserver", "DELETE", "/v1/collections/docs", "", ""},
 	{"proxy", "GET", "/admin/usage", "", ""},
 	{"proxy", "PUT", "/admin/backend", "text/plain", `{"active":"spare"}`},
-	{"proxy", "POST", "/v1/chat/completions", "text/plain", `{"model":"m","messages":[{"role":"user","content":"spend"}]}`},
-	{"proxy", "POST", "/v1/messages", "application/json", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"spend"}]}`},
-	{"proxy", "POST", "/teammate/analytic/v1/chat/completions", "", `{"model":"m","messages":[{"role":"user","content":"spend"}]}`},
+	{"proxy", "POST", "/v1/chat/completions", "text/plain",
+		`{"model":"m","messages":[{"role":"user","content":"spend"}]}`},
+	{"proxy", "POST", "/v1/messages", "application/json",
+		`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"spend"}]}`},
+	{"proxy", "POST", "/teammate/analytic/v1/chat/completions", "",
+		`{"model":"m","messages":[{"role":"user","content":"spend"}]}`},
 }
 
 func (x *target) addr(service string) string {
-	return map[string]string{"webmemory": x.addrs.Webmemory, "apiserver": x.addrs.Apiserver, "proxy": x.addrs.Proxy}[service]
+	return map[string]string{"webmemory": x.addrs.Webmemory, "apiserver": x.addrs.Apiserver,
+		"proxy": x.addrs.Proxy}[service]
 }
 
 // send makes a call with headers as "Name: value".
@@ -137,12 +142,14 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 	x := newTarget(t, "MNEME_HTTP_ALLOWED_ORIGINS=https://app.example")
 	before := x.state()
 	for name, headers := range map[string][]string{
-		"foreign origin":                        {"Origin: https://evil.test"},
-		"sandboxed frame":                       {"Origin: null", "Sec-Fetch-Site: cross-site"},
-		"another port":                          {"Origin: http://127.0.0.1:1", "Sec-Fetch-Site: same-site"},
-		"image":                                 {"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"},
-		"rebinding":                             {"Host: evil.test:8080"},
-		"rebinding with the origin that fits":   {"Host: evil.test", "Origin: http://evil.test", "Sec-Fetch-Site: same-origin"},
+		"foreign origin":  {"Origin: https://evil.test"},
+		"sandboxed frame": {"Origin: null", "Sec-Fetch-Site: cross-site"},
+		"another port":    {"Origin: http://127.0.0.1:1", "Sec-Fetch-Site: same-site"},
+		"image": {"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors",
+			"Sec-Fetch-Dest: image"},
+		"rebinding": {"Host: evil.test:8080"},
+		"rebinding with the origin that fits": {"Host: evil.test", "Origin: http://evil.test",
+			"Sec-Fetch-Site: same-origin"},
 		"allowed origin, but by a foreign name": {"Host: evil.test", "Origin: https://app.example"},
 	} {
 		for _, c := range calls {
@@ -202,10 +209,12 @@ func TestPagesOfAllowedOrigins(t *testing.T) {
 		{"webmemory", "GET", "/v1/chats/mine/history", "", ""},
 		{"webmemory", "PUT", "/v1/collections/docs/documents/new.txt", "text/plain", "a new one"},
 		{"webmemory", "GET", "/v1/collections/docs/documents/new.txt", "", ""},
-		{"webmemory", "POST", "/v1/collections/docs/documents?stream=true", "application/x-ndjson", `{"id":"more.md","text":"more"}`},
+		{"webmemory", "POST", "/v1/collections/docs/documents?stream=true", "application/x-ndjson",
+			`{"id":"more.md","text":"more"}`},
 		{"apiserver", "GET", "/v1/subagents", "", ""},
 		{"proxy", "GET", "/v1/models", "", ""},
-		{"proxy", "POST", "/v1/chat/completions", "application/json", `{"model":"m","messages":[{"role":"user","content":"hello"}]}`},
+		{"proxy", "POST", "/v1/chat/completions", "application/json",
+			`{"model":"m","messages":[{"role":"user","content":"hello"}]}`},
 		{"proxy", "PUT", "/admin/backend", "application/json", `{"active":"paid"}`},
 	} {
 		resp, body := send(t, x.addr(c.service), c, page...)
@@ -222,9 +231,11 @@ func TestPagesOfAllowedOrigins(t *testing.T) {
 		require.Empty(t, r.Header["Origin"], "a vendor's client is the gateway, not a page")
 		require.Empty(t, r.Header["Sec-Fetch-Site"])
 	}
-	resp, _ := send(t, x.addrs.Webmemory, call{method: "OPTIONS", path: "/v1/chats/mine"}, append(page, "Access-Control-Request-Method: DELETE")...)
+	resp, _ := send(t, x.addrs.Webmemory, call{method: "OPTIONS", path: "/v1/chats/mine"},
+		append(page, "Access-Control-Request-Method: DELETE")...)
 	require.Equal(t, http.StatusNoContent, resp.StatusCode)
-	resp, body := send(t, x.addrs.Webmemory, call{method: "POST", path: "/chat", kind: "text/plain", body: `{"chat_id":"mine","message":"x"}`}, page...)
+	resp, body := send(t, x.addrs.Webmemory, call{method: "POST", path: "/chat", kind: "text/plain",
+		body: `{"chat_id":"mine","message":"x"}`}, page...)
 	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode, body)
 }
 
@@ -256,17 +267,21 @@ func TestTheGuardOfEachServiceAlone(t *testing.T) {
 	gateway := at(run(app.Proxy).Proxy)
 	run(app.Apiserver, "MNEME_APISERVER_PROXY=http://"+gateway)
 	web := at(run(app.Webmemory).Webmemory)
-	resp, body := send(t, web, call{method: "POST", path: "/v1/chats/1/messages", kind: "application/json", body: `{"message":"My name is Oyuna"}`})
+	resp, body := send(t, web, call{method: "POST", path: "/v1/chats/1/messages", kind: "application/json",
+		body: `{"message":"My name is Oyuna"}`})
 	require.Equal(t, http.StatusOK, resp.StatusCode, "through all three, each by its name: %s", body)
 
 	for addr, read := range map[string]call{
-		gateway: {method: "GET", path: "/v1/models"}, apis: {method: "GET", path: "/v1/subagents"}, web: {method: "GET", path: "/v1/chats"},
+		gateway: {method: "GET", path: "/v1/models"}, apis: {method: "GET", path: "/v1/subagents"},
+		web: {method: "GET", path: "/v1/chats"},
 	} {
-		for _, host := range []string{"webmemory:8080", "mneme-webmemory-2:8080", "10.1.2.3:8080", "[fd00::1]:8080", "localhost:9090", "api.localhost"} {
+		for _, host := range []string{"webmemory:8080", "mneme-webmemory-2:8080", "10.1.2.3:8080", "[fd00::1]:8080",
+			"localhost:9090", "api.localhost"} {
 			resp, body := send(t, addr, read, "Host: "+host)
 			require.Equal(t, http.StatusOK, resp.StatusCode, "%s: %s", host, body)
 		}
-		for _, headers := range [][]string{{"Host: evil.test"}, {"Origin: https://evil.test"}, {"Sec-Fetch-Site: cross-site"}} {
+		for _, headers := range [][]string{{"Host: evil.test"}, {"Origin: https://evil.test"},
+			{"Sec-Fetch-Site: cross-site"}} {
 			resp, body := send(t, addr, read, headers...)
 			require.Equal(t, http.StatusForbidden, resp.StatusCode, "%v: %s", headers, body)
 		}
@@ -315,14 +330,17 @@ func TestCurlAndBotsGoOnWorking(t *testing.T) {
 	_, port, _ := net.SplitHostPort(x.addrs.Webmemory)
 	for i, host := range []string{"127.0.0.1", "localhost"} {
 		base := "http://" + host + ":" + port
-		out, err := exec.Command(curl, "-sSN", base+fmt.Sprintf("/v1/chats/c%d/messages", i), "-H", "Accept: text/event-stream", "-d", `{"message":"hello"}`).Output()
+		out, err := exec.Command(curl, "-sSN", base+fmt.Sprintf("/v1/chats/c%d/messages", i), "-H",
+			"Accept: text/event-stream", "-d", `{"message":"hello"}`).Output()
 		require.NoError(t, err)
 		require.Contains(t, string(out), "event: run_finished")
-		out, err = exec.Command(curl, "-sS", base+"/v1/collections/docs/documents", "--data-binary", `{"id":"by-curl.md","text":"curl was here"}`).Output()
+		out, err = exec.Command(curl, "-sS", base+"/v1/collections/docs/documents", "--data-binary",
+			`{"id":"by-curl.md","text":"curl was here"}`).Output()
 		require.NoError(t, err)
 		require.Contains(t, string(out), "by-curl.md")
 	}
-	out, err := exec.Command(curl, "-sS", "http://"+x.addrs.Proxy+"/v1/chat/completions", "-d", `{"model":"m","messages":[{"role":"user","content":"hello"}]}`).Output()
+	out, err := exec.Command(curl, "-sS", "http://"+x.addrs.Proxy+"/v1/chat/completions", "-d",
+		`{"model":"m","messages":[{"role":"user","content":"hello"}]}`).Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), "I will remember it.")
 }

@@ -36,7 +36,8 @@ func TestManyAnswersAtOnceUnderALimitOfDescriptors(t *testing.T) {
 		}},
 	}))
 	t.Cleanup(vendor.Close)
-	s := newStack(t, "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1")
+	s := newStack(t, "MNEME_PROXY_ACTIVE=v", "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+
+		vendor.URL+"/v1")
 	s.files = files
 	s.start("up", s.web)
 
@@ -51,7 +52,8 @@ func TestManyAnswersAtOnceUnderALimitOfDescriptors(t *testing.T) {
 					opened()
 				}
 			})
-			if err != nil || !strings.Contains(told, `"outcome":"completed"`) || !strings.Contains(told, "the first word to the last.") {
+			if err != nil || !strings.Contains(told, `"outcome":"completed"`) ||
+				!strings.Contains(told, "the first word to the last.") {
 				t.Error(i, err, told)
 			}
 		})

@@ -47,7 +47,9 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	if err != nil {
 		return nil, err
 	}
-	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"), Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight, Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
+	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"),
+		Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight,
+		Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
 	if e := cfg.Retrieval.Embeddings; e.Model != "" {
 		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
 			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
@@ -99,7 +101,8 @@ func warnOfUnknown(ctx context.Context, cfg config.Config, library *rag.Library,
 				continue
 			}
 			log.Warn().Str("subagent", s.Name).Strs("there_are", there).Msgf(
-				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR --collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
+				"the subagent %s searches the collection %s, which is not there yet: load it with `mneme ingest DIR "+
+					"--collection %s`, or correct its collections in agents.subagents", s.Name, name, name)
 		}
 	}
 }
@@ -131,7 +134,8 @@ func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logge
 		}
 		if outdated > 0 {
 			log.Warn().Str("collection", info.Name).Strs("origins", slices.Sorted(maps.Keys(origins))).Msgf(
-				"%d documents of the collection %s were read by another version or other extractors: load them again with `mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
+				"%d documents of the collection %s were read by another version or other extractors: load them again with "+
+					"`mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
 		}
 	}
 }

@@ -62,9 +62,11 @@ func (u *up) ask(chat, message string) event.Assistant {
 }
 
 var handbook = map[string]string{
-	"ferry.md":  "# Ferry\n\n## Tickets\n\nA ferry ticket costs 14 crowns. Children under six travel free of charge.\n\n## Timetable\n\nThe last ferry leaves the island at 21:40.",
-	"museum.md": "# Museum\n\n## Opening hours\n\nThe museum opens at ten o'clock and is closed on Mondays.\n\n## Tickets\n\nA museum ticket costs 9 crowns.",
-	"мост.md":   "# Мост\n\nРазводной мост открывается в два часа ночи.",
+	"ferry.md": "# Ferry\n\n## Tickets\n\nA ferry ticket costs 14 crowns. Children under six travel free of " +
+		"charge.\n\n## Timetable\n\nThe last ferry leaves the island at 21:40.",
+	"museum.md": "# Museum\n\n## Opening hours\n\nThe museum opens at ten o'clock and is closed on Mondays.\n\n## " +
+		"Tickets\n\nA museum ticket costs 9 crowns.",
+	"мост.md": "# Мост\n\nРазводной мост открывается в два часа ночи.",
 }
 
 var stores = map[string]func(t *testing.T) []string{
@@ -77,7 +79,9 @@ var stores = map[string]func(t *testing.T) []string{
 func TestAConversationAboutDocuments(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
+			u := start(t, scriptedModel{
+				otherwise: "knowledge",
+			}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
 			u.load(handbook)
 			for _, turn := range []struct{ say, doc, want string }{
 				{"How much does a ferry ticket cost?", "ferry.md", "14 crowns"},
@@ -128,10 +132,13 @@ func TestWhatTheDocumentsDoNotSay(t *testing.T) {
 func TestAnUploadBelongsToItsChat(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
-			u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
+			u := start(t, scriptedModel{
+				otherwise: "knowledge",
+			}.environ(t, append(store(t), "MNEME_DATA_DIR="+t.TempDir())...)...)
 			u.load(handbook)
 			const question = "What is the weight of the silver anchor?"
-			status, body := u.request("PUT", "/v1/chats/mine/documents/anchor.txt", "text/plain", "The silver anchor has a weight of 77 pounds.")
+			status, body := u.request("PUT", "/v1/chats/mine/documents/anchor.txt", "text/plain",
+				"The silver anchor has a weight of 77 pounds.")
 			require.Equal(t, http.StatusCreated, status, body)
 			require.Contains(t, u.ask("mine", question).Content, "77 pounds")
 			require.NotContains(t, u.ask("other", question).Content, "77")
@@ -149,7 +156,8 @@ func TestAnUploadBelongsToItsChat(t *testing.T) {
 // Histories keep ids and quotes of what was found, not the passages.
 func TestHistoriesKeepNoPassages(t *testing.T) {
 	u := start(t, scriptedModel{otherwise: "knowledge"}.environ(t, "MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, "It burns whale oil [1]."), "MNEME_PROXY_TEAMMATES=knowledge=model")...)
+		"MNEME_PROXY_BACKENDS_MODEL_KIND=openai", "MNEME_PROXY_BACKENDS_MODEL_BASE_URL="+reader(t, "It burns whale oil [1]."),
+		"MNEME_PROXY_TEAMMATES=knowledge=model")...)
 	filler := strings.Repeat("This sentence is nothing but filler about rope. ", 12)
 	u.load(map[string]string{"a.md": "# A\n\nThe lamp of the lighthouse burns whale oil. " + filler})
 	require.Contains(t, u.ask("1", "What does the lamp of the lighthouse burn?").Content, "whale oil")
@@ -197,7 +205,8 @@ func TestAnInterruptedIngestGoesOn(t *testing.T) {
 	second, err := ingest.Run(t.Context(), client, o)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, second.Unchanged, first.New, "what was put is not sent again")
-	require.LessOrEqual(t, second.Unchanged, first.New+4, "and of those that were on their way it was not heard what became of them")
+	require.LessOrEqual(t, second.Unchanged, first.New+4,
+		"and of those that were on their way it was not heard what became of them")
 	require.Equal(t, 150, second.New+second.Unchanged)
 	require.Empty(t, second.Refused)
 }
@@ -226,9 +235,11 @@ func TestUploadsThroughThePublicAPI(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, body, "unknown_collection")
 	u.load(nil)
-	status, body = u.request("PUT", "/v1/collections/docs/documents/big.txt", "text/plain", strings.Repeat("Rope and sail. ", 4<<20))
+	status, body = u.request("PUT", "/v1/collections/docs/documents/big.txt", "text/plain",
+		strings.Repeat("Rope and sail. ", 4<<20))
 	require.Equal(t, http.StatusRequestEntityTooLarge, status, body)
-	status, body = u.request("PUT", "/v1/collections/docs/documents/some.txt", "text/plain", strings.Repeat("Rope and sail. ", 100_000))
+	status, body = u.request("PUT", "/v1/collections/docs/documents/some.txt", "text/plain",
+		strings.Repeat("Rope and sail. ", 100_000))
 	require.Equal(t, http.StatusCreated, status, body)
 	status, body = u.request("PUT", "/v1/chats/a%20b/documents/a.txt", "text/plain", "x")
 	require.Equal(t, http.StatusBadRequest, status, body)
@@ -280,7 +291,8 @@ func TestIngestAndAsk(t *testing.T) {
 
 	require.NoError(t, os.Remove(filepath.Join(docs, "operation.md")))
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "bad.pdf"), []byte("%PDF-1.4 nothing"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(docs, "new.md"), []byte("# Anchor\n\nThe silver anchor weighs 77 pounds."), 0o600))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(docs, "new.md"), []byte("# Anchor\n\nThe silver anchor weighs 77 pounds."), 0o600))
 	require.Contains(t, ingest(1, docs, "--no-prune"), "1 kept")
 	out := ingest(1, docs)
 	require.Contains(t, out, "1 removed")
@@ -296,7 +308,8 @@ func TestIngestAndAsk(t *testing.T) {
 	require.Contains(t, out, "150 new, 1 changed", "a file takes the place of a document with its id")
 	require.Contains(t, out, "1 refused")
 	require.Contains(t, ingest(1, lines), " 0 new, 0 changed, 150 unchanged")
-	require.Regexp(t, ` 0 new, 1 changed, \d+ unchanged, 0 removed`, ingest(1, docs), "a directory takes back its own, and leaves the rest")
+	require.Regexp(t, ` 0 new, 1 changed, \d+ unchanged, 0 removed`, ingest(1, docs),
+		"a directory takes back its own, and leaves the rest")
 
 	s.kill("up")
 	s.start("up", s.web)

@@ -23,25 +23,29 @@ import (
 var vendors = map[string]upstreamtest.Config{
 	"api.openai.com": {
 		Vendor: upstreamtest.Chat, Chat: upstreamtest.ChatRules{OpenAI: true},
-		Models: []string{"gpt-4.1", "gpt-4.1-mini", "gpt-4o", "gpt-5", "gpt-5-mini", "gpt-5.1", "gpt-5.4", "gpt-5.6", "o3", "o4-mini", "text-embedding-3-small"},
+		Models: []string{"gpt-4.1", "gpt-4.1-mini", "gpt-4o", "gpt-5", "gpt-5-mini", "gpt-5.1", "gpt-5.4", "gpt-5.6", "o3",
+			"o4-mini", "text-embedding-3-small"},
 	},
-	"api.anthropic.com": {Models: []string{"claude-sonnet-4-5", "claude-opus-4-5", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"}},
-	"api.moonshot.ai":   {Vendor: upstreamtest.Kimi, Models: []string{"kimi-k2-thinking", "kimi-k2.6", "kimi-k3"}},
-	"api.z.ai":          {Vendor: upstreamtest.GLM, Models: []string{"glm-4.6", "glm-4.7", "glm-5.3"}},
-	"api.deepseek.com":  {Vendor: upstreamtest.DeepSeek, Models: []string{"deepseek-chat", "deepseek-reasoner"}},
+	"api.anthropic.com": {Models: []string{"claude-sonnet-4-5", "claude-opus-4-5", "claude-opus-4-8", "claude-opus-5",
+		"claude-sonnet-5"}},
+	"api.moonshot.ai":  {Vendor: upstreamtest.Kimi, Models: []string{"kimi-k2-thinking", "kimi-k2.6", "kimi-k3"}},
+	"api.z.ai":         {Vendor: upstreamtest.GLM, Models: []string{"glm-4.6", "glm-4.7", "glm-5.3"}},
+	"api.deepseek.com": {Vendor: upstreamtest.DeepSeek, Models: []string{"deepseek-chat", "deepseek-reasoner"}},
 }
 
 // clerk is a model that delegates the sum to the subagent analytic, which asks its
 // calculator; both repeat what they are told.
 func clerk(r *upstreamtest.Request) *upstreamtest.Answer {
-	a := upstreamtest.Reply(upstreamtest.Think("What do the results say?"), upstreamtest.Say("It is "+strings.Join(r.Results, "; ")))
+	a := upstreamtest.Reply(upstreamtest.Think("What do the results say?"),
+		upstreamtest.Say("It is "+strings.Join(r.Results, "; ")))
 	if len(r.Results) == 0 {
 		for _, tool := range r.Tools {
 			switch {
 			case tool.Name == "calculator":
 				a = upstreamtest.Reply(upstreamtest.Think("A sum."), upstreamtest.Use(tool.Name, `{"expression":"17 * 23"}`))
 			case strings.Contains(tool.Name, "analytic"):
-				a = upstreamtest.Reply(upstreamtest.Think("It is good at sums."), upstreamtest.Use(tool.Name, `{"task":"How much is 17 * 23?"}`))
+				a = upstreamtest.Reply(upstreamtest.Think("It is good at sums."),
+					upstreamtest.Use(tool.Name, `{"task":"How much is 17 * 23?"}`))
 			}
 		}
 	}
@@ -125,7 +129,8 @@ func TestTheExamplesOfTheDocumentationAreRefusedByNobody(t *testing.T) {
 			// A Copilot CLI is another program; what its model calls come to is tried.
 			if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindCopilot {
 				t.Setenv("PATH", fakeCLI(t)+":"+os.Getenv("PATH"))
-				environ = append(environ, "MNEME_PROXY_ACTIVE="+b.ProviderBackend, "MNEME_PROXY_TEAMMATE_BACKEND="+b.ProviderBackend)
+				environ = append(environ, "MNEME_PROXY_ACTIVE="+b.ProviderBackend, "MNEME_PROXY_TEAMMATE_BACKEND="+
+					b.ProviderBackend)
 			}
 			network := newElsewhere(t)
 			u := startWith(t, together, network, environ...)
@@ -169,8 +174,10 @@ func TestTheAgentsEffort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			network := newElsewhere(t)
 			u := startWith(t, together, network, append([]string{
-				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=https://api.openai.com/v1",
-				"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV=K", "K=a key", "MNEME_PROXY_BACKENDS_GPT_MODEL_MAP=master=" + c.model + ",analytic=gpt-4.1",
+				"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_PROXY_BACKENDS_GPT_KIND=openai",
+				"MNEME_PROXY_BACKENDS_GPT_BASE_URL=https://api.openai.com/v1",
+				"MNEME_PROXY_BACKENDS_GPT_API_KEY_ENV=K", "K=a key", "MNEME_PROXY_BACKENDS_GPT_MODEL_MAP=master=" + c.model +
+					",analytic=gpt-4.1",
 				"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TEMPERATURE=0.25", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_TOKENS=600",
 			}, c.environ...)...)
 			require.Contains(t, u.say("1", "How much is 17 * 23?"), "391")

@@ -57,9 +57,12 @@ func TestWhereOtherWebmemoriesReachThisOne(t *testing.T) {
 	require.Eventually(t, func() bool { return len(told()) == 1 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, []string{"http://127.0.0.1:" + port}, told(), "Redis is on this machine")
 
-	named := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_REDIS_URL="+server.URL(), "MNEME_WEBMEMORY_ADVERTISE=http://wm-1.agents.prod.svc:8080")
-	require.Eventually(t, func() bool { return slices.Contains(told(), "http://wm-1.agents.prod.svc:8080") }, 30*time.Second, 10*time.Millisecond)
-	for host, status := range map[string]int{"wm-1.agents.prod.svc:8080": http.StatusNotFound, "wm-2.agents.prod.svc:8080": http.StatusForbidden} {
+	named := serve(t, app.Webmemory, "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_REDIS_URL="+server.URL(),
+		"MNEME_WEBMEMORY_ADVERTISE=http://wm-1.agents.prod.svc:8080")
+	require.Eventually(t, func() bool { return slices.Contains(told(), "http://wm-1.agents.prod.svc:8080") },
+		30*time.Second, 10*time.Millisecond)
+	for host, status := range map[string]int{"wm-1.agents.prod.svc:8080": http.StatusNotFound,
+		"wm-2.agents.prod.svc:8080": http.StatusForbidden} {
 		req, err := http.NewRequest("GET", "http://"+named.Webmemory+"/internal/v1/chats/1/runs/A", nil)
 		require.NoError(t, err)
 		req.Host = host

@@ -35,7 +35,8 @@ func TestFiltersAndARerankerEndToEnd(t *testing.T) {
 		}
 		var results []string
 		for i, text := range q.Documents {
-			results = append(results, fmt.Sprintf(`{"index":%d,"relevance_score":%d}`, i, strings.Count(text, favourite.Load().(string))))
+			results = append(results, fmt.Sprintf(`{"index":%d,"relevance_score":%d}`, i,
+				strings.Count(text, favourite.Load().(string))))
 		}
 		fmt.Fprintf(w, `{"results":[%s]}`, strings.Join(results, ","))
 	}))
@@ -62,7 +63,8 @@ agents:
 		require.Equal(t, http.StatusCreated, status, body)
 	}
 	search := func(filter string) rag.Result {
-		status, body := u.request("POST", "/v1/collections/docs/search", "application/json", `{"query":"what does the ferry cost","where":`+filter+`}`)
+		status, body := u.request("POST", "/v1/collections/docs/search", "application/json",
+			`{"query":"what does the ferry cost","where":`+filter+`}`)
 		require.Equal(t, http.StatusOK, status, body)
 		var r rag.Result
 		require.NoError(t, json.Unmarshal([]byte(body), &r))
@@ -72,7 +74,8 @@ agents:
 	require.ElementsMatch(t, []string{"d1", "d2"}, found(search(`{"lang":"ru"}`)))
 	require.ElementsMatch(t, []string{"d0", "d2"}, found(search(`{"year":{"gte":2024}}`)))
 	require.Len(t, found(search(`null`)), 3)
-	status, body = u.request("POST", "/v1/collections/docs/search", "application/json", `{"query":"ferry","where":{"lang":{"not":"ru"}}}`)
+	status, body = u.request("POST", "/v1/collections/docs/search", "application/json",
+		`{"query":"ferry","where":{"lang":{"not":"ru"}}}`)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, body, "The filter where.lang.not has no such operator: there are eq, in, gte and lte.")
 	a := u.ask("1", "What does the ferry cost?")
@@ -87,8 +90,10 @@ agents:
 
 // The key of the reranker is the apiserver's to have.
 func TestAnApiserverNeedsTheKeyOfItsReranker(t *testing.T) {
-	cfg, err := config.Load("", []string{"MNEME_RETRIEVAL_RERANK_URL=http://127.0.0.1:1/v1/rerank", "MNEME_RETRIEVAL_RERANK_API_KEY_ENV=NO_SUCH_KEY",
+	cfg, err := config.Load("", []string{"MNEME_RETRIEVAL_RERANK_URL=http://127.0.0.1:1/v1/rerank",
+		"MNEME_RETRIEVAL_RERANK_API_KEY_ENV=NO_SUCH_KEY",
 		"MNEME_APISERVER_LISTEN=127.0.0.1:0", "MNEME_DATA_DIR=" + t.TempDir()})
 	require.NoError(t, err)
-	require.ErrorContains(t, app.Apiserver(t.Context(), cfg, app.Options{Log: zerolog.Nop()}), "MNEME_RETRIEVAL_RERANK_API_KEY_ENV: the environment variable NO_SUCH_KEY is not set; export the key in it")
+	require.ErrorContains(t, app.Apiserver(t.Context(), cfg, app.Options{Log: zerolog.Nop()}),
+		"MNEME_RETRIEVAL_RERANK_API_KEY_ENV: the environment variable NO_SUCH_KEY is not set; export the key in it")
 }

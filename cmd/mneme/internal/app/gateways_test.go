@@ -42,8 +42,9 @@ type editorsAnswer struct {
 
 // ask makes one call, as often as it takes; the answer joins the history.
 func (e *editor) ask() (editorsAnswer, error) {
-	body := fmt.Sprintf(`{"model":%q,"reasoning_effort":"medium","messages":[%s],"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]}`,
-		e.model, strings.Join(e.messages, ","))
+	body :=
+		fmt.Sprintf(`{"model":%q,"reasoning_effort":"medium","messages":[%s],"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]}`,
+			e.model, strings.Join(e.messages, ","))
 	for range 10_000 {
 		to := e.gateways[e.rng.IntN(len(e.gateways))].setting("MNEME_PROXY_LISTEN")
 		r, err := http.NewRequest(http.MethodPost, "http://"+to+"/v1/chat/completions", strings.NewReader(body))
@@ -74,7 +75,8 @@ func (e *editor) ask() (editorsAnswer, error) {
 
 // turn has the model use the tool, and gives what it said in the end.
 func (e *editor) turn(n int) (string, error) {
-	e.messages = append(e.messages, fmt.Sprintf(`{"role":"user","content":"%s, turn %d: use the tool"}`, e.conversation, n))
+	e.messages = append(e.messages, fmt.Sprintf(`{"role":"user","content":"%s, turn %d: use the tool"}`, e.conversation,
+		n))
 	for {
 		answer, err := e.ask()
 		if err != nil {
@@ -98,7 +100,8 @@ func (e *editor) turn(n int) (string, error) {
 			if err := json.Unmarshal(call, &of); err != nil {
 				return "", err
 			}
-			e.messages = append(e.messages, fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":"found by %s in turn %d"}`, of.ID, e.conversation, n))
+			e.messages = append(e.messages, fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":"found by %s in turn %d"}`,
+				of.ID, e.conversation, n))
 		}
 	}
 }
@@ -116,7 +119,8 @@ func TestGatewaysKilledAtAnyMoment(t *testing.T) {
 	var gateways []*stack
 	for range 2 {
 		// A turn is waited for until Redis has it, however slow the machine is.
-		s := newStack(t, "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
+		s := newStack(t, "MNEME_REDIS_URL="+redis.URL(), "MNEME_PROXY_STATE_MACHINE_WAIT=1m", "MNEME_PROXY_ACTIVE=claude",
+			"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic",
 			"MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL, "MNEME_PROXY_BACKENDS_CLAUDE_THINKING_BUDGET_TOKENS=4000")
 		s.start("proxy", s.setting("MNEME_PROXY_LISTEN"))
 		gateways = append(gateways, s)

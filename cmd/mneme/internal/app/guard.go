@@ -39,7 +39,8 @@ func ownHosts(cfg config.Config) (hosts []string) {
 			hosts = append(hosts, host)
 		}
 	}
-	for _, base := range []string{cfg.Webmemory.Apiserver, cfg.Webmemory.Advertise, cfg.Apiserver.Advertise, cfg.Apiserver.Proxy, cfg.Proxy.Advertise} {
+	for _, base := range []string{cfg.Webmemory.Apiserver, cfg.Webmemory.Advertise, cfg.Apiserver.Advertise,
+		cfg.Apiserver.Proxy, cfg.Proxy.Advertise} {
 		if u, err := neturl.Parse(base); err == nil {
 			hosts = append(hosts, u.Hostname())
 		}

@@ -89,7 +89,8 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	for i, text := range slices.Backward(req.Input) {
 		data = append(data, fmt.Sprintf(`{"index":%d,"embedding":%s}`, i, encoded(place(text, size), base)))
 	}
-	fmt.Fprintf(w, `{"object":"list","model":"embed-1","data":[%s],"usage":{"prompt_tokens":1,"total_tokens":1}}`, strings.Join(data, ","))
+	fmt.Fprintf(w, `{"object":"list","model":"embed-1","data":[%s],"usage":{"prompt_tokens":1,"total_tokens":1}}`,
+		strings.Join(data, ","))
 }
 
 func place(text string, size int) []float32 {

@@ -94,7 +94,8 @@ func (u *up) stored(collection string) map[string]docstore.Document {
 			Documents []docstore.Head `json:"documents"`
 			Next      string          `json:"next_cursor"`
 		}
-		_, body := u.request("GET", "/v1/collections/"+collection+"/documents?limit=1000&cursor="+url.QueryEscape(cursor), "", "")
+		_, body := u.request("GET", "/v1/collections/"+collection+"/documents?limit=1000&cursor="+url.QueryEscape(cursor), "",
+			"")
 		require.NoError(u.t, json.Unmarshal([]byte(body), &page), body)
 		for _, h := range page.Documents {
 			var d docstore.Document
@@ -129,10 +130,12 @@ func (u *up) sameByEveryWay(dir string) []string {
 		}
 		content, err := os.ReadFile(path)
 		require.NoError(u.t, err)
-		status, body := u.request("PUT", "/v1/collections/bytes/documents/"+url.PathEscape(id), "application/octet-stream", string(content))
+		status, body := u.request("PUT", "/v1/collections/bytes/documents/"+url.PathEscape(id), "application/octet-stream",
+			string(content))
 		if status >= 400 {
 			refused[id] = true
-			require.True(u.t, slices.ContainsFunc(report.Refused, func(r ingest.Refusal) bool { return r.ID == id }), "only the upload of %s was refused: %s", id, body)
+			require.True(u.t, slices.ContainsFunc(report.Refused, func(r ingest.Refusal) bool { return r.ID == id }),
+				"only the upload of %s was refused: %s", id, body)
 		}
 		return nil
 	}))
@@ -169,7 +172,10 @@ func word(t *testing.T, text string) string {
 	z := zip.NewWriter(&file)
 	part, err := z.Create("word/document.xml")
 	require.NoError(t, err)
-	_, err = io.WriteString(part, `<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`)
+	_,
+		err = io.WriteString(part,
+		`<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>`+text+
+			`</w:t></w:r></w:p></w:body></w:document>`)
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	return file.String()
@@ -182,13 +188,14 @@ func TestEveryWayStoresTheSame(t *testing.T) {
 	t.Parallel()
 	u := start(t, "MNEME_DATA_DIR="+t.TempDir())
 	dir := files(t, t.TempDir(), map[string]string{
-		"presidents.csv":             "president,appointee\nCarter,Rex Tillerson\nReagan,\"Haig, Alexander\"\n",
-		"table.tsv":                  "a\tb\n1\t2\n3\t4\n",
-		"object.json":                `{"name": "mneme", "port": 8080}`,
-		"record.json":                `{"title": "R", "text": "a,b\n1,2"}`,
-		"array.json":                 `[{"id": "x", "text": "one"}, {"text": "two"}]`,
-		"lines.jsonl":                `{"id": "l1", "text": "<b>&lt;tag&gt;</b>"}` + "\n" + `{"text": "# no heading"}`,
-		"page.html":                  "<html><body><h1>Tags</h1><p>Write &lt;script&gt; as &amp;lt;.</p><pre>a  b\n\n\nc</pre></body></html>",
+		"presidents.csv": "president,appointee\nCarter,Rex Tillerson\nReagan,\"Haig, Alexander\"\n",
+		"table.tsv":      "a\tb\n1\t2\n3\t4\n",
+		"object.json":    `{"name": "mneme", "port": 8080}`,
+		"record.json":    `{"title": "R", "text": "a,b\n1,2"}`,
+		"array.json":     `[{"id": "x", "text": "one"}, {"text": "two"}]`,
+		"lines.jsonl":    `{"id": "l1", "text": "<b>&lt;tag&gt;</b>"}` + "\n" + `{"text": "# no heading"}`,
+		"page.html": "<html><body><h1>Tags</h1><p>Write &lt;script&gt; as &amp;lt;.</p><pre>a  " +
+			"b\n\n\nc</pre></body></html>",
 		"guide.md":                   "# Guide\n\nText with `<tag>` and\n\n```\ncode\n\n\nmore\n```\n",
 		"plain.txt":                  "A first line.\n\n\n\nAnd \\ { [ are brackets.",
 		"report.docx":                word(t, "A report about the harbour."),
@@ -200,9 +207,11 @@ func TestEveryWayStoresTheSame(t *testing.T) {
 		require.NoError(t, err)
 		status, body := u.request("POST", "/v1/collections/lines/documents", "", string(line))
 		require.Equal(t, http.StatusOK, status, body)
-		require.Equal(t, strings.TrimPrefix(strings.ReplaceAll(text, "\x03\x04", ""), "\ufeff"), u.stored("lines")["report.pdf"].Text)
+		require.Equal(t, strings.TrimPrefix(strings.ReplaceAll(text, "\x03\x04", ""), "\ufeff"),
+			u.stored("lines")["report.pdf"].Text)
 	}
-	require.Equal(t, "president: Carter\nappointee: Rex Tillerson", strings.Split(u.stored("command")["presidents.csv"].Text, "\n\n")[0])
+	require.Equal(t, "president: Carter\nappointee: Rex Tillerson",
+		strings.Split(u.stored("command")["presidents.csv"].Text, "\n\n")[0])
 }
 
 // realFiles is a folder of real files that scripts/real-files built.
@@ -247,7 +256,8 @@ func TestIngestFollowsADirectory(t *testing.T) {
 	u.request("PUT", "/v1/collections/docs/documents/uploaded.txt", "text/plain", "apples by hand")
 	dir := files(t, t.TempDir(), map[string]string{
 		"a.md": "# Fruit\n\napples", "sub/b.txt": "pears", "sub/c.txt": "quinces",
-		"faq.jsonl": `{"id":"1","text":"plums"}` + "\n" + `{"id":"2","text":"cherries"}`, "broken.pdf": "no pdf", ".hidden.txt": "secret",
+		"faq.jsonl": `{"id":"1","text":"plums"}` + "\n" + `{"id":"2","text":"cherries"}`, "broken.pdf": "no pdf",
+		".hidden.txt": "secret",
 	})
 	r := u.ingest(ingest.Options{}, dir)
 	require.Equal(t, []int{5, 0, 0, 0}, []int{r.New, r.Changed, r.Unchanged, r.Removed})
@@ -256,13 +266,16 @@ func TestIngestFollowsADirectory(t *testing.T) {
 	r = u.ingest(ingest.Options{}, dir)
 	require.Equal(t, []int{0, 0, 5, 0}, []int{r.New, r.Changed, r.Unchanged, r.Removed})
 
-	files(t, dir, map[string]string{"a.md": "# Fruit\n\nbananas", "sub/b.txt": "", "faq.jsonl": `{"id":"2","text":"cherries"}` + "\n" + `{"id":"3","text":"figs"}`})
+	files(t, dir, map[string]string{"a.md": "# Fruit\n\nbananas", "sub/b.txt": "",
+		"faq.jsonl": `{"id":"2","text":"cherries"}` + "\n" + `{"id":"3","text":"figs"}`})
 	r = u.ingest(ingest.Options{Keep: true}, dir)
-	require.Equal(t, []int{1, 1, 2, 1, 1}, []int{r.New, r.Changed, r.Unchanged, r.Removed, r.Kept}, "what a file holds no more is no file that is gone")
+	require.Equal(t, []int{1, 1, 2, 1, 1}, []int{r.New, r.Changed, r.Unchanged, r.Removed, r.Kept},
+		"what a file holds no more is no file that is gone")
 	require.Contains(t, u.stored("docs"), "sub/b.txt")
 	r = u.ingest(ingest.Options{}, dir)
 	require.Equal(t, []int{0, 0, 4, 1}, []int{r.New, r.Changed, r.Unchanged, r.Removed})
-	require.Equal(t, []string{"a.md", "faq.jsonl/2", "faq.jsonl/3", "sub/c.txt", "uploaded.txt"}, slices.Sorted(maps.Keys(u.stored("docs"))))
+	require.Equal(t, []string{"a.md", "faq.jsonl/2", "faq.jsonl/3", "sub/c.txt", "uploaded.txt"},
+		slices.Sorted(maps.Keys(u.stored("docs"))))
 
 	// What cannot be read any more leaves what it was, a folder too.
 	files(t, dir, map[string]string{"a.md": "\x00\x01\x02binary\x00\xff\xfe\x00"})
@@ -291,7 +304,8 @@ func TestFilesOfTheSameName(t *testing.T) {
 	require.Contains(t, conflict(u.ingest(ingest.Options{}, b)), a, "it says where the other one is from")
 	require.Contains(t, conflict(u.ingest(ingest.Options{}, filepath.Join(b, "readme.md"))), a)
 	require.Equal(t, "of a", u.stored("docs")["readme.md"].Text)
-	require.Contains(t, conflict(u.ingest(ingest.Options{Collection: "other"}, a, b)), filepath.Join(a, "readme.md"), "also within one command")
+	require.Contains(t, conflict(u.ingest(ingest.Options{Collection: "other"}, a, b)), filepath.Join(a, "readme.md"),
+		"also within one command")
 
 	r := u.ingest(ingest.Options{Prefix: "b"}, b)
 	require.Equal(t, []int{2, 1}, []int{r.New, r.Removed}, "its documents have other ids now")
@@ -346,7 +360,8 @@ func TestMetadataOfTheCommand(t *testing.T) {
 	u.ingest(ingest.Options{}, dir)
 	french := ingest.Options{Metadata: map[string]string{"lang": "fr", "a;b=c & d": "x=y;z"}}
 	require.Equal(t, 2, u.ingest(french, dir).Changed)
-	require.Equal(t, map[string]string{"lang": "fr", "a;b=c & d": "x=y;z", "by": "me"}, u.stored("docs")["r.json"].Metadata)
+	require.Equal(t, map[string]string{"lang": "fr", "a;b=c & d": "x=y;z", "by": "me"},
+		u.stored("docs")["r.json"].Metadata)
 	require.Equal(t, 2, u.ingest(french, dir).Unchanged)
 	require.Equal(t, 2, u.ingest(ingest.Options{}, dir).Changed, "it is not said any more")
 	require.Equal(t, map[string]string{"lang": "en", "by": "me"}, u.stored("docs")["r.json"].Metadata)

@@ -20,10 +20,13 @@ func paged(pages ...string) string {
 	for i, text := range pages {
 		kids += fmt.Sprintf("%d 0 R ", 10+2*i)
 		content := "BT /F1 12 Tf 14 TL 72 720 Td (" + strings.ReplaceAll(text, "\n", ") Tj T* (") + ") Tj ET"
-		out += fmt.Sprintf("%d 0 obj <</Type/Page/Parent 2 0 R/Contents %d 0 R>> endobj\n%d 0 obj <</Length %d>> stream\n%s\nendstream endobj\n",
+		out += fmt.Sprintf("%d 0 obj <</Type/Page/Parent 2 0 R/Contents %d 0 R>> endobj\n%d 0 obj <</Length %d>> "+
+			"stream\n%s\nendstream endobj\n",
 			10+2*i, 11+2*i, 11+2*i, len(content), content)
 	}
-	return out + fmt.Sprintf("2 0 obj <</Type/Pages/Count %d/Kids[%s]/Resources<</Font<</F1 3 0 R>>>>>> endobj\ntrailer <</Root 1 0 R>>\n", len(pages), kids)
+	return out +
+		fmt.Sprintf("2 0 obj <</Type/Pages/Count %d/Kids[%s]/Resources<</Font<</F1 3 0 R>>>>>> endobj\ntrailer <</Root 1 "+
+			"0 R>>\n", len(pages), kids)
 }
 
 // What is read on a page of a PDF is found, cited and answered with the number of that
@@ -37,7 +40,8 @@ func TestPagesOfAPDF(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &o))
 		return o
 	}
-	o := put("ferry.pdf", paged("The museum opens at ten.", strings.Repeat("zxvq kjwq xzvk qzjx\n", 20), "A ferry ticket costs 14 crowns."))
+	o := put("ferry.pdf", paged("The museum opens at ten.", strings.Repeat("zxvq kjwq xzvk qzjx\n", 20),
+		"A ferry ticket costs 14 crowns."))
 	require.True(t, o.PartlyRead)
 	require.Equal(t, []int{2}, o.UnreadPages)
 	o = put("whole.pdf", paged("The bridge opens at two.", "", "The lighthouse is closed."))
@@ -54,7 +58,8 @@ func TestPagesOfAPDF(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, body)
 	require.NotContains(t, body, "zxvq kjwq xzvk")
 
-	for question, page := range map[string]int{"How much does a ferry ticket cost?": 3, "When does the museum open?": 1, "What is closed, the lighthouse?": 3} {
+	for question, page := range map[string]int{"How much does a ferry ticket cost?": 3, "When does the museum open?": 1,
+		"What is closed, the lighthouse?": 3} {
 		a := u.ask("1", question)
 		require.NotEmpty(t, a.Citations, a.Content)
 		require.Equal(t, page, a.Citations[0].Page, a.Content)

@@ -46,13 +46,16 @@ func debater(opinion string, scores map[string]int) func(*upstreamtest.Request) 
 		case calls:
 			return use(tool, `{"task":"REST or gRPC?"}`)
 		case len(r.Tools) == 1:
-			return use("create_plan", fmt.Sprintf(`{"objective":"Use %s","reasoning":"It fits.","tasks":["Try %s","Decide"]}`, opinion, opinion))
+			return use("create_plan", fmt.Sprintf(`{"objective":"Use %s","reasoning":"It fits.","tasks":["Try %s","Decide"]}`,
+				opinion, opinion))
 		case len(r.Tools) > 1:
 			return say("The master heard %q.", r.User)
 		case given.Plan != nil:
-			return say(`{"score":%d,"reasoning":"Seen from %s."}`, scores[strings.TrimPrefix(given.Plan.Objective, "Use ")], opinion)
+			return say(`{"score":%d,"reasoning":"Seen from %s."}`, scores[strings.TrimPrefix(given.Plan.Objective, "Use ")],
+				opinion)
 		case given.Answers != nil && bytes.Contains(r.Body, []byte("You moderate")):
-			return say(`{"conclusion":"REST for others, gRPC inside.","key_points":["Clients differ"],"consensus":["Both work"],"disagreements":[]}`)
+			return say(`{"conclusion":"REST for others, gRPC inside.","key_points":["Clients differ"],"consensus":["Both ` +
+				`work"],"disagreements":[]}`)
 		case given.Answers != nil:
 			return say("%d answers read. I still prefer %s.", len(given.Answers), opinion)
 		}
@@ -84,10 +87,12 @@ type sitting struct {
 
 func convene(t *testing.T, environ ...string) *sitting {
 	return conveneWith(t, debater("gRPC", map[string]int{"REST": 8, "GraphQL": 3}),
-		debater("REST", map[string]int{"gRPC": 6, "GraphQL": 2}), debater("GraphQL", map[string]int{"gRPC": 7, "REST": 9}), environ...)
+		debater("REST", map[string]int{"gRPC": 6, "GraphQL": 2}), debater("GraphQL", map[string]int{"gRPC": 7, "REST": 9}),
+		environ...)
 }
 
-func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *upstreamtest.Answer, environ ...string) *sitting {
+func conveneWith(t *testing.T, claude, kimi, gpt func(*upstreamtest.Request) *upstreamtest.Answer,
+	environ ...string) *sitting {
 	vendor := func(c upstreamtest.Config) (*upstreamtest.Server, string) {
 		s := upstreamtest.New(c)
 		h := httptest.NewServer(s)
@@ -111,7 +116,8 @@ func (s *sitting) types(lines string) (string, error) {
 	require.NoError(s.t, err)
 	defer client.Close()
 	var out bytes.Buffer
-	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), In: strings.NewReader(lines), Out: &out})
+	err = chat.Run(context.Background(), client, chat.Options{Chat: memory.MustChat("1"), In: strings.NewReader(lines),
+		Out: &out})
 	return out.String(), err
 }
 
@@ -139,9 +145,11 @@ func TestADiscussionOfThreeVendorsInTheChat(t *testing.T) {
 	for _, line := range []string{
 		"→ discuss: Should the API be REST or gRPC?\n",
 		"  discuss · answer opus (A)\n", "  discuss · answer ✓ kimi (B): I prefer REST.\n",
-		"  discuss · review gpt (C) on A, B\n", "  discuss · review ✓ opus (A) on B, C: 2 answers read. I still prefer gRPC.\n",
+		"  discuss · review gpt (C) on A, B\n",
+		"  discuss · review ✓ opus (A) on B, C: 2 answers read. I still prefer gRPC.\n",
 		"  discuss · synthesis ✓ kimi (moderator): REST for others, gRPC inside.\n",
-		"REST for others, gRPC inside.\n\nKey points:\n- Clients differ\n\nConsensus:\n- Both work\n\nAnswered: opus (A), kimi (B), gpt (C). Moderator: kimi.\n",
+		"REST for others, gRPC inside.\n\nKey points:\n- Clients differ\n\nConsensus:\n- Both work\n\nAnswered: opus (A), " +
+			"kimi (B), gpt (C). Moderator: kimi.\n",
 	} {
 		require.Contains(t, shown, line)
 	}
@@ -169,8 +177,10 @@ func TestAnEnsembleOfThreeVendorsInTheChat(t *testing.T) {
 	shown, err := s.types("/ensemble Give the API a second door\n")
 	require.NoError(t, err)
 	for _, line := range []string{
-		"  ensemble · create_plan ✓ opus: Use gRPC (tasks: 2)\n", "  ensemble · vote ✓ gpt on the plan of kimi: 9 of 10. Seen from GraphQL.\n",
-		"Chosen: the plan of kimi (average 8.50, 2 votes).\n\nObjective: Use REST\nReasoning: It fits.\n1. Try REST\n2. Decide\n",
+		"  ensemble · create_plan ✓ opus: Use gRPC (tasks: 2)\n",
+		"  ensemble · vote ✓ gpt on the plan of kimi: 9 of 10. Seen from GraphQL.\n",
+		"Chosen: the plan of kimi (average 8.50, 2 votes).\n\nObjective: Use REST\nReasoning: It fits.\n1. Try REST\n2. " +
+			"Decide\n",
 		"Plan of opus: average 6.50, 2 votes.\n", "Plan of gpt: average 2.50, 2 votes.\n",
 	} {
 		require.Contains(t, shown, line)
@@ -189,9 +199,11 @@ func TestASecondTryAtEveryVendor(t *testing.T) {
 		again := bytes.Contains(r.Body, []byte("This cannot be used")) || len(r.Results) > 0
 		switch {
 		case len(r.Tools) == 1 && again:
-			a = upstreamtest.Reply(upstreamtest.Think("Tasks."), upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":["t"]}`))
+			a = upstreamtest.Reply(upstreamtest.Think("Tasks."),
+				upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":["t"]}`))
 		case len(r.Tools) == 1:
-			a = upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Here it is."), upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":[]}`))
+			a = upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Here it is."),
+				upstreamtest.Use("create_plan", `{"objective":"o","reasoning":"r","tasks":[]}`))
 		case !again:
 			a = upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("Five, I would say."))
 		}
@@ -246,16 +258,19 @@ func TestCommandsAreOffUnlessTheyAreOn(t *testing.T) {
 			last = p
 		}
 	}
-	require.Equal(t, &event.Error{Code: "empty_command", Message: "Write the question behind the command: /discuss …"}, last)
+	require.Equal(t, &event.Error{Code: "empty_command", Message: "Write the question behind the command: /discuss …"},
+		last)
 }
 
 func TestAVendorThatIsDown(t *testing.T) {
 	s := convene(t)
-	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized, `{"error":{"message":"bad key","type":"invalid_request_error"}}`))
+	s.gpt.Fail(upstreamtest.Canned(http.StatusUnauthorized,
+		`{"error":{"message":"bad key","type":"invalid_request_error"}}`))
 	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
 	require.NoError(t, err)
 	require.Regexp(t, `discuss · answer failed: gpt \(C\): The model's vendor refused the key`, shown)
-	require.Regexp(t, `Answered: opus \(A\), kimi \(B\)\. Without an answer: gpt\. The model's vendor refused the key`, shown)
+	require.Regexp(t, `Answered: opus \(A\), kimi \(B\)\. Without an answer: gpt\. The model's vendor refused the key`,
+		shown)
 	require.Equal(t, 1, s.gpt.Count())
 }
 
@@ -293,13 +308,15 @@ func TestAStopEndsThePanelsCalls(t *testing.T) {
 	for range 3 {
 		<-held
 	}
-	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_tool", "subagent_tool", "subagent_tool", "subagent_completion", "run_finished"}, roles)
+	require.Equal(t, []string{"run_started", "subagent_delegation", "subagent_tool", "subagent_tool", "subagent_tool",
+		"subagent_completion", "run_finished"}, roles)
 }
 
 func TestWithoutAPanelTheChatSaysHowToGetOne(t *testing.T) {
 	s := &sitting{up: start(t, "MNEME_DATA_DIR="+t.TempDir())}
 	_, err := s.types("/discuss Should the API be REST or gRPC?\n")
-	require.EqualError(t, err, "there are no models for /discuss: list them under panel.members in mneme.yaml (docs/panel.md)")
+	require.EqualError(t, err,
+		"there are no models for /discuss: list them under panel.members in mneme.yaml (docs/panel.md)")
 	_, err = s.types("/ensemble\n")
 	require.EqualError(t, err, "/ensemble needs what it is to work on: /ensemble GOAL")
 }
@@ -307,7 +324,8 @@ func TestWithoutAPanelTheChatSaysHowToGetOne(t *testing.T) {
 // The offline model answers and reviews; what it cannot do is said.
 func TestAPanelOfOfflineModels(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("mneme.yaml", []byte("panel: {members: [{name: one}, {name: two}, {name: three}]}\n"), 0o600))
+	require.NoError(t, os.WriteFile("mneme.yaml", []byte("panel: {members: [{name: one}, {name: two}, {name: three}]}\n"),
+		0o600))
 	s := &sitting{up: start(t)}
 	shown, err := s.types("/discuss Should the API be REST or gRPC?\n")
 	require.NoError(t, err)

@@ -91,7 +91,8 @@ func newStack(t *testing.T, environ ...string) *stack {
 	// Nothing of the caller's environment: whoever runs the tests may have keys in it.
 	s.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + os.TempDir()},
 		"MNEME_DATA_DIR="+t.TempDir(),
-		"MNEME_WEBMEMORY_LISTEN="+at(0), "MNEME_APISERVER_LISTEN="+at(1), "MNEME_PROXY_LISTEN="+at(2), "MNEME_REDIS_EMBEDDED_LISTEN="+at(3),
+		"MNEME_WEBMEMORY_LISTEN="+at(0), "MNEME_APISERVER_LISTEN="+at(1), "MNEME_PROXY_LISTEN="+at(2),
+		"MNEME_REDIS_EMBEDDED_LISTEN="+at(3),
 		"MNEME_WEBMEMORY_APISERVER=http://"+at(1), "MNEME_APISERVER_PROXY=http://"+at(2))
 	s.environ = append(s.environ, environ...)
 	t.Cleanup(func() {
@@ -242,7 +243,8 @@ func TestWrongStartsAreOneSentence(t *testing.T) {
 		code    int
 		want    string
 	}{
-		"a taken port":              {[]string{"up", "--offline"}, "MNEME_PROXY_LISTEN=" + taken.Addr().String(), 1, taken.Addr().String() + " is taken"},
+		"a taken port": {[]string{"up", "--offline"}, "MNEME_PROXY_LISTEN=" + taken.Addr().String(), 1,
+			taken.Addr().String() + " is taken"},
 		"an unwritable data folder": {[]string{"up", "--offline"}, "MNEME_DATA_DIR=/proc/nowhere", 1, "/proc/nowhere"},
 		"a bad config file":         {[]string{"up", "--config", bad}, "", 1, "bad.yaml:2"},
 		"a missing config file":     {[]string{"up", "--config", bad + "x"}, "", 1, "bad.yamlx"},

@@ -105,7 +105,8 @@ func (a *app) warnOfEviction(client redis.UniversalClient, log zerolog.Logger) {
 // adviseReplicas says what a failover of this Redis loses.
 func adviseReplicas(cfg config.Redis, log zerolog.Logger) {
 	if cfg.MasterName != "" && cfg.WaitReplicas == 0 {
-		log.Warn().Msg("a failover of this Redis loses what its replica has not got yet; set redis.wait_replicas: 1, so that an answer counts as stored once a replica has it")
+		log.Warn().Msg("a failover of this Redis loses what its replica has not got yet; set redis.wait_replicas: 1, so " +
+			"that an answer counts as stored once a replica has it")
 	}
 }
 

@@ -25,7 +25,9 @@ func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"the key": {401, `{"error":{"message":"Incorrect API key provided: %s. You can find yours at https://vendor.example.","code":"invalid_api_key"}}`,
+		"the key": {401,
+			`{"error":{"message":"Incorrect API key provided: %s. You can find yours at ` +
+				`https://vendor.example.","code":"invalid_api_key"}}`,
 			"model_unauthorized", "The model's vendor refused the key (check VENDOR_KEY).", false},
 		"a parameter": {400, `{"error":{"message":"Bad header: Authorization: Bearer %s"}}`,
 			"model_rejected", "The model's vendor refused the request as wrong; the gateway's log says why.", false},
@@ -63,12 +65,14 @@ func TestAVendorsWordsStayBehindTheGateway(t *testing.T) {
 					_, _ = w.Write([]byte(body))
 				}))
 				defer vendor.Close()
-				u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=openai", "MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1",
+				u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_BACKENDS_V_KIND=openai",
+					"MNEME_PROXY_BACKENDS_V_BASE_URL="+vendor.URL+"/v1",
 					"MNEME_PROXY_BACKENDS_V_API_KEY_ENV=VENDOR_KEY", "VENDOR_KEY="+key)
 				events := u.stream("1", wrote)
 				failure := failureOf(t, events)
 				if stream && (name == "a parameter") {
-					require.Contains(t, []string{c.code, "model_unavailable"}, failure.Code) // nothing in the event says whose fault it is
+					// nothing in the event says whose fault it is
+					require.Contains(t, []string{c.code, "model_unavailable"}, failure.Code)
 				} else {
 					require.Equal(t, c.code, failure.Code)
 					require.Equal(t, c.message, failure.Message)

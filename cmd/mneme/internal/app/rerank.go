@@ -14,7 +14,8 @@ func (a *app) reranking(r config.Rerank, seen *telemetry.Service) rag.RerankOpti
 		return rag.RerankOptions{}
 	}
 	return rag.RerankOptions{
-		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal(), HTTP: a.client(seen, "reranker")}),
-		Top:      r.Top, Timeout: r.Timeout,
+		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal(),
+			HTTP: a.client(seen, "reranker")}),
+		Top: r.Top, Timeout: r.Timeout,
 	}
 }

@@ -148,7 +148,8 @@ func TestStopsFindTheirRunBehindOneName(t *testing.T) {
 		<-asked
 	}
 	for _, a := range apis {
-		require.False(t, strings.Contains(metrics(t, a), "\nmneme_apiserver_runs_running 0\n"), "each of the two has some of the runs")
+		require.False(t, strings.Contains(metrics(t, a), "\nmneme_apiserver_runs_running 0\n"),
+			"each of the two has some of the runs")
 	}
 	for i, stream := range streams {
 		run := stream.Header.Get("Mneme-Run-Id")

@@ -40,11 +40,12 @@ type seen struct {
 func startSeen(t *testing.T, environ ...string) *seen {
 	t.Helper()
 	s := &seen{up: &up{t: t}}
-	s.claude = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Anthropic, Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
-		s.gate.Lock()
-		defer s.gate.Unlock()
-		return clerk(r)
-	}})
+	s.claude = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Anthropic,
+		Answer: func(r *upstreamtest.Request) *upstreamtest.Answer {
+			s.gate.Lock()
+			defer s.gate.Unlock()
+			return clerk(r)
+		}})
 	s.teammate = upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: clerk})
 	claude, teammate := httptest.NewServer(s.claude), httptest.NewServer(s.teammate)
 	t.Cleanup(claude.Close)
@@ -52,9 +53,11 @@ func startSeen(t *testing.T, environ ...string) *seen {
 	cfg, err := config.Load("", append([]string{
 		"MNEME_DATA_DIR=" + t.TempDir(), "MNEME_WEBMEMORY_LISTEN=127.0.0.1:0", "MNEME_APISERVER_LISTEN=127.0.0.1:0",
 		"MNEME_PROXY_LISTEN=127.0.0.1:0", "MNEME_REDIS_EMBEDDED_LISTEN=127.0.0.1:0",
-		"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" + claude.URL,
+		"MNEME_PROXY_ACTIVE=claude", "MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL=" +
+			claude.URL,
 		"MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5",
-		"MNEME_PROXY_TEAMMATE_BACKEND=gpt", "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=" + teammate.URL + "/v1",
+		"MNEME_PROXY_TEAMMATE_BACKEND=gpt", "MNEME_PROXY_BACKENDS_GPT_KIND=openai", "MNEME_PROXY_BACKENDS_GPT_BASE_URL=" +
+			teammate.URL + "/v1",
 	}, environ...))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -118,14 +121,17 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	s := startSeen(t)
 	status, run, answer := s.post("/v1/chats/tg:777:Ana/messages", `{"message":"How much is 6 times 7?"}`,
-		"traceparent", "00-"+trace+"-00f067aa0ba902b7-01", "tracestate", "shop=cart9", "baggage", "customer=ana", "X-AG-Chat-Id", "other")
+		"traceparent", "00-"+trace+"-00f067aa0ba902b7-01", "tracestate", "shop=cart9", "baggage", "customer=ana",
+		"X-AG-Chat-Id", "other")
 	require.Equal(t, http.StatusOK, status, answer)
 	require.NotEmpty(t, run)
 
 	for _, service := range []string{"webmemory", "apiserver", "proxy"} {
 		until(t, "the last line of "+service, func() bool {
 			last := map[string]string{"webmemory": "request", "apiserver": "run finished", "proxy": "model call"}[service]
-			return slices.ContainsFunc(s.lines(service), func(l map[string]any) bool { return l["message"] == last && l["run"] == run })
+			return slices.ContainsFunc(s.lines(service), func(l map[string]any) bool {
+				return l["message"] == last && l["run"] == run
+			})
 		})
 		of := 0
 		for _, line := range s.lines(service) {
@@ -230,7 +236,8 @@ func TestErrorsNameTheirRun(t *testing.T) {
 	require.JSONEq(t, answer, repeated)
 
 	// Of another service's client too.
-	for addr, path := range map[string]string{s.addrs.Apiserver: "/v1/runs/NO-SUCH/stop", s.addrs.Webmemory: "/v1/chats/9/runs/NO-SUCH/stop"} {
+	for addr, path := range map[string]string{s.addrs.Apiserver: "/v1/runs/NO-SUCH/stop",
+		s.addrs.Webmemory: "/v1/chats/9/runs/NO-SUCH/stop"} {
 		resp, err := http.Post("http://"+addr+path, "application/json", nil)
 		require.NoError(t, err)
 		require.NoError(t, json.NewDecoder(resp.Body).Decode(&body))
@@ -281,7 +288,8 @@ func TestRunsAreSeenInMetrics(t *testing.T) {
 		posts.Go(func() { s.post("/v1/chats/1/messages", `{"message":"How much is 6 times 7?","stream":true}`) })
 	}
 	for addr, lines := range map[string][]string{
-		web:    {"mneme_runs_running 1", "mneme_waiting_messages 1", "mneme_event_streams 1", "mneme_http_requests_in_flight 3"},
+		web: {"mneme_runs_running 1", "mneme_waiting_messages 1", "mneme_event_streams 1",
+			"mneme_http_requests_in_flight 3"},
 		agents: {"mneme_apiserver_runs_running 1", "mneme_apiserver_event_streams 1"},
 	} {
 		for _, line := range lines {
@@ -292,13 +300,17 @@ func TestRunsAreSeenInMetrics(t *testing.T) {
 	posts.Wait()
 	for addr, lines := range map[string][]string{
 		web: {
-			"mneme_runs_running 0", "mneme_waiting_messages 0", "mneme_event_streams 0", `mneme_runs_total{outcome="completed"} 2`,
-			`mneme_run_duration_seconds_count{outcome="completed"} 2`, "mneme_run_first_event_seconds_count 2", "mneme_run_first_text_seconds_count 2",
+			"mneme_runs_running 0", "mneme_waiting_messages 0", "mneme_event_streams 0",
+			`mneme_runs_total{outcome="completed"} 2`,
+			`mneme_run_duration_seconds_count{outcome="completed"} 2`, "mneme_run_first_event_seconds_count 2",
+			"mneme_run_first_text_seconds_count 2",
 			`mneme_http_requests_total{method="POST",route="/v1/chats/:chat/messages",status="200"} 2`,
 			`mneme_client_requests_total{status="202",to="apiserver"} 2`, "mneme_cache_entries 2", "mneme_cache_hits_total 2",
 		},
-		agents:  {`mneme_client_requests_total{status="200",to="proxy"} 8`, `mneme_http_requests_total{method="POST",route="/v1/runs",status="202"} 2`},
-		gateway: {`mneme_proxy_upstream_first_byte_seconds_count{backend="claude"} 4`, `mneme_proxy_circuit_open{backend="claude"} 0`},
+		agents: {`mneme_client_requests_total{status="200",to="proxy"} 8`,
+			`mneme_http_requests_total{method="POST",route="/v1/runs",status="202"} 2`},
+		gateway: {`mneme_proxy_upstream_first_byte_seconds_count{backend="claude"} 4`,
+			`mneme_proxy_circuit_open{backend="claude"} 0`},
 	} {
 		for _, line := range lines {
 			until(t, line, has(addr, line))
@@ -371,7 +383,8 @@ func TestARedisThatIsAwayIsSeen(t *testing.T) {
 	for _, addr := range []string{s.addrs.Webmemory, s.addrs.Proxy} {
 		until(t, "ready again", func() bool { return ready(addr).Status == "ready" })
 	}
-	require.Equal(t, 1, s.of("webmemory", "Redis does not answer: new messages are refused, running answers are kept in the spool"))
+	require.Equal(t, 1,
+		s.of("webmemory", "Redis does not answer: new messages are refused, running answers are kept in the spool"))
 	until(t, "said", func() bool { return s.of("webmemory", "Redis answers again") == 1 })
 	refused := 0
 	for _, line := range s.lines("webmemory") {
@@ -390,7 +403,8 @@ var tableRow = regexp.MustCompile("(?m)^\\| `((?:mneme_|go_|process_)[a-z_*]+)`[
 // The table of all metrics says what /metrics of each service has.
 func TestTheTableOfMetrics(t *testing.T) {
 	cli := copilottest.Start(t)
-	s := startSeen(t, "MNEME_PROXY_BACKENDS_CLI_KIND=copilot", "MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(), "MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=gpt")
+	s := startSeen(t, "MNEME_PROXY_BACKENDS_CLI_KIND=copilot", "MNEME_PROXY_BACKENDS_CLI_ADDR="+cli.Addr(),
+		"MNEME_PROXY_BACKENDS_CLI_PROVIDER_BACKEND=gpt")
 	status, _, answer := s.post("/v1/chats/1/messages", `{"message":"How much is 6 times 7?"}`)
 	require.Equal(t, http.StatusOK, status, answer)
 
@@ -407,7 +421,8 @@ func TestTheTableOfMetrics(t *testing.T) {
 			table[service] = append(table[service], row[1])
 		}
 	}
-	for service, addr := range map[string]string{"webmemory": s.addrs.Webmemory, "apiserver": s.addrs.Apiserver, "proxy": s.addrs.Proxy} {
+	for service, addr := range map[string]string{"webmemory": s.addrs.Webmemory, "apiserver": s.addrs.Apiserver,
+		"proxy": s.addrs.Proxy} {
 		there := registered(s.services[service])
 		for line := range strings.Lines(metrics(t, addr)) {
 			if name, ok := strings.CutPrefix(line, "# HELP "); ok {
@@ -423,14 +438,16 @@ func TestTheTableOfMetrics(t *testing.T) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(there)) {
 			if !documented(name) {
-				t.Errorf("/metrics of the %s has %s, which the table of metrics in docs/operation.md has not. Add this row, or name the service in its second column:\n| `%s` | %s | %s |",
+				t.Errorf("/metrics of the %s has %s, which the table of metrics in docs/operation.md has not. Add this row, or "+
+					"name the service in its second column:\n| `%s` | %s | %s |",
 					service, name, name, service, there[name])
 			}
 			require.Regexp(t, "^(mneme|go|process)_[a-z0-9_]+$", name)
 		}
 		for _, row := range table[service] {
 			if _, is := there[row]; !is && !strings.HasSuffix(row, "*") {
-				t.Errorf("The table of metrics in docs/operation.md has %s of the %s, whose /metrics has no such metric. Take the service out of the second column of that row, or remove the row.", row, service)
+				t.Errorf("The table of metrics in docs/operation.md has %s of the %s, whose /metrics has no such metric. Take "+
+					"the service out of the second column of that row, or remove the row.", row, service)
 			}
 		}
 	}
@@ -443,7 +460,9 @@ func registered(s *telemetry.Service) map[string]string {
 	descs := make(chan *prometheus.Desc)
 	go func() { s.Describe(descs); close(descs) }()
 	out := map[string]string{}
-	quoted := regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)".*constLabels: {([^}]*)}, variableLabels: {([^}]*)}`)
+	quoted := regexp.MustCompile(
+		`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)".*constLabels: {([^}]*)}, variableLabels: {([^}]*)}`,
+	)
 	for d := range descs {
 		m := quoted.FindStringSubmatch(d.String())
 		var labels []string

@@ -105,8 +105,10 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	}
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
-			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(), KeyName: b.APIKeyEnv, ModelMap: b.ModelMap,
-			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens), Unproven: thinking.Unproven(b.Thinking.Unproven)},
+			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
+			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap,
+			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
+				Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}
 		if b.Profile != nil {
 			backend.Profile = b.Profile.Overrides
@@ -121,7 +123,10 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	a.push("gateway", server.Close)
-	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error { server.Drain(); return nil })
+	a.serve("proxy", l, guarded(cfg, server.Handler(), refuseCall, seen), func(context.Context) error {
+		server.Drain()
+		return nil
+	})
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
 }
@@ -166,7 +171,8 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 		return "", err
 	}
 	server := apiserver.New(apiserver.Config{
-		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library, Telemetry: seen,
+		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
+		Telemetry: seen,
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},
@@ -227,7 +233,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	a.push("spool", appends.Close)
 	server := webmemory.New(w, store, cache.New(store, int(cfg.Webmemory.CacheBytes)), appends, runs, seen.Log)
 	a.push("webmemory", func() error { server.Close(); return nil })
-	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error { server.Drain(ctx); return nil })
+	a.serve("webmemory", l, guarded(cfg, server.Handler(), refuseRequest, seen), func(ctx context.Context) error {
+		server.Drain(ctx)
+		return nil
+	})
 	a.addrs.Webmemory = l.Addr().String()
 	return nil
 }

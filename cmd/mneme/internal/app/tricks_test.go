@@ -60,7 +60,8 @@ func (m *trickster) answer(r *upstreamtest.Request) *upstreamtest.Answer {
 	case offers("create_plan"):
 		return use("create_plan", map[string]any{"objective": trick, "reasoning": trick, "tasks": []string{trick}})
 	case strings.Contains(body, "You moderate"):
-		return say(object(map[string]any{"conclusion": trick, "key_points": []string{trick}, "consensus": []string{}, "disagreements": []string{}}))
+		return say(object(map[string]any{"conclusion": trick, "key_points": []string{trick}, "consensus": []string{},
+			"disagreements": []string{}}))
 	case strings.Contains(body, "You judge a plan"):
 		return say(object(map[string]any{"score": 5, "reasoning": trick}))
 	}

@@ -15,9 +15,12 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 	if out == nil {
 		return
 	}
-	fmt.Fprintf(out, "mneme is up: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory, at.Apiserver, at.Proxy)
+	fmt.Fprintf(out, "mneme is up: webmemory http://%s, apiserver http://%s, proxy http://%s\n", at.Webmemory,
+		at.Apiserver, at.Proxy)
 	if b := cfg.Proxy.Backends[cfg.Proxy.Active]; b.Kind == config.KindOffline {
-		fmt.Fprintln(out, "Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a mneme.yaml (docs/configuration.md).")
+		fmt.Fprintln(out,
+			"Model: offline, a small extractive one for trying things out; a real one: `mneme up --model auto`, or a "+
+				"mneme.yaml (docs/configuration.md).")
 	} else {
 		fmt.Fprintf(out, "Model: %s, of backend %s.\n", proxy.MapModel(b.ModelMap, cfg.Agents.Master.Model), cfg.Proxy.Active)
 	}
@@ -29,7 +32,9 @@ func welcome(out io.Writer, cfg config.Config, at Addrs) {
 		if host != "127.0.0.1" {
 			redisAt = " -h " + host + redisAt
 		}
-		fmt.Fprintf(out, "Memory: embedded, in %s, for this one process; kill -9 loses nothing, a power cut up to a second. For more, set redis.url.\n", cfg.DataDir)
+		fmt.Fprintf(out,
+			"Memory: embedded, in %s, for this one process; kill -9 loses nothing, a power cut up to a second. For more, set "+
+				"redis.url.\n", cfg.DataDir)
 	case cfg.Redis.URL != "":
 		redisAt = " -u " + redacted(cfg.Redis.URL)
 	}

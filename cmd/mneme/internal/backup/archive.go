@@ -164,7 +164,9 @@ func read(in io.Reader, take func(record) error) (created time.Time, err error) 
 	case err != nil || first.Version < 1:
 		return time.Time{}, errForeign
 	case first.Version > version:
-		return time.Time{}, fmt.Errorf("the backup has format %d, which a newer mneme wrote; this one reads up to %d: restore it with the newer one", first.Version, version)
+		return time.Time{},
+			fmt.Errorf("the backup has format %d, which a newer mneme wrote; this one reads up to %d: restore it with the "+
+				"newer one", first.Version, version)
 	}
 	sum, records := sha256.New(), int64(0)
 	hashLine(sum, lines.Bytes())

@@ -49,8 +49,12 @@ func stores(t *testing.T) map[string]redis.UniversalClient {
 	t.Cleanup(func() { _ = byPipe.Close() })
 	return map[string]redis.UniversalClient{
 		"redis": client(t, redistest.Start(t)), "embedded": byPipe,
-		"cluster":  redis.NewUniversalClient(&redis.UniversalOptions{Protocol: 2, Addrs: []string{cluster.Nodes[0].Addr, cluster.Nodes[1].Addr}}),
-		"sentinel": redis.NewUniversalClient(&redis.UniversalOptions{Protocol: 2, Addrs: sentinel.Addrs(), MasterName: redistest.MasterName}),
+		"cluster": redis.NewUniversalClient(&redis.UniversalOptions{
+			Protocol: 2, Addrs: []string{cluster.Nodes[0].Addr, cluster.Nodes[1].Addr},
+		}),
+		"sentinel": redis.NewUniversalClient(&redis.UniversalOptions{
+			Protocol: 2, Addrs: sentinel.Addrs(), MasterName: redistest.MasterName,
+		}),
 	}
 }
 
@@ -70,10 +74,13 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	s := redisstore.New(c, zerolog.Nop())
 	_, err := s.Epoch(ctx)
 	require.NoError(t, err)
-	for i, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")), memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("a:b")), memory.ChatKey(memory.MustChat("gone")), memory.ChatKey(memory.MustChat("x"))} {
+	for i, key := range []memory.Key{memory.ChatKey(memory.MustChat("12345")),
+		memory.SubagentKey("analytic", memory.MustChat("12345")), memory.ChatKey(memory.MustChat("a:b")),
+		memory.ChatKey(memory.MustChat("gone")), memory.ChatKey(memory.MustChat("x"))} {
 		h := memory.Empty(key)
 		for seq := range int64(3) {
-			h, err = s.Append(ctx, h, memory.Mark{Run: run, Seq: seq + 1, Turn: int64(i + 1)}, message(fmt.Sprint("текст <&> ", seq)))
+			h, err = s.Append(ctx, h, memory.Mark{Run: run, Seq: seq + 1, Turn: int64(i + 1)},
+				message(fmt.Sprint("текст <&> ", seq)))
 			require.NoError(t, err)
 		}
 	}
@@ -84,9 +91,14 @@ func fill(t *testing.T, c redis.UniversalClient) {
 	require.NoError(t, err)
 	require.NoError(t, s.Announce(ctx, "process", "http://127.0.0.1:1"))
 	require.NoError(t, s.NoteErasure(ctx, time.Now().UnixMilli(), "chat:gone"))
-	require.NoError(t, failure(s.Open(ctx, memory.MustChat("12345"), "token", time.Minute, redisstore.OpenRun{Run: openRun, Turn: turn.Number, Events: "http://127.0.0.1:1/", Body: "hash"})))
+	require.NoError(t,
+		failure(s.Open(ctx, memory.MustChat("12345"), "token", time.Minute, redisstore.OpenRun{
+			Run: openRun, Turn: turn.Number, Events: "http://127.0.0.1:1/", Body: "hash",
+		})))
 	for _, r := range []string{run, openRun} {
-		require.NoError(t, failure(s.Log(ctx, memory.MustChat("12345"), r, true, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)}, redisstore.Logged{Seq: 2, Line: []byte("\xff\x00")})))
+		require.NoError(t,
+			failure(s.Log(ctx, memory.MustChat("12345"), r, true, redisstore.Logged{Seq: 1, Line: []byte(`{"a":1}`)},
+				redisstore.Logged{Seq: 2, Line: []byte("\xff\x00")})))
 	}
 	_, err = s.Begin(ctx, memory.MustChat("a:b"), run, "hash")
 	require.NoError(t, err)
@@ -113,7 +125,8 @@ func fillDocuments(t *testing.T, c redis.UniversalClient) {
 			if col == named && i%5 == 0 { // more than one record holds
 				text = strings.Repeat(text, 1000)
 			}
-			for _, w := range documents.Put(ctx, col, docstore.Document{ID: fmt.Sprintf("d%02d.md", i), Title: "T", Text: text}) {
+			for _, w := range documents.Put(ctx, col, docstore.Document{ID: fmt.Sprintf("d%02d.md", i), Title: "T",
+				Text: text}) {
 				require.NoError(t, w.Err)
 			}
 		}
@@ -134,11 +147,14 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 	require.NoError(t, err)
 	require.NoError(t, proxystore.NewUsage(c, 0).AppendUsage(ctx, make([]usage.Record, 2500)))
 	require.NoError(t, proxystore.NewActive(c, "a", func(string) bool { return true }, zerolog.Nop()).Use(ctx, "kimi"))
-	require.NoError(t, proxystore.NewOwners(c, time.Hour).Claim(ctx, chat.Scope{Conversation: "conversation", Route: "main"}, "http://me"))
+	require.NoError(t, proxystore.NewOwners(c, time.Hour).Claim(ctx, chat.Scope{
+		Conversation: "conversation", Route: "main",
+	}, "http://me"))
 }
 
 // left are the keys that a backup leaves out.
-var left = []string{"mneme:epoch", "mneme:processes", "mneme:erasures", "proxy:turns:born", "proxy:copilot:{:conversation}", "{chat_history:12345}:turn", "turns:open"}
+var left = []string{"mneme:epoch", "mneme:processes", "mneme:erasures", "proxy:turns:born",
+	"proxy:copilot:{:conversation}", "{chat_history:12345}:turn", "turns:open"}
 
 // content is everything that a store holds: by key its type, whether it expires,
 // and what is in it.
@@ -226,7 +242,8 @@ func TestFromAnyStoreToAnyOther(t *testing.T) {
 				restore(t, target, file)
 				got := content(t, target)
 				require.NotEmpty(t, got["mneme:epoch"])
-				require.Equal(t, `zset false "[{0 12345}]"`, got["turns:open"], "an open run is to be finished by whoever comes first")
+				require.Equal(t, `zset false "[{0 12345}]"`, got["turns:open"],
+					"an open run is to be finished by whoever comes first")
 				require.Equal(t, `string false "stays"`, got["run:somebody:elses"])
 				for _, key := range []string{"mneme:epoch", "turns:open", "run:somebody:elses"} {
 					delete(got, key)
@@ -341,13 +358,16 @@ func TestErasedDuringTheBackup(t *testing.T) {
 	_, err := backup.Save(ctx, source, &file, func(backup.Summary) {
 		if !erased { // the chats' own histories have just been read
 			erased = true
-			require.NoError(t, s.EraseChat(ctx, 1<<50, memory.MustChat("12345"), memory.ChatKey(memory.MustChat("12345")), memory.SubagentKey("analytic", memory.MustChat("12345"))))
+			require.NoError(t, s.EraseChat(ctx, 1<<50, memory.MustChat("12345"), memory.ChatKey(memory.MustChat("12345")),
+				memory.SubagentKey("analytic", memory.MustChat("12345"))))
 		}
 	})
 	require.NoError(t, err)
 	restore(t, target, file.Bytes())
-	require.Zero(t, target.Exists(ctx, "chat_history:12345", "subagent:analytic:12345", "turns:open", "events:12345:"+openRun, "run:12345:"+openRun).Val())
-	require.Equal(t, fmt.Sprint(int64(1)<<50), target.HGet(ctx, "{chat_history:12345}:meta", "erased").Val(), "and stays erased")
+	require.Zero(t, target.Exists(ctx, "chat_history:12345", "subagent:analytic:12345", "turns:open", "events:12345:"+
+		openRun, "run:12345:"+openRun).Val())
+	require.Equal(t, fmt.Sprint(int64(1)<<50), target.HGet(ctx, "{chat_history:12345}:meta", "erased").Val(),
+		"and stays erased")
 	require.EqualValues(t, 1, target.Exists(ctx, "chat_history:a:b").Val())
 }
 
@@ -428,7 +448,9 @@ func TestExpiredKeysStayAway(t *testing.T) {
 		require.NoError(t, source.PExpire(ctx, "events:12345:"+r, 5*time.Second).Err())
 	}
 	file := save(t, source)
-	require.Eventually(t, func() bool { return source.Exists(ctx, "events:12345:"+run, "events:12345:"+openRun).Val() == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return source.Exists(ctx, "events:12345:"+run, "events:12345:"+openRun).Val() == 0
+	}, time.Minute, 10*time.Millisecond)
 	restore(t, target, file)
 	require.Zero(t, target.Exists(ctx, "events:12345:"+run).Val())
 	require.EqualValues(t, 1, target.XLen(ctx, "events:12345:"+openRun).Val())

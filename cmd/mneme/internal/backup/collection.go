@@ -63,7 +63,8 @@ func fields(ctx context.Context, n node, key string) ([]string, error) {
 
 // batches gives the fields of a hash to save, so many at a time that their values
 // have about batchBytes.
-func (s *saver) batches(ctx context.Context, n node, key string, names []string, save func(context.Context, node, string, []string) error) error {
+func (s *saver) batches(ctx context.Context, n node, key string, names []string,
+	save func(context.Context, node, string, []string) error) error {
 	for len(names) > 0 {
 		count := min(len(names), streamPage)
 		sizes := make([]*redis.Cmd, count)

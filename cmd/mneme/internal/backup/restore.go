@@ -111,7 +111,8 @@ func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
 // service may use the store meanwhile: it could write what it has cached over what
 // was restored.
 func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, tell Progress) (Summary, error) {
-	r := &restorer{client: client, pipe: client.Pipeline(), tell: tell, openChats: map[memory.Chat]bool{}, openLogs: map[string]bool{}}
+	r := &restorer{client: client, pipe: client.Pipeline(), tell: tell, openChats: map[memory.Chat]bool{},
+		openLogs: map[string]bool{}}
 	if err := r.wipe(ctx); err != nil {
 		return r.done, fmt.Errorf("removing what was there before: %w", err)
 	}

@@ -32,7 +32,8 @@ type Summary struct {
 }
 
 func (s Summary) String() string {
-	return fmt.Sprintf("%s, %s of documents, %s", number(s.Histories, "history", "histories"), number(s.Collections, "collection", "collections"), size(s.Bytes))
+	return fmt.Sprintf("%s, %s of documents, %s", number(s.Histories, "history", "histories"),
+		number(s.Collections, "collection", "collections"), size(s.Bytes))
 }
 
 func number(n int64, one, many string) string {
@@ -94,7 +95,9 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 		return s.done, err
 	}
 	if !same(before, after) {
-		return s.done, errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup again")
+		return s.done,
+			errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup " +
+				"again")
 	}
 	return s.done, w.close()
 }

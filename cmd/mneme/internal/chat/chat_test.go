@@ -44,7 +44,9 @@ func remember(r *webtest.Run) {
 		&event.SubagentDelta{Text: "not"}, &event.SubagentDelta{Text: "ed"},
 		&event.Completion{Response: "noted", Status: event.Completed})
 	r.Emit(&event.AssistantDelta{Text: "I noted "}, &event.AssistantDelta{Text: "that."})
-	r.Emit(&event.Assistant{Content: "I noted that.", Citations: []event.Citation{{N: 1, Title: "Notes", Source: "notes.txt"}}})
+	r.Emit(&event.Assistant{Content: "I noted that.", Citations: []event.Citation{
+		{N: 1, Title: "Notes", Source: "notes.txt"},
+	}})
 	r.Emit(&event.RunFinished{Outcome: event.Completed})
 }
 
@@ -149,7 +151,8 @@ Tea.
 	require.EqualError(t, err, "/discuss needs what it is to work on: /discuss QUESTION")
 	s.Refuse = func(*http.Request) (int, string, string) { return 400, "unknown_agent", "There is no agent_version" }
 	_, err = run(t, s, "/ensemble make tea\n", nil)
-	require.EqualError(t, err, "there are no models for /ensemble: list them under panel.members in mneme.yaml (docs/panel.md)")
+	require.EqualError(t, err,
+		"there are no models for /ensemble: list them under panel.members in mneme.yaml (docs/panel.md)")
 	require.Equal(t, 2, s.Posts())
 }
 

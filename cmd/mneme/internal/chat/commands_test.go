@@ -16,7 +16,9 @@ import (
 
 // echo answers with what it was told.
 func echo(r *webtest.Run) {
-	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{Content: r.Chat.String() + " heard: " + r.Message},
+	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message}, &event.Assistant{
+		Content: r.Chat.String() + " heard: " + r.Message,
+	},
 		&event.RunFinished{Outcome: event.Completed})
 }
 
@@ -80,5 +82,6 @@ func TestAnEditorsLinesAreMessages(t *testing.T) {
 }
 
 func TestEveryCommandIsCompleted(t *testing.T) {
-	require.Equal(t, []string{"/discuss", "/ensemble", "/memory", "/new", "/chats", "/forget", "/quit", "/help"}, chat.Commands())
+	require.Equal(t, []string{"/discuss", "/ensemble", "/memory", "/new", "/chats", "/forget", "/quit", "/help"},
+		chat.Commands())
 }

@@ -21,13 +21,17 @@ var vendorAPIs = map[string]apiPaths{
 	"api.deepseek.com":                  {KindOpenAI: {"", "/v1", "/beta"}, KindAnthropic: {"/anthropic"}},
 	"api.moonshot.ai":                   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
 	"api.moonshot.cn":                   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
-	"api.z.ai":                          {KindOpenAI: {"/api/paas/v4", "/api/coding/paas/v4"}, KindAnthropic: {"/api/anthropic"}},
-	"open.bigmodel.cn":                  {KindOpenAI: {"/api/paas/v4", "/api/coding/paas/v4"}, KindAnthropic: {"/api/anthropic"}},
-	"api.minimax.io":                    {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
-	"api.minimaxi.com":                  {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
-	"api.mistral.ai":                    {KindOpenAI: {"/v1"}},
-	"api.groq.com":                      {KindOpenAI: {"/openai/v1"}},
-	"api.x.ai":                          {KindOpenAI: {"/v1"}, KindAnthropic: {""}},
+	"api.z.ai": {KindOpenAI: {"/api/paas/v4", "/api/coding/paas/v4"}, KindAnthropic: {
+		"/api/anthropic",
+	}},
+	"open.bigmodel.cn": {KindOpenAI: {"/api/paas/v4", "/api/coding/paas/v4"}, KindAnthropic: {
+		"/api/anthropic",
+	}},
+	"api.minimax.io":   {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
+	"api.minimaxi.com": {KindOpenAI: {"/v1"}, KindAnthropic: {"/anthropic"}},
+	"api.mistral.ai":   {KindOpenAI: {"/v1"}},
+	"api.groq.com":     {KindOpenAI: {"/openai/v1"}},
+	"api.x.ai":         {KindOpenAI: {"/v1"}, KindAnthropic: {""}},
 }
 
 // endpoints are the ends of addresses that people copy from a vendor's examples.
@@ -98,7 +102,9 @@ var keyPrefix = regexp.MustCompile(`^(sk|pk|rk|gsk|hf|r8|xai|glpat|ghp|gho|githu
 // itself instead, so the value is not repeated unless it surely is a name.
 func variable(key, name string, set bool) error {
 	if name != "" && !set && (!variableName.MatchString(name) || secretLike(name)) {
-		return bad(key, "this looks like a secret itself, or is no variable's name; put the secret into an environment variable and write its name here, such as OPENAI_API_KEY")
+		return bad(key,
+			"this looks like a secret itself, or is no variable's name; put the secret into an environment variable and "+
+				"write its name here, such as OPENAI_API_KEY")
 	}
 	return nil
 }

@@ -52,14 +52,16 @@ type HTTP struct {
 // Redis says where histories are stored. With neither URL nor Addrs it is the
 // embedded store in Config.DataDir.
 type Redis struct {
-	URL            string   `yaml:"url" env:"URL"`                         // redis://, rediss:// or unix://
-	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"` // read-only listener of the embedded store, empty for none
-	Addrs          []string `yaml:"addrs" env:"ADDRS"`                     // Cluster's or Sentinel's nodes, host:port
-	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"`         // set for Sentinel
+	URL string `yaml:"url" env:"URL"` // redis://, rediss:// or unix://
+	// read-only listener of the embedded store, empty for none
+	EmbeddedListen string   `yaml:"embedded_listen" env:"EMBEDDED_LISTEN"`
+	Addrs          []string `yaml:"addrs" env:"ADDRS"`             // Cluster's or Sentinel's nodes, host:port
+	MasterName     string   `yaml:"master_name" env:"MASTER_NAME"` // set for Sentinel
 	Username       string   `yaml:"username" env:"USERNAME"`
-	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"`   // names the variable that holds the password
-	WaitReplicas   int      `yaml:"wait_replicas" env:"WAIT_REPLICAS"` // replicas that must have an append before it counts
-	Password       Secret   `yaml:"-"`                                 // what that variable holds
+	PasswordEnv    string   `yaml:"password_env" env:"PASSWORD_ENV"` // names the variable that holds the password
+	// replicas that must have an append before it counts
+	WaitReplicas int    `yaml:"wait_replicas" env:"WAIT_REPLICAS"`
+	Password     Secret `yaml:"-"` // what that variable holds
 }
 
 // Embedded says whether the store inside the process is used.
@@ -67,16 +69,21 @@ func (r Redis) Embedded() bool { return r.URL == "" && len(r.Addrs) == 0 }
 
 // Webmemory is the public service.
 type Webmemory struct {
-	Listen                string `yaml:"listen" env:"LISTEN"`
-	Apiserver             string `yaml:"apiserver" env:"APISERVER"`                             // base URL
-	Advertise             string `yaml:"advertise" env:"ADVERTISE"`                             // base URL of this very process for other webmemories; empty: its own address
-	MaxHistory            int    `yaml:"max_history" env:"MAX_HISTORY"`                         // messages kept per history, 0 for all
-	ContextWindow         int    `yaml:"context_window" env:"CONTEXT_WINDOW"`                   // messages of the chat that the master sees
-	SubagentContextWindow int    `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"` // messages of its own that a subagent sees
-	MaxChats              int    `yaml:"max_chats" env:"MAX_CHATS"`                             // chats with work in hand at one time
-	CacheBytes            int64  `yaml:"cache_bytes" env:"CACHE_BYTES"`
-	FinishedBytes         int64  `yaml:"finished_bytes" env:"FINISHED_BYTES"` // of memory for finished runs
-	Queue                 Queue  `yaml:"queue" envPrefix:"QUEUE_"`
+	Listen    string `yaml:"listen" env:"LISTEN"`
+	Apiserver string `yaml:"apiserver" env:"APISERVER"` // base URL
+	// base URL of this very process for other webmemories; empty: its own address
+	Advertise string `yaml:"advertise" env:"ADVERTISE"`
+	// messages kept per history, 0 for all
+	MaxHistory int `yaml:"max_history" env:"MAX_HISTORY"`
+	// messages of the chat that the master sees
+	ContextWindow int `yaml:"context_window" env:"CONTEXT_WINDOW"`
+	// messages of its own that a subagent sees
+	SubagentContextWindow int `yaml:"subagent_context_window" env:"SUBAGENT_CONTEXT_WINDOW"`
+	// chats with work in hand at one time
+	MaxChats      int   `yaml:"max_chats" env:"MAX_CHATS"`
+	CacheBytes    int64 `yaml:"cache_bytes" env:"CACHE_BYTES"`
+	FinishedBytes int64 `yaml:"finished_bytes" env:"FINISHED_BYTES"` // of memory for finished runs
+	Queue         Queue `yaml:"queue" envPrefix:"QUEUE_"`
 }
 
 // Queue bounds what waits for a chat's turn.
@@ -87,22 +94,26 @@ type Queue struct {
 
 // Apiserver is the service that runs the agents.
 type Apiserver struct {
-	Listen    string `yaml:"listen" env:"LISTEN"`
-	Proxy     string `yaml:"proxy" env:"PROXY"`         // base URL
-	Advertise string `yaml:"advertise" env:"ADVERTISE"` // base URL of this very process for webmemory; empty: where a request arrived
-	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"`   // runs at one time
+	Listen string `yaml:"listen" env:"LISTEN"`
+	Proxy  string `yaml:"proxy" env:"PROXY"` // base URL
+	// base URL of this very process for webmemory; empty: where a request arrived
+	Advertise string `yaml:"advertise" env:"ADVERTISE"`
+	MaxRuns   int    `yaml:"max_runs" env:"MAX_RUNS"` // runs at one time
 }
 
 // Proxy is the gateway to the models.
 type Proxy struct {
-	Listen            string             `yaml:"listen" env:"LISTEN"`
-	Active            string             `yaml:"active" env:"ACTIVE"`                              // backend of the main pipeline
+	Listen string `yaml:"listen" env:"LISTEN"`
+	// backend of the main pipeline
+	Active            string             `yaml:"active" env:"ACTIVE"`
 	TeammateBackend   string             `yaml:"teammate_backend" env:"TEAMMATE_BACKEND"`          // backend of /teammate
 	Teammates         map[string]string  `yaml:"teammates" env:"TEAMMATES" envKeyValSeparator:"="` // subagent → backend
 	Backends          map[string]Backend `yaml:"backends" env:"-"`                                 // by name
 	EmbeddingsBackend string             `yaml:"embeddings_backend" env:"EMBEDDINGS_BACKEND"`      // empty for none
-	Advertise         string             `yaml:"advertise" env:"ADVERTISE"`                        // base URL of this very process for a Copilot CLI; empty: from the listener
-	StateMachine      StateMachine       `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`         // server-side conversations
+	// base URL of this very process for a Copilot CLI; empty: from the listener
+	Advertise string `yaml:"advertise" env:"ADVERTISE"`
+	// server-side conversations
+	StateMachine StateMachine `yaml:"state_machine" envPrefix:"STATE_MACHINE_"`
 }
 
 // Kinds of a backend.
@@ -115,11 +126,15 @@ const (
 
 // Backend is one vendor or model server behind the proxy.
 type Backend struct {
-	Kind      string            `yaml:"kind" env:"KIND"`
-	Vendor    string            `yaml:"vendor" env:"VENDOR"`                              // picks the profile of rules; empty: it is found out
-	BaseURL   string            `yaml:"base_url" env:"BASE_URL"`                          // anthropic: without /v1, openai: with it
-	Auth      string            `yaml:"auth" env:"AUTH"`                                  // key, passthrough or none; empty: key if there is one
-	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`                    // names the variable that holds the key
+	Kind string `yaml:"kind" env:"KIND"`
+	// picks the profile of rules; empty: it is found out
+	Vendor string `yaml:"vendor" env:"VENDOR"`
+	// anthropic: without /v1, openai: with it
+	BaseURL string `yaml:"base_url" env:"BASE_URL"`
+	// key, passthrough or none; empty: key if there is one
+	Auth string `yaml:"auth" env:"AUTH"`
+	// names the variable that holds the key
+	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`
 	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
 	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
@@ -128,7 +143,8 @@ type Backend struct {
 	Command         []string `yaml:"command" env:"COMMAND"`                   // runs one: the program, then its arguments
 	ProviderBackend string   `yaml:"provider_backend" env:"PROVIDER_BACKEND"` // answers the CLI's own model calls
 	APIKey          Secret   `yaml:"-"`                                       // what the variable of APIKeyEnv holds
-	CommandEnv      []string `yaml:"-"`                                       // NAME=value, what Command gets of this process's environment
+	// NAME=value, what Command gets of this process's environment
+	CommandEnv []string `yaml:"-"`
 }
 
 // Profile are rules of a vendor in place of the built-in ones. In the environment
@@ -199,7 +215,8 @@ type Master struct {
 	System          string `yaml:"system" env:"SYSTEM"`                     // added to the built-in prompt
 	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
-	ContextTokens   int    `yaml:"context_tokens" env:"CONTEXT_TOKENS"`     // of the model's context window; 0: as the gateway tells it
+	// of the model's context window; 0: as the gateway tells it
+	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
 }
 
 // Prompt is the whole system prompt.
@@ -215,20 +232,23 @@ func (m Master) Prompt() string {
 
 // Subagent is one subagent of the master.
 type Subagent struct {
-	Name        string        `yaml:"name" env:"NAME"`
-	Description string        `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
-	System      string        `yaml:"system" env:"SYSTEM"`
-	Model       string        `yaml:"model" env:"MODEL"`
-	Tools       []string      `yaml:"tools" env:"TOOLS"`             // ToolCalculator, ToolDate, ToolDocuments
-	Collections []*Collection `yaml:"collections" env:"COLLECTIONS"` // what ToolDocuments searches, beside the chat's own documents
-	Calls       string        `yaml:"calls" env:"CALLS"`             // serial or isolated, see event.Delegation
-	MaxSteps    int           `yaml:"max_steps" env:"MAX_STEPS"`     // model calls for one task
+	Name        string   `yaml:"name" env:"NAME"`
+	Description string   `yaml:"description" env:"DESCRIPTION"` // tells the master what to delegate here
+	System      string   `yaml:"system" env:"SYSTEM"`
+	Model       string   `yaml:"model" env:"MODEL"`
+	Tools       []string `yaml:"tools" env:"TOOLS"` // ToolCalculator, ToolDate, ToolDocuments
+	// what ToolDocuments searches, beside the chat's own documents
+	Collections []*Collection `yaml:"collections" env:"COLLECTIONS"`
+	Calls       string        `yaml:"calls" env:"CALLS"`         // serial or isolated, see event.Delegation
+	MaxSteps    int           `yaml:"max_steps" env:"MAX_STEPS"` // model calls for one task
 
-	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"` // as of the master; empty: not sent
-	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"`           // nil: not sent
-	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`             // of one answer; 0: not sent
+	// as of the master; empty: not sent
+	ReasoningEffort string   `yaml:"reasoning_effort,omitempty" env:"REASONING_EFFORT"`
+	Temperature     *float64 `yaml:"temperature,omitempty" env:"TEMPERATURE"` // nil: not sent
+	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`   // of one answer; 0: not sent
 
-	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"` // of the model's context window; 0: as the gateway tells it
+	// of the model's context window; 0: as the gateway tells it
+	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.

@@ -12,7 +12,10 @@ func copilotFile(members string) string {
 }
 
 func TestACopilotBackend(t *testing.T) {
-	c, err := load(t, copilotFile(`addr: "127.0.0.1:4321", provider_backend: off, api_key_env: COPILOT_CONNECTION_TOKEN, model_map: {"*": m}`),
+	c,
+		err := load(t,
+		copilotFile(`addr: "127.0.0.1:4321", provider_backend: off, api_key_env: COPILOT_CONNECTION_TOKEN, model_map: `+
+			`{"*": m}`),
 		"COPILOT_CONNECTION_TOKEN=hush")
 	require.NoError(t, err)
 	require.NoError(t, c.RequireKeys())
@@ -22,7 +25,8 @@ func TestACopilotBackend(t *testing.T) {
 		"PATH=/bin", "COPILOT_HOME=/h", "HOME=", "GH_TOKEN=hush", "OPENAI_API_KEY=hush", "COPILOT_GITHUB_TOKEN=hush")
 	require.NoError(t, err)
 	require.Equal(t, []string{"copilot", "--log-level", "error"}, c.Proxy.Backends["cli"].Command)
-	require.Equal(t, []string{"COPILOT_HOME=/h", "PATH=/bin"}, c.Proxy.Backends["cli"].CommandEnv, "no token reaches the command")
+	require.Equal(t, []string{"COPILOT_HOME=/h", "PATH=/bin"}, c.Proxy.Backends["cli"].CommandEnv,
+		"no token reaches the command")
 
 	_, err = load(t, copilotFile(`addr: "copilot:4321", provider_backend: off`)+"  advertise: http://proxy:8082\n")
 	require.NoError(t, err)
@@ -30,25 +34,73 @@ func TestACopilotBackend(t *testing.T) {
 
 func TestWrongCopilotBackends(t *testing.T) {
 	for text, want := range map[string]string{
-		copilotFile(`provider_backend: off`):                                                                                   "mneme.yaml:5: proxy.backends.cli.addr: is missing; give the host:port of a Copilot CLI that runs with --headless --port, or a command that runs one",
-		copilotFile(`addr: "127.0.0.1:1", command: [copilot], provider_backend: off`):                                          "mneme.yaml:5: proxy.backends.cli.command: addr is set too; keep one of them",
-		copilotFile(`addr: "127.0.0.1", provider_backend: off`):                                                                `mneme.yaml:5: proxy.backends.cli.addr: host:port is needed, such as 127.0.0.1:8080, not "127.0.0.1"`,
-		copilotFile(`command: [""], provider_backend: off`):                                                                    "mneme.yaml:5: proxy.backends.cli.command: an empty word in it; a program and its arguments are needed, such as [copilot]",
-		copilotFile(`command: [copilot], api_key_env: T, provider_backend: off`):                                               "mneme.yaml:5: proxy.backends.cli.api_key_env: a CLI that the gateway runs gets a token of its own; remove it, or give addr instead of command",
-		copilotFile(`addr: "127.0.0.1:1"`):                                                                                     "mneme.yaml:5: proxy.backends.cli.provider_backend: is missing; name the backend that answers the CLI's own model calls; proxy.backends has: cli, off",
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: gpt`):                                                              `mneme.yaml:5: proxy.backends.cli.provider_backend: there is no backend "gpt"; proxy.backends has: cli, off`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: cli`):                                                              `mneme.yaml:5: proxy.backends.cli.provider_backend: "cli" is of kind copilot too, so that the CLI's model calls would go round in circles; name another one`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off, base_url: "http://x"`):                                        "mneme.yaml:5: proxy.backends.cli.base_url: a copilot backend has none: addr or command says where the CLI is; remove it",
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off, auth: none`):                                                  "mneme.yaml:5: proxy.backends.cli.auth: a copilot backend has none: the token of api_key_env is presented if there is one; remove it",
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off, vendor: openai`):                                              "mneme.yaml:5: proxy.backends.cli.vendor: a copilot backend has none: the rules are those of provider_backend; remove it",
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off, thinking: {budget_tokens: 2000}`):                             "mneme.yaml:5: proxy.backends.cli.thinking: a copilot backend has none: what the model thinks does not come out of the CLI; set it for provider_backend; remove it",
-		copilotFile(`addr: "copilot:4321", provider_backend: off`):                                                             `mneme.yaml:1: proxy.advertise: is missing; the Copilot CLI of backend "cli" runs at copilot:4321 and needs the URL under which it reaches this gateway, such as http://proxy:8082`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) + "  advertise: proxy:8082\n":                                `mneme.yaml:6: proxy.advertise: an http:// or https:// URL is needed, not "proxy:8082"`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) + "  teammates: {copilot: off}\n":                            "mneme.yaml:6: proxy.teammates.copilot: the name is taken by the CLI's own model calls, which go to provider_backend; remove it",
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) + "agents: {subagents: [{name: copilot, description: x}]}\n": `mneme.yaml:5: proxy.backends.cli.kind: the CLI's model calls come back under the name "copilot", which a subagent or a member of the panel has; rename that`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) + "    more: {kind: copilot, addr: 'localhost:2', provider_backend: k}\n    k: {kind: openai, base_url: 'https://x/v1'}\n": `mneme.yaml:5: proxy.backends.cli.provider_backend: that of "more" is "k"; all CLIs come back by one route, so both must be the same`,
-		copilotFile(`addr: "127.0.0.1:1", provider_backend: k`) + "    k: {kind: openai, auth: passthrough, base_url: 'https://x/v1'}\n":                                                     `mneme.yaml:5: proxy.backends.cli.provider_backend: the auth of "k" is passthrough, and the CLI has no caller's credential to pass on; name another one`,
-		"proxy: {backends: {a: {kind: offline, addr: 'x:1'}}}\n": "mneme.yaml:1: proxy.backends.a.addr: is for kind copilot only; remove it, or change kind",
+		copilotFile(
+			`provider_backend: off`,
+		): "mneme.yaml:5: proxy.backends.cli.addr: is missing; give the host:port of a Copilot CLI that runs with " +
+			"--headless --port, or a command that runs one",
+		copilotFile(
+			`addr: "127.0.0.1:1", command: [copilot], provider_backend: off`,
+		): "mneme.yaml:5: proxy.backends.cli.command: addr is set too; keep one of them",
+		copilotFile(
+			`addr: "127.0.0.1", provider_backend: off`,
+		): `mneme.yaml:5: proxy.backends.cli.addr: host:port is needed, such as 127.0.0.1:8080, not "127.0.0.1"`,
+		copilotFile(
+			`command: [""], provider_backend: off`,
+		): "mneme.yaml:5: proxy.backends.cli.command: an empty word in it; a program and its arguments are needed, such " +
+			"as [copilot]",
+		copilotFile(
+			`command: [copilot], api_key_env: T, provider_backend: off`,
+		): "mneme.yaml:5: proxy.backends.cli.api_key_env: a CLI that the gateway runs gets a token of its own; remove it, " +
+			"or give addr instead of command",
+		copilotFile(
+			`addr: "127.0.0.1:1"`,
+		): "mneme.yaml:5: proxy.backends.cli.provider_backend: is missing; name the backend that answers the CLI's own " +
+			"model calls; proxy.backends has: cli, off",
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: gpt`,
+		): `mneme.yaml:5: proxy.backends.cli.provider_backend: there is no backend "gpt"; proxy.backends has: cli, off`,
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: cli`,
+		): `mneme.yaml:5: proxy.backends.cli.provider_backend: "cli" is of kind copilot too, so that the CLI's model ` +
+			`calls would go round in circles; name another one`,
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: off, base_url: "http://x"`,
+		): "mneme.yaml:5: proxy.backends.cli.base_url: a copilot backend has none: addr or command says where the CLI is; " +
+			"remove it",
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: off, auth: none`,
+		): "mneme.yaml:5: proxy.backends.cli.auth: a copilot backend has none: the token of api_key_env is presented if " +
+			"there is one; remove it",
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: off, vendor: openai`,
+		): "mneme.yaml:5: proxy.backends.cli.vendor: a copilot backend has none: the rules are those of provider_backend; " +
+			"remove it",
+		copilotFile(
+			`addr: "127.0.0.1:1", provider_backend: off, thinking: {budget_tokens: 2000}`,
+		): "mneme.yaml:5: proxy.backends.cli.thinking: a copilot backend has none: what the model thinks does not come " +
+			"out of the CLI; set it for provider_backend; remove it",
+		copilotFile(
+			`addr: "copilot:4321", provider_backend: off`,
+		): `mneme.yaml:1: proxy.advertise: is missing; the Copilot CLI of backend "cli" runs at copilot:4321 and needs ` +
+			`the URL under which it reaches this gateway, such as http://proxy:8082`,
+		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) +
+			"  advertise: proxy:8082\n": `mneme.yaml:6: proxy.advertise: an http:// or https:// URL is needed, not "proxy:8082"`,
+		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) +
+			"  teammates: {copilot: off}\n": "mneme.yaml:6: proxy.teammates.copilot: the name is taken by the CLI's own " +
+			"model calls, which go to provider_backend; remove it",
+		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) +
+			"agents: {subagents: [{name: copilot, description: x}]}\n": `mneme.yaml:5: proxy.backends.cli.kind: the CLI's ` +
+			`model calls come back under the name "copilot", which a subagent or a member of the panel has; rename that`,
+		copilotFile(`addr: "127.0.0.1:1", provider_backend: off`) +
+			"    more: {kind: copilot, addr: 'localhost:2', provider_backend: k}\n    k: {kind: openai, base_url: " +
+			"'https://x/v1'}\n": `mneme.yaml:5: proxy.backends.cli.provider_backend: that of "more" is "k"; all CLIs come ` +
+			`back by one route, so both must be the same`,
+		copilotFile(`addr: "127.0.0.1:1", provider_backend: k`) +
+			"    k: {kind: openai, auth: passthrough, base_url: 'https://x/v1'}\n": `mneme.yaml:5: ` +
+			`proxy.backends.cli.provider_backend: the auth of "k" is passthrough, and the CLI has no caller's credential to ` +
+			`pass on; name another one`,
+		"proxy: {backends: {a: {kind: offline, addr: 'x:1'}}}\n": "mneme.yaml:1: proxy.backends.a.addr: is for kind " +
+			"copilot only; remove it, or change kind",
 	} {
 		_, err := load(t, text)
 		require.EqualError(t, err, want)

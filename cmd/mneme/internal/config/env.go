@@ -35,7 +35,11 @@ func wholeSeconds(said, value string, a alias) error {
 	if d, err := time.ParseDuration(value); err == nil && d >= time.Second {
 		example = fmt.Sprintf("%d for %s", int64(d.Seconds()), value)
 	}
-	return &Error{Where: said, Problem: fmt.Sprintf("a whole number of seconds is needed, such as %s, not %q; %s takes a duration with a unit", example, value, a.name)}
+	return &Error{
+		Where: said,
+		Problem: fmt.Sprintf("a whole number of seconds is needed, such as %s, not %q; %s takes a duration with a unit",
+			example, value, a.name),
+	}
 }
 
 // flagVars set flags of the command line, not keys.
@@ -43,7 +47,9 @@ var flagVars = []string{"MNEME_CONFIG", "MNEME_MODEL", "MNEME_URL"}
 
 // serviceLink matches the variables that Kubernetes makes for every Service,
 // here those for Services named mneme-….
-var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`)
+var serviceLink = regexp.MustCompile(
+	`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$`,
+)
 
 // effortVars ends the names of the variables of which an empty one says that nothing
 // is to be sent.
@@ -161,7 +167,11 @@ func (c *Config) setSubagentVar(said, rest, value string) error {
 			return parseVar(s, subagentVars+id+"_", said, subagentVars+rest, value)
 		}
 	}
-	return &Error{Where: said, Problem: fmt.Sprintf("there is no subagent %q; add it in the file, variables only change those that exist", strings.ToLower(id))}
+	return &Error{
+		Where: said,
+		Problem: fmt.Sprintf("there is no subagent %q; add it in the file, variables only change those that exist",
+			strings.ToLower(id)),
+	}
 }
 
 // setMemberVar sets one field of a member of the panel that exists: "CLAUDE_MODEL".
@@ -177,7 +187,11 @@ func (c *Config) setMemberVar(said, rest, value string) error {
 			return parseVar(m, memberVars+id+"_", said, memberVars+rest, value)
 		}
 	}
-	return &Error{Where: said, Problem: fmt.Sprintf("the panel has no member %q; add it in the file, variables only change those that exist", strings.ToLower(id))}
+	return &Error{
+		Where: said,
+		Problem: fmt.Sprintf("the panel has no member %q; add it in the file, variables only change those that exist",
+			strings.ToLower(id)),
+	}
 }
 
 // splitVar separates the name that the user gave from the field's.

@@ -35,7 +35,8 @@ func (r Retrieval) validateExtractors() error {
 		case slices.Contains(e.Command, ""):
 			return bad(key+".command", "an empty word in it; a program and its arguments are needed, such as [pdftotext, -, -]")
 		case len(e.Command) == 0 && e.URL == "":
-			return bad(key, "says nothing; give a command, such as [pdftotext, -, -], or a url, such as http://127.0.0.1:9998/tika")
+			return bad(key,
+				"says nothing; give a command, such as [pdftotext, -, -], or a url, such as http://127.0.0.1:9998/tika")
 		}
 		if e.URL != "" {
 			if err := baseURL(key+".url", e.URL); err != nil {
@@ -75,7 +76,8 @@ const extractorVars = "MNEME_RETRIEVAL_EXTRACTORS_"
 func (c *Config) setExtractorVar(said, rest, value string) error {
 	id, field, ok := splitVar(rest, reflect.TypeFor[Extractor]())
 	if !ok {
-		return &Error{Where: said, Problem: "no field of an extractor has this name; " + fieldList(reflect.TypeFor[Extractor]())}
+		return &Error{Where: said, Problem: "no field of an extractor has this name; " +
+			fieldList(reflect.TypeFor[Extractor]())}
 	}
 	extension := "." + strings.ToLower(id)
 	e := c.Retrieval.Extractors[extension]

@@ -10,7 +10,10 @@ import (
 )
 
 func TestExtractors(t *testing.T) {
-	c, err := load(t, "retrieval:\n  extractors:\n    .pdf: {command: [cat, -], timeout: 5s}\n    .png: {url: 'http://127.0.0.1:9998/tika'}\n",
+	c,
+		err := load(t,
+		"retrieval:\n  extractors:\n    .pdf: {command: [cat, -], timeout: 5s}\n    .png: {url: "+
+			"'http://127.0.0.1:9998/tika'}\n",
 		"MNEME_RETRIEVAL_EXTRACTORS_PNG_TIMEOUT=3m", "MNEME_RETRIEVAL_EXTRACTORS_TIFF_COMMAND=cat,-u")
 	require.NoError(t, err)
 	got, err := c.Loaders()
@@ -37,5 +40,6 @@ func TestExtractors(t *testing.T) {
 	c, err = load(t, "retrieval:\n  extractors:\n    .pdf:\n      command: [no-such-program-here]\n")
 	require.NoError(t, err, "other services need no program")
 	_, err = c.Loaders()
-	require.ErrorContains(t, err, "mneme.yaml:4: retrieval.extractors.'.pdf'.command: there is no program no-such-program-here that can be run")
+	require.ErrorContains(t, err,
+		"mneme.yaml:4: retrieval.extractors.'.pdf'.command: there is no program no-such-program-here that can be run")
 }

@@ -79,7 +79,8 @@ func (c Config) RequireKeys() error {
 	for name, b := range sorted(c.Proxy.Backends) {
 		if b.APIKeyEnv != "" && b.APIKey == "" {
 			return c.origin.locate(bad(join("proxy.backends", name)+".api_key_env",
-				"the environment variable %s is not set; export the key in it, or write it into .env and run docker compose up -d", b.APIKeyEnv))
+				"the environment variable %s is not set; export the key in it, or write it into .env and run docker compose up -d",
+				b.APIKeyEnv))
 		}
 	}
 	return nil

@@ -72,7 +72,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"dimensions of no model": {
 			"retrieval:\n  embeddings: {dimensions: 96}\n",
-			`mneme.yaml:2: retrieval.embeddings.dimensions: there is no model that they could be of; set retrieval.embeddings.model`,
+			`mneme.yaml:2: retrieval.embeddings.dimensions: there is no model that they could be of; set ` +
+				`retrieval.embeddings.model`,
 		},
 		"batches of nothing": {
 			"retrieval:\n  embeddings: {model: m, batch_size: 0}\n",
@@ -168,11 +169,13 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"redis URL of another kind": {
 			"redis:\n  url: http://localhost:6379\n",
-			`mneme.yaml:2: redis.url: redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store`,
+			`mneme.yaml:2: redis.url: redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for ` +
+				`the embedded store`,
 		},
 		"redis password in the file": {
 			"redis:\n  url: redis://:hush@localhost:6379\n",
-			`mneme.yaml:2: redis.url: a password does not belong in the file; name its variable in redis.password_env, or give the whole URL in MNEME_REDIS_URL`,
+			`mneme.yaml:2: redis.url: a password does not belong in the file; name its variable in redis.password_env, or ` +
+				`give the whole URL in MNEME_REDIS_URL`,
 		},
 		"redis password not set": {
 			"redis:\n  url: redis://localhost:6379\n  password_env: REDIS_SECRET\n",
@@ -196,7 +199,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"backend without an address": {
 			backend,
-			`mneme.yaml:3: proxy.backends.kimi.base_url: is missing; a backend of kind anthropic needs the address of its API, such as https://api.anthropic.com`,
+			`mneme.yaml:3: proxy.backends.kimi.base_url: is missing; a backend of kind anthropic needs the address of its ` +
+				`API, such as https://api.anthropic.com`,
 		},
 		"anthropic address with /v1": {
 			backend + "      base_url: https://api.anthropic.com/v1/\n",
@@ -204,11 +208,13 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"window of more than is kept": {
 			"webmemory:\n  max_history: 20\n  context_window: 30\n",
-			`mneme.yaml:3: webmemory.context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+			`mneme.yaml:3: webmemory.context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, ` +
+				`or raise max_history`,
 		},
 		"subagents' window of more than is kept": {
 			"webmemory:\n  max_history: 20\n  subagent_context_window: 30\n",
-			`mneme.yaml:3: webmemory.subagent_context_window: 30 messages are more than webmemory.max_history keeps (20); lower it, or raise max_history`,
+			`mneme.yaml:3: webmemory.subagent_context_window: 30 messages are more than webmemory.max_history keeps (20); ` +
+				`lower it, or raise max_history`,
 		},
 		"replicas of the embedded store": {
 			"redis:\n  wait_replicas: 1\n",
@@ -216,7 +222,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"two system prompts": {
 			"agents:\n  master:\n    system: a\n    system_replace: b\n",
-			`mneme.yaml:4: agents.master.system_replace: agents.master.system is set too, which adds to the built-in prompt; keep one of them`,
+			`mneme.yaml:4: agents.master.system_replace: agents.master.system is set too, which adds to the built-in prompt; ` +
+				`keep one of them`,
 		},
 		"unknown active backend": {
 			backend + "      base_url: https://x\n  active: kimmi\n",
@@ -271,12 +278,14 @@ func TestWrongFiles(t *testing.T) {
 			`mneme.yaml:2: panel.members: a panel has 2 to 8 members, not 1; three are usual`,
 		},
 		"panel of nine": {
-			"panel:\n  members: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\n",
+			"panel:\n  members: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, " +
+				"{name: i}]\n",
 			`mneme.yaml:2: panel.members: a panel has 2 to 8 members, not 9; three are usual`,
 		},
 		"member twice": {
 			"panel:\n  members:\n    - {name: a, model: x}\n    - {name: a, model: y}\n",
-			`mneme.yaml:4: panel.members[1].name: the panel has a member "a" already; every name stands once, two may have the same model`,
+			`mneme.yaml:4: panel.members[1].name: the panel has a member "a" already; every name stands once, two may have ` +
+				`the same model`,
 		},
 		"member without a name": {
 			"panel:\n  members:\n    - {name: a}\n    - {model: x}\n",
@@ -288,7 +297,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"member with a subagent's name": {
 			"panel:\n  members: [{name: analytic}, {name: b}]\n",
-			`mneme.yaml:2: panel.members[0].name: "analytic" is a subagent, and they would share a place in proxy.teammates; choose another`,
+			`mneme.yaml:2: panel.members[0].name: "analytic" is a subagent, and they would share a place in proxy.teammates; ` +
+				`choose another`,
 		},
 		"subagent with the panel's name": {
 			"agents:\n  subagents: [{name: discuss, description: x}]\npanel:\n  members: [{name: a}, {name: b}]\n",
@@ -320,7 +330,8 @@ func TestWrongFiles(t *testing.T) {
 		},
 		"panel with more time than a run": {
 			"panel:\n  members: [{name: a}, {name: b}]\n  timeout: 10m\n",
-			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole run; lower it, or raise run_timeout`,
+			`mneme.yaml:3: panel.timeout: 10m0s is not less than run_timeout (10m0s), so one slow model would end the whole ` +
+				`run; lower it, or raise run_timeout`,
 		},
 		"time of a panel without a unit": {
 			"panel:\n  timeout: 90\n",
@@ -341,7 +352,8 @@ func TestWrongFiles(t *testing.T) {
 func TestANamedFileMustExist(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := Load("other.yaml", nil)
-	require.EqualError(t, err, "other.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults")
+	require.EqualError(t, err,
+		"other.yaml: no such file; give an existing one with --config, or leave the flag out for the defaults")
 	_, err = Load(".", nil)
 	require.EqualError(t, err, ".: is a directory")
 }
@@ -354,11 +366,13 @@ func TestBackendsChooseThemselves(t *testing.T) {
 }
 
 func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
-	const file = "proxy:\n  backends:\n    kimi:\n      kind: anthropic\n      base_url: https://x\n      api_key_env: KIMI_API_KEY\n"
+	const file = "proxy:\n  backends:\n    kimi:\n      kind: anthropic\n      base_url: https://x\n      api_key_env: " +
+		"KIMI_API_KEY\n"
 	c, err := load(t, file)
 	require.NoError(t, err, "services other than the proxy run without the keys")
 	require.EqualError(t, c.RequireKeys(),
-		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key in it, or write it into .env and run docker compose up -d")
+		"mneme.yaml:6: proxy.backends.kimi.api_key_env: the environment variable KIMI_API_KEY is not set; export the key "+
+			"in it, or write it into .env and run docker compose up -d")
 
 	c, err = load(t, file, "KIMI_API_KEY=hush")
 	require.NoError(t, err)
@@ -370,7 +384,10 @@ func TestKeysComeFromTheEnvironmentOnly(t *testing.T) {
 }
 
 func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
-	c, err := load(t, "agents:\n  subagents:\n    - {name: analytic, model: small}\n    - {name: poet, description: Writes verse., tools: []}\n")
+	c,
+		err := load(t,
+		"agents:\n  subagents:\n    - {name: analytic, model: small}\n    - {name: poet, description: Writes verse., "+
+			"tools: []}\n")
 	require.NoError(t, err)
 	require.Len(t, c.Agents.Subagents, 2)
 	analytic, poet := c.Agents.Subagents[0], c.Agents.Subagents[1]
@@ -378,7 +395,8 @@ func TestSubagentsKeepWhatTheFileLeavesOut(t *testing.T) {
 	require.Equal(t, []string{ToolCalculator, ToolDate}, analytic.Tools)
 	require.Equal(t, analyticSystem, analytic.System)
 	require.Equal(t, Subagent{
-		Name: "poet", Description: "Writes verse.", Model: "poet", Tools: []string{}, Calls: "serial", MaxSteps: defaultMaxSteps,
+		Name: "poet", Description: "Writes verse.", Model: "poet", Tools: []string{}, Calls: "serial",
+		MaxSteps: defaultMaxSteps,
 	}, poet)
 
 	c, err = load(t, "agents:\n  subagents: []\n")
@@ -394,13 +412,15 @@ func TestMembersOfAPanelAreCompleted(t *testing.T) {
 	require.Equal(t, Member{"a", "large"}, c.Panel.Moderator)
 	require.Equal(t, []memory.Agent{"analytic", "knowledge", "discuss", "ensemble"}, c.AgentNames())
 
-	c, err = load(t, file+"  moderator: {name: b}\n  commands: true\n", "MNEME_PANEL_MEMBERS_B_MODEL=small", "MNEME_PANEL_LIMIT=2")
+	c, err = load(t, file+"  moderator: {name: b}\n  commands: true\n", "MNEME_PANEL_MEMBERS_B_MODEL=small",
+		"MNEME_PANEL_LIMIT=2")
 	require.NoError(t, err)
 	require.Equal(t, Member{"b", "small"}, c.Panel.Moderator)
 	require.Equal(t, 2, c.Panel.Limit)
 	require.True(t, c.Panel.Commands)
 
-	c, err = load(t, file, "MNEME_PANEL_MODERATOR_NAME=judge", "MNEME_PANEL_MODERATOR_MODEL=x", "MNEME_PROXY_TEAMMATES=a=offline,judge=offline")
+	c, err = load(t, file, "MNEME_PANEL_MODERATOR_NAME=judge", "MNEME_PANEL_MODERATOR_MODEL=x",
+		"MNEME_PROXY_TEAMMATES=a=offline,judge=offline")
 	require.NoError(t, err)
 	require.Equal(t, Member{"judge", "x"}, c.Panel.Moderator)
 
@@ -432,7 +452,8 @@ agents: {subagents: [{name: analytic}]}
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_MAX_STEPS=3",
 		"MNEME_AGENTS_MASTER_MODEL=",
 		"MNEME_CONFIG=elsewhere", "MNEME_URL=http://x", "PATH=/bin",
-		"MNEME_WEBMEMORY_SERVICE_HOST=10.0.0.1", "MNEME_WEBMEMORY_PORT=tcp://10.0.0.1:80", "MNEME_WEBMEMORY_PORT_80_TCP_ADDR=10.0.0.1",
+		"MNEME_WEBMEMORY_SERVICE_HOST=10.0.0.1", "MNEME_WEBMEMORY_PORT=tcp://10.0.0.1:80",
+		"MNEME_WEBMEMORY_PORT_80_TCP_ADDR=10.0.0.1",
 	)
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:0", c.Webmemory.Listen)
@@ -449,9 +470,11 @@ agents: {subagents: [{name: analytic}]}
 }
 
 func TestTheGatewaysOwnVariables(t *testing.T) {
-	c, err := load(t, "", "GATEWAY_STATE_MACHINE_ENABLED=false", "STATE_MACHINE_TTL_SECONDS=60", "STATE_MACHINE_MAX_TURNS=9")
+	c, err := load(t, "", "GATEWAY_STATE_MACHINE_ENABLED=false", "STATE_MACHINE_TTL_SECONDS=60",
+		"STATE_MACHINE_MAX_TURNS=9")
 	require.NoError(t, err)
-	require.Equal(t, StateMachine{Enabled: false, TTL: time.Minute, MaxTurns: 9, Wait: 50 * time.Millisecond}, c.Proxy.StateMachine)
+	require.Equal(t, StateMachine{Enabled: false, TTL: time.Minute, MaxTurns: 9, Wait: 50 * time.Millisecond},
+		c.Proxy.StateMachine)
 
 	c, err = load(t, "", "STATE_MACHINE_MAX_TURNS=9", "MNEME_PROXY_STATE_MACHINE_MAX_TURNS=10")
 	require.NoError(t, err)
@@ -460,21 +483,30 @@ func TestTheGatewaysOwnVariables(t *testing.T) {
 
 func TestWrongVariables(t *testing.T) {
 	for variable, want := range map[string]string{
-		"MNEME_WEBMEMORY_LISTN=x":                     "no key has this name; did you mean MNEME_WEBMEMORY_LISTEN?",
-		"MNEME_NOTHING_LIKE_IT_AT_ALL=x":              "no key has this name; docs/configuration.md lists what there is",
-		"MNEME_RUN_TIMEOUT=24":                        `a duration such as 90s, 10m or 24h is needed, not "24"`,
-		"MNEME_WEBMEMORY_MAX_HISTORY=many":            `a whole number is needed, not "many"`,
-		"MNEME_SESSION_LOGS=sure":                     `true or false is needed, not "sure"`,
-		"MNEME_PROXY_TEAMMATES=analytic":              `name=value,name=value is needed, not "analytic"`,
-		"STATE_MACHINE_TTL_SECONDS=24h":               `a whole number of seconds is needed, such as 86400 for 24h, not "24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
-		"STATE_MACHINE_TTL_SECONDS=soon":              `a whole number of seconds is needed, such as 86400, not "soon"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
-		"MNEME_WEBMEMORY_LISTEN=localhost":            `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
-		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x":         `there is no subagent "poet"; add it in the file, variables only change those that exist`,
-		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x":    "no field of a subagent has this name; it must end in one of NAME, DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, CONTEXT_TOKENS",
-		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x":          "no field of a backend has this name; it must end in one of KIND, VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, COMMAND, PROVIDER_BACKEND",
-		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini":       `"gemini" is none of: anthropic, openai, copilot, offline`,
-		"MNEME_PANEL_MEMBERS_GPT_MODEL=x":             `the panel has no member "gpt"; add it in the file, variables only change those that exist`,
-		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x":            "no field of a member has this name; it must end in one of NAME, MODEL",
+		"MNEME_WEBMEMORY_LISTN=x":          "no key has this name; did you mean MNEME_WEBMEMORY_LISTEN?",
+		"MNEME_NOTHING_LIKE_IT_AT_ALL=x":   "no key has this name; docs/configuration.md lists what there is",
+		"MNEME_RUN_TIMEOUT=24":             `a duration such as 90s, 10m or 24h is needed, not "24"`,
+		"MNEME_WEBMEMORY_MAX_HISTORY=many": `a whole number is needed, not "many"`,
+		"MNEME_SESSION_LOGS=sure":          `true or false is needed, not "sure"`,
+		"MNEME_PROXY_TEAMMATES=analytic":   `name=value,name=value is needed, not "analytic"`,
+		"STATE_MACHINE_TTL_SECONDS=24h": `a whole number of seconds is needed, such as 86400 for 24h, not ` +
+			`"24h"; MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
+		"STATE_MACHINE_TTL_SECONDS=soon": `a whole number of seconds is needed, such as 86400, not "soon"; ` +
+			`MNEME_PROXY_STATE_MACHINE_TTL takes a duration with a unit`,
+		"MNEME_WEBMEMORY_LISTEN=localhost": `host:port is needed, such as 127.0.0.1:8080, not "localhost"`,
+		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=x": `there is no subagent "poet"; add it in the file, variables only ` +
+			`change those that exist`,
+		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x": "no field of a subagent has this name; it must end in one of NAME, " +
+			"DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, " +
+			"CONTEXT_TOKENS",
+		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no field of a backend has this name; it must end in one of KIND, " +
+			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, " +
+			"COMMAND, PROVIDER_BACKEND",
+		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, copilot, offline`,
+		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `the panel has no member "gpt"; add it in the file, variables only ` +
+			`change those that exist`,
+		"MNEME_PANEL_MEMBERS_GPT_COLOUR=x": "no field of a member has this name; it must end in one of NAME, " +
+			"MODEL",
 		"MNEME_PANEL_COMMANDS=often":                  `true or false is needed, not "often"`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_TOOLS=shell": `"shell" is none of: calculator, date, documents`,
 	} {
@@ -504,8 +536,12 @@ func TestEmbeddingsNeedABackend(t *testing.T) {
 	c, err := load(t, "retrieval:\n  embeddings: {model: m}\n")
 	require.NoError(t, err, "an apiserver alone need not know the proxy's backends")
 	require.EqualError(t, c.RequireEmbeddings(),
-		"mneme.yaml:2: retrieval.embeddings.model: no backend gives embeddings; set proxy.embeddings_backend to a backend of kind openai")
-	c, err = load(t, "proxy:\n  active: a\n  backends: {a: {kind: openai, base_url: \"http://x/v1\"}}\n  embeddings_backend: a\nretrieval:\n  embeddings: {model: m}\n")
+		"mneme.yaml:2: retrieval.embeddings.model: no backend gives embeddings; set proxy.embeddings_backend to a backend "+
+			"of kind openai")
+	c,
+		err = load(t,
+		"proxy:\n  active: a\n  backends: {a: {kind: openai, base_url: \"http://x/v1\"}}\n  embeddings_backend: "+
+			"a\nretrieval:\n  embeddings: {model: m}\n")
 	require.NoError(t, err)
 	require.NoError(t, c.RequireEmbeddings())
 }
@@ -514,7 +550,8 @@ func TestEmbeddingsNeedABackend(t *testing.T) {
 // that nothing is sent, though other empty variables say nothing.
 func TestEffortOfTheAgents(t *testing.T) {
 	const variable = "MNEME_AGENTS_MASTER_REASONING_EFFORT="
-	for text, want := range map[string]string{"": "auto", "agents: {master: {reasoning_effort: none}}": "none", "agents: {master: {reasoning_effort: xhigh}}": "xhigh"} {
+	for text, want := range map[string]string{"": "auto", "agents: {master: {reasoning_effort: none}}": "none",
+		"agents: {master: {reasoning_effort: xhigh}}": "xhigh"} {
 		c, err := load(t, text)
 		require.NoError(t, err)
 		require.Equal(t, want, c.Agents.Master.ReasoningEffort)
@@ -527,11 +564,15 @@ func TestEffortOfTheAgents(t *testing.T) {
 	require.Equal(t, "master", c.Agents.Master.Model)
 	require.Equal(t, "low", c.Agents.Master.ReasoningEffort)
 	_, err = load(t, "", variable+"much")
-	require.EqualError(t, err, `MNEME_AGENTS_MASTER_REASONING_EFFORT: "much" is none of: auto, none, minimal, low, medium, high, xhigh, max`)
+	require.EqualError(t, err,
+		`MNEME_AGENTS_MASTER_REASONING_EFFORT: "much" is none of: auto, none, minimal, low, medium, high, xhigh, max`)
 }
 
 func TestTuningOfSubagents(t *testing.T) {
-	c, err := load(t, "agents:\n  subagents:\n    - {name: analytic, reasoning_effort: high, temperature: 0, max_tokens: 500}\n    - name: knowledge\n",
+	c,
+		err := load(t,
+		"agents:\n  subagents:\n    - {name: analytic, reasoning_effort: high, temperature: 0, max_tokens: 500}\n    - "+
+			"name: knowledge\n",
 		"MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_TEMPERATURE=0.7", "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_REASONING_EFFORT=auto")
 	require.NoError(t, err)
 	analytic, knowledge := c.Agents.Subagents[0], c.Agents.Subagents[1]
@@ -542,10 +583,11 @@ func TestTuningOfSubagents(t *testing.T) {
 	require.Equal(t, "auto", knowledge.ReasoningEffort)
 	require.Zero(t, knowledge.MaxTokens)
 	for text, want := range map[string]string{
-		"temperature: 3":         "mneme.yaml:3: agents.subagents[0].temperature: must be from 0 to 2, is 3",
-		"temperature: warm":      `mneme.yaml:3: agents.subagents[0].temperature: a number is needed, not "warm"`,
-		"max_tokens: -1":         "mneme.yaml:3: agents.subagents[0].max_tokens: must be 0 or more, is -1",
-		"reasoning_effort: much": `mneme.yaml:3: agents.subagents[0].reasoning_effort: "much" is none of: auto, none, minimal, low, medium, high, xhigh, max`,
+		"temperature: 3":    "mneme.yaml:3: agents.subagents[0].temperature: must be from 0 to 2, is 3",
+		"temperature: warm": `mneme.yaml:3: agents.subagents[0].temperature: a number is needed, not "warm"`,
+		"max_tokens: -1":    "mneme.yaml:3: agents.subagents[0].max_tokens: must be 0 or more, is -1",
+		"reasoning_effort: much": `mneme.yaml:3: agents.subagents[0].reasoning_effort: "much" is none of: auto, none, ` +
+			`minimal, low, medium, high, xhigh, max`,
 	} {
 		_, err := load(t, "agents:\n  subagents:\n    - {name: analytic, "+text+"}\n")
 		require.EqualError(t, err, want)

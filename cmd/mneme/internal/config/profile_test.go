@@ -30,7 +30,10 @@ func TestProfile(t *testing.T) {
 		_, err := load(t, of(profile))
 		require.ErrorContains(t, err, why, profile)
 	}
-	_, err = load(t, "proxy:\n  backends:\n    k:\n      kind: openai\n      base_url: http://x/v1\n      profile:\n        cache_marker: 2\n")
+	_,
+		err = load(t,
+		"proxy:\n  backends:\n    k:\n      kind: openai\n      base_url: http://x/v1\n      profile:\n        "+
+			"cache_marker: 2\n")
 	require.ErrorContains(t, err, "mneme.yaml:7: proxy.backends.k.profile.cache_marker: unknown key")
 	_, err = load(t, of(`{}`), `MNEME_PROXY_BACKENDS_KIMI_PROFILE={cache_marker: 3}`)
 	require.ErrorContains(t, err, "MNEME_PROXY_BACKENDS_KIMI_PROFILE")

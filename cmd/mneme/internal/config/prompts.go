@@ -12,7 +12,9 @@ How to work:
 - Build the answer from what the subagents returned. Keep their citation markers such as [1] where you use the statement. Never present a guess as something that was remembered or found; when a subagent failed or found nothing, say so.
 - Answer in the user's language, briefly and in plain words.`
 
-const analyticDescription = `Remembers facts that the user tells about themselves and about other people: names, preferences, relations, plans, numbers. Recalls them later when asked. Also calculates exactly and does date arithmetic. Give it what should be remembered, or a question about it, in one self-contained sentence.`
+const analyticDescription = `Remembers facts that the user tells about themselves and about other people: names, ` +
+	`preferences, relations, plans, numbers. Recalls them later when asked. Also calculates exactly and does date ` +
+	`arithmetic. Give it what should be remembered, or a question about it, in one self-contained sentence.`
 
 const analyticSystem = `You remember facts and you calculate.
 
@@ -22,7 +24,9 @@ Calculation: use the calculator tool for every calculation and the date tool for
 
 Answer in the language of the task, in one or two sentences, without preamble.`
 
-const knowledgeDescription = `Answers questions from the documents that were loaded and cites the passages used. Ask it about anything that could be written there: guides, policies, products, procedures. It does not know what the user said.`
+const knowledgeDescription = `Answers questions from the documents that were loaded and cites the passages used. ` +
+	`Ask it about anything that could be written there: guides, policies, products, procedures. It does not know what ` +
+	`the user said.`
 
 const knowledgeSystem = `You answer questions from documents.
 

@@ -20,7 +20,8 @@ type Rerank struct {
 
 func (r Rerank) validate() error {
 	const key = "retrieval.rerank"
-	if err := cmp.Or(positive(key+".timeout", r.Timeout), variable(key+".api_key_env", r.APIKeyEnv, r.APIKey != "")); err != nil {
+	if err := cmp.Or(positive(key+".timeout", r.Timeout),
+		variable(key+".api_key_env", r.APIKeyEnv, r.APIKey != "")); err != nil {
 		return err
 	}
 	switch {
@@ -41,5 +42,6 @@ func (c Config) RequireRerankKey() error {
 	if r.URL == "" || r.APIKeyEnv == "" || r.APIKey != "" {
 		return nil
 	}
-	return c.origin.locate(bad("retrieval.rerank.api_key_env", "the environment variable %s is not set; export the key in it", r.APIKeyEnv))
+	return c.origin.locate(bad("retrieval.rerank.api_key_env",
+		"the environment variable %s is not set; export the key in it", r.APIKeyEnv))
 }

@@ -52,19 +52,31 @@ func TestCollectionsMayHaveAFilter(t *testing.T) {
 
 func TestWrongCollections(t *testing.T) {
 	for entry, want := range map[string]string{
-		"News":                                "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is 1 to 64 characters of a-z 0-9 _ -, not \"News\"",
-		"{where: {lang: ru}}":                 "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is 1 to 64 characters of a-z 0-9 _ -, not \"\"",
-		"[docs]":                              "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is needed, or a block with name and where",
-		"":                                    "mneme.yaml:4: agents.subagents[0].collections[0]: is empty; a collection's name is needed",
-		"{name: [a]}":                         "mneme.yaml:4: agents.subagents[0].collections[0].name: text is needed",
-		"{name: news, were: {lang: ru}}":      "mneme.yaml:4: agents.subagents[0].collections[0].were: unknown key; an entry of collections has name and where",
-		"{name: news, where: }":               "mneme.yaml:4: agents.subagents[0].collections[0].where: may not be empty; remove the key to search all documents",
-		"{name: news, where: {}}":             "mneme.yaml:4: agents.subagents[0].collections[0].where: is empty: leave it out to search all documents",
-		"{name: news, where: ru}":             "mneme.yaml:4: agents.subagents[0].collections[0].where: must be an object of metadata keys, such as {\"lang\": \"en\"}, not a string",
-		"{name: news, where: {d: {gt: 1}}}":   "mneme.yaml:4: agents.subagents[0].collections[0].where.d.gt: has no such operator: there are eq, in, gte and lte",
-		"{name: news, where: {a.b: {in: 1}}}": "mneme.yaml:4: agents.subagents[0].collections[0].where.'a.b'.in: must be a list of values, not a string",
-		"{name: news, where: {d: [1]}}":       "mneme.yaml:4: agents.subagents[0].collections[0].where.d: must be a string, a number, true or false, not an array",
-		"docs\n    - docs":                    "mneme.yaml:5: agents.subagents[0].collections[1]: \"docs\" is listed twice; keep one, whose where may ask for one of several values with in",
+		"News": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
+			"1 to 64 characters of a-z 0-9 _ -, not \"News\"",
+		"{where: {lang: ru}}": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
+			"1 to 64 characters of a-z 0-9 _ -, not \"\"",
+		"[docs]": "mneme.yaml:4: agents.subagents[0].collections[0]: a collection's name is " +
+			"needed, or a block with name and where",
+		"": "mneme.yaml:4: agents.subagents[0].collections[0]: is empty; a " +
+			"collection's name is needed",
+		"{name: [a]}": "mneme.yaml:4: agents.subagents[0].collections[0].name: text is needed",
+		"{name: news, were: {lang: ru}}": "mneme.yaml:4: agents.subagents[0].collections[0].were: unknown key; an " +
+			"entry of collections has name and where",
+		"{name: news, where: }": "mneme.yaml:4: agents.subagents[0].collections[0].where: may not be empty; " +
+			"remove the key to search all documents",
+		"{name: news, where: {}}": "mneme.yaml:4: agents.subagents[0].collections[0].where: is empty: leave " +
+			"it out to search all documents",
+		"{name: news, where: ru}": "mneme.yaml:4: agents.subagents[0].collections[0].where: must be an object " +
+			"of metadata keys, such as {\"lang\": \"en\"}, not a string",
+		"{name: news, where: {d: {gt: 1}}}": "mneme.yaml:4: agents.subagents[0].collections[0].where.d.gt: has no such " +
+			"operator: there are eq, in, gte and lte",
+		"{name: news, where: {a.b: {in: 1}}}": "mneme.yaml:4: agents.subagents[0].collections[0].where.'a.b'.in: must be " +
+			"a list of values, not a string",
+		"{name: news, where: {d: [1]}}": "mneme.yaml:4: agents.subagents[0].collections[0].where.d: must be a " +
+			"string, a number, true or false, not an array",
+		"docs\n    - docs": "mneme.yaml:5: agents.subagents[0].collections[1]: \"docs\" is listed " +
+			"twice; keep one, whose where may ask for one of several values with in",
 	} {
 		_, err := load(t, "agents:\n  subagents:\n  - name: knowledge\n    collections:\n    - "+entry+"\n")
 		want = strings.Replace(want, "mneme.yaml:4", "mneme.yaml:5", 1)
@@ -74,7 +86,9 @@ func TestWrongCollections(t *testing.T) {
 		require.EqualError(t, err, want, entry)
 	}
 	_, err := load(t, "", "MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS={name: news}")
-	require.EqualError(t, err, `MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS: a collection's name is 1 to 64 characters of a-z 0-9 _ -, not "{name: news}"`)
+	require.EqualError(t, err,
+		`MNEME_AGENTS_SUBAGENTS_KNOWLEDGE_COLLECTIONS: a collection's name is 1 to 64 characters of a-z 0-9 _ -, not `+
+			`"{name: news}"`)
 }
 
 func TestTheWeightOfVectors(t *testing.T) {
@@ -90,10 +104,12 @@ func TestTheWeightOfVectors(t *testing.T) {
 }
 
 func TestTheReranker(t *testing.T) {
-	const file = `retrieval: {rerank: {url: "http://127.0.0.1:8085/v1/rerank", model: m, top: 30, timeout: 500ms, api_key_env: RERANK_KEY}}`
+	const file = `retrieval: {rerank: {url: "http://127.0.0.1:8085/v1/rerank", model: m, top: 30, timeout: 500ms, ` +
+		`api_key_env: RERANK_KEY}}`
 	c, err := load(t, file, "RERANK_KEY=hush\n")
 	require.NoError(t, err)
-	require.Equal(t, Rerank{URL: "http://127.0.0.1:8085/v1/rerank", Model: "m", Top: 30, Timeout: 500 * time.Millisecond, APIKeyEnv: "RERANK_KEY", APIKey: "hush"}, c.Retrieval.Rerank)
+	require.Equal(t, Rerank{URL: "http://127.0.0.1:8085/v1/rerank", Model: "m", Top: 30, Timeout: 500 * time.Millisecond,
+		APIKeyEnv: "RERANK_KEY", APIKey: "hush"}, c.Retrieval.Rerank)
 	require.NoError(t, c.RequireRerankKey())
 	require.Equal(t, []string{"hush"}, c.Secrets())
 	shown, err := c.YAML()
@@ -102,16 +118,20 @@ func TestTheReranker(t *testing.T) {
 
 	c, err = load(t, file)
 	require.NoError(t, err, "who does not rerank runs without the key")
-	require.EqualError(t, c.RequireRerankKey(), "mneme.yaml:1: retrieval.rerank.api_key_env: the environment variable RERANK_KEY is not set; export the key in it")
+	require.EqualError(t, c.RequireRerankKey(),
+		"mneme.yaml:1: retrieval.rerank.api_key_env: the environment variable RERANK_KEY is not set; export the key in it")
 	for wrong, want := range map[string]string{
-		"model: m":                         "retrieval.rerank.model: there is no endpoint that could have it; set retrieval.rerank.url",
-		"url: 127.0.0.1":                   `retrieval.rerank.url: an http:// or https:// URL is needed, not "127.0.0.1"`,
-		"url: http://u:p@x/v1":             "retrieval.rerank.url: the URL may hold a host and a path only",
-		"top: 1":                           "retrieval.rerank.top: must be from 2 to 100, is 1",
-		"top: 101":                         "retrieval.rerank.top: must be from 2 to 100, is 101",
-		"timeout: 0s":                      "retrieval.rerank.timeout: must be more than 0, is 0s",
-		"timeout: soon":                    `retrieval.rerank.timeout: a duration such as 90s, 10m or 24h is needed, not "soon"`,
-		"api_key_env: sk-1234567890abcdef": "retrieval.rerank.api_key_env: this looks like a secret itself, or is no variable's name; put the secret into an environment variable and write its name here, such as OPENAI_API_KEY",
+		"model: m": "retrieval.rerank.model: there is no endpoint that could have it; set " +
+			"retrieval.rerank.url",
+		"url: 127.0.0.1":       `retrieval.rerank.url: an http:// or https:// URL is needed, not "127.0.0.1"`,
+		"url: http://u:p@x/v1": "retrieval.rerank.url: the URL may hold a host and a path only",
+		"top: 1":               "retrieval.rerank.top: must be from 2 to 100, is 1",
+		"top: 101":             "retrieval.rerank.top: must be from 2 to 100, is 101",
+		"timeout: 0s":          "retrieval.rerank.timeout: must be more than 0, is 0s",
+		"timeout: soon": `retrieval.rerank.timeout: a duration such as 90s, 10m or 24h is needed, not ` +
+			`"soon"`,
+		"api_key_env: sk-1234567890abcdef": "retrieval.rerank.api_key_env: this looks like a secret itself, or is no " +
+			"variable's name; put the secret into an environment variable and write its name here, such as OPENAI_API_KEY",
 	} {
 		_, err := load(t, "retrieval: {rerank: {"+wrong+"}}")
 		require.EqualError(t, err, "mneme.yaml:1: "+want)

@@ -18,7 +18,8 @@ func TestVariablesAreNamedAfterTheirKeys(t *testing.T) {
 	for _, part := range []struct {
 		value  any
 		prefix string
-	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."}, {&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}} {
+	}{{&Config{}, ""}, {&Backend{}, "proxy.backends.*."}, {&Subagent{}, "agents.subagents.*."},
+		{&Member{}, "panel.members.*."}, {&Extractor{}, "retrieval.extractors.*."}} {
 		params, err := env.GetFieldParamsWithOptions(part.value, env.Options{Prefix: envName(part.prefix)})
 		require.NoError(t, err)
 		var tagged, byRule []string

@@ -27,7 +27,8 @@ agents:
     - {name: poet, description: "x: #y", system: "a\nb"}
 panel: {members: [{name: p1}, {name: p2, model: big}]}
 `
-	environ := []string{"MNEME_REDIS_URL=redis://:hush1@h:1", "SOME_KEY=hush2", "MNEME_WEBMEMORY_MAX_HISTORY=7", "MNEME_AGENTS_SUBAGENTS_POET_MODEL=verse"}
+	environ := []string{"MNEME_REDIS_URL=redis://:hush1@h:1", "SOME_KEY=hush2", "MNEME_WEBMEMORY_MAX_HISTORY=7",
+		"MNEME_AGENTS_SUBAGENTS_POET_MODEL=verse"}
 	first, err := load(t, file, environ...)
 	require.NoError(t, err)
 	shown, err := first.YAML()

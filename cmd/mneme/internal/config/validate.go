@@ -57,7 +57,8 @@ func (h HTTP) validate() error {
 		key   string
 		names []string
 		check func(string) (string, error)
-	}{{"http.allowed_hosts", h.AllowedHosts, crossorigin.Host}, {"http.allowed_origins", h.AllowedOrigins, crossorigin.Origin}} {
+	}{{"http.allowed_hosts", h.AllowedHosts, crossorigin.Host},
+		{"http.allowed_origins", h.AllowedOrigins, crossorigin.Origin}} {
 		for i, name := range list.names {
 			if _, err := list.check(name); err != nil {
 				return bad(fmt.Sprintf("%s[%d]", list.key, i), "%v", err)
@@ -74,7 +75,9 @@ func (c Config) validateOrigins() error {
 		return nil
 	}
 	if _, ok := u.User.Password(); ok {
-		return bad("redis.url", "a password does not belong in the file; name its variable in redis.password_env, or give the whole URL in MNEME_REDIS_URL")
+		return bad("redis.url",
+			"a password does not belong in the file; name its variable in redis.password_env, or give the whole URL in "+
+				"MNEME_REDIS_URL")
 	}
 	return nil
 }
@@ -111,9 +114,11 @@ func (r Redis) validate() error {
 		return nil
 	}
 	u, err := url.Parse(r.URL)
-	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Scheme != "unix" {
+	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" &&
+		u.Scheme != "unix" {
 		// The value is not repeated: it may hold a password.
-		return bad("redis.url", "redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store")
+		return bad("redis.url",
+			"redis://host:6379, rediss://host:6379 or unix:///path is needed; leave it empty for the embedded store")
 	}
 	return nil
 }
@@ -145,7 +150,8 @@ func (w Webmemory) fits(key string, window int) error {
 	if w.MaxHistory == 0 || window <= w.MaxHistory {
 		return nil
 	}
-	return bad(key, "%d messages are more than webmemory.max_history keeps (%d); lower it, or raise max_history", window, w.MaxHistory)
+	return bad(key, "%d messages are more than webmemory.max_history keeps (%d); lower it, or raise max_history", window,
+		w.MaxHistory)
 }
 
 func (a Apiserver) validate() error {
@@ -219,7 +225,8 @@ func (p Proxy) validate(teammates []string) error {
 			return err
 		}
 		if kind := p.Backends[p.EmbeddingsBackend].Kind; kind != KindOpenAI {
-			return bad("proxy.embeddings_backend", "backend %q is of kind %s; embeddings need one of kind %s", p.EmbeddingsBackend, kind, KindOpenAI)
+			return bad("proxy.embeddings_backend", "backend %q is of kind %s; embeddings need one of kind %s",
+				p.EmbeddingsBackend, kind, KindOpenAI)
 		}
 	}
 	return cmp.Or(p.has("proxy.active", p.Active), p.has("proxy.teammate_backend", p.TeammateBackend))
@@ -278,9 +285,11 @@ func (b Backend) validate(key string) error {
 	case b.Kind == KindOffline:
 		return b.validateOffline(key)
 	case b.Kind == KindOpenAI && b.Thinking != Thinking{}:
-		return bad(key+".thinking", "a backend of kind openai has none: there the request's reasoning_effort decides; remove it")
+		return bad(key+".thinking",
+			"a backend of kind openai has none: there the request's reasoning_effort decides; remove it")
 	case b.BaseURL == "":
-		return bad(key+".base_url", "is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind, example(b.Kind))
+		return bad(key+".base_url", "is missing; a backend of kind %s needs the address of its API, such as %s", b.Kind,
+			example(b.Kind))
 	}
 	return b.validateBaseURL(key + ".base_url")
 }
@@ -291,7 +300,8 @@ func (r Retrieval) validate() error {
 	case strings.ContainsFunc(e.Model, unicode.IsSpace):
 		return bad("retrieval.embeddings.model", "a model's name without spaces is needed, not %q", e.Model)
 	case e.Model == "" && e.Dimensions != 0:
-		return bad("retrieval.embeddings.dimensions", "there is no model that they could be of; set retrieval.embeddings.model")
+		return bad("retrieval.embeddings.dimensions",
+			"there is no model that they could be of; set retrieval.embeddings.model")
 	}
 	return cmp.Or(
 		notNegative("retrieval.embeddings.dimensions", e.Dimensions),
@@ -308,7 +318,8 @@ func share(key string, value float64) error {
 	if value > 0 && value < 1 {
 		return nil
 	}
-	return bad(key, "must be more than 0 and less than 1, is %v; to search by words alone leave retrieval.embeddings.model empty", value)
+	return bad(key,
+		"must be more than 0 and less than 1, is %v; to search by words alone leave retrieval.embeddings.model empty", value)
 }
 
 func example(kind string) string {
@@ -328,7 +339,8 @@ func (a Agents) validate() error {
 		return err
 	}
 	if a.Master.System != "" && a.Master.SystemReplace != "" {
-		return bad("agents.master.system_replace", "agents.master.system is set too, which adds to the built-in prompt; keep one of them")
+		return bad("agents.master.system_replace",
+			"agents.master.system is set too, which adds to the built-in prompt; keep one of them")
 	}
 	seen := map[string]bool{}
 	for i, s := range a.Subagents {
@@ -377,7 +389,8 @@ func (s Subagent) validate(key string) error {
 }
 
 func effort(key, value string) error {
-	return oneOf(key, value, "", openaimodel.EffortAuto, openaimodel.EffortNone, "minimal", "low", "medium", "high", "xhigh", "max")
+	return oneOf(key, value, "", openaimodel.EffortAuto, openaimodel.EffortNone, "minimal", "low", "medium", "high",
+		"xhigh", "max")
 }
 
 func temperature(key string, value *float64) error {
@@ -412,7 +425,8 @@ func (p Panel) validate(subagents []Subagent) error {
 	}
 	for i, s := range subagents {
 		if s.Name == string(panel.DiscussName) || s.Name == string(panel.EnsembleName) {
-			return bad(fmt.Sprintf("agents.subagents[%d].name", i), "%q is the panel's; choose another name, or remove panel.members", s.Name)
+			return bad(fmt.Sprintf("agents.subagents[%d].name", i),
+				"%q is the panel's; choose another name, or remove panel.members", s.Name)
 		}
 	}
 	seen := map[string]bool{}
@@ -422,15 +436,18 @@ func (p Panel) validate(subagents []Subagent) error {
 			return err
 		}
 		if seen[m.Name] {
-			return bad(key+".name", "the panel has a member %q already; every name stands once, two may have the same model", m.Name)
+			return bad(key+".name", "the panel has a member %q already; every name stands once, two may have the same model",
+				m.Name)
 		}
 		seen[m.Name] = true
 	}
 	if n := len(p.Members); n < panel.MinMembers || n > panel.MaxMembers {
-		return bad("panel.members", "a panel has %d to %d members, not %d; three are usual", panel.MinMembers, panel.MaxMembers, n)
+		return bad("panel.members", "a panel has %d to %d members, not %d; three are usual", panel.MinMembers,
+			panel.MaxMembers, n)
 	}
 	if p.Moderator.Model == "" {
-		return bad("panel.moderator.model", "is missing; only the name of a member may stand alone, and %q is none", p.Moderator.Name)
+		return bad("panel.moderator.model", "is missing; only the name of a member may stand alone, and %q is none",
+			p.Moderator.Name)
 	}
 	return p.Moderator.validate("panel.moderator", subagents)
 }
@@ -438,7 +455,9 @@ func (p Panel) validate(subagents []Subagent) error {
 // validatePanelTime keeps one slow member from ending a whole run.
 func (c Config) validatePanelTime() error {
 	if c.Panel.On() && c.Panel.Timeout >= c.RunTimeout {
-		return bad("panel.timeout", "%v is not less than run_timeout (%v), so one slow model would end the whole run; lower it, or raise run_timeout", c.Panel.Timeout, c.RunTimeout)
+		return bad("panel.timeout",
+			"%v is not less than run_timeout (%v), so one slow model would end the whole run; lower it, or raise run_timeout",
+			c.Panel.Timeout, c.RunTimeout)
 	}
 	return nil
 }

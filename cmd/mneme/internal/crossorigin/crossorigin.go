@@ -75,7 +75,9 @@ func (g *Guard) Protect(next http.Handler, refuse Refuse) http.Handler {
 		}
 		if no := g.judge(r); no != nil {
 			g.log.Warn().Str("code", no.Code).Str("method", r.Method).Str("path", clip(r.URL.Path)).Str("host", clip(r.Host)).
-				Str("origin", clip(origin)).Str("sec_fetch_site", clip(r.Header.Get("Sec-Fetch-Site"))).Msg("a request was refused that a web page may have sent")
+				Str("origin", clip(origin)).Str("sec_fetch_site", clip(r.Header.Get("Sec-Fetch-Site"))).Msg(
+				"a request was refused that a web page may have sent",
+			)
 			refuse(w, r, no)
 			return
 		}
@@ -204,8 +206,8 @@ func judgeUnnamed(r *http.Request) *api.Problem {
 	if read && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil // a link was followed; what is shown belongs to no other page
 	}
-	return &api.Problem{Status: http.StatusForbidden, Code: "cross_site", Message:
-		"Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch."}
+	return &api.Problem{Status: http.StatusForbidden, Code: "cross_site",
+		Message: "Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch."}
 }
 
 // judgeBody refuses the bodies that a form can send: a page that means to call a
@@ -223,6 +225,6 @@ func judgeBody(r *http.Request) *api.Problem {
 			return nil
 		}
 	}
-	return &api.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message:
-		fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(said))}
+	return &api.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type",
+		Message: fmt.Sprintf("A web page must send this body as application/json, not %q.", clip(said))}
 }

@@ -26,14 +26,18 @@ func Origin(text string) (string, error) {
 	case text == "*" || strings.Contains(text, "*"):
 		return "", errors.New("* would let any web page read and erase every chat; name each origin in full")
 	case text == "null":
-		return "", errors.New("null is every page that has no origin of its own, hostile ones among them; serve yours over http")
+		return "",
+			errors.New("null is every page that has no origin of its own, hostile ones among them; serve yours over http")
 	}
 	origin := strings.ToLower(text)
 	if !originPattern.MatchString(origin) || len(origin) > maxName {
-		if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" && originPattern.MatchString(u.Scheme+"://"+strings.ToLower(u.Host)) {
+		if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" &&
+			originPattern.MatchString(u.Scheme+"://"+strings.ToLower(u.Host)) {
 			return "", fmt.Errorf("an origin ends with its host or port; write %s", u.Scheme+"://"+strings.ToLower(u.Host))
 		}
-		return "", fmt.Errorf("an origin is scheme://host[:port], such as https://chat.example.org or http://localhost:3000, not %q", clip(text))
+		return "",
+			fmt.Errorf("an origin is scheme://host[:port], such as https://chat.example.org or http://localhost:3000, not %q",
+				clip(text))
 	}
 	for scheme, port := range map[string]string{"http": ":80", "https": ":443"} {
 		if strings.HasPrefix(origin, scheme+"://") {
@@ -57,9 +61,11 @@ func Host(text string) (string, error) {
 	case strings.Contains(host, "*"):
 		return "", errors.New("a host is named in full, without *")
 	case strings.ContainsAny(host, ":/"):
-		return "", fmt.Errorf("a host is a name alone, without scheme, port and path, such as chat.example.org, not %q", clip(text))
+		return "", fmt.Errorf("a host is a name alone, without scheme, port and path, such as chat.example.org, not %q",
+			clip(text))
 	case !hostPattern.MatchString(host) || len(host) > maxName:
-		return "", fmt.Errorf("%q is no host's name; letters outside a-z are written as browsers send them, xn--…", clip(text))
+		return "", fmt.Errorf("%q is no host's name; letters outside a-z are written as browsers send them, xn--…",
+			clip(text))
 	}
 	return host, nil
 }
@@ -70,9 +76,11 @@ func (g *Guard) refuseHost(r *http.Request) *api.Problem {
 	if name, err := Host(host); err == nil {
 		more.AllowedHosts = slices.Concat(more.AllowedHosts, []string{name})
 		return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed", Message: fmt.Sprintf(
-			"The host name %s is not known here, and web pages could misuse it; if it is this service's own, write in mneme.yaml the line %s", name, more.line())}
+			"The host name %s is not known here, and web pages could misuse it; if it is this service's own, write in "+
+				"mneme.yaml the line %s", name, more.line())}
 	}
-	return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed", Message: fmt.Sprintf("%q is no host's name.", clip(host))}
+	return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed",
+		Message: fmt.Sprintf("%q is no host's name.", clip(host))}
 }
 
 func (g *Guard) refuseOrigin(origin string) *api.Problem {
@@ -80,11 +88,13 @@ func (g *Guard) refuseOrigin(origin string) *api.Problem {
 	name, err := Origin(origin)
 	if err != nil || name != origin {
 		return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
-			"A page of origin %q cannot be allowed to call this service: http.allowed_origins takes scheme://host[:port]; serve the page over http or https.", clip(origin))}
+			"A page of origin %q cannot be allowed to call this service: http.allowed_origins takes scheme://host[:port]; "+
+				"serve the page over http or https.", clip(origin))}
 	}
 	more.AllowedOrigins = slices.Concat(more.AllowedOrigins, []string{origin})
 	return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
-		"Pages of %s may not call this service (http.allowed_origins); if you trust them with every chat, write in mneme.yaml the line %s", origin, more.line())}
+		"Pages of %s may not call this service (http.allowed_origins); if you trust them with every chat, write in "+
+			"mneme.yaml the line %s", origin, more.line())}
 }
 
 // line is the whole section http of the configuration in one line, so that it can

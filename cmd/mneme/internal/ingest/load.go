@@ -63,7 +63,8 @@ func (l *loading) list(ctx context.Context, sources []source) error {
 		}
 	}
 	if outdated > 0 {
-		l.note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are loaded again.", outdated))
+		l.note(fmt.Sprintf("%d documents were read by another version of mneme or with other extractors: their files are "+
+			"loaded again.", outdated))
 	}
 	return nil
 }
@@ -138,7 +139,8 @@ func (l *loading) file(ctx context.Context, j job) error {
 	same, err := l.unchanged(ctx, j)
 	if same {
 		h := l.known[j.id]
-		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeUnchanged, Version: h.Version, Passages: h.Passages}, j.source.directory)
+		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeUnchanged, Version: h.Version, Passages: h.Passages},
+			j.source.directory)
 		return nil
 	}
 	if err == nil {
@@ -156,7 +158,8 @@ func (l *loading) file(ctx context.Context, j job) error {
 	case loader.CodeOf(err) != "":
 		l.refused(j.id, err, j.source.directory)
 	case errors.As(err, &problem) && slices.Contains(ofTheFile, problem.Status):
-		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeRefused, Code: problem.Code, Reason: problem.Message, Err: err}, j.source.directory)
+		l.outcome(rag.Outcome{ID: j.id, Status: rag.OutcomeRefused, Code: problem.Code, Reason: problem.Message, Err: err},
+			j.source.directory)
 	default:
 		return err
 	}
@@ -164,13 +167,15 @@ func (l *loading) file(ctx context.Context, j job) error {
 }
 
 // ofTheFile are the statuses by which a server refuses one file and may take others.
-var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
+var ofTheFile = []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge,
+	http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}
 
 // unchanged says whether the collection has a file as it is. One of many documents, of
 // which some may be missing, is always sent.
 func (l *loading) unchanged(ctx context.Context, j job) (bool, error) {
 	h, ok := l.known[j.id]
-	if !ok || h.Outdated || h.Raw == "" || h.Origin != j.source.origin || !slices.Equal(h.Given, slices.Sorted(maps.Keys(l.o.Metadata))) {
+	if !ok || h.Outdated || h.Raw == "" || h.Origin != j.source.origin ||
+		!slices.Equal(h.Given, slices.Sorted(maps.Keys(l.o.Metadata))) {
 		return false, nil
 	}
 	for _, name := range h.Given {
@@ -295,7 +300,8 @@ func (l *loading) next(name, id string, refused bool) {
 }
 
 func (l *loading) refused(id string, err error, directory bool) {
-	l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(err)), Reason: err.Error(), Err: err}, directory)
+	l.outcome(rag.Outcome{ID: id, Status: rag.OutcomeRefused, Code: string(loader.CodeOf(err)), Reason: err.Error(),
+		Err: err}, directory)
 }
 
 func (l *loading) outcome(o rag.Outcome, directory bool) {

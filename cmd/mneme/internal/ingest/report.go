@@ -89,7 +89,8 @@ const maxListed = 20
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "collection %s: %d new, %d changed, %d unchanged, %d removed, %d refused", r.Collection, r.New, r.Changed, r.Unchanged, r.Removed, len(r.Refused))
+	fmt.Fprintf(&b, "collection %s: %d new, %d changed, %d unchanged, %d removed, %d refused", r.Collection, r.New,
+		r.Changed, r.Unchanged, r.Removed, len(r.Refused))
 	if len(r.Skipped) > 0 {
 		fmt.Fprintf(&b, ", %d skipped", len(r.Skipped))
 	}
@@ -104,7 +105,8 @@ func (r Report) WriteText(w io.Writer) error {
 			fmt.Fprintf(&b, "  partly read  … and %d more; --json lists all\n", len(r.PartlyRead)-i)
 			break
 		}
-		fmt.Fprintf(&b, "  partly read  %s: without %s, whose text could not be read\n", term.OneLine(p.ID, 200), pages(p.Pages))
+		fmt.Fprintf(&b, "  partly read  %s: without %s, whose text could not be read\n", term.OneLine(p.ID, 200),
+			pages(p.Pages))
 	}
 	if len(r.LeftOut) > 0 {
 		var all []string
@@ -126,7 +128,8 @@ func (r Report) unreadNote() string {
 	if len(r.Searched) > 0 {
 		others = strings.Join(r.Searched, ", ")
 	}
-	return fmt.Sprintf("No subagent searches %s; subagents search %s. Load into one of those, or name %s in the collections of a subagent in mneme.yaml (agents.subagents) and restart.",
+	return fmt.Sprintf("No subagent searches %s; subagents search %s. Load into one of those, or name %s in the "+
+		"collections of a subagent in mneme.yaml (agents.subagents) and restart.",
 		r.Collection, others, r.Collection)
 }
 

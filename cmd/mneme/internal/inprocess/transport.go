@@ -76,7 +76,8 @@ func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 	}
 	s.open.Add(1)
 	t.Hosts.mu.Unlock()
-	x := &exchange{asked: asked.WithContext(asked.Context()), header: http.Header{}, answered: make(chan *http.Response, 1)}
+	x := &exchange{asked: asked.WithContext(asked.Context()), header: http.Header{},
+		answered: make(chan *http.Response, 1)}
 	x.asked.Body, x.asked.GetBody = nil, nil // a body must not be held as long as its answer streams
 	x.state, x.end = context.WithCancelCause(context.Background())
 	x.client, x.server = net.Pipe()
@@ -168,7 +169,7 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	defer x.leave()
 	defer func() {
 		if p := recover(); p != nil {
-			if !errors.Is(http.ErrAbortHandler, p) {
+			if err, _ := p.(error); !errors.Is(err, http.ErrAbortHandler) {
 				log.Printf("http: panic serving a request of this process: %v\n%s", p, debug.Stack())
 			}
 			x.cut(ErrAborted)

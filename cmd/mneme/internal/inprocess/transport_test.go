@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // overBoth runs a test in process and over a socket: what a handler and its client see
 // of each other is the same. ask sends a request to the handler.
-func overBoth(t *testing.T, h http.HandlerFunc, test func(t *testing.T, ask func(*http.Request) (*http.Response, error))) {
+func overBoth(t *testing.T, h http.HandlerFunc,
+	test func(t *testing.T, ask func(*http.Request) (*http.Response, error))) {
 	t.Run("in process", func(t *testing.T) {
 		var hosts inprocess.Hosts
 		stop := hosts.Serve("test.local:80", h)
@@ -56,7 +57,8 @@ func TestRequestAndAnswer(t *testing.T) {
 		switch {
 		case r.Context().Value(key{}) != nil:
 			http.Error(w, "the client's context values are its own", http.StatusInternalServerError)
-		case err != nil || r.RequestURI != "/a%2Fb?q=1" || r.URL.Path != "/a/b" || r.URL.RawPath != "/a%2Fb" || r.URL.Host != "":
+		case err != nil || r.RequestURI != "/a%2Fb?q=1" || r.URL.Path != "/a/b" || r.URL.RawPath != "/a%2Fb" ||
+			r.URL.Host != "":
 			http.Error(w, "not the request that was sent", http.StatusInternalServerError)
 		default:
 			r.Header.Set("X-Asked", "changed")

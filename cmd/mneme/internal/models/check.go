@@ -23,7 +23,8 @@ func (c Candidate) sentence(err error) error {
 	case errors.Is(err, errRefused) && c.KeyVar != "":
 		return fmt.Errorf("%s is refused by %s; check the key", c.KeyVar, hostOf(c.BaseURL))
 	case errors.Is(err, errRefused):
-		return fmt.Errorf("%s wants a key; write a backend with api_key_env into mneme.yaml (docs/configuration.md)", c.BaseURL)
+		return fmt.Errorf("%s wants a key; write a backend with api_key_env into mneme.yaml (docs/configuration.md)",
+			c.BaseURL)
 	case errors.Is(err, errSilent):
 		return fmt.Errorf("%s cannot be reached %s", c.BaseURL, detail(err))
 	case errors.Is(err, errTroubled):
@@ -120,15 +121,20 @@ func check(ctx context.Context, b config.Backend, names []string) Report {
 func failed(b config.Backend, err error) Report {
 	switch {
 	case errors.Is(err, errRefused) && b.APIKeyEnv == "":
-		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s wants a key; name the variable that holds it", hostOf(b.BaseURL))}
+		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s wants a key; name the variable that holds it",
+			hostOf(b.BaseURL))}
 	case errors.Is(err, errRefused):
-		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s refuses the key in %s %s; put a valid one there", hostOf(b.BaseURL), b.APIKeyEnv, detail(err))}
+		return Report{Key: "api_key_env", Problem: fmt.Sprintf("%s refuses the key in %s %s; put a valid one there",
+			hostOf(b.BaseURL), b.APIKeyEnv, detail(err))}
 	case errors.Is(err, errSilent):
-		return Report{Key: "base_url", Problem: fmt.Sprintf("%s cannot be reached %s; start it, or correct the address", b.BaseURL, detail(err))}
+		return Report{Key: "base_url", Problem: fmt.Sprintf("%s cannot be reached %s; start it, or correct the address",
+			b.BaseURL, detail(err))}
 	case errors.Is(err, errTroubled):
-		return Report{Problem: fmt.Sprintf("%s cannot answer now %s; it is asked again when it is needed", hostOf(b.BaseURL), detail(err))}
+		return Report{Problem: fmt.Sprintf("%s cannot answer now %s; it is asked again when it is needed", hostOf(b.BaseURL),
+			detail(err))}
 	}
-	return Report{Note: fmt.Sprintf("not checked: %s lists no models, so neither key nor model names could be checked", hostOf(b.BaseURL))}
+	return Report{Note: fmt.Sprintf("not checked: %s lists no models, so neither key nor model names could be checked",
+		hostOf(b.BaseURL))}
 }
 
 // compare finds the first model that the vendor does not have.
@@ -148,7 +154,8 @@ func compare(ctx context.Context, b config.Backend, vendor API, ids, names []str
 		}
 		if model == name {
 			return Report{Key: "model_map", Problem: fmt.Sprintf(
-				"%s has no model %q, which is a name of ours; write model_map: {\"*\": %q}", hostOf(b.BaseURL), name, proposal(b, ids))}
+				"%s has no model %q, which is a name of ours; write model_map: {\"*\": %q}", hostOf(b.BaseURL), name,
+				proposal(b, ids))}
 		}
 		return Report{Key: "model_map", Problem: fmt.Sprintf("%s has no model %q; the nearest of its names: %s",
 			hostOf(b.BaseURL), model, strings.Join(api.Closest(model, ids, 3), ", "))}

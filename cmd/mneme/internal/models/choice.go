@@ -14,7 +14,8 @@ import (
 func (c Choice) File(cfg config.Config) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by mneme up, which found %s. docs/configuration.md lists every key.\n", c.Found)
-	fmt.Fprintf(&b, "proxy:\n  backends:\n    %s:\n      kind: %s\n      base_url: %s\n", c.Backend, c.Kind, quoted(c.BaseURL))
+	fmt.Fprintf(&b, "proxy:\n  backends:\n    %s:\n      kind: %s\n      base_url: %s\n", c.Backend, c.Kind,
+		quoted(c.BaseURL))
 	if c.KeyVar != "" {
 		fmt.Fprintf(&b, "      api_key_env: %s\n", c.KeyVar)
 	}

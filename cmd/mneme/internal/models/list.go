@@ -111,7 +111,9 @@ func (a API) list(ctx context.Context) ([]string, error) {
 
 // usable leaves out names that no configuration should hold and no terminal should show.
 func usable(id string) bool {
-	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) })
+	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	})
 }
 
 // ask gets a JSON answer, by POST if there is a body. Its error wraps one of the

@@ -38,7 +38,8 @@ func NewServer(raw string) (Server, error) {
 
 // Candidate is the server as a place to ask.
 func (s Server) Candidate() Candidate {
-	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1", Found: "a model server at " + s.URL, server: &s}
+	return Candidate{Backend: s.Name, Kind: config.KindOpenAI, BaseURL: s.URL + "/v1", Found: "a model server at " + s.URL,
+		server: &s}
 }
 
 // there says whether a server answers. All three list their models for OpenAI's clients.
@@ -82,13 +83,17 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 	case choice.Model != "":
 		return choice, nil
 	case slices.ContainsFunc(without, is):
-		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; take another one, "+
-			"or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
+		return choice,
+			fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; take another one, "+
+				"or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
 	case len(all) == 0:
 		return choice, fmt.Errorf("the model server at %s has no model yet; load one that can call tools", s.URL)
 	case len(choice.Models) == 0:
-		return choice, fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs (it has: %s); load one that can, "+
-			"or write a backend of kind openai into mneme.yaml if you know better", s.URL, strings.Join(without[:min(5, len(without))], ", "))
+		return choice,
+			fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs (it has: %s); "+
+				"load one that can, "+
+				"or write a backend of kind openai into mneme.yaml if you know better", s.URL,
+				strings.Join(without[:min(5, len(without))], ", "))
 	}
 	return choice, nil
 }
@@ -249,7 +254,8 @@ func (s Server) llamaCPP(ctx context.Context) ([]description, error) {
 	}
 	yes := func(b *bool) bool { return b != nil && *b }
 	no := func(b *bool) bool { return b != nil && !*b }
-	tools := (yes(props.Caps.Tools) || yes(props.Caps.ToolCalls) || props.ToolTemplate != "") && !no(props.Caps.Tools) && !no(props.Caps.ToolCalls)
+	tools := (yes(props.Caps.Tools) || yes(props.Caps.ToolCalls) || props.ToolTemplate != "") && !no(props.Caps.Tools) &&
+		!no(props.Caps.ToolCalls)
 	var all []description
 	for _, id := range ids {
 		all = append(all, description{id: id, tools: tools, window: props.Settings.Window})

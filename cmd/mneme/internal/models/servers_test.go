@@ -40,13 +40,16 @@ func answers(t *testing.T, by map[string]string) string {
 // tools/server/README.md.
 var (
 	ollama = map[string]string{
-		"GET /v1/models":                 `{"object":"list","data":[{"id":"embed:latest"},{"id":"qwen3:8b"},{"id":"llama3.1:latest"},{"id":"tuned:latest"}]}`,
-		"GET /api/tags":                  `{"models":[{"name":"embed:latest"},{"name":"qwen3:8b"},{"name":"llama3.1:latest"},{"name":"tuned:latest"}]}`,
-		"GET /api/ps":                    `{"models":[{"name":"llama3.1:latest","context_length":16384}]}`,
-		"POST /api/show embed:latest":    `{"capabilities":["embedding"]}`,
-		"POST /api/show qwen3:8b":        `{"capabilities":["completion","tools","thinking"],"model_info":{"qwen3.context_length":40960}}`,
-		"POST /api/show llama3.1:latest": `{"capabilities":["completion","tools"],"model_info":{"llama.context_length":131072}}`,
-		"POST /api/show tuned:latest":    `{"capabilities":["completion","tools"],"parameters":"stop \"<|x|>\"\nnum_ctx                        8192\n"}`,
+		"GET /v1/models":              `{"object":"list","data":[{"id":"embed:latest"},{"id":"qwen3:8b"},{"id":"llama3.1:latest"},{"id":"tuned:latest"}]}`,
+		"GET /api/tags":               `{"models":[{"name":"embed:latest"},{"name":"qwen3:8b"},{"name":"llama3.1:latest"},{"name":"tuned:latest"}]}`,
+		"GET /api/ps":                 `{"models":[{"name":"llama3.1:latest","context_length":16384}]}`,
+		"POST /api/show embed:latest": `{"capabilities":["embedding"]}`,
+		"POST /api/show " +
+			"qwen3:8b": `{"capabilities":["completion","tools","thinking"],"model_info":{"qwen3.context_length":40960}}`,
+		"POST /api/show " +
+			"llama3.1:latest": `{"capabilities":["completion","tools"],"model_info":{"llama.context_length":131072}}`,
+		"POST /api/show tuned:latest": `{"capabilities":["completion","tools"],"parameters":"stop \"<|x|>\"\nnum_ctx   ` +
+			`                     8192\n"}`,
 	}
 	lmStudio = map[string]string{
 		"GET /v1/models": `{"object":"list","data":[{"id":"plain"},{"id":"cold"},{"id":"warm"}]}`,
@@ -80,21 +83,30 @@ func TestServersGiveAModelThatReportsTools(t *testing.T) {
 		window int
 		err    string
 	}{
-		"ollama, the first with tools; the window is the default of the server, not of the training": {ollama, "", "qwen3:8b", 4096, ""},
-		"ollama, one in memory":              {ollama, "llama3.1", "llama3.1:latest", 16384, ""},
-		"ollama, one with a window":          {ollama, "tuned:latest", "tuned:latest", 8192, ""},
-		"ollama, one without tools":          {ollama, "embed", "", 0, "does not report that embed can call tools, which mneme needs"},
-		"ollama without a model":             {map[string]string{"GET /api/tags": `{"models":[]}`}, "", "", 0, "has no model yet"},
+		"ollama, the first with tools; the window is the default of the server, not of the training": {
+			ollama, "", "qwen3:8b", 4096, "",
+		},
+		"ollama, one in memory":     {ollama, "llama3.1", "llama3.1:latest", 16384, ""},
+		"ollama, one with a window": {ollama, "tuned:latest", "tuned:latest", 8192, ""},
+		"ollama, one without tools": {
+			ollama, "embed", "", 0, "does not report that embed can call tools, which mneme needs",
+		},
+		"ollama without a model": {map[string]string{"GET /api/tags": `{"models":[]}`}, "", "", 0,
+			"has no model yet"},
 		"lm studio, a loaded one goes first": {lmStudio, "", "warm", 12000, ""},
 		"lm studio, one that is not loaded":  {lmStudio, "cold", "cold", 4096, ""},
 		"llama.cpp":                          {llamaCPP, "", "qwen3-8b.gguf", 10240, ""},
 		"llama.cpp of before": {with(llamaCPP, "GET /props",
-			`{"default_generation_settings":{"n_ctx":2048},"chat_template_tool_use":"{{ tools }}"}`), "", "qwen3-8b.gguf", 2048, ""},
+			`{"default_generation_settings":{"n_ctx":2048},"chat_template_tool_use":"{{ tools }}"}`), "", "qwen3-8b.gguf", 2048,
+			""},
 		"llama.cpp with a template without tools": {with(llamaCPP, "GET /props",
 			`{"default_generation_settings":{"n_ctx":2048},"chat_template_caps":{"supports_tools":false,"supports_tool_calls":true}}`), "", "", 0,
 			"reports for no model that it can call tools, which mneme needs (it has: qwen3-8b.gguf)"},
-		"one that says nothing of tools": {map[string]string{"GET /v1/models": `{"data":[{"id":"m"}]}`}, "", "", 0, "reports for no model that it can call tools"},
-		"none of them":                   {map[string]string{}, "", "", 0, "does not list its models as an API of kind openai does"},
+		"one that says nothing of tools": {map[string]string{"GET /v1/models": `{"data":[{"id":"m"}]}`}, "", "", 0,
+			"reports for no model that it can call tools"},
+		"none of them": {
+			map[string]string{}, "", "", 0, "does not list its models as an API of kind openai does",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := answers(t, c.server)
@@ -143,10 +155,13 @@ func TestFind(t *testing.T) {
 	require.Equal(t, []string{
 		"openai https://api.openai.com/v1 OPENAI_API_KEY", "anthropic https://api.anthropic.com ANTHROPIC_API_KEY",
 		"gemini https://generativelanguage.googleapis.com/v1beta/openai GEMINI_API_KEY",
-		"openrouter https://openrouter.ai/api/v1 OPENROUTER_API_KEY", "deepseek https://api.deepseek.com/v1 DEEPSEEK_API_KEY", local,
+		"openrouter https://openrouter.ai/api/v1 OPENROUTER_API_KEY", "deepseek https://api.deepseek.com/v1 DEEPSEEK_API_KEY",
+		local,
 	}, find("DEEPSEEK_API_KEY=k", "GEMINI_API_KEY=k", "OPENROUTER_API_KEY=k", "ANTHROPIC_API_KEY=k", "OPENAI_API_KEY=k"))
-	require.Equal(t, []string{"openai https://gateway.example/v1 OPENAI_API_KEY", "anthropic https://gateway.example ANTHROPIC_API_KEY", local},
-		find("OPENAI_API_KEY=k", "OPENAI_BASE_URL=https://gateway.example/v1/", "ANTHROPIC_API_KEY=k", "ANTHROPIC_BASE_URL=https://gateway.example/v1"),
+	require.Equal(t, []string{"openai https://gateway.example/v1 OPENAI_API_KEY",
+		"anthropic https://gateway.example ANTHROPIC_API_KEY", local},
+		find("OPENAI_API_KEY=k", "OPENAI_BASE_URL=https://gateway.example/v1/", "ANTHROPIC_API_KEY=k",
+			"ANTHROPIC_BASE_URL=https://gateway.example/v1"),
 		"a key goes where its owner sends it")
 	for _, ours := range []string{"http://127.0.0.1:8082", "http://localhost:8082/", "http://[::1]:8082/v1"} {
 		require.Equal(t, []string{"anthropic https://api.anthropic.com ANTHROPIC_API_KEY", local},
@@ -158,12 +173,15 @@ func TestFind(t *testing.T) {
 func TestFindWaitsForNoServer(t *testing.T) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(hangs.Close)
-	require.Empty(t, models.Find(t.Context(), nil, models.Places{Servers: []models.Server{{Name: "ollama", URL: hangs.URL}}}))
+	require.Empty(t,
+		models.Find(t.Context(), nil, models.Places{Servers: []models.Server{{Name: "ollama", URL: hangs.URL}}}))
 }
 
 func TestOllamaHost(t *testing.T) {
 	at := answers(t, ollama)
-	found := models.Find(context.Background(), []string{"OLLAMA_HOST=" + strings.TrimPrefix(at, "http://")}, models.Places{Vendors: []models.Vendor{}})
+	found := models.Find(context.Background(), []string{"OLLAMA_HOST=" + strings.TrimPrefix(at, "http://")}, models.Places{
+		Vendors: []models.Vendor{},
+	})
 	require.NotEmpty(t, found)
 	require.Equal(t, at+"/v1", found[0].BaseURL)
 }

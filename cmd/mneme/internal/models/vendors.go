@@ -25,20 +25,25 @@ type Vendor struct {
 // vendors are in the order in which they are proposed.
 var vendors = []Vendor{
 	{
-		Name: "openai", Kind: config.KindOpenAI, BaseURL: "https://api.openai.com/v1", KeyVar: "OPENAI_API_KEY", BaseVar: "OPENAI_BASE_URL",
+		Name: "openai", Kind: config.KindOpenAI, BaseURL: "https://api.openai.com/v1", KeyVar: "OPENAI_API_KEY",
+		BaseVar:   "OPENAI_BASE_URL",
 		Preferred: []string{"gpt-5.5", "gpt-5.4", "gpt-5.2", "gpt-5.1", "gpt-5", "gpt-4.1", "gpt-4o"},
 	},
 	{
-		Name: "anthropic", Kind: config.KindAnthropic, BaseURL: "https://api.anthropic.com", KeyVar: "ANTHROPIC_API_KEY", BaseVar: "ANTHROPIC_BASE_URL",
-		Preferred: []string{"claude-sonnet-5-5", "claude-sonnet-5", "claude-sonnet-4-6", "claude-sonnet-4-5", "claude-opus-4-8", "claude-haiku-4-5", "claude-sonnet-4"},
+		Name: "anthropic", Kind: config.KindAnthropic, BaseURL: "https://api.anthropic.com", KeyVar: "ANTHROPIC_API_KEY",
+		BaseVar: "ANTHROPIC_BASE_URL",
+		Preferred: []string{"claude-sonnet-5-5", "claude-sonnet-5", "claude-sonnet-4-6", "claude-sonnet-4-5",
+			"claude-opus-4-8", "claude-haiku-4-5", "claude-sonnet-4"},
 	},
 	{
-		Name: "gemini", Kind: config.KindOpenAI, BaseURL: "https://generativelanguage.googleapis.com/v1beta/openai", KeyVar: "GEMINI_API_KEY",
+		Name: "gemini", Kind: config.KindOpenAI, BaseURL: "https://generativelanguage.googleapis.com/v1beta/openai",
+		KeyVar:    "GEMINI_API_KEY",
 		Preferred: []string{"gemini-pro-latest", "gemini-2.5-pro", "gemini-flash-latest", "gemini-2.5-flash"},
 	},
 	{
 		Name: "openrouter", Kind: config.KindOpenAI, BaseURL: "https://openrouter.ai/api/v1", KeyVar: "OPENROUTER_API_KEY",
-		Preferred: []string{"anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4.6", "anthropic/claude-sonnet-4.5", "openai/gpt-5.5", "openai/gpt-5", "openrouter/auto"},
+		Preferred: []string{"anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4.6", "anthropic/claude-sonnet-4.5",
+			"openai/gpt-5.5", "openai/gpt-5", "openrouter/auto"},
 	},
 	{
 		Name: "deepseek", Kind: config.KindOpenAI, BaseURL: "https://api.deepseek.com/v1", KeyVar: "DEEPSEEK_API_KEY",
@@ -195,7 +200,8 @@ func otherBase(value, kind string, own []string) (string, bool) {
 func same(address string, own []string) bool {
 	loopback := func(address string) string {
 		host, port, err := net.SplitHostPort(address)
-		if ip := net.ParseIP(host); err == nil && (strings.EqualFold(host, "localhost") || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())) {
+		if ip := net.ParseIP(host); err == nil && (strings.EqualFold(host, "localhost") || ip != nil &&
+			(ip.IsLoopback() || ip.IsUnspecified())) {
 			return ":" + port
 		}
 		return address

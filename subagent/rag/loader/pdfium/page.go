@@ -225,7 +225,8 @@ func edge(lines []line, i int) float32 {
 // behind a. Rows of figures and items of lists do not go on.
 func goesOn(a, b line, edge float32) bool {
 	height := a.top - a.bottom
-	if abs((b.top-b.bottom)-height) > height*0.15 || b.left > a.left+height || item(b.text) || number(a.text) && number(b.text) {
+	if abs((b.top-b.bottom)-height) > height*0.15 || b.left > a.left+height || item(b.text) || number(a.text) &&
+		number(b.text) {
 		return false
 	}
 	word, _, _ := strings.Cut(b.text, " ")
@@ -261,7 +262,8 @@ func lastRune(text string) rune  { r, _ := utf8.DecodeLastRuneInString(text); re
 
 // unspaced says whether a character belongs to a script without spaces.
 func unspaced(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) || r >= 0x3000 && r <= 0x303f || r >= 0xff00 && r <= 0xffef
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) || r >= 0x3000 && r <= 0x303f || r >= 0xff00 &&
+		r <= 0xffef
 }
 
 func abs(x float32) float32 { return max(x, -x) }
