@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -19,6 +20,11 @@ import (
 	"mneme/memory/telemetry"
 	webapi "mneme/webmemory/api"
 )
+
+// This file is about erasing. An erasure is done under the chat's lease, before all who
+// wait for it. Then it is a fact with a number (a tombstone): in Redis for all processes,
+// and on the disk of each that has applied it to what it holds. One that Redis has
+// forgotten is told again.
 
 // deleteHistory is DELETE …/history of a chat or of one of its subagents.
 func (s *Server) deleteHistory(c *gin.Context) error {
@@ -43,7 +49,7 @@ func (s *Server) deleteChat(c *gin.Context) error {
 	return s.erase(c, chat, wanted{scan: scan})
 }
 
-// wanted is what of a chat is to be erased: everything, unless it is one history.
+// wanted is what of a chat is to be erased: one history, or everything.
 type wanted struct {
 	history *memory.Key
 	scan    bool // look through all keys of Redis
@@ -85,9 +91,12 @@ const eraseWait = 30 * time.Second
 // scanTimeout bounds an erasure that looks through all keys: a million take seconds.
 const scanTimeout = 10 * time.Minute
 
-// eraseNow takes the turn as a writer does, before all who wait for it and after
-// stopping what runs, so that once it has returned no run can still use or write
-// what was erased. Posts that wait are dismissed.
+// scrubWait is how long an erasure waits until its text is in no file of the store's.
+const scrubWait = time.Minute
+
+// eraseNow erases under the chat's lease, which it takes before all who wait and after
+// stopping what runs: once it has returned no run can still use or write what was erased.
+// Posts that wait are refused.
 func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
@@ -97,7 +106,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 		return webapi.Erased{}, err
 	}
 	s.dismiss(chat)
-	t, err := s.turnFor(ctx, ctx, chat, token, erasing)
+	w, err := s.turnFor(ctx, ctx, chat, token, erasing)
 	if err != nil {
 		yield()
 		return webapi.Erased{}, err
@@ -105,7 +114,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	defer func() {
 		yield()
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
-		t.next()
+		w.next()
 	}()
 	allowed := 2*storeTimeout + redisstore.Beat
 	if what.scan {
@@ -113,8 +122,8 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	}
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
 	defer stop()
-	out, err := s.eraseUnder(done, t, what)
-	if ending := t.end(); ending != nil {
+	out, err := s.eraseUnder(done, w, what)
+	if ending := w.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
 	}
 	if err != nil {
@@ -123,24 +132,6 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	scrubbing, stop := context.WithTimeout(context.WithoutCancel(ctx), scrubWait)
 	defer stop()
 	return out, s.store.Scrub(scrubbing)
-}
-
-// scrubWait is how long an erasure waits until its text is in no file of the store's.
-const scrubWait = time.Minute
-
-// dismiss ends the wait of all posts of this process that wait for a chat's turn.
-func (s *Server) dismiss(chat memory.Chat) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.live {
-		if r.chat == chat {
-			r.mu.Lock()
-			if r.dismiss != nil {
-				r.dismiss(errErased)
-			}
-			r.mu.Unlock()
-		}
-	}
 }
 
 // stopRunOf stops the chat's open run, in whichever process it is, unless that is
@@ -163,32 +154,21 @@ func (s *Server) stopRunOf(ctx context.Context, chat memory.Chat, before string)
 	return open.Run
 }
 
-func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
-	at := s.runs
-	if open.Events != "" {
-		var err error
-		if at, err = s.runs.At(open.Events); err != nil {
-			return err
-		}
-	}
-	return at.Stop(ctx, open.Run)
-}
-
-// eraseUnder erases under the chat's turn. The gateway's conversation goes first,
-// whole: it may hold what any of the histories does, and once the chat is gone
-// nobody knows its id.
-func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.Erased, error) {
+// eraseUnder erases under the chat's lease. The gateway's conversation goes first, whole:
+// it may hold what any of the histories does, and once the chat is gone nobody knows its
+// id.
+func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
-	if err := s.eraseConversations(ctx, t.chat, t.Number); err != nil {
+	if err := s.eraseConversations(ctx, w.chat, w.Number); err != nil {
 		return out, err
 	}
-	named, err := s.store.Keys(ctx, t.chat, s.cfg.Agents...)
+	named, err := s.store.Keys(ctx, w.chat, s.cfg.Agents...)
 	if err != nil {
 		return out, err
 	}
 	var keys []memory.Key // of what is stored, and of what left a number or a tombstone
 	var beside []string
-	for key := range t.histories {
+	for key := range w.histories {
 		keys = append(keys, key)
 	}
 	if what.history != nil {
@@ -196,7 +176,7 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 	}
 	if what.scan {
 		var more []memory.Key
-		if more, beside, err = s.store.Scan(ctx, t.chat); err != nil {
+		if more, beside, err = s.store.Scan(ctx, w.chat); err != nil {
 			return out, err
 		}
 		keys = append(keys, more...)
@@ -214,11 +194,11 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 	out.Erased = append(out.Erased, beside...)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
 	// From here on it is a fact: whoever holds a copy drops it, and none is written back.
-	fact := erasure{Name: erasures.Chat(t.chat), Turn: t.Number}
+	fact := erasure{Name: erasures.Chat(w.chat), Turn: w.Number}
 	if what.history != nil {
 		fact.Name = what.history.String()
 	}
-	runs := s.runsOf(t)
+	runs := s.runsOf(w)
 	if err := s.applyErasures(ctx, map[string]int64{fact.Name: fact.Turn}); err != nil {
 		return out, err
 	}
@@ -226,20 +206,20 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 		return out, err
 	}
 	if what.history != nil {
-		s.sessions.write(t.chat, fmt.Sprintf("erased: %v", out.Erased))
-		if err := s.cache.Erase(ctx, t.Number, keys...); err != nil {
+		s.sessions.write(w.chat, fmt.Sprintf("erased: %v", out.Erased))
+		if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
 			return out, err
 		}
 		s.tellOthers(ctx, fact)
 		return out, nil
 	}
 	s.cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
-	err = s.eraseStored(ctx, t, fact, runs, keys, beside)
+	err = s.eraseStored(ctx, w, fact, runs, keys, beside)
 	s.cache.Forget(keys...) // what was read while the store erased
 	if err != nil {
 		return out, err
 	}
-	if err := s.runs.DeleteChat(ctx, t.chat); err != nil {
+	if err := s.runs.DeleteChat(ctx, w.chat); err != nil {
 		return out, asking(err)
 	}
 	return out, nil
@@ -249,28 +229,58 @@ func (s *Server) eraseUnder(ctx context.Context, t *turn, what wanted) (webapi.E
 // with what belongs to them, what lies beside these, and the runs that other processes
 // know of once they are told.
 func (s *Server) eraseStored(
-	ctx context.Context, t *turn, fact erasure, runs []string, keys []memory.Key, beside []string,
+	ctx context.Context, w *writer, fact erasure, runs []string, keys []memory.Key, beside []string,
 ) error {
-	if err := s.store.EraseRuns(ctx, t.chat, runs...); err != nil {
+	if err := s.store.EraseRuns(ctx, w.chat, runs...); err != nil {
 		return err
 	}
-	if err := s.store.EraseChat(ctx, t.Number, t.chat, keys...); err != nil {
+	if err := s.store.EraseChat(ctx, w.Number, w.chat, keys...); err != nil {
 		return err
 	}
 	if err := s.store.Remove(ctx, beside...); err != nil {
 		return err
 	}
-	return s.store.EraseRuns(ctx, t.chat, s.tellOthers(ctx, fact)...)
+	return s.store.EraseRuns(ctx, w.chat, s.tellOthers(ctx, fact)...)
+}
+
+// eraseConversations erases at the gateway what a chat said up to a number, as far as this
+// process knows the chat's conversations.
+func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn int64) error {
+	c := &s.conversations
+	ids := c.until(chat, turn)
+	for _, id := range ids {
+		if err := s.runs.EraseConversation(ctx, id); err != nil {
+			return asking(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.of[chat], id)
+	}
+	if len(c.of[chat]) == 0 {
+		delete(c.of, chat)
+	}
+	return nil
+}
+
+// eraseOffered erases such a conversation at the gateway (conversations.erased), and takes
+// it away from the chat, whose lease is held.
+func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
+	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
+		return err
+	}
+	return s.store.DropConversation(ctx, chat)
 }
 
 // runsOf are the runs of a chat that this process knows of: those that it has lately
 // shown, and those that wrote the messages of the histories.
-func (s *Server) runsOf(t *turn) []string {
+func (s *Server) runsOf(w *writer) []string {
 	runs := map[string]bool{}
-	for _, id := range s.runsHere(t.chat) {
+	for _, id := range s.runsHere(w.chat) {
 		runs[id] = true
 	}
-	for _, h := range t.histories {
+	for _, h := range w.histories {
 		for _, raw := range h.Raw(0) {
 			var m struct {
 				ID string `json:"id"`
@@ -284,13 +294,296 @@ func (s *Server) runsOf(t *turn) []string {
 	return slices.Collect(maps.Keys(runs))
 }
 
-// dropRuns forgets the events of a chat's finished runs.
-func (s *Server) dropRuns(chat memory.Chat) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.live {
-		if r.chat == chat && r.over(0) {
-			s.unlist(r)
+// erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
+type erasure struct {
+	Name string `json:"name"`
+	Turn int64  `json:"turn"`
+}
+
+// applied says what a process knew of the chat, and Redis may still keep.
+type applied struct {
+	Runs []string `json:"runs"`
+}
+
+// tellOthers asks all living processes to apply an erasure, and waits for them, but
+// for no longer than each may take to answer. Who cannot be reached applies it when
+// it looks next. It gives the runs of the chat that they knew of.
+func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
+	if wait := redisstore.Beat - monotonic(); wait > 0 && s.cfg.Advertise != "" {
+		// Redis may have lost the list just before this process began: after a beat all who
+		// live are on it.
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
 	}
+	others, err := s.others(ctx)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range others {
+		asking.Go(func() {
+			var out applied
+			if err := s.askOther(ctx, p, http.MethodPost, "/erasures", e, &out); err != nil {
+				s.log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied an erasure yet; it does when it looks")
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			runs = append(runs, out.Runs...)
+		})
+	}
+	asking.Wait()
+	return runs
+}
+
+// postErasure is POST /internal/v1/erasures: another process has erased something.
+func (s *Server) postErasure(c *gin.Context) error {
+	var e erasure
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &e); err != nil {
+		return err
+	}
+	chat, _, ok := erasures.ChatOf(e.Name)
+	if !ok || e.Turn <= 0 {
+		return badRequest("An erasure has a name, chat:<chat> or the key of a history, and a turn.")
+	}
+	out := applied{Runs: s.runsHere(chat)}
+	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// follower is what this process knows of erasures, and how far it has followed those of
+// others.
+type follower struct {
+	file *erasures.File // what was applied to this disk
+
+	mu      sync.Mutex
+	applied map[string]int64 // guarded by mu: to what this process holds in memory
+	since   int64            // guarded by mu: the turn from which Redis is asked
+}
+
+// followMargin is by how much the clocks that make turns may differ.
+const followMargin = 10 * time.Minute
+
+// followErasures applies what was erased since this process last looked.
+func (s *Server) followErasures(ctx context.Context) error {
+	began := time.Now()
+	s.follower.mu.Lock()
+	since := s.follower.since
+	s.follower.mu.Unlock()
+	turns, err := s.store.Erasures(ctx, since)
+	if err != nil {
+		return err
+	}
+	if err := s.applyErasures(ctx, turns); err != nil {
+		return err
+	}
+	if err := s.followHandCuts(ctx, turns); err != nil {
+		return err
+	}
+	s.follower.mu.Lock()
+	defer s.follower.mu.Unlock()
+	s.follower.since = began.Add(-followMargin).UnixMilli()
+	return nil
+}
+
+// applyErasures erases from this process's memory and disk what was erased in turns,
+// by name, and notes it on the disk. What was applied before costs nothing. The
+// gateway's conversations go first: once they are forgotten here nobody may know them.
+func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) error {
+	f := &s.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, turn := range turns {
+		if chat, _, ok := erasures.ChatOf(name); ok && turn > f.applied[name] {
+			if err := s.eraseConversations(ctx, chat, turn); err != nil {
+				return err
+			}
+		}
+	}
+	known, err := f.file.All()
+	if err != nil {
+		return err
+	}
+	fresh := map[string]int64{}
+	for name, turn := range turns {
+		chat, key, ok := erasures.ChatOf(name)
+		if !ok || turn <= f.applied[name] {
+			continue
+		}
+		fresh[name] = turn
+		for _, h := range s.cache.All() {
+			// In the turn itself it was read before it was erased.
+			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() <= turn {
+				s.cache.Forget(h.Key())
+			}
+		}
+		s.dropRuns(chat)
+		if turn <= known[name] {
+			continue // another process of this disk has
+		}
+		if err := s.sessions.remove(chat); err != nil {
+			return err
+		}
+		if err := s.ends.remove(chat); err != nil {
+			return err
+		}
+	}
+	if err := f.file.Add(fresh); err != nil {
+		return err
+	}
+	if err := s.spool.ForgetBefore(f.file.Of); err != nil { // also of folders adopted since
+		return err
+	}
+	maps.Copy(f.applied, fresh)
+	return nil
+}
+
+// halfErased is for how long after an erasure Redis may lose a part of it: far longer
+// than a failover or a start from an older file reaches back.
+const halfErased = time.Hour
+
+// syncErasures brings together what this disk and Redis know of erasures and of changes
+// by hand. It tries until it has, or ctx ends: before that nothing may be written back.
+func (s *Server) syncErasures(ctx context.Context) error {
+	for {
+		err := s.trySyncErasures(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.log.Debug().Err(err).Msg("what was erased is not known yet")
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(jitter(time.Second)):
+		}
+	}
+}
+
+func (s *Server) trySyncErasures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+	defer cancel()
+	if err := s.followErasures(ctx); err != nil {
+		return err
+	}
+	if err := s.restoreErasures(ctx); err != nil {
+		return err
+	}
+	return s.restoreHandCuts(ctx)
+}
+
+// restoreErasures tells Redis again of what this disk knows to be erased, and erases
+// it there once more, before anything else is written back.
+func (s *Server) restoreErasures(ctx context.Context) error {
+	known, err := s.follower.file.All()
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Erasures(ctx, 0)
+	if err != nil {
+		return err
+	}
+	oldest := time.Now().Add(-erasures.Life).UnixMilli()
+	// That Redis knows of an erasure does not say that all of it is done there: a failover
+	// may have lost the rest of it.
+	recent := time.Now().Add(-halfErased).UnixMilli()
+	for name, turn := range known {
+		chat, key, ok := erasures.ChatOf(name)
+		if !ok || turn < oldest || turn <= stored[name] && turn < recent {
+			continue
+		}
+		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
+			return err
+		}
+		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseForgotten is restoreErasures for one chat whose lease was just taken. That a Redis
+// came back with an older state is noticed moments later only, and until then nobody may
+// use what was erased, nor take it for read under the new fencing token.
+func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
+	for _, a := range s.cfg.Agents {
+		names = append(names, memory.SubagentKey(a, chat).String())
+	}
+	for _, name := range names {
+		turn := s.follower.file.Turn(name)
+		if turn == 0 {
+			continue
+		}
+		_, key, _ := erasures.ChatOf(name)
+		of := memory.ChatKey(chat)
+		if key != nil {
+			of = *key
+		}
+		known, err := s.store.Tombstone(ctx, of)
+		if err != nil {
+			return err
+		}
+		if turn <= known {
+			continue
+		}
+		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
+			return err
+		}
+		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseAgain erases in Redis what was written before a turn: of one history, or, if
+// key is nil, of all of a chat.
+func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
+	keys := []memory.Key{memory.ChatKey(chat)}
+	if key != nil {
+		keys[0] = *key
+	} else {
+		named, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+		if err != nil {
+			return err
+		}
+		found, err := s.store.Found(ctx, named...)
+		if err != nil {
+			return err
+		}
+		for i, k := range named {
+			if found[i] && !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	back := false
+	for _, k := range keys {
+		cut, err := s.store.Cut(ctx, turn, k)
+		if err != nil {
+			return err
+		}
+		back = back || cut
+	}
+	if !back {
+		return nil
+	}
+	s.log.Warn().Str("chat", chat.String()).Msg("Redis came back with what was erased; it was erased once more")
+	if key != nil {
+		return nil
+	}
+	conversation, err := s.store.EraseOldRuns(ctx, turn, chat)
+	if err != nil || conversation == "" {
+		return err
+	}
+	return s.runs.EraseConversation(ctx, conversation)
 }

@@ -225,6 +225,25 @@ func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 	return err
 }
 
+// later goes on trying what Redis did not take, until it does.
+func (s *Server) later(try func(context.Context) error) {
+	s.workers.Go(func() {
+		for {
+			select {
+			case <-time.After(jitter(retryEvery)):
+			case <-s.life.Done():
+				return
+			}
+			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+			err := try(ctx)
+			cancel()
+			if !errors.Is(err, memory.ErrUnavailable) {
+				return
+			}
+		}
+	})
+}
+
 // keeper renews all leases of a process, from one goroutine and with one pipeline for all
 // that are due. Make it with newKeeper, end it with close.
 type keeper struct {
@@ -306,7 +325,7 @@ func (k *keeper) keep(ctx context.Context) {
 }
 
 // due gives the leases that are to be renewed, each locked against another renewal: those
-// that would come soon too, once one has waited for a third of its life.
+// that would come retryEvery too, once one has waited for a third of its life.
 func (k *keeper) due() (due []*lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -437,21 +456,60 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 	}, nil
 }
 
-// later goes on trying what Redis did not take, until it does.
-func (s *Server) later(try func(context.Context) error) {
-	s.workers.Go(func() {
-		for {
-			select {
-			case <-time.After(jitter(soon)):
-			case <-s.life.Done():
-				return
+// conversations are those that the gateway has of chats used here. Each lease carries the
+// chat's: should Redis lose which one that is, it is offered again, with the thinking that
+// the gateway kept; and an erasure reaches all of them.
+type conversations struct {
+	mu sync.Mutex
+	of map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
+}
+
+// note takes note of a chat's conversation, and of the lease's number.
+func (c *conversations) note(chat memory.Chat, id string, turn int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[chat] == nil {
+		for other := range c.of {
+			if len(c.of) < maxUsed {
+				break
 			}
-			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-			err := try(ctx)
-			cancel()
-			if !errors.Is(err, memory.ErrUnavailable) {
-				return
-			}
+			delete(c.of, other)
 		}
-	})
+		c.of[chat] = map[string]int64{}
+	}
+	c.of[chat][id] = max(c.of[chat][id], turn)
+}
+
+// newest is the chat's last one, "" if none is known.
+func (c *conversations) newest(chat memory.Chat) (id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, turn := range c.of[chat] {
+		if turn > c.of[chat][id] {
+			id = other
+		}
+	}
+	return id
+}
+
+// erased says whether a lease carries a conversation that was erased since it was last
+// used here: this process had not heard of the erasure, and has offered it again to a
+// Redis that had lost it.
+func (c *conversations) erased(chat memory.Chat, taken redisstore.Turn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	newest, known := c.of[chat][taken.Conversation]
+	return known && newest <= taken.ErasedIn()
+}
+
+// until are the conversations of a chat that were not used after a number.
+func (c *conversations) until(chat memory.Chat, turn int64) (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, newest := range c.of[chat] {
+		if newest <= turn {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

@@ -3,6 +3,7 @@ package webmemory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,13 +11,18 @@ import (
 
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/event"
 	"mneme/memory/redisstore"
 )
 
-// This file is about data that Redis lost: how it is noticed, what of it is brought
-// back, and who is told.
+// This file is about data that Redis lost, by a restart or a failover: how it is noticed,
+// who is told, and how it is brought back: a lease with its run, histories that are cached,
+// runs that ended, and what was deleted by hand. Erasures come first (erase.go), so that
+// nothing erased is brought back.
 
-// losses is what is known of them.
+// losses is what this process knows of data that Redis lost. The epoch is a random mark
+// that Redis keeps with its data: another one means that all is lost. A server that was
+// not there before may have lost its last writes only, or have loaded an older state.
 type losses struct {
 	mu      sync.Mutex
 	at      time.Time              // guarded by mu: when one was noticed last, or the process began
@@ -29,7 +35,7 @@ type losses struct {
 // maxUsed bounds how many chats are remembered to have been used here.
 const maxUsed = 1 << 16
 
-// noteEpoch takes note of the store's mark. Another one than before: all is lost.
+// noteEpoch takes note of the epoch that Redis holds.
 func (s *Server) noteEpoch(epoch string) {
 	s.losses.mu.Lock()
 	lost := s.losses.epoch != "" && s.losses.epoch != epoch
@@ -43,8 +49,7 @@ func (s *Server) noteEpoch(epoch string) {
 	}
 }
 
-// noteServers takes note of who holds the data. One that was not there before may
-// have lost the last of it, or have loaded an older state.
+// noteServers takes note of which servers hold the data, by their run ids.
 func (s *Server) noteServers(ids []string) {
 	s.losses.mu.Lock()
 	fresh := len(s.losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(s.losses.servers, id) })
@@ -67,13 +72,13 @@ func (l *losses) note(lost bool) {
 	}
 }
 
-// retelling is for how long after a loss Redis may not have been told yet what others
-// know: they notice it, write back, and wait for the turns of busy chats.
+// retelling is for how long after a loss Redis may still lack what other processes know:
+// they notice it, write back, and wait for the leases of busy chats.
 const retelling = 2 * time.Minute
 
-// lostLately looks whether Redis lost something, and says whether others may still be
-// telling it what they know, as for a while after this process began too. Where that
-// cannot be seen they may.
+// lostLately looks whether Redis lost something, and says whether other processes may
+// still be writing back what they know: for a while after a loss, and after this process
+// began. If Redis does not answer they may.
 func (s *Server) lostLately(ctx context.Context) bool {
 	if s.losses.lately() {
 		return true
@@ -102,6 +107,117 @@ func (l *losses) wakeUp() {
 	case l.wake <- struct{}{}:
 	default: // it is asked for already
 	}
+}
+
+// lossOf says whether a run of a chat is to tell its client that the memory lost data:
+// something of the chat was brought back, or Redis lost everything since the chat was used
+// here. It gives the epoch, in which that is told once, whoever tells. It is also where a
+// loss is noticed first, if the chat is used right after it.
+func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
+	if _, since := s.health.get(); !since.IsZero() {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkEvery)
+	defer cancel()
+	epoch = loss.Epoch
+	var err error
+	if epoch == "" {
+		epoch, err = s.store.Epoch(ctx)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
+		return "", false
+	}
+	s.noteEpoch(epoch)
+	since := s.losses.usedIn(chat, epoch)
+	return epoch, loss.Lost || since && loss.Told != epoch
+}
+
+// usedIn notes that a chat is used, and says whether it was used in another epoch before;
+// that stays so until it is told.
+func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, known := l.used[chat]
+	if !known {
+		for other := range l.used {
+			if len(l.used) < maxUsed {
+				break
+			}
+			delete(l.used, other) // any: what they lost and is cached is told all the same
+		}
+		l.used[chat] = epoch
+	}
+	return known && before != epoch
+}
+
+// toldLoss notes that a chat's run has told of a loss, under the store's mark that it
+// was asked with; "" is the one that was seen last, for a run that another process began.
+func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
+	s.losses.mu.Lock()
+	epoch = cmp.Or(epoch, s.losses.epoch)
+	s.losses.used[chat] = epoch
+	s.losses.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
+		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
+	}
+}
+
+// regainIfLost is regain if the lease was regained and nobody has put back yet what else
+// was lost.
+func (d *driver) regainIfLost(ctx context.Context) error {
+	select {
+	case <-d.writer.regained:
+		return d.regain(ctx)
+	default:
+		return nil
+	}
+}
+
+// regain puts back what Redis lost of a run under a lease that was regained: its record,
+// its log and the pinned histories, in this order, since a history is never ahead of its
+// log. Readers see nothing of it, and other processes find the run where it was.
+func (d *driver) regain(ctx context.Context) error {
+	d.log.Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
+	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+	defer cancel()
+	err := d.putLostBack(ctx)
+	if errors.Is(err, memory.ErrUnavailable) {
+		// The run goes on without Redis; the next renewal asks for this again.
+		d.log.Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d.writer.lost.Store(false)
+	d.server.metrics.regained.Inc()
+	return nil
+}
+
+func (d *driver) putLostBack(ctx context.Context) error {
+	if _, err := d.server.noteRun(ctx, d.run); err != nil {
+		return err
+	}
+	entries, err := d.server.store.Relog(ctx, d.run.chat, d.run.id, d.run.logged()...)
+	if err != nil {
+		return err
+	}
+	d.writer.entries = entries
+	return d.writer.load(ctx, d.server.cfg.Agents)
+}
+
+// fillLog writes the run's log anew if Redis came back without some of its events, but
+// with the lease, so that nothing else told of the loss.
+func (d *driver) fillLog(ctx context.Context) error {
+	n, err := d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+	if err != nil || n >= d.writer.entries {
+		return err
+	}
+	d.log.Warn().Msg("Redis has lost events of a run that went on; its log is written anew")
+	return d.writer.closeGap(ctx)
 }
 
 // Bounds of writing back: histories that are looked at in one round trip, round trips
@@ -194,8 +310,185 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// noteCut keeps on disk that somebody deleted or rewrote a history, in the turn that
-// took note of it, and says so to the other processes, see followHandCuts.
+// restoreTries bounds how often chats that are busy are tried for, about once a second.
+const restoreTries = 60
+
+// restoreRuns writes back the runs that ended lately, as far as this process remembers
+// them or finds them on its disk, since nobody else looks after them and a repeated post
+// would run again what its client saw completed: first, at once, their messages, then all
+// that is kept of each, as it gets their chats' leases.
+func (s *Server) restoreRuns(ctx context.Context) {
+	left := s.endedRuns()
+	var placing sync.WaitGroup
+	some := make(chan struct{}, writeBackers)
+	for _, head := range left {
+		some <- struct{}{}
+		placing.Go(func() {
+			defer func() { <-some }()
+			if err := s.placeRun(ctx, head); err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("run", head.Run).Msg("the messages of a run come back with it")
+			}
+		})
+	}
+	placing.Wait()
+	for range restoreTries {
+		left = slices.DeleteFunc(left, func(head endHead) bool {
+			err := s.restoreRun(ctx, head)
+			if err != nil && ctx.Err() == nil {
+				s.log.Debug().Err(err).Str("run", head.Run).Msg("a run was not restored; it is tried again")
+			}
+			return err == nil
+		})
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(jitter(time.Second)):
+		case <-ctx.Done():
+			return
+		}
+	}
+	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+}
+
+// placeRun brings back the messages of a run of which Redis knows no end. It fences no
+// other writer, and so needs no lease.
+func (s *Server) placeRun(ctx context.Context, head endHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+	defer cancel()
+	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+		return err
+	}
+	_, lines := s.knownEvents(head.Chat, head.Run)
+	copies, err := folded(head.Chat, head.Turn, head.events(lines))
+	if err != nil {
+		return err
+	}
+	_, err = s.store.WriteBack(ctx, copies...)
+	return err
+}
+
+// knowsEnd says whether Redis knows how a run ended.
+func (s *Server) knowsEnd(ctx context.Context, head endHead) (bool, error) {
+	record, err := s.store.Record(ctx, head.Chat, head.Run)
+	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
+}
+
+// endedRuns are those that ended here, or in a process with the same disk, oldest
+// first.
+func (s *Server) endedRuns() []endHead {
+	heads := s.ends.heads()
+	s.mu.Lock()
+	for _, r := range s.live {
+		if r.log.Done() {
+			heads = append(heads, r.head())
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(heads, func(a, b endHead) int { return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Run, b.Run)) })
+	return slices.CompactFunc(heads, func(a, b endHead) bool { return a.Run == b.Run })
+}
+
+// restoreRun writes one run back, unless Redis knows its end or its chat was erased since.
+// It takes the chat's lease for that, which brings an open run to its end too.
+func (s *Server) restoreRun(ctx context.Context, head endHead) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
+	defer cancel()
+	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+		return err
+	}
+	w, err := s.takeTurn(ctx, ctx, head.Chat, "", now)
+	if errors.Is(err, errErased) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if w.Open != nil {
+		run := w.Open.Run
+		s.resume(w)
+		if run == head.Run {
+			return nil
+		}
+		return errQueueSlow
+	}
+	defer w.next()
+	_, lines := s.knownEvents(head.Chat, head.Run)
+	if events := head.events(lines); len(events) > 0 && events[len(events)-1].Terminal() {
+		err = s.putBack(ctx, w, head, events)
+	}
+	return errors.Join(err, w.end())
+}
+
+// forgotten looks for a run that is about to begin, and that may have run: Redis lost its
+// record a moment ago, and who knows it has not written it back yet. Begun once more it
+// would say other things under the ids of events that were shown. The record is that of a
+// run that is over, written back under the chat's lease; one that goes on becomes the
+// lease's open run. Neither, if nobody knows the run.
+func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.Record, error) {
+	if !r.keyed {
+		return nil, nil
+	}
+	head, lines := s.knownEvents(r.chat, r.id)
+	if len(lines) == 0 && s.lostLately(ctx) {
+		var err error
+		if head, lines, err = s.askForRun(ctx, r.chat, r.id); err != nil {
+			return nil, err
+		}
+	}
+	head.Chat, head.Run = r.chat, r.id
+	events := head.events(lines)
+	switch {
+	case len(events) == 0:
+		return nil, nil
+	case head.Body != "" && head.Body != r.body:
+		return nil, errKeyReused
+	case !events[len(events)-1].Terminal():
+		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
+		_, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
+		return nil, err
+	}
+	if err := s.putBack(ctx, w, head, events); err != nil {
+		return nil, err
+	}
+	return s.store.Record(ctx, r.chat, r.id)
+}
+
+// putBack writes back a run that is over, under its chat's lease; events are all of it.
+func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
+	if w.ErasedIn() > head.Turn {
+		return nil
+	}
+	r := newRun(head.Run, head.Chat, head.Body)
+	r.keyed = !head.Unkeyed
+	d := s.driver(r, w, "")
+	if _, err := s.noteRun(ctx, r); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := r.log.Append(e); err != nil {
+			return err
+		}
+	}
+	if _, err := s.store.Relog(ctx, r.chat, r.id, r.logged()...); err != nil {
+		return err
+	}
+	if err := w.place(ctx, head.Turn, events); err != nil {
+		return err
+	}
+	status, body := r.final(ctx)
+	if err := s.store.Finish(ctx, r.chat, r.id, encodeFinal(status, body)); err != nil {
+		return err
+	}
+	w.over = r
+	d.log.Warn().Msg("Redis has lost a run that was over; it was told again")
+	s.metrics.retold.Inc()
+	return nil
+}
+
+// noteCut keeps on disk that somebody deleted or rewrote a history by hand, with the
+// fencing token under which that was found, and tells the other processes
+// (followHandCuts).
 func (s *Server) noteCut(key memory.Key, turn int64) {
 	err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn})
 	if err != nil {
@@ -245,151 +538,6 @@ func (s *Server) restoreHandCuts(ctx context.Context) error {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// lossOf says whether a run of a chat is to tell that the memory lost data: something
-// of the chat was brought back, or Redis lost everything since the chat was used here.
-// It gives the store's mark, under which it is told once, whoever tells. It is also
-// where a loss is noticed first, if the chat is used right after it. loss is what the
-// store knows of the chat's.
-func (s *Server) lossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, lost bool) {
-	if _, since := s.health.get(); !since.IsZero() {
-		return "", false
-	}
-	ctx, cancel := context.WithTimeout(ctx, checkEvery)
-	defer cancel()
-	epoch = loss.Epoch
-	var err error
-	if epoch == "" {
-		epoch, err = s.store.Epoch(ctx)
-	}
-	if err != nil {
-		s.log.Debug().Err(err).Str("chat", chat.String()).Msg("whether a chat lost something is not known")
-		return "", false
-	}
-	s.noteEpoch(epoch)
-	since := s.losses.usedIn(chat, epoch)
-	return epoch, loss.Lost || since && loss.Told != epoch
-}
-
-// usedIn notes that a chat is used, and says whether it was used under another epoch.
-// Until that is told it stays so.
-func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, known := l.used[chat]
-	if !known {
-		for other := range l.used {
-			if len(l.used) < maxUsed {
-				break
-			}
-			delete(l.used, other) // any: what they lost and is cached is told all the same
-		}
-		l.used[chat] = epoch
-	}
-	return known && before != epoch
-}
-
-// toldLoss notes that a chat's run has told of a loss, under the store's mark that it
-// was asked with; "" is the one that was seen last, for a run that another process began.
-func (s *Server) toldLoss(ctx context.Context, chat memory.Chat, epoch string) {
-	s.losses.mu.Lock()
-	epoch = cmp.Or(epoch, s.losses.epoch)
-	s.losses.used[chat] = epoch
-	s.losses.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	if err := s.store.TellLoss(ctx, chat, epoch); err != nil {
-		s.log.Warn().Err(err).Str("chat", chat.String()).Msg("a loss may be told twice")
-	}
-}
-
-// conversations are those that the gateway has of chats used here. Redis may lose
-// which one a chat has: it gets it again, with the thinking that the gateway kept, and
-// an erasure reaches all of them.
-type conversations struct {
-	mu sync.Mutex
-	of map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
-}
-
-// note takes note of a chat's conversation in a turn.
-func (c *conversations) note(chat memory.Chat, id string, turn int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[chat] == nil {
-		for other := range c.of {
-			if len(c.of) < maxUsed {
-				break
-			}
-			delete(c.of, other)
-		}
-		c.of[chat] = map[string]int64{}
-	}
-	c.of[chat][id] = max(c.of[chat][id], turn)
-}
-
-// newest is the chat's last one, "" if none is known.
-func (c *conversations) newest(chat memory.Chat) (id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for other, turn := range c.of[chat] {
-		if turn > c.of[chat][id] {
-			id = other
-		}
-	}
-	return id
-}
-
-// erased says whether a chat's conversation, as its turn was taken, is one that was
-// erased since it was last used here: this process had not heard of the erasure, and
-// has offered it again to a Redis that had lost it.
-func (c *conversations) erased(chat memory.Chat, taken redisstore.Turn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	newest, known := c.of[chat][taken.Conversation]
-	return known && newest <= taken.ErasedIn()
-}
-
-// eraseOffered erases such a conversation at the gateway, and takes it away from the
-// chat, whose turn is held.
-func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redisstore.Turn) error {
-	if err := s.eraseConversations(ctx, chat, taken.ErasedIn()); err != nil {
-		return err
-	}
-	return s.store.DropConversation(ctx, chat)
-}
-
-// until are a chat's that had no turn after this one.
-func (c *conversations) until(chat memory.Chat, turn int64) (ids []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id, newest := range c.of[chat] {
-		if newest <= turn {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// eraseConversations erases what the gateway has of a chat from a turn and those
-// before it, as far as this process knows its conversations.
-func (s *Server) eraseConversations(ctx context.Context, chat memory.Chat, turn int64) error {
-	c := &s.conversations
-	ids := c.until(chat, turn)
-	for _, id := range ids {
-		if err := s.runs.EraseConversation(ctx, id); err != nil {
-			return asking(err)
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range ids {
-		delete(c.of[chat], id)
-	}
-	if len(c.of[chat]) == 0 {
-		delete(c.of, chat)
 	}
 	return nil
 }

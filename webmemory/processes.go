@@ -20,9 +20,9 @@ import (
 	"mneme/memory/telemetry"
 )
 
-// This file is about the other processes that serve the same memory: each writes
-// into Redis where it is reached, and may ask the others by routes below
-// internalPath, which serve nothing that a public route would not give.
+// This file is about the other processes that serve the same memory: each writes into
+// Redis where it is reached, and may ask the others by routes below internalPath, which
+// serve nothing that a public route would not give.
 
 const internalPath = "/internal/v1"
 

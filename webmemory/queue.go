@@ -27,7 +27,8 @@ const (
 	erasing              // as before, whatever the limits
 )
 
-// queue lets one turn per chat run in this process, first come first served.
+// queue lets one holder per chat run in this process, first come first served. It is the
+// service's backpressure: who finds too many waiting is refused at once.
 type queue struct {
 	chats int // that have a holder at one time
 	limit int // waiting per chat
@@ -43,16 +44,16 @@ type line struct {
 	turn    int64  // the newest fencing token that a holder from this line had; 0 for none
 }
 
-// waiter is one who waits.
+// waiter is one post, or one erasure, that waits.
 type waiter struct {
 	place  place
 	called chan struct{} // closed to call him in
 }
 
-// enter waits for the chat's turn and returns what gives it on. It fails with
-// errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has
-// then left nothing behind. Who had the turn and stepped back lines up again
-// behind those who go first, and before all others.
+// enter waits in the chat's line and returns what calls in the next. It fails with
+// errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has then left
+// nothing behind. Who was called in and stepped back lines up again (again) behind those
+// who go first, and before all others.
 func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again bool) (leave func(), err error) {
 	w, err := q.line(chat, at, again)
 	if err != nil {
@@ -141,10 +142,10 @@ func (q *queue) length() (n int) {
 	return n
 }
 
-// saw notes what the holder of the line's turn, or who asked for one (0), found of the
-// chat's last erasure, and says whether there was one since it was last seen. One from
-// before a turn of this line was told again to a Redis that had lost it. "" forgets
-// what was seen.
+// saw compares the number of a chat's last erasure, as who took the lease (turn) or asked
+// for it in vain (0) found it, with the one that was seen before, and says whether there
+// was an erasure in between. One that is older than a lease taken from this line does not
+// count: it was told again to a Redis that had lost it. "" forgets what was seen.
 func (q *queue) saw(chat memory.Chat, erased string, turn int64) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,15 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 )
+
+// This file is about looking: at chats, histories and runs. A run of another process is
+// read from its log in Redis.
 
 // pageSize is how many messages or chats one answer lists, maxPage the most.
 const pageSize, maxPage = 100, 1000
@@ -130,81 +134,6 @@ func (s *Server) current(ctx context.Context, key memory.Key) (h *memory.History
 	return h, true, nil
 }
 
-func keyOf(c *gin.Context) (memory.Key, error) {
-	chat, err := memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return memory.Key{}, err
-	}
-	name, ok := c.Params.Get("name")
-	if !ok {
-		return memory.ChatKey(chat), nil
-	}
-	agent, err := memory.ParseAgent(name)
-	return memory.SubagentKey(agent, chat), err
-}
-
-// flag is a query parameter that is true or false; it is false when it is absent.
-func flag(c *gin.Context, name string) (bool, error) {
-	switch text := c.Query(name); text {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	default:
-		return false, badRequest("%s is true or false, not %.40q.", name, text)
-	}
-}
-
-func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
-	text := c.Query(name)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high {
-		return 0, badRequest("%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
-	}
-	return n, nil
-}
-
-// outdated says whether a run that is kept here must not be shown any more: it was
-// left to another process, or its chat was erased through another one. While Redis
-// is away nobody can know.
-func (s *Server) outdated(ctx context.Context, r *run) bool {
-	if r.log.Aborted() {
-		return true
-	}
-	if !r.over(0) {
-		return false
-	}
-	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
-	if err != nil || erased <= r.turn.Load() {
-		return false // that Redis does not know the run says nothing: it may have lost it
-	}
-	s.forgetRun(r)
-	return true
-}
-
-// find is the run of a path if it is, or lately was, in this process.
-func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
-	chat, err = memory.ParseChat(c.Param("chat"))
-	if err != nil {
-		return memory.Chat{}, nil, err
-	}
-	s.mu.Lock()
-	r = s.live[c.Param("run")]
-	s.mu.Unlock()
-	if r != nil && (r.chat != chat || s.outdated(c.Request.Context(), r)) {
-		r = nil
-	}
-	return chat, r, nil
-}
-
-var errUnknownRun = &api.Problem{
-	Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
-	Message: "This chat has no such run, or it ended long ago; what it stored is in the chat's history.",
-}
-
 // getEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
 // whichever process has the run.
 func (s *Server) getEvents(c *gin.Context) error {
@@ -226,15 +155,9 @@ func (s *Server) getEvents(c *gin.Context) error {
 	return s.serveEvents(c, r)
 }
 
-// accepted says whether the post of a run is past the point where it may still turn
-// out that another process has the run.
-func (r *run) accepted() bool {
-	select {
-	case <-r.posted:
-		return true
-	default:
-		return false
-	}
+var errUnknownRun = &api.Problem{
+	Status: http.StatusNotFound, Code: api.ErrUnknownRun.Code,
+	Message: "This chat has no such run, or it ended long ago; what it stored is in the chat's history.",
 }
 
 // serveEvents answers with a run's events from the request's position on.
@@ -247,6 +170,13 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 	c.Header(webapi.RunID, r.id)
 	s.show(c, r)
 	return nil
+}
+
+// show streams a run's events to its reader.
+func (s *Server) show(c *gin.Context, r *run) {
+	s.metrics.readers.Inc()
+	defer s.metrics.readers.Dec()
+	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
 }
 
 // caughtUp waits until the log of a run that another process had holds what the
@@ -278,6 +208,107 @@ func (s *Server) caughtUp(r *run, req *http.Request) error {
 		return memory.ErrUnavailable
 	}
 	return api.ErrGone
+}
+
+// mirrorEvery is how often the log of another process's run is read.
+const mirrorEvery = 150 * time.Millisecond
+
+// lookEvery is how often a log that does not grow is looked at more closely.
+const lookEvery = time.Second
+
+// lastMoment is after which time a stream of another process's run ends whatever happens:
+// the run has ended before it, so who still waits then waits for nothing.
+func (s *Server) lastMoment() time.Duration { return s.cfg.RunTimeout + s.cfg.Lease }
+
+// mirror polls a run of another process from its log in Redis, for as long as ctx.
+// finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
+// its beginning, is waited for: Redis may have lost it under a run that goes on, whose
+// owner writes it anew when it renews its lease.
+func (s *Server) mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *run {
+	r := newRun(id, chat, "")
+	r.elsewhere, r.finished = true, finished
+	close(r.posted)
+	s.workers.Go(func() {
+		defer r.end()
+		last := time.NewTimer(s.lastMoment())
+		defer last.Stop()
+		var missing, looked time.Time // since when the log lacks what was read or comes next; when that was asked
+		for !r.log.Done() {
+			before := r.log.Last()
+			logged, err := s.store.Events(ctx, chat, id, before, batch)
+			for _, l := range logged {
+				var e event.Event
+				if e, err = event.Decode(l.Line); err == nil {
+					err = r.log.Append(e)
+				}
+				if err != nil {
+					break
+				}
+			}
+			grown := r.log.Last() > before
+			sound := grown
+			if err == nil && !grown && !finished && time.Since(looked) >= lookEvery {
+				looked = time.Now()
+				err = s.stillLogged(ctx, r)
+				sound = err == nil
+			}
+			switch {
+			case ctx.Err() != nil:
+			case finished && errors.Is(err, memory.ErrUnavailable):
+				r.log.Abort(problemOf(err))
+				return
+			case errors.Is(err, memory.ErrUnavailable):
+			case finished && !grown && !r.log.Done():
+				r.log.Abort(api.ErrGone)
+				return
+			case sound:
+				missing = time.Time{}
+			case err != nil && missing.IsZero():
+				missing = time.Now()
+			case err != nil && time.Since(missing) > s.cfg.Lease:
+				r.log.Abort(api.ErrGone)
+				return
+			}
+			if grown && len(logged) >= batch {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.life.Done():
+				r.log.Abort(problemOf(errShutdown))
+				return
+			case <-last.C:
+				r.log.Abort(api.ErrGone)
+				return
+			case <-time.After(mirrorEvery):
+			}
+		}
+	})
+	return r
+}
+
+// errUnlogged: what was read of a run's log is not there any more.
+var errUnlogged = errors.New("the run's log is gone")
+
+// stillLogged looks whether the log of a mirrored run still holds what was read of it.
+func (s *Server) stillLogged(ctx context.Context, r *run) error {
+	line, err := s.store.LastEvent(ctx, r.chat, r.id)
+	if err != nil {
+		return err
+	}
+	if line == nil && r.log.Last() == 0 { // it may not have begun yet
+		record, err := s.store.Record(ctx, r.chat, r.id)
+		if err == nil && record == nil {
+			err = errUnlogged
+		}
+		return err
+	}
+	newest, err := event.Decode(line)
+	if err != nil || newest.Seq < r.log.Last() {
+		return errUnlogged
+	}
+	return nil
 }
 
 // stopRun is POST …/runs/{run}/stop.
@@ -324,4 +355,15 @@ func (s *Server) stop(ctx context.Context, r *run) error {
 		return nil // still waiting for its turn: it is withdrawn when its client leaves
 	}
 	return at.Stop(ctx, r.id)
+}
+
+func (s *Server) stopOpen(ctx context.Context, open *redisstore.OpenRun) error {
+	at := s.runs
+	if open.Events != "" {
+		var err error
+		if at, err = s.runs.At(open.Events); err != nil {
+			return err
+		}
+	}
+	return at.Stop(ctx, open.Run)
 }

@@ -1,6 +1,3 @@
-// Package webmemory is the public door: it takes a chat's turn, brings the memory
-// up to date, asks the apiserver, stores each event before anybody sees it and
-// relays it. A run belongs to this service, not to the connection it came by.
 package webmemory
 
 import (
@@ -147,27 +144,6 @@ func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spoo
 
 // Handler serves the public routes.
 func (s *Server) Handler() http.Handler { return s.handler }
-
-func (s *Server) routes() http.Handler {
-	r := s.seen.Edge(s.fail)
-	r.POST("/chat", r.Answered(s.postChat))
-	r.GET("/v1/chats", r.Answered(s.listChats))
-	chat := r.Group("/v1/chats/:chat")
-	chat.GET("", r.Answered(s.getChat))
-	chat.DELETE("", r.Answered(s.deleteChat))
-	chat.POST("/messages", r.Answered(s.postMessage))
-	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
-	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
-	chat.GET("/history", r.Answered(s.getHistory))
-	chat.DELETE("/history", r.Answered(s.deleteHistory))
-	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
-	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
-	s.forwardDocuments(r)
-	s.internalRoutes(r)
-	r.GET("/healthz", r.Answered(s.healthz))
-	r.GET("/readyz", r.Answered(s.readyz))
-	return r
-}
 
 // janitor forgets finished runs.
 func (s *Server) janitor() {

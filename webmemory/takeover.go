@@ -2,42 +2,51 @@ package webmemory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
 )
 
-// This file is about runs of other processes that died: they are brought to their
-// end here.
+// This file is about taking over runs that other processes left, most of them by dying.
+// Before a left run is closed everybody is asked who may have shown more of it than Redis
+// has, since a failover of Redis loses its last writes: what a client has seen stays true,
+// and no event's id gets two contents.
 
-// soon is how often it is looked whether a process with the same disk died, how often
-// a chat's turn is tried for while the spool holds some of it, since this process
-// knows most of it, and how often a turn is given back while Redis is away.
-const soon = 500 * time.Millisecond
+// retryEvery is how often it is looked whether a process on this disk died, how often a
+// chat's lease is tried for while the spool holds some of the chat, and how often a lease
+// is given back while Redis is away.
+const retryEvery = 500 * time.Millisecond
 
-// lookAfter looks, at once and then three times in the life of a lease, for what
-// others left: it finishes runs whose holders died and drains the spool, also of
-// chats that nobody writes to again. The leases of those who died on this disk are
-// not waited for.
+// lookAfter looks for what others left: at once, then three times in the life of a lease.
+// It finishes runs whose holders died, and drains the spool, also of chats that nobody
+// writes to again. The leases of those who died on this disk are not waited for.
 func (s *Server) lookAfter() {
 	var next time.Time // when it is time to look again
-	buried := 0        // deaths on this disk of which the runs were looked after
+	handled := 0       // deaths on this disk of which the runs were looked after
 	for s.life.Err() == nil {
 		s.adopt()
 		deaths := s.spool.Deaths()
-		if spooled := s.spool.Bytes() > 0; spooled || deaths > buried || !time.Now().Before(next) {
-			if s.lookOnce(deaths > buried) == nil {
-				buried = deaths
+		if spooled := s.spool.Bytes() > 0; spooled || deaths > handled || !time.Now().Before(next) {
+			if s.lookOnce(deaths > handled) == nil {
+				handled = deaths
 			}
 			next = time.Now().Add(jitter(s.cfg.Lease / 3))
 		}
 		select {
 		case <-s.life.Done():
-		case <-time.After(jitter(min(s.cfg.Lease/3, soon))):
+		case <-time.After(jitter(min(s.cfg.Lease/3, retryEvery))):
 		}
 	}
 }
@@ -81,11 +90,11 @@ func (s *Server) adopt() {
 	}
 }
 
-// lookAt takes a chat's turn if nobody has it; taking it drains the spool.
+// lookAt takes a chat's lease if nobody has it; taking it drains the spool.
 func (s *Server) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
-	t, err := s.takeTurn(ctx, ctx, chat, "", now)
+	w, err := s.takeTurn(ctx, ctx, chat, "", now)
 	if err != nil {
 		busy := errors.Is(err, errQueueSlow) || errors.Is(err, errTooManyChats) || errors.Is(err, errErased)
 		if !busy && s.life.Err() == nil {
@@ -93,40 +102,40 @@ func (s *Server) lookAt(chat memory.Chat) {
 		}
 		return
 	}
-	if t.Open != nil {
-		s.resume(t)
+	if w.Open != nil {
+		s.resume(w)
 		return
 	}
-	if err := t.end(); err != nil {
+	if err := w.end(); err != nil {
 		s.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
 	}
-	t.next()
+	w.next()
 }
 
-// resume brings the run that t found open to its end. The turn is the run's from here
-// on.
-func (s *Server) resume(t *turn) *run {
-	_, known := s.knownEvents(t.chat, t.Open.Run)
-	r := newRun(t.Open.Run, t.chat, t.Open.Body)
+// resume takes over the run that was found open under a lease, and brings it to its end.
+// The lease is the run's from here on.
+func (s *Server) resume(w *writer) *run {
+	_, known := s.knownEvents(w.chat, w.Open.Run)
+	r := newRun(w.Open.Run, w.chat, w.Open.Body)
 	r.keyed = true // as far as is known
-	r.trail = telemetry.Take(http.Header{telemetry.Header: {t.Open.Trace}})
+	r.trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
 	r.trail.Run, r.trail.Chat = r.id, r.chat.String()
 	r.elsewhere = true
 	close(r.posted)
 	s.mu.Lock()
 	s.enlist(r)
 	s.mu.Unlock()
-	d := s.driver(r, t, t.Open.Events)
-	d.left, d.owner = true, t.Open.By
-	t.opened(*t.Open)
+	d := s.driver(r, w, w.Open.Events)
+	d.left, d.owner = true, w.Open.By
+	w.opened(*w.Open)
 	d.log.Warn().Msg("finishing a run that another process left")
 	s.metrics.takeovers.Inc()
 	s.workers.Go(func() {
 		if err := d.catchUp(s.life, known); err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
 			d.run.log.Abort(problemOf(err))
-			_ = t.leave()
-			t.next()
+			_ = w.leave()
+			w.next()
 			r.end()
 			s.retire(r)
 			return
@@ -161,7 +170,7 @@ func (d *driver) replay(ctx context.Context) error {
 			if e.Seq != d.run.log.Last()+1 {
 				// A gap, from a time without Redis, or from one who wrote on after Redis lost
 				// the log. The apiserver has the rest.
-				return d.turn.closeGap(ctx)
+				return d.writer.closeGap(ctx)
 			}
 			if err := d.fold.Apply(e); err != nil {
 				return err
@@ -171,8 +180,245 @@ func (d *driver) replay(ctx context.Context) error {
 			}
 		}
 		if len(logged) < batch {
-			d.turn.entries, err = d.server.store.LogLen(ctx, d.run.chat, d.run.id)
+			d.writer.entries, err = d.server.store.LogLen(ctx, d.run.chat, d.run.id)
 			return err
 		}
 	}
+}
+
+// inquire asks the other processes whether they have shown more of a left run than its log
+// in Redis holds, and takes that. If the process that had the run may just be coming back,
+// on a disk that is not read here, it is asked again after one of its heartbeats.
+func (d *driver) inquire(ctx context.Context) error {
+	for last := false; ; last = true {
+		_, lines, err := d.server.askForRun(ctx, d.run.chat, d.run.id)
+		if err == nil {
+			err = d.retell(ctx, lines)
+		}
+		if last || d.run.log.Done() || err == nil && d.ownerGone() {
+			return err
+		}
+		select {
+		case <-time.After(redisstore.Beat + time.Second):
+		case <-d.writer.ctx.Done():
+			return context.Cause(d.writer.ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ownerGone says that all that the run's former process showed of it is known here: it was
+// this one, or a dead one on the same disk.
+func (d *driver) ownerGone() bool {
+	return d.owner != "" && (d.owner == d.server.spool.Name() || d.server.spool.Dead(d.owner))
+}
+
+// retell stores and shows what others have shown of a run, from where its log ends:
+// first in the log, then in the histories.
+func (d *driver) retell(ctx context.Context, lines [][]byte) error {
+	all := d.run.head().events(lines)
+	known := int(d.run.log.Last())
+	if len(all) <= known {
+		return nil
+	}
+	d.log.Warn().Int("events", len(all)-known).Msg("Redis has lost events of a run; they are told again")
+	d.server.metrics.retold.Inc()
+	for some := range slices.Chunk(all[known:], batch) {
+		if err := d.writer.record(some); err != nil {
+			return err
+		}
+	}
+	if err := d.writer.place(ctx, d.writer.Open.Turn, all); err != nil {
+		return err
+	}
+	d.writer.placed = true
+	defer func() { d.writer.placed = false }()
+	for _, e := range all[known:] {
+		if err := d.show(e); err != nil {
+			return err
+		}
+	}
+	d.tell()
+	return nil
+}
+
+// askForRun gives the longest answer of the other processes that live, if any
+// knows the run.
+func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte, err error) {
+	others, err := s.others(ctx)
+	if err != nil {
+		return head, nil, err
+	}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range others {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
+			defer cancel()
+			var known knownRun
+			err := s.askOther(ctx, p, http.MethodGet, knownPath(chat, run), nil, &known)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && !errors.Is(err, api.ErrUnknownRun) {
+				s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+			}
+			if len(known.Events) > len(lines) {
+				head, lines = known.Run, lines[:0]
+				for _, e := range known.Events {
+					lines = append(lines, e)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return head, lines, nil
+}
+
+// knownRun is the answer of an internal route: a run's events from the first on, as
+// far as a process has shown them.
+type knownRun struct {
+	Run    endHead           `json:"run"`
+	Events []json.RawMessage `json:"events"`
+}
+
+func knownPath(chat memory.Chat, run string) string {
+	return "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
+}
+
+// getKnown is GET /internal/v1/chats/{chat}/runs/{run}.
+func (s *Server) getKnown(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	head, lines := s.knownEvents(chat, c.Param("run"))
+	if len(lines) == 0 {
+		return errUnknownRun
+	}
+	out := knownRun{Run: head, Events: make([]json.RawMessage, len(lines))}
+	for i, l := range lines {
+		out.Events[i] = l
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// knownEvents is what this process knows of a run's events, from its memory or from its
+// disk: also of one that it, or a dead process on the same disk, has brought to its end.
+func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines [][]byte) {
+	s.mu.Lock()
+	r := s.live[run]
+	s.mu.Unlock()
+	if r != nil && r.chat == chat {
+		head, lines = r.head(), r.log.Lines(0)
+	}
+	if r == nil || !r.log.Done() || lines == nil {
+		if kept, all := s.ends.find(chat, run); len(all) > len(lines) {
+			head, lines = kept, all
+		}
+	}
+	return head, lines
+}
+
+// events are a run's from the first on, decoded; none if something is wrong with them.
+func (h endHead) events(lines [][]byte) []event.Event {
+	events := make([]event.Event, len(lines))
+	for i, l := range lines {
+		e, err := event.Decode(l)
+		if err != nil || e.RunID != h.Run || e.Seq != int64(i)+1 {
+			return nil
+		}
+		events[i] = e
+	}
+	return events
+}
+
+// place writes the messages of a run into the histories where they belong: a run of which
+// Redis lost a part may not be the last one there by now. number is the run's fencing
+// token; what was erased or trimmed since stays away. events are the run's first ones.
+func (w *writer) place(ctx context.Context, number int64, events []event.Event) error {
+	copies, err := folded(w.chat, number, events)
+	if err != nil {
+		return err
+	}
+	current, err := w.store.WriteBack(ctx, copies...)
+	for _, h := range current {
+		if h != nil {
+			w.histories[h.Key()] = h
+			w.cache.Put(h)
+		}
+	}
+	return err
+}
+
+// folded are the messages of a run of turn number, as copies of the histories.
+func folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
+	said := collected{}
+	fold := event.NewHistories(chat, said)
+	for _, e := range events {
+		if err := fold.Apply(e); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range said {
+		h.ProvenIn(number)
+		h.OfOneTurn()
+		copies = append(copies, h)
+	}
+	return copies, nil
+}
+
+// collected is the sink of a fold of which only the messages are wanted.
+type collected map[memory.Key]*memory.History
+
+func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
+	if c[key] == nil {
+		c[key] = memory.Empty(key)
+	}
+	c[key] = c[key].With(m.Encode())
+	return nil
+}
+
+// placeRecorded brings into the histories what readers of the run's log have seen, of a
+// run that nobody follows: Redis forgot it, and another process took the chat's turn,
+// between an event's coming into the log and its message's into its history. A subagent
+// that has no history is left out: it may be gone with its chat, and nothing there
+// would keep its text away.
+func (d *driver) placeRecorded() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
+	defer cancel()
+	if err := d.writeRecorded(ctx); err != nil {
+		d.log.Warn().Err(err).Msg("what was seen of a run that was left is not all in the histories")
+	}
+}
+
+func (d *driver) writeRecorded(ctx context.Context) error {
+	events := d.run.head().events(d.run.log.Lines(0))
+	for _, e := range d.recorded {
+		if e.Seq == int64(len(events))+1 {
+			events = append(events, e)
+		}
+	}
+	copies, err := folded(d.run.chat, d.writer.Number, events)
+	if err != nil || len(copies) == 0 {
+		return err
+	}
+	keys := make([]memory.Key, len(copies))
+	for i, h := range copies {
+		keys[i] = h.Key()
+	}
+	found, err := d.server.store.Found(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for i, h := range copies {
+		if !found[i] {
+			continue
+		}
+		if _, err := d.server.store.WriteBack(ctx, h); err != nil {
+			return err
+		}
+	}
+	return nil
 }

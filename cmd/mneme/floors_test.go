@@ -58,7 +58,7 @@ var floors = map[string][]string{
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
 	"internal/upstreamtest": {"proxy/wire", "internal/upstreamtest"},
-	"internal/webtest":      {"memory"},
+	"internal/webtest":      {"memory", "apiserver/api", "webmemory/api"},
 }
 
 // homes are the only folders that may import a third party.

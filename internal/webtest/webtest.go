@@ -13,8 +13,10 @@ import (
 	"sync"
 	"testing"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
 )
 
 // Server is a webmemory that runs what Play plays.
@@ -60,11 +62,13 @@ func New(t *testing.T, play func(*Run)) *Server {
 		mux.HandleFunc("GET "+path, s.history)
 		mux.HandleFunc("DELETE "+path, s.erase)
 	}
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]string{"status": "ready"}) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	})
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Refuse != nil {
 			if status, code, message := s.Refuse(r); status != 0 {
-				refuse(w, status, code, message)
+				api.WriteProblem(w, &api.Problem{Status: status, Code: code, Message: message, Retryable: status >= 500})
 				return
 			}
 		}
@@ -135,16 +139,13 @@ func (r *Run) EmitFrom(agent memory.Agent, call string, payloads ...event.Payloa
 }
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Message string       `json:"message"`
-		Agent   memory.Agent `json:"agent_version"`
-	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
+	var p webapi.MessageRequest
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+		api.WriteProblem(w, api.BadRequest(err))
 		return
 	}
-	run := s.start(memory.MustChat(r.PathValue("chat")), body.Agent, "run-"+r.Header.Get("Idempotency-Key"), body.Message)
-	s.send(w, r, run, 0)
+	id := "run-" + r.Header.Get(webapi.IdempotencyKey)
+	s.send(w, r, s.start(memory.MustChat(r.PathValue("chat")), memory.Agent(p.AgentVersion), id, p.Message), 0)
 }
 
 func (s *Server) resume(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +153,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request) {
 	run := s.runs[r.PathValue("run")]
 	s.mu.Unlock()
 	if run == nil {
-		refuse(w, http.StatusNotFound, "unknown_run", "There is no run with this id.")
+		api.WriteProblem(w, api.ErrUnknownRun)
 		return
 	}
 	after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
@@ -201,7 +202,7 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	run := s.runs[r.PathValue("run")]
 	s.mu.Unlock()
 	if run == nil {
-		refuse(w, http.StatusNotFound, "unknown_run", "There is no run with this id.")
+		api.WriteProblem(w, api.ErrUnknownRun)
 		return
 	}
 	run.stop.Do(func() { close(run.Stopped) })
@@ -219,49 +220,38 @@ func (s *Server) chats(w http.ResponseWriter, r *http.Request) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= r.FormValue("cursor") })
-	page := struct {
-		Chats []map[string]string `json:"chats"`
-		Next  string              `json:"next_cursor"`
-	}{}
+	var page webapi.ChatList
 	for _, id := range ids[:min(2, len(ids))] {
-		page.Chats = append(page.Chats, map[string]string{"chat_id": id})
+		page.Chats = append(page.Chats, webapi.ChatEntry{ChatID: memory.MustChat(id)})
 	}
 	if len(ids) > 2 {
-		page.Next = ids[1]
+		page.NextCursor = ids[1]
 	}
-	answer(w, page)
+	api.WriteJSON(w, http.StatusOK, page)
 }
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	type history struct {
-		Key      string       `json:"key"`
-		Subagent memory.Agent `json:"subagent"`
-		Messages int          `json:"messages"`
-		Bytes    int          `json:"bytes"`
-	}
-	info := struct {
-		Chat      string    `json:"chat_id"`
-		Histories []history `json:"histories"`
-		Run       string    `json:"run,omitempty"`
-	}{Chat: r.PathValue("chat")}
+	info := webapi.ChatInfo{ChatID: memory.MustChat(r.PathValue("chat"))}
 	for key, messages := range s.histories {
-		if key.Chat().String() == info.Chat {
+		if key.Chat() == info.ChatID {
 			size := 1
 			for _, m := range messages {
 				size += len(m.Encode()) + 1
 			}
-			info.Histories = append(info.Histories, history{key.String(), key.Agent(), len(messages), size})
+			info.Histories = append(info.Histories, webapi.HistoryInfo{
+				Key: key.String(), Subagent: key.Agent(), Messages: len(messages), Bytes: size,
+			})
 		}
 	}
-	slices.SortFunc(info.Histories, func(a, b history) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(info.Histories, func(a, b webapi.HistoryInfo) int { return strings.Compare(a.Key, b.Key) })
 	for _, run := range s.runs {
-		if run.Chat.String() == info.Chat && !slices.ContainsFunc(run.events, event.Event.Terminal) {
+		if run.Chat == info.ChatID && !slices.ContainsFunc(run.events, event.Event.Terminal) {
 			info.Run = run.ID
 		}
 	}
-	answer(w, info)
+	api.WriteJSON(w, http.StatusOK, info)
 }
 
 func requestKey(r *http.Request) memory.Key {
@@ -283,16 +273,16 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		offset = max(0, len(all)+offset)
 	}
 	end := min(len(all), offset+min(limit, 3))
-	page := map[string]any{"key": requestKey(r).String(), "total": len(all), "offset": offset}
-	messages := []json.RawMessage{}
+	page := webapi.HistoryPage{
+		Key: requestKey(r).String(), Total: len(all), Offset: offset, Messages: []json.RawMessage{},
+	}
 	for _, m := range all[min(offset, len(all)):end] {
-		messages = append(messages, m.Encode())
+		page.Messages = append(page.Messages, m.Encode())
 	}
-	page["messages"] = messages
 	if end < len(all) {
-		page["next_offset"] = end
+		page.NextOffset = end
 	}
-	answer(w, page)
+	api.WriteJSON(w, http.StatusOK, page)
 }
 
 func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
@@ -307,18 +297,5 @@ func (s *Server) erase(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	slices.Sort(erased)
-	answer(w, map[string]any{"erased": erased})
-}
-
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // a stored message is passed on byte for byte
-	_ = e.Encode(v)
-}
-
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": code, "message": message, "retryable": status >= 500}})
+	api.WriteJSON(w, http.StatusOK, webapi.Erased{Erased: erased})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,7 +44,7 @@ func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan stru
 	var wait sync.WaitGroup
 	var completed, failed atomic.Int64
 	say := func(i int) {
-		if err := say(s.URL, fmt.Sprintf("live-%d", i)); err != nil {
+		if err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i)); err != nil {
 			if failed.Add(1) == 1 {
 				fmt.Fprintln(os.Stderr, "bench: the first answer that did not complete:", err)
 			}

@@ -141,7 +141,7 @@ func say(url, chat string) error {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && !strings.Contains(string(body), `"outcome":"completed"`) && strings.Count(string(body), "[DONE]") != 3 {
-		err = fmt.Errorf("the turn did not complete: %.300s", body)
+		err = fmt.Errorf("the turn did not complete: …%s", body[max(0, len(body)-400):])
 	}
 	return err
 }

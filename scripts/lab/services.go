@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -35,7 +36,8 @@ proxy:
 func (l *Lab) Services(v *Vendor, apart bool) Services {
 	redis, client := l.Redis()
 	web, api, proxy := FreeAddr(), FreeAddr(), FreeAddr()
-	file := l.File("mneme.yaml", strings.NewReplacer("DIR", l.Dir, "REDIS", redis, "WEB", web, "API", api, "PROXY", proxy,
+	// Folders of their own: one process must not find what another left.
+	file := l.File("mneme.yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, strconv.Itoa(l.Mark())), "REDIS", redis, "WEB", web, "API", api, "PROXY", proxy,
 		"VENDOR", v.Listener.Addr().String()).Replace(config))
 	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: client, Names: []string{"up"}, Addrs: []string{web}}
 	if apart {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"mneme/internal/upstreamtest"
 )
@@ -84,10 +85,16 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i, event := range events {
 		if n == 2 && i == 5 && v.hold != nil {
 			v.Held.Add(1)
-			select {
-			case <-v.hold:
-			case <-r.Context().Done():
-				return
+			for held := true; held; { // a vendor that is silent for a minute is given up
+				select {
+				case <-v.hold:
+					held = false
+				case <-time.After(15 * time.Second):
+					_, _ = io.WriteString(w, ": keep-alive\n\n")
+					_ = http.NewResponseController(w).Flush()
+				case <-r.Context().Done():
+					return
+				}
 			}
 		}
 		if _, err := w.Write(event); err != nil {

@@ -1,13 +1,12 @@
 package webmemory
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,87 +14,17 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
-	"mneme/memory/telemetry"
-	webapi "mneme/webmemory/api"
 )
 
-// run is one request while it is answered, and for a while after.
-type run struct {
-	id   string
-	chat memory.Chat
-	body string   // hash of what was posted; the same key with another body is refused
-	log  *api.Log // its events, each stored before it is here
+// This file is about driving a run: its events come from the apiserver, are stored, and
+// are shown to its readers, in this order, until it ends.
 
-	trail telemetry.Trail // of the post that began it, or of its own
-	began time.Time
-
-	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
-	finished  bool // it was over when this copy of it was begun
-
-	keyed   bool   // a post may repeat it, by its Idempotency-Key
-	attempt int    // at what was posted: 1, 2 …
-	first   string // run of the first attempt, if this is another one
-	retryOf string // run of the attempt before, if this is another one
-	refused error  // why it never ran; set before posted is closed
-	// asked is how the run begins, as the apiserver was asked for it here.
-	asked []event.Payload
-	// tells says that the run tells of a loss, under the store's mark in epoch.
-	tells bool
-	epoch string
-
-	posted chan struct{} // closed once the apiserver has the run, or never will
-	done   chan struct{} // closed when nothing more happens here
-
-	turn  atomic.Int64  // in which it runs; 0 before it has one
-	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
-	size  int           // guarded by Server.mu: what it takes of them, in bytes
-
-	mu    sync.Mutex
-	at    *api.Client // guarded by mu: where the run is; nil before it is posted
-	ended time.Time   // guarded by mu; zero while it runs
-	// conversation is the gateway's, in which it runs; guarded by mu.
-	conversation string
-	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
-	dismiss context.CancelCauseFunc
-}
-
-func newRun(id string, chat memory.Chat, body string) *run {
-	trail := telemetry.New()
-	trail.Run, trail.Chat = id, chat.String()
-	return &run{
-		trail: trail, began: time.Now(),
-		id: id, chat: chat, body: body, log: api.NewLog(id, api.Limits{}),
-		posted: make(chan struct{}), done: make(chan struct{}),
-	}
-}
-
-// over says whether the run ended longer than keep ago.
-func (r *run) over(keep time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.ended.IsZero() && time.Since(r.ended) >= keep
-}
-
-// waits notes what ends the run's wait for the chat's turn; nil once it waits no more.
-func (r *run) waits(dismiss context.CancelCauseFunc) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dismiss = dismiss
-}
-
-func (r *run) end() {
-	r.mu.Lock()
-	r.ended = time.Now()
-	r.mu.Unlock()
-	close(r.done)
-}
-
-// driver carries one run's events into the memory and to its readers. One
-// goroutine owns it from the first event to the last.
+// driver brings one run to its end: it carries events from the apiserver into the memory
+// and to the run's readers. One goroutine owns it from the first event to the last.
 type driver struct {
 	server *Server
 	run    *run
-	turn   *turn
+	writer *writer
 	fold   *event.Histories
 	log    zerolog.Logger
 	runs   *api.Client // of the process that has the run
@@ -113,15 +42,43 @@ type driver struct {
 // batch is how many events that wait already are logged in one round trip.
 const batch = 64
 
+// work drives a run to its end and gives the chat's lease back.
+func (s *Server) work(d *driver) {
+	ctx, cancel := context.WithTimeout(d.run.trail.In(s.life), s.cfg.RunTimeout)
+	defer cancel()
+	s.metrics.running.Inc()
+	finished := d.drive(ctx)
+	s.metrics.running.Dec()
+	giveBack := d.writer.leave
+	if finished {
+		giveBack = d.writer.end
+	}
+	if err := giveBack(); err != nil {
+		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
+	}
+	d.writer.next()
+	d.run.end()
+	s.retire(d.run)
+	if !finished {
+		return // the apiserver keeps the run for whoever finishes it
+	}
+	done, stop := context.WithTimeout(d.run.trail.In(context.Background()), storeTimeout)
+	defer stop()
+	if err := d.runs.Done(done, d.run.id); err != nil {
+		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
+	}
+	s.pack(d.run)
+}
+
 // drive follows a run to its end. It belongs to the server: no client's leaving
 // ends it. True: the run is over and stored as such.
 func (d *driver) drive(ctx context.Context) bool {
 	err := d.follow(ctx)
 	// Without the lease nothing is made up: another process may close the run too.
-	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
+	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		err = d.giveUp(ctx, gone)
 	}
-	if gone := new(goneError); errors.As(err, &gone) && !d.turn.detached.Load() {
+	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		return d.withdraw(err)
 	}
 	if err != nil {
@@ -129,26 +86,10 @@ func (d *driver) drive(ctx context.Context) bool {
 		return false
 	}
 	finished := d.conclude()
-	if err := d.turn.trim(d.server.cfg.MaxHistory); err != nil {
+	if err := d.writer.trim(d.server.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
 	return finished
-}
-
-// giveUp brings a run to its end whose events do not come any more: to the one that
-// others know of, or else to one that is made here.
-func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
-	if d.left {
-		if err := d.inquire(ctx); err != nil || d.run.log.Done() {
-			return err
-		}
-		if d.run.log.Last() == 0 {
-			return gone
-		}
-	}
-	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
-	d.server.workers.Go(func() { d.stopThere() })
-	return d.closeRun()
 }
 
 // goneError says that a run's events will not come any more.
@@ -157,6 +98,7 @@ type goneError struct{ cause error }
 func (e *goneError) Error() string {
 	return "the run's events ended before the run: " + e.cause.Error()
 }
+
 func (e *goneError) Unwrap() error { return e.cause }
 
 // follow takes the run's events, over as many connections as it takes. It gives up
@@ -173,8 +115,8 @@ func (d *driver) follow(ctx context.Context) error {
 		var problem *api.Problem
 		refused := errors.As(broken, &problem)
 		switch {
-		case d.turn.ctx.Err() != nil:
-			return context.Cause(d.turn.ctx)
+		case d.writer.ctx.Err() != nil:
+			return context.Cause(d.writer.ctx)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case refused && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
@@ -218,14 +160,14 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 	})
 	defer reading.Wait()
 	defer cancel()
-	lost := context.AfterFunc(d.turn.ctx, cancel)
+	lost := context.AfterFunc(d.writer.ctx, cancel)
 	defer lost()
 	for {
 		var first arrival
 		var more bool
 		select {
 		case first, more = <-arrivals:
-		case <-d.turn.regained:
+		case <-d.writer.regained:
 			if err := d.regain(ctx); err != nil {
 				return nil, err
 			}
@@ -256,7 +198,7 @@ func (d *driver) read(ctx context.Context) (broken, failed error) {
 // so that a history may be behind its log, but never ahead of it, where nobody
 // could tell which delegation a message belongs to.
 func (d *driver) take(events []event.Event) error {
-	if err := d.turn.record(events); err != nil {
+	if err := d.writer.record(events); err != nil {
 		return err
 	}
 	d.recorded = events
@@ -266,8 +208,8 @@ func (d *driver) take(events []event.Event) error {
 			return err
 		}
 		d.clock(e)
-		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.turn.detached.Load() {
-			d.server.toldLoss(d.turn.ctx, d.run.chat, d.run.epoch)
+		if _, ok := e.Payload.(*event.MemoryReset); ok && !d.writer.detached.Load() {
+			d.server.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
 		}
 	}
 	d.tell()
@@ -313,8 +255,8 @@ func (d *driver) tell() {
 	d.said = nil
 }
 
-// clock notes when a run's readers first had something. A run that another process
-// left says nothing of that.
+// clock observes after which time a run's readers had the first event and the first text.
+// Of a run that another process left that is not known.
 func (d *driver) clock(e event.Event) {
 	if d.left {
 		return
@@ -343,6 +285,27 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 		}
 	}
 	line.Bool("taken_over", d.left).Msg("run finished")
+}
+
+// keepEnd keeps the run's events on disk, of which last is shown next.
+func (d *driver) keepEnd(last []byte) {
+	d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), last))
+}
+
+// giveUp brings a run to its end whose events do not come any more: to the one that
+// others know of, or else to one that is made here.
+func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
+	if d.left {
+		if err := d.inquire(ctx); err != nil || d.run.log.Done() {
+			return err
+		}
+		if d.run.log.Last() == 0 {
+			return gone
+		}
+	}
+	d.log.Error().Err(gone).Msg("the apiserver lost a run; it is closed here")
+	d.server.workers.Go(func() { d.stopThere() })
+	return d.closeRun()
 }
 
 // closeRun stores the end that a lost run did not get.
@@ -395,7 +358,7 @@ func (d *driver) stopThere() {
 func (d *driver) withdraw(cause error) bool {
 	d.log.Error().Err(cause).Msg("nothing is known of a left run; it is forgotten")
 	d.run.log.Abort(errUnknownRun)
-	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
 	if err := d.server.store.Withdraw(ctx, d.run.chat, d.run.id); err != nil {
 		d.log.Warn().Err(err).Msg("a run could not be forgotten")
@@ -407,7 +370,7 @@ func (d *driver) withdraw(cause error) bool {
 // conclude drains what the run left in the spool, and keeps the final answer for
 // posts that are repeated. False: Redis does not know yet that the run is over.
 func (d *driver) conclude() bool {
-	ctx, cancel := context.WithTimeout(d.turn.ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
 	if err := d.finish(ctx); err != nil {
 		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
@@ -417,14 +380,14 @@ func (d *driver) conclude() bool {
 }
 
 func (d *driver) finish(ctx context.Context) error {
-	logged := d.turn.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
+	logged := d.writer.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
 	}
-	if err := d.turn.drain(ctx); err != nil {
+	if err := d.writer.drain(ctx); err != nil {
 		return err
 	}
-	if logged < d.turn.entries {
+	if logged < d.writer.entries {
 		if err := d.fillLog(ctx); err != nil {
 			return err
 		}
@@ -433,7 +396,7 @@ func (d *driver) finish(ctx context.Context) error {
 	if err := d.server.store.Finish(ctx, d.run.chat, d.run.id, encodeFinal(status, body)); err != nil {
 		return err
 	}
-	d.turn.over = d.run
+	d.writer.over = d.run
 	return nil
 }
 
@@ -465,43 +428,17 @@ func (d *driver) abandon(cause error) {
 // hasFollower says whether another process may bring the run to its end: unless Redis
 // says that no run is open, or another one.
 func (d *driver) hasFollower() bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.turn.ctx), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.ctx), storeTimeout)
 	defer cancel()
 	open, err := d.server.store.OpenRun(ctx, d.run.chat)
 	return err != nil || open != nil && open.Run == d.run.id
 }
 
-// collect waits for a run's end.
-func (r *run) collect(ctx context.Context) (webapi.Result, error) {
-	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
-	var failure *event.Error
-	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_finished") {
-		if err != nil {
-			return out, err
-		}
-		switch p := e.Payload.(type) {
-		case *event.Assistant:
-			out.Content, out.Partial = p.Content, p.Partial
-			out.Citations = append(out.Citations, p.Citations...)
-		case *event.Completion:
-			if p.Answer != nil {
-				out.Answers = append(out.Answers, webapi.Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
-			}
-		case *event.Error:
-			if e.Subagent == "" {
-				failure = p
-			}
-		case *event.RunFinished:
-			out.Usage, out.Outcome = p.Usage, p.Outcome
-		}
+// pack lets the log of a run that is over shrink to what it needs.
+func (s *Server) pack(r *run) {
+	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
+	defer cancel()
+	if err := s.store.Pack(ctx, r.chat, r.id, r.logged()...); err != nil && s.life.Err() == nil {
+		s.log.Debug().Err(err).Str("run", r.id).Msg("a run's log was not packed; it goes as it is when its time is over")
 	}
-	if out.Outcome == event.Failed {
-		if failure == nil {
-			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
-		}
-		return out, &api.Problem{
-			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,
-		}
-	}
-	return out, nil
 }

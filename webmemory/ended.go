@@ -151,6 +151,18 @@ func (e *ends) heads() (all []endHead) {
 	return all
 }
 
+// runs names the runs of a chat that are kept.
+func (e *ends) runs(chat memory.Chat) (ids []string) {
+	if e.dir == "" {
+		return nil
+	}
+	files, _ := os.ReadDir(e.folder(chat)) // absent in most cases
+	for _, f := range files {
+		ids = append(ids, f.Name())
+	}
+	return ids
+}
+
 // remove deletes what is kept of a chat's runs. It is for an erasure: after an error
 // it may be called again.
 func (e *ends) remove(chat memory.Chat) error {
@@ -209,34 +221,4 @@ func (e *ends) sweepHeld() {
 		}
 		_ = os.Remove(filepath.Dir(f.path)) // if it was the last one there
 	}
-}
-
-// keepEnd keeps the run's events, of which last is shown next.
-func (d *driver) keepEnd(last []byte) {
-	d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), last))
-}
-
-// knownEvents is what this process knows of a run's events, from its memory or from its
-// disk: also of one that it, or a dead process with the same disk, has brought to
-// its end.
-func (s *Server) knownEvents(chat memory.Chat, run string) (head endHead, lines [][]byte) {
-	s.mu.Lock()
-	r := s.live[run]
-	s.mu.Unlock()
-	if r != nil && r.chat == chat {
-		head, lines = r.head(), r.log.Lines(0)
-	}
-	if r == nil || !r.log.Done() || lines == nil {
-		if kept, all := s.ends.find(chat, run); len(all) > len(lines) {
-			head, lines = kept, all
-		}
-	}
-	return head, lines
-}
-
-// head is what is kept of a run beside its events.
-func (r *run) head() endHead {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation, Unkeyed: !r.keyed}
 }

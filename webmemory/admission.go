@@ -1,0 +1,417 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about admission: what a post may hold, and idempotency. A post with an
+// idempotency key gives its run an id that follows from the key, so a repeated post finds
+// the run of the first one: it joins it, replays its end, or, if it failed in a way that
+// may pass, tries once more in a run of its own.
+
+// postMessage is POST /v1/chats/{chat}/messages.
+func (s *Server) postMessage(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	var p webapi.MessageRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+		return err
+	}
+	if p.ChatID != nil && *p.ChatID != chat {
+		return badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+	}
+	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
+}
+
+// postChat is POST /chat, the shape of the original service; it always streams.
+func (s *Server) postChat(c *gin.Context) error {
+	var p webapi.MessageRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+		return err
+	}
+	if p.ChatID == nil {
+		return badRequest("chat_id is missing: it is a string or an integer.")
+	}
+	return s.admit(c, *p.ChatID, p, true)
+}
+
+// admit checks a post, has it run, or joins the run of an earlier post with the same
+// idempotency key, and answers: by a stream of events, or with the run's result.
+func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) error {
+	if err := s.check(&p); err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	key, err := idempotencyKey(c.Request)
+	if err != nil {
+		return err
+	}
+	r, kept, fresh, err := s.begin(ctx, chat, p, key)
+	if err != nil {
+		return err
+	}
+	c.Header(webapi.RunID, r.id)
+	if fresh || r.attempt > 1 {
+		// The position is one in an earlier attempt, or in a run that is lost.
+		c.Request.Header.Del("Last-Event-ID")
+		c.Request.URL.RawQuery = ""
+	}
+	if stream {
+		return s.serveEvents(c, r)
+	}
+	if kept != nil {
+		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
+		return nil
+	}
+	out, err := r.collect(ctx)
+	if err != nil {
+		return begun(err)
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+// places are what on_busy may say, and where each puts the post in the chat's line.
+var places = map[string]place{"": behind, webapi.Queue: behind, webapi.Reject: now, webapi.Interrupt: before}
+
+// check validates a post as far as no lease is needed for it, and fills in defaults.
+func (s *Server) check(p *webapi.MessageRequest) error {
+	if strings.TrimSpace(p.Message) == "" {
+		return badRequest("message is missing or empty.")
+	}
+	if len(p.Message) > memory.MaxMessage {
+		return &api.Problem{
+			Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("A message may have %d bytes; this one has %d.", memory.MaxMessage, len(p.Message)),
+		}
+	}
+	if _, ok := places[p.OnBusy]; !ok {
+		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
+	}
+	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
+	if p.AgentVersion != webapi.Master && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
+		return &api.Problem{
+			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
+			Message: fmt.Sprintf("There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents)),
+		}
+	}
+	return nil
+}
+
+func joined(agents []memory.Agent) string {
+	var b strings.Builder
+	for _, a := range agents {
+		b.WriteString(", " + string(a))
+	}
+	return b.String()
+}
+
+// idempotencyKey is the request's idempotency key, empty if it has none.
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values(webapi.IdempotencyKey)
+	if len(values) > 1 {
+		return "", badRequest("There are %d Idempotency-Key headers; send one.", len(values))
+	}
+	key := r.Header.Get(webapi.IdempotencyKey)
+	if len(key) > webapi.MaxKey {
+		return "", badRequest("An Idempotency-Key has at most %d bytes; this one has %d.", webapi.MaxKey, len(key))
+	}
+	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", badRequest("An Idempotency-Key is printable ASCII, such as a UUID; %.40q is not.", key)
+	}
+	return key, nil
+}
+
+// begin gives the run of a post: a new one, or the one that an earlier post with the same
+// idempotency key began, here or in another process, with its final answer if that was
+// kept. It returns once the apiserver has accepted the run; a post refused before that has
+// left nothing behind. fresh: the run began for this very post.
+func (s *Server) begin(
+	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, key string,
+) (found *run, kept *final, fresh bool, err error) {
+	sum := sha256.Sum256([]byte(p.AgentVersion + "\x00" + p.Message))
+	for attempt := 1; ; {
+		r := newRun(runID(chat, key, attempt), chat, hex.EncodeToString(sum[:]))
+		telemetry.Concerns(ctx, chat.String(), r.id)
+		r.trail = telemetry.From(ctx)
+		r.keyed = key != ""
+		if r.attempt = attempt; attempt > 1 {
+			r.first, r.retryOf = runID(chat, key, 1), runID(chat, key, attempt-1)
+		}
+		found, kept, newer, err := s.try(ctx, r, p, key)
+		if newer <= attempt || err != nil {
+			return found, kept, found == r, err
+		}
+		attempt = newer
+	}
+}
+
+// runID follows from the chat, the idempotency key and the number of the attempt, so that
+// a repeated post finds its run; without a key it is random.
+func runID(chat memory.Chat, key string, attempt int) string {
+	if key == "" {
+		return rand.Text()
+	}
+	name := chat.String() + "\x00" + key // no header can hold the separator
+	if attempt > 1 {
+		name += "\x00" + strconv.Itoa(attempt)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return base32.StdEncoding.EncodeToString(sum[:])[:26]
+}
+
+// try is one attempt at a post: it joins the run of the attempt's id, or starts it. The
+// number of a newer attempt instead: this one has failed in a way that may pass, or there
+// is a newer one already.
+func (s *Server) try(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (found *run, kept *final, newer int, err error) {
+	for {
+		other, err := s.register(r)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if other == nil {
+			break
+		}
+		if s.outdated(ctx, other) {
+			s.forgetRun(other)
+			continue
+		}
+		joined, err := other.join(ctx, r)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if joined != nil && key != "" && joined.mayPass() {
+			return nil, nil, r.attempt + 1, nil
+		}
+		if joined != nil {
+			return joined, nil, 0, nil
+		}
+		// The earlier post was refused; this one may still run.
+	}
+	record, newer, err := s.knownOrStarted(ctx, r, p, key)
+	if err != nil || record != nil {
+		r.refused = err
+		s.forgetRun(r)
+		r.end()
+	}
+	close(r.posted)
+	if err != nil || newer > r.attempt {
+		return nil, nil, newer, err
+	}
+	if record == nil {
+		return r, nil, 0, nil
+	}
+	kept = keptAnswer(record)
+	found = s.mirror(ctx, r.chat, r.id, kept != nil)
+	found.attempt = r.attempt
+	return found, kept, 0, nil
+}
+
+// register puts a run on the list of this process. If one with its id is there already,
+// it gives that one instead.
+func (s *Server) register(r *run) (other *run, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil, &api.Problem{
+			Status: http.StatusServiceUnavailable, Code: webapi.CodeShuttingDown, Retryable: true,
+			Message: "The service is shutting down; please send the message again.",
+		}
+	}
+	if other := s.live[r.id]; other != nil {
+		return other, nil
+	}
+	s.live[r.id] = r
+	return nil, nil
+}
+
+// join waits until the apiserver has accepted the first post with this idempotency key.
+// Neither run nor error means that it was refused.
+func (r *run) join(ctx context.Context, again *run) (*run, error) {
+	if r.body != again.body {
+		return nil, errKeyReused
+	}
+	select {
+	case <-r.posted:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case <-r.done:
+		if errors.Is(r.refused, errErased) {
+			return nil, errErased // what was erased comes back by no repetition
+		}
+		if r.log.Last() == 0 {
+			return nil, nil
+		}
+	default:
+	}
+	return r, nil
+}
+
+// knownOrStarted gives the record of a run that another process has, with the number of a
+// newer attempt if there is one or should be. Without a record the run was started here.
+func (s *Server) knownOrStarted(
+	ctx context.Context, r *run, p webapi.MessageRequest, key string,
+) (record *redisstore.Record, newer int, err error) {
+	record, err = s.known(ctx, r, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if record != nil {
+		newer = record.Newest
+		if kept := keptAnswer(record); newer == 0 && kept != nil && kept.mayPass() {
+			newer = r.attempt + 1
+		}
+		return record, newer, sameBody(record, r)
+	}
+	// One that is found now was begun by somebody who tried at the same time.
+	if record, err = s.start(ctx, r, p); err != nil || record == nil {
+		return record, 0, err
+	}
+	return record, 0, sameBody(record, r)
+}
+
+// known gives the record in Redis of a run that another process, or this one before its
+// last start, began for the same idempotency key; nil for none. A run that is over, as its
+// client knows already, is waited for until its answer is kept.
+func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Record, error) {
+	if key == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for {
+		record, err := s.store.Record(ctx, r.chat, r.id)
+		if err != nil || record == nil || len(record.Result) > 0 || record.Newest > r.attempt {
+			return record, err
+		}
+		line, err := s.store.LastEvent(ctx, r.chat, r.id)
+		if err != nil {
+			return nil, err
+		}
+		if last, err := event.Decode(line); err != nil || !last.Terminal() {
+			return record, nil // it goes on, or nothing of it is known
+		}
+		select {
+		case <-time.After(jitter(40 * time.Millisecond)):
+		case <-ctx.Done():
+			return record, nil // who has it did not come to keep its answer
+		}
+	}
+}
+
+var errKeyReused = &api.Problem{
+	Status: http.StatusUnprocessableEntity, Code: webapi.CodeKeyReused,
+	Message: "This Idempotency-Key was used with another message.",
+}
+
+func sameBody(record *redisstore.Record, again *run) error {
+	if record.Body != "" && record.Body != again.body { // "": Redis lost it before it was told how the run ended
+		return errKeyReused
+	}
+	return nil
+}
+
+// begun is the error of a run that this process left, as a waiting client is told: 409 and
+// 503 would say that nothing ran, but it has, and goes on in another process.
+func begun(err error) error {
+	p := *problemOf(err)
+	if p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable {
+		p.Status = http.StatusBadGateway
+		p.Message = "The run was left by this process and goes on elsewhere; read the chat's history, or repeat the message with its Idempotency-Key."
+		return fmt.Errorf("%w: %w", &p, err)
+	}
+	return err
+}
+
+// final is the answer to a post that waits for its run's end, as it is kept in the run's
+// record for posts that repeat it: a webapi.Result, or an api.Problem.
+type final struct {
+	Status int             `json:"status"`
+	Body   json.RawMessage `json:"body"`
+}
+
+// keptAnswer is the final answer in a record; nil while the run goes on.
+func keptAnswer(record *redisstore.Record) *final {
+	f := new(final)
+	if len(record.Result) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(record.Result, f); err != nil {
+		return &final{Status: http.StatusInternalServerError, Body: json.RawMessage(`{"code":"internal","message":"The kept answer of this run is damaged; read the chat's history."}`)}
+	}
+	return f
+}
+
+// mayPass says whether the answer is a failure that another attempt may not meet.
+func (f *final) mayPass() bool {
+	var p api.Problem
+	return f.Status != http.StatusOK && json.Unmarshal(f.Body, &p) == nil && p.Retryable
+}
+
+// body is the answer as it is sent.
+func (f *final) body() []byte {
+	if f.Status != http.StatusOK {
+		return append(append([]byte(`{"error":`), f.Body...), '}')
+	}
+	return f.Body
+}
+
+// mayPass says whether the run failed in a way that another attempt may not.
+func (r *run) mayPass() bool {
+	if r.log.Outcome() != event.Failed {
+		return false
+	}
+	_, err := r.collect(context.Background()) // it is over: nothing is waited for
+	var p *api.Problem
+	return errors.As(err, &p) && p.Retryable
+}
+
+// final is the answer to a post that waits for the run's end: a webapi.Result, or an
+// *api.Problem.
+func (r *run) final(ctx context.Context) (status int, body any) {
+	out, err := r.collect(ctx)
+	if err != nil {
+		p := problemOf(err)
+		return p.Status, p
+	}
+	return http.StatusOK, out
+}
+
+func encodeFinal(status int, body any) []byte {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs of ours
+	}
+	if raw, err = json.Marshal(final{status, raw}); err != nil {
+		panic(fmt.Sprintf("webmemory: a final answer does not encode: %v", err))
+	}
+	return raw
+}

@@ -1,0 +1,43 @@
+// Package webmemory is the service that bots and commands talk to. It takes a message to a
+// chat, brings the chat's histories up to date, asks the apiserver to answer, stores each
+// event before anybody sees it, and relays it. A run belongs to the service, not to the
+// connection that asked for it: it goes on when its client leaves, and another process
+// finishes it when this one dies. Package api, below, is the contract and a client.
+//
+// # A post, in the order of the code
+//
+//	http.go       the route; errors become problems here
+//	admission.go  checks the message; the idempotency key gives the run its id, and a
+//	              run of that id is joined instead of begun
+//	start.go      begins a run: it needs the right to write into the chat
+//	writer.go     waits for that; a run that somebody left open is finished first
+//	lease.go      the line of this process (queue.go), then the lease in Redis, whose
+//	              fencing token every write carries; the keeper renews it
+//	writer.go     the histories, brought up to date under the token
+//	start.go      records the run (compare-and-set), notes it as the chat's open run,
+//	              asks the apiserver, starts a driver
+//	admission.go  whoever repeats the post joins the run from here on
+//	read.go       streams the run's events, or waits for its end
+//
+// A driver brings the run to its end in a goroutine of its own:
+//
+//	drive.go      reads events from the apiserver
+//	writer.go     puts them into the run's log, or into the spool while Redis is away
+//	drive.go      folds each into the histories (writer.Append), then shows it; at the
+//	              end it keeps the final answer and gives the lease back
+//
+// # Beside the way of a post
+//
+//	runs.go       a run, and the list of those of this process
+//	takeover.go   runs that other processes left, and events of them that Redis lost
+//	losses.go     Redis lost data: noticing, regaining a lease, writing back
+//	erase.go      erasing, here and in every other process
+//	read.go       chats, histories, runs: also those of other processes
+//	ended.go      events of ended runs on disk, for when Redis loses them
+//	processes.go  the other processes of the service
+//	health.go     readiness and metrics
+//	sessionlog.go readable logs, one per chat
+//
+// memory/DESIGN.md says why it is done in this way: the order of writes, turns and fencing,
+// what happens at each death.
+package webmemory

@@ -1,0 +1,256 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/journal"
+	"mneme/memory/spool"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about HTTP: the routes, what their parameters may be, how an error becomes
+// a problem, and the routes about documents, which are passed on as they are.
+
+// maxBody bounds a request's body, in bytes.
+const maxBody = 2 << 20
+
+func (s *Server) routes() http.Handler {
+	r := s.seen.Edge(s.fail)
+	r.POST("/chat", r.Answered(s.postChat))
+	r.GET("/v1/chats", r.Answered(s.listChats))
+	chat := r.Group("/v1/chats/:chat")
+	chat.GET("", r.Answered(s.getChat))
+	chat.DELETE("", r.Answered(s.deleteChat))
+	chat.POST("/messages", r.Answered(s.postMessage))
+	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
+	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.GET("/history", r.Answered(s.getHistory))
+	chat.DELETE("/history", r.Answered(s.deleteHistory))
+	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
+	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
+	s.forwardDocuments(r)
+	s.internalRoutes(r)
+	r.GET("/healthz", r.Answered(s.healthz))
+	r.GET("/readyz", r.Answered(s.readyz))
+	return r
+}
+
+// fail answers with an error.
+func (s *Server) fail(c *gin.Context, err error) {
+	switch err {
+	case telemetry.ErrNoRoute:
+		err = &api.Problem{
+			Status: http.StatusNotFound, Code: "unknown_route",
+			Message: fmt.Sprintf("There is no route %s; docs/api.md lists them.", c.Request.URL.Path),
+		}
+	case telemetry.ErrNoMethod:
+		err = api.NoMethod(c.Request, c.Writer.Header())
+	}
+	p := *problemOf(err)
+	p.RunID = cmp.Or(telemetry.From(c.Request.Context()).Run, p.RunID)
+	if p.Status == statusGone {
+		c.Status(statusGone)
+		return
+	}
+	if p.Retryable {
+		p.RetryAfter = max(p.RetryAfter, 2*time.Second)
+	}
+	api.WriteProblem(c.Writer, &p)
+}
+
+// statusGone is what the log says of a request whose client left first.
+const statusGone = 499
+
+func badRequest(format string, args ...any) *api.Problem {
+	return &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// problemOf is the one place that turns this service's errors into answers.
+func problemOf(err error) *api.Problem {
+	var known *api.Problem
+	if errors.As(err, &known) {
+		return known
+	}
+	internal := *api.ErrInternal
+	p := &internal
+	say := func(status int, code, message string, retryable bool) {
+		p.Status, p.Code, p.Message, p.Retryable = status, code, message, retryable
+	}
+	switch {
+	case errors.Is(err, memory.ErrBadName):
+		say(http.StatusBadRequest, webapi.CodeBadRequest, sentence(err), false)
+	case errors.Is(err, errQueueFull):
+		say(http.StatusTooManyRequests, webapi.CodeTooManyMessages, "Too many messages of this chat wait for their turn; please wait for an answer first.", true)
+	case errors.Is(err, errTooManyChats):
+		say(http.StatusServiceUnavailable, webapi.CodeTooManyChats, "As many chats as allowed are busy; please try again in a moment.", true)
+	case errors.Is(err, errQueueSlow):
+		say(http.StatusConflict, webapi.CodeChatBusy, "The chat is still busy with an earlier message; please try again.", true)
+	case errors.Is(err, errErased):
+		say(http.StatusConflict, webapi.CodeChatErased, "The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
+	case errors.Is(err, memory.ErrMoved):
+		say(http.StatusConflict, webapi.CodeTurnMoved, "Another process has taken over this chat; please read its history and try again.", true)
+	case errors.Is(err, memory.ErrFull):
+		say(http.StatusInsufficientStorage, webapi.CodeHistoryFull, "The chat's history is full; delete it, or a part of it, to go on.", false)
+	case errors.Is(err, memory.ErrDamaged):
+		say(http.StatusInternalServerError, webapi.CodeHistoryDamaged, "What is stored here is not a history; the next message sets it aside and goes on.", false)
+		if named := new(memory.DamagedError); errors.As(err, &named) {
+			p.Message = fmt.Sprintf("What Redis holds under %s is not what is kept there. The next message sets it aside and goes on; if it is refused too, look at /readyz and move the key away by hand.", named.Key)
+		}
+	case errors.Is(err, memory.ErrReadOnly):
+		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable, "The memory can be read and takes no changes right now, as when its disk is full; GET /readyz says why. Please try again later.", true)
+	case errors.Is(err, memory.ErrUnavailable), errors.Is(err, spool.ErrFull), errors.Is(err, journal.ErrFailed):
+		say(http.StatusServiceUnavailable, webapi.CodeMemoryUnavailable, "The memory cannot be reached right now; please try again.", true)
+	case errors.Is(err, errShutdown):
+		say(http.StatusServiceUnavailable, webapi.CodeShuttingDown, "The service is shutting down; please try again.", true)
+	case errors.Is(err, context.Canceled):
+		say(statusGone, webapi.CodeClientLeft, "The client left before the answer.", true)
+	case errors.Is(err, context.DeadlineExceeded):
+		say(http.StatusGatewayTimeout, webapi.CodeTimeout, "It took longer than is allowed.", true)
+	}
+	return p
+}
+
+// sentence is an error's text as a sentence.
+func sentence(err error) string {
+	text := strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": ")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+func acceptsSSE(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header.Values("Accept"), func(v string) bool {
+		return strings.Contains(v, "text/event-stream")
+	})
+}
+
+func keyOf(c *gin.Context) (memory.Key, error) {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return memory.Key{}, err
+	}
+	name, ok := c.Params.Get("name")
+	if !ok {
+		return memory.ChatKey(chat), nil
+	}
+	agent, err := memory.ParseAgent(name)
+	return memory.SubagentKey(agent, chat), err
+}
+
+// flag is a query parameter that is true or false; it is false when it is absent.
+func flag(c *gin.Context, name string) (bool, error) {
+	switch text := c.Query(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, badRequest("%s is true or false, not %.40q.", name, text)
+	}
+}
+
+func number(c *gin.Context, name string, otherwise, low, high int) (int, error) {
+	text := c.Query(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, badRequest("%s is a whole number from %d to %d, not %.40q.", name, low, high, text)
+	}
+	return n, nil
+}
+
+// forwardDocuments passes on what concerns documents: the apiserver keeps them.
+func (s *Server) forwardDocuments(r *telemetry.Edge) {
+	forward := r.Answered(s.forward)
+	for _, path := range []string{
+		"/v1/collections", "/v1/collections/*rest", "/v1/chats/:chat/documents", "/v1/chats/:chat/documents/*id",
+	} {
+		r.Any(path, forward)
+	}
+}
+
+// forward streams the body there and the answer back.
+func (s *Server) forward(c *gin.Context) error {
+	if id, ok := c.Params.Get("chat"); ok {
+		if _, err := memory.ParseChat(id); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	draining := s.draining
+	s.mu.Unlock()
+	if draining {
+		return errShutdown
+	}
+	if c.Query("stream") == "true" { // results are read while the body is on its way
+		api.FullDuplex(c.Writer)
+	}
+	body := &forwarded{ReadCloser: c.Request.Body}
+	c.Request.Body = body
+	var failed error
+	to, err := s.runs.Forward(func(_ http.ResponseWriter, r *http.Request, err error) {
+		if failed = err; r.Context().Err() != nil {
+			failed = context.Canceled
+		}
+	}, func(err error) { _ = c.Error(err) })
+	if err != nil {
+		return err
+	}
+	to.ServeHTTP(c.Writer, c.Request)
+	if failed != nil && body.late.Load() {
+		return api.ErrBodyTimeout
+	}
+	if errors.Is(failed, api.ErrUnreachable) {
+		return fmt.Errorf("%w (%w)", errNoApiserver, failed)
+	}
+	return failed
+}
+
+// forwarded is a body on its way to the apiserver, which notes why it ended: the
+// transport's error is a cancellation then, as when the client leaves.
+//
+// Read to its end it stays at its end. http.Transport asks once more behind it, which
+// may be when the answer has begun; net/http has closed the body by then, and the
+// transport takes that for a failure and closes the connection on which the rest of
+// the answer comes (golang/go#40747).
+type forwarded struct {
+	io.ReadCloser
+	late  atomic.Bool
+	ended bool // used by the transport's goroutine only
+}
+
+func (f *forwarded) Read(p []byte) (int, error) {
+	if f.ended {
+		return 0, io.EOF
+	}
+	n, err := f.ReadCloser.Read(p)
+	f.ended = err == io.EOF
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		f.late.Store(true)
+	}
+	return n, err
+}
+
+var errNoApiserver = &api.Problem{
+	Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
+	Message: "The documents cannot be reached right now; please try again.",
+}

@@ -1,0 +1,310 @@
+package webmemory
+
+import (
+	"container/list"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/telemetry"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about a run as this process holds it, and about the list of those: the
+// running ones, and, as a cache, those that ended lately.
+
+// run is one message while it is answered, and for a while after: its events, and what
+// posts that repeat it have to know.
+type run struct {
+	id   string
+	chat memory.Chat
+	body string   // hash of what was posted; the same key with another body is refused
+	log  *api.Log // its events, each stored before it is here
+
+	trail telemetry.Trail // of the post that began it, or of its own
+	began time.Time
+
+	elsewhere bool // another process had it, or has it, and may have shown events that are not here yet
+	finished  bool // it was over when this copy of it was begun
+
+	keyed   bool   // a post may repeat it, by its Idempotency-Key
+	attempt int    // at what was posted: 1, 2 …
+	first   string // run of the first attempt, if this is another one
+	retryOf string // run of the attempt before, if this is another one
+	refused error  // why it never ran; set before posted is closed
+	// asked is how the run begins, as the apiserver was asked for it here.
+	asked []event.Payload
+	// tells says that the run tells of a loss, under the store's mark in epoch.
+	tells bool
+	epoch string
+
+	posted chan struct{} // closed once the apiserver has the run, or never will
+	done   chan struct{} // closed when nothing more happens here
+
+	turn  atomic.Int64  // in which it runs; 0 before it has one
+	place *list.Element // guarded by Server.mu: among the finished ones; nil if it is not there
+	size  int           // guarded by Server.mu: what it takes of them, in bytes
+
+	mu    sync.Mutex
+	at    *api.Client // guarded by mu: where the run is; nil before it is posted
+	ended time.Time   // guarded by mu; zero while it runs
+	// conversation is the gateway's, in which it runs; guarded by mu.
+	conversation string
+	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
+	dismiss context.CancelCauseFunc
+}
+
+func newRun(id string, chat memory.Chat, body string) *run {
+	trail := telemetry.New()
+	trail.Run, trail.Chat = id, chat.String()
+	return &run{
+		trail: trail, began: time.Now(),
+		id: id, chat: chat, body: body, log: api.NewLog(id, api.Limits{}),
+		posted: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// waits notes what cancels the run's wait for the chat's lease; nil once it does not wait.
+func (r *run) waits(dismiss context.CancelCauseFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dismiss = dismiss
+}
+
+// accepted says whether a run's post is past the point where it may still turn out that
+// another process has the run.
+func (r *run) accepted() bool {
+	select {
+	case <-r.posted:
+		return true
+	default:
+		return false
+	}
+}
+
+// over says whether the run ended longer than keep ago.
+func (r *run) over(keep time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.ended.IsZero() && time.Since(r.ended) >= keep
+}
+
+// end says that nothing more happens to the run in this process.
+func (r *run) end() {
+	r.mu.Lock()
+	r.ended = time.Now()
+	r.mu.Unlock()
+	close(r.done)
+}
+
+// head is what is kept of a run beside its events.
+func (r *run) head() endHead {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return endHead{Chat: r.chat, Run: r.id, Turn: r.turn.Load(), Body: r.body, Conversation: r.conversation, Unkeyed: !r.keyed}
+}
+
+// logged are the run's events as its log in Redis holds them.
+func (r *run) logged() (all []redisstore.Logged) {
+	for i, line := range r.log.Lines(0) {
+		all = append(all, redisstore.Logged{Seq: int64(i) + 1, Line: line})
+	}
+	return all
+}
+
+// collect waits for the run's end and gives what its events add up to. A failed run is an
+// *api.Problem.
+func (r *run) collect(ctx context.Context) (webapi.Result, error) {
+	out := webapi.Result{RunID: r.id, Citations: []event.Citation{}}
+	var failure *event.Error
+	for e, err := range r.log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_finished") {
+		if err != nil {
+			return out, err
+		}
+		switch p := e.Payload.(type) {
+		case *event.Assistant:
+			out.Content, out.Partial = p.Content, p.Partial
+			out.Citations = append(out.Citations, p.Citations...)
+		case *event.Completion:
+			if p.Answer != nil {
+				out.Answers = append(out.Answers, webapi.Finding{Subagent: e.Subagent, CallID: e.CallID, Answer: p.Answer})
+			}
+		case *event.Error:
+			if e.Subagent == "" {
+				failure = p
+			}
+		case *event.RunFinished:
+			out.Usage, out.Outcome = p.Usage, p.Outcome
+		}
+	}
+	if out.Outcome == event.Failed {
+		if failure == nil {
+			failure = &event.Error{Code: webapi.CodeRunFailed, Message: "The run failed."}
+		}
+		return out, &api.Problem{
+			Status: http.StatusBadGateway, Code: failure.Code, Message: failure.Message, Retryable: failure.Retryable, RunID: r.id,
+		}
+	}
+	return out, nil
+}
+
+// finished are the runs that are over and still held here, by when they ended: a cache,
+// bounded in time and bytes. Who asks for one that has left reads it from Redis, as a run
+// of another process. Guarded by Server.mu.
+type finished struct {
+	runs  list.List // of *run, the one that ended first at the front
+	bytes int       // that they take, about
+}
+
+// runSize is about what a run takes in memory beside its events, in bytes.
+const runSize = 2 << 10
+
+// forgetRun takes a run off the list of this process.
+func (s *Server) forgetRun(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlist(r)
+}
+
+// retire moves a run that has ended to the finished ones. Those that ended first
+// leave while they take more than KeepBytes. What was left to another process is of
+// no use here.
+func (s *Server) retire(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live[r.id] != r {
+		return // erased, or taken up again
+	}
+	if r.log.Aborted() {
+		delete(s.live, r.id)
+		return
+	}
+	r.size = r.log.Size() + runSize
+	r.place = s.finished.runs.PushBack(r)
+	s.finished.bytes += r.size
+	for s.finished.bytes > s.cfg.KeepBytes {
+		s.unlist(s.finished.runs.Front().Value.(*run))
+	}
+}
+
+// enlist puts a run on the list of this process, in the place of one with its id.
+// The caller holds mu.
+func (s *Server) enlist(r *run) {
+	if before := s.live[r.id]; before != nil {
+		s.unlist(before)
+	}
+	s.live[r.id] = r
+}
+
+// unlist takes a run off the list of this process; readers that have it go on. The
+// caller holds mu.
+func (s *Server) unlist(r *run) {
+	if s.live[r.id] == r {
+		delete(s.live, r.id)
+	}
+	if r.place != nil {
+		s.finished.runs.Remove(r.place)
+		s.finished.bytes -= r.size
+		r.place = nil
+	}
+}
+
+// expire lets go of what ended longer than KeepRuns ago.
+func (s *Server) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for first := s.finished.runs.Front(); first != nil; first = s.finished.runs.Front() {
+		r := first.Value.(*run)
+		if !r.over(s.cfg.KeepRuns) {
+			return
+		}
+		s.unlist(r)
+	}
+}
+
+// find gives the run of a path, nil if it neither is nor lately was in this process.
+func (s *Server) find(c *gin.Context) (chat memory.Chat, r *run, err error) {
+	chat, err = memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return memory.Chat{}, nil, err
+	}
+	s.mu.Lock()
+	r = s.live[c.Param("run")]
+	s.mu.Unlock()
+	if r != nil && (r.chat != chat || s.outdated(c.Request.Context(), r)) {
+		r = nil
+	}
+	return chat, r, nil
+}
+
+// outdated says whether a run that is held here must not be shown any more: it was left to
+// another process, or its chat was erased through another one. While Redis is away that
+// cannot be known.
+func (s *Server) outdated(ctx context.Context, r *run) bool {
+	if r.log.Aborted() {
+		return true
+	}
+	if !r.over(0) {
+		return false
+	}
+	erased, err := s.store.Erased(ctx, memory.ChatKey(r.chat))
+	if err != nil || erased <= r.turn.Load() {
+		return false // that Redis does not know the run says nothing: it may have lost it
+	}
+	s.forgetRun(r)
+	return true
+}
+
+// runsHere are the runs of a chat that this process, or a dead one of its disk, has
+// lately shown.
+func (s *Server) runsHere(chat memory.Chat) []string {
+	runs := map[string]bool{}
+	s.mu.Lock()
+	for id, r := range s.live {
+		if r.chat == chat {
+			runs[id] = true
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range s.ends.runs(chat) {
+		runs[id] = true
+	}
+	return slices.Collect(maps.Keys(runs))
+}
+
+// dropRuns forgets the events of a chat's finished runs.
+func (s *Server) dropRuns(chat memory.Chat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.live {
+		if r.chat == chat && r.over(0) {
+			s.unlist(r)
+		}
+	}
+}
+
+// dismiss refuses all posts of this process that wait for a chat's lease: the chat was
+// erased meanwhile.
+func (s *Server) dismiss(chat memory.Chat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.live {
+		if r.chat == chat {
+			r.mu.Lock()
+			if r.dismiss != nil {
+				r.dismiss(errErased)
+			}
+			r.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package webmemory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about the beginning of a run: it gets the chat's lease, is recorded, and
+// the apiserver is asked for it. A post that is refused before the apiserver has accepted
+// leaves nothing behind.
+
+var (
+	// errAsked: the apiserver was asked to run, and may do so though it did not say.
+	errAsked = errors.New("asking the apiserver")
+	// errMayRun: that could not be taken back, since Redis went away: whoever looks
+	// after the chat may find the run and bring it to its end.
+	errMayRun = &api.Problem{
+		Status: http.StatusBadGateway, Code: webapi.CodeOutcomeUnknown, Retryable: true,
+		Message: "The message may be answered or not; repeat it with its Idempotency-Key, or read the chat's history.",
+	}
+)
+
+// start gets the chat's lease, has the apiserver run what was posted, and leaves the run to
+// a driver. A record instead: another process has run it meanwhile.
+func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*redisstore.Record, error) {
+	w, err := s.turnOf(ctx, r, places[p.OnBusy])
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.note(ctx, r, w)
+	if err == nil && found == nil && w.Open == nil {
+		err = s.open(ctx, r, p, w)
+	}
+	switch {
+	case err == nil && w.Open != nil:
+		s.resume(w) // it goes on, only Redis had forgotten it
+		return &redisstore.Record{Body: r.body}, nil
+	case err == nil && found == nil:
+		d := s.driver(r, w, w.noted.Load().Events)
+		s.workers.Go(func() { s.work(d) })
+		return nil, nil
+	}
+	if ending := w.end(); ending != nil {
+		s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
+		if errors.Is(err, errAsked) {
+			err = fmt.Errorf("%w: %w", errMayRun, err)
+		}
+	}
+	w.next()
+	return found, err
+}
+
+// note keeps a record of a run under its chat's lease: found is one that is there already,
+// since another process has run it, or since Redis is told of it again. If the run goes
+// on, and only Redis had forgotten it, it is the lease's open run then.
+func (s *Server) note(ctx context.Context, r *run, w *writer) (found *redisstore.Record, err error) {
+	if found, err = s.noteRun(ctx, r); err != nil || found != nil {
+		return found, err
+	}
+	found, err = s.forgotten(ctx, r, w)
+	return found, s.orWithdraw(ctx, r, err)
+}
+
+// noteRun keeps a record of a run; found is one that is there already.
+func (s *Server) noteRun(ctx context.Context, r *run) (found *redisstore.Record, err error) {
+	begin := s.store.Begin
+	if !r.keyed {
+		begin = s.store.BeginUnkeyed
+	}
+	found, err = begin(ctx, r.chat, r.id, r.body)
+	if err != nil || found != nil || r.attempt <= 1 {
+		return found, err
+	}
+	return nil, s.store.Retried(ctx, r.chat, r.first, r.body, r.attempt)
+}
+
+// orWithdraw takes back what was noted of a run, if err says that it was not begun.
+func (s *Server) orWithdraw(ctx context.Context, r *run, err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return errors.Join(err, s.store.Withdraw(ctx, r.chat, r.id))
+}
+
+// open notes the run beside the chat's lease, so that it is finished whatever happens to
+// this process, and asks the apiserver for it. One that the apiserver has already is the
+// lease's open run then.
+func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) error {
+	// Where its events will be as far as is known here: who answers may name another process.
+	note := redisstore.OpenRun{
+		Run: r.id, Turn: w.Number, Events: s.runs.EventsURL(r.id), Body: r.body, By: s.spool.Name(), Trace: r.trail.Parent(),
+	}
+	loss, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, note)
+	w.opened(note)
+	if err != nil {
+		return s.orWithdraw(ctx, r, err)
+	}
+	r.epoch, r.tells = s.lossOf(ctx, r.chat, loss)
+	accepted, err := s.ask(ctx, r, p, w)
+	if r.keyed && hasRun(err) {
+		w.Open = &note
+		return nil
+	}
+	if err != nil {
+		return s.orWithdraw(ctx, r, fmt.Errorf("%w: %w", errAsked, err))
+	}
+	if note.Events == accepted.Events {
+		return nil
+	}
+	note.Events = accepted.Events
+	w.opened(note)
+	if _, err := s.store.Open(context.WithoutCancel(ctx), r.chat, w.token, s.cfg.Lease, note); err != nil {
+		// It is noted without its URL: whoever comes after us asks the configured apiserver.
+		s.log.Warn().Err(err).EmbedObject(r.trail).Msg("a run's place was not noted")
+	}
+	return nil
+}
+
+// ask posts the run with what the memory holds.
+func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (api.RunAccepted, error) {
+	for key, h := range w.histories {
+		if h.Size() > s.cfg.FullAt {
+			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
+		}
+	}
+	chat := w.history(memory.ChatKey(r.chat))
+	said := []string{"request: " + p.Message}
+	req := api.RunRequest{
+		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
+		ConversationID:   w.Conversation,
+		Context:          chat.Window(s.cfg.ContextWindow),
+		SubagentContexts: map[memory.Agent][]json.RawMessage{},
+	}
+	if r.retryOf != "" && owes(chat, p.Message) {
+		req.RetryOf = r.retryOf
+	}
+	for _, a := range s.cfg.Agents {
+		h := w.history(memory.SubagentKey(a, r.chat))
+		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
+		said = append(said, fmt.Sprintf("history of %s loaded: %d messages", a, h.Len()))
+	}
+	s.sessions.write(r.chat, said...)
+	r.asked = []event.Payload{&event.RunStarted{
+		ChatID: r.chat, AgentVersion: p.AgentVersion, Subagents: s.cfg.Agents, Message: p.Message, RetryOf: req.RetryOf,
+	}}
+	if req.MemoryReset = r.tells; r.tells {
+		r.asked = append(r.asked, &event.MemoryReset{})
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	accepted, err := s.runs.PostRun(ctx, req)
+	if err != nil {
+		// It may have arrived all the same; without a reader it must not go on.
+		if !hasRun(err) {
+			s.workers.Go(func() { s.forget(r) })
+		}
+		return accepted, asking(err)
+	}
+	return accepted, nil
+}
+
+// owes says whether a chat's history ends with this question of the user's and its failure,
+// so that another attempt must not store the question again. Versions that stored no
+// failures left the question alone; whether it is the one that failed is not known then.
+func owes(h *memory.History, message string) bool {
+	for i := h.Len() - 1; i >= 0; i-- {
+		last, err := memory.Decode(h.Raw(i)[:1])
+		if err != nil {
+			return false
+		}
+		if m := last[0]; m.Role != memory.RoleAssistant || m.Failure == "" {
+			return i < h.Len()-1 && m.Role == memory.RoleUser && m.Content == message
+		}
+	}
+	return false
+}
+
+// hasRun says whether the apiserver refused a run since it has one with this id: the
+// post is a repetition of one whose record Redis does not have any more.
+func hasRun(err error) bool {
+	var problem *api.Problem
+	return errors.As(err, &problem) && problem.Code == api.RunConflict
+}
+
+// asking is a failure to reach the apiserver in a client's words.
+func asking(err error) error {
+	var problem *api.Problem
+	if errors.As(err, &problem) && (problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusBadRequest || hasRun(err)) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", &api.Problem{
+		Status: http.StatusServiceUnavailable, Code: webapi.CodeAgentsUnavailable, Retryable: true,
+		Message: "The agents cannot be reached right now; please send the message again.",
+	}, err)
+}
+
+// forget stops a run at the apiserver that nobody follows.
+func (s *Server) forget(r *run) {
+	ctx, cancel := context.WithTimeout(r.trail.In(context.Background()), storeTimeout)
+	defer cancel()
+	_ = s.runs.Stop(ctx, r.id) // not there in most cases, and bounded by run_timeout in the others
+}
+
+// driver makes the driver of a run under a chat's lease. events is the URL of its events;
+// empty for that of the configured apiserver.
+func (s *Server) driver(r *run, w *writer, events string) *driver {
+	if events == "" {
+		events = s.runs.EventsURL(r.id)
+	}
+	at, err := s.runs.At(events)
+	if err != nil {
+		at = s.runs
+	}
+	r.mu.Lock()
+	r.at, r.conversation = at, w.Conversation
+	r.mu.Unlock()
+	r.turn.Store(w.Number)
+	w.run, w.logged = r.id, r.logged
+	return &driver{
+		server: s, run: r, writer: w, runs: at, events: events, fold: event.NewHistories(r.chat, w),
+		log: r.trail.Logger(s.log),
+	}
+}

@@ -1,0 +1,429 @@
+package webmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mneme/memory"
+	"mneme/memory/cache"
+	"mneme/memory/event"
+	"mneme/memory/redisstore"
+	"mneme/memory/spool"
+)
+
+// This file is about what is written into a chat: the run's log and the histories, in
+// Redis under the lease's fencing token, or in the spool, a write-ahead log on this disk,
+// while Redis does not take them.
+
+// writer writes into one chat under its lease. It pins the histories as they were when it
+// began plus what it appended since. It is the sink of the fold (event.Histories); its
+// methods are for one goroutine.
+type writer struct {
+	*lease
+	store *redisstore.Store
+	cache *cache.Cache
+	spool *spool.Spool
+
+	again time.Time // not before Redis is asked to log events, after a try that failed
+	kept  time.Time // when the log's life was prolonged
+
+	run       string                         // whose events are stored
+	logged    func() []redisstore.Logged     // the run's events until now
+	entries   int                            // that the run's log should have in Redis
+	placed    bool                           // what they add to the histories is there already
+	histories map[memory.Key]*memory.History // pinned
+}
+
+// turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
+// has it. A post that interrupts goes before all others.
+func (s *Server) turnOf(ctx context.Context, r *run, at place) (*writer, error) {
+	waiting, dismiss := context.WithCancelCause(ctx)
+	defer dismiss(nil)
+	r.waits(dismiss)
+	defer r.waits(nil)
+	waiting, cancel := context.WithTimeout(waiting, s.cfg.QueueWait)
+	defer cancel()
+	token := ""
+	if at == before {
+		token = s.token()
+		yield, err := s.goFirst(ctx, r.chat, token)
+		if err != nil {
+			return nil, err
+		}
+		defer yield()
+	}
+	return s.turnFor(ctx, waiting, r.chat, token, at)
+}
+
+// turnFor waits for the chat's lease. A run that another process left open is brought to
+// its end first.
+func (s *Server) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
+	for {
+		w, err := s.takeTurn(ctx, waiting, chat, token, at)
+		if err != nil || w.Open == nil {
+			return w, err
+		}
+		left := s.resume(w)
+		if at == now {
+			return nil, errQueueSlow
+		}
+		select {
+		case <-left.done:
+		case <-waiting.Done():
+			return nil, ended(waiting)
+		}
+	}
+}
+
+// takeTurn acquires the chat's lease and brings every history of the chat up to date
+// under it. What was left for it in the spools of this disk is stored first.
+func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*writer, error) {
+	l, err := s.acquire(ctx, waiting, chat, token, at)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{
+		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
+	}
+	if w.Open != nil {
+		// Who left the run may have died beside us, with events in its spool.
+		s.adopt()
+	}
+	if err := w.prepare(ctx, s.cfg.Agents); err != nil {
+		err = errors.Join(err, w.leave())
+		w.next()
+		return nil, err
+	}
+	return w, nil
+}
+
+// prepare loads the histories and stores what the spools hold of the chat.
+func (w *writer) prepare(ctx context.Context, agents []memory.Agent) error {
+	if err := w.load(ctx, agents); err != nil {
+		return err
+	}
+	if err := w.drain(ctx); err != nil {
+		return err
+	}
+	if w.Open == nil {
+		return nil
+	}
+	return w.borrow(ctx)
+}
+
+// load brings the histories of the chat up to date, and raises their fencing tokens: the
+// chat's own history, those in its index, and of the configured subagents' those that are
+// stored or cached without being there, as another program leaves them, or Redis that lost
+// them. A subagent that the chat never used has no key, and the chat's own number fences
+// its first message.
+func (w *writer) load(ctx context.Context, agents []memory.Agent) error {
+	keys := []memory.Key{memory.ChatKey(w.chat)}
+	for _, a := range w.Agents {
+		keys = append(keys, memory.SubagentKey(a, w.chat))
+	}
+	for key := range w.histories { // of a lease that goes on
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	var unknown []memory.Key
+	for _, a := range agents {
+		key := memory.SubagentKey(a, w.chat)
+		switch {
+		case slices.Contains(keys, key):
+		case w.cache.Peek(key) != nil:
+			keys = append(keys, key)
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		found, err := w.store.Found(ctx, unknown...)
+		if err != nil {
+			return err
+		}
+		for i, key := range unknown {
+			if found[i] {
+				keys = append(keys, key)
+			}
+		}
+	}
+	copies := make([]*memory.History, len(keys))
+	for i, k := range keys {
+		copies[i] = w.history(k)
+	}
+	current, err := w.cache.Load(ctx, w.Number, copies...)
+	if err != nil {
+		return err
+	}
+	for _, h := range current {
+		w.histories[h.Key()] = h
+	}
+	return nil
+}
+
+// history is the pinned copy of one history.
+func (w *writer) history(key memory.Key) *memory.History {
+	if h := w.histories[key]; h != nil {
+		return h
+	}
+	return memory.Empty(key)
+}
+
+// logPause is for how long Redis is not asked to log events after a try that failed: a run
+// must not wait for an absent Redis at each event.
+const logPause = 300 * time.Millisecond
+
+// record puts events into the run's log: in Redis, or, while that does not take
+// them, in the spool.
+func (w *writer) record(events []event.Event) error {
+	if err := w.mayWrite(); err != nil {
+		return err
+	}
+	lines := make([]redisstore.Logged, len(events))
+	for i, e := range events {
+		lines[i] = redisstore.Logged{Seq: e.Seq, Line: e.Line()}
+	}
+	if !w.detached.Load() && !time.Now().Before(w.again) {
+		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
+		defer cancel()
+		err := w.spool.Drain(ctx, spool.Events(w.chat), w.relog)
+		if err == nil {
+			err = w.log(ctx, lines...)
+		}
+		if errors.Is(err, redisstore.ErrGap) {
+			err = w.closeGap(ctx, lines...)
+		}
+		if err == nil || errors.Is(err, memory.ErrMoved) {
+			return err
+		}
+		w.again = time.Now().Add(logPause)
+	}
+	entries := make([]spool.Entry, len(lines))
+	for i, l := range lines {
+		mark := memory.Mark{Run: w.run, Seq: l.Seq, Turn: w.Number}
+		entries[i] = spool.Entry{Queue: spool.Events(w.chat), Mark: mark, Bytes: l.Line}
+	}
+	return w.spool.Add(entries...)
+}
+
+// keepLog is how often the life of a run's log is prolonged.
+const keepLog = time.Minute
+
+// log adds events to the run's log in Redis.
+func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
+	keep := time.Since(w.kept) > keepLog
+	entries, err := w.store.Log(ctx, w.chat, w.run, keep, lines...)
+	if err == nil {
+		w.entries += entries
+		if keep {
+			w.kept = time.Now()
+		}
+	}
+	return err
+}
+
+// closeGap writes the run's log anew: all events that it is known to have, and those
+// that follow. What stood behind the gap follows again from where the run's events are.
+func (w *writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
+	newest, err := w.store.TurnOf(ctx, w.chat)
+	if err != nil {
+		return err
+	}
+	if newest > w.Number {
+		return errLeaseLost // the log is another's by now
+	}
+	w.entries, err = w.store.Relog(ctx, w.chat, w.run, append(w.logged(), following...)...)
+	return err
+}
+
+// relog puts events out of the spool into their run's log. It drops those of a run
+// that is over: its log has an end, or is gone.
+func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
+	erased, err := w.store.Erased(ctx, entries[0].Key)
+	if err != nil {
+		return 0, err
+	}
+	run := entries[0].Mark.Run
+	var lines []redisstore.Logged
+	for _, e := range entries {
+		if e.Mark.Turn >= erased && (run == w.run || w.Open != nil && w.Open.Run == run) {
+			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
+		}
+	}
+	if len(lines) > 0 && run == w.run {
+		err = w.log(ctx, lines...)
+	} else if len(lines) > 0 {
+		_, err = w.store.Log(ctx, w.chat, run, true, lines...)
+	}
+	if errors.Is(err, redisstore.ErrGap) {
+		err = nil // who drives the run finds the gap and closes it
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(entries), nil
+}
+
+// Append stores what an event adds to a history, under the fencing token: in Redis, or,
+// when that did not take it or may not have, in the spool. What follows in the same
+// history goes to the spool too until that is drained, and so does everything while events
+// wait there: a history is never ahead of its log.
+func (w *writer) Append(key memory.Key, seq int64, m memory.Message) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	if w.placed {
+		return nil
+	}
+	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
+	if !ok {
+		return fmt.Errorf("a message for %s has no id of a run: %q", key, m.ID)
+	}
+	mark := memory.Mark{Run: run, Seq: seq, Turn: w.Number}
+	encoded := m.Encode()
+	err := error(memory.ErrUnavailable)
+	if !w.detached.Load() && w.spool.Pending(spool.Events(w.chat)) == 0 {
+		err = w.append(key, mark, encoded)
+	}
+	if !errors.Is(err, memory.ErrUnavailable) {
+		return err
+	}
+	return w.spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
+}
+
+func (w *writer) append(key memory.Key, mark memory.Mark, encoded []byte) error {
+	ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
+	defer cancel()
+	if w.spool.Pending(spool.History(key)) > 0 {
+		if err := w.spool.Drain(ctx, spool.History(key), w.apply); err != nil {
+			return err
+		}
+	}
+	h, err := w.cache.Append(ctx, w.history(key), mark, encoded)
+	if err != nil {
+		return err
+	}
+	w.histories[key] = h
+	return nil
+}
+
+// drain stores what the spool of this process holds of the chat, of an earlier lease or of
+// this one: the events first, since a history is never ahead of its log.
+func (w *writer) drain(ctx context.Context) error {
+	if err := w.spool.Drain(ctx, spool.Events(w.chat), w.relog); err != nil {
+		return err
+	}
+	for _, q := range w.spool.Queues() {
+		if q.Key.Chat() != w.chat || q.Events {
+			continue
+		}
+		if err := w.spool.Drain(ctx, q, w.apply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// borrow stores what living processes on this disk hold of the chat in their spools: a run
+// that they left must not be closed short of what they have shown of it. They find
+// duplicates when they drain their spools themselves.
+func (w *writer) borrow(ctx context.Context) error {
+	entries, err := w.spool.Beside(w.chat)
+	if err != nil {
+		return err
+	}
+	for len(entries) > 0 {
+		n := slices.IndexFunc(entries, func(e spool.Entry) bool {
+			return e.Queue != entries[0].Queue || e.Mark.Run != entries[0].Mark.Run
+		})
+		if n < 0 {
+			n = len(entries)
+		}
+		into := w.apply
+		if entries[0].Events {
+			into = w.relog
+		}
+		if _, err := into(ctx, entries[:n]); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// apply appends entries of a spool under this fencing token. Those of a lease that is over
+// come behind what was written since, in one block; those from before an erasure are
+// dropped.
+func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
+	key := entries[0].Key
+	erased, err := w.store.Erased(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	for i, e := range entries {
+		if e.Mark.Turn < erased {
+			continue
+		}
+		mark := e.Mark
+		mark.Turn = w.Number
+		before := w.history(key).Len()
+		h, err := w.cache.Append(ctx, w.history(key), mark, e.Bytes)
+		if err != nil {
+			return i, err
+		}
+		w.histories[key] = h
+		if e.Mark.Turn != w.Number && h.Len() > before {
+			w.store.Counts.Late.Add(1)
+		}
+	}
+	return len(entries), w.closeLate(ctx, entries[len(entries)-1])
+}
+
+// closeLate closes a delegation that came late out of a spool, of a run that is over and
+// whose end did not know of it.
+func (w *writer) closeLate(ctx context.Context, last spool.Entry) error {
+	over := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != last.Mark.Run)
+	h := w.history(last.Key)
+	if !over || last.Key.Agent() == "" || h.Len() == 0 {
+		return nil
+	}
+	message, err := memory.Decode(h.Raw(h.Len() - 1))
+	if err != nil || message[0].Role != memory.RoleUser {
+		return err
+	}
+	mark := memory.Mark{Run: event.Closing(last.Mark.Run), Seq: last.Mark.Seq + 1, Turn: w.Number}
+	end := memory.Failed(event.RunLost)
+	end.Timestamp, end.ID = message[0].Timestamp, memory.MessageID(mark.Run, mark.Seq)
+	if h, err = w.cache.Append(ctx, h, mark, end.Encode()); err != nil {
+		return err
+	}
+	w.histories[last.Key] = h
+	return nil
+}
+
+// trim cuts the histories back to limit messages. What cannot be trimmed now is
+// trimmed after a later turn.
+func (w *writer) trim(limit int) error {
+	if w.detached.Load() {
+		return nil
+	}
+	var failed error
+	for key, h := range w.histories {
+		ctx, cancel := context.WithTimeout(w.ctx, storeTimeout)
+		short, err := w.store.Trim(ctx, h, w.Number, limit)
+		cancel()
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		if short != h {
+			w.histories[key] = short
+			w.cache.Put(short)
+		}
+	}
+	return failed
+}
