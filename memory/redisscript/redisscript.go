@@ -10,6 +10,7 @@ package redisscript
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,6 +60,62 @@ func Run(ctx context.Context, client redis.Cmdable, calls ...Call) []*redis.Cmd 
 		})
 	}
 	return cmds
+}
+
+// InOrder runs commands of which each may only come after the one before it: in one round
+// trip where all keys are on one server, in a cluster one by one. Each may be run twice:
+// if Redis does not know one of the scripts, all of these are loaded, and all commands
+// come again. A command keeps its own error; the first one is returned.
+func InOrder(ctx context.Context, client redis.UniversalClient, scripts []*redis.Script, cmds ...redis.Cmder) error {
+	for again := false; ; again = true {
+		if _, slots := client.(*redis.ClusterClient); slots {
+			for _, cmd := range cmds {
+				if failed(client.Process(ctx, cmd)) {
+					break
+				}
+			}
+		} else {
+			_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, cmd := range cmds {
+					_ = p.Process(ctx, cmd) // told by the command
+				}
+				return nil
+			})
+		}
+		var err error
+		for _, cmd := range cmds {
+			if err == nil && failed(cmd.Err()) {
+				err = cmd.Err()
+			}
+		}
+		if again || !Unknown(err) {
+			return err
+		}
+		for _, script := range scripts {
+			if err := script.Load(ctx, client).Err(); err != nil {
+				return err
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(nil)
+		}
+	}
+}
+
+// failed says whether a command did not run; a key that is not there is an answer.
+func failed(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
+
+// Command is a call of a script as a command for InOrder.
+func Command(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
+	all := []any{"evalsha", script.Hash(), len(keys)}
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
 }
 
 // Unknown says whether Redis refused a call since it does not know the script.

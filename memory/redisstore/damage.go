@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // This file is about keys of ours that are of another type than we made them, a list
@@ -37,10 +38,9 @@ func typeOf(name string) string {
 		"events": "stream"}[kind]
 }
 
-// wrongType says whether Redis refused a command for the type of a key. A script's
-// error tells it somewhere in its text.
+// wrongType says whether Redis refused a command for the type of a key.
 func wrongType(err error) bool {
-	return err != nil && !errors.Is(err, memory.ErrDamaged) && strings.Contains(err.Error(), "WRONGTYPE")
+	return !errors.Is(err, memory.ErrDamaged) && redisscript.WrongType(err)
 }
 
 // mender runs a command again after it has moved away what is in its way.
@@ -232,10 +232,10 @@ func (s *Store) mend(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	switch r.word() {
+	switch r.Word() {
 	case "aside":
 		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", name).Str("holds", r.at(1)).Str("wanted", want).Str("moved_to", keys[1]).
+		s.log.Error().Str("key", name).Str("holds", r.At(1)).Str("wanted", want).Str("moved_to", keys[1]).
 			Msg("a key of the wrong type was set aside")
 	case "taken": // in the same millisecond: the command meets it again
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // This file is about values that are not what a store left: written by another
@@ -33,10 +34,10 @@ type found struct {
 	turn  int64  // the stored turn, before this one
 }
 
-func foundIn(r reply) found {
-	cut, _ := strconv.ParseInt(r.at(1), 10, 64)
-	turn, _ := strconv.ParseInt(r.at(3), 10, 64)
-	return found{cut, r.at(2), turn}
+func foundIn(r redisscript.Reply) found {
+	cut, _ := strconv.ParseInt(r.At(1), 10, 64)
+	turn, _ := strconv.ParseInt(r.At(3), 10, 64)
+	return found{cut, r.At(2), turn}
 }
 
 // adopt takes over a value that a foreign writer left: laid out anew, each message
@@ -268,7 +269,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
-	if r.word() != "ok" {
+	if r.Word() != "ok" {
 		return errChanged
 	}
 	return nil
@@ -280,19 +281,14 @@ func (s *Store) replace(ctx context.Context, c change) error {
 // deliberate change bring nothing. It gives what is stored now, in their order; one
 // that cannot be read, or that only a turn may put right, is left as it is, and nil.
 func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*memory.History, error) {
-	cmds := make([]*redis.Cmd, len(copies))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		for i, have := range copies {
-			cmds[i] = loadScript.EvalSha(ctx, p, historyKeys(have.Key()), loadArgs(looking, have)...)
-		}
-		return nil
-	})
-	current := make([]*memory.History, len(copies))
+	calls := make([]redisscript.Call, len(copies))
 	for i, have := range copies {
-		r, err := read(cmds[i])
-		if missing(cmds[i].Err()) {
-			r, err = s.look(ctx, looking, have)
-		}
+		calls[i] = redisscript.Call{Script: loadScript, Keys: historyKeys(have.Key()), Args: loadArgs(looking, have)}
+	}
+	current := make([]*memory.History, len(copies))
+	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+		have := copies[i]
+		r, err := read(cmd)
 		if err != nil {
 			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // recordLife is how long the record of a post with an Idempotency-Key lives after it
@@ -63,14 +64,14 @@ func (s *Store) begin(ctx context.Context, chat memory.Chat, run, body string, k
 	if keyed {
 		unkeyed = 0
 	}
-	begin := evalSha(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
+	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
 	index := redis.NewIntCmd(ctx, "hset", metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli())
 	err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin)
-	var r reply
+	var r redisscript.Reply
 	if err == nil {
 		r, err = read(begin)
 	}
-	if err == nil && r.word() == "found" {
+	if err == nil && r.Word() == "found" {
 		return s.Record(ctx, chat, run)
 	}
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body strin
 // Finish keeps a run's final answer, and bounds the life of its log.
 func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
 	err := s.inOrder(ctx, []*redis.Script{finishScript},
-		evalSha(ctx, finishScript, []string{recordKey(chat, run)},
+		redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
 			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
 		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
 	if err != nil {

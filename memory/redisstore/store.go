@@ -37,6 +37,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // tombstone is how long the turn of an erased history is kept.
@@ -121,7 +122,7 @@ func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History)
 	current := make([]*memory.History, len(copies))
 	for i, have := range copies {
 		r, err := read(cmds[i])
-		if missing(cmds[i].Err()) {
+		if redisscript.Unknown(cmds[i].Err()) {
 			r, err = s.look(ctx, turn, have)
 		}
 		if err == nil {
@@ -141,13 +142,13 @@ func loadArgs(turn int64, have *memory.History) []any {
 	return []any{turn, have.Sum().String(), have.Size()}
 }
 
-func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (reply, error) {
+func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (redisscript.Reply, error) {
 	return s.call(ctx, loadScript, historyKeys(have.Key()), loadArgs(turn, have)...)
 }
 
 // settle turns what the load script found into the history it means, putting
 // right in Redis what a turn may put right. value may hold what was read along.
-func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r reply,
+func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	for range attempts {
 		h, err := s.interpret(ctx, turn, have, r, value)
@@ -178,16 +179,16 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 // errChanged: what was found is no longer there, or did not prove the copy.
 var errChanged = errors.New("the stored value changed")
 
-func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r reply,
+func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	key, f := have.Key(), foundIn(r)
-	switch r.word() {
+	switch r.Word() {
 	case "same":
 		h, err := s.proven(ctx, turn, have)
 		return f.of(h), err
 	case "tail":
-		h, err := grow(have, r.at(5))
-		if err != nil || h.Sum().String() != r.at(4) {
+		h, err := grow(have, r.At(5))
+		if err != nil || h.Sum().String() != r.At(4) {
 			return nil, errChanged
 		}
 		return f.of(h), nil
@@ -202,13 +203,13 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 		if err != nil {
 			return nil, err
 		}
-		return s.adopt(ctx, turn, have, f, r.at(4) != "", raw)
+		return s.adopt(ctx, turn, have, f, r.At(4) != "", raw)
 	case "deleted":
 		return s.accept(ctx, turn, key)
 	case "absent":
 		return s.restore(ctx, turn, have, f)
 	}
-	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.word())
+	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.Word())
 }
 
 // of notes on a history, which is stored so, what was found beside it. It was stored
@@ -224,14 +225,14 @@ func (f found) of(h *memory.History) *memory.History {
 
 // whole reads a history that the meta describes. Its sum is taken as it stands
 // until proveAfter.
-func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply,
+func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redisscript.Reply,
 	value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
 	if err != nil {
 		return nil, false, err
 	}
-	sum, err := memory.ParseSum(r.at(4))
-	count, _ := strconv.Atoi(r.at(5)) // another number than there are makes it parse
+	sum, err := memory.ParseSum(r.At(4))
+	count, _ := strconv.Atoi(r.At(5)) // another number than there are makes it parse
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
@@ -239,14 +240,14 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r reply,
 		return h, true, nil
 	}
 	// Somebody may have written between the two that were read.
-	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.at(4) {
+	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.At(4) {
 		return nil, false, errChanged
 	}
 	if turn <= looking {
 		h, err = memory.ParseHistory(key, raw)
 		return h, false, err
 	}
-	return nil, false, s.distrust(ctx, key, r.at(4))
+	return nil, false, s.distrust(ctx, key, r.At(4))
 }
 
 // proveAfter is how long a history is used with the sum that was read beside it.
@@ -307,14 +308,14 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		if err != nil {
 			return nil, fmt.Errorf("appending to %s: %w", key, err)
 		}
-		switch r.word() {
+		switch r.Word() {
 		case "ok":
 			grown.ProvenIn(mark.Turn)
 			return grown, nil
 		case "full":
 			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
 		case "duplicate":
-			if r.at(1) == grown.Sum().String() {
+			if r.At(1) == grown.Sum().String() {
 				grown.ProvenIn(mark.Turn)
 				return grown, nil
 			}
@@ -341,7 +342,7 @@ func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (n
 	if err != nil {
 		return 0, err
 	}
-	number, _ = strconv.ParseInt(r.at(1), 10, 64)
+	number, _ = strconv.ParseInt(r.At(1), 10, 64)
 	return number, nil
 }
 
@@ -362,7 +363,7 @@ func (s *Store) pause(ctx context.Context, try int) error {
 // append runs the append script and, where that is asked for, waits until enough
 // replicas have what it wrote. WAIT speaks of the connection that it comes on, so
 // both go over one.
-func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (reply, error) {
+func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (redisscript.Reply, error) {
 	if s.WaitReplicas <= 0 {
 		return s.call(ctx, appendScript, historyKeys(key), args...)
 	}
@@ -381,7 +382,7 @@ func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (reply,
 			written = appendScript.EvalSha(ctx, p, historyKeys(key), args...)
 			return p.Process(ctx, waited)
 		})
-		if missing(written.Err()) {
+		if redisscript.Unknown(written.Err()) {
 			if err := appendScript.Load(ctx, node).Err(); err != nil {
 				return nil, unavailable(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
+	"mneme/memory/redisscript"
 )
 
 // openChats is the sorted set of chats with an open run, scored by the Unix ms at
@@ -80,19 +81,19 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 	if err != nil {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
-	if word := r.word(); word == "held" || word == "claimed" || word == "erasing" {
-		left, _ := strconv.ParseInt(r.at(1), 10, 64)
+	if word := r.Word(); word == "held" || word == "claimed" || word == "erasing" {
+		left, _ := strconv.ParseInt(r.At(1), 10, 64)
 		return Turn{}, &HeldError{
 			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
-			Erased: r.at(2), Token: r.at(3),
+			Erased: r.At(2), Token: r.At(3),
 		}
 	}
-	number, err := strconv.ParseInt(r.at(1), 10, 64)
+	number, err := strconv.ParseInt(r.At(1), 10, 64)
 	if err != nil || len(r) < 5 {
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w: unexpected reply %v", chat, memory.ErrUnavailable, r)
 	}
-	turn := Turn{Number: number, Erased: r.at(2), Conversation: r.at(3)}
-	turn.Open = readOpenRun([]byte(r.at(4)))
+	turn := Turn{Number: number, Erased: r.At(2), Conversation: r.At(3)}
+	turn.Open = readOpenRun([]byte(r.At(4)))
 	for _, name := range r[5:] {
 		if agent, err := memory.ParseAgent(name); err == nil {
 			turn.Agents = append(turn.Agents, agent)
@@ -159,20 +160,15 @@ type Held struct {
 // along. Each has an answer, or an error, of its own, in the order of the leases.
 func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) (held []bool, failed []error) {
 	held, failed = make([]bool, len(leases)), make([]error, len(leases))
-	cmds := make([]*redis.Cmd, len(leases))
-	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		for i, l := range leases {
-			cmds[i] = renewScript.EvalSha(ctx, p, turnKeys(l.Chat), l.Token, ttl.Milliseconds(), "")
-		}
-		return nil
-	})
-	var open []redis.Z
+	calls := make([]redisscript.Call, len(leases))
 	for i, l := range leases {
-		if held[i], failed[i] = cmds[i].Bool(); missing(failed[i]) {
-			held[i], failed[i] = s.renew(ctx, l.Chat, l.Token, ttl, "")
-		}
-		if failed[i] != nil {
-			failed[i] = fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(failed[i]))
+		calls[i] = redisscript.Call{Script: renewScript, Keys: turnKeys(l.Chat), Args: []any{l.Token, ttl.Milliseconds(), ""}}
+	}
+	var open []redis.Z
+	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
+		l, err := leases[i], error(nil)
+		if held[i], err = cmd.Bool(); err != nil {
+			failed[i] = fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(err))
 		}
 		if held[i] {
 			open = append(open, redis.Z{Score: s.deadline(ttl), Member: l.Chat.String()})
@@ -198,7 +194,7 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 func (s *Store) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
 ) (held bool, entries int, err error) {
-	renew := evalSha(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
+	renew := redisscript.Command(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
 	count := redis.NewIntCmd(ctx, "xlen", eventsKey(chat, run))
 	if err = s.inOrder(ctx, []*redis.Script{renewScript}, renew, count); err == nil {
 		held, err = renew.Bool()
@@ -220,17 +216,17 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	}
 	// The set first: a chat that is in it without an open run is only looked at once too often.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
-	open := evalSha(ctx, openScript, turnKeys(chat), token, ttl.Milliseconds(), record)
+	open := redisscript.Command(ctx, openScript, turnKeys(chat), token, ttl.Milliseconds(), record)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
 	err = s.inOrder(ctx, []*redis.Script{openScript}, set, open, epoch)
-	var r reply
+	var r redisscript.Reply
 	if err == nil {
 		r, err = read(open)
 	}
 	if err != nil {
 		return Loss{}, fmt.Errorf("opening a run of chat %s: %w", chat, err)
 	}
-	return Loss{Lost: r.at(1) != "", Told: r.at(2), Epoch: epoch.Val()}, nil
+	return Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val()}, nil
 }
 
 // Release gives a turn back, its run over or never begun; a turn that others hold

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"iter"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory/redisscript"
 	"mneme/proxy/usage"
 )
 
@@ -43,10 +43,7 @@ func NewUsage(client redis.UniversalClient, max int64) *Usage {
 	return &Usage{client, cmp.Or(max, 100_000)}
 }
 
-//go:embed lua/usage_add.lua
-var usageAddSource string
-
-var usageAdd = redis.NewScript(usageAddSource)
+var usageAdd = redisscript.New(lua, "usage_add")
 
 // AppendUsage implements usage.Store in one command.
 func (u *Usage) AppendUsage(ctx context.Context, records []usage.Record) error {
