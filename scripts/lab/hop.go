@@ -22,6 +22,7 @@ type HopCmd struct {
 	Calls      int // it makes so many of one; 0: it passes the one on
 }
 
+// Run serves until the process is stopped.
 func (c HopCmd) Run() error {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 256
 	call := strings.Repeat("x", 4<<10) // about as long as a model call of a short chat

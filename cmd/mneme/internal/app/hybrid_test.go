@@ -95,7 +95,8 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 
 func place(text string, size int) []float32 {
 	v := make([]float32, size)
-	for _, word := range strings.Fields(strings.NewReplacer("automobiles", "cars", ".", "").Replace(strings.ToLower(text))) {
+	plain := strings.NewReplacer("automobiles", "cars", ".", "").Replace(strings.ToLower(text))
+	for _, word := range strings.Fields(plain) {
 		sum := fnv.New32a()
 		sum.Write([]byte(word))
 		v[sum.Sum32()%uint32(size)]++
