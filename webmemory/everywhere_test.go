@@ -3,6 +3,7 @@ package webmemory_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -185,10 +186,7 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	}
 	post(urls[0], "hello "+secrets[0])
 	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
-	before := map[string]string{}
-	for _, key := range w.keys("") { // the epoch too: nothing tells that Redis is another than before
-		before[key] = w.look.Dump(ctx, key).Val()
-	}
+	before := w.dump()  // the epoch too: nothing tells that Redis is another than before
 	processes[1].kill() // it never hears of the erasure
 	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
 	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -212,6 +210,19 @@ func TestTheFirstPostAfterAnOlderRedisFindsNothingErased(t *testing.T) {
 	post(other, "and on")
 	require.NotContains(t, strings.Join(w.stored("chat_history:1"), ""), secrets[0])
 	require.Contains(t, strings.Join(w.stored("chat_history:1"), ""), "not known there")
+}
+
+// dump is all that Redis holds, as RESTORE takes it.
+func (w *world) dump() map[string]string {
+	values := map[string]string{}
+	for _, key := range w.keys("") {
+		value, err := w.look.Dump(context.Background(), key).Result()
+		if !errors.Is(err, redis.Nil) { // a key may have ended since it was listed
+			require.NoError(w.t, err)
+			values[key] = value
+		}
+	}
+	return values
 }
 
 // A Redis that comes back as it was before an erasure, or in the middle of it, when the
@@ -239,12 +250,8 @@ func anErasureOutlivesRedis(t *testing.T, noted bool) {
 	eventually(t, "no turn is held", func() bool {
 		return len(w.keys("{chat_history:1}:turn", "{chat_history:2}:turn")) == 0
 	})
-	before := map[string]string{}
-	for _, key := range w.keys("") {
-		if key != "mneme:epoch" {
-			before[key] = w.look.Dump(ctx, key).Val()
-		}
-	}
+	before := w.dump()
+	delete(before, "mneme:epoch")
 	w.on(urls[0], func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
 	require.Empty(t, w.traces(data...))
 
