@@ -36,14 +36,14 @@ func (p *patientTurns) Load(ctx context.Context, q ledger.Query) (ledger.Loaded,
 	return p.Remote.Load(context.WithoutCancel(ctx), q)
 }
 
-func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) error {
-	err := p.Remote.Save(context.WithoutCancel(ctx), entries)
+func (p *patientTurns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
+	marks, err := p.Remote.Save(context.WithoutCancel(ctx), entries)
 	for _, e := range entries {
 		if err == nil && e.Turn != nil {
 			p.saved.Add(1)
 		}
 	}
-	return err
+	return marks, err
 }
 
 // settle waits until so many turns are in Redis, where another gateway finds them.

@@ -571,7 +571,7 @@ func TestConformanceMangledReplays(t *testing.T) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(total)) {
 		n := total[name]
-		t.Logf("%-45s thinking kept: %3d %% of current turns, %3d %% of older ones", name, 100*n[0]/max(1, n[1]),
-			100*n[2]/max(1, n[3]))
+		t.Logf("%-45s thinking kept: %3d %% of current turns, %3d %% of older ones %v", name, 100*n[0]/max(1, n[1]),
+			100*n[2]/max(1, n[3]), n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Ledger stores answered turns; it is a *ledger.Ledger.
 type Ledger interface {
 	Read(o *wire.Outline, d wire.Dialect) []ledger.Message
-	Conversation(s ledger.Scope, shown []ledger.Message) (nodes []*ledger.Node, known bool)
+	Conversation(s ledger.Scope, shown []ledger.Message) ledger.Tree
 	Refresh(ctx context.Context, s ledger.Scope) bool
 }
 
@@ -58,40 +58,35 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
 		// A frequent case: the request starts something, and none of its messages can be matched.
-		nodes, _ := l.Conversation(s, nil)
-		c.Branch = len(nodes) > 0
+		c.Branch = l.Conversation(s, nil).Size > 0
 		return c, nil
 	}
 	c.Read = l.Read(o, d)
-	nodes, known := l.Conversation(s, c.Read)
+	tree := l.Conversation(s, c.Read)
 	shown := split(c.Read, c.from)
-	best := find(shown, nodes, d)
-	if (!known || best == nil || best.last < len(shown)-2 || !best.whole) && l.Refresh(ctx, s) {
-		nodes, _ = l.Conversation(s, c.Read)
+	best := find(shown, tree, d)
+	if (!tree.Known || best == nil || best.last < len(shown)-2 || !best.whole) && l.Refresh(ctx, s) {
+		tree = l.Conversation(s, c.Read)
 		shown = split(c.Read, c.from)
-		best = find(shown, nodes, d)
+		best = find(shown, tree, d)
 	}
 	if best == nil {
 		c.Outcome = NotKnown
-		if len(nodes) > 0 {
+		if tree.Size > 0 {
 			c.Outcome, c.Branch, c.Moved = Missed, true, true
 		}
 		return c, nil
 	}
 	err := c.rebuild(shown, best)
-	c.Moved = c.Moved || elsewhere(shown[best.last+1:len(shown)-1], nodes)
-	c.Branch = c.parent == nil || slices.ContainsFunc(nodes, func(n *ledger.Node) bool {
-		return n.Turn().Place.Parent == c.parent.ID()
-	})
+	c.Moved = c.Moved || elsewhere(shown[best.last+1:len(shown)-1], tree)
+	c.Branch = c.parent == nil || tree.Continued(c.parent)
 	return c, err
 }
 
 // elsewhere reports whether one of these turns has an answer that the ledger knows from another
 // position in the conversation, which means that something before it was edited since.
-func elsewhere(turns []exchange, nodes []*ledger.Node) bool {
-	return slices.ContainsFunc(turns, func(t exchange) bool {
-		return slices.ContainsFunc(nodes, func(n *ledger.Node) bool { return n.Answer().Shows(t.answer) })
-	})
+func elsewhere(turns []exchange, tree ledger.Tree) bool {
+	return slices.ContainsFunc(turns, func(t exchange) bool { return len(tree.Showing(t.answer)) > 0 })
 }
 
 // Place is the position of the request's answer in the conversation.

@@ -331,10 +331,11 @@ func TestCacheMarkers(t *testing.T) {
 	require.NotContains(t, string(c.Place().Input), "cache_control")
 }
 
-// placeOf is the input of the newest turn.
-func (k *chat) placeOf(string) []byte {
-	nodes, _ := k.ledger.Conversation(k.scope, nil)
-	return nodes[0].Turn().Place.Input
+// placeOf is the input of the newest turn that a message shows.
+func (k *chat) placeOf(message string) []byte {
+	o := k.outline(message)
+	shown := k.ledger.Read(o, wire.Messages)
+	return k.ledger.Conversation(k.scope, shown).Showing(shown[0].Answer)[0].Turn().Place.Input
 }
 
 // System messages in front are the request's own. One in between was said there.
@@ -391,8 +392,7 @@ func TestBranches(t *testing.T) {
 	require.Equal(t, conversation.Missed, outcome(4))
 	require.Equal(t, conversation.Hit, outcome(5))
 	require.Equal(t, conversation.Hit, outcome(19))
-	nodes, _ := k.ledger.Conversation(k.scope, nil)
-	require.Len(t, nodes, 21+15)
+	require.Equal(t, 21+15, k.ledger.Conversation(k.scope, nil).Size)
 }
 
 // Nothing is known of a conversation that this gateway never saw, or that was

@@ -63,45 +63,43 @@ func split(messages []ledger.Message, from int) []exchange {
 	return s.turns
 }
 
-// branch is the path to a node: its turns, from the oldest known one. The first field of a turn is
-// its position in the branch.
+// branch is the path to a node. Its turns are read from the newest to the oldest and only as far as
+// they are asked for: what a request goes on from is found in a time that does not depend on how
+// long the conversation is. The field first of a turn is its position in the branch.
 type branch struct {
 	node  *ledger.Node
-	turns []exchange
+	turns []exchange   // the newest first
+	next  *ledger.Node // the node whose turns come next; nil after the oldest known one
 }
 
-// branchOf follows the parents of a node. The length of the path is bounded, in case of a cycle in
-// what was loaded.
-func branchOf(n *ledger.Node, byID map[string]*ledger.Node) branch {
-	b := branch{node: n}
-	var way []*ledger.Node
-	for at := n; at != nil && len(way) <= len(byID); at = byID[at.Turn().Place.Parent] {
-		way = append(way, at)
-	}
-	messages := 0
-	for _, at := range way {
-		messages += len(at.Input())
-	}
-	s := newSplitter(messages, len(way)+messages/2)
-	for _, at := range slices.Backward(way) {
-		s.add(at.Input(), at.Turn().Place.Depth, at)
+// turn is the i-th turn from the end; nil if the branch has none that is known.
+func (b *branch) turn(i int) *exchange {
+	for i >= len(b.turns) {
+		if b.next == nil {
+			return nil
+		}
+		input := b.next.Input()
+		s := newSplitter(len(input), len(input)/2+1)
+		s.add(input, b.next.Turn().Place.Depth, b.next)
 		last := &s.turns[len(s.turns)-1]
-		last.answer, last.node = at.Answer(), at
+		last.answer, last.node = b.next.Answer(), b.next
+		slices.Reverse(s.turns)
+		b.turns = append(b.turns, s.turns...)
+		b.next = b.next.Parent()
 	}
-	b.turns = s.turns
-	return b
+	return &b.turns[i]
 }
 
 // end is the position of the message that would follow the branch.
-func (b branch) end() int {
-	last := b.turns[len(b.turns)-1]
+func (b *branch) end() int {
+	last := b.turn(0)
 	return last.first + len(last.before) + 1
 }
 
-// pair matches a turn that the client shows to a turn of the branch.
+// pair matches a turn that the client shows to a turn of the branch, which counts from its end.
 type pair struct {
 	shown, was int
-	// before: what precedes the answer agrees too. Then the turns of the branch from opens up to
+	// before: what precedes the answer agrees too. Then the turns of the branch from opens down to
 	// was are tool rounds that the client left out, and the messages before the client's answer are
 	// those before the answer of opens.
 	before bool
@@ -111,7 +109,7 @@ type pair struct {
 
 // match is what a request and a branch have in common.
 type match struct {
-	branch branch
+	branch *branch
 	last   int    // index of the newest turn of the request that the branch has
 	pairs  []pair // newest first, without gaps
 	size   int    // messages of the request that are matched
@@ -121,22 +119,18 @@ type match struct {
 
 // find returns the longest match of a request's turns; among equally long ones the one that lacks
 // least, then the newest. It tries the newest answer that any branch has first, and older ones only
-// if that match does not reach the front of the request. Nodes come newest first.
-func find(shown []exchange, nodes []*ledger.Node, d wire.Dialect) *match {
-	if len(nodes) == 0 {
+// if that match does not reach the front of the request.
+func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
+	if tree.Size == 0 {
 		return nil
-	}
-	byID := make(map[string]*ledger.Node, len(nodes))
-	for _, n := range nodes {
-		byID[n.ID()] = n
 	}
 	var best *match
 	for last := len(shown) - 2; last >= 0; last-- {
-		for _, n := range nodes {
-			if !n.Answer().Shows(shown[last].answer) || other(n, &shown[last]) {
+		for _, n := range tree.Showing(shown[last].answer) {
+			if other(n, &shown[last]) {
 				continue
 			}
-			m := &match{branch: branchOf(n, byID), last: last}
+			m := &match{branch: &branch{node: n, next: n}, last: last}
 			m.walk(shown, d)
 			if len(m.pairs) == 0 || !m.pairs[0].before {
 				continue // the same answer may have been given to different questions
@@ -164,17 +158,16 @@ func other(n *ledger.Node, shown *exchange) bool {
 
 // walk follows request and branch backwards from the newest common answer, as far as they agree.
 func (m *match) walk(shown []exchange, d wire.Dialect) {
-	turns := m.branch.turns
 	m.pairs = make([]pair, 0, m.last+1)
-	at := pair{shown: m.last, was: len(turns) - 1}
+	at := pair{shown: m.last}
 	for {
 		s := &shown[at.shown]
 		m.size++
 		at = m.opens(shown, at, d)
 		if at.before {
-			m.lacks += at.was - at.opens
+			m.lacks += at.opens - at.was
 		}
-		if !turns[at.was].answer.Shows(s.answer) {
+		if !m.branch.turn(at.was).answer.Shows(s.answer) {
 			m.lacks++
 		}
 		m.pairs = append(m.pairs, at)
@@ -182,20 +175,22 @@ func (m *match) walk(shown []exchange, d wire.Dialect) {
 			return
 		}
 		m.size += len(s.before)
-		switch {
-		case at.shown == 0:
+		if at.shown == 0 {
 			m.whole = true
 			return
-		case at.opens == 0:
+		}
+		older := m.branch.turn(at.opens + 1)
+		if older == nil {
 			// The older turns may have been evicted here. If the client shows exactly as many
 			// messages as these had, nothing contradicts the match.
-			m.whole = s.first-shown[0].first == turns[0].first-m.branch.node.Turn().Place.Front
+			front := m.branch.turn(at.opens).first - m.branch.node.Turn().Place.Front
+			m.whole = s.first-shown[0].first == front
 			return
 		}
-		if !shows(&turns[at.opens-1], &shown[at.shown-1]) {
+		if !shows(older, &shown[at.shown-1]) {
 			return
 		}
-		at = pair{shown: at.shown - 1, was: at.opens - 1}
+		at = pair{shown: at.shown - 1, was: at.opens + 1}
 	}
 }
 
@@ -204,23 +199,23 @@ func (m *match) walk(shown []exchange, d wire.Dialect) {
 // its first messages are missing. Of several candidates the first one counts whose predecessor the
 // request shows too.
 func (m *match) opens(shown []exchange, at pair, d wire.Dialect) pair {
-	turns := m.branch.turns
 	front := at.shown == 0
-	for i := at.was; i >= 0; i-- {
-		if cut, ok := fits(shown[at.shown].before, turns[i].before, front); ok {
-			leads := front || i == 0 || shows(&turns[i-1], &shown[at.shown-1])
+	for i := at.was; ; i++ {
+		older := m.branch.turn(i + 1)
+		t := m.branch.turn(i)
+		if cut, ok := fits(shown[at.shown].before, t.before, front); ok {
+			leads := front || older == nil || shows(older, &shown[at.shown-1])
 			if leads || !at.before {
 				at.before, at.opens, at.cut = true, i, cut
 			}
 			if leads {
-				break
+				return at
 			}
 		}
-		if i == 0 || !round(&turns[i-1], &turns[i], d) {
-			break
+		if older == nil || !round(older, t, d) {
+			return at
 		}
 	}
-	return at
 }
 
 // round reports whether an answer and the messages behind it are a tool round that can be inserted.

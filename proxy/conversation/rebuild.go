@@ -12,7 +12,7 @@ import (
 
 // rebuild edits the request so that it has the messages of its branch.
 func (c *Continued) rebuild(shown []exchange, m *match) error {
-	b := builder{Continued: c, request: c.Outline, turns: m.branch.turns}
+	b := builder{Continued: c, request: c.Outline, branch: m.branch}
 	c.Known = make(map[int]*ledger.Node, len(m.pairs))
 	for _, p := range slices.Backward(m.pairs) {
 		b.pair(shown, p)
@@ -21,10 +21,10 @@ func (c *Continued) rebuild(shown []exchange, m *match) error {
 	if m.whole {
 		c.Outcome, c.parent, c.depth = Hit, m.branch.node, m.branch.end()
 		c.from = shown[m.last+1].first + b.moved
-		c.names = b.turns[len(b.turns)-1].answer.Names(shown[m.last].answer)
+		c.names = b.branch.turn(0).answer.Names(shown[m.last].answer)
 		c.front = c.parent.Turn().Place.Front
 		if oldest := m.pairs[len(m.pairs)-1]; oldest.shown == 0 {
-			c.front = b.turns[oldest.opens].first + oldest.cut
+			c.front = b.branch.turn(oldest.opens).first + oldest.cut
 		}
 	}
 	c.Moved = !m.whole || c.front != c.parent.Turn().Place.Front
@@ -39,7 +39,7 @@ func (c *Continued) rebuild(shown []exchange, m *match) error {
 type builder struct {
 	*Continued
 	request *wire.Outline
-	turns   []exchange // of the branch
+	branch  *branch
 	edits   wire.Edits
 	moved   int               // by how many messages the following ones have moved
 	names   map[string]string // the client's names for the calls whose results follow
@@ -51,11 +51,11 @@ func (b *builder) pair(shown []exchange, p pair) {
 	at := s.first + len(s.before) // of the answer
 	if p.before {
 		b.before(s, p)
-		for i := p.opens; i < p.was; i++ {
+		for i := p.opens; i > p.was; i-- {
 			b.round(at, i)
 		}
 	}
-	was := &b.turns[p.was]
+	was := b.branch.turn(p.was)
 	if was.node != nil {
 		b.Known[at+b.moved] = was.node
 		if !was.answer.Shows(s.answer) {
@@ -68,7 +68,7 @@ func (b *builder) pair(shown []exchange, p pair) {
 // before replaces the messages before an answer by their stored bytes, unless they are equal or
 // come from another dialect.
 func (b *builder) before(s *exchange, p pair) {
-	was := &b.turns[p.opens]
+	was := b.branch.turn(p.opens)
 	stored := was.before[p.cut:]
 	if ledger.Equal(s.before, stored) || was.source.Turn().Dialect != b.dialect {
 		return
@@ -78,15 +78,16 @@ func (b *builder) before(s *exchange, p pair) {
 
 // round inserts an answer with tool calls and its results before the message at an index.
 func (b *builder) round(at, i int) {
-	message := b.turns[i].message()
+	called, next := b.branch.turn(i), b.branch.turn(i-1)
+	message := called.message()
 	if message == nil {
 		return
 	}
-	if n := b.turns[i].node; n != nil {
+	if n := called.node; n != nil {
 		b.Known[at+b.moved] = n
 	}
 	b.put(at, 0, message, 1)
-	if next := &b.turns[i+1]; len(next.before) > 0 {
+	if len(next.before) > 0 {
 		b.put(at, 0, b.stored(next, 0, nil), len(next.before))
 	}
 }

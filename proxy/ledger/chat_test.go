@@ -178,7 +178,10 @@ func TestChatContentThatLooksLikeACall(t *testing.T) {
 		),
 		Place: &ledger.Place{Input: []byte(`[{"role":"user","content":"Go"}]`)},
 	})
-	nodes, _ := l.Conversation(alice, nil)
+	o, err := wire.ReadMessages([]byte(`[{"role":"assistant","content":[{"type":"tool_use","id":"shown"}],` +
+		`"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}]`))
+	require.NoError(t, err)
+	nodes := l.Conversation(alice, nil).Showing(l.Read(o, wire.Chat)[0].Answer)
 	require.Len(t, nodes, 1)
 	require.JSONEq(t,
 		`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,

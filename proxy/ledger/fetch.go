@@ -147,3 +147,21 @@ func (b *book) read(asked, to Mark) (whole bool) {
 	b.mark = to
 	return true
 }
+
+// saved notes where the remote has put what this process knows already, so that it is not read back:
+// an entry right behind the scope's mark moves the mark on. What stands between, another process has
+// put there, and it is still to be read.
+func (l *Ledger) saved(items []*item, at []Mark) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, m := range at[:min(len(at), len(items))] {
+		b := l.store.books[items[i].Scope]
+		switch {
+		case b == nil || m.Born == "":
+		case b.mark == Mark{} && !b.loaded && m.Last == 1: // the first entry of all
+			b.mark, b.loaded = m, true
+		case b.mark.Born == m.Born && b.mark.Last+1 == m.Last:
+			b.mark.Last = m.Last
+		}
+	}
+}

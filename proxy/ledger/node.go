@@ -1,10 +1,10 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -41,7 +41,8 @@ type Node struct {
 	entry    *entry
 	id       string
 	answer   *Form
-	children int // guarded by Ledger.mu
+	parent   atomic.Pointer[Node] // nil at the root of a branch, and where the parent is not known here
+	children []*Node              // guarded by Ledger.mu
 
 	once  sync.Once
 	input []Message // parsed on first use
@@ -49,6 +50,9 @@ type Node struct {
 
 // ID is the turn's identity within its scope.
 func (n *Node) ID() string { return n.id }
+
+// Parent is the turn that this one follows, as far as this process knows it.
+func (n *Node) Parent() *Node { return n.parent.Load() }
 
 // Turn is the stored turn. It must not be changed.
 func (n *Node) Turn() *Turn { return n.entry.turn }
@@ -146,27 +150,59 @@ func (l *Ledger) form(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *
 	return f
 }
 
-// Conversation returns the turns in a scope's tree, the newest first, and sets By in the messages
-// of a request. known is true if the scope was loaded from the remote before, or there is no
-// remote.
-func (l *Ledger) Conversation(s Scope, shown []Message) (nodes []*Node, known bool) {
+// Tree is the tree of a conversation's turns, as far as this process knows it.
+type Tree struct {
+	ledger *Ledger
+	scope  Scope
+	Size   int // the number of turns
+	// Known: the scope was read from the remote before, or there is no remote.
+	Known bool
+}
+
+// Conversation returns the tree of a scope and sets By in the messages of a request.
+func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t := Tree{ledger: l, scope: s, Known: l.writer == nil}
 	b := l.find(s)
 	if b == nil {
-		return nil, l.writer == nil
+		return t
 	}
-	for _, e := range slices.Backward(b.turns) {
-		if e.node != nil {
-			nodes = append(nodes, e.node)
-		}
-	}
+	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
 	for i := range shown {
 		if m := &shown[i]; m.Answer != nil {
 			m.By = b.by(m.Answer)
 		}
 	}
-	return nodes, b.loaded || l.writer == nil
+	return t
+}
+
+// Showing are the turns that a message with this form shows, the newest first. A message without
+// anything visible shows none.
+func (t Tree) Showing(m *Form) []*Node {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	b := t.ledger.find(t.scope)
+	if b == nil {
+		return nil
+	}
+	var nodes []*Node
+	for _, k := range m.keys[m.shown:] {
+		for _, e := range b.index[k] {
+			if e.node != nil && e.node.answer.shows(m) && !slices.Contains(nodes, e.node) {
+				nodes = append(nodes, e.node)
+			}
+		}
+	}
+	slices.SortStableFunc(nodes, func(a, b *Node) int { return b.entry.turn.At.Compare(a.entry.turn.At) })
+	return nodes
+}
+
+// Continued reports whether a turn of the tree follows n.
+func (t Tree) Continued(n *Node) bool {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	return len(n.children) > 0
 }
 
 // by finds the one turn in the tree that a message shows and has a unique key of.
@@ -204,37 +240,57 @@ const maxBranches = 16
 // plant links a new turn into the tree. If there are too many branches it removes the one that was
 // not continued for longest.
 func (s *store) plant(b *book, n *Node) {
-	if parent := b.node(n.entry.turn.Place.Parent); parent != nil {
-		parent.children++
+	b.leaves++
+	if parent := n.entry.turn.Place.Parent; parent != "" {
+		b.orphans[parent] = append(b.orphans[parent], n)
+		b.adopt(b.nodes[parent])
 	}
-	for _, other := range b.nodes { // another process's child may have come before its parent
-		if other.entry.turn.Place.Parent == n.id {
-			n.children++
-		}
-	}
-	for {
-		leaves, oldest := 0, (*Node)(nil)
-		for _, e := range b.turns { // oldest first
-			if e.node != nil && e.node.children == 0 {
-				leaves++
-				oldest = cmp.Or(oldest, e.node)
-			}
-		}
-		if leaves <= maxBranches {
-			return
-		}
-		for oldest != nil && oldest.children == 0 {
-			parent := b.node(oldest.entry.turn.Place.Parent)
-			s.remove(b, oldest.entry)
-			oldest = parent
+	b.adopt(n) // another process's child may have come before its parent
+	for b.leaves > maxBranches {
+		leaf := b.turns[slices.IndexFunc(b.turns, func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 })].node
+		for leaf != nil && len(leaf.children) == 0 {
+			parent := leaf.Parent()
+			s.remove(b, leaf.entry)
+			leaf = parent
 		}
 	}
 }
 
-// node finds a turn by its ID; nil if there is none.
-func (b *book) node(id string) *Node {
-	if id == "" {
-		return nil
+// adopt links a turn, if there is one, to the children that wait for it.
+func (b *book) adopt(parent *Node) {
+	if parent == nil || len(b.orphans[parent.id]) == 0 {
+		return
 	}
-	return b.nodes[id]
+	if len(parent.children) == 0 {
+		b.leaves--
+	}
+	for _, child := range b.orphans[parent.id] {
+		child.parent.Store(parent)
+		parent.children = append(parent.children, child)
+	}
+	delete(b.orphans, parent.id)
+}
+
+// uproot takes a turn out of the tree. Its children wait for it again, so that nothing holds what
+// was removed.
+func (b *book) uproot(n *Node) {
+	delete(b.nodes, n.id)
+	isChild := func(other *Node) bool { return other == n }
+	if len(n.children) == 0 {
+		b.leaves--
+	} else {
+		for _, child := range n.children {
+			child.parent.Store(nil)
+		}
+		b.orphans[n.id], n.children = n.children, nil
+	}
+	if parent := n.Parent(); parent != nil {
+		if parent.children = slices.DeleteFunc(parent.children, isChild); len(parent.children) == 0 {
+			b.leaves++
+		}
+	} else if waits := n.entry.turn.Place.Parent; waits != "" {
+		if b.orphans[waits] = slices.DeleteFunc(b.orphans[waits], isChild); len(b.orphans[waits]) == 0 {
+			delete(b.orphans, waits)
+		}
+	}
 }

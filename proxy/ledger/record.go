@@ -28,7 +28,7 @@ func New(c Config) *Ledger {
 	c = c.withDefaults()
 	l := &Ledger{config: c, forms: newForms[*Form](), said: newForms[*Said](), store: newStore(c)}
 	if c.Remote != nil {
-		l.writer = startWriter(c, l.erase, l.saveAll)
+		l.writer = startWriter(c, l)
 	}
 	return l
 }

@@ -8,9 +8,10 @@ import (
 // Remote stores turns outside of this process. Its methods may be called concurrently, respect the
 // deadline of their context, and are idempotent.
 type Remote interface {
-	// Save appends entries to their scopes, in their order. An entry whose conversation was erased
-	// at or after its time is left out. After an error any of them may be missing.
-	Save(ctx context.Context, entries []Entry) error
+	// Save appends entries to their scopes, in their order, and returns where each of them stands.
+	// An entry whose conversation was erased at or after its time is left out, and its mark is
+	// zero. After an error any of them may be missing.
+	Save(ctx context.Context, entries []Entry) ([]Mark, error)
 	// Load answers all parts of a query in one round trip.
 	Load(ctx context.Context, q Query) (Loaded, error)
 	// Erase removes a conversation on every route, with its index entries, and keeps a tombstone

@@ -17,14 +17,14 @@ import (
 
 // remote is a ledger.Remote of functions; one that is nil succeeds with nothing.
 type remote struct {
-	save  func(ctx context.Context, entries []ledger.Entry) error
+	save  func(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error)
 	load  func(ctx context.Context, q ledger.Query) (ledger.Loaded, error)
 	erase func(ctx context.Context, e ledger.Erasure) error
 }
 
-func (r remote) Save(ctx context.Context, entries []ledger.Entry) error {
+func (r remote) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
 	if r.save == nil {
-		return nil
+		return nil, nil
 	}
 	return r.save(ctx, entries)
 }
@@ -70,7 +70,7 @@ func TestAnAbsentRemoteIsNotAskedByEveryRequest(t *testing.T) {
 			asked.Add(1)
 			return ledger.Loaded{}, errAway
 		},
-		save: func(context.Context, []ledger.Entry) error { return errAway },
+		save: func(context.Context, []ledger.Entry) ([]ledger.Mark, error) { return nil, errAway },
 	}})
 	require.Nil(t, replayOne(t, l, alice, opus, storedTurn).Turn)
 	require.True(t, l.Degraded())
@@ -120,7 +120,7 @@ func TestNothingIsAskedThatIsKnown(t *testing.T) {
 }
 
 func TestWhatWaitsIsBounded(t *testing.T) {
-	l := open(t, ledger.Config{Remote: remote{save: func(context.Context, []ledger.Entry) error { return errAway }}})
+	l := open(t, ledger.Config{Remote: remote{save: func(context.Context, []ledger.Entry) ([]ledger.Mark, error) { return nil, errAway }}})
 	done, cancel := context.WithCancel(t.Context())
 	cancel() // so that nobody waits
 	for i := range 5000 {
@@ -137,9 +137,9 @@ func TestForgetReachesWhatWaits(t *testing.T) {
 	away.Store(true)
 	var got atomic.Int64
 	l := open(t, ledger.Config{Remote: remote{
-		save: func(_ context.Context, entries []ledger.Entry) error {
+		save: func(_ context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
 			if away.Load() {
-				return errAway
+				return nil, errAway
 			}
 			for _, e := range entries {
 				if e.Scope == alice {
@@ -147,7 +147,7 @@ func TestForgetReachesWhatWaits(t *testing.T) {
 				}
 			}
 			got.Add(int64(len(entries)))
-			return nil
+			return nil, nil
 		},
 		erase: func(context.Context, ledger.Erasure) error { return errAway },
 	}})

@@ -36,11 +36,13 @@ func (s Scope) pool() Scope { return Scope{Tenant: s.Tenant, Route: s.Route, Con
 // book is what this process holds of a scope.
 type book struct {
 	scope   Scope
-	turns   []*entry         // oldest first
-	unread  []*entry         // recorded but not read, oldest first; only their route's index has them
-	index   index            // nil before the first turn is read, as is nodes
-	nodes   map[string]*Node // the tree of the conversation, by ID
-	refused *refusals        // nil for none
+	turns   []*entry           // oldest first
+	unread  []*entry           // recorded but not read, oldest first; only their route's index has them
+	index   index              // nil before the first turn is read, as is nodes
+	nodes   map[string]*Node   // the tree of the conversation, by ID
+	orphans map[string][]*Node // turns of the tree whose parent is not here, by its ID
+	leaves  int                // turns of the tree that no other one follows
+	refused *refusals          // nil for none
 	bytes   int
 	used    time.Time
 	place   *list.Element // its element in store.recent
@@ -202,7 +204,7 @@ func (s *store) add(e *entry, now time.Time) bool {
 	b.turns = slices.Insert(b.turns, at, e)
 	s.grow(b, 1, e.size)
 	if b.index == nil {
-		b.index, b.nodes = index{}, map[string]*Node{}
+		b.index, b.nodes, b.orphans = index{}, map[string]*Node{}, map[string][]*Node{}
 	}
 	b.index.add(key{byRecord, e.id}, e)
 	for _, k := range e.keys {
@@ -247,10 +249,7 @@ func (s *store) remove(b *book, e *entry) {
 	b.turns = slices.Delete(b.turns, at, at+1)
 	s.grow(b, -1, -e.size)
 	if e.node != nil {
-		delete(b.nodes, e.node.id)
-		if parent := b.node(e.turn.Place.Parent); parent != nil {
-			parent.children--
-		}
+		b.uproot(e.node)
 	}
 	b.index.remove(key{byRecord, e.id}, e)
 	for _, k := range e.keys {

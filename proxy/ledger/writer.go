@@ -30,7 +30,8 @@ const (
 type writer struct {
 	Config
 	erased  func([]Erasure)
-	lost    func()  // called when the remote has lost everything
+	saved   func([]*item, []Mark) // called with what was saved, and where it stands
+	lost    func()                // called when the remote has lost everything
 	born    string  // the remote's incarnation when it was last asked; belongs to the goroutine
 	reading trouble // the last query failed
 	saving  trouble // the last save failed
@@ -54,10 +55,10 @@ type item struct {
 }
 
 // startWriter starts the goroutine that close ends.
-func startWriter(c Config, erased func([]Erasure), lost func()) *writer {
+func startWriter(c Config, l *Ledger) *writer {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &writer{
-		Config: c, erased: erased, lost: lost,
+		Config: c, erased: l.erase, saved: l.saved, lost: l.saveAll,
 		wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
 	go w.run(ctx)
@@ -197,11 +198,12 @@ func (w *writer) save(ctx context.Context, batch []*item) bool {
 	}
 	timed, cancel := context.WithTimeout(ctx, max(saveTimeout, w.Patience))
 	defer cancel()
-	err := w.Remote.Save(timed, entries)
+	marks, err := w.Remote.Save(timed, entries)
 	w.saving.note(err, w.Log, "save turns")
 	if err != nil {
 		return false
 	}
+	w.saved(batch, marks)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leave(batch)

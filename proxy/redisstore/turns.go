@@ -83,7 +83,7 @@ func (t *Turns) metaTTL() int64 { return max(t.limits.TTL, tombstone).Millisecon
 // Save implements ledger.Remote. The keys that lead to a turn are there before
 // it, and go again if it was erased: so nothing leads to what an erasure did not
 // see.
-func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
+func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) ([]ledger.Mark, error) {
 	var index, saves []redisscript.Call
 	ttl := t.limits.TTL.Milliseconds()
 	for _, e := range entries {
@@ -95,7 +95,7 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
 		}
 		record, err := encodeEntry(e)
 		if err != nil {
-			return fmt.Errorf("save a turn: %w", err)
+			return nil, fmt.Errorf("save a turn: %w", err)
 		}
 		saves = append(saves, redisscript.Call{
 			Script: turnsSave, Keys: []string{metaKey(e.Scope.Tenant, e.Scope.Conversation), scopeKey(e.Scope)}, Args: []any{
@@ -106,31 +106,35 @@ func (t *Turns) Save(ctx context.Context, entries []ledger.Entry) error {
 	}
 	if len(index) > 0 {
 		if _, err := runAll(ctx, t.redis, index); err != nil {
-			return fmt.Errorf("save the keys of turns: %w", err)
+			return nil, fmt.Errorf("save the keys of turns: %w", err)
 		}
 	}
 	answers, err := runAll(ctx, t.redis, saves)
 	if err != nil {
-		return fmt.Errorf("save turns: %w", err)
+		return nil, fmt.Errorf("save turns: %w", err)
 	}
 	var gone []ledger.Entry
+	marks := make([]ledger.Mark, len(entries))
 	for i, answer := range answers {
 		reply, err := words(answer)
 		if err != nil {
-			return fmt.Errorf("save turns: %w", err)
+			return nil, fmt.Errorf("save turns: %w", err)
 		}
-		if len(reply) == 0 {
+		if len(reply) < 3 {
+			if len(reply) > 0 { // it was erased
+				gone = append(gone, entries[i])
+			}
 			continue
 		}
-		if reply[0] == "erased" {
-			gone = append(gone, entries[i])
+		if marks[i], err = readMark(reply[1], reply[2]); err != nil {
+			return nil, fmt.Errorf("save turns: %w", err)
 		}
-		gone = append(gone, decodeEntries(entries[i].Scope, reply[1:])...)
+		gone = append(gone, decodeEntries(entries[i].Scope, reply[3:])...)
 	}
 	if err := t.unindex(ctx, gone); err != nil {
-		return fmt.Errorf("save turns: %w", err)
+		return nil, fmt.Errorf("save turns: %w", err)
 	}
-	return nil
+	return marks, nil
 }
 
 // unindex removes what leads to entries.
@@ -231,11 +235,19 @@ func readChunk(s ledger.Scope, cmd *redis.Cmd) (ledger.Chunk, error) {
 	if len(reply) < 2 {
 		return ledger.Chunk{}, fmt.Errorf("%d words where a scope was expected", len(reply))
 	}
-	last, err := strconv.ParseInt(reply[1], 10, 64)
+	mark, err := readMark(reply[0], reply[1])
 	if err != nil {
-		return ledger.Chunk{}, fmt.Errorf("last of %s: %w", scopeKey(s), err)
+		return ledger.Chunk{}, fmt.Errorf("%s: %w", scopeKey(s), err)
 	}
-	return ledger.Chunk{Mark: ledger.Mark{Born: reply[0], Last: last}, Entries: decodeEntries(s, reply[2:])}, nil
+	return ledger.Chunk{Mark: mark, Entries: decodeEntries(s, reply[2:])}, nil
+}
+
+func readMark(born, last string) (ledger.Mark, error) {
+	n, err := strconv.ParseInt(last, 10, 64)
+	if err != nil {
+		return ledger.Mark{}, fmt.Errorf("number of an entry: %w", err)
+	}
+	return ledger.Mark{Born: born, Last: n}, nil
 }
 
 // Erase implements ledger.Remote. The erasure stands in the conversation's meta

@@ -1,5 +1,6 @@
 -- Appends an entry to a scope, unless its conversation was erased since. The oldest
--- entries go where there are too many. Answers with a word and the entries that went.
+-- entries go where there are too many. Answers with a word, born, the entry's number and the
+-- entries that went.
 -- KEYS  the conversation's meta, the scope's entries
 -- ARGV  time of the entry in µs, the entry, route, TTL of the scope and of the meta in ms,
 --       most entries, most bytes, random text
@@ -10,16 +11,16 @@ end
 redis.call('HSET', KEYS[1], 'route:' .. ARGV[3], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
-local state = redis.call('HMGET', KEYS[2], 'last', 'first')
+redis.call('HSETNX', KEYS[2], 'born', ARGV[8])
+local state = redis.call('HMGET', KEYS[2], 'last', 'first', 'born')
 local last, first = tonumber(state[1] or '0'), tonumber(state[2] or '1')
 if last > 0 and redis.call('HGET', KEYS[2], tostring(last)) == ARGV[2] then
-  return {'ok'} -- sent twice
+  return {'ok', state[3], tostring(last)} -- sent twice
 end
 last = last + 1
-redis.call('HSETNX', KEYS[2], 'born', ARGV[8])
 redis.call('HSET', KEYS[2], tostring(last), ARGV[2], 'last', last)
 local bytes = redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])
-local reply = {'ok'}
+local reply = {'ok', state[3], tostring(last)}
 while first < last and (last - first >= tonumber(ARGV[6]) or bytes > tonumber(ARGV[7])) do
   local old = redis.call('HGET', KEYS[2], tostring(first))
   if old then
