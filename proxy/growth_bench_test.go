@@ -23,7 +23,7 @@ import (
 // BenchmarkGrowth leads one named conversation of a thousand turns over a real
 // Redis, as an agent does: each turn asks twice, first answered by a call of a tool
 // and then by a text; of older turns the agent shows the texts alone, and of those
-// the newest 24. It reports the process's CPU of a turn around the 5th, the 100th
+// the newest eight. It reports the process's CPU of a turn around the 5th, the 100th
 // and the 1,000th, and the last divided by the first, with one gateway and with two
 // that answer every other call.
 func BenchmarkGrowth(b *testing.B) {
@@ -109,7 +109,7 @@ func (c *growing) turns(n int) time.Duration {
 			fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":"found %d"}`, id, c.said)))
 		text := gjson.Get(answer, "content").Raw
 		c.shown = append(c.shown, asked, `{"role":"assistant","content":`+text+`}`)
-		c.shown = c.shown[max(0, len(c.shown)-24):]
+		c.shown = c.shown[max(0, len(c.shown)-8):]
 	}
 	return cpu(c.b) - began
 }

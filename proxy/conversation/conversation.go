@@ -63,12 +63,24 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	}
 	c.Read = l.Read(o, d)
 	tree := l.Conversation(s, c.Read)
-	shown := split(c.Read, c.from)
-	best := find(shown, tree, d)
-	if (!tree.Known || best == nil || best.last < len(shown)-2 || !best.whole) && l.Refresh(ctx, s) {
-		tree = l.Conversation(s, c.Read)
-		shown = split(c.Read, c.from)
+	shown := split(nil, c.Read[c.from:], c.from, nil)
+	// What this process recorded it knows. Others may have recorded the newest answer, or the start
+	// of the branch: then the shared store is asked, once.
+	var best *match
+	current := tree.Known && len(tree.Showing(shown[len(shown)-2].answer)) > 0
+	if current {
 		best = find(shown, tree, d)
+		current = best != nil && best.last == len(shown)-2 && best.whole
+	}
+	if !current {
+		if l.Refresh(ctx, s) {
+			tree = l.Conversation(s, c.Read)
+			shown = split(shown[:0], c.Read[c.from:], c.from, nil)
+			best = nil
+		}
+		if best == nil {
+			best = find(shown, tree, d)
+		}
 	}
 	if best == nil {
 		c.Outcome = NotKnown

@@ -10,57 +10,27 @@ import (
 // exchange is an answer with the messages before it, back to the previous answer. The last turn of a
 // request has no answer yet.
 type exchange struct {
-	first  int            // index of the first message, or of the answer if there are none before it
-	before []*ledger.Said // the messages before the answer
+	first  int              // index of the first message, or of the answer if there are none before it
+	before []ledger.Message // the messages before the answer
 	answer *ledger.Form
+	span   wire.Span    // of the answer, if it is among the messages of source
 	node   *ledger.Node // the stored turn that the answer is; nil if only a client has shown it
 	source *ledger.Node // the stored turn whose input holds the messages; nil for those of a request
-	spans  []wire.Span  // of the messages, and of the answer if it is in that input too
 }
 
-// splitter splits messages into turns. The turns' slices are sections of its own slices, which are
-// allocated once with room for all messages.
-type splitter struct {
-	turns []exchange
-	said  []*ledger.Said
-	spans []wire.Span
-}
-
-func newSplitter(messages, turns int) *splitter {
-	return &splitter{make([]exchange, 0, turns), make([]*ledger.Said, 0, messages), make([]wire.Span, 0, messages)}
-}
-
-// add appends the turns of messages; first is the index of the first message. The last turn has no
-// answer.
-func (s *splitter) add(messages []ledger.Message, first int, source *ledger.Node) {
-	said, spans := len(s.said), len(s.spans)
-	end := func(next int) *exchange {
-		s.turns = append(s.turns, exchange{
-			first: first, before: s.said[said:len(s.said):len(s.said)], spans: s.spans[spans:len(s.spans):len(s.spans)],
-			source: source,
-		})
-		first, said, spans = next, len(s.said), len(s.spans)
-		return &s.turns[len(s.turns)-1]
-	}
-	begin := first
+// split appends the turns of messages; first is the index of the first message. The last turn has no
+// answer. The turns hold sections of the messages.
+func split(turns []exchange, messages []ledger.Message, first int, source *ledger.Node) []exchange {
+	from := 0
 	for i := range messages {
-		m := &messages[i]
-		s.spans = append(s.spans, m.Span)
-		if m.Answer == nil {
-			s.said = append(s.said, m.Said)
-			continue
+		if m := &messages[i]; m.Answer != nil {
+			turns = append(turns, exchange{
+				first: first + from, before: messages[from:i], answer: m.Answer, span: m.Span, node: m.By, source: source,
+			})
+			from = i + 1
 		}
-		t := end(begin + i + 1)
-		t.answer, t.node = m.Answer, m.By
 	}
-	end(0)
-}
-
-// split splits a request's messages into turns, beginning at an index.
-func split(messages []ledger.Message, from int) []exchange {
-	s := newSplitter(len(messages)-from, (len(messages)-from)/2+1)
-	s.add(messages[from:], from, nil)
-	return s.turns
+	return append(turns, exchange{first: first + from, before: messages[from:], source: source})
 }
 
 // branch is the path to a node. Its turns are read from the newest to the oldest and only as far as
@@ -78,13 +48,11 @@ func (b *branch) turn(i int) *exchange {
 		if b.next == nil {
 			return nil
 		}
-		input := b.next.Input()
-		s := newSplitter(len(input), len(input)/2+1)
-		s.add(input, b.next.Turn().Place.Depth, b.next)
-		last := &s.turns[len(s.turns)-1]
+		from := len(b.turns)
+		b.turns = split(b.turns, b.next.Input(), b.next.Turn().Place.Depth, b.next)
+		last := &b.turns[len(b.turns)-1]
 		last.answer, last.node = b.next.Answer(), b.next
-		slices.Reverse(s.turns)
-		b.turns = append(b.turns, s.turns...)
+		slices.Reverse(b.turns[from:])
 		b.next = b.next.Parent()
 	}
 	return &b.turns[i]
@@ -226,7 +194,7 @@ func round(called, then *exchange, d wire.Dialect) bool {
 
 // fits reports whether a client's messages are the stored ones, and without how many of the first
 // ones. At the front of a request the first ones may be missing, as may results of calls before it.
-func fits(shown, was []*ledger.Said, front bool) (cut int, ok bool) {
+func fits(shown, was []ledger.Message, front bool) (cut int, ok bool) {
 	if !front {
 		return 0, ledger.Shows(shown, was)
 	}

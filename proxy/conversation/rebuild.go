@@ -98,8 +98,7 @@ func (t *exchange) message() []byte {
 	if t.node != nil {
 		return visible(t.node)
 	}
-	s := t.spans[len(t.before)]
-	return bytes.Clone(t.source.Turn().Place.Input[s.Start:s.End])
+	return bytes.Clone(t.source.Turn().Place.Input[t.span.Start:t.span.End])
 }
 
 // calls restores the tool calls of an answer that the client shows without them. Its thinking is
@@ -127,8 +126,8 @@ func (b *builder) put(at, instead int, messages []byte, count int) {
 // ones, and with the client's names for the tool uses that they answer.
 func (b *builder) stored(t *exchange, cut int, names map[string]string) []byte {
 	var messages [][]byte
-	for _, s := range t.spans[cut:len(t.before)] {
-		messages = append(messages, t.source.Turn().Place.Input[s.Start:s.End])
+	for _, m := range t.before[cut:] {
+		messages = append(messages, t.source.Turn().Place.Input[m.Start:m.End])
 	}
 	joined := bytes.Join(messages, []byte(","))
 	if len(names) == 0 {

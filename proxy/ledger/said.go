@@ -23,24 +23,25 @@ type reading [2]sum
 
 func (s *Said) size() int { return 128 + 32*len(s.texts) + 16*len(s.results) }
 
-// Equal reports whether messages differ at most in cache markers and tool ids.
-func Equal(a, b []*Said) bool {
-	return slices.EqualFunc(a, b, func(a, b *Said) bool { return a.exact == b.exact })
+// Equal reports whether messages differ at most in cache markers and tool ids. None of them may be an
+// assistant's.
+func Equal(a, b []Message) bool {
+	return slices.EqualFunc(a, b, func(a, b Message) bool { return a.Said.exact == b.Said.exact })
 }
 
 // Shows reports whether the messages that a client shows between two answers say what was said
 // there: the same texts in the same order, and no tool result that was not given. Results may be
 // missing or repeated.
-func Shows(shown, was []*Said) bool {
+func Shows(shown, was []Message) bool {
 	if Equal(shown, was) {
 		return true
 	}
 	var texts [2][]reading
 	var results [2][]sum
-	for i, messages := range [2][]*Said{shown, was} {
+	for i, messages := range [2][]Message{shown, was} {
 		for _, m := range messages {
-			texts[i] = append(texts[i], m.texts...)
-			results[i] = append(results[i], m.results...)
+			texts[i] = append(texts[i], m.Said.texts...)
+			results[i] = append(results[i], m.Said.results...)
 		}
 	}
 	return slices.EqualFunc(texts[0], texts[1], reading.like) &&
@@ -48,13 +49,13 @@ func Shows(shown, was []*Said) bool {
 }
 
 // Results reports whether messages consist of tool results only.
-func Results(messages []*Said) bool {
+func Results(messages []Message) bool {
 	some := false
 	for _, m := range messages {
-		if len(m.texts) > 0 {
+		if len(m.Said.texts) > 0 {
 			return false
 		}
-		some = some || len(m.results) > 0
+		some = some || len(m.Said.results) > 0
 	}
 	return some
 }

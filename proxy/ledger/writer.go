@@ -32,9 +32,9 @@ type writer struct {
 	erased  func([]Erasure)
 	saved   func([]*item, []Mark) // called with what was saved, and where it stands
 	lost    func()                // called when the remote has lost everything
-	born    string  // the remote's incarnation when it was last asked; belongs to the goroutine
-	reading trouble // the last query failed
-	saving  trouble // the last save failed
+	born    string                // the remote's incarnation when it was last asked; belongs to the goroutine
+	reading trouble               // the last query failed
+	saving  trouble               // the last save failed
 
 	mu      sync.Mutex
 	waiting []*item // guarded by mu
