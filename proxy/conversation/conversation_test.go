@@ -73,7 +73,7 @@ func (k *chat) ask(history []string, answer ...string) []string {
 	k.now = k.now.Add(time.Second)
 	k.ledger.Record(k.t.Context(), ledger.Turn{
 		Scope: k.scope, Origin: k.origin, Dialect: wire.Messages, Content: []byte("[" + strings.Join(answer, ",") + "]"),
-		Asked: ledger.AskedKey(c.Outline), At: k.now, Place: c.Place(),
+		At: k.now, Place: c.Place(),
 	})
 	return append(history[:len(history):len(history)], blocks("assistant", answer...))
 }

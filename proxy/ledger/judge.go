@@ -161,7 +161,7 @@ func (v *view) judge() []Judged {
 		if n := v.Known[m.index]; n != nil {
 			turns[i] = n.entry
 		} else {
-			turns[i], out[i].Edited = v.turnOf(i, turns)
+			turns[i], out[i].Edited = v.turnOf(m)
 		}
 		blocks += len(m.form.parts)
 		if turns[i] != nil && turns[i].form.thinks() {

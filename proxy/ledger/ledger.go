@@ -52,8 +52,7 @@ type Turn struct {
 	// that was sent; empty if there was none. See BlockKey.
 	Predecessor string
 	Context     string // ContextKey of that request
-	// Asked is the AskedKey of that request, after translation and before sanitizing. Without it
-	// turns with the same text cannot be told apart.
+	// Asked is a member of older records. It is a part of a turn's identity, and nothing else.
 	Asked string
 	Cut   bool // the answer broke off: it is found by signature only, and has no place
 	// Place is the turn's position in the tree of its conversation; nil for none. It must not be

@@ -74,7 +74,6 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 		Content: a.Content, Outline: a.Outline, Tools: a.Tools, Cut: a.Cut, At: r.began,
 		Predecessor: LastThinking(sent, r.request.Dialect),
 		Context:     ledger.ContextKey(r.request.Outline),
-		Asked:       ledger.AskedKey(r.request.Outline),
 		Place:       place,
 	})
 }
