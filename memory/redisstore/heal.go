@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -35,9 +34,7 @@ type found struct {
 }
 
 func foundIn(r redisscript.Reply) found {
-	cut, _ := strconv.ParseInt(r.At(1), 10, 64)
-	turn, _ := strconv.ParseInt(r.At(3), 10, 64)
-	return found{cut, r.At(2), turn}
+	return found{integer(r.At(1)), r.At(2), integer(r.At(3))}
 }
 
 // adopt takes over a value that a foreign writer left: laid out anew, each message
@@ -93,15 +90,12 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	if turn <= looking {
 		return nil, cause
 	}
-	c := change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true, cut: turn}
-	c.fresh.Follows(turn, "")
-	if err := s.replace(ctx, c); err != nil {
-		return nil, err
+	none, err := s.emptied(ctx, change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true})
+	if err == nil {
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
 	}
-	s.Counts.Damaged.Add(1)
-	s.onCut(key, turn)
-	s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
-	return c.fresh, nil
+	return none, err
 }
 
 // accept takes note that somebody deleted a history by hand.
@@ -109,14 +103,22 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 	if turn <= looking {
 		return memory.Empty(key), nil
 	}
-	c := change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key), cut: turn}
-	c.fresh.Follows(turn, "")
+	none, err := s.emptied(ctx, change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key)})
+	if err == nil {
+		s.Counts.Deleted.Add(1)
+		s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	}
+	return none, err
+}
+
+// emptied makes a change that leaves nothing, as a deliberate one in its turn.
+func (s *Store) emptied(ctx context.Context, c change) (*memory.History, error) {
+	c.cut = c.turn
+	c.fresh.Follows(c.turn, "")
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	s.Counts.Deleted.Add(1)
-	s.onCut(key, turn)
-	s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	s.onCut(c.fresh.Key(), c.turn)
 	return c.fresh, nil
 }
 
@@ -130,11 +132,8 @@ func (s *Store) onCut(key memory.Key, turn int64) {
 // has lost that with the history: copies from before bring nothing back. What is
 // stored by now stays; a copy that follows the change puts it right.
 func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) error {
-	err := restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err()
-	if err != nil {
-		return fmt.Errorf("noting a change of %s again: %w", key, unavailable(err))
-	}
-	return nil
+	return failure(restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err(),
+		"noting a change of %s again", key)
 }
 
 // restore writes back a copy of what Redis no longer knows. Without one the
@@ -210,7 +209,7 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	}
 	level.Str("key", key.String()).Int("messages", back).Msg(what)
 	// What was brought back is safe without this mark.
-	err := s.redis.HSet(ctx, metaKey(memory.ChatKey(key.Chat())), "lost", s.now().UnixMilli()).Err()
+	err := s.redis.HSet(ctx, chatMeta(key.Chat()), "lost", s.now().UnixMilli()).Err()
 	if err != nil {
 		s.log.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
 	}
@@ -249,13 +248,12 @@ func (s *Store) replace(ctx context.Context, c change) error {
 		value = c.fresh.JSON()
 	}
 	var applied []string
-	proven := ""
+	var proven any = ""
 	if c.copy != nil {
 		for _, m := range c.fresh.Applied(maxApplied) {
 			applied = append(applied, fmt.Sprintf("%s=%d", m.Run, m.Seq))
 		}
-		proven = strconv.FormatInt(c.copy.Turn(), 10)
-		floor = max(floor, c.copy.Turn())
+		proven, floor = c.copy.Turn(), max(floor, c.copy.Turn())
 	}
 	if len(c.odd) > 0 {
 		conflict = c.copy.JSON()
@@ -263,7 +261,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	if turn > 0 {
 		floor = 0 // the load has raised it
 	}
-	r, err := s.call(ctx, replaceScript, append(historyKeys(key), s.damagedKey(key)),
+	r, err := s.call(ctx, replaceScript, append(historyKeys(key), asideKey(key, s.timestamp())),
 		turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, conflict,
 		strings.Join(applied, " "), proven, c.cut, c.fresh.First(), floor)
 	if err != nil {
@@ -289,15 +287,13 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
 		have := copies[i]
 		r, err := read(cmd)
-		if err != nil {
-			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
-		}
-		current[i], err = s.settle(ctx, writingBack, have, r, nil)
-		if errors.Is(err, memory.ErrDamaged) {
-			continue
+		if err == nil {
+			if current[i], err = s.settle(ctx, writingBack, have, r, nil); errors.Is(err, memory.ErrDamaged) {
+				continue
+			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
+			return nil, failure(err, "writing back %s", have.Key())
 		}
 	}
 	return current, nil
@@ -312,14 +308,11 @@ type Loss struct {
 
 // TellLoss notes that a run of the chat has told of what it lost.
 func (s *Store) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
-	meta := metaKey(memory.ChatKey(chat))
+	meta := chatMeta(chat)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HDel(ctx, meta, "lost")
 		p.HSet(ctx, meta, "told", epoch)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("noting that a loss of chat %s was told: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(err, "noting that a loss of chat %s was told", chat)
 }

@@ -295,10 +295,19 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 // a chat it is one round trip of constant cost.
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
 	error) {
+	h, err := s.appendTo(ctx, have, mark, message)
+	if err != nil {
+		return nil, fmt.Errorf("appending to %s: %w", have.Key(), err)
+	}
+	return h, nil
+}
+
+func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.Mark,
+	message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
 	}
 	for try := range attempts {
@@ -306,31 +315,27 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		r, err := s.append(ctx, key,
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(), message, grown.Sum().String())
 		if err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
-		switch r.Word() {
-		case "ok":
+		switch word := r.Word(); {
+		case word == "ok", word == "duplicate" && r.At(1) == grown.Sum().String():
 			grown.ProvenIn(mark.Turn)
 			return grown, nil
-		case "full":
-			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
-		case "duplicate":
-			if r.At(1) == grown.Sum().String() {
-				grown.ProvenIn(mark.Turn)
-				return grown, nil
-			}
+		case word == "full":
+			return nil, fmt.Errorf("%w: it may hold %d MiB", memory.ErrFull, hardLimit>>20)
+		case word == "duplicate":
 			return s.reload(ctx, mark.Turn, have)
-		case "stale":
+		case word == "stale":
 			s.Counts.Stale.Add(1)
 		}
-		if err := s.pause(ctx, try); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+		if err := pause(ctx, try); err != nil {
+			return nil, err
 		}
 		if have, err = s.reload(ctx, mark.Turn, have); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+	return nil, fmt.Errorf("%w: it changed under every attempt", memory.ErrUnavailable)
 }
 
 // indexHistory notes a subagent's history in its chat's meta, before the first write, so
@@ -338,17 +343,13 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 // history need hold the number of a newer turn yet.
 // A write that is no turn's (0) takes on the chat's number, which it gives.
 func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
-	r, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
-	if err != nil {
-		return 0, err
-	}
-	number, _ = strconv.ParseInt(r.At(1), 10, 64)
-	return number, nil
+	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
+	return integer(r.At(1)), err
 }
 
 // pause lets other writers of one history go first after the first tries, so that
 // of many each gets its turn.
-func (s *Store) pause(ctx context.Context, try int) error {
+func pause(ctx context.Context, try int) error {
 	if try < 3 {
 		return nil
 	}
@@ -414,14 +415,12 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 // Erase implements memory.Store. Copies that were set aside as damaged go too.
 func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	for _, key := range keys {
-		if err := s.erase(ctx, turn, key, key.Agent() == ""); err != nil {
-			return err
+		err := s.erase(ctx, turn, key, key.Agent() == "")
+		if err == nil && key.Agent() != "" {
+			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent())).Err()
 		}
-		if key.Agent() != "" {
-			chat := metaKey(memory.ChatKey(key.Chat()))
-			if err := s.redis.HDel(ctx, chat, "s:"+string(key.Agent())).Err(); err != nil {
-				return fmt.Errorf("erasing %s: %w", key, unavailable(err))
-			}
+		if err != nil {
+			return failure(err, "erasing %s", key)
 		}
 	}
 	return nil
@@ -436,9 +435,11 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	return s.erase(ctx, turn, memory.ChatKey(chat), false)
+	return failure(s.erase(ctx, turn, memory.ChatKey(chat), false), "erasing %s", memory.ChatKey(chat))
 }
 
+// erase removes a history and what was set aside of it. keep leaves what a chat's meta
+// says beside its history.
 func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool) error {
 	flag := 0
 	if keep {
@@ -448,10 +449,7 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	if err == nil {
 		_, err = s.call(ctx, eraseScript, append(historyKeys(key), aside...), turn, int(tombstone.Seconds()), flag)
 	}
-	if err != nil {
-		return fmt.Errorf("erasing %s: %w", key, err)
-	}
-	return nil
+	return err
 }
 
 // setAsideOf names the keys of what was set aside of a history.
@@ -462,11 +460,8 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		if at, ok := strings.CutPrefix(f, "d:"); ok {
-			if strings.HasPrefix(at, "{") { // the whole name of a key in another slot
-				continue
-			}
-			names = append(names, "{"+key.String()+"}:damaged:"+at)
+		if at, ok := strings.CutPrefix(f, "d:"); ok && !strings.HasPrefix(at, "{") { // which is a key in another slot
+			names = append(names, asideKey(key, at))
 		}
 	}
 	return names, nil
@@ -486,16 +481,13 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 	err := s.replace(ctx, change{
 		turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: short,
 	})
-	switch {
-	case errors.Is(err, errChanged):
+	if errors.Is(err, errChanged) {
 		return have, nil
-	case err != nil:
-		return nil, fmt.Errorf("trimming %s: %w", have.Key(), err)
+	}
+	if err != nil {
+		return nil, failure(err, "trimming %s", have.Key())
 	}
 	short.ProvenIn(turn)
 	return short, nil
 }
 
-func (s *Store) damagedKey(k memory.Key) string {
-	return "{" + k.String() + "}:damaged:" + strconv.FormatInt(s.now().UnixMilli(), 10)
-}

@@ -27,7 +27,7 @@ func Events(chat memory.Chat) Queue { return Queue{Key: memory.ChatKey(chat), Ev
 // String is for logs and errors.
 func (q Queue) String() string {
 	if q.Events {
-		return "events:" + q.Key.Chat().String()
+		return string(memory.KindEvents) + ":" + q.Key.Chat().String()
 	}
 	return q.Key.String()
 }
