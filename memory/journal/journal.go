@@ -330,9 +330,11 @@ func (j *Journal) scan(f io.ReaderAt, size int64) scanner {
 	return scanner{file: f, path: j.path(fileName), size: size, maxRecord: j.opts.MaxRecord}
 }
 
-// syncDir makes the directory's entries durable.
-func (j *Journal) syncDir() error {
-	d, err := os.Open(j.dir)
+func (j *Journal) syncDir() error { return SyncDir(j.dir) }
+
+// SyncDir makes the names in a directory survive a power loss.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -490,4 +490,3 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 	short.ProvenIn(turn)
 	return short, nil
 }
-
