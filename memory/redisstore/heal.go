@@ -14,7 +14,9 @@ import (
 
 // This file is about values that are not what a store left: written by another
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
-// compare-and-set on what was seen, so that two processes cannot both do it.
+// compare-and-set on what was seen, so that of two processes one does it and the other looks
+// again. A deliberate change, whoever made it, is marked with its turn (the cut): copies from
+// before it bring nothing back. What Redis lost is no deliberate change, and copies do.
 
 // adoptedWhole is the size of a foreign value above which it is worth a round trip
 // not to send it twice, in bytes.
@@ -37,10 +39,10 @@ func foundIn(r redisscript.Reply) found {
 	return found{integer(r.At(1)), r.At(2), integer(r.At(3))}
 }
 
-// adopt takes over a value that a foreign writer left: laid out anew, each message
-// with its id, with a meta. In the place of a history that was known, it is a
-// deliberate change. Where none was known the copy comes in too: Redis lost the
-// history, and then somebody wrote.
+// adopt takes over a value that another program wrote: it is laid out anew, each message
+// with its id, and gets a meta. In the place of a history that a meta knew, it is a
+// deliberate change. Where no meta was, Redis lost the history before somebody wrote, and
+// so the caller's copy is joined to what is there.
 func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
 	value []byte) (*memory.History, error) {
 	key := have.Key()
@@ -84,7 +86,8 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 	return c.fresh, nil
 }
 
-// setAside moves a value that is no history out of the way, to be looked at.
+// setAside moves a value that is no history to another key, where a person may look at it,
+// and begins an empty history in its place.
 func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History,
 	error) {
 	if turn <= looking {
@@ -136,8 +139,8 @@ func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) erro
 		"noting a change of %s again", key)
 }
 
-// restore writes back a copy of what Redis no longer knows. Without one the
-// history is new; a copy from before an erasure is none.
+// restore writes a copy back of which Redis has nothing, create-only. Without a copy the
+// history is a new one; a copy from before an erasure counts as none.
 func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found) (*memory.History, error) {
 	none := memory.Empty(have.Key())
 	none.Follows(f.cut, "")
@@ -158,8 +161,8 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	return h, nil
 }
 
-// regain brings back what a copy holds and Redis lost: the writes that a failover
-// lost, or all that came before a loss after which others began anew.
+// regain joins a copy to a history that lacks some of it: a failover lost its last writes, or
+// Redis lost all of it and others have begun anew since.
 func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
 	if turn == looking || have.Len() == 0 || have.Turn() == 0 {
 		return stored, nil
@@ -176,8 +179,8 @@ func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.His
 	return c.fresh, nil
 }
 
-// join makes of a change one that brings a copy in, and says how many messages that
-// adds. Without anything to bring in the change stays as it is.
+// join makes of a change one that brings a copy in, by memory.Merge, and says how many
+// messages that adds. If the copy adds nothing the change stays as it is.
 func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	if have.Len() == 0 || have.Turn() == 0 {
 		return c, 0
@@ -190,8 +193,8 @@ func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	return c, max(merged.Len()-stored.Len(), 0)
 }
 
-// noteLost logs and counts that a copy was needed, and marks the chat, whose next
-// run tells.
+// noteLost logs and counts that a copy was needed, and marks the chat, so that its next run
+// tells the user.
 func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	key := c.fresh.Key()
 	if len(c.odd) > 0 {
@@ -215,7 +218,7 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	}
 }
 
-// change is one compare-and-set of a whole history.
+// change is one compare-and-set of a whole history, see replace.
 type change struct {
 	turn   int64  // of the writer, or writingBack
 	seen   string // what must still hold: "value", "version", "absent" or "deleted"
@@ -231,7 +234,10 @@ type change struct {
 // maxApplied is how many runs a meta remembers; the scripts have the same number.
 const maxApplied = 32
 
-// replace makes a change if what was seen still holds; errChanged if it does not.
+// replace puts the new content of a history in place, if what was seen still holds, with its
+// meta; errChanged if it does not, memory.ErrMoved if a newer turn is there. A change of no
+// turn (writingBack) is fenced by the cut alone, and raises the stored turn to the one in
+// which the copy was proven, so that a holder older than that stays fenced.
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
 	turn, floor := max(c.turn, 0), int64(0)
@@ -259,7 +265,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 		conflict = c.copy.JSON()
 	}
 	if turn > 0 {
-		floor = 0 // the load has raised it
+		floor = 0 // the turn's load has raised the number to its own
 	}
 	r, err := s.call(ctx, replaceScript, append(historyKeys(key), asideKey(key, s.timestamp())),
 		turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, conflict,

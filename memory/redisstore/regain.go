@@ -12,12 +12,12 @@ import (
 	"mneme/memory"
 )
 
-// This file is about what a turn's holder puts right when Redis has lost data under
-// it.
+// This file is about what the holder of a lease puts right when Redis has lost data under
+// it: the lease with its number, and the log of its run.
 
-// Regain takes a turn again whose lease Redis does not know any more, with the run
-// that is open in it, nil for none. False: somebody else holds the chat's turn, or
-// has held it since.
+// Regain takes a lease again that Redis has lost, under the same token and number, with the
+// run that is open in it, nil for none. It answers false where somebody else holds the
+// chat's lease, or has taken a newer number since: then this holder is fenced.
 func (s *Store) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn,
 	run *OpenRun) (bool, error) {
 	record := []byte{}
@@ -46,9 +46,10 @@ func (s *Store) TurnOf(ctx context.Context, chat memory.Chat) (int64, error) {
 	return integer(text), nil
 }
 
-// Relog writes a run's log anew, from its first event on. Whoever reads it meanwhile
-// finds it shorter for a moment, never with a hole. Only the holder of the chat's
-// newest turn may: another one would take away what was logged since. It says how many
+// Relog writes a run's log anew, from its first event on, in pieces: the first replaces what
+// is there in one transaction, the others are added behind it. Whoever reads meanwhile finds
+// the log shorter for a moment, and never with a gap. Only the holder of the chat's newest
+// turn may call it, since it takes away what anybody else has logged. It says how many
 // entries the log has then.
 func (s *Store) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) (entries int, err error) {
 	const chunk = 256 // so that nobody else waits long for one command

@@ -25,7 +25,8 @@ type OpenRun struct {
 	Trace  string `json:"trace,omitempty"`  // traceparent of the post
 }
 
-// Turn is the right to write into a chat's histories.
+// Turn is what the holder of a chat's lease has: the right to write into its histories. The
+// number is the fencing token; stores refuse writes under a smaller one than they have seen.
 type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
@@ -34,7 +35,7 @@ type Turn struct {
 	Erased       string         // the turn of the chat's last erasure, "0" for none
 }
 
-// HeldError says that another holder has the chat's turn, or comes first.
+// HeldError says that another process has the chat's lease, or is to get it first.
 type HeldError struct {
 	Left    time.Duration // until its claim ends, unless renewed
 	Claimed bool          // it waits for the turn too, and comes first: see First
@@ -62,9 +63,10 @@ func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
 		"dropping the conversation of chat %s", chat)
 }
 
-// Take takes the chat's turn for ttl under a token of the caller's. The number is
-// above every earlier one, also when Redis lost data: it is at least the Unix time
-// in ms. conversation is kept for a chat that has none yet.
+// Take takes the chat's lease for ttl under a token of the caller's, and raises the chat's
+// number in the same step. The number is above every earlier one, also when Redis lost data,
+// since it is at least the Unix time in ms. conversation is kept for a chat that has none
+// yet. A *HeldError is a refusal.
 func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
 	error) {
 	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(),
@@ -101,9 +103,10 @@ func readOpenRun(record []byte) *OpenRun {
 	return &open
 }
 
-// First claims the chat's next turn for token, for as long as ttl: until then Take
-// refuses all other tokens. Of several claims the earliest holds, but an eraser's
-// replaces any. Calling it again renews the claim.
+// First claims the chat's next lease for token, for as long as ttl: until then Take refuses
+// all other tokens, so that nobody who polls at the right moment overtakes the one who
+// waits longest. Of several claims the earliest holds, but an eraser's replaces any.
+// Calling it again renews the claim.
 func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	key := firstKey(chat)
 	var err error
@@ -167,10 +170,9 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 	return held, failed
 }
 
-// RenewLast prolongs the lease of a turn that is given back next, and says how many entries the
-// log of its run has: a Redis that came back with an older state may lack some in the
-// middle, with later ones behind them, and takes no event before its newest, so that
-// nothing but their number tells.
+// RenewLast prolongs the lease of a turn that is given back next, and says how many entries
+// the log of its run has. Nothing but their number shows that some are missing: a Redis that
+// came back with an older state may lack some in the middle, and has taken later ones since.
 func (s *Store) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
 ) (held bool, entries int, err error) {
