@@ -218,25 +218,18 @@ type Collection struct {
 // Named is a tenant's collection of this name. Names, and tenants, are 1 to 64
 // characters of a-z 0-9 _ -; others are refused with an *Error.
 func Named(tenant, name string) (Collection, error) {
-	if !plain(tenant) {
-		return Collection{}, refuse(BadCollection, "a tenant is 1 to 64 characters of a-z 0-9 _ -, not %.80q", tenant)
+	if err := checkName("a collection's name", name); err != nil {
+		return Collection{}, err
 	}
-	if !plain(name) {
-		return Collection{}, refuse(BadCollection, "a collection's name is 1 to 64 characters of a-z 0-9 _ -, not %.80q",
-			name)
-	}
-	return Collection{tenant: tenant, name: name}, nil
+	return Collection{tenant: tenant, name: name}, checkName("a tenant", tenant)
 }
 
 // OfChat is the collection of what was loaded into one chat. No name leads to it.
 func OfChat(tenant string, chat memory.Chat) (Collection, error) {
-	if !plain(tenant) {
-		return Collection{}, refuse(BadCollection, "a tenant is 1 to 64 characters of a-z 0-9 _ -, not %.80q", tenant)
-	}
 	if _, err := memory.ParseChat(chat.String()); err != nil {
 		return Collection{}, fmt.Errorf("the documents of a chat: %w", err)
 	}
-	return Collection{tenant: tenant, name: "chat:" + chat.String(), chat: chat}, nil
+	return Collection{tenant: tenant, name: "chat:" + chat.String(), chat: chat}, checkName("a tenant", tenant)
 }
 
 // String is the collection's name, "chat:<id>" for a chat's.
@@ -248,22 +241,26 @@ func (c Collection) Tenant() string { return c.tenant }
 // Chat is the chat whose documents these are, empty for a collection by name.
 func (c Collection) Chat() memory.Chat { return c.chat }
 
-func plain(s string) bool {
-	return len(s) >= 1 && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+func checkName(what, name string) error {
+	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+		return refuse(BadCollection, "%s is 1 to 64 characters of a-z 0-9 _ -, not %.80q", what, name)
+	}
+	return nil
 }
 
-// keys are those of the collection, in the order that all scripts take them. The
-// braces are a Cluster hash tag.
+// documentsKey begins the names of all keys of the collection. The braces are a Cluster hash tag: they put all of them
+// into one slot.
+func (c Collection) documentsKey() string { return "documents:{" + c.tenant + ":" + c.name + "}" }
+func (c Collection) headsKey() string     { return c.documentsKey() + ":heads" }
+func (c Collection) idsKey() string       { return c.documentsKey() + ":ids" }
+func (c Collection) metaKey() string      { return c.documentsKey() + ":meta" }
+func (c Collection) logKey() string       { return c.documentsKey() + ":log" }
+func (c Collection) vectorsKey() string   { return c.documentsKey() + ":vectors" }
+
+// keys are all of them, in the order in which every script takes them.
 func (c Collection) keys() []string {
-	base := "documents:{" + c.tenant + ":" + c.name + "}"
-	return []string{base, base + ":heads", base + ":ids", base + ":meta", base + ":log", base + ":vectors"}
+	return []string{c.documentsKey(), c.headsKey(), c.idsKey(), c.metaKey(), c.logKey(), c.vectorsKey()}
 }
-
-func (c Collection) documentsKey() string { return c.keys()[0] }
-func (c Collection) headsKey() string     { return c.keys()[1] }
-func (c Collection) metaKey() string      { return c.keys()[3] }
-func (c Collection) logKey() string       { return c.keys()[4] }
-func (c Collection) vectorsKey() string   { return c.keys()[5] }
 
 // namesKey is the set of the names of a tenant's collections.
 func namesKey(tenant string) string { return "documents:{" + tenant + "}" }
