@@ -22,7 +22,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
 )
@@ -41,8 +40,6 @@ var (
 type Options struct {
 	// Loader reads the files that are put.
 	Loader loader.Loader
-	// Chunks are the sizes of passages of documents that are put from now on.
-	Chunks chunk.Options
 	// Patience is how long a search waits for the store before it answers from this process's copy;
 	// 2 s.
 	Patience time.Duration
@@ -79,9 +76,6 @@ const (
 )
 
 func (o Options) orDefault() Options {
-	if o.Chunks == (chunk.Options{}) {
-		o.Chunks = chunk.Default()
-	}
 	if o.Patience <= 0 {
 		o.Patience = 2 * time.Second
 	}
@@ -157,22 +151,14 @@ func (l *Library) goes(do func(ctx context.Context)) bool {
 	return !l.closed
 }
 
-// LoadProgress says how far Load has come.
-type LoadProgress struct {
-	Collection string
-	Documents  int64 // of it that are read
-	Total      int64 // in it when it was begun
-}
-
 // loadPause is the time between attempts of Load to reach the store.
 const loadPause = time.Second
 
-// Load reads all collections of a tenant, except those of chats, and then makes the Library Ready.
-// It retries until the store can be reached or ctx ends. A collection that cannot be read is
-// logged, and read by its first search. progress may be nil; it is called from this goroutine.
-func (l *Library) Load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
+// Load reads all collections of a tenant, except those of chats, and then makes the Library Ready. It retries until the
+// store can be reached or ctx ends. A collection that cannot be read is logged, and read by its first search.
+func (l *Library) Load(ctx context.Context, tenant string) error {
 	for {
-		err := l.load(ctx, tenant, progress)
+		err := l.load(ctx, tenant)
 		if err == nil {
 			l.ready.Store(true)
 			return nil
@@ -190,7 +176,7 @@ func (l *Library) Load(ctx context.Context, tenant string, progress func(LoadPro
 }
 
 // load is one attempt of Load.
-func (l *Library) load(ctx context.Context, tenant string, progress func(LoadProgress)) error {
+func (l *Library) load(ctx context.Context, tenant string) error {
 	infos, err := l.store.Collections(ctx, tenant)
 	if err != nil {
 		return err
@@ -201,12 +187,7 @@ func (l *Library) load(ctx context.Context, tenant string, progress func(LoadPro
 		if err != nil {
 			return err
 		}
-		report := func(read int64) {
-			if progress != nil {
-				progress(LoadProgress{info.Name, read, max(read, info.Documents)})
-			}
-		}
-		err = l.replica(c).load(ctx, report)
+		err = l.replica(c).first(ctx)
 		switch {
 		case errors.Is(err, docstore.ErrUnavailable), ctx.Err() != nil:
 			return err
@@ -215,27 +196,6 @@ func (l *Library) load(ctx context.Context, tenant string, progress func(LoadPro
 		}
 	}
 	return nil
-}
-
-// loadReport is the time between reports of Load.
-const loadReport = 200 * time.Millisecond
-
-// load applies what is missing and reports how many documents were read for that.
-func (r *replica) load(ctx context.Context, report func(read int64)) error {
-	run, _ := r.catchUp()
-	tick := time.NewTicker(loadReport)
-	defer tick.Stop()
-	for {
-		report(run.read.Load())
-		select {
-		case <-tick.C:
-		case <-run.done:
-			report(run.read.Load())
-			return run.err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // Ready reports whether Load has finished.

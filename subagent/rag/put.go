@@ -130,7 +130,7 @@ func (l *Library) stored(in Input) docstore.Document {
 	if len(d.Text) > docstore.MaxText {
 		return d // the store refuses it; splitting would be wasted
 	}
-	for _, p := range chunk.Split(in.Document, l.o.Chunks) {
+	for _, p := range chunk.Split(in.Document, chunk.Default()) {
 		d.Passages = append(d.Passages, docstore.Passage{Start: p.Start, End: p.End, Section: p.Section, Page: p.Page})
 	}
 	return d
