@@ -37,8 +37,8 @@ func (c *turnCmd) live(l *lab.Lab) error {
 type holds struct{ rss, goroutines, files float64 }
 
 func holding(a string) holds {
-	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a),
-		lab.Metric("process_open_fds", a)}
+	m := lab.Must(lab.Metrics(a))
+	return holds{m["process_resident_memory_bytes"] / 1e3, m["go_goroutines"], m["process_open_fds"]}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
