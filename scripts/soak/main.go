@@ -1,14 +1,10 @@
-// Command soak disturbs mneme for a while and then counts what survived.
+// Command soak disturbs mneme for a while and then counts what survived; usage says what
+// it does. Acknowledged is an event that was received whole and with its id, or a JSON
+// answer with a 2xx.
 //
 //	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
 //	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
 //	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
-//
-// The first runs two webmemory processes, an apiserver and a proxy with the offline
-// model over one redis-server that syncs every write, lets many writers talk to
-// them while processes are killed, paused and ended at random, and compares in the
-// end every message that was acknowledged with what is stored. Acknowledged is an
-// event that was received whole and with its id, or a JSON answer with a 2xx.
 package main
 
 import (
