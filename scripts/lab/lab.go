@@ -28,7 +28,7 @@ type Lab struct {
 
 // New builds mneme unless a program is given. Stop must be called in any case.
 func New(mneme string) *Lab {
-	l := &Lab{Dir: Must(os.MkdirTemp("", "mneme-lab-")), Mneme: mneme}
+	l := &Lab{Dir: Must(os.MkdirTemp("", "mneme-lab-"))}
 	l.stops = append(l.stops, func() { os.RemoveAll(l.Dir) })
 	if mneme == "" {
 		l.Mneme = filepath.Join(l.Dir, "mneme")
@@ -36,7 +36,9 @@ func New(mneme string) *Lab {
 			l.Stop()
 			panic(fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out))
 		}
+		return l
 	}
+	l.Mneme = Must(filepath.Abs(mneme)) // processes run in the folder
 	return l
 }
 
