@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -281,18 +280,6 @@ func cutBack(dir string, sizes map[string]int64) (err error) {
 	return err
 }
 
-// follow is the command of a Redis that follows another, lead of one that follows none.
-func follow(args []string, master string) []string {
-	return append(lead(args), "--replicaof", strings.Replace(master, ":", " ", 1))
-}
-
-func lead(args []string) []string {
-	if i := slices.Index(args, "--replicaof"); i >= 0 {
-		args = args[:i]
-	}
-	return slices.Clone(args)
-}
-
 // failover cuts the replica off, kills the master some time after and waits until
 // the replica is the master and the other one, emptied, follows it.
 func (c *chaos) failover(x *outage, lag time.Duration, die func()) error {
@@ -326,8 +313,7 @@ func (c *chaos) failover(x *outage, lag time.Duration, die func()) error {
 	if err := cutBack(master.Dir, nil); err != nil {
 		return err
 	}
-	master.Args, replica.Args = follow(master.Args, replica.addr), lead(replica.Args)
-	if err := master.start(); err != nil {
+	if err := master.start(); err != nil { // as a replica of the other one, as either is that comes back
 		return err
 	}
 	return synced(ctx, replica.redis)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"mneme/memory"
 )
@@ -147,7 +148,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 }
 
 func main() {
-	redis.SetLogger(silent{}) // that Redis is away is the point
+	logging.Disable() // that Redis is away is the point
 	o, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -167,10 +168,6 @@ func main() {
 		os.Exit(1)
 	}
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // once is one soak in a folder of its own. clean says that nothing was found.
 func once(ctx context.Context, o options, out io.Writer) (clean bool, err error) {

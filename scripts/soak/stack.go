@@ -184,19 +184,20 @@ func newStack(o options) (*stack, error) {
 
 func redisArgs(name, dir, addr, master string) ([]string, error) {
 	_, port, _ := net.SplitHostPort(addr)
+	host, of, _ := net.SplitHostPort(master)
 	if name != sentinelName {
 		args := []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "",
 			"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
 			"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
 		if name == replicaName {
-			args = follow(args, master)
+			args = append(args, "--replicaof", host, of)
 		}
 		return args, nil
 	}
 	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %[1]s\nbind 127.0.0.1\ndir %[2]s\nsentinel monitor %[3]s %[4]s 1\n"+
+	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s 1\n"+
 		"sentinel down-after-milliseconds %[3]s 1500\nsentinel failover-timeout %[3]s 3000\n",
-		port, dir, masterName, strings.Replace(master, ":", " ", 1))
+		port, dir, masterName, host, of)
 	return []string{"redis-server", file, "--sentinel"}, os.WriteFile(file, []byte(text), 0o600)
 }
 
@@ -248,7 +249,8 @@ func (s *stack) other(web *service) *service {
 // webs are the two webmemory processes.
 func (s *stack) webs() []*service { return []*service{s.services[webA], s.services[webB]} }
 
-// startAll starts what is down, in order, and waits for all.
+// startAll starts what is down, in order, and waits for all. Only the first time is redis
+// the master: one of the two that comes back follows the other.
 func (s *stack) startAll() error {
 	for _, name := range s.order {
 		v := s.services[name]
@@ -258,6 +260,10 @@ func (s *stack) startAll() error {
 		if err := v.Await(time.Minute); err != nil {
 			return err
 		}
+	}
+	if replica := s.services[replicaName]; replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
+		host, port, _ := net.SplitHostPort(replica.addr)
+		s.services[redisName].Args = append(slices.Clip(s.services[redisName].Args), "--replicaof", host, port)
 	}
 	return nil
 }
