@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"mime"
 	"net/http"
@@ -60,8 +61,17 @@ func (c *Client) stream(parent context.Context, url string, after int64, give fu
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return fmt.Errorf("%s answered with %q instead of an event stream", url, kind)
 	}
-	if err := readEvents(sse.NewReader(resp.Body, MaxEvent, c.Idle, silent), after, give); err != nil {
+	over := false
+	err = readEvents(sse.NewReader(resp.Body, MaxEvent, c.Idle, silent), after, func(e event.Event) bool {
+		over = e.Terminal()
+		return give(e)
+	})
+	if err != nil {
 		return broken(parent, ctx, nil, err)
+	}
+	if over { // nothing follows but the body's end; who reads it can use the connection again
+		watch.Reset(time.Second)
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10))
 	}
 	return nil
 }
