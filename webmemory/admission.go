@@ -33,46 +33,69 @@ import (
 
 // postMessage is POST /v1/chats/{chat}/messages.
 func (s *Server) postMessage(c *gin.Context) error {
-	chat, err := memory.ParseChat(c.Param("chat"))
+	a, err := s.messagePosted(c)
 	if err != nil {
 		return err
 	}
-	var p webapi.MessageRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
-		return err
-	}
-	if p.ChatID != nil && *p.ChatID != chat {
-		return badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
-	}
-	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
+	return s.answer(c, a)
 }
 
 // postChat is POST /chat, the shape of the original service; it always streams.
 func (s *Server) postChat(c *gin.Context) error {
-	var p webapi.MessageRequest
-	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+	a, err := s.chatPosted(c)
+	if err != nil {
 		return err
 	}
+	return s.answer(c, a)
+}
+
+// admitted is a run that answers a post. While it is answered thousands of posts wait for their
+// runs; what comes before, down to this, has frames that are gone by then.
+type admitted struct {
+	run    *run
+	kept   *final // the answer, if it is known already
+	stream bool   // of events is what the client wants
+}
+
+func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return nil, err
+	}
+	var p webapi.MessageRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+		return nil, err
+	}
+	if p.ChatID != nil && *p.ChatID != chat {
+		return nil, badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+	}
+	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
+}
+
+func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
+	var p webapi.MessageRequest
+	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
+		return nil, err
+	}
 	if p.ChatID == nil {
-		return badRequest("chat_id is missing: it is a string or an integer.")
+		return nil, badRequest("chat_id is missing: it is a string or an integer.")
 	}
 	return s.admit(c, *p.ChatID, p, true)
 }
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same
-// idempotency key, and answers: by a stream of events, or with the run's result.
-func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) error {
+// idempotency key.
+func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
 	if err := s.check(&p); err != nil {
-		return err
+		return nil, err
 	}
-	ctx := c.Request.Context()
 	key, err := idempotencyKey(c.Request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r, kept, fresh, err := s.begin(ctx, chat, p, key)
+	r, kept, fresh, err := s.begin(c.Request.Context(), chat, p, key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.Header(webapi.RunID, r.id)
 	if fresh || r.attempt > 1 {
@@ -80,14 +103,24 @@ func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
 	}
-	if stream {
-		return s.serveEvents(c, r)
+	return &admitted{r, kept, stream}, nil
+}
+
+// answer answers a post by a stream of events, or with the run's result.
+func (s *Server) answer(c *gin.Context, a *admitted) error {
+	if a.stream {
+		return s.serveEvents(c, a.run)
 	}
-	if kept != nil {
-		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
+	return s.answerWhole(c, a)
+}
+
+//go:noinline
+func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
+	if a.kept != nil {
+		c.Data(a.kept.Status, "application/json; charset=utf-8", a.kept.body())
 		return nil
 	}
-	out, err := r.collect(ctx)
+	out, err := a.run.collect(c.Request.Context())
 	if err != nil {
 		return begun(err)
 	}
