@@ -31,32 +31,30 @@ import (
 // the run of the first one: it joins it, replays its end, or, if it failed in a way that
 // may pass, tries once more in a run of its own.
 
-// postMessage is POST /v1/chats/{chat}/messages.
-func (s *Server) postMessage(c *gin.Context) error {
-	a, err := s.messagePosted(c)
-	if err != nil {
-		return err
+// answering is a handler of posts: post admits one, and it is answered by a stream of events, or
+// with its run's result. Thousands wait in here while their runs go on; post has returned by
+// then, so that each waiting goroutine's stack is small.
+func (s *Server) answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		a, err := post(c)
+		switch {
+		case err != nil:
+			return err
+		case a.stream:
+			return s.serveEvents(c, a.run)
+		}
+		return s.answerWhole(c, a)
 	}
-	return s.answer(c, a)
 }
 
-// postChat is POST /chat, the shape of the original service; it always streams.
-func (s *Server) postChat(c *gin.Context) error {
-	a, err := s.chatPosted(c)
-	if err != nil {
-		return err
-	}
-	return s.answer(c, a)
-}
-
-// admitted is a run that answers a post. While it is answered thousands of posts wait for their
-// runs; what comes before, down to this, has frames that are gone by then.
+// admitted is a run that answers a post.
 type admitted struct {
 	run    *run
 	kept   *final // the answer, if it is known already
 	stream bool   // of events is what the client wants
 }
 
+// messagePosted is POST /v1/chats/{chat}/messages.
 func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
@@ -72,6 +70,7 @@ func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
 }
 
+// chatPosted is POST /chat, the shape of the original service; it always streams.
 func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
@@ -106,14 +105,8 @@ func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest
 	return &admitted{r, kept, stream}, nil
 }
 
-// answer answers a post by a stream of events, or with the run's result.
-func (s *Server) answer(c *gin.Context, a *admitted) error {
-	if a.stream {
-		return s.serveEvents(c, a.run)
-	}
-	return s.answerWhole(c, a)
-}
-
+// answerWhole waits for the run's end and answers with its result.
+//
 //go:noinline
 func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
 	if a.kept != nil {
