@@ -2,12 +2,9 @@ package config
 
 import (
 	"cmp"
-	"maps"
 	"os/exec"
-	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"mneme/subagent/rag/loader"
@@ -62,25 +59,4 @@ func (c Config) Loaders() (map[string]loader.Extractor, error) {
 		all[extension] = loader.Command{Args: e.Command, Time: limit}
 	}
 	return all, nil
-}
-
-const extractorVars = "MNEME_RETRIEVAL_EXTRACTORS_"
-
-// setExtractorVar sets one field of the extractor of an extension: "PDF_URL".
-func (c *Config) setExtractorVar(said, rest, value string) error {
-	id, field, ok := splitVar(rest, reflect.TypeFor[Extractor]())
-	if !ok {
-		return &Error{Where: said, Problem: "no field of an extractor has this name; " +
-			fieldList(reflect.TypeFor[Extractor]())}
-	}
-	extension := "." + strings.ToLower(id)
-	e := c.Retrieval.Extractors[extension]
-	err := parseVar(&e, extractorVars+id+"_", said, extractorVars+rest, value)
-	c.Retrieval.Extractors = maps.Clone(c.Retrieval.Extractors)
-	if c.Retrieval.Extractors == nil {
-		c.Retrieval.Extractors = map[string]Extractor{}
-	}
-	c.Retrieval.Extractors[extension] = e
-	c.origin.vars[extractorKey(extension)+"."+field] = said
-	return err
 }
