@@ -29,16 +29,10 @@ Examples:
   docker compose exec -T webmemory /usr/local/bin/mneme backup - > mneme.backup
   zcat mneme.backup | head -n 3`,
 	}
-	load := con.configuration(c)
 	force := c.Flags().Bool("force", false, "Write over an existing file")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return con.save(c.Context(), cfg, args[0], *force)
-	}
-	return c
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+		return con.save(ctx, cfg, args[0], *force)
+	})
 }
 
 // save writes a backup of the store into a file.
@@ -82,16 +76,10 @@ Examples:
   MNEME_REDIS_URL=redis://127.0.0.1:6379 mneme restore mneme.backup
   docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`,
 	}
-	load := con.configuration(c)
 	force := c.Flags().Bool("force", false, "Replace everything of mneme's that the store holds")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return con.restoreFrom(c.Context(), cfg, args[0], *force)
-	}
-	return c
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+		return con.restoreFrom(ctx, cfg, args[0], *force)
+	})
 }
 
 // restoreFrom writes a backup into the store.

@@ -32,16 +32,10 @@ Examples:
   mneme config check --call
   mneme config check --config my.yaml`,
 	}
-	load := con.configuration(c)
 	call := c.Flags().Bool("call", false, "Also make one small paid call of a model at each backend")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return con.check(c.Context(), cfg, *call)
-	}
-	return c
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return con.check(ctx, cfg, *call)
+	})
 }
 
 func (con *console) configShow() *cobra.Command {
@@ -53,20 +47,14 @@ Examples:
   mneme config show
   MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`,
 	}
-	load := con.configuration(c)
-	c.RunE = func(*cobra.Command, []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
+	return con.withConfiguration(c, func(_ context.Context, cfg config.Config, _ []string) error {
 		text, err := cfg.YAML()
 		if err != nil {
 			return err
 		}
 		_, err = con.stdout.Write(text)
 		return err
-	}
-	return c
+	})
 }
 
 // check prints what is wrong with a configuration and its backends; call also calls a

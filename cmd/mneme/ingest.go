@@ -27,7 +27,7 @@ Examples:
   mneme ingest ./fr --collection docs --prefix fr --metadata lang=fr`,
 	}
 	var o ingest.Options
-	f, dial := c.Flags(), con.webmemory(c)
+	f := c.Flags()
 	f.StringVar(&o.Collection, "collection", "", "The collection to load into, by its `NAME`; it is made if it is not there")
 	_ = c.MarkFlagRequired("collection")
 	f.StringVar(&o.Prefix, "prefix", "", "Put `NAME`/ in front of the documents' ids, which are the files' paths below the directory: so can two directories have files of the same name")
@@ -43,23 +43,17 @@ Examples:
 		o.Metadata[key] = value
 		return nil
 	})
-	f.BoolVar(&o.Keep, "no-prune", false, "Keep documents whose file is gone from the directory; they are removed otherwise")
+	f.BoolVar(&o.Keep, "no-prune", false, "Keep documents whose file is gone from the directory, else removed")
 	f.BoolFunc("prune", "Remove them, as without any flag", func(s string) error {
 		prune, err := strconv.ParseBool(s)
 		o.Keep = !prune
 		return err
 	})
 	asJSON := f.Bool("json", false, "Print the summary as JSON")
-	c.RunE = func(c *cobra.Command, paths []string) error {
-		client, err := dial()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, paths []string) error {
 		o.Paths = paths
-		return con.load(c.Context(), client, o, *asJSON)
-	}
-	return c
+		return con.load(ctx, client, o, *asJSON)
+	})
 }
 
 // load loads documents and prints the summary. Documents that were refused are an error.

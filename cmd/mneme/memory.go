@@ -44,25 +44,18 @@ func (con *console) memoryLs() *cobra.Command {
   mneme memory ls --chat=-100123`,
 	}
 	var chat memory.Chat
-	dial := con.webmemory(c)
 	chatFlag(c, &chat, "One chat only, by its `ID`")
 	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		client, err := dial()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
 		table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES")
 		if chat.IsZero() {
-			err = listChats(c.Context(), table, client, *limit)
+			err = listChats(ctx, table, client, *limit)
 		} else {
-			err = listChat(c.Context(), table, client, chat)
+			err = listChat(ctx, table, client, chat)
 		}
 		return errors.Join(table.Flush(), err)
-	}
-	return c
+	})
 }
 
 func listChats(ctx context.Context, table io.Writer, client *webapi.Client, limit int) error {
@@ -107,9 +100,7 @@ Examples:
   mneme memory get 12345 analytic --json | jq
   mneme memory get -- -100123 analytic`,
 	}
-	show := con.showing(c)
-	c.RunE = func(c *cobra.Command, args []string) error { return show(c.Context(), args, 0) }
-	return c
+	return con.showing(c, func() (int, error) { return 0, nil })
 }
 
 func (con *console) memoryTail() *cobra.Command {
@@ -121,34 +112,30 @@ Examples:
   mneme memory tail 12345
   mneme memory tail 12345 analytic -n 2`,
 	}
-	show := con.showing(c)
 	n := c.Flags().IntP("n", "n", 10, "How many messages, a `NUMBER`")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	return con.showing(c, func() (int, error) {
 		if *n < 1 {
-			return errors.New("-n must be 1 or more")
+			return 0, errors.New("-n must be 1 or more")
 		}
-		return show(c.Context(), args, -*n)
-	}
-	return c
+		return -*n, nil
+	})
 }
 
-// showing gives a command the flags of one that prints a history. The function that it
-// returns prints the one that the arguments name, from an offset to its end.
-func (con *console) showing(c *cobra.Command) func(ctx context.Context, args []string, offset int) error {
-	dial := con.webmemory(c)
+// showing makes a command of one that prints the history that its arguments name, from
+// an offset to its end.
+func (con *console) showing(c *cobra.Command, offset func() (int, error)) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "The messages as they are stored: one JSON array")
-	return func(ctx context.Context, args []string, offset int) error {
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		_, key, err := historyKey(args)
 		if err != nil {
 			return err
 		}
-		client, err := dial()
+		from, err := offset()
 		if err != nil {
 			return err
 		}
-		defer client.Close()
-		return printHistory(ctx, con.stdout, client, key, offset, *asJSON)
-	}
+		return printHistory(ctx, con.stdout, client, key, from, *asJSON)
+	})
 }
 
 // printHistory prints a history from an offset to its end. What cannot be read
@@ -235,23 +222,17 @@ Examples:
   mneme memory rm 12345 --scan
   mneme memory rm --yes -- -100123`,
 	}
-	dial := con.webmemory(c)
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
-	scan := c.Flags().Bool("scan", false, "Look through all keys of Redis for what no index of the chat names, and erase that too")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	scan := c.Flags().Bool("scan", false, "Look through all keys of Redis for what no index of the chat names, too")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
 		chat, key, err := historyKey(args)
 		if err != nil {
 			return err
 		}
-		whole, ctx := len(args) == 1, c.Context()
+		whole := len(args) == 1
 		if *scan && !whole {
 			return errors.New("--scan is for a whole chat; leave <subagent> out")
 		}
-		client, err := dial()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
 		if !*yes {
 			if err := con.confirm(ctx, client, chat, key, whole); err != nil {
 				return err
@@ -276,8 +257,7 @@ Examples:
 			fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
 		}
 		return nil
-	}
-	return c
+	})
 }
 
 // confirm shows what would go, the whole chat or one history, and wants a yes.

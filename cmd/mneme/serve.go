@@ -35,15 +35,9 @@ type start func(context.Context, config.Config, app.Options) error
 // service is a command that runs one.
 func (con *console) service(name, short, long string, start start, check func(config.Config) error) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long}
-	load := con.configuration(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return con.serve(c.Context(), cfg, start, check)
-	}
-	return c
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return con.serve(ctx, cfg, start, check)
+	})
 }
 
 // proxy runs the gateway itself too, so that other commands can stand beside that.
@@ -57,11 +51,21 @@ func (con *console) proxy() *cobra.Command {
 	return c
 }
 
-// configuration gives a command the flag that names the configuration file.
-func (con *console) configuration(c *cobra.Command) (load func() (config.Config, error)) {
+// withConfiguration makes a command of one that runs with the configuration, whose file a
+// flag names.
+func (con *console) withConfiguration(c *cobra.Command,
+	run func(ctx context.Context, cfg config.Config, args []string) error,
+) *cobra.Command {
 	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
 	con.fromVariable(c, "config", "MNEME_CONFIG")
-	return func() (config.Config, error) { return config.Load(*file, con.environ) }
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := config.Load(*file, con.environ)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), cfg, args)
+	}
+	return c
 }
 
 // serve lets check look at the configuration, and runs the service until a signal. A

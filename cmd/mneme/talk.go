@@ -16,12 +16,23 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// webmemory gives a command the flag that names webmemory's address, and a client of it.
-func (con *console) webmemory(c *cobra.Command) (dial func() (*webapi.Client, error)) {
+// withWebmemory makes a command of one that speaks to webmemory, whose address a flag
+// names: it runs with a client.
+func (con *console) withWebmemory(c *cobra.Command,
+	run func(ctx context.Context, client *webapi.Client, args []string) error,
+) *cobra.Command {
 	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
 	con.fromVariable(c, "url", "MNEME_URL")
 	alsoCalled(c, "webmemory", "url")
-	return func() (*webapi.Client, error) { return webapi.New(*url) }
+	c.RunE = func(c *cobra.Command, args []string) error {
+		client, err := webapi.New(*url)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(c.Context(), client, args)
+	}
+	return c
 }
 
 // chatFlag is a flag whose value is a chat id.
@@ -51,18 +62,11 @@ Examples:
   echo "What is my name?" | mneme chat --chat 12345 -q`,
 	}
 	o := chat.Options{Chat: memory.MustChat("terminal"), In: con.stdin, Out: con.stdout}
-	dial := con.webmemory(c)
 	chatFlag(c, &o.Chat, "Chat `ID`; its history goes on where it was (terminal)")
 	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "Show answers only, no delegations")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		client, err := dial()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		return con.converse(c.Context(), client, o)
-	}
-	return c
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+		return con.converse(ctx, client, o)
+	})
 }
 
 // converse runs a chat on the console, with a line editor if a person sits at it.

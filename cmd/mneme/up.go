@@ -38,15 +38,10 @@ Examples:
   mneme up --config my.yaml
   MNEME_DATA_DIR=/var/lib/mneme mneme up`,
 	}
-	load := con.configuration(c)
 	model := c.Flags().String("model", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
 	con.fromVariable(c, "model", "MNEME_MODEL")
 	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
 		if err := agree(cfg, *model, *offline); err != nil {
 			return err
 		}
@@ -56,13 +51,12 @@ Examples:
 				own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
 				asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
 			}
-			if cfg, err = s.configure(c.Context(), cfg, *model); err != nil {
+			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
 				return err
 			}
 		}
-		return con.serve(c.Context(), cfg, app.Up, checkEndpoints)
-	}
-	return c
+		return con.serve(ctx, cfg, app.Up, checkEndpoints)
+	})
 }
 
 // checkEndpoints wants everything that the endpoints of the configuration need.
