@@ -479,7 +479,8 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		if at, ok := strings.CutPrefix(f, "d:"); ok && !strings.HasPrefix(at, "{") { // which is a key in another slot
+		// A name in braces is a key in another slot; without any, somebody else wrote the field.
+		if at, ok := strings.CutPrefix(f, "d:"); ok && at != "" && !strings.HasPrefix(at, "{") {
 			names = append(names, asideKey(key, at))
 		}
 	}
