@@ -479,7 +479,9 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		if at, ok := strings.CutPrefix(f, "d:"); ok && !strings.HasPrefix(at, "{") { // which is a key in another slot
+		at, ok := strings.CutPrefix(f, "d:")
+		// A field without a time was written by somebody else, one with a brace is a key in another slot.
+		if ok && at != "" && !strings.HasPrefix(at, "{") {
 			names = append(names, asideKey(key, at))
 		}
 	}
