@@ -166,9 +166,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err != nil {
 		return out, err
 	}
-	var keys []memory.Key // of what is stored, and of what left a number or a tombstone
+	// Also what is not there gets its tombstone: Redis may just have lost it, and a process
+	// that was not told yet may be about to write it back.
+	keys := slices.Clone(named)
 	var beside []string
-	for key := range w.histories {
+	for key := range w.histories { // what left a number or a tombstone
 		keys = append(keys, key)
 	}
 	if what.history != nil {
@@ -181,7 +183,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		}
 		keys = append(keys, more...)
 	}
-	stored, err := s.store.Measure(ctx, append(named, keys...)...)
+	stored, err := s.store.Measure(ctx, keys...)
 	if err != nil {
 		return out, err
 	}
