@@ -92,13 +92,13 @@ func (d *driver) drive(ctx context.Context) bool {
 	d.busy.Lock()
 	d.concluding = true
 	d.busy.Unlock()
-	return d.ended(ctx, err)
+	return d.storeEnd(ctx, err)
 }
 
-// ended stores how a run ended of which following gave err.
+// storeEnd stores how a run ended of which following gave err.
 //
 //go:noinline
-func (d *driver) ended(ctx context.Context, err error) (finished bool) {
+func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		err = d.giveUp(ctx, gone)

@@ -314,7 +314,8 @@ func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	}
 	take := func(out applied) { runs = append(runs, out.Runs...) }
 	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
-		s.log.Warn().Err(err).Str("process", p.ID).Msg("another process has not applied an erasure yet; it does when it looks")
+		s.log.Warn().Err(err).Str("process", p.ID).
+			Msg("another process has not applied an erasure yet; it does when it looks")
 	})
 	if err != nil {
 		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")

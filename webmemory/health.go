@@ -83,7 +83,8 @@ func (s *Server) watchStore() {
 			err = nil // it answered; the refusal says of what
 		}
 		if s.health.noteRefusal(refusal) {
-			s.seen.Often.Error().Str("reason", refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.seen.Often.Error().Str("reason", refusal).
+				Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)

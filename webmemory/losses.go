@@ -270,7 +270,8 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 			return
 		}
 		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).
-			Int64("brought_back", s.store.Counts.Lost.Load()-before).Dur("took", time.Since(began)).Msg("writing back what Redis lost")
+			Int64("brought_back", s.store.Counts.Lost.Load()-before).Dur("took", time.Since(began)).
+			Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -350,7 +351,8 @@ func (s *Server) restoreRuns(ctx context.Context) {
 			return
 		}
 	}
-	s.log.Warn().Int("runs", len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+	s.log.Warn().Int("runs", len(left)).
+		Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
 // placeRun brings back the messages of a run of which Redis knows no end. It fences no
