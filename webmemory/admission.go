@@ -139,21 +139,23 @@ func (s *Server) check(p *webapi.MessageRequest) error {
 		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
-	if p.AgentVersion != webapi.Master && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
+	if !slices.Contains(s.versions(), p.AgentVersion) {
 		return &api.Problem{
 			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
-			Message: fmt.Sprintf("There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents)),
+			Message: fmt.Sprintf("There is no agent_version %.80q; there are: %s.", p.AgentVersion,
+				strings.Join(s.versions(), ", ")),
 		}
 	}
 	return nil
 }
 
-func joined(agents []memory.Agent) string {
-	var b strings.Builder
-	for _, a := range agents {
-		b.WriteString(", " + string(a))
+// versions are the values that agent_version may have.
+func (s *Server) versions() []string {
+	all := []string{webapi.Master}
+	for _, a := range s.cfg.Agents {
+		all = append(all, string(a))
 	}
-	return b.String()
+	return all
 }
 
 // idempotencyKey is the request's idempotency key, empty if it has none.
@@ -345,9 +347,7 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 		if last, err := event.Decode(line); err != nil || !last.Terminal() {
 			return record, nil // it goes on, or nothing of it is known
 		}
-		select {
-		case <-time.After(jitter(40 * time.Millisecond)):
-		case <-ctx.Done():
+		if pause(ctx, jitter(40*time.Millisecond)) != nil {
 			return record, nil // who has it did not come to keep its answer
 		}
 	}

@@ -66,10 +66,7 @@ func (s *Server) leave(d *driver, finished bool) {
 	if finished {
 		giveBack = d.writer.end
 	}
-	if err := giveBack(); err != nil {
-		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
-	}
-	d.writer.next()
+	_ = d.writer.release(giveBack, &d.log)
 	d.run.end()
 	s.retire(d.run)
 	if !finished {
@@ -95,13 +92,13 @@ func (d *driver) drive(ctx context.Context) bool {
 	d.busy.Lock()
 	d.concluding = true
 	d.busy.Unlock()
-	return d.ended(ctx, err)
+	return d.storeEnd(ctx, err)
 }
 
-// ended stores how a run ended of which following gave err.
+// storeEnd stores how a run ended of which following gave err.
 //
 //go:noinline
-func (d *driver) ended(ctx context.Context, err error) (finished bool) {
+func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		err = d.giveUp(ctx, gone)
@@ -113,11 +110,14 @@ func (d *driver) ended(ctx context.Context, err error) (finished bool) {
 		d.abandon(err)
 		return false
 	}
-	finished = d.conclude()
+	unfinished := d.conclude()
+	if unfinished != nil {
+		d.log.Warn().Err(unfinished).Msg("the end of a run waits for Redis")
+	}
 	if err := d.writer.trim(d.server.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
-	return finished
+	return unfinished == nil
 }
 
 // goneError says that a run's events will not come any more.
@@ -228,17 +228,16 @@ func (d *driver) again(ctx context.Context, broken error, before int64, failing 
 	case time.Since(*failing) > d.server.cfg.Patience:
 		return &goneError{errors.Join(errors.New("no more events"), broken)}
 	}
-	select {
-	case <-time.After(jitter(300 * time.Millisecond)):
-	case <-ctx.Done():
-	}
+	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find
 	return nil
 }
 
-// take stores events, in the run's log and each in the history that it changes,
-// and shows them then. The log comes first: whoever takes over folds it once more,
-// so that a history may be behind its log, but never ahead of it, where nobody
-// could tell which delegation a message belongs to.
+// take stores events and shows them then, in an order that must not change: write-ahead, the
+// run's log first, then each event's message in its history, then the readers. A process that
+// takes the run over folds the log once more, and the idempotency marks drop what a history has
+// already; so a history may be behind its log, but never ahead of it, where nobody could tell
+// which delegation a message belongs to. What a reader has seen is acknowledged and must
+// survive, so nothing is shown that is not stored.
 func (d *driver) take(events []event.Event) error {
 	if err := d.writer.record(events); err != nil {
 		return err
@@ -267,7 +266,7 @@ func (d *driver) show(e event.Event) error {
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.keepEnd(e.Line())
+		d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
 	return d.run.log.Append(e)
@@ -329,11 +328,6 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 	line.Bool("taken_over", d.left).Msg("run finished")
 }
 
-// keepEnd keeps the run's events on disk, of which last is shown next.
-func (d *driver) keepEnd(last []byte) {
-	d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), last))
-}
-
 // giveUp brings a run to its end whose events do not come any more: to the one that
 // others know of, or else to one that is made here.
 func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
@@ -379,17 +373,13 @@ func (d *driver) closeRun() error {
 func (d *driver) stopThere() {
 	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
 	defer cancel()
-	for ctx.Err() == nil {
+	for trying := true; trying; trying = pause(ctx, jitter(2*time.Second)) == nil {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
 		err := d.runs.Stop(try, d.run.id)
 		cancel()
 		var problem *api.Problem
 		if err == nil || errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
 			return // it stops, or is not there any more
-		}
-		select {
-		case <-time.After(jitter(2 * time.Second)):
-		case <-ctx.Done():
 		}
 	}
 }
@@ -410,18 +400,10 @@ func (d *driver) withdraw(cause error) bool {
 }
 
 // conclude drains what the run left in the spool, and keeps the final answer for
-// posts that are repeated. False: Redis does not know yet that the run is over.
-func (d *driver) conclude() bool {
+// posts that are repeated. An error: Redis does not know yet that the run is over.
+func (d *driver) conclude() error {
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	if err := d.finish(ctx); err != nil {
-		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
-		return false
-	}
-	return true
-}
-
-func (d *driver) finish(ctx context.Context) error {
 	logged := d.writer.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err

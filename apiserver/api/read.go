@@ -84,13 +84,13 @@ func (c *Client) stream(
 	defer body.Close()
 	from := sse.NewReader(body, MaxEvent, c.Idle, silent)
 	from.OnWait(wait)
-	if err = readEvents(from, after, take); err == nil {
-		// Nothing follows but the body's end; who reads it can use the connection again.
-		watch := time.AfterFunc(time.Second, silent)
-		defer watch.Stop()
-		_, _ = io.Copy(io.Discard, io.LimitReader(body, 4<<10))
+	if err := readEvents(from, after, take); err != nil {
+		return broken(parent, ctx, err)
 	}
-	return broken(parent, ctx, err)
+	// Nothing follows but the body's end; who reads it can use the connection again.
+	defer time.AfterFunc(time.Second, silent).Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 4<<10))
+	return nil
 }
 
 // open asks for events and gives the stream of them; nil if the run is over and has no more.
