@@ -2,13 +2,13 @@ package master
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent"
 )
 
 // Bounds of one run's events. Past the soft ones pieces of text are told in
@@ -21,12 +21,8 @@ const (
 )
 
 // errTooLong ends a run that passed the hard bounds.
-var errTooLong = tooLong{errors.New("the run produced more events than are kept")}
-
-type tooLong struct{ error }
-
-func (tooLong) Describe() (code, message string, retryable bool) {
-	return "run_too_long", "The run produced more than can be recorded and was ended.", false
+var errTooLong = subagent.Failure{
+	Code: "run_too_long", Message: "The run produced more than can be recorded and was ended.",
 }
 
 // recorder is the only source of a run's events: it numbers
