@@ -274,6 +274,22 @@ func (l *Log) Outcome() string {
 	return l.outcome
 }
 
+// Lines are the events after a number that the log holds now, each as its line of
+// JSON; it does not wait for more. None if they were dropped. Callers must not
+// change the bytes.
+func (l *Log) Lines(after int64) [][]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dropped || after < 0 || after >= l.last {
+		return nil
+	}
+	lines := make([][]byte, 0, l.last-after)
+	for _, en := range l.entries[after:] {
+		lines = append(lines, en.line)
+	}
+	return lines
+}
+
 // Follow gives the events after a number (0 for all), then those to come, until
 // run_finished or the end of ctx; with roles only those of one of them, the others are
 // not decoded. An error is the last thing it yields: ErrGone, ErrPosition, the problem
