@@ -64,6 +64,20 @@ type Request struct {
 func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
+	run, ctx := a.begin(ctx, &r, publish, abort)
+	if err := run.do(ctx); err != nil {
+		zerolog.Ctx(ctx).Error().Err(err).Msg("a run could not be told to its end")
+	}
+}
+
+// begin makes what a run needs, and the context that carries its logger. It is not inlined, so
+// that the frame of Run, which waits for as long as the answer takes, is small.
+//
+//go:noinline
+func (a *Agent) begin(
+	ctx context.Context, req *Request, publish func(event.Event) error, abort context.CancelCauseFunc,
+) (*run, context.Context) {
+	r := *req
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{}}
 	for _, s := range a.Subagents {
 		if s.Kit != nil {
@@ -73,9 +87,7 @@ func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) er
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
-	if err := run.do(log.WithContext(ctx)); err != nil {
-		log.Error().Err(err).Msg("a run could not be told to its end")
-	}
+	return run, log.WithContext(ctx)
 }
 
 // run is one request in progress.

@@ -50,8 +50,9 @@ type lease struct {
 	// can take the lease either.
 	detached atomic.Bool
 
-	noted atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	over  *run                               // ran under it, and Redis knows that it is over; nil before
+	noted  atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	over   *run                               // ran under it, and Redis knows that it is over; nil before
+	driven atomic.Pointer[driver]             // brings the open run to its end; nil before
 	// Redis lost it; it was regained, and what else was lost is not put back yet
 	lost     atomic.Bool
 	regained chan struct{} // holds a token when it is time to put it back
@@ -192,7 +193,10 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 	if held && l.lost.Load() {
 		select {
 		case l.regained <- struct{}{}:
-		default:
+			if d := l.driven.Load(); d != nil {
+				l.keeper.working.Go(d.mend)
+			}
+		default: // it is about to be put back
 		}
 	}
 	return held, err

@@ -168,15 +168,10 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 		}
 	}
 	c.Header(webapi.RunID, r.id)
-	s.show(c, r)
-	return nil
-}
-
-// show streams a run's events to its reader.
-func (s *Server) show(c *gin.Context, r *run) {
 	s.metrics.readers.Inc()
 	defer s.metrics.readers.Dec()
 	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+	return nil
 }
 
 // caughtUp waits until the log of a run that another process had holds what the

@@ -54,7 +54,7 @@ func (s *sample) find(hash uint64, id string) (int, bool) {
 // is not in it.
 func (s *sample) add(d Document) {
 	hash := hashID(d.ID)
-	if i, _ := s.find(hash, d.ID); i < probes {
+	if i, _ := s.find(hash, d.ID); i < probes { // else its questions are not worth the work
 		s.insert(probe{hash, strings.Clone(d.ID), questions(d)})
 	}
 }

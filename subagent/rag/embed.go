@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -133,7 +134,7 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		}
 	}
 	vectors := map[string][]float32{}
-	for page := range pages(hashes, embedBatch) {
+	for page := range slices.Chunk(hashes, embedBatch) {
 		found, err := l.store.Vectors(ctx, c, s.name, page...)
 		if err != nil {
 			return nil, err

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -307,4 +308,135 @@ func eachLine(path string, do func(line []byte) error) error {
 		return fmt.Errorf("%s:%d: %w", path, number+1, err)
 	}
 	return nil
+}
+
+// limit leaves at most n documents: those that are relevant to the first queries, as
+// many queries as these take half of the room, and then others in their order. Queries
+// whose relevant documents are not all among them go. All ways to rank are measured on
+// what is left, so that they compare with each other, and not with the whole set.
+func (s *Set) limit(n int) {
+	if n <= 0 || len(s.documents) <= n {
+		return
+	}
+	there := map[string]bool{}
+	for _, d := range s.documents {
+		there[d.ID] = true
+	}
+	kept := map[string]bool{}
+	for _, q := range s.forms[0].queries {
+		var wanted []string
+		for id, grade := range s.grades[q.id] {
+			if grade > 0 && there[id] && !kept[id] {
+				wanted = append(wanted, id)
+			}
+		}
+		if len(kept)+len(wanted) > (n+1)/2 && len(kept) > 0 {
+			break
+		}
+		for _, id := range wanted {
+			kept[id] = true
+		}
+	}
+	room := n - len(kept)
+	documents := s.documents[:0:0]
+	for _, d := range s.documents {
+		if kept[d.ID] || room > 0 {
+			if !kept[d.ID] {
+				room--
+			}
+			documents = append(documents, d)
+		}
+	}
+	s.documents = documents
+	kept = map[string]bool{}
+	for _, d := range documents {
+		kept[d.ID] = true
+	}
+	for i := range s.forms {
+		f := &s.forms[i]
+		queries := f.queries[:0:0]
+		for _, q := range f.queries {
+			if s.complete(q, there, kept) {
+				queries = append(queries, q)
+			}
+		}
+		f.queries = queries
+	}
+}
+
+// complete says whether all relevant documents of a query that were there are kept.
+func (s *Set) complete(q query, there, kept map[string]bool) bool {
+	some := false
+	for id, grade := range s.grades[q.id] {
+		if grade > 0 && there[id] {
+			if !kept[id] {
+				return false
+			}
+			some = true
+		}
+	}
+	return some
+}
+
+// afterOthers is what is added to the name of a wording whose queries come behind
+// conversations on other topics.
+const afterOthers = ", after other topics"
+
+// Of the conversations on other topics there are 1 to mostTopics before a query, and
+// each ends with an answer, the first answerBytes of a document that is relevant to it.
+const (
+	mostTopics  = 10
+	answerBytes = 300
+)
+
+// afterOthers gives the queries of a wording, each in a chat that was about something
+// else before: other queries of the wording with their conversations and answers, none
+// with a relevant document in common. What is chosen is the same on every run.
+func (s *Set) afterOthers(f form) form {
+	texts := s.texts()
+	random := rand.New(rand.NewPCG(1, 2))
+	later := form{name: f.name + afterOthers}
+	for _, q := range f.queries {
+		var earlier []memory.Message
+		for range 1 + random.IntN(mostTopics) {
+			other := f.queries[random.IntN(len(f.queries))]
+			if s.onTopicOf(q, other) {
+				continue
+			}
+			earlier = append(earlier, other.history...)
+			earlier = append(earlier, memory.Message{Role: memory.RoleUser, Content: other.text},
+				memory.Message{Role: memory.RoleAssistant, Content: s.answer(other, texts)})
+		}
+		later.queries = append(later.queries, query{q.id, q.text, append(earlier, q.history...)})
+	}
+	return later
+}
+
+// onTopicOf says whether two queries have a relevant document or a conversation's
+// first turn in common.
+func (s *Set) onTopicOf(q, other query) bool {
+	for id, grade := range s.grades[q.id] {
+		if grade > 0 && s.grades[other.id][id] > 0 {
+			return true
+		}
+	}
+	return q.opening() == other.opening()
+}
+
+func (q query) opening() string {
+	if len(q.history) > 0 {
+		return q.history[0].Content
+	}
+	return q.text
+}
+
+// answer is the beginning of the relevant document that comes first in the set.
+func (s *Set) answer(q query, texts func(id string, passage int) string) string {
+	for _, d := range s.documents {
+		if s.grades[q.id][d.ID] > 0 {
+			text := texts(d.ID, 0)
+			return strings.ToValidUTF8(text[:min(len(text), answerBytes)], "")
+		}
+	}
+	return ""
 }

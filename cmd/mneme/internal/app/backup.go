@@ -184,7 +184,7 @@ func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Re
 	if err = os.Rename(fresh, dir); err != nil {
 		return done, "", errors.Join(err, os.Rename(kept, dir))
 	}
-	if err = backup.SyncDir(cfg.DataDir); err == nil && !holds {
+	if err = journal.SyncDir(cfg.DataDir); err == nil && !holds {
 		kept, err = "", os.RemoveAll(kept)
 	}
 	return done, kept, err

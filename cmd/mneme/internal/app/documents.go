@@ -60,7 +60,7 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	var working sync.WaitGroup // ends with what is pushed here
 	working.Go(func() { library.RunEmbedding(ctx) })
 	working.Go(func() {
-		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
+		if err := library.Load(ctx, docstore.DefaultTenant); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 			return
 		}

@@ -2,12 +2,9 @@ package config
 
 import (
 	"cmp"
-	"maps"
 	"os/exec"
-	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"mneme/subagent/rag/loader"
@@ -27,24 +24,18 @@ func extractorKey(extension string) string { return join("retrieval.extractors",
 func (r Retrieval) validateExtractors() error {
 	for extension, e := range sorted(r.Extractors) {
 		key := extractorKey(extension)
-		switch {
-		case !fileExtension.MatchString(extension):
-			return bad(key, "a file's extension is needed, a full stop and small letters or digits, such as .pdf")
-		case len(e.Command) > 0 && e.URL != "":
-			return bad(key, "command and url are both set; keep one of them")
-		case slices.Contains(e.Command, ""):
-			return bad(key+".command", "an empty word in it; a program and its arguments are needed, such as [pdftotext, -, -]")
-		case len(e.Command) == 0 && e.URL == "":
-			return bad(key,
-				"says nothing; give a command, such as [pdftotext, -, -], or a url, such as http://127.0.0.1:9998/tika")
-		}
-		if e.URL != "" {
-			if err := baseURL(key+".url", e.URL); err != nil {
-				return err
-			}
-		}
-		if e.Timeout < 0 {
-			return bad(key+".timeout", "must be more than 0, is %s", e.Timeout)
+		if err := cmp.Or(
+			when(!fileExtension.MatchString(extension), key,
+				"a file's extension is needed, a full stop and small letters or digits, such as .pdf"),
+			when(len(e.Command) > 0 && e.URL != "", key, "command and url are both set; keep one of them"),
+			when(slices.Contains(e.Command, ""), key+".command",
+				"an empty word in it; a program and its arguments are needed, such as [pdftotext, -, -]"),
+			when(len(e.Command) == 0 && e.URL == "", key,
+				"says nothing; give a command, such as [pdftotext, -, -], or a url, such as http://127.0.0.1:9998/tika"),
+			optional(baseURL, key+".url", e.URL),
+			when(e.Timeout < 0, key+".timeout", "must be more than 0, is %s", e.Timeout),
+		); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -68,25 +59,4 @@ func (c Config) Loaders() (map[string]loader.Extractor, error) {
 		all[extension] = loader.Command{Args: e.Command, Time: limit}
 	}
 	return all, nil
-}
-
-const extractorVars = "MNEME_RETRIEVAL_EXTRACTORS_"
-
-// setExtractorVar sets one field of the extractor of an extension: "PDF_URL".
-func (c *Config) setExtractorVar(said, rest, value string) error {
-	id, field, ok := splitVar(rest, reflect.TypeFor[Extractor]())
-	if !ok {
-		return &Error{Where: said, Problem: "no field of an extractor has this name; " +
-			fieldList(reflect.TypeFor[Extractor]())}
-	}
-	extension := "." + strings.ToLower(id)
-	e := c.Retrieval.Extractors[extension]
-	err := parseVar(&e, extractorVars+id+"_", said, extractorVars+rest, value)
-	c.Retrieval.Extractors = maps.Clone(c.Retrieval.Extractors)
-	if c.Retrieval.Extractors == nil {
-		c.Retrieval.Extractors = map[string]Extractor{}
-	}
-	c.Retrieval.Extractors[extension] = e
-	c.origin.vars[extractorKey(extension)+"."+field] = said
-	return err
 }

@@ -20,19 +20,14 @@ type Rerank struct {
 
 func (r Rerank) validate() error {
 	const key = "retrieval.rerank"
-	if err := cmp.Or(positive(key+".timeout", r.Timeout),
-		variable(key+".api_key_env", r.APIKeyEnv, r.APIKey != "")); err != nil {
-		return err
-	}
-	switch {
-	case r.Top < 2 || r.Top > rag.MaxK:
-		return bad(key+".top", "must be from 2 to %d, is %d", rag.MaxK, r.Top)
-	case r.URL == "" && r.Model != "":
-		return bad(key+".model", "there is no endpoint that could have it; set retrieval.rerank.url")
-	case r.URL == "":
-		return nil
-	}
-	return baseURL(key+".url", r.URL)
+	return cmp.Or(
+		positive(key+".timeout", r.Timeout),
+		variable(key+".api_key_env", r.APIKeyEnv, r.APIKey != ""),
+		when(r.Top < 2 || r.Top > rag.MaxK, key+".top", "must be from 2 to %d, is %d", rag.MaxK, r.Top),
+		when(r.URL == "" && r.Model != "", key+".model",
+			"there is no endpoint that could have it; set retrieval.rerank.url"),
+		optional(baseURL, key+".url", r.URL),
+	)
 }
 
 // RequireRerankKey says that the variable of the reranker's key is not set. An apiserver

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,6 @@ type replica struct {
 // catchUp is one attempt to apply missing changes. Attempts are single flight: callers share the
 // one that runs.
 type catchUp struct {
-	read atomic.Int64  // documents read so far
 	done chan struct{} // closed after err is set
 	err  error
 }
@@ -97,7 +97,7 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	return r.caughtUp(ctx, last)
 }
 
-// first waits until an empty replica has been read, for as long as the caller does.
+// first waits until what is missing has been read, for as long as the caller does.
 func (r *replica) first(ctx context.Context) error {
 	run, _ := r.catchUp()
 	select {
@@ -147,7 +147,7 @@ func (r *replica) catchUp() (run *catchUp, begun bool) {
 	run = &catchUp{done: make(chan struct{})}
 	r.running = run
 	begun = r.library.goes(func(ctx context.Context) {
-		r.end(run, r.apply(ctx, &run.read))
+		r.end(run, r.apply(ctx))
 	})
 	if !begun {
 		r.running = nil
@@ -173,8 +173,8 @@ func (r *replica) end(run *catchUp, err error) {
 const attempts = 5
 
 // apply brings the copy up to date: from the log if that reaches back far enough, else by comparing
-// all documents. read counts the documents that a comparison reads.
-func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
+// all documents.
+func (r *replica) apply(ctx context.Context) error {
 	if err := r.lock(ctx); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 			err = r.follow(ctx, k)
 		}
 		if errors.Is(err, docstore.ErrGap) {
-			if err = r.compare(ctx, k, read); err == nil {
+			if err = r.compare(ctx, k); err == nil {
 				err = r.follow(ctx, k)
 			}
 		}
@@ -251,7 +251,7 @@ func (r *replica) follow(ctx context.Context, k *known) error {
 		// then have no effect. A document that is missing was deleted by its last change at the
 		// latest.
 		u := update{mark: changes[len(changes)-1].Mark}
-		for page := range pages(ids, fetchPage) {
+		for page := range slices.Chunk(ids, fetchPage) {
 			found, err := r.library.store.GetAll(ctx, r.collection, page...)
 			if err != nil {
 				return err
@@ -276,22 +276,10 @@ const (
 	fetchBytes = 8 << 20
 )
 
-func pages(ids []string, size int) func(yield func([]string) bool) {
-	return func(yield func([]string) bool) {
-		for len(ids) > 0 {
-			n := min(size, len(ids))
-			if !yield(ids[:n]) {
-				return
-			}
-			ids = ids[n:]
-		}
-	}
-}
-
 // compare makes the copy equal to the store, document by document (anti-entropy): documents whose
 // head differs are read, on all processors, and those without a head are deleted. Changes that are
 // made meanwhile are in the log behind the mark that is read first. The caller has the gate.
-func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) error {
+func (r *replica) compare(ctx context.Context, k *known) error {
 	mark, err := r.library.store.Last(ctx, r.collection)
 	if err != nil {
 		return err
@@ -299,7 +287,7 @@ func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) err
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	jobs := make(chan []docstore.Head)
-	w := &comparison{replica: r, known: k, read: read, stop: stop}
+	w := &comparison{replica: r, known: k, stop: stop}
 	var working sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) + 1 { // one more, since workers also wait for the store
 		working.Go(func() { w.work(ctx, jobs) })
@@ -340,7 +328,6 @@ const manyPassages = 20_000
 type comparison struct {
 	replica *replica
 	known   *known
-	read    *atomic.Int64
 	stop    context.CancelFunc
 
 	mu       sync.Mutex
@@ -430,7 +417,6 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 		w.prepared = append(w.prepared, p)
 		w.passages += passages
 		w.mu.Unlock()
-		w.read.Add(int64(len(documents)))
 	}
 }
 
