@@ -25,9 +25,10 @@ var errTooLong = subagent.Failure{
 	Code: "run_too_long", Message: "The run produced more than can be recorded and was ended.",
 }
 
-// recorder is the only source of a run's events: it numbers
-// them, folds them into the run's copies of the histories and publishes them, in
-// one order for all three.
+// recorder is the only source of a run's events, for the master and for all subagents that
+// work at the same time: under one lock it numbers an event, publishes it and folds it into
+// the run's copies of the histories, so that all three have one order. An event that cannot
+// be published is not folded, and ends the run.
 type recorder struct {
 	publish func(event.Event) error
 	abort   context.CancelCauseFunc // ends the run when an event cannot be recorded

@@ -36,8 +36,9 @@ type Limits struct {
 	Bytes  int // of the events' JSON
 }
 
-// Log holds one run's events, from the first on, for any number of readers. A
-// reader goes at its own pace and never delays Append or another reader. Safe for
+// Log holds one run's events, from the first on, for any number of readers. There is no
+// backpressure: a reader goes at its own pace, by the number of the event that it had last,
+// and never delays Append or another reader; the limits bound what waits for it. Safe for
 // concurrent use.
 type Log struct {
 	run    string
@@ -343,9 +344,9 @@ func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
 	return entry{}, context.Cause(ctx)
 }
 
-// next gives the entry after a number. If there may be one later, it gives a
-// channel that is closed when it is time to look again. io.EOF: the run is over
-// and nothing follows.
+// next gives the entry after a number. If there may be one later, it gives a channel that
+// is closed when it is time to look again: a condition variable that can be waited for
+// together with a context or a timer. io.EOF: the run is over and nothing follows.
 func (l *Log) next(after int64) (entry, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
