@@ -213,9 +213,11 @@ func (*RunFinished) Role() string        { return "run_finished" }
 func (u *Unknown) Role() string          { return u.Name }
 
 // blanks makes an empty payload, by its role.
-var blanks = byRole(blank[RunStarted], blank[MemoryReset], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
+var blanks = byRole(
+	blank[RunStarted], blank[MemoryReset], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
 	blank[AssistantWithTools], blank[ToolProgress], blank[ToolResult], blank[Completion], blank[Assistant], blank[Error],
-	blank[RunFinished])
+	blank[RunFinished],
+)
 
 func byRole(makers ...func() Payload) map[string]func() Payload {
 	of := map[string]func() Payload{}
