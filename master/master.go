@@ -131,7 +131,9 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	}
 	if to, task, ok := r.agent.command(r.req.Message); ok {
 		if task == "" {
-			return event.Assistant{}, emptyCommand(to)
+			return event.Assistant{}, subagent.Failure{
+				Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
+			}
 		}
 		return r.direct(ctx, to, task)
 	}
@@ -195,7 +197,9 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		}
 		return answer, err
 	}
-	return event.Assistant{}, unknownAgent(to)
+	return event.Assistant{}, subagent.Failure{
+		Code: "unknown_agent", Message: fmt.Sprintf("there is no subagent %q.", string(to)),
+	}
 }
 
 // delegate runs a subagent on a task. The error is that the run cannot go on.
@@ -298,27 +302,5 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 	return a.Response, nil
 }
 
-type unknownAgent string
-
-func (u unknownAgent) Error() string { return fmt.Sprintf("there is no subagent %q", string(u)) }
-
-func (u unknownAgent) Describe() (code, message string, retryable bool) {
-	return "unknown_agent", u.Error() + ".", false
-}
-
-type emptyCommand string
-
-func (e emptyCommand) Error() string { return fmt.Sprintf("/%s says nothing to work on", string(e)) }
-
-func (e emptyCommand) Describe() (code, message string, retryable bool) {
-	return "empty_command", fmt.Sprintf("Write the question behind the command: /%s …", string(e)), false
-}
-
 // errMaxSteps: the master's model asked for tools until its steps were used up.
-var errMaxSteps = outOfSteps{errors.New("the master ran out of steps")}
-
-type outOfSteps struct{ error }
-
-func (outOfSteps) Describe() (code, message string, retryable bool) {
-	return "max_steps", "The master used all its steps without an answer.", false
-}
+var errMaxSteps = subagent.Failure{Code: "max_steps", Message: "The master used all its steps without an answer."}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,21 @@ func TestReadingSkipsWhatItHasAndWhatIsNoEvent(t *testing.T) {
 	seqs, err := read(t.Context(), client(t, url), url, 1)
 	require.NoError(t, err)
 	require.Equal(t, from(2, 5), seqs)
+}
+
+func TestAFinishedStreamLeavesItsConnectionToTheNextOne(t *testing.T) {
+	server := serve(t, logOf(t, delta(1, "a"), finished(2)), api.Pace{})
+	c := client(t, server.URL)
+	var reused []bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) { reused = append(reused, got.Reused) },
+	})
+	for range 3 {
+		seqs, err := read(ctx, c, server.URL, 0)
+		require.NoError(t, err)
+		require.Equal(t, from(1, 2), seqs)
+	}
+	require.Equal(t, []bool{false, true, true}, reused)
 }
 
 func TestASilentStreamCountsAsCut(t *testing.T) {

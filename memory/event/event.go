@@ -212,34 +212,26 @@ func (*Error) Role() string              { return "error" }
 func (*RunFinished) Role() string        { return "run_finished" }
 func (u *Unknown) Role() string          { return u.Name }
 
-func payload(role string) Payload {
-	switch role {
-	case "run_started":
-		return &RunStarted{}
-	case "memory_reset":
-		return &MemoryReset{}
-	case "assistant_delta":
-		return &AssistantDelta{}
-	case "subagent_delegation":
-		return &Delegation{}
-	case "subagent_delta":
-		return &SubagentDelta{}
-	case "subagent_assistant_with_tools":
-		return &AssistantWithTools{}
-	case "subagent_tool":
-		return &ToolProgress{}
-	case "subagent_tool_result":
-		return &ToolResult{}
-	case "subagent_completion":
-		return &Completion{}
-	case "assistant":
-		return &Assistant{}
-	case "error":
-		return &Error{}
-	case "run_finished":
-		return &RunFinished{}
+// blanks makes an empty payload, by its role.
+var blanks = byRole(
+	blank[RunStarted], blank[MemoryReset], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
+	blank[AssistantWithTools], blank[ToolProgress], blank[ToolResult], blank[Completion], blank[Assistant], blank[Error],
+	blank[RunFinished],
+)
+
+func byRole(makers ...func() Payload) map[string]func() Payload {
+	of := map[string]func() Payload{}
+	for _, blank := range makers {
+		of[blank().Role()] = blank
 	}
-	return nil
+	return of
+}
+
+func blank[T any, P interface {
+	*T
+	Payload
+}]() Payload {
+	return P(new(T))
 }
 
 // Terminal says whether nothing follows the event in its run.
@@ -314,11 +306,13 @@ func Decode(b []byte) (Event, error) {
 	if e.Role == "" || e.RunID == "" || e.Seq < 1 {
 		return Event{}, fmt.Errorf("reading an event: role, run_id and seq must be set")
 	}
-	p := payload(e.Role)
+	var p Payload = &Unknown{e.Role}
+	if blank := blanks[e.Role]; blank != nil {
+		p = blank()
+	}
 	var err error
 	switch d := p.(type) {
-	case nil:
-		p = &Unknown{e.Role}
+	case *Unknown:
 	case *AssistantDelta:
 		err = decodeText(e.Text, &d.Text)
 	case *SubagentDelta:
