@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/caarlos0/env/v11"
 )
 
 // DefaultFile is read from the working directory when no file is named.
@@ -19,11 +21,7 @@ const DefaultFile = "mneme.yaml"
 func Load(path string, environ []string) (Config, error) {
 	c := Default()
 	c.origin.vars = map[string]string{}
-	vars := map[string]string{}
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		vars[name] = value
-	}
+	vars := env.ToMap(environ)
 	if path == "" {
 		if _, err := os.Stat(DefaultFile); err == nil {
 			path = DefaultFile
