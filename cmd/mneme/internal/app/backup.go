@@ -70,8 +70,8 @@ func (s *stack) source(ctx context.Context, cfg config.Config, log zerolog.Logge
 		return nil, fmt.Errorf("process %d uses %s, and its store cannot be read on %s (redis.embedded_listen): %w",
 			running.PID, dir, cfg.Redis.EmbeddedListen, err)
 	case info["Server"]["process_id"] != strconv.Itoa(running.PID):
-		return nil, fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that process "+
-			"has it, or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
+		return nil, fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that "+
+			"process has it, or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
 	}
 	return client, nil
 }
