@@ -83,13 +83,13 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 	case choice.Model != "":
 		return choice, nil
 	case slices.ContainsFunc(without, is):
-		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; take another one, "+
-			"or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
+		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; "+
+			"take another one, or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
 	case len(all) == 0:
 		return choice, fmt.Errorf("the model server at %s has no model yet; load one that can call tools", s.URL)
 	case len(choice.Models) == 0:
-		return choice, fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs (it has: %s); "+
-			"load one that can, or write a backend of kind openai into mneme.yaml if you know better", s.URL,
+		return choice, fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs "+
+			"(it has: %s); load one that can, or write a backend of kind openai into mneme.yaml if you know better", s.URL,
 			strings.Join(without[:min(5, len(without))], ", "))
 	}
 	return choice, nil
