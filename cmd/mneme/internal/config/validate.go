@@ -335,7 +335,8 @@ func temperature(key string, value *float64) error {
 const leastContext = 1024
 
 func contextTokens(key string, n int) error {
-	return when(n != 0 && n < leastContext, key, "must be at least %d, or 0 for what the gateway tells of the model, not %d", leastContext, n)
+	return when(n != 0 && n < leastContext, key,
+		"must be at least %d, or 0 for what the gateway tells of the model, not %d", leastContext, n)
 }
 
 func (p Panel) validate(subagents []Subagent) error {
