@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +39,7 @@ type Session struct {
 	scope    []docstore.Collection
 	where    map[docstore.Collection]Where
 	k        int
-	nonce    string // of the envelopes: 128 random bits
+	nonce    string // of the envelopes: at least 128 random bits
 	evidence *Evidence
 
 	mu      sync.Mutex
@@ -61,14 +60,9 @@ type SessionOptions struct {
 // NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
-	t := &Session{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
-	if t.k <= 0 {
-		t.k = defaultPassages
-	}
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // it never fails
-	t.nonce = hex.EncodeToString(nonce[:])
+	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: rand.Text(),
+		evidence: cmp.Or(o.Evidence, &Evidence{}),
+		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Tenant, name)
 		if err != nil {
@@ -138,7 +132,7 @@ func (t *Session) Check(response string, results ...string) (a event.Answer, uns
 	t.mu.Lock()
 	given, signals := maps.Clone(t.given), t.signals
 	t.mu.Unlock()
-	a, unsupported = check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
+	a, unsupported = check(response, t.evidence.scope(given, &support{texts: results, links: true}))
 	a.InjectionSignals = signals
 	return a, unsupported
 }
@@ -148,7 +142,7 @@ func (t *Session) clean(text string, results []string) string {
 	t.mu.Lock()
 	given := maps.Clone(t.given)
 	t.mu.Unlock()
-	c := newChecker(t.evidence.scope(given, (*support)(nil).with(results, true)))
+	c := newChecker(t.evidence.scope(given, &support{texts: results, links: true}))
 	return c.write(text) + c.close(false)
 }
 
@@ -201,15 +195,8 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	return q.session.hand(r), nil
 }
 
-// Tools is the tool search_documents of this delegation.
-func (q *Question) Tools() []loop.Tool { return []loop.Tool{searchTool{q}} }
-
 // searchToolName is what the model calls the search.
 const searchToolName = "search_documents"
-
-type searchTool struct {
-	question *Question
-}
 
 var searchToolSpec = loop.Spec{
 	Name: searchToolName,
@@ -228,11 +215,11 @@ var searchToolSpec = loop.Spec{
 // SearchSpec presents the search to a model.
 func SearchSpec() loop.Spec { return searchToolSpec }
 
-// Spec presents the search.
-func (searchTool) Spec() loop.Spec { return searchToolSpec }
+// Spec presents the search: a Question is the tool search_documents of its delegation.
+func (q *Question) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches and gives the Result as JSON, its texts in envelopes.
-func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	var args struct {
 		Query string `json:"query"`
 	}
@@ -245,7 +232,7 @@ func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 		return "", fmt.Errorf(`the field "query" has %d bytes, the limit is %d: search for the important words`, len(query),
 			MaxSearchText)
 	}
-	r, err := t.question.search(ctx, query)
+	r, err := q.search(ctx, query)
 	switch {
 	case errors.Is(err, ErrBadQuery):
 		return "", errors.New(`the field "query" must be set to what to look for`)
@@ -320,30 +307,27 @@ func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.De
 	searched, found := q.searched, q.found
 	q.mu.Unlock()
 	switch {
-	case found > 0:
-		return g.model.Generate(ctx, r)
-	case searched > 0 && onlySearched(r.Messages):
-		return q.nothing
-	case searched > 0:
-		return g.model.Generate(ctx, r)
+	case searched == 0:
+		return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	case found == 0 && onlySearched(r.Messages):
+		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: notFound(q.task)}, nil) }
 	}
-	return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	return g.model.Generate(ctx, r)
 }
 
 // onlySearched says whether the last thing done was to search, and nothing else.
 func onlySearched(messages []memory.Message) bool {
-	n := len(messages)
-	for n > 0 && messages[n-1].Role == memory.RoleTool {
-		if messages[n-1].Name != searchToolName {
+	some := false
+	for _, m := range slices.Backward(messages) {
+		switch {
+		case m.Role != memory.RoleTool:
+			return some
+		case m.Name != searchToolName:
 			return false
 		}
-		n--
+		some = true
 	}
-	return n < len(messages)
-}
-
-func (q *Question) nothing(yield func(loop.Delta, error) bool) {
-	yield(loop.Delta{Text: notFound(q.task)}, nil)
+	return some
 }
 
 // first holds an answer back until it is clear that it calls a tool, or that
@@ -562,7 +546,7 @@ func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	if q == nil {
 		return "", errors.New("this call belongs to no question")
 	}
-	whole, err := q.Tools()[0].Call(ctx, call)
+	whole, err := q.Call(ctx, call)
 	if err != nil {
 		return "", fmt.Errorf("searching the documents: %w", err)
 	}
