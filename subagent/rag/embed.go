@@ -149,7 +149,10 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		if len(missing) == 0 {
 			continue
 		}
-		made, err := l.embedApart(ctx, wanted)
+		made, err := EmbedApart(ctx, wanted, l.embed, func(text string, err error) {
+			l.o.Log.Warn().Err(err).Int("bytes", len(text)).
+				Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -188,27 +191,35 @@ func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documen
 	return texts, err
 }
 
-// embedApart embeds texts of which the endpoint may refuse some, for their length
-// for example. Those get no vector; the words find them still.
-func (l *Library) embedApart(ctx context.Context, texts []string) ([][]float32, error) {
-	vectors, err := l.embed(ctx, texts)
-	var known interface{ Retryable() bool }
-	if err == nil || !errors.As(err, &known) || known.Retryable() {
+// EmbedApart embeds texts of which an endpoint may refuse some, for their length for example: it halves a batch that is
+// refused until the texts stand alone. Those that are refused then get no vector, of which refused is told; words find
+// them still. An endpoint that refuses even a text that nobody can object to refuses everything, which is an error.
+func EmbedApart(ctx context.Context, texts []string, embed func(context.Context, []string) ([][]float32, error),
+	refused func(text string, err error)) ([][]float32, error) {
+	vectors, err := embed(ctx, texts)
+	if err == nil || ctx.Err() != nil || !refusal(err) {
 		return vectors, err
 	}
 	if half := len(texts) / 2; half > 0 {
-		if vectors, err = l.embedApart(ctx, texts[:half]); err != nil {
+		if vectors, err = EmbedApart(ctx, texts[:half], embed, refused); err != nil {
 			return nil, err
 		}
-		rest, err := l.embedApart(ctx, texts[half:])
+		rest, err := EmbedApart(ctx, texts[half:], embed, refused)
 		return append(vectors, rest...), err
 	}
-	if _, other := l.embed(ctx, []string{probe}); other != nil {
-		return nil, err // it refuses everything
+	if _, other := embed(ctx, []string{probe}); refusal(other) {
+		return nil, err
+	} else if other != nil {
+		return nil, other
 	}
-	l.o.Log.Warn().Err(err).Int("bytes",
-		len(texts[0])).Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+	refused(texts[0], err)
 	return [][]float32{nil}, nil
+}
+
+// refusal reports whether an endpoint refused what it was asked, as opposed to having failed.
+func refusal(err error) bool {
+	var known interface{ Retryable() bool }
+	return errors.As(err, &known) && !known.Retryable()
 }
 
 // space is where the Embedder's vectors are.

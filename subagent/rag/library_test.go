@@ -499,37 +499,6 @@ func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
 		putFile(t, l, c, rag.File{ID: "faq.jsonl", Origin: "/a"}, `{"id":"2","text":"y"}`))
 }
 
-func TestOldCitationsAreResolved(t *testing.T) {
-	l := library(redistest.Start(t).Client())
-	c := collection(t, l, "docs")
-	put(t, l, c, "doc#1", "Apples are red.")
-	p := search(t, l, "apples", c).Passages[0]
-	old := rag.Cited{Collection: c, PassageID: p.ID, Hash: p.Hash}
-	r, err := l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.CitationCurrent, r.State)
-	require.Equal(t, "Apples are red.", r.Passage.Text)
-	put(t, l, c, "doc#1", "Apples are green.")
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.Resolved{State: rag.CitationChanged}, r)
-	_, err = l.Delete(ctx, c, "doc#1")
-	require.NoError(t, err)
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.Resolved{State: rag.CitationDeleted}, r)
-	_, err = l.Drop(ctx, c)
-	require.NoError(t, err)
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.CitationDeleted, r.State)
-	c = collection(t, l, "docs")
-	for _, id := range []string{"", "doc", "#1", "doc#", "doc#x", "doc#-1"} {
-		_, err = l.Resolve(ctx, rag.Cited{Collection: c, PassageID: id})
-		require.ErrorIs(t, err, rag.ErrBadQuery, id)
-	}
-}
-
 func TestOnlySomeChatsAreKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -118,7 +118,7 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 		case <-run.done:
 		case <-over.C:
 			if k := r.known.Load(); k != nil {
-				return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+				return r.behind(k), nil
 			}
 			return leg{}, r.first(ctx) // the collection was made anew
 		case <-ctx.Done():
@@ -127,13 +127,18 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 		k := r.known.Load()
 		switch {
 		case errors.Is(run.err, docstore.ErrUnavailable) && k != nil:
-			return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+			return r.behind(k), nil
 		case run.err != nil:
 			return leg{}, run.err
 		case begun || k != nil && *k.mark.Load() == last:
 			return leg{collection: r.collection, known: k}, nil
 		}
 	}
+}
+
+// behind is the part in a search of a copy that lacks changes: its hits have to be proven by the store.
+func (r *replica) behind(k *known) leg {
+	return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}
 }
 
 // catchUp starts to apply missing changes unless that is under way. The work belongs to the library
@@ -284,21 +289,23 @@ func (r *replica) compare(ctx context.Context, k *known) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	jobs := make(chan []docstore.Head)
 	w := &comparison{replica: r, known: k, stop: stop}
 	var working sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) + 1 { // one more, since workers also wait for the store
-		working.Go(func() { w.work(ctx, jobs) })
+		working.Go(func() { w.work(work, jobs) })
 	}
-	live, err := w.list(ctx, jobs)
+	live, err := w.list(work, jobs)
 	close(jobs)
 	working.Wait()
-	if w.err != nil {
-		return w.err
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return errStopped // some jobs were not done
+	case work.Err() != nil:
+		return context.Cause(work) // a worker's error, by which the list may have ended too
+	case err != nil:
 		return err
 	}
 	gone := map[string]int64{}
@@ -328,12 +335,11 @@ const manyPassages = 20_000
 type comparison struct {
 	replica *replica
 	known   *known
-	stop    context.CancelFunc
+	stop    context.CancelCauseFunc // with the first error of a worker
 
 	mu       sync.Mutex
 	prepared []prepared // guarded by mu
 	passages int        // guarded by mu
-	err      error      // the first; guarded by mu
 }
 
 // jobPassages is about how many passages one job of a worker has.
@@ -396,12 +402,7 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 		}
 		found, err := w.replica.library.store.GetAll(ctx, w.replica.collection, ids...)
 		if err != nil {
-			w.mu.Lock()
-			if w.err == nil {
-				w.err = err
-			}
-			w.mu.Unlock()
-			w.stop()
+			w.stop(err)
 			continue
 		}
 		var documents []docstore.Document

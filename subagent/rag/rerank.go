@@ -111,8 +111,7 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []memory.Messa
 		history = nil // it did not lead to this result
 	}
 	err := l.o.Rerank.Reorder(ctx, RerankQuery(r.Query, history), r.Passages)
-	var known interface{ Retryable() bool }
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &known) || known.Retryable()) {
+	if err != nil && ctx.Err() == nil && !refusal(err) {
 		l.rerankMute.Store(time.Now().Add(mutePause).UnixNano())
 	}
 	return err
