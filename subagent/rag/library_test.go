@@ -1,6 +1,7 @@
 package rag_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -527,4 +528,22 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	}
 	require.Positive(t, answered)
 	require.LessOrEqual(t, answered, 3)
+}
+
+// Why a program that reads files failed may name what is on this machine: the operator is told, whoever put the file
+// is not.
+func TestTheOperatorIsToldWhyAnExtractorFailed(t *testing.T) {
+	var log bytes.Buffer
+	fails := loader.Command{Args: []string{"sh", "-c", "echo 'cannot open /srv/hidden' >&2; exit 3"}}
+	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.New(&log),
+		Loader: loader.Loader{Extractors: map[string]loader.Extractor{".png": fails}}})
+	defer l.Close()
+	c := collection(t, l, "docs")
+	var outcomes []rag.Outcome
+	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "a.png", Bytes: strings.NewReader("picture")},
+		func(o rag.Outcome) { outcomes = append(outcomes, o) }))
+	require.Len(t, outcomes, 1)
+	require.Equal(t, rag.OutcomeRefused, outcomes[0].Status)
+	require.NotContains(t, outcomes[0].Reason, "hidden")
+	require.Contains(t, log.String(), "/srv/hidden")
 }
