@@ -237,8 +237,9 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 	return p
 }
 
-// apply applies an update. Documents that are known in the same or a newer version stay. The caller
-// has the gate.
+// apply applies an update; the caller has the gate. Documents that are known in the same or a newer version stay. A
+// search may run at any moment of it, so the order is: first new documents become known by name (announce), then the
+// index is changed in one step, and only then are old documents forgotten, as hits of the old index may name them.
 func (k *known) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held

@@ -105,7 +105,10 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 	return l.over(ctx, legs, r), nil
 }
 
-// over searches these collections.
+// over searches collections that are up to date or marked as degraded. The order of its steps matters: the query is
+// embedded first, since every leg needs the vector; which vectors are missing is asked before the search, since they
+// may come while it runs; only then are the texts read, for the few passages that are left, and reranked, since a
+// reranker reads texts.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	k := cmp.Or(r.K, DefaultK)
 	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
@@ -113,7 +116,7 @@ func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 		q.k = max(k, l.o.Rerank.Top)
 	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
-	waiting := false // asked before the search: vectors may come while it runs
+	waiting := false
 	for _, g := range legs {
 		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
 	}
@@ -150,7 +153,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// leg is one of the collections of a search.
+// leg is the part of a search in one collection (federated search: each is ranked by itself, and the lists are joined).
 type leg struct {
 	collection docstore.Collection
 	known      *known
@@ -203,6 +206,7 @@ func better(a, b Result) bool {
 	return cmp.Or(cmp.Compare(rank[a.Status], rank[b.Status]), cmp.Compare(a.strength(), b.strength())) > 0
 }
 
+// strength is the share of the query that the best passage has.
 func (r Result) strength() float64 {
 	if len(r.Passages) == 0 {
 		return 0
@@ -221,7 +225,8 @@ type query struct {
 	degraded bool // there should be a vector
 }
 
-// find searches each leg and puts the best of all in one order.
+// find searches each leg and merges the lists by strength, which compares between collections as scores do not. Of
+// passages with equal texts the best one stays.
 func (q query) find(ctx context.Context, legs []leg) Result {
 	f := Result{Status: textindex.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
 	for _, g := range legs {
@@ -248,7 +253,8 @@ func (q query) find(ctx context.Context, legs []leg) Result {
 	return f
 }
 
-// find searches one leg.
+// find searches one leg. If the copy lacks changes, more hits than are wanted are looked for, since the store may
+// disprove some; the number grows until enough are proven.
 func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 	if g.proof == nil {
 		result, passages, _ := g.look(q, q.k)
@@ -266,9 +272,9 @@ func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 	}
 }
 
-// look searches one leg for at most so many passages; more says whether there may be
-// others. A document that is replaced between the search and the look at it makes it
-// search again, on the newer index.
+// look searches one leg for at most so many passages; more says whether there may be others. It reads without a lock
+// (optimistic concurrency): a document that is replaced between the search and the look at it makes it search again, on
+// the newer index.
 func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passage, more bool) {
 	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter,
 		Limit: wanted}
@@ -295,6 +301,7 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 	}
 }
 
+// passages are the passages of hits; whole is false if a document among them was replaced since the search.
 func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, whole bool) {
 	for _, hit := range hits {
 		h := g.known.get(hit.Document)

@@ -129,21 +129,24 @@ func (t *Session) hand(r Result) Result {
 // Check makes a checked answer of what a model responded with. results are those of
 // its tools beside the search. unsupported are those of its flags that readers are told.
 func (t *Session) Check(response string, results ...string) (a event.Answer, unsupported []event.Flag) {
-	t.mu.Lock()
-	given, signals := maps.Clone(t.given), t.signals
-	t.mu.Unlock()
-	a, unsupported = check(response, t.evidence.scope(given, &support{texts: results, links: true}))
+	evidence, signals := t.allowed(results)
+	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
 	return a, unsupported
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
 func (t *Session) clean(text string, results []string) string {
-	t.mu.Lock()
-	given := maps.Clone(t.given)
-	t.mu.Unlock()
-	c := newChecker(t.evidence.scope(given, &support{texts: results, links: true}))
+	evidence, _ := t.allowed(results)
+	c := newChecker(evidence)
 	return c.write(text) + c.close(false)
+}
+
+// allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
+func (t *Session) allowed(results []string) (s *scope, signals int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.evidence.scope(maps.Clone(t.given), &support{texts: results, links: true}), t.signals
 }
 
 // Question is one delegation of a session.
@@ -242,6 +245,7 @@ func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, erro
 	return writeJSON(r)
 }
 
+// writeJSON encodes for a model, which would read <, > and & as escapes otherwise.
 func writeJSON(v any) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -296,11 +300,13 @@ func (q *Question) Remember(tool, content string) string {
 // answer is that nothing was found.
 func (q *Question) Model(m loop.Model) loop.Model { return guarded{q, m} }
 
+// guarded is a model before which a search stands.
 type guarded struct {
 	question *Question
 	model    loop.Model
 }
 
+// Generate asks the model, unless it is settled that there is nothing to answer from.
 func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	q := g.question
 	q.mu.Lock()
@@ -490,6 +496,7 @@ func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
 	return q, messages
 }
 
+// note remembers which question the tool calls of a model belong to.
 func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

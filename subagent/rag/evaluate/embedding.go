@@ -219,11 +219,7 @@ func (f *VectorFile) read(space string) error {
 	in := bufio.NewReader(f.file)
 	first, err := in.ReadBytes('\n')
 	if len(first) == 0 && errors.Is(err, io.EOF) {
-		line, err := json.Marshal(vectorHead{space})
-		if err == nil {
-			_, err = f.file.Write(append(line, '\n'))
-		}
-		return err
+		return json.NewEncoder(f.file).Encode(vectorHead{space}) // with a newline
 	}
 	var head vectorHead
 	if err != nil || json.Unmarshal(first, &head) != nil || head.Space == "" {
