@@ -119,7 +119,8 @@ type scoring struct {
 	most    float64    // the weighted sum of the terms' idf
 }
 
-// score scores the passages that are not refused for some terms.
+// score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
+// must be released.
 func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, held: s.shared.scores.Get().(*[]float64)}
 	if cap(*r.held) < s.size {
@@ -196,7 +197,8 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 	return lists, frequency
 }
 
-// best gives the best hits in their order.
+// best gives the best hits in their order. Passages with equal texts may fall out of what top gives, so that it asks for
+// more until there are enough or no others.
 func (r *scoring) best(limit int, duplicates bool) []Hit {
 	limit = max(limit, 0)
 	for n := limit; ; n *= 2 {

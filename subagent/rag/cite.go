@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory/event"
-	"mneme/memory/textindex"
 )
 
 // maxMarkers bounds the passages that one sentence may cite.
@@ -90,27 +89,16 @@ func (s *scope) right(sentence string, n int) int {
 		return n
 	}
 	sentence = markers.ReplaceAllString(sentence, " ")
-	terms := map[string]bool{}
-	for _, t := range textindex.Terms(sentence) {
-		terms[t] = true
-	}
+	terms := termsOf(sentence)
 	if len(terms) < fewTerms {
 		return n
 	}
-	share := func(p *profile) float64 {
-		shared := 0
-		for t := range terms {
-			if p.terms[t] {
-				shared++
-			}
-		}
-		return float64(shared) / float64(len(terms))
-	}
+	share := func(p *profile) float64 { return float64(shared(terms, p.terms)) / float64(len(terms)) }
 	own := share(s.profile(n))
 	if own > mostOf {
 		return n
 	}
-	hasFigures := len(figures{map[string]bool{}, map[int]bool{}}.unverified(sentence)) > 0
+	hasFigures := len(figures{}.unverified(sentence)) > 0
 	ownFigures := hasFigures && len(s.profile(n).figures.unverified(sentence)) == 0
 	best, most, next := n, 0.0, 0.0
 	for o := range s.passages {
@@ -128,6 +116,17 @@ func (s *scope) right(sentence string, n int) int {
 		return best
 	case !ownFigures && most >= mostOf && own <= hardlyAny && next <= most/2:
 		return best
+	}
+	return n
+}
+
+// shared counts what two sets have in common.
+func shared(a, b map[string]bool) int {
+	n := 0
+	for t := range a {
+		if b[t] {
+			n++
+		}
 	}
 	return n
 }
@@ -193,24 +192,15 @@ var pieceEnd = regexp.MustCompile(`[.!?…。]["»”)]*\s+|\n\s*\n|\|[ \t]*\n`)
 // bestQuote finds the piece of a text that shares most terms with what was said; shares is false if
 // none does.
 func bestQuote(text, said string) (start, end int, shares bool) {
-	words := map[string]bool{}
-	for _, term := range textindex.Terms(said) {
-		words[term] = true
-	}
+	words := termsOf(said)
 	most := -1
 	for at := 0; at < len(text); {
 		stop := at + quoteLength(text[at:])
 		if m := pieceEnd.FindStringIndex(text[at:stop]); m != nil {
 			stop = at + m[1]
 		}
-		shared := map[string]bool{}
-		for _, term := range textindex.Terms(text[at:stop]) {
-			if words[term] {
-				shared[term] = true
-			}
-		}
-		if len(shared) > most {
-			most = len(shared)
+		if n := shared(words, termsOf(text[at:stop])); n > most {
+			most = n
 			piece := text[at:stop]
 			start = at + len(piece) - len(strings.TrimLeftFunc(piece, unicode.IsSpace))
 			end = at + len(strings.TrimRightFunc(piece, unicode.IsSpace))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ type held struct {
 // place is a passage's place in its document's text.
 type place struct {
 	Start, End, Page int32
-	hash             [sha256.Size / 2]byte // of the passage's text
+	hash             contentHash // of the passage's text
 	Section          string
 }
 
@@ -71,9 +72,11 @@ func contentHashOf(text string) (sum contentHash) {
 	return sum
 }
 
-func newKnown(vectors bool, texts *texts) *known {
-	k := &known{index: textindex.NewCollection(), texts: texts, byID: map[string]*held{}, fresh: map[string]*held{}}
-	if vectors {
+// newKnown is an empty copy.
+func (r *replica) newKnown() *known {
+	k := &known{index: textindex.NewCollection(), texts: r.library.files.texts(r.collection, r.library.o.Log),
+		byID: map[string]*held{}, fresh: map[string]*held{}}
+	if r.library.o.Embedder != nil {
 		k.bare = map[string]*held{}
 	}
 	k.mark.Store(&docstore.Mark{})
@@ -104,22 +107,25 @@ func (k *known) document(id string) *held {
 	return k.byID[id]
 }
 
-// hold makes the in-memory form of documents and writes their texts to file; a nil file keeps no
-// texts. Equal strings and metadata of neighbours are shared, which saves most of the memory.
+// documents are all documents, in no order.
+func (k *known) documents() []*held {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Values(k.byID))
+}
+
+// hold makes the in-memory form of documents and writes their texts to a file. Equal strings and metadata of
+// neighbours are shared, which saves most of the memory.
 func hold(documents []docstore.Document, file *texts) []*held {
 	list := make([]*held, len(documents))
 	bodies := make([]string, len(documents))
 	for i, d := range documents {
 		bodies[i] = d.Text
 	}
-	at, kept := int64(0), false
-	if file != nil {
-		at, kept = file.add(bodies)
-	}
+	at, kept := file.add(bodies)
 	var metadata map[string]string
 	for i, d := range documents {
-		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, size: len(d.Text)}
-		h.sum = contentHashOf(d.Hash)
+		h := &held{Version: d.Version, Title: d.Title, Source: d.Source, size: len(d.Text), sum: contentHashOf(d.Hash)}
 		h.name = nameOf(d, h.sum)
 		h.ID = h.name[:len(d.ID)]
 		if len(d.Metadata) > 0 {
@@ -170,10 +176,9 @@ func (h *held) passage(ordinal int) Passage {
 func (p place) hex() string { return hex.EncodeToString(p.hash[:]) }
 
 // sumOf is the first half of a text's SHA-256.
-func sumOf(text string) (half [sha256.Size / 2]byte) {
+func sumOf(text string) contentHash {
 	sum := sha256.Sum256([]byte(text))
-	copy(half[:], sum[:])
-	return half
+	return contentHash(sum[:])
 }
 
 // text reads a passage's text from the file. It is false if the file does not have it, which the
@@ -232,8 +237,9 @@ func (k *known) prepare(documents []docstore.Document) prepared {
 	return p
 }
 
-// apply applies an update. Documents that are known in the same or a newer version stay. The caller
-// has the gate.
+// apply applies an update; the caller has the gate. Documents that are known in the same or a newer version stay. A
+// search may run at any moment of it, so the order is: first new documents become known by name (announce), then the
+// index is changed in one step, and only then are old documents forgotten, as hits of the old index may name them.
 func (k *known) apply(u update) {
 	change := textindex.Change{Version: uint64(u.mark.Version)}
 	var fresh []*held
@@ -267,7 +273,7 @@ func (k *known) apply(u update) {
 		k.byID[h.ID] = h
 	}
 	k.fresh = map[string]*held{}
-	mark := u.mark // a copy, so that the update is not kept alive by a pointer
+	mark := u.mark // a copy, so that a pointer does not keep the update alive
 	k.mark.Store(&mark)
 }
 

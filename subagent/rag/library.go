@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
 )
@@ -74,6 +75,16 @@ const (
 	WeightedSum     Fusion = "wsum" // of scores, see index.FuseScores
 	ReciprocalRanks Fusion = "rrf"  // see index.FuseRanks
 )
+
+// Fuse combines a ranking by words and one by vectors, which has the weight, to the limit best.
+func (f Fusion) Fuse(limit int, words, vectors []textindex.Hit, weight float64) []textindex.Fused {
+	fuse := textindex.FuseScores
+	if f == ReciprocalRanks {
+		fuse = textindex.FuseRanks
+	}
+	return fuse(limit, textindex.Ranking{Hits: words, Weight: 1 - weight},
+		textindex.Ranking{Hits: vectors, Weight: weight})
+}
 
 func (o Options) orDefault() Options {
 	if o.Patience <= 0 {

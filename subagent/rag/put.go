@@ -142,12 +142,9 @@ func (l *Library) explain(ctx context.Context, c docstore.Collection, outcomes [
 	var ids []string
 	for i := range outcomes {
 		if o := &outcomes[i]; o.Err != nil {
-			o.Status, o.Reason = OutcomeRefused, o.Err.Error()
-			var refusal *docstore.Error
-			if errors.As(o.Err, &refusal) {
+			o.Status, o.Reason, o.Code = OutcomeRefused, o.Err.Error(), string(loader.CodeOf(o.Err))
+			if refusal, ok := errors.AsType[*docstore.Error](o.Err); ok {
 				o.Code = string(refusal.Code)
-			} else {
-				o.Code = string(loader.CodeOf(o.Err))
 			}
 			ids = append(ids, o.ID)
 		}
@@ -261,7 +258,8 @@ type File struct {
 // concerns all documents: ErrNoCollection or ErrUnavailable. Documents that were complete by then
 // stay.
 func (l *Library) PutFile(ctx context.Context, c docstore.Collection, f File, report func(Outcome)) error {
-	p := putting{file: f, loader: l.o.Loader, live: map[string]bool{}, given: slices.Sorted(maps.Keys(f.Metadata))}
+	p := putting{file: f, loader: l.o.Loader, log: l.o.Log, live: map[string]bool{},
+		given: slices.Sorted(maps.Keys(f.Metadata))}
 	if f.Limit > 0 {
 		p.loader.Limits.Bytes = f.Limit
 	}
@@ -333,10 +331,8 @@ func (p *putting) input(item loader.Item, hash func() string) Input {
 		in.Document.Source = f.Source
 	}
 	if len(f.Metadata) > 0 {
-		all := maps.Clone(in.Document.Metadata)
-		if all == nil {
-			all = map[string]string{}
-		}
+		all := map[string]string{}
+		maps.Copy(all, in.Document.Metadata)
 		maps.Copy(all, f.Metadata)
 		in.Document.Metadata = all
 	}

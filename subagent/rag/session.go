@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +39,7 @@ type Session struct {
 	scope    []docstore.Collection
 	where    map[docstore.Collection]Where
 	k        int
-	nonce    string // of the envelopes: 128 random bits
+	nonce    string // of the envelopes: at least 128 random bits
 	evidence *Evidence
 
 	mu      sync.Mutex
@@ -61,14 +60,9 @@ type SessionOptions struct {
 // NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
-	t := &Session{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
-	if t.k <= 0 {
-		t.k = defaultPassages
-	}
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // it never fails
-	t.nonce = hex.EncodeToString(nonce[:])
+	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: rand.Text(),
+		evidence: cmp.Or(o.Evidence, &Evidence{}),
+		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Tenant, name)
 		if err != nil {
@@ -135,21 +129,24 @@ func (t *Session) hand(r Result) Result {
 // Check makes a checked answer of what a model responded with. results are those of
 // its tools beside the search. unsupported are those of its flags that readers are told.
 func (t *Session) Check(response string, results ...string) (a event.Answer, unsupported []event.Flag) {
-	t.mu.Lock()
-	given, signals := maps.Clone(t.given), t.signals
-	t.mu.Unlock()
-	a, unsupported = check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
+	evidence, signals := t.allowed(results)
+	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
 	return a, unsupported
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
 func (t *Session) clean(text string, results []string) string {
-	t.mu.Lock()
-	given := maps.Clone(t.given)
-	t.mu.Unlock()
-	c := newChecker(t.evidence.scope(given, (*support)(nil).with(results, true)))
+	evidence, _ := t.allowed(results)
+	c := newChecker(evidence)
 	return c.write(text) + c.close(false)
+}
+
+// allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
+func (t *Session) allowed(results []string) (s *scope, signals int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.evidence.scope(maps.Clone(t.given), &support{texts: results, links: true}), t.signals
 }
 
 // Question is one delegation of a session.
@@ -201,15 +198,8 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	return q.session.hand(r), nil
 }
 
-// Tools is the tool search_documents of this delegation.
-func (q *Question) Tools() []loop.Tool { return []loop.Tool{searchTool{q}} }
-
 // searchToolName is what the model calls the search.
 const searchToolName = "search_documents"
-
-type searchTool struct {
-	question *Question
-}
 
 var searchToolSpec = loop.Spec{
 	Name: searchToolName,
@@ -228,11 +218,11 @@ var searchToolSpec = loop.Spec{
 // SearchSpec presents the search to a model.
 func SearchSpec() loop.Spec { return searchToolSpec }
 
-// Spec presents the search.
-func (searchTool) Spec() loop.Spec { return searchToolSpec }
+// Spec presents the search: a Question is the tool search_documents of its delegation.
+func (q *Question) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches and gives the Result as JSON, its texts in envelopes.
-func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	var args struct {
 		Query string `json:"query"`
 	}
@@ -245,7 +235,7 @@ func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 		return "", fmt.Errorf(`the field "query" has %d bytes, the limit is %d: search for the important words`, len(query),
 			MaxSearchText)
 	}
-	r, err := t.question.search(ctx, query)
+	r, err := q.search(ctx, query)
 	switch {
 	case errors.Is(err, ErrBadQuery):
 		return "", errors.New(`the field "query" must be set to what to look for`)
@@ -255,6 +245,7 @@ func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	return writeJSON(r)
 }
 
+// writeJSON encodes for a model, which would read <, > and & as escapes otherwise.
 func writeJSON(v any) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -309,41 +300,40 @@ func (q *Question) Remember(tool, content string) string {
 // answer is that nothing was found.
 func (q *Question) Model(m loop.Model) loop.Model { return guarded{q, m} }
 
+// guarded is a model before which a search stands.
 type guarded struct {
 	question *Question
 	model    loop.Model
 }
 
+// Generate asks the model, unless it is settled that there is nothing to answer from.
 func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	q := g.question
 	q.mu.Lock()
 	searched, found := q.searched, q.found
 	q.mu.Unlock()
 	switch {
-	case found > 0:
-		return g.model.Generate(ctx, r)
-	case searched > 0 && onlySearched(r.Messages):
-		return q.nothing
-	case searched > 0:
-		return g.model.Generate(ctx, r)
+	case searched == 0:
+		return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	case found == 0 && onlySearched(r.Messages):
+		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: notFound(q.task)}, nil) }
 	}
-	return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	return g.model.Generate(ctx, r)
 }
 
 // onlySearched says whether the last thing done was to search, and nothing else.
 func onlySearched(messages []memory.Message) bool {
-	n := len(messages)
-	for n > 0 && messages[n-1].Role == memory.RoleTool {
-		if messages[n-1].Name != searchToolName {
+	some := false
+	for _, m := range slices.Backward(messages) {
+		switch {
+		case m.Role != memory.RoleTool:
+			return some
+		case m.Name != searchToolName:
 			return false
 		}
-		n--
+		some = true
 	}
-	return n < len(messages)
-}
-
-func (q *Question) nothing(yield func(loop.Delta, error) bool) {
-	yield(loop.Delta{Text: notFound(q.task)}, nil)
+	return some
 }
 
 // first holds an answer back until it is clear that it calls a tool, or that
@@ -506,6 +496,7 @@ func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
 	return q, messages
 }
 
+// note remembers which question the tool calls of a model belong to.
 func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -562,7 +553,7 @@ func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	if q == nil {
 		return "", errors.New("this call belongs to no question")
 	}
-	whole, err := q.Tools()[0].Call(ctx, call)
+	whole, err := q.Call(ctx, call)
 	if err != nil {
 		return "", fmt.Errorf("searching the documents: %w", err)
 	}

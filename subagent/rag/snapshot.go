@@ -44,13 +44,7 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 	if err := r.lock(ctx); err != nil {
 		return 0, err
 	}
-	mark, file, frozen := *k.mark.Load(), k.texts, k.index.Freeze()
-	k.mu.RLock()
-	documents := make([]*held, 0, len(k.byID))
-	for _, h := range k.byID {
-		documents = append(documents, h)
-	}
-	k.mu.RUnlock()
+	mark, file, frozen, documents := *k.mark.Load(), k.texts, k.index.Freeze(), k.documents()
 	r.unlock()
 	size, err := file.sync()
 	if err != nil {
@@ -370,10 +364,8 @@ func openFiles(dir string, log zerolog.Logger) *files {
 		f.lock, err = journal.Lock(dir)
 	}
 	if err != nil {
-		log.Warn().Err(err).Str("dir",
-			dir).Msg(
-			"what a restart could begin with is not kept: all documents are read from Redis at every start; check data_dir",
-		)
+		log.Warn().Err(err).Str("dir", dir).Msg("what a restart could begin with is not kept: " +
+			"all documents are read from Redis at every start; check data_dir")
 		return nil
 	}
 	return f
@@ -451,11 +443,6 @@ func (f *files) sweep(keep func(collection, name string) bool) {
 	}
 }
 
-// newKnown is an empty copy.
-func (r *replica) newKnown() *known {
-	return newKnown(r.library.o.Embedder != nil, r.library.files.texts(r.collection, r.library.o.Log))
-}
-
 // restored is the copy from the last snapshot, from which the log is followed, or an empty one. It
 // may be searched at once: the store can be reached, and checks what is found.
 func (r *replica) restored() *known {
@@ -466,12 +453,11 @@ func (r *replica) restored() *known {
 	k, err := r.read()
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			f.log.Warn().Err(err).Stringer("collection",
-				r.collection).Msg("the snapshot of a collection is of no use: all documents are read from Redis")
+			f.log.Warn().Err(err).Stringer("collection", r.collection).
+				Msg("the snapshot of a collection is of no use: all documents are read from Redis")
 		}
-		k = r.newKnown()
 		f.tidy(r.collection)
-		return k
+		return r.newKnown()
 	}
 	f.tidy(r.collection, base(r.collection)+snapshotEnding, k.texts.name)
 	r.saved.set(k.mark.Load().Version)
@@ -507,25 +493,20 @@ func (r *replica) tend(ctx context.Context) {
 	if k == nil || busy || *k.mark.Load() == (docstore.Mark{}) {
 		return
 	}
-	compacted := false
-	if k.texts.loose() {
-		old := k.texts
-		compacted = r.compact(ctx, k)
-		if compacted {
-			defer old.remove() // after the snapshot that does not need it is written
-		}
+	old := k.texts
+	compacted := old.loose() && r.compact(ctx, k)
+	if compacted {
+		defer old.remove() // after the snapshot that does not need it is written
 	} else {
-		k.texts.wipe()
+		old.wipe()
 	}
 	if r.library.files == nil || !r.collection.Chat().IsZero() || !compacted && !r.due(k) {
 		return
 	}
 	version, err := r.save(ctx, k)
 	if err != nil && ctx.Err() == nil {
-		r.library.o.Log.Warn().Err(err).Stringer("collection",
-			r.collection).Msg(
-			"a snapshot of a collection cannot be written: a restart reads more from Redis; make room in data_dir",
-		)
+		r.library.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg(
+			"a snapshot of a collection cannot be written: a restart reads more from Redis; make room in data_dir")
 		version = r.saved.version
 	}
 	r.saved.set(version)
@@ -556,36 +537,25 @@ func (r *replica) due(k *known) bool {
 // compactBytes is how many bytes are copied at once.
 const compactBytes = 4 << 20
 
-// compact copies the live texts into a new file. Most of it happens while searches and changes go
-// on; only what changed meanwhile is copied under the gate.
-func (r *replica) compact(ctx context.Context, k *known) bool {
+// compact copies the live texts into a new file (log compaction). Most of it happens while searches and changes go on;
+// only what changed meanwhile is copied under the gate. The old file stays in use until the new one is complete.
+func (r *replica) compact(ctx context.Context, k *known) (done bool) {
 	next := r.library.files.texts(r.collection, r.library.o.Log)
-	k.mu.RLock()
-	documents := make([]*held, 0, len(k.byID))
-	for _, h := range k.byID {
-		documents = append(documents, h)
-	}
-	k.mu.RUnlock()
+	defer func() {
+		if !done {
+			next.remove()
+		}
+	}()
 	moved := map[string]*held{}
-	if !move(ctx, documents, next, moved) || r.lock(ctx) != nil {
-		next.remove()
+	if !move(ctx, k.documents(), next, moved) || r.lock(ctx) != nil {
 		return false
 	}
 	defer r.unlock()
 	if r.known.Load() != k {
-		next.remove()
 		return false
 	}
-	var late []*held
-	k.mu.RLock()
-	for _, h := range k.byID {
-		if moved[h.name] == nil {
-			late = append(late, h)
-		}
-	}
-	k.mu.RUnlock()
+	late := slices.DeleteFunc(k.documents(), func(h *held) bool { return moved[h.name] != nil })
 	if !move(ctx, late, next, moved) {
-		next.remove()
 		return false
 	}
 	k.mu.Lock()

@@ -234,31 +234,14 @@ func (s *splitter) cuts(p part) []int {
 
 // add makes a passage of the text from start to end, less white space.
 func (s *splitter) add(start, end int, section string) {
-	text := s.doc.Text
-	for start < end {
-		r, size := utf8.DecodeRuneInString(text[start:end])
-		if !unicode.IsSpace(r) {
-			break
-		}
-		start += size
-	}
-	for start < end {
-		r, size := utf8.DecodeLastRuneInString(text[start:end])
-		if !unicode.IsSpace(r) {
-			break
-		}
-		end -= size
-	}
-	if start == end {
+	text := strings.TrimLeftFunc(s.doc.Text[start:end], unicode.IsSpace)
+	start = end - len(text)
+	text = strings.TrimRightFunc(text, unicode.IsSpace)
+	if text == "" {
 		return
 	}
-	s.passages = append(s.passages, Passage{
-		Span:    Span{start, end},
-		Ordinal: len(s.passages),
-		Section: section,
-		Page:    s.page(start),
-		Text:    text[start:end],
-	})
+	s.passages = append(s.passages, Passage{Span: Span{start, start + len(text)}, Ordinal: len(s.passages),
+		Section: section, Page: s.page(start), Text: text})
 }
 
 // commonPath is the path that all the sections have in common.
@@ -281,14 +264,7 @@ func commonPrefix(a, b []string) []string {
 	return a[:n:n]
 }
 
-func blank(text string) bool {
-	for _, r := range text {
-		if !unicode.IsSpace(r) {
-			return false
-		}
-	}
-	return true
-}
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // Document is a text and its structure. The text is UTF-8.
 type Document struct {

@@ -254,26 +254,27 @@ type Info struct {
 // Create makes a collection; false if there is one already.
 func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
 	r, err := s.run(ctx, createScript, c, rand.Text(), time.Now().UnixMilli())
-	if err == nil && c.chat.IsZero() {
-		// Behind the collection itself, and in Drop before: of two at the same time
-		// none leaves a collection that is not listed.
-		err = unavailable(s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err())
-	}
 	if err != nil {
 		return false, fmt.Errorf("creating collection %s: %w", c, err)
+	}
+	if c.chat.IsZero() {
+		// Behind the collection itself, and in Drop before: of two at the same time
+		// none leaves a collection that is not listed.
+		if err := s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err(); err != nil {
+			return false, fmt.Errorf("creating collection %s: %w", c, unavailable(err))
+		}
 	}
 	return r.Word() == "created", nil
 }
 
 // Drop removes a collection with its documents; false if there was none.
 func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
-	var err error
 	if c.chat.IsZero() {
-		err = unavailable(s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err())
+		if err := s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err(); err != nil {
+			return false, fmt.Errorf("dropping collection %s: %w", c, unavailable(err))
+		}
 	}
-	if err == nil {
-		_, err = s.run(ctx, dropScript, c)
-	}
+	_, err := s.run(ctx, dropScript, c)
 	if errors.Is(err, ErrNoCollection) {
 		return false, nil
 	}
@@ -286,11 +287,11 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 // Info describes a collection.
 func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
 	infos, err := s.infos(ctx, []Collection{c})
-	if err == nil && len(infos) == 0 {
-		err = ErrNoCollection
-	}
 	if err != nil {
 		return Info{}, fmt.Errorf("collection %s: %w", c, err)
+	}
+	if len(infos) == 0 {
+		return Info{}, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
 	}
 	return infos[0], nil
 }
@@ -299,18 +300,18 @@ func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
 // of chats.
 func (s *Store) Collections(ctx context.Context, tenant string) ([]Info, error) {
 	names, err := s.redis.SMembers(ctx, namesKey(tenant)).Result()
-	var infos []Info
-	if err == nil {
-		var all []Collection
-		for _, name := range names {
-			if c, err := Named(tenant, name); err == nil {
-				all = append(all, c)
-			}
-		}
-		infos, err = s.infos(ctx, all)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("listing the collections: %w", unavailable(err))
+	}
+	var all []Collection
+	for _, name := range names {
+		if c, err := Named(tenant, name); err == nil { // else the set was changed by hand
+			all = append(all, c)
+		}
+	}
+	infos, err := s.infos(ctx, all)
+	if err != nil {
+		return nil, fmt.Errorf("listing the collections: %w", err)
 	}
 	return infos, nil
 }

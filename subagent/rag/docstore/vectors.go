@@ -47,11 +47,11 @@ func (s *Store) PutVectors(ctx context.Context, c Collection, space string, vect
 		fields = append(fields, vectorField(space, hash), text)
 	}
 	r, err := s.run(ctx, vectorsScript, c, fields...)
-	if err == nil && r.Word() != "ok" {
-		err = fmt.Errorf("%w: unexpected reply %q", ErrUnavailable, r.Word())
-	}
 	if err != nil {
 		return fmt.Errorf("keeping vectors of %s: %w", c, err)
+	}
+	if r.Word() != "ok" {
+		return fmt.Errorf("keeping vectors of %s: %w: unexpected reply %q", c, ErrUnavailable, r.Word())
 	}
 	return nil
 }

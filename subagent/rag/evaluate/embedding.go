@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"time"
 
 	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
 )
 
 // Embedder gives the vectors that are measured.
@@ -54,7 +54,6 @@ const (
 	embedBatch = 64
 	attempts   = 6           // of one request
 	firstPause = time.Second // before the second attempt; it doubles
-	probe      = "text"      // which nobody refuses
 )
 
 // documents gives the vectors of texts, nil for those without one.
@@ -131,27 +130,9 @@ func (e *embedding) query(ctx context.Context, text string) (timed, error) {
 	return timed{vector: vectors[0]}, nil
 }
 
-// apart embeds texts of which the endpoint may refuse some, for their length for
-// example. Those get no vector.
+// apart embeds texts of which the endpoint may refuse some. Those get no vector.
 func (e *embedding) apart(ctx context.Context, texts []string) ([][]float32, error) {
-	vectors, err := e.ask(ctx, texts)
-	if err == nil || ctx.Err() != nil || !refused(err) {
-		return vectors, err
-	}
-	if half := len(texts) / 2; half > 0 {
-		if vectors, err = e.apart(ctx, texts[:half]); err != nil {
-			return nil, err
-		}
-		rest, err := e.apart(ctx, texts[half:])
-		return append(vectors, rest...), err
-	}
-	if _, other := e.ask(ctx, []string{probe}); refused(other) {
-		return nil, err // it refuses everything
-	} else if other != nil {
-		return nil, other
-	}
-	e.report.Refused++
-	return [][]float32{nil}, nil
+	return rag.EmbedApart(ctx, texts, e.ask, func(string, error) { e.report.Refused++ })
 }
 
 // ask repeats what may succeed later.
@@ -171,8 +152,7 @@ func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error
 			return nil, err
 		}
 		pause := firstPause << (attempt - 1)
-		var known *openaimodel.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*openaimodel.Error](err); ok {
 			pause = max(pause, min(known.RetryAfter, time.Minute))
 		}
 		e.progress(fmt.Sprintf("%v; trying again in %v", err, pause))
@@ -196,17 +176,11 @@ func (e *embedding) sized(v []float32) error {
 	return nil
 }
 
-// refused says whether the endpoint does not take a text.
-func refused(err error) bool {
-	var known *openaimodel.Error
-	return errors.As(err, &known) && !known.Retryable()
-}
-
 // retryable says whether an error may be gone at the next attempt. An answer that came
 // and makes no sense, as with vectors of another size than asked for, is so every time.
 func retryable(err error) bool {
-	var known *openaimodel.Error
-	return errors.As(err, &known) && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
+	known, ok := errors.AsType[*openaimodel.Error](err)
+	return ok && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
 }
 
 // VectorFile keeps vectors of texts between runs, so that an endpoint is asked, and
@@ -245,11 +219,7 @@ func (f *VectorFile) read(space string) error {
 	in := bufio.NewReader(f.file)
 	first, err := in.ReadBytes('\n')
 	if len(first) == 0 && errors.Is(err, io.EOF) {
-		line, err := json.Marshal(vectorHead{space})
-		if err == nil {
-			_, err = f.file.Write(append(line, '\n'))
-		}
-		return err
+		return json.NewEncoder(f.file).Encode(vectorHead{space}) // with a newline
 	}
 	var head vectorHead
 	if err != nil || json.Unmarshal(first, &head) != nil || head.Space == "" {
@@ -296,9 +266,7 @@ func (f *VectorFile) put(text string, v []float32) error {
 	}
 	hash := sha256.Sum256([]byte(text))
 	record := binary.LittleEndian.AppendUint32(hash[:], uint32(len(v)))
-	for _, x := range v {
-		record = binary.LittleEndian.AppendUint32(record, math.Float32bits(x))
-	}
+	record, _ = binary.Append(record, binary.LittleEndian, v) // a slice of numbers always fits
 	if _, err := f.file.Write(record); err != nil {
 		return fmt.Errorf("keeping a vector: %w", err)
 	}

@@ -264,10 +264,6 @@ func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *em
 
 // fused is the ranking of a hybrid search.
 func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding) way {
-	fuse := textindex.FuseScores
-	if by == rag.ReciprocalRanks {
-		fuse = textindex.FuseRanks
-	}
 	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64),
 		rank: func(ctx context.Context, q query) (ranked, error) {
 			v, err := e.query(ctx, q.text)
@@ -276,8 +272,8 @@ func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding)
 			}
 			words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
 			found := ranked{took: v.took, failed: v.vector == nil}
-			for _, hit := range fuse(depth, textindex.Ranking{Hits: words.Hits, Weight: 1 - weight},
-				textindex.Ranking{Hits: c.Snapshot().Nearest(v.vector, rag.VectorHits, nil), Weight: weight}) {
+			nearest := c.Snapshot().Nearest(v.vector, rag.VectorHits, nil)
+			for _, hit := range by.Fuse(depth, words.Hits, nearest, weight) {
 				found.ids = append(found.ids, hit.Document)
 			}
 			return found, nil

@@ -215,13 +215,16 @@ func (s *Set) readForm(path, name string, parse func(line []byte) (query, error)
 	seen := map[string]bool{}
 	err := eachLine(path, func(line []byte) error {
 		q, err := parse(line)
-		if err == nil {
-			err = fresh(seen, q.id)
+		if err != nil {
+			return err
 		}
-		if err == nil && relevant(s.grades[q.id]) > 0 {
+		if err := fresh(seen, q.id); err != nil {
+			return err
+		}
+		if relevant(s.grades[q.id]) > 0 {
 			f.queries = append(f.queries, q)
 		}
-		return err
+		return nil
 	})
 	s.forms = append(s.forms, f)
 	return err
@@ -322,60 +325,41 @@ func (s *Set) limit(n int) {
 	for _, d := range s.documents {
 		there[d.ID] = true
 	}
-	kept := map[string]bool{}
-	for _, q := range s.forms[0].queries {
-		var wanted []string
+	// wanted are the relevant documents of a query that are in the set.
+	wanted := func(q query) (ids []string) {
 		for id, grade := range s.grades[q.id] {
-			if grade > 0 && there[id] && !kept[id] {
-				wanted = append(wanted, id)
+			if grade > 0 && there[id] {
+				ids = append(ids, id)
 			}
 		}
-		if len(kept)+len(wanted) > (n+1)/2 && len(kept) > 0 {
+		return ids
+	}
+	kept := map[string]bool{}
+	for _, q := range s.forms[0].queries {
+		more := slices.DeleteFunc(wanted(q), func(id string) bool { return kept[id] })
+		if len(kept)+len(more) > (n+1)/2 && len(kept) > 0 {
 			break
 		}
-		for _, id := range wanted {
+		for _, id := range more {
 			kept[id] = true
 		}
 	}
 	room := n - len(kept)
-	documents := s.documents[:0:0]
-	for _, d := range s.documents {
-		if kept[d.ID] || room > 0 {
-			if !kept[d.ID] {
-				room--
-			}
-			documents = append(documents, d)
+	s.documents = slices.DeleteFunc(s.documents, func(d document) bool {
+		if kept[d.ID] {
+			return false
 		}
-	}
-	s.documents = documents
-	kept = map[string]bool{}
-	for _, d := range documents {
-		kept[d.ID] = true
-	}
+		room--
+		kept[d.ID] = room >= 0
+		return room < 0
+	})
 	for i := range s.forms {
 		f := &s.forms[i]
-		queries := f.queries[:0:0]
-		for _, q := range f.queries {
-			if s.complete(q, there, kept) {
-				queries = append(queries, q)
-			}
-		}
-		f.queries = queries
+		f.queries = slices.DeleteFunc(f.queries, func(q query) bool {
+			ids := wanted(q)
+			return len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return !kept[id] })
+		})
 	}
-}
-
-// complete says whether all relevant documents of a query that were there are kept.
-func (s *Set) complete(q query, there, kept map[string]bool) bool {
-	some := false
-	for id, grade := range s.grades[q.id] {
-		if grade > 0 && there[id] {
-			if !kept[id] {
-				return false
-			}
-			some = true
-		}
-	}
-	return some
 }
 
 // afterOthers is what is added to the name of a wording whose queries come behind
