@@ -2,6 +2,7 @@ package loader
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,9 @@ func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
 		err = guard(label, func() error { return reader.extract(b, f) })
 	}
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever a reader made of it
+		b.err = context.Cause(ctx) // whatever a reader made of it
 	}
-	if err != nil {
+	if err = cmp.Or(b.err, err); err != nil {
 		return chunk.Document{}, err
 	}
 	b.meta("unread_pages", list(b.doc.Unread))

@@ -46,9 +46,7 @@ func readMail(b *builder, f file) error {
 			b.meta("date", date.UTC().Format(time.RFC3339)) // sorts as text
 		}
 	}
-	if err := b.paragraph(seen.String()); err != nil {
-		return err
-	}
+	b.paragraph(seen.String())
 	m := mailReader{builder: b, depth: f.depth}
 	return m.part(textproto.MIMEHeader(message.Header), message.Body)
 }
@@ -134,7 +132,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return m.paragraph(squeeze(text))
+	m.paragraph(squeeze(text))
+	return nil
 }
 
 // entity is a part of a message that is kept until another one is chosen.
@@ -240,5 +239,6 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return m.include("attachment "+oneLine(name), d)
+	m.include("attachment "+oneLine(name), d)
+	return m.err
 }

@@ -61,7 +61,7 @@ func readPDF(b *builder, f file) error {
 	b.doc.Title = pdfTitle(title)
 	var cause error
 	failed := 0
-	for number := 1; number <= pages; number++ {
+	for number := 1; number <= pages && b.err == nil; number++ {
 		page, err := d.Page(number)
 		switch {
 		case errors.Is(err, pdfium.ErrPage):
@@ -71,9 +71,7 @@ func readPDF(b *builder, f file) error {
 		case err != nil:
 			return b.pdfRefusal(err)
 		}
-		if err := b.page(number, page.Text, page.Unmapped*2 > page.Glyphs); err != nil {
-			return err
-		}
+		b.page(number, page.Text, page.Unmapped*2 > page.Glyphs)
 	}
 	if failed == pages {
 		return damaged(labelPDF, cause)

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,31 +21,29 @@ type rowWriter struct {
 }
 
 // add takes a row; the slice may be used again.
-func (w *rowWriter) add(record []string) error {
-	if filled(record) == 0 {
-		return w.b.check(0)
-	}
+func (w *rowWriter) add(record []string) {
 	length := 0
 	for _, value := range record {
 		length += len(value)
 	}
-	if err := w.b.check(length); err != nil {
-		return err
+	if !w.b.room(length) || filled(record) == 0 {
+		return
 	}
 	if w.rows++; w.rows > w.b.limits.Rows+1 { // one names the columns
-		return refuse(TooLarge, "the file has more than %d rows", w.b.limits.Rows)
+		w.b.fail(refuse(TooLarge, "the file has more than %d rows", w.b.limits.Rows))
+		return
 	}
 	if w.decided {
-		return w.b.paragraph(rowText(w.columns, record))
+		w.b.paragraph(rowText(w.columns, record))
+		return
 	}
-	if w.first = append(w.first, append([]string(nil), record...)); len(w.first) == headerRows {
-		return w.end()
+	if w.first = append(w.first, slices.Clone(record)); len(w.first) == headerRows {
+		w.end()
 	}
-	return w.b.check(0)
 }
 
 // end writes the rows that wait.
-func (w *rowWriter) end() error {
+func (w *rowWriter) end() {
 	rows := w.first
 	w.first, w.decided = nil, true
 	header := headerOf(rows)
@@ -52,22 +51,17 @@ func (w *rowWriter) end() error {
 		header = len(rows) // names of nothing are text, as is a single row
 	}
 	for i, row := range rows {
-		var err error
 		switch {
 		case i < header:
-			err = w.b.paragraph(plainRow(row))
+			w.b.paragraph(plainRow(row))
 		case i == header:
 			for _, name := range row {
 				w.columns = append(w.columns, oneLine(name))
 			}
 		default:
-			err = w.b.paragraph(rowText(w.columns, row))
-		}
-		if err != nil {
-			return err
+			w.b.paragraph(rowText(w.columns, row))
 		}
 	}
-	return nil
 }
 
 // filled is how many of a row's values are not empty.
