@@ -69,7 +69,7 @@ func (r *Recorder) next() []Record {
 func (r *Recorder) append(batch []Record) error {
 	ctx, cancel := context.WithTimeout(r.ctx, writeTimeout)
 	defer cancel()
-	if err := r.store.AppendUsage(ctx, batch); err != nil {
+	if err := r.options.Store.AppendUsage(ctx, batch); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *Recorder) giveUp() {
 	r.waiting = nil
 	r.mu.Unlock()
 	r.dropped.Add(int64(n))
-	r.log.Error().Int("dropped", n).Msg("usage records are lost: the store did not take them before the end")
+	r.options.Log.Error().Int("dropped", n).Msg("usage records are lost: the store did not take them before the end")
 }
 
 // outage is a time in which the store takes nothing; the writer's own.
@@ -102,11 +102,11 @@ func (o *outage) note(r *Recorder, err error) time.Duration {
 	o.dropped = dropped
 	switch {
 	case err != nil && o.pause == 0:
-		r.log.Warn().Err(err).Int64("dropped", news).Msg("usage records wait: the store does not take them")
+		r.options.Log.Warn().Err(err).Int64("dropped", news).Msg("usage records wait: the store does not take them")
 	case err == nil && o.pause > 0:
-		r.log.Info().Int64("dropped", news).Msg("usage records are stored again")
+		r.options.Log.Info().Int64("dropped", news).Msg("usage records are stored again")
 	case news > 0: // err is nil where there are more calls than the store can take
-		r.log.Error().Err(err).Int64("dropped", news).Msg("usage records are dropped: more wait than may")
+		r.options.Log.Error().Err(err).Int64("dropped", news).Msg("usage records are dropped: more wait than may")
 	}
 	if err == nil {
 		o.pause = 0

@@ -89,13 +89,7 @@ func separates(text string, comma rune) int {
 	if len(counts) == 0 || count > 0 && len(counts) < lines && len(text) < longest {
 		counts = append(counts, count)
 	}
-	usual, most := 0, map[int]int{}
-	for _, c := range counts {
-		if most[c]++; most[c] > most[usual] || most[c] == most[usual] && c > usual {
-			usual = c
-		}
-	}
-	switch n := most[usual]; {
+	switch usual, n := mostFrequent(counts); {
 	case n == len(counts):
 		return usual * 100
 	case n*2 > len(counts): // a title stands above

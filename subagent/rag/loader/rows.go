@@ -74,16 +74,26 @@ func filled(record []string) (n int) {
 	return n
 }
 
+// mostFrequent is the value that occurs most often, of equals the largest, and how often.
+func mostFrequent(values []int) (value, times int) {
+	counts := map[int]int{}
+	for _, v := range values {
+		counts[v]++
+		if n := counts[v]; n > times || n == times && v > value {
+			value, times = v, n
+		}
+	}
+	return value, times
+}
+
 // headerOf is the place of the row that names the columns among the first ones, -1
 // if there is none: the first that has about as many values as most rows.
 func headerOf(rows [][]string) int {
-	usual, most := 0, map[int]int{}
+	var values []int
 	for _, row := range rows {
-		n := filled(row)
-		if most[n]++; most[n] > most[usual] || most[n] == most[usual] && n > usual {
-			usual = n
-		}
+		values = append(values, filled(row))
 	}
+	usual, _ := mostFrequent(values)
 	for i, row := range rows {
 		// Single values above a table of several columns are its title.
 		if n := filled(row); n*2 > usual && (n > 1 || usual == 1) {
