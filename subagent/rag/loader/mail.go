@@ -56,22 +56,17 @@ var headerLine = regexp.MustCompile(`^[!-9;-~]+[ \t]*:`)
 // mailHeader is the message without lines of its header that are none, as the line
 // "From " of a mailbox.
 func mailHeader(data []byte) []byte {
-	out := make([]byte, 0, len(data))
-	for rest := data; len(rest) > 0; {
-		end := bytes.IndexByte(rest, '\n') + 1
-		if end == 0 {
-			end = len(rest)
-		}
-		line := rest[:end]
+	out, at := make([]byte, 0, len(data)), 0
+	for line := range bytes.Lines(data) {
+		at += len(line)
 		if len(bytes.TrimSpace(line)) == 0 {
-			return append(append(out, "\r\n"...), rest[end:]...)
+			break
 		}
 		if headerLine.Match(line) || len(out) > 0 && (line[0] == ' ' || line[0] == '\t') {
 			out = append(out, line...)
 		}
-		rest = rest[end:]
 	}
-	return append(out, "\r\n"...)
+	return append(append(out, "\r\n"...), data[at:]...)
 }
 
 // headerText is a header's value as people read it.

@@ -97,9 +97,11 @@ func hostile(piece string) bool {
 	return false
 }
 
-// pieceEnd is where the first piece of Markdown ends: all of it if it is short,
-// else before the last heading, at the last blank line, at any line, outside of
-// fenced code as long as there is such a place.
+// pieceEnd is where the first piece of Markdown ends: at the end of all if that is short.
+// Else it ends where a cut changes least of what the parser sees: before the last heading
+// that is not too near the start, or behind the last blank line, or behind the last line
+// that fits, or within a line that is longer than a piece. Headings and blank lines in
+// fenced code are no places to cut.
 func pieceEnd(source string) int {
 	if len(source) <= pieceSize {
 		return len(source)

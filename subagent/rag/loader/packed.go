@@ -157,7 +157,8 @@ func (a *archive) walk(part string, r xmlReader) {
 	})
 }
 
-// tags is a reader of XML that fails at a tag that is too long.
+// tags is a reader of XML that fails at a tag that is too long, before the parser keeps it:
+// encoding/xml holds a whole tag with its attributes in memory, whatever it is.
 type tags struct {
 	r     io.Reader
 	open  bool
