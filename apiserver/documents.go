@@ -153,7 +153,7 @@ func problemOf(err error) error {
 	case errors.As(err, &unread):
 		return problem(http.StatusUnprocessableEntity, string(unread.Code), unread.Sentence)
 	case errors.Is(err, rag.ErrBadQuery):
-		return problem(http.StatusBadRequest, "bad_request", strings.TrimPrefix(err.Error(), rag.ErrBadQuery.Error()+": "))
+		return badRequest(strings.TrimPrefix(err.Error(), rag.ErrBadQuery.Error()+": "))
 	case errors.As(err, &over):
 		return problem(http.StatusRequestEntityTooLarge, "too_large", "the body is larger than "+
 			strconv.FormatInt(over.Limit, 10)+" bytes")
@@ -178,6 +178,10 @@ func problem(status int, code, sentence string) *api.Problem {
 		sentence = "it was refused"
 	}
 	return &api.Problem{Status: status, Code: code, Message: strings.ToUpper(sentence[:1]) + sentence[1:] + "."}
+}
+
+func badRequest(sentence string) *api.Problem {
+	return problem(http.StatusBadRequest, "bad_request", sentence)
 }
 
 type collectionList struct {
@@ -267,12 +271,12 @@ func (d *documents) search(c *gin.Context, of docstore.Collection) error {
 	r := rag.Request{Collections: []docstore.Collection{of}, Query: body.Query, K: rag.DefaultK}
 	if body.K != nil {
 		if r.K = *body.K; r.K < 1 || r.K > rag.MaxK {
-			return problem(http.StatusBadRequest, "bad_request", "k is a whole number from 1 to "+strconv.Itoa(rag.MaxK))
+			return badRequest("k is a whole number from 1 to " + strconv.Itoa(rag.MaxK))
 		}
 	}
 	for _, m := range body.History {
 		if m.Role != memory.RoleUser && m.Role != memory.RoleAssistant {
-			return problem(http.StatusBadRequest, "bad_request", "a role in history is user or assistant, not "+
+			return badRequest("a role in history is user or assistant, not " +
 				strconv.Quote(m.Role))
 		}
 		r.History = append(r.History, memory.Message{Role: m.Role, Content: m.Content})
@@ -301,7 +305,7 @@ func (d *documents) page(c *gin.Context, of docstore.Collection) error {
 	if text := c.Query("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > docstore.MaxPage {
-			return problem(http.StatusBadRequest, "bad_request", "limit is a whole number from 1 to "+
+			return badRequest("limit is a whole number from 1 to " +
 				strconv.Itoa(docstore.MaxPage))
 		}
 		limit = n

@@ -61,7 +61,9 @@ func (r *run) hasEnded() bool {
 	}
 }
 
-// start admits a request and runs it, or finds the run that it started before.
+// start admits a request and runs it. The run's id is its idempotency key: a repeated
+// request finds the run that the first one started, also a while after that is over, and
+// another request under the same id is refused, by the digest.
 func (s *Server) start(req master.Request, digest [32]byte, trail telemetry.Trail) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +96,10 @@ func (s *Server) refuse(p *api.Problem) error {
 	return p
 }
 
-// execute runs the agent and makes sure that the log has an end, also when the
-// agent panicked or forgot it.
+// execute runs the agent and makes sure that the log has an end, also when the agent
+// panicked or forgot it. The order at the end matters: the context is released first, so
+// that nothing of the run works on; then the log gets its end, which readers wait for; only
+// then the run counts as finished, and may be dropped.
 func (s *Server) execute(ctx context.Context, r *run, req master.Request) {
 	log := r.trail.Logger(s.log)
 	ctx, release := context.WithTimeout(r.trail.In(ctx), s.cfg.RunTimeout)

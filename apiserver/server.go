@@ -1,8 +1,12 @@
+// Package apiserver runs the master's requests and streams their events: the
+// routes of package api, the registry of runs, and nothing about a chat beyond
+// its runs. A run belongs to the server, not to the socket it came by: only stop,
+// erasure, its timeout and the server's end cancel it. What is logged are ids,
+// never contents.
 package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -14,6 +18,7 @@ import (
 	"mneme/master"
 	"mneme/memory/event"
 	"mneme/memory/telemetry"
+	"mneme/subagent"
 )
 
 // Agent runs one request to its end: it publishes the events 1, 2, 3 … in order,
@@ -64,13 +69,8 @@ func New(cfg Config, agent Agent, subagents []api.SubagentInfo, log zerolog.Logg
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // errShutdown is why runs end when the server does.
-var errShutdown = shutdown{errors.New("the server is shutting down")}
-
-type shutdown struct{ error }
-
-// Describe tells it in the run's error event.
-func (shutdown) Describe() (code, message string, retryable bool) {
-	return "shutting_down", "The server shut down before the run was over.", true
+var errShutdown = subagent.Failure{
+	Code: "shutting_down", Message: "The server shut down before the run was over.", Retryable: true,
 }
 
 // Drain refuses new runs and waits for the running ones. When ctx ends it stops

@@ -64,6 +64,20 @@ type Request struct {
 func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
+	run, ctx := a.begin(ctx, &r, publish, abort)
+	if err := run.do(ctx); err != nil {
+		zerolog.Ctx(ctx).Error().Err(err).Msg("a run could not be told to its end")
+	}
+}
+
+// begin makes what a run needs, and the context that carries its logger. It is not inlined, so
+// that the frame of Run, which waits for as long as the answer takes, is small.
+//
+//go:noinline
+func (a *Agent) begin(
+	ctx context.Context, req *Request, publish func(event.Event) error, abort context.CancelCauseFunc,
+) (*run, context.Context) {
+	r := *req
 	run := &run{agent: a, req: r, rec: newRecorder(r, a.Now, publish, abort), kits: map[memory.Agent]subagent.Kit{}}
 	for _, s := range a.Subagents {
 		if s.Kit != nil {
@@ -73,9 +87,7 @@ func (a *Agent) Run(ctx context.Context, r Request, publish func(event.Event) er
 	trail := telemetry.From(ctx)
 	trail.Run, trail.Chat = r.RunID, r.Chat.String()
 	log := trail.Logger(a.Log)
-	if err := run.do(log.WithContext(ctx)); err != nil {
-		log.Error().Err(err).Msg("a run could not be told to its end")
-	}
+	return run, log.WithContext(ctx)
 }
 
 // run is one request in progress.
@@ -119,7 +131,9 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 	}
 	if to, task, ok := r.agent.command(r.req.Message); ok {
 		if task == "" {
-			return event.Assistant{}, emptyCommand(to)
+			return event.Assistant{}, subagent.Failure{
+				Code: "empty_command", Message: fmt.Sprintf("Write the question behind the command: /%s …", to),
+			}
 		}
 		return r.direct(ctx, to, task)
 	}
@@ -183,7 +197,9 @@ func (r *run) direct(ctx context.Context, to memory.Agent, task string) (event.A
 		}
 		return answer, err
 	}
-	return event.Assistant{}, unknownAgent(to)
+	return event.Assistant{}, subagent.Failure{
+		Code: "unknown_agent", Message: fmt.Sprintf("there is no subagent %q.", string(to)),
+	}
 }
 
 // delegate runs a subagent on a task. The error is that the run cannot go on.
@@ -286,27 +302,5 @@ func (d *delegate) Call(ctx context.Context, call memory.ToolCall) (string, erro
 	return a.Response, nil
 }
 
-type unknownAgent string
-
-func (u unknownAgent) Error() string { return fmt.Sprintf("there is no subagent %q", string(u)) }
-
-func (u unknownAgent) Describe() (code, message string, retryable bool) {
-	return "unknown_agent", u.Error() + ".", false
-}
-
-type emptyCommand string
-
-func (e emptyCommand) Error() string { return fmt.Sprintf("/%s says nothing to work on", string(e)) }
-
-func (e emptyCommand) Describe() (code, message string, retryable bool) {
-	return "empty_command", fmt.Sprintf("Write the question behind the command: /%s …", string(e)), false
-}
-
 // errMaxSteps: the master's model asked for tools until its steps were used up.
-var errMaxSteps = outOfSteps{errors.New("the master ran out of steps")}
-
-type outOfSteps struct{ error }
-
-func (outOfSteps) Describe() (code, message string, retryable bool) {
-	return "max_steps", "The master used all its steps without an answer.", false
-}
+var errMaxSteps = subagent.Failure{Code: "max_steps", Message: "The master used all its steps without an answer."}

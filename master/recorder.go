@@ -2,13 +2,13 @@ package master
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"mneme/memory"
 	"mneme/memory/event"
+	"mneme/subagent"
 )
 
 // Bounds of one run's events. Past the soft ones pieces of text are told in
@@ -21,17 +21,14 @@ const (
 )
 
 // errTooLong ends a run that passed the hard bounds.
-var errTooLong = tooLong{errors.New("the run produced more events than are kept")}
-
-type tooLong struct{ error }
-
-func (tooLong) Describe() (code, message string, retryable bool) {
-	return "run_too_long", "The run produced more than can be recorded and was ended.", false
+var errTooLong = subagent.Failure{
+	Code: "run_too_long", Message: "The run produced more than can be recorded and was ended.",
 }
 
-// recorder is the only source of a run's events: it numbers
-// them, folds them into the run's copies of the histories and publishes them, in
-// one order for all three.
+// recorder is the only source of a run's events, for the master and for all subagents that
+// work at the same time: under one lock it numbers an event, publishes it and folds it into
+// the run's copies of the histories, so that all three have one order. An event that cannot
+// be published is not folded, and ends the run.
 type recorder struct {
 	publish func(event.Event) error
 	abort   context.CancelCauseFunc // ends the run when an event cannot be recorded

@@ -323,10 +323,7 @@ func (h *History) Since(cut int64) *History {
 	if len(left) == len(all) {
 		return h
 	}
-	short := Empty(h.Key())
-	for _, p := range left {
-		short = short.With(p.raw)
-	}
+	short := Empty(h.Key()).with(raws(left))
 	short.Follows(cut, h.First())
 	short.ProvenIn(h.Turn())
 	return short
@@ -402,6 +399,14 @@ func (h *History) With(raw []byte) *History {
 	return grown
 }
 
+// with is the history with more messages.
+func (h *History) with(messages []json.RawMessage) *History {
+	for _, raw := range messages {
+		h = h.With(raw)
+	}
+	return h
+}
+
 // Compact is the history as it is once its JSON is stored: its messages are those of
 // h, whatever stood between them.
 func (h *History) Compact() *History {
@@ -438,11 +443,7 @@ func (h *History) Last(n int) *History {
 	if from == len(raw) {
 		return h
 	}
-	ids := IDs(raw)
-	short := Empty(h.key)
-	for i := from; i < len(raw); i++ {
-		short = short.With(WithID(raw[i], ids[i]))
-	}
-	short.Follows(h.Cut(), ids[from])
+	short := Empty(h.key).with(identified(raw)[from:])
+	short.Follows(h.Cut(), IDs(raw)[from])
 	return short
 }

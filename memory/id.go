@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -115,9 +116,7 @@ func WithID(raw json.RawMessage, id string) json.RawMessage {
 	if carried != "" || other || end < 0 {
 		return raw
 	}
-	out := make([]byte, 0, len(raw)+len(idMember)+len(id)+2)
-	out = append(append(append(out, raw[:end]...), idMember...), id...)
-	return append(out, `"}`...)
+	return slices.Concat(raw[:end], idMember, []byte(id), []byte(`"}`))
 }
 
 // IDs are the ids of the history's messages; see the function of this name.
@@ -125,10 +124,14 @@ func (h *History) IDs() []string { return IDs(h.Raw(0)) }
 
 // Identified is a history of its own in which every message carries its id.
 func (h *History) Identified() *History {
-	out := Empty(h.key)
-	raw := h.Raw(0)
+	return Empty(h.key).with(identified(h.Raw(0)))
+}
+
+// identified are messages, each with its id.
+func identified(raw []json.RawMessage) []json.RawMessage {
+	out := make([]json.RawMessage, len(raw))
 	for i, id := range IDs(raw) {
-		out = out.With(WithID(raw[i], id))
+		out[i] = WithID(raw[i], id)
 	}
 	return out
 }

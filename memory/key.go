@@ -133,30 +133,15 @@ func ChatKey(chat Chat) Key { return Key{chat: chat} }
 // SubagentKey is the history of one subagent in one chat.
 func SubagentKey(agent Agent, chat Chat) Key { return Key{chat: chat, agent: agent} }
 
-// ParseKey reads a Redis key back. Only the first two colons separate, so that
-// subagent:analytic:x:1 belongs to chat "x:1"; ok is false for any other key.
+// ParseKey reads the Redis key of a history back, as ParseRedisKey does; ok is false for
+// any other key.
 func ParseKey(s string) (key Key, ok bool) {
-	kind, rest, _ := strings.Cut(s, ":")
-	switch kind {
-	case "chat_history":
-		chat, err := ParseChat(rest)
-		return ChatKey(chat), err == nil
-	case "subagent":
-		name, id, _ := strings.Cut(rest, ":")
-		agent, badAgent := ParseAgent(name)
-		chat, badChat := ParseChat(id)
-		return SubagentKey(agent, chat), badAgent == nil && badChat == nil
-	}
-	return Key{}, false
+	k, _ := ParseRedisKey(s)
+	return k.Key, k.Kind == KindHistory && k.Aside == ""
 }
 
 // String is the Redis key of the history's JSON array.
-func (k Key) String() string {
-	if k.agent == "" {
-		return "chat_history:" + k.chat.String()
-	}
-	return "subagent:" + string(k.agent) + ":" + k.chat.String()
-}
+func (k Key) String() string { return RedisKey{Kind: KindHistory, Key: k}.String() }
 
 // Chat is the chat that the history belongs to.
 func (k Key) Chat() Chat { return k.chat }

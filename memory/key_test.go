@@ -2,6 +2,11 @@ package memory_test
 
 import (
 	"encoding/json"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -117,5 +122,76 @@ func TestChatFromJSON(t *testing.T) {
 		err := json.Unmarshal([]byte(`{"chat_id":`+text+`}`), &body)
 		require.ErrorIs(t, err, memory.ErrBadName, text)
 		require.Empty(t, body.Chat)
+	}
+}
+
+// redisKeys are keys of every kind of one chat and one agent, as they stand in Redis.
+func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey {
+	own, subagent, run := memory.ChatKey(chat), memory.SubagentKey(agent, chat), "MFRGGZDFMZTWQ2LKNNWG23TPOB"
+	id, name := chat.ID(), string(agent)
+	return map[string]memory.RedisKey{
+		"chat_history:" + id:                           {Kind: memory.KindHistory, Key: own},
+		"subagent:" + name + ":" + id:                  {Kind: memory.KindHistory, Key: subagent},
+		"{chat_history:" + id + "}:meta":               {Kind: memory.KindMeta, Key: own},
+		"{subagent:" + name + ":" + id + "}:meta":      {Kind: memory.KindMeta, Key: subagent},
+		"{chat_history:" + id + "}:turn":               {Kind: memory.KindLease, Key: own},
+		"{chat_history:" + id + "}:first":              {Kind: memory.KindFirst, Key: own},
+		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, Aside: "1"},
+		"{subagent:" + name + ":" + id + "}:damaged:1": {Kind: memory.KindHistory, Key: subagent, Aside: "1"},
+		"events:" + id + ":" + run:                     {Kind: memory.KindEvents, Key: own, Run: run},
+		"{events:" + id + ":" + run + "}:damaged:1":    {Kind: memory.KindEvents, Key: own, Run: run, Aside: "1"},
+		"run:" + id + ":" + run:                        {Kind: memory.KindRecord, Key: own, Run: run},
+		"turns:open":                                   {Kind: memory.KindOpenRuns},
+		"{turns:open}:damaged:1":                       {Kind: memory.KindOpenRuns, Aside: "1"},
+		"mneme:erasures":                               {Kind: memory.KindErasures},
+		"mneme:epoch":                                  {Kind: memory.KindEpoch},
+		"mneme:processes":                              {Kind: memory.KindProcesses},
+	}
+}
+
+func TestRedisKeysRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		for text, key := range redisKeys(anyChat.Draw(t, "chat"), anyAgent.Draw(t, "agent")) {
+			require.Equal(t, text, key.String())
+			back, ok := memory.ParseRedisKey(text)
+			require.True(t, ok, text)
+			require.Equal(t, key, back)
+			matching := 0
+			for _, pattern := range memory.RedisPatterns {
+				if ok, err := path.Match(pattern, text); ok && err == nil {
+					matching++
+				}
+			}
+			require.Equal(t, key.Key != memory.Key{} || key.Aside != "", matching == 1, "SCAN finds %s by one pattern", text)
+		}
+	})
+	meta := memory.RedisKey{Kind: memory.KindMeta, Key: memory.ChatKey(memory.MustChat("1")), Aside: "2"}
+	require.Equal(t, "{chat_history:1}:damaged:2", meta.String(), "what lies beside a history stays in its slot")
+	for _, foreign := range []string{"", ":", "history", "meta", "turns", "turns:", "mneme:other", "events", "events:",
+		"events:1", "run:a b:R", "{chat_history:1}", "{chat_history:1}:", "{chat_history:1}:other",
+		"{chat_history:1}:damaged:", "{other}:damaged:1", "{chat_history:1}:meta:1", "proxy:turns:born"} {
+		key, ok := memory.ParseRedisKey(foreign)
+		require.False(t, ok, foreign)
+		require.Zero(t, key)
+	}
+}
+
+// The keys are made in one place. The sources are read, so that the test sees them change.
+func TestNobodyElseMakesKeys(t *testing.T) {
+	made := regexp.MustCompile(`"\{?(chat_history|subagent|events|run|turns|mneme):|"\}:(meta|turn|first|damaged)`)
+	for _, root := range []string{".", "../webmemory", "../apiserver", "../master", "../cmd"} {
+		require.NoError(t, filepath.WalkDir(root, func(name string, file fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
+				strings.Contains(name, "memorytest") || name == "rediskey.go" {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			for line := range strings.Lines(string(text)) {
+				if made.MatchString(line) && !strings.Contains(line, "mneme: ") && !strings.Contains(line, "//") {
+					t.Errorf("%s makes a key by itself: %s", name, line)
+				}
+			}
+			return err
+		}))
 	}
 }

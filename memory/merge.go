@@ -53,17 +53,11 @@ func Merge(stored, mine *History) (merged *History, odd []string) {
 	if same(whole, before) && mine.Cut() <= stored.Cut() {
 		return stored, odd
 	}
-	merged = Empty(stored.Key())
-	keep := len(odd) == 0 && len(b) == mine.Len() && same(whole, b) // the copy as it is: others may have it too
-	if keep {
-		for _, raw := range mine.Raw(0) {
-			merged = merged.With(raw)
-		}
-	} else {
-		for _, p := range whole {
-			merged = merged.With(p.raw)
-		}
+	messages := raws(whole)
+	if len(odd) == 0 && len(b) == mine.Len() && same(whole, b) {
+		messages = mine.Raw(0) // the copy as it is: others may have it too
 	}
+	merged = Empty(stored.Key()).with(messages)
 	merged.Follows(max(stored.Cut(), mine.Cut()), first)
 	merged.ProvenIn(max(stored.Turn(), mine.Turn()))
 	return merged, odd
@@ -148,6 +142,14 @@ func beginnings(pieces ...[]piece) map[string]float64 {
 	return began
 }
 
+func raws(pieces []piece) []json.RawMessage {
+	out := make([]json.RawMessage, len(pieces))
+	for i, p := range pieces {
+		out[i] = p.raw
+	}
+	return out
+}
+
 func same(a, b []piece) bool {
 	return slices.EqualFunc(a, b, func(x, y piece) bool { return x.id == y.id })
 }
@@ -210,7 +212,7 @@ func join(a, b []piece) (whole []piece, odd []string) {
 	slices.SortFunc(all, func(x, y placed) int {
 		return cmp.Or(
 			cmp.Compare(x.begun, y.begun), cmp.Compare(x.rank, y.rank), cmp.Compare(x.run, y.run),
-			cmp.Compare(x.seq, y.seq), order(x.end, y.end),
+			cmp.Compare(x.seq, y.seq), cmp.Compare(x.ends(), y.ends()),
 		)
 	})
 	for _, p := range all {
@@ -219,15 +221,12 @@ func join(a, b []piece) (whole []piece, odd []string) {
 	return whole, odd
 }
 
-// order puts what is not before what is.
-func order(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case y:
-		return -1
+// ends is 1 for what closed a lost run, which comes last, else 0.
+func (p piece) ends() int {
+	if p.end {
+		return 1
 	}
-	return 1
+	return 0
 }
 
 // place is the time at which a message stands that no run made.

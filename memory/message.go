@@ -79,6 +79,21 @@ type foreign struct {
 // object. What cannot be read as its field reads as nothing: one odd field must
 // not cost a history. Only a message without a role is an error.
 func (m *Message) UnmarshalJSON(b []byte) error {
+	type plain Message
+	var p plain
+	if json.Unmarshal(b, &p) == nil && p.Role != "" { // as Encode writes it, in most cases
+		*m = Message(p)
+		if len(m.ID) > maxID || !only(m.ID, idByte) {
+			m.ID = ""
+		}
+		for i := range m.ToolCalls {
+			m.ToolCalls[i].Type = "function"
+		}
+		if len(m.ToolCalls) == 0 {
+			m.ToolCalls = nil
+		}
+		return nil
+	}
 	var f foreign
 	if err := json.Unmarshal(b, &f); err != nil {
 		return err
@@ -88,17 +103,12 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	}
 	*m = Message{Role: f.Role, Content: text(f.Content), ToolCallID: text(f.ToolCallID), Name: text(f.Name),
 		Failure: text(f.Failure)}
-	if len(f.Timestamp) > 0 {
-		_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
-	}
-	if len(f.Partial) > 0 {
-		_ = json.Unmarshal(f.Partial, &m.Partial)
-	}
+	// Of what is absent or of another type, nothing is read.
+	_ = json.Unmarshal(f.Timestamp, &m.Timestamp)
+	_ = json.Unmarshal(f.Partial, &m.Partial)
 	m.ID = readID(f.ID)
 	var calls []foreignCall
-	if len(f.ToolCalls) > 0 {
-		_ = json.Unmarshal(f.ToolCalls, &calls)
-	}
+	_ = json.Unmarshal(f.ToolCalls, &calls)
 	for _, c := range calls {
 		m.ToolCalls = append(m.ToolCalls, ToolCall{
 			ID: text(c.ID), Type: "function",

@@ -28,18 +28,39 @@ func (m Message) Tokens() int {
 // the side of more tokens. Too many is the better mistake: a window that is used
 // less, and not a request that is refused.
 func Tokens(text string) int {
-	var e estimate
-	for i := 0; i < len(text); {
-		c := rune(text[i])
-		size := 1
-		if c >= utf8.RuneSelf {
-			c, size = utf8.DecodeRuneInString(text[i:])
+	tenths, spaces := 0, 0 // spaces are the white space right before
+	for len(text) > 0 {
+		first, _ := utf8.DecodeRuneInString(text)
+		kind, run, n := classOf(first), text, 0 // n characters make a run of one kind
+		for i, c := range text {
+			if classOf(c) != kind {
+				run = text[:i]
+				break
+			}
+			n++
 		}
-		e.add(c)
-		i += size
+		text = text[len(run):]
+		switch {
+		case kind == blank && (n > 1 || first != ' '):
+			tenths += 10
+		case kind == word:
+			if spaces == 1 && part(first) == digit {
+				tenths += 10 // a word takes the space before it in, a number does not
+			}
+			tenths += ofWord(run)
+		case kind == sign || kind == letter:
+			tenths += 10 * ((n + 1) / 2)
+		case kind == glyph:
+			tenths += 11 * n
+		case kind == other:
+			tenths += 25 * n
+		}
+		spaces = 0
+		if kind == blank {
+			spaces = n
+		}
 	}
-	e.close()
-	return (e.tenths + 9) / 10
+	return (tenths + 9) / 10
 }
 
 // class is a kind of characters that make tokens in the same way.
@@ -94,54 +115,6 @@ func part(c rune) int {
 	return none
 }
 
-// estimate counts runs of characters of one class, in tenths of tokens.
-type estimate struct {
-	tenths int
-
-	class class
-	n     int // characters of the run
-	first rune
-
-	// Of a run of word: its parts, and what they make if it is no random text.
-	part, length int // the part that is read, and its characters
-	parts        int
-	words        int // in tenths
-}
-
-func (e *estimate) add(c rune) {
-	k := classOf(c)
-	if k != e.class {
-		if e.class == blank && e.n == 1 && part(c) == digit {
-			e.tenths += 10 // a word takes the space before it in, a number does not
-		}
-		e.close()
-		e.class, e.first = k, c
-	}
-	e.n++
-	if k != word {
-		return
-	}
-	if p := part(c); p != e.part && !(p == lower && e.part == upper && e.length == 1) { // Word is one part
-		e.closePart()
-		e.part, e.parts = p, e.parts+1
-	} else {
-		e.part = p
-	}
-	e.length++
-}
-
-// closePart ends a part of a word: letters of one case, or digits.
-func (e *estimate) closePart() {
-	switch {
-	case e.length == 0:
-	case e.part == digit:
-		e.words += 10 * ((e.length + 2) / 3)
-	default:
-		e.words += 10 + 2*max(0, e.length-4)
-	}
-	e.length = 0
-}
-
 // Runs of letters and digits that change their kind as often as this are random:
 // base64, hex, keys.
 const (
@@ -149,28 +122,28 @@ const (
 	randomPart   = 4 // characters, on average
 )
 
-// close ends a run.
-func (e *estimate) close() {
-	switch n := e.n; e.class {
-	case blank:
-		if n > 1 || n == 1 && e.first != ' ' {
-			e.tenths += 10
+// ofWord is what a run of Latin letters and digits makes, in tenths of tokens: each part
+// of one case, or of digits, by itself, and a random text by its length. A word with a
+// capital is one part.
+func ofWord(run string) int {
+	tenths, parts := 0, 0
+	for rest := run; rest != ""; parts++ {
+		kind, n := part(rune(rest[0])), 1
+		if kind == upper && len(rest) > 1 && part(rune(rest[1])) == lower {
+			kind = lower
 		}
-	case word:
-		e.closePart()
-		if n >= randomLength && n < randomPart*e.parts {
-			e.words = 8 * n
+		for n < len(rest) && part(rune(rest[n])) == kind {
+			n++
 		}
-		e.tenths += e.words
-		e.words, e.parts, e.part = 0, 0, none
-	case sign:
-		e.tenths += 10 * ((n + 1) / 2)
-	case letter:
-		e.tenths += 10 * ((n + 1) / 2)
-	case glyph:
-		e.tenths += 11 * n
-	default:
-		e.tenths += 25 * n
+		if kind == digit {
+			tenths += 10 * ((n + 2) / 3)
+		} else {
+			tenths += 10 + 2*max(0, n-4)
+		}
+		rest = rest[n:]
 	}
-	e.n = 0
+	if len(run) >= randomLength && len(run) < randomPart*parts {
+		return 8 * len(run)
+	}
+	return tenths
 }

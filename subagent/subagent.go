@@ -124,6 +124,20 @@ func conclude(ctx context.Context, r loop.Result, err error) Outcome {
 	return out
 }
 
+// Failure is an error in the words that users and models are shown.
+type Failure struct {
+	Code      string
+	Message   string // a whole sentence
+	Retryable bool   // whether the same may succeed later
+}
+
+func (f Failure) Error() string { return f.Message }
+
+// Describe gives the failure as a run's error event has it, see the function Describe.
+func (f Failure) Describe() (code, message string, retryable bool) {
+	return f.Code, f.Message, f.Retryable
+}
+
 // Describe says an error in the words that users and models are shown. Errors
 // that know better offer Describe() (code, message string, retryable bool).
 func Describe(err error) *event.Error {

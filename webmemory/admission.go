@@ -31,48 +31,70 @@ import (
 // the run of the first one: it joins it, replays its end, or, if it failed in a way that
 // may pass, tries once more in a run of its own.
 
-// postMessage is POST /v1/chats/{chat}/messages.
-func (s *Server) postMessage(c *gin.Context) error {
+// answering is a handler of posts: post admits one, and it is answered by a stream of events, or
+// with its run's result. Thousands wait in here while their runs go on; post has returned by
+// then, so that each waiting goroutine's stack is small.
+func (s *Server) answering(post func(*gin.Context) (*admitted, error)) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		a, err := post(c)
+		switch {
+		case err != nil:
+			return err
+		case a.stream:
+			return s.serveEvents(c, a.run)
+		}
+		return s.answerWhole(c, a)
+	}
+}
+
+// admitted is a run that answers a post.
+type admitted struct {
+	run    *run
+	kept   *final // the answer, if it is known already
+	stream bool   // of events is what the client wants
+}
+
+// messagePosted is POST /v1/chats/{chat}/messages.
+func (s *Server) messagePosted(c *gin.Context) (*admitted, error) {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
-		return err
+		return nil, err
 	}
 	if p.ChatID != nil && *p.ChatID != chat {
-		return badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
+		return nil, badRequest("chat_id in the body (%s) is not the chat of the path (%s).", *p.ChatID, chat)
 	}
 	return s.admit(c, chat, p, p.Stream || acceptsSSE(c.Request))
 }
 
-// postChat is POST /chat, the shape of the original service; it always streams.
-func (s *Server) postChat(c *gin.Context) error {
+// chatPosted is POST /chat, the shape of the original service; it always streams.
+func (s *Server) chatPosted(c *gin.Context) (*admitted, error) {
 	var p webapi.MessageRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, maxBody, &p); err != nil {
-		return err
+		return nil, err
 	}
 	if p.ChatID == nil {
-		return badRequest("chat_id is missing: it is a string or an integer.")
+		return nil, badRequest("chat_id is missing: it is a string or an integer.")
 	}
 	return s.admit(c, *p.ChatID, p, true)
 }
 
 // admit checks a post, has it run, or joins the run of an earlier post with the same
-// idempotency key, and answers: by a stream of events, or with the run's result.
-func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) error {
+// idempotency key.
+func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*admitted, error) {
 	if err := s.check(&p); err != nil {
-		return err
+		return nil, err
 	}
-	ctx := c.Request.Context()
 	key, err := idempotencyKey(c.Request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r, kept, fresh, err := s.begin(ctx, chat, p, key)
+	r, kept, fresh, err := s.begin(c.Request.Context(), chat, p, key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.Header(webapi.RunID, r.id)
 	if fresh || r.attempt > 1 {
@@ -80,14 +102,18 @@ func (s *Server) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
 	}
-	if stream {
-		return s.serveEvents(c, r)
-	}
-	if kept != nil {
-		c.Data(kept.Status, "application/json; charset=utf-8", kept.body())
+	return &admitted{r, kept, stream}, nil
+}
+
+// answerWhole waits for the run's end and answers with its result.
+//
+//go:noinline
+func (s *Server) answerWhole(c *gin.Context, a *admitted) error {
+	if a.kept != nil {
+		c.Data(a.kept.Status, "application/json; charset=utf-8", a.kept.body())
 		return nil
 	}
-	out, err := r.collect(ctx)
+	out, err := a.run.collect(c.Request.Context())
 	if err != nil {
 		return begun(err)
 	}
@@ -113,21 +139,23 @@ func (s *Server) check(p *webapi.MessageRequest) error {
 		return badRequest("on_busy is queue, reject or interrupt, not %.80q.", p.OnBusy)
 	}
 	p.AgentVersion = cmp.Or(p.AgentVersion, webapi.Master)
-	if p.AgentVersion != webapi.Master && !slices.Contains(s.cfg.Agents, memory.Agent(p.AgentVersion)) {
+	if !slices.Contains(s.versions(), p.AgentVersion) {
 		return &api.Problem{
 			Status: http.StatusBadRequest, Code: webapi.CodeUnknownAgent,
-			Message: fmt.Sprintf("There is no agent_version %.80q; there are: master%s.", p.AgentVersion, joined(s.cfg.Agents)),
+			Message: fmt.Sprintf("There is no agent_version %.80q; there are: %s.", p.AgentVersion,
+				strings.Join(s.versions(), ", ")),
 		}
 	}
 	return nil
 }
 
-func joined(agents []memory.Agent) string {
-	var b strings.Builder
-	for _, a := range agents {
-		b.WriteString(", " + string(a))
+// versions are the values that agent_version may have.
+func (s *Server) versions() []string {
+	all := []string{webapi.Master}
+	for _, a := range s.cfg.Agents {
+		all = append(all, string(a))
 	}
-	return b.String()
+	return all
 }
 
 // idempotencyKey is the request's idempotency key, empty if it has none.
@@ -319,9 +347,7 @@ func (s *Server) known(ctx context.Context, r *run, key string) (*redisstore.Rec
 		if last, err := event.Decode(line); err != nil || !last.Terminal() {
 			return record, nil // it goes on, or nothing of it is known
 		}
-		select {
-		case <-time.After(jitter(40 * time.Millisecond)):
-		case <-ctx.Done():
+		if pause(ctx, jitter(40*time.Millisecond)) != nil {
 			return record, nil // who has it did not come to keep its answer
 		}
 	}

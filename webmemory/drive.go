@@ -20,8 +20,12 @@ import (
 // are shown to its readers, in this order, until it ends.
 
 // driver brings one run to its end: it carries events from the apiserver into the memory
-// and to the run's readers. One goroutine owns it from the first event to the last.
+// and to the run's readers. One goroutine owns it from the first event to the last; another
+// one has mend only.
 type driver struct {
+	busy       sync.Mutex // held while events are taken; mend may take their place while none is there
+	concluding bool       // guarded by busy: no events are waited for any more
+
 	server *Server
 	run    *run
 	writer *writer
@@ -49,14 +53,20 @@ func (s *Server) work(d *driver) {
 	s.metrics.running.Inc()
 	finished := d.drive(ctx)
 	s.metrics.running.Dec()
+	s.leave(d, finished)
+}
+
+// leave gives the chat's lease back after a run was driven, and lets go of the run. What is
+// left after its end nobody waits for: that the apiserver may forget it, and that its log in
+// Redis shrinks to what it needs.
+//
+//go:noinline
+func (s *Server) leave(d *driver, finished bool) {
 	giveBack := d.writer.leave
 	if finished {
 		giveBack = d.writer.end
 	}
-	if err := giveBack(); err != nil {
-		d.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
-	}
-	d.writer.next()
+	_ = d.writer.release(giveBack, &d.log)
 	d.run.end()
 	s.retire(d.run)
 	if !finished {
@@ -67,13 +77,28 @@ func (s *Server) work(d *driver) {
 	if err := d.runs.Done(done, d.run.id); err != nil {
 		d.log.Debug().Err(err).Msg("the apiserver was not told that a run is stored")
 	}
-	s.pack(d.run)
+	packing, stop := context.WithTimeout(s.life, storeTimeout)
+	defer stop()
+	if err := s.store.Pack(packing, d.run.chat, d.run.id, d.run.logged()...); err != nil && s.life.Err() == nil {
+		d.log.Debug().Err(err).Msg("a run's log was not packed; it goes as it is when its time is over")
+	}
 }
 
 // drive follows a run to its end. It belongs to the server: no client's leaving
 // ends it. True: the run is over and stored as such.
 func (d *driver) drive(ctx context.Context) bool {
+	d.writer.driven.Store(d)
 	err := d.follow(ctx)
+	d.busy.Lock()
+	d.concluding = true
+	d.busy.Unlock()
+	return d.storeEnd(ctx, err)
+}
+
+// storeEnd stores how a run ended of which following gave err.
+//
+//go:noinline
+func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		err = d.giveUp(ctx, gone)
@@ -85,11 +110,14 @@ func (d *driver) drive(ctx context.Context) bool {
 		d.abandon(err)
 		return false
 	}
-	finished := d.conclude()
+	unfinished := d.conclude()
+	if unfinished != nil {
+		d.log.Warn().Err(unfinished).Msg("the end of a run waits for Redis")
+	}
 	if err := d.writer.trim(d.server.cfg.MaxHistory); err != nil {
 		d.log.Warn().Err(err).Msg("histories could not be trimmed")
 	}
-	return finished
+	return unfinished == nil
 }
 
 // goneError says that a run's events will not come any more.
@@ -105,98 +133,111 @@ func (e *goneError) Unwrap() error { return e.cause }
 // once none could be made for longer than the patience, counted from the first that
 // failed: a quiet run whose connections break is a living one.
 func (d *driver) follow(ctx context.Context) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(d.writer.ctx, stop)()
 	var failing time.Time // since when no connection could be made; zero while they can
 	for !d.run.log.Done() {
 		before := d.run.log.Last()
-		broken, err := d.read(ctx)
-		if err != nil || d.run.log.Done() {
+		if err := d.again(ctx, d.read(reading), before, &failing); err != nil {
 			return err
-		}
-		var problem *api.Problem
-		refused := errors.As(broken, &problem)
-		switch {
-		case d.writer.ctx.Err() != nil:
-			return context.Cause(d.writer.ctx)
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case refused && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
-			return &goneError{errors.Join(errors.New("no more events"), broken)}
-		case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
-			failing = time.Time{}
-		case failing.IsZero():
-			failing = time.Now()
-		case time.Since(failing) > d.server.cfg.Patience:
-			return &goneError{errors.Join(errors.New("no more events"), broken)}
-		}
-		select {
-		case <-time.After(jitter(300 * time.Millisecond)):
-		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// arrival is an event, or the end of a connection.
-type arrival struct {
-	event event.Event
-	err   error
+// read takes events from one connection until it ends, and says why it did; nil at the run's
+// end. What waits already when an event comes is taken with it.
+//
+// While no event comes thousands of drivers wait in here. What is done with one, or with the
+// end of a connection, is in functions that are not inlined, so that each waiting goroutine's
+// stack stays small.
+func (d *driver) read(ctx context.Context) error {
+	if err := d.takeAlone(nil); err != nil {
+		return err
+	}
+	for events, err := range d.runs.Batches(ctx, d.events, d.run.log.Last(), batch) {
+		if err == nil {
+			err = d.takeAlone(events)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// read takes events from one connection until it ends. What waits already when
-// one is taken is taken with it.
-func (d *driver) read(ctx context.Context) (broken, failed error) {
-	ctx, cancel := context.WithCancel(ctx)
-	arrivals := make(chan arrival, batch)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		defer close(arrivals)
-		for e, err := range d.runs.Events(ctx, d.events, d.run.log.Last()) {
-			select {
-			case arrivals <- arrival{e, err}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	defer reading.Wait()
-	defer cancel()
-	lost := context.AfterFunc(d.writer.ctx, cancel)
-	defer lost()
-	for {
-		var first arrival
-		var more bool
-		select {
-		case first, more = <-arrivals:
-		case <-d.writer.regained:
-			if err := d.regain(ctx); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if !more {
-			return nil, nil
-		}
-		taken := []arrival{first}
-		for len(arrivals) > 0 && len(taken) < batch {
-			taken = append(taken, <-arrivals)
-		}
-		var events []event.Event
-		for _, a := range taken {
-			if broken = a.err; broken != nil {
-				break
-			}
-			events = append(events, a.event)
-		}
-		if err := d.take(events); err != nil || broken != nil {
-			return broken, err
-		}
+// failedError says that events cannot be taken: the run is not driven on.
+type failedError struct{ error }
+
+func (e failedError) Unwrap() error { return e.error }
+
+// takeAlone takes events under the driver's lock, and puts back first what Redis was found to
+// have lost. An error is a failedError.
+//
+//go:noinline
+func (d *driver) takeAlone(events []event.Event) error {
+	d.busy.Lock()
+	defer d.busy.Unlock()
+	err := d.regainIfLost(d.writer.ctx)
+	if err == nil && len(events) > 0 {
+		err = d.take(events)
+	}
+	if err != nil {
+		return failedError{err}
+	}
+	return nil
+}
+
+// mend puts back what Redis lost of the run while its driver waits for the next event. The
+// keeper calls it from another goroutine once the lease was regained. A failure ends the
+// driving, through the lease's context.
+func (d *driver) mend() {
+	d.busy.Lock()
+	defer d.busy.Unlock()
+	if d.concluding {
+		return // who brings the run to its end looks for itself
+	}
+	if err := d.regainIfLost(d.writer.ctx); err != nil {
+		d.writer.cancel(err)
 	}
 }
 
-// take stores events, in the run's log and each in the history that it changes,
-// and shows them then. The log comes first: whoever takes over folds it once more,
-// so that a history may be behind its log, but never ahead of it, where nobody
-// could tell which delegation a message belongs to.
+// again judges the end of a connection, before which the run had events up to a number, and
+// waits until the next one is to be made. An error: none is.
+//
+//go:noinline
+func (d *driver) again(ctx context.Context, broken error, before int64, failing *time.Time) error {
+	var failed failedError
+	var problem *api.Problem
+	switch {
+	case errors.As(broken, &failed):
+		return failed.error
+	case d.run.log.Done():
+		return nil
+	case d.writer.ctx.Err() != nil:
+		return context.Cause(d.writer.ctx)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(broken, &problem) && (problem.Status == http.StatusNotFound || problem.Status == http.StatusGone):
+		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	case d.run.log.Last() > before, broken == nil, errors.Is(broken, api.ErrCut):
+		*failing = time.Time{}
+	case failing.IsZero():
+		*failing = time.Now()
+	case time.Since(*failing) > d.server.cfg.Patience:
+		return &goneError{errors.Join(errors.New("no more events"), broken)}
+	}
+	_ = pause(ctx, jitter(300*time.Millisecond)) // its end is for the next attempt to find
+	return nil
+}
+
+// take stores events and shows them then, in an order that must not change: write-ahead, the
+// run's log first, then each event's message in its history, then the readers. A process that
+// takes the run over folds the log once more, and the idempotency marks drop what a history has
+// already; so a history may be behind its log, but never ahead of it, where nobody could tell
+// which delegation a message belongs to. What a reader has seen is acknowledged and must
+// survive, so nothing is shown that is not stored.
 func (d *driver) take(events []event.Event) error {
 	if err := d.writer.record(events); err != nil {
 		return err
@@ -225,7 +266,7 @@ func (d *driver) show(e event.Event) error {
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.keepEnd(e.Line())
+		d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), e.Line())) // it is shown next
 		d.tell()
 	}
 	return d.run.log.Append(e)
@@ -287,11 +328,6 @@ func (d *driver) finished(events int64, end *event.RunFinished) {
 	line.Bool("taken_over", d.left).Msg("run finished")
 }
 
-// keepEnd keeps the run's events on disk, of which last is shown next.
-func (d *driver) keepEnd(last []byte) {
-	d.server.ends.keep(d.run.head(), append(slices.Clip(d.run.log.Lines(0)), last))
-}
-
 // giveUp brings a run to its end whose events do not come any more: to the one that
 // others know of, or else to one that is made here.
 func (d *driver) giveUp(ctx context.Context, gone *goneError) error {
@@ -337,17 +373,13 @@ func (d *driver) closeRun() error {
 func (d *driver) stopThere() {
 	ctx, cancel := context.WithTimeout(d.server.life, d.server.cfg.RunTimeout)
 	defer cancel()
-	for ctx.Err() == nil {
+	for trying := true; trying; trying = pause(ctx, jitter(2*time.Second)) == nil {
 		try, cancel := context.WithTimeout(ctx, storeTimeout)
 		err := d.runs.Stop(try, d.run.id)
 		cancel()
 		var problem *api.Problem
 		if err == nil || errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
 			return // it stops, or is not there any more
-		}
-		select {
-		case <-time.After(jitter(2 * time.Second)):
-		case <-ctx.Done():
 		}
 	}
 }
@@ -368,18 +400,10 @@ func (d *driver) withdraw(cause error) bool {
 }
 
 // conclude drains what the run left in the spool, and keeps the final answer for
-// posts that are repeated. False: Redis does not know yet that the run is over.
-func (d *driver) conclude() bool {
+// posts that are repeated. An error: Redis does not know yet that the run is over.
+func (d *driver) conclude() error {
 	ctx, cancel := context.WithTimeout(d.writer.ctx, storeTimeout)
 	defer cancel()
-	if err := d.finish(ctx); err != nil {
-		d.log.Warn().Err(err).Msg("the end of a run waits for Redis")
-		return false
-	}
-	return true
-}
-
-func (d *driver) finish(ctx context.Context) error {
 	logged := d.writer.renewLast(ctx, d.run.id) // Redis may have lost the run since; what fails here fails again below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
@@ -432,13 +456,4 @@ func (d *driver) hasFollower() bool {
 	defer cancel()
 	open, err := d.server.store.OpenRun(ctx, d.run.chat)
 	return err != nil || open != nil && open.Run == d.run.id
-}
-
-// pack lets the log of a run that is over shrink to what it needs.
-func (s *Server) pack(r *run) {
-	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
-	defer cancel()
-	if err := s.store.Pack(ctx, r.chat, r.id, r.logged()...); err != nil && s.life.Err() == nil {
-		s.log.Debug().Err(err).Str("run", r.id).Msg("a run's log was not packed; it goes as it is when its time is over")
-	}
 }

@@ -124,7 +124,7 @@ func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) 
 	defer stop()
 	out, err := s.eraseUnder(done, w, what)
 	if ending := w.end(); ending != nil {
-		s.log.Warn().Err(ending).Msg("a turn was not given back; it runs out by itself")
+		s.log.Warn().Err(ending).Msg(notGivenBack)
 	}
 	if err != nil {
 		return out, err
@@ -166,9 +166,11 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 	if err != nil {
 		return out, err
 	}
-	var keys []memory.Key // of what is stored, and of what left a number or a tombstone
+	// Also what is not there gets its tombstone: Redis may just have lost it, and a process
+	// that was not told yet may be about to write it back.
+	keys := slices.Clone(named)
 	var beside []string
-	for key := range w.histories {
+	for key := range w.histories { // what left a number or a tombstone
 		keys = append(keys, key)
 	}
 	if what.history != nil {
@@ -181,7 +183,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		}
 		keys = append(keys, more...)
 	}
-	stored, err := s.store.Measure(ctx, append(named, keys...)...)
+	stored, err := s.store.Measure(ctx, keys...)
 	if err != nil {
 		return out, err
 	}
@@ -276,10 +278,7 @@ func (s *Server) eraseOffered(ctx context.Context, chat memory.Chat, taken redis
 // runsOf are the runs of a chat that this process knows of: those that it has lately
 // shown, and those that wrote the messages of the histories.
 func (s *Server) runsOf(w *writer) []string {
-	runs := map[string]bool{}
-	for _, id := range s.runsHere(w.chat) {
-		runs[id] = true
-	}
+	runs := s.runsHere(w.chat)
 	for _, h := range w.histories {
 		for _, raw := range h.Raw(0) {
 			var m struct {
@@ -287,11 +286,12 @@ func (s *Server) runsOf(w *writer) []string {
 			}
 			if json.Unmarshal(raw, &m) == nil && m.ID != "" {
 				run, _, _ := strings.Cut(m.ID, ".")
-				runs[strings.TrimSuffix(run, memory.ClosingSuffix)] = true
+				runs = append(runs, strings.TrimSuffix(run, memory.ClosingSuffix))
 			}
 		}
 	}
-	return slices.Collect(maps.Keys(runs))
+	slices.Sort(runs)
+	return slices.Compact(runs)
 }
 
 // erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
@@ -312,34 +312,16 @@ func (s *Server) tellOthers(ctx context.Context, e erasure) (runs []string) {
 	if wait := redisstore.Beat - monotonic(); wait > 0 && s.cfg.Advertise != "" {
 		// Redis may have lost the list just before this process began: after a beat all who
 		// live are on it.
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		_ = pause(ctx, wait)
 	}
-	others, err := s.others(ctx)
+	take := func(out applied) { runs = append(runs, out.Runs...) }
+	err := askAll(ctx, s, http.MethodPost, "/erasures", e, take, func(p redisstore.Process, err error) {
+		s.log.Warn().Err(err).Str("process", p.ID).
+			Msg("another process has not applied an erasure yet; it does when it looks")
+	})
 	if err != nil {
 		s.log.Warn().Err(err).Msg("other processes are not known; they apply an erasure when they look")
-		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
-	defer cancel()
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, p := range others {
-		asking.Go(func() {
-			var out applied
-			if err := s.askOther(ctx, p, http.MethodPost, "/erasures", e, &out); err != nil {
-				s.log.Warn().Err(err).Str("process",
-					p.ID).Msg("another process has not applied an erasure yet; it does when it looks")
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			runs = append(runs, out.Runs...)
-		})
-	}
-	asking.Wait()
 	return runs
 }
 
@@ -461,10 +443,8 @@ func (s *Server) syncErasures(ctx context.Context) error {
 			return err
 		}
 		s.log.Debug().Err(err).Msg("what was erased is not known yet")
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(jitter(time.Second)):
+		if err := pause(ctx, jitter(time.Second)); err != nil {
+			return err
 		}
 	}
 }
@@ -497,14 +477,10 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 	// may have lost the rest of it.
 	recent := time.Now().Add(-halfErased).UnixMilli()
 	for name, turn := range known {
-		chat, key, ok := erasures.ChatOf(name)
-		if !ok || turn < oldest || turn <= stored[name] && turn < recent {
+		if turn < oldest || turn <= stored[name] && turn < recent {
 			continue
 		}
-		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
-			return err
-		}
-		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
+		if err := s.eraseAgain(ctx, name, turn); err != nil {
 			return err
 		}
 	}
@@ -524,31 +500,37 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 		if turn == 0 {
 			continue
 		}
-		_, key, _ := erasures.ChatOf(name)
 		of := memory.ChatKey(chat)
-		if key != nil {
+		if _, key, _ := erasures.ChatOf(name); key != nil {
 			of = *key
 		}
 		known, err := s.store.Tombstone(ctx, of)
+		if err == nil && turn > known {
+			err = s.eraseAgain(ctx, name, turn)
+		}
 		if err != nil {
-			return err
-		}
-		if turn <= known {
-			continue
-		}
-		if err := s.eraseAgain(ctx, turn, chat, key); err != nil {
-			return err
-		}
-		if err := s.store.NoteErasure(ctx, turn, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eraseAgain erases in Redis what was written before a turn: of one history, or, if
-// key is nil, of all of a chat.
-func (s *Server) eraseAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
+// eraseAgain erases in Redis what was written before the turn in which a chat or a history was
+// erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
+func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error {
+	chat, key, ok := erasures.ChatOf(name)
+	if !ok {
+		return nil // of a newer version
+	}
+	if err := s.cutAgain(ctx, turn, chat, key); err != nil {
+		return err
+	}
+	return s.store.NoteErasure(ctx, turn, name)
+}
+
+// cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
+// a chat, with what belongs to its runs and, at the gateway, its conversation.
+func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
 	keys := []memory.Key{memory.ChatKey(chat)}
 	if key != nil {
 		keys[0] = *key

@@ -83,8 +83,8 @@ func (s *Server) watchStore() {
 			err = nil // it answered; the refusal says of what
 		}
 		if s.health.noteRefusal(refusal) {
-			s.seen.Often.Error().Str("reason",
-				refusal).Msg("messages cannot be stored, or not while Redis is away; reading works")
+			s.seen.Often.Error().Str("reason", refusal).
+				Msg("messages cannot be stored, or not while Redis is away; reading works")
 		}
 		if err == nil && epoch != "" {
 			s.noteEpoch(epoch)
@@ -101,10 +101,8 @@ func (s *Server) watchStore() {
 				s.log.Info().Msg("Redis answers again")
 			}
 		}
-		select {
-		case <-s.life.Done():
+		if pause(s.life, checkEvery) != nil {
 			return
-		case <-time.After(checkEvery):
 		}
 	}
 }
@@ -184,47 +182,35 @@ type metrics struct {
 
 func newMetrics(s *Server) *metrics {
 	gauge, counter, made := s.seen.Gauge, s.seen.Counter, s.seen.Make()
+	count := func(name, help string) prometheus.Counter {
+		return made.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	timed := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: telemetry.Buckets}
+	}
 	m := &metrics{
 		runs: made.NewCounterVec(prometheus.CounterOpts{
 			Name: "mneme_runs_total", Help: "Runs by how they ended; left: for another process to finish.",
 		}, []string{"outcome"}),
-		runSeconds: made.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "mneme_run_duration_seconds",
-			Help:    "Time from a post to its run's end, the wait for the chat's turn included.",
-			Buckets: telemetry.Buckets,
-		}, []string{"outcome"}),
+		runSeconds: made.NewHistogramVec(timed("mneme_run_duration_seconds",
+			"Time from a post to its run's end, the wait for the chat's turn included."), []string{"outcome"}),
 		running: made.NewGauge(prometheus.GaugeOpts{
 			Name: "mneme_runs_running", Help: "Runs that this process brings to their end.",
 		}),
 		readers: made.NewGauge(prometheus.GaugeOpts{Name: "mneme_event_streams", Help: "Open event streams: readers."}),
-		firstEvent: made.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mneme_run_first_event_seconds",
-			Help:    "Time from a post to its run's first event, the wait for the chat's turn included.",
-			Buckets: telemetry.Buckets,
-		}),
-		firstText: made.NewHistogram(prometheus.HistogramOpts{
-			Name: "mneme_run_first_text_seconds", Help: "Time from a post to the first of the answer's text.",
-			Buckets: telemetry.Buckets,
-		}),
-		logged: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_event_log_bytes_total", Help: "Bytes of events put into the logs of runs.",
-		}),
-		takeovers: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_takeovers_total", Help: "Runs that another process left and this one finished.",
-		}),
-		resets: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_redis_resets_total", Help: "Times that Redis was found to have lost its data.",
-		}),
-		changes: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_redis_changes_total",
-			Help: "Times that Redis was found to be another server than before: restarted, or failed over.",
-		}),
-		retold: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_retold_runs_total", Help: "Runs of which Redis had lost events that a process or a disk still knew.",
-		}),
-		regained: made.NewCounter(prometheus.CounterOpts{
-			Name: "mneme_regained_turns_total", Help: "Turns that Redis lost in the middle of a run, and that were taken again.",
-		}),
+		firstEvent: made.NewHistogram(timed("mneme_run_first_event_seconds",
+			"Time from a post to its run's first event, the wait for the chat's turn included.")),
+		firstText: made.NewHistogram(timed("mneme_run_first_text_seconds",
+			"Time from a post to the first of the answer's text.")),
+		logged:    count("mneme_event_log_bytes_total", "Bytes of events put into the logs of runs."),
+		takeovers: count("mneme_takeovers_total", "Runs that another process left and this one finished."),
+		resets:    count("mneme_redis_resets_total", "Times that Redis was found to have lost its data."),
+		changes: count("mneme_redis_changes_total",
+			"Times that Redis was found to be another server than before: restarted, or failed over."),
+		retold: count("mneme_retold_runs_total",
+			"Runs of which Redis had lost events that a process or a disk still knew."),
+		regained: count("mneme_regained_turns_total",
+			"Turns that Redis lost in the middle of a run, and that were taken again."),
 	}
 	for _, outcome := range []string{event.Completed, event.Stopped, event.Failed, "left"} {
 		m.runs.WithLabelValues(outcome)

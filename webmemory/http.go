@@ -32,12 +32,12 @@ const maxBody = 2 << 20
 
 func (s *Server) routes() http.Handler {
 	r := s.seen.Edge(s.fail)
-	r.POST("/chat", r.Answered(s.postChat))
+	r.POST("/chat", r.Answered(s.answering(s.chatPosted)))
 	r.GET("/v1/chats", r.Answered(s.listChats))
 	chat := r.Group("/v1/chats/:chat")
 	chat.GET("", r.Answered(s.getChat))
 	chat.DELETE("", r.Answered(s.deleteChat))
-	chat.POST("/messages", r.Answered(s.postMessage))
+	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
 	chat.GET("/history", r.Answered(s.getHistory))

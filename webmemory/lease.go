@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"mneme/memory"
 	"mneme/memory/redisstore"
 )
@@ -50,8 +52,9 @@ type lease struct {
 	// can take the lease either.
 	detached atomic.Bool
 
-	noted atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	over  *run                               // ran under it, and Redis knows that it is over; nil before
+	noted  atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
+	over   *run                               // ran under it, and Redis knows that it is over; nil before
+	driven atomic.Pointer[driver]             // brings the open run to its end; nil before
 	// Redis lost it; it was regained, and what else was lost is not put back yet
 	lost     atomic.Bool
 	regained chan struct{} // holds a token when it is time to put it back
@@ -68,10 +71,13 @@ func (s *Server) token() string { return redisstore.Token(s.spool.Name(), rand.T
 // can be read.
 func (s *Server) isDead(token string) bool { return s.spool.Dead(redisstore.HolderOf(token)) }
 
-// acquire takes a chat's lease under a token, made here if it is empty: it waits for its
-// place in the line of this process, then for another holder, until waiting ends, or not
-// at all for a place now. What is known here to be erased of the chat is erased then also
-// in a Redis that came back with it, before anybody uses it.
+// acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
+// of this process first, then for a holder in another one, until waiting ends; for the place
+// now it does not wait at all.
+//
+// Tombstones come before use: a Redis that was restarted from an older state has again what
+// was erased since. What this disk knows to be erased is therefore erased there once more before
+// the lease is handed out; a run that was open before the erasure is not resumed either.
 func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
 	token = cmp.Or(token, s.token())
 	for again := false; ; again = true {
@@ -101,8 +107,14 @@ func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 	}
 }
 
-// take takes a chat's lease in Redis, and has it renewed from then on. errClaimed says
-// that the caller must line up again.
+// take acquires a chat's lease in Redis, polling with jitter while somebody else holds it, and
+// has the keeper renew it from then on. errClaimed says that the caller must line up again.
+//
+// Redis grants the lease and the fencing token in one script. What that found is judged in an
+// order that must not change: a holder that is proven dead is set aside first; then an erasure
+// since the caller lined up refuses it, since what the caller was going to say may refer to what
+// is gone; then a conversation of the gateway that was erased meanwhile is given up, because
+// the lease would offer its text to a model once more.
 func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
 	for {
 		asked := monotonic()
@@ -141,9 +153,7 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if at == now {
 			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
 		}
-		select {
-		case <-time.After(jitter(min(held.Left, 250*time.Millisecond))):
-		case <-waiting.Done():
+		if pause(waiting, jitter(min(held.Left, 250*time.Millisecond))) != nil {
 			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
 		}
 		if held.Claimed {
@@ -180,8 +190,10 @@ func (l *lease) renewLast(ctx context.Context, run string) (entries int) {
 	return entries
 }
 
-// orRegain is the end of a renewal. A lease that Redis lost is taken again, unless
-// somebody else took it since, and the holder is told to put back what else was lost.
+// orRegain is the end of a renewal. A lease that Redis lost is taken again by compare-and-set,
+// unless somebody else took it since. With the lease Redis has most likely lost the run's log and
+// the histories too: the driver puts them back when it takes the next events, or, while it waits
+// for some, in a goroutine of the keeper's (driver.mend).
 func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error) {
 	if err == nil && !held {
 		held, err = l.keeper.store.Regain(ctx, l.chat, l.token, l.keeper.life, l.Turn, l.noted.Load())
@@ -192,7 +204,10 @@ func (l *lease) orRegain(ctx context.Context, held bool, err error) (bool, error
 	if held && l.lost.Load() {
 		select {
 		case l.regained <- struct{}{}:
-		default:
+			if d := l.driven.Load(); d != nil {
+				l.keeper.working.Go(d.mend)
+			}
+		default: // it is about to be put back
 		}
 	}
 	return held, err
@@ -212,6 +227,19 @@ func (l *lease) end() error {
 // process to finish.
 func (l *lease) leave() error { return l.giveBack(l.keeper.store.Leave) }
 
+// notGivenBack is what the log says of a lease that Redis did not take back.
+const notGivenBack = "a turn was not given back; it runs out by itself"
+
+// release gives the lease back in one of these ways, and calls in who is next in line.
+func (l *lease) release(how func() error, log *zerolog.Logger) error {
+	err := how()
+	if err != nil {
+		log.Warn().Err(err).Msg(notGivenBack)
+	}
+	l.next()
+	return err
+}
+
 func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) error {
 	l.keeper.drop(l)
 	l.cancel(nil)
@@ -229,12 +257,7 @@ func (l *lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 // later goes on trying what Redis did not take, until it does.
 func (s *Server) later(try func(context.Context) error) {
 	s.workers.Go(func() {
-		for {
-			select {
-			case <-time.After(jitter(retryEvery)):
-			case <-s.life.Done():
-				return
-			}
+		for pause(s.life, jitter(retryEvery)) == nil {
 			ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 			err := try(ctx)
 			cancel()
@@ -325,8 +348,9 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// due gives the leases that are to be renewed, each locked against another renewal: those
-// that would come retryEvery too, once one has waited for a third of its life.
+// due gives the leases that are to be renewed, each locked against another renewal. Once one
+// has gone without for a third of its life, all those go along in its pipeline that have for
+// more than a sixth: one round trip instead of many.
 func (k *keeper) due() (due []*lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -351,9 +375,11 @@ func (k *keeper) due() (due []*lease) {
 	return nil
 }
 
-// renew prolongs leases that due gave. Two thirds of a lease's life without an answer, and
-// it is detached: the holder stops writing before another may begin. After a time in which
-// this process did not run that cannot be said, and the lease counts as lost.
+// renew prolongs leases that due gave. A lease that got no answer for two thirds of its life is
+// detached: its holder stops writing to Redis before the lease can run out there and another
+// process may begin. If this process itself did not run for that long (a paused machine, too
+// little CPU), it cannot know whether the lease has run out, and the lease counts as lost.
+// Times are those of the monotonic clock, which goes on when somebody sets the machine's.
 func (k *keeper) renew(due []*lease) {
 	asked := monotonic() // not when it was answered: a pause may lie between the two
 	oldest := asked
@@ -410,6 +436,16 @@ var started = time.Now()
 // somebody sets the machine's.
 func monotonic() time.Duration { return time.Since(started) }
 
+// pause waits for d, or until ctx ends, whose cause is the error then.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // jitter is a time between half of d and d.
 func jitter(d time.Duration) time.Duration {
 	half := max(int64(d)/2, int64(time.Millisecond))
@@ -433,17 +469,11 @@ func (s *Server) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
-		stopped := ""
-		for {
-			stopped = s.stopRunOf(ctx, chat, stopped)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(jitter(claimLife / 12)):
-			}
+		for stopped := s.stopRunOf(ctx, chat, ""); pause(ctx, jitter(claimLife/12)) == nil; {
 			if err := s.store.First(ctx, chat, token, claimLife); err != nil && ctx.Err() == nil {
 				s.log.Debug().Err(err).Str("chat", chat.String()).Msg("a claim on the next turn was not renewed")
 			}
+			stopped = s.stopRunOf(ctx, chat, stopped)
 		}
 	})
 	return func() {
@@ -470,12 +500,7 @@ func (c *conversations) note(chat memory.Chat, id string, turn int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of[chat] == nil {
-		for other := range c.of {
-			if len(c.of) < maxUsed {
-				break
-			}
-			delete(c.of, other)
-		}
+		makeRoom(c.of)
 		c.of[chat] = map[string]int64{}
 	}
 	c.of[chat][id] = max(c.of[chat][id], turn)

@@ -35,6 +35,16 @@ type losses struct {
 // maxUsed bounds how many chats are remembered to have been used here.
 const maxUsed = 1 << 16
 
+// makeRoom takes out any chats while there are as many as may be remembered.
+func makeRoom[V any](chats map[memory.Chat]V) {
+	for chat := range chats {
+		if len(chats) < maxUsed {
+			return
+		}
+		delete(chats, chat)
+	}
+}
+
 // noteEpoch takes note of the epoch that Redis holds.
 func (s *Server) noteEpoch(epoch string) {
 	s.losses.mu.Lock()
@@ -143,12 +153,7 @@ func (l *losses) usedIn(chat memory.Chat, epoch string) (otherwise bool) {
 	defer l.mu.Unlock()
 	before, known := l.used[chat]
 	if !known {
-		for other := range l.used {
-			if len(l.used) < maxUsed {
-				break
-			}
-			delete(l.used, other) // any: what they lost and is cached is told all the same
-		}
+		makeRoom(l.used) // what a chat lost that is forgotten, and is cached, is told all the same
 		l.used[chat] = epoch
 	}
 	return known && before != epoch
@@ -245,11 +250,7 @@ func (s *Server) writeBack() {
 				return
 			}
 			s.log.Warn().Err(err).Msg("what is known here was not written back whole; it is tried again")
-			select {
-			case <-time.After(jitter(time.Second)):
-			case <-s.life.Done():
-				return
-			}
+			_ = pause(s.life, jitter(time.Second))
 		}
 		s.workers.Go(func() { s.restoreRuns(s.life) })
 	}
@@ -268,9 +269,9 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 		if len(copies) == 0 {
 			return
 		}
-		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).Int64("brought_back",
-			s.store.Counts.Lost.Load()-before).
-			Dur("took", time.Since(began)).Msg("writing back what Redis lost")
+		s.log.Warn().Int("histories", len(copies)).Int64("looked_at", looked.Load()).
+			Int64("brought_back", s.store.Counts.Lost.Load()-before).Dur("took", time.Since(began)).
+			Msg("writing back what Redis lost")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -346,14 +347,12 @@ func (s *Server) restoreRuns(ctx context.Context) {
 		if len(left) == 0 {
 			return
 		}
-		select {
-		case <-time.After(jitter(time.Second)):
-		case <-ctx.Done():
+		if pause(ctx, jitter(time.Second)) != nil {
 			return
 		}
 	}
-	s.log.Warn().Int("runs",
-		len(left)).Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
+	s.log.Warn().Int("runs", len(left)).
+		Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
 // placeRun brings back the messages of a run of which Redis knows no end. It fences no
@@ -499,14 +498,14 @@ func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []
 func (s *Server) noteCut(key memory.Key, turn int64) {
 	err := s.cfg.Cuts.Add(map[string]int64{key.String(): turn})
 	if err != nil {
-		s.log.Error().Err(err).Str("key",
-			key.String()).Msg("a change by hand is not known here if Redis loses its data; older copies may come back then")
+		s.log.Error().Err(err).Str("key", key.String()).Msg(
+			"a change by hand is not known here if Redis loses its data; older copies may come back then")
 	}
 	ctx, cancel := context.WithTimeout(s.life, storeTimeout)
 	defer cancel()
 	if err := s.store.NoteErasure(ctx, turn, erasures.HandCut(key)); err != nil {
-		s.log.Warn().Err(err).Str("key",
-			key.String()).Msg("other processes do not know of a change by hand until they use the history")
+		s.log.Warn().Err(err).Str("key", key.String()).Msg(
+			"other processes do not know of a change by hand until they use the history")
 	}
 }
 

@@ -12,10 +12,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
 	"mneme/webmemory"
 )
 
@@ -309,4 +311,32 @@ func TestAChatsConversationsAreKnownAfterALoss(t *testing.T) {
 	})
 	say()
 	require.NotContains(t, []string{first, second}, conversation())
+}
+
+// Redis has just lost a history when its chat is erased, and another process, which was not
+// told yet, is about to write it back: the erasure leaves a tombstone for it all the same.
+func TestNothingIsWrittenBackBehindAnErasure(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorld(t, answers("done"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"secret"}).status)
+	w.shutdown[w.url]()
+	client := w.connect()
+	defer client.Close()
+	other, chat := redisstore.New(client, zerolog.Nop()), memory.MustChat("1")
+	copies, err := other.Load(ctx, 0, memory.Empty(memory.ChatKey(chat)),
+		memory.Empty(memory.SubagentKey("analytic", chat)))
+	require.NoError(t, err)
+	turn, err := w.look.HGet(ctx, "{chat_history:1}:meta", "turn").Int64()
+	require.NoError(t, err)
+	for _, h := range copies {
+		require.Equal(t, 2, h.Len())
+		h.ProvenIn(turn)
+	}
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	w.on(w.process(), func() { require.Equal(t, 200, w.do("DELETE", "/v1/chats/1", nil).status) })
+	_, err = other.WriteBack(ctx, copies...)
+	require.NoError(t, err)
+	require.Nil(t, w.stored("chat_history:1"))
+	require.Nil(t, w.stored("subagent:analytic:1"))
 }

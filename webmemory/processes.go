@@ -104,6 +104,37 @@ func (s *Server) others(ctx context.Context) ([]redisstore.Process, error) {
 	return others, nil
 }
 
+// askAll calls an internal route of all other processes that live, at once, each into an A of its
+// own, and hands the answers to take one after the other. It waits for no longer than each may
+// take to answer; of those that did not, failed is told. An error: the others are not known.
+func askAll[A any](
+	ctx context.Context, s *Server, method, path string, body any, take func(A), failed func(redisstore.Process, error),
+) error {
+	others, err := s.others(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range others {
+		asking.Go(func() {
+			var out A
+			err := s.askOther(ctx, p, method, path, body, &out)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed(p, err)
+				return
+			}
+			take(out)
+		})
+	}
+	asking.Wait()
+	return nil
+}
+
 // neighbours are the processes that were on the list lately.
 type neighbours struct {
 	mu   sync.Mutex
@@ -132,7 +163,7 @@ func (n *neighbours) listed(all []redisstore.Process, before bool) []redisstore.
 
 // askOther calls an internal route of another process: path is what follows
 // internalPath. body, if not nil, is sent as JSON; what is answered is read into
-// into, unless that is nil. The error is errOther or, if it answered with one, an
+// into. The error is errOther or, if it answered with one, an
 // *api.Problem.
 func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
 	var sent io.Reader
@@ -157,9 +188,6 @@ func (s *Server) askOther(ctx context.Context, p redisstore.Process, method, pat
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("process %s: %w", p.ID, api.ReadProblem(resp))
-	}
-	if into == nil {
-		return nil
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxOther))
 	if err != nil {

@@ -52,8 +52,9 @@ type waiter struct {
 
 // enter waits in the chat's line and returns what calls in the next. It fails with
 // errQueueFull, errQueueSlow, errTooManyChats or the cause of ctx's end, and has then left
-// nothing behind. Who was called in and stepped back lines up again (again) behind those
-// who go first, and before all others.
+// nothing behind. again is for a caller that had its turn and gave it up to one that goes first
+// (errClaimed): it lines up behind those that go first and before all others, whatever the
+// limits.
 func (q *queue) enter(ctx context.Context, chat memory.Chat, at place, again bool) (leave func(), err error) {
 	w, err := q.line(chat, at, again)
 	if err != nil {
@@ -142,10 +143,11 @@ func (q *queue) length() (n int) {
 	return n
 }
 
-// saw compares the number of a chat's last erasure, as who took the lease (turn) or asked
-// for it in vain (0) found it, with the one that was seen before, and says whether there
-// was an erasure in between. One that is older than a lease taken from this line does not
-// count: it was told again to a Redis that had lost it. "" forgets what was seen.
+// saw says whether a chat was erased between two attempts at its lease: then the posts of this
+// line were made before the erasure, and must not run after it. erased is the fencing token of
+// the chat's last erasure as the latest attempt found it, "" to forget what was seen; turn is
+// the token of the lease if that attempt got it, else 0. An erasure that is older than a lease
+// which this line had does not count: it was told again to a Redis that had lost it.
 func (q *queue) saw(chat memory.Chat, erased string, turn int64) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

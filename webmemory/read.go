@@ -61,9 +61,11 @@ func (s *Server) getChat(c *gin.Context) error {
 	for _, h := range stored {
 		if h.Messages == 0 {
 			// A value that another program wrote has no count yet.
-			if h.Messages, err = s.count(c.Request.Context(), h.Key); err != nil {
+			loaded, err := s.cache.Load(c.Request.Context(), 0, memory.Empty(h.Key))
+			if err != nil {
 				return err
 			}
+			h.Messages = loaded[0].Len()
 		}
 		out.Histories = append(out.Histories, webapi.HistoryInfo{
 			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
@@ -71,14 +73,6 @@ func (s *Server) getChat(c *gin.Context) error {
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
-}
-
-func (s *Server) count(ctx context.Context, key memory.Key) (int, error) {
-	h, err := s.cache.Load(ctx, 0, memory.Empty(key))
-	if err != nil {
-		return 0, err
-	}
-	return h[0].Len(), nil
 }
 
 // getHistory is GET …/history of a chat or of one of its subagents. A negative
@@ -168,15 +162,10 @@ func (s *Server) serveEvents(c *gin.Context, r *run) error {
 		}
 	}
 	c.Header(webapi.RunID, r.id)
-	s.show(c, r)
-	return nil
-}
-
-// show streams a run's events to its reader.
-func (s *Server) show(c *gin.Context, r *run) {
 	s.metrics.readers.Inc()
 	defer s.metrics.readers.Dec()
 	api.ServeEvents(c.Writer, c.Request, r.log, api.Pace{Heartbeat: s.cfg.Heartbeat})
+	return nil
 }
 
 // caughtUp waits until the log of a run that another process had holds what the

@@ -3,7 +3,6 @@ package webmemory
 import (
 	"container/list"
 	"context"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -270,18 +269,15 @@ func (s *Server) outdated(ctx context.Context, r *run) bool {
 // runsHere are the runs of a chat that this process, or a dead one of its disk, has
 // lately shown.
 func (s *Server) runsHere(chat memory.Chat) []string {
-	runs := map[string]bool{}
+	runs := s.ends.runs(chat)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for id, r := range s.live {
-		if r.chat == chat {
-			runs[id] = true
+		if r.chat == chat && !slices.Contains(runs, id) {
+			runs = append(runs, id)
 		}
 	}
-	s.mu.Unlock()
-	for _, id := range s.ends.runs(chat) {
-		runs[id] = true
-	}
-	return slices.Collect(maps.Keys(runs))
+	return runs
 }
 
 // dropRuns forgets the events of a chat's finished runs.

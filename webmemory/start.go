@@ -49,13 +49,10 @@ func (s *Server) start(ctx context.Context, r *run, p webapi.MessageRequest) (*r
 		s.workers.Go(func() { s.work(d) })
 		return nil, nil
 	}
-	if ending := w.end(); ending != nil {
-		s.log.Warn().Err(ending).EmbedObject(r.trail).Msg("a turn was not given back; it runs out by itself")
-		if errors.Is(err, errAsked) {
-			err = fmt.Errorf("%w: %w", errMayRun, err)
-		}
+	log := r.trail.Logger(s.log)
+	if w.release(w.end, &log) != nil && errors.Is(err, errAsked) {
+		err = fmt.Errorf("%w: %w", errMayRun, err)
 	}
-	w.next()
 	return found, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -35,7 +34,7 @@ const retryEvery = 500 * time.Millisecond
 func (s *Server) lookAfter() {
 	var next time.Time // when it is time to look again
 	handled := 0       // deaths on this disk of which the runs were looked after
-	for s.life.Err() == nil {
+	for trying := true; trying; trying = pause(s.life, jitter(min(s.cfg.Lease/3, retryEvery))) == nil {
 		s.adopt()
 		deaths := s.spool.Deaths()
 		if spooled := s.spool.Bytes() > 0; spooled || deaths > handled || !time.Now().Before(next) {
@@ -43,10 +42,6 @@ func (s *Server) lookAfter() {
 				handled = deaths
 			}
 			next = time.Now().Add(jitter(s.cfg.Lease / 3))
-		}
-		select {
-		case <-s.life.Done():
-		case <-time.After(jitter(min(s.cfg.Lease/3, retryEvery))):
 		}
 	}
 }
@@ -106,10 +101,7 @@ func (s *Server) lookAt(chat memory.Chat) {
 		s.resume(w)
 		return
 	}
-	if err := w.end(); err != nil {
-		s.log.Warn().Err(err).Msg("a turn was not given back; it runs out by itself")
-	}
-	w.next()
+	_ = w.release(w.end, &s.log)
 }
 
 // resume takes over the run that was found open under a lease, and brings it to its end.
@@ -134,8 +126,7 @@ func (s *Server) resume(w *writer) *run {
 		if err := d.catchUp(s.life, known); err != nil {
 			d.log.Warn().Err(err).Msg("a left run's log could not be replayed")
 			d.run.log.Abort(problemOf(err))
-			_ = w.leave()
-			w.next()
+			_ = w.release(w.leave, &d.log)
 			r.end()
 			s.retire(r)
 			return
@@ -247,33 +238,21 @@ func (d *driver) retell(ctx context.Context, lines [][]byte) error {
 // knows the run.
 func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (head endHead, lines [][]byte,
 	err error) {
-	others, err := s.others(ctx)
-	if err != nil {
-		return head, nil, err
-	}
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, p := range others {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, 2*otherAnswers)
-			defer cancel()
-			var known knownRun
-			err := s.askOther(ctx, p, http.MethodGet, knownPath(chat, run), nil, &known)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && !errors.Is(err, api.ErrUnknownRun) {
-				s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
+	longest := func(known knownRun) {
+		if len(known.Events) > len(lines) {
+			head, lines = known.Run, lines[:0]
+			for _, e := range known.Events {
+				lines = append(lines, e)
 			}
-			if len(known.Events) > len(lines) {
-				head, lines = known.Run, lines[:0]
-				for _, e := range known.Events {
-					lines = append(lines, e)
-				}
-			}
-		})
+		}
 	}
-	asking.Wait()
-	return head, lines, nil
+	err = askAll(ctx, s, http.MethodGet, path, nil, longest, func(_ redisstore.Process, err error) {
+		if !errors.Is(err, api.ErrUnknownRun) {
+			s.log.Warn().Err(err).Str("run", run).Msg("another process could not be asked for a run")
+		}
+	})
+	return head, lines, err
 }
 
 // knownRun is the answer of an internal route: a run's events from the first on, as
@@ -281,10 +260,6 @@ func (s *Server) askForRun(ctx context.Context, chat memory.Chat, run string) (h
 type knownRun struct {
 	Run    endHead           `json:"run"`
 	Events []json.RawMessage `json:"events"`
-}
-
-func knownPath(chat memory.Chat, run string) string {
-	return "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)
 }
 
 // getKnown is GET /internal/v1/chats/{chat}/runs/{run}.

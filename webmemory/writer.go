@@ -227,7 +227,9 @@ func (w *writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 }
 
 // closeGap writes the run's log anew: all events that it is known to have, and those
-// that follow. What stood behind the gap follows again from where the run's events are.
+// that follow. What stood behind the gap comes again from the apiserver. The chat's fencing
+// token is compared first: after a newer lease the log is another process's, which may have
+// closed the run in it, and writing over that would give one event's id two contents.
 func (w *writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
 	newest, err := w.store.TurnOf(ctx, w.chat)
 	if err != nil {

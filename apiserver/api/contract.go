@@ -72,7 +72,10 @@ func (r RunRequest) Validate() error {
 	return ValidConversation(r.ConversationID)
 }
 
-var conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+var (
+	runID          = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	conversationID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+)
 
 // ValidConversation says what is wrong with the id of a conversation; the gateway
 // takes no other.
@@ -84,11 +87,7 @@ func ValidConversation(id string) error {
 }
 
 // ValidRunID says whether a run may have this id.
-func ValidRunID(id string) bool {
-	return len(id) >= 1 && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool {
-		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-'
-	})
-}
+func ValidRunID(id string) bool { return runID.MatchString(id) }
 
 // RunAccepted answers a RunRequest. Events is an absolute URL of the very process
 // that holds the run.

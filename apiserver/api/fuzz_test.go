@@ -17,12 +17,12 @@ func FuzzReadEvents(f *testing.F) {
 	f.Add([]byte("id\ndata\r\n\r\n\rdata:\n\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		last, over := int64(0), false
-		err := readEvents(sse.NewReader(bytes.NewReader(stream), MaxEvent, 0, nil), 0, func(e event.Event) bool {
+		err := readEvents(sse.NewReader(bytes.NewReader(stream), MaxEvent, 0, nil), 0, func(e event.Event) error {
 			if e.Seq != last+1 || over {
 				t.Fatalf("event %d after event %d, run over: %v", e.Seq, last, over)
 			}
 			last, over = e.Seq, e.Terminal()
-			return true
+			return nil
 		})
 		if (err == nil) != over {
 			t.Fatalf("err %v, run over: %v", err, over)

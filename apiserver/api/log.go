@@ -36,8 +36,9 @@ type Limits struct {
 	Bytes  int // of the events' JSON
 }
 
-// Log holds one run's events, from the first on, for any number of readers. A
-// reader goes at its own pace and never delays Append or another reader. Safe for
+// Log holds one run's events, from the first on, for any number of readers. There is no
+// backpressure: a reader goes at its own pace, by the number of the event that it had last,
+// and never delays Append or another reader; the limits bound what waits for it. Safe for
 // concurrent use.
 type Log struct {
 	run    string
@@ -274,6 +275,22 @@ func (l *Log) Outcome() string {
 	return l.outcome
 }
 
+// Lines are the events after a number that the log holds now, each as its line of
+// JSON; it does not wait for more. None if they were dropped. Callers must not
+// change the bytes.
+func (l *Log) Lines(after int64) [][]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dropped || after < 0 || after >= l.last {
+		return nil
+	}
+	lines := make([][]byte, 0, l.last-after)
+	for _, en := range l.entries[after:] {
+		lines = append(lines, en.line)
+	}
+	return lines
+}
+
 // Follow gives the events after a number (0 for all), then those to come, until
 // run_finished or the end of ctx; with roles only those of one of them, the others are
 // not decoded. An error is the last thing it yields: ErrGone, ErrPosition, the problem
@@ -327,9 +344,9 @@ func (l *Log) wait(ctx context.Context, after int64) (entry, error) {
 	return entry{}, context.Cause(ctx)
 }
 
-// next gives the entry after a number. If there may be one later, it gives a
-// channel that is closed when it is time to look again. io.EOF: the run is over
-// and nothing follows.
+// next gives the entry after a number. If there may be one later, it gives a channel that
+// is closed when it is time to look again: a condition variable that can be waited for
+// together with a context or a timer. io.EOF: the run is over and nothing follows.
 func (l *Log) next(after int64) (entry, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

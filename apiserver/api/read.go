@@ -1,11 +1,11 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"mime"
 	"net/http"
@@ -23,23 +23,83 @@ import (
 // of ctx's end. Events come in order and without gaps.
 func (c *Client) Events(ctx context.Context, url string, after int64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		if err := c.stream(ctx, url, after, func(e event.Event) bool { return yield(e, nil) }); err != nil {
-			yield(event.Event{}, err)
+		for batch, err := range c.Batches(ctx, url, after, 1) {
+			if err != nil {
+				yield(event.Event{}, err)
+			} else if !yield(batch[0], nil) {
+				return
+			}
 		}
 	}
 }
 
-// stream hands on events until the run is over or give refuses, both nil.
-func (c *Client) stream(parent context.Context, url string, after int64, give func(event.Event) bool) error {
+// Batches are Events by the batch, for one round trip to a store: those that came together, at
+// most size of them. It starts no goroutine; while the caller works, the sender waits
+// (backpressure).
+func (c *Client) Batches(ctx context.Context, url string, after int64, size int) iter.Seq2[[]event.Event, error] {
+	return func(yield func([]event.Event, error) bool) {
+		var batch []event.Event
+		left := false // by the caller
+		give := func() error {
+			if len(batch) == 0 {
+				return nil
+			}
+			events := batch
+			batch = nil
+			if left = !yield(events, nil); left {
+				return errLeft
+			}
+			return nil
+		}
+		err := c.stream(ctx, url, after, give, func(e event.Event) error {
+			if batch = append(batch, e); len(batch) < size && !e.Terminal() {
+				return nil
+			}
+			return give()
+		})
+		if !left && give() == nil && err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// errLeft ends a stream whose reader wants no more of it.
+var errLeft = errors.New("the reader has left")
+
+// stream hands each event to take until the run is over, which is nil, or until an error of
+// take's; it calls wait before it waits for more.
+func (c *Client) stream(
+	parent context.Context, url string, after int64, wait func() error, take func(event.Event) error,
+) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	silent := func() { cancel(sse.ErrSilent) }
+	body, err := c.open(ctx, url, after, silent)
+	if err != nil {
+		return broken(parent, ctx, err)
+	}
+	if body == nil {
+		return nil
+	}
+	defer body.Close()
+	from := sse.NewReader(body, MaxEvent, c.Idle, silent)
+	from.OnWait(wait)
+	if err := readEvents(from, after, take); err != nil {
+		return broken(parent, ctx, err)
+	}
+	// Nothing follows but the body's end; who reads it can use the connection again.
+	defer time.AfterFunc(time.Second, silent).Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 4<<10))
+	return nil
+}
+
+// open asks for events and gives the stream of them; nil if the run is over and has no more.
+func (c *Client) open(ctx context.Context, url string, after int64, silent func()) (io.ReadCloser, error) {
 	watch := time.AfterFunc(c.Idle, silent)
 	defer watch.Stop()
-
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("an events URL: %w", err)
+		return nil, fmt.Errorf("an events URL: %w", err)
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	if after > 0 {
@@ -47,65 +107,79 @@ func (c *Client) stream(parent context.Context, url string, after int64, give fu
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return broken(parent, ctx, ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	defer resp.Body.Close()
-	watch.Stop()
-	if resp.StatusCode == http.StatusNoContent {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case resp.StatusCode == http.StatusNoContent:
+		return nil, resp.Body.Close()
+	case resp.StatusCode != http.StatusOK:
+		defer resp.Body.Close()
+		return nil, ReadProblem(resp)
+	case kind != "text/event-stream":
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s answered with %q instead of an event stream", url, kind)
+	}
+	return resp.Body, nil
+}
+
+// broken says why a transfer ended with err: because the caller's ctx did, because it went
+// silent, or for err itself.
+func broken(parent, ctx context.Context, err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case parent.Err() != nil:
+		return context.Cause(parent)
+	case !errors.Is(context.Cause(ctx), sse.ErrSilent):
+		return err
+	case errors.Is(err, ErrUnreachable):
+		return fmt.Errorf("%w: %w", ErrUnreachable, sse.ErrSilent)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return ReadProblem(resp)
-	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return fmt.Errorf("%s answered with %q instead of an event stream", url, kind)
-	}
-	if err := readEvents(sse.NewReader(resp.Body, MaxEvent, c.Idle, silent), after, give); err != nil {
-		return broken(parent, ctx, nil, err)
+	return fmt.Errorf("%w: %w", ErrCut, sse.ErrSilent)
+}
+
+// readEvents hands each event after a number to take, up to the last one of the run. Thousands
+// of streams wait in its Next; what it does else is in functions that are not inlined, so that
+// its frame, and with it each waiting goroutine's stack, is small.
+func readEvents(from *sse.Reader, after int64, take func(event.Event) error) error {
+	for over := false; !over; {
+		frame, err := from.Next()
+		if err != nil {
+			return cut(after, err)
+		}
+		if after, over, err = takeFrame(frame, after, take); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// broken says why a transfer ended: because the caller's ctx did, because it went
-// silent, or for err, which is wrapped in kind if there is one.
-func broken(parent, ctx context.Context, kind, err error) error {
-	switch {
-	case parent.Err() != nil:
-		return context.Cause(parent)
-	case errors.Is(context.Cause(ctx), sse.ErrSilent):
-		return fmt.Errorf("%w: %w", cmp.Or(kind, ErrCut), sse.ErrSilent)
-	case kind != nil:
-		return fmt.Errorf("%w: %w", kind, err)
+func cut(after int64, err error) error {
+	if errors.Is(err, sse.ErrTooLong) {
+		return fmt.Errorf("the event after %d is larger than %d bytes", after, MaxEvent)
 	}
-	return err
+	return fmt.Errorf("%w after event %d: %w", ErrCut, after, err)
 }
 
-func readEvents(from *sse.Reader, after int64, give func(event.Event) bool) error {
-	for {
-		f, err := from.Next()
-		switch {
-		case errors.Is(err, sse.ErrTooLong):
-			return fmt.Errorf("the event after %d is larger than %d bytes", after, MaxEvent)
-		case err != nil:
-			return fmt.Errorf("%w after event %d: %w", ErrCut, after, err)
-		case f.ID == nil:
-			return closingProblem(f.Data)
-		}
-		e, err := event.Decode(f.Data)
-		if err != nil {
-			return fmt.Errorf("after event %d: %w", after, err)
-		}
-		if e.Seq <= after {
-			continue
-		}
-		if e.Seq != after+1 {
-			return fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, after)
-		}
-		after = e.Seq
-		if !give(e) || e.Terminal() {
-			return nil
-		}
+// takeFrame hands the event in a frame to take, unless it is known: after is the number of the
+// last one before, and last that of the last one now.
+//
+//go:noinline
+func takeFrame(f sse.Event, after int64, take func(event.Event) error) (last int64, over bool, err error) {
+	if f.ID == nil {
+		return after, false, closingProblem(f.Data)
 	}
+	e, err := event.Decode(f.Data)
+	switch {
+	case err != nil:
+		return after, false, fmt.Errorf("after event %d: %w", after, err)
+	case e.Seq <= after:
+		return after, false, nil
+	case e.Seq != after+1:
+		return after, false, fmt.Errorf("%w: event %d came after event %d", ErrCut, e.Seq, after)
+	}
+	return e.Seq, e.Terminal(), take(e)
 }
 
 // closingProblem reads the error frame with which a server ends a stream early.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +70,21 @@ func TestReadingSkipsWhatItHasAndWhatIsNoEvent(t *testing.T) {
 	seqs, err := read(t.Context(), client(t, url), url, 1)
 	require.NoError(t, err)
 	require.Equal(t, from(2, 5), seqs)
+}
+
+func TestAFinishedStreamLeavesItsConnectionToTheNextOne(t *testing.T) {
+	server := serve(t, logOf(t, delta(1, "a"), finished(2)), api.Pace{})
+	c := client(t, server.URL)
+	var reused []bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) { reused = append(reused, got.Reused) },
+	})
+	for range 3 {
+		seqs, err := read(ctx, c, server.URL, 0)
+		require.NoError(t, err)
+		require.Equal(t, from(1, 2), seqs)
+	}
+	require.Equal(t, []bool{false, true, true}, reused)
 }
 
 func TestASilentStreamCountsAsCut(t *testing.T) {
@@ -153,4 +170,41 @@ func TestClientAddresses(t *testing.T) {
 	defer at.Close()
 	require.NoError(t, at.Done(t.Context(), "r1"))
 	require.Equal(t, "DELETE /base/v1/runs/r1", asked)
+}
+
+// What came together is given together, at most so much of it, and before more is waited for.
+func TestBatches(t *testing.T) {
+	first := frame(delta(1, "a")) + frame(delta(2, "b")) + frame(delta(3, "c"))
+	given := make(chan struct{})
+	url := stream(t, first, func(w http.ResponseWriter, _ *http.Request) {
+		<-given
+		_, _ = io.WriteString(w, frame(delta(4, "d"))+frame(finished(5)))
+	})
+	var batches []int
+	for events, err := range client(t, url).Batches(t.Context(), url, 0, 2) {
+		require.NoError(t, err)
+		batches = append(batches, len(events))
+		if events[len(events)-1].Seq == 3 {
+			close(given)
+		}
+	}
+	require.Equal(t, []int{2, 1, 2}, batches)
+}
+
+// Events that came before a cut are given before its error; a caller that leaves is left alone.
+func TestBatchesBeforeACut(t *testing.T) {
+	url := stream(t, frame(delta(1, "a"))+frame(delta(2, "b"))+"id: 3\ndata: {", nil)
+	var seqs []int64
+	var cut error
+	for events, err := range client(t, url).Batches(t.Context(), url, 0, 9) {
+		cut = err
+		for _, e := range events {
+			seqs = append(seqs, e.Seq)
+		}
+	}
+	require.Equal(t, from(1, 2), seqs)
+	require.ErrorIs(t, cut, api.ErrCut)
+	for range client(t, url).Batches(t.Context(), url, 0, 1) {
+		break
+	}
 }

@@ -35,23 +35,31 @@ func (p Pace) withDefaults() Pace {
 // after the last event, or because the client went away or took nothing for
 // pace.Write; such a client resumes with Last-Event-ID. It starts no goroutine.
 func ServeEvents(w http.ResponseWriter, r *http.Request, log *Log, pace Pace) {
+	if after, ok := startsAt(w, r, log); ok {
+		pace = pace.withDefaults()
+		follow(r.Context(), log, after, pace.Heartbeat, sse.NewWriter(w, pace.Write))
+	}
+}
+
+// startsAt is the number after which a request wants events; not ok if there is no stream, which
+// it has answered then.
+func startsAt(w http.ResponseWriter, r *http.Request, log *Log) (after int64, ok bool) {
 	after, err := LastEventID(r)
 	if err == nil {
 		_, _, err = log.next(after)
 	}
 	if errors.Is(err, io.EOF) {
 		w.WriteHeader(http.StatusNoContent)
-		return
+		return 0, false
 	}
 	var problem *Problem
 	if errors.As(err, &problem) {
 		p := *problem
 		p.RunID = log.run
 		WriteProblem(w, &p)
-		return
+		return 0, false
 	}
-	pace = pace.withDefaults()
-	follow(r.Context(), log, after, pace.Heartbeat, sse.NewWriter(w, pace.Write))
+	return after, true
 }
 
 // LastEventID is where the client wants to go on. The header wins: a browser that
@@ -72,35 +80,48 @@ func LastEventID(r *http.Request) (int64, error) {
 }
 
 // follow writes the log's events until nothing can follow, with a comment whenever the
-// ticker finds the stream idle. It returns early if the client is gone or ctx ends. Events
-// that are there together are sent together.
+// ticker finds the stream idle. It returns early if the client is gone or ctx ends.
 func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration, to *sse.Writer) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for ctx.Err() == nil {
-		en, changed, err := log.next(after)
+		changed := send(log, &after, to)
+		if changed == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			if to.Comment("heartbeat") != nil {
+				return
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// send sends the events that are there, together. It gives what is closed when there are more;
+// nil if the stream is over. It is not inlined, so that the frame in which streams wait is small.
+//
+//go:noinline
+func send(log *Log, after *int64, to *sse.Writer) (changed <-chan struct{}) {
+	for {
+		en, changed, err := log.next(*after)
 		switch {
 		case err != nil:
 			if errors.Is(err, io.EOF) || to.Closing(closing(log.run, err)) == nil {
 				_ = to.Flush() // the client is gone; there is nobody to tell
 			}
-			return
+			return nil
 		case changed == nil:
-			after++
-			err = to.Event(after, en.role, en.line)
+			*after++
+			if to.Event(*after, en.role, en.line) != nil {
+				return nil
+			}
+		case to.Flush() != nil:
+			return nil
 		default:
-			if err = to.Flush(); err != nil {
-				return
-			}
-			select {
-			case <-changed:
-			case <-beat.C:
-				err = to.Comment("heartbeat")
-			case <-ctx.Done():
-			}
-		}
-		if err != nil {
-			return
+			return changed
 		}
 	}
 }

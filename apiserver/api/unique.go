@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // CheckUnique refuses valid JSON in which an object has a member twice, at any depth.
@@ -63,24 +64,24 @@ func (u *unique) value(path string, depth int) error {
 
 func (u *unique) object(path string, depth int) error {
 	u.rest = u.rest[1:]
-	var seen map[string]bool
-	if depth <= u.depth {
-		seen = map[string]bool{}
-	}
+	seen := map[string]bool{}
 	for u.next() != '}' {
-		var name string
-		if err := json.Unmarshal(u.text(), &name); err != nil {
-			return explain(err)
-		}
-		at, folded := path+name, name
-		if depth == 0 {
-			folded = strings.ToLower(strings.ToUpper(name)) // as encoding/json matches names
-		}
-		if seen[folded] {
-			return badRequest(fmt.Sprintf("The body has the member %.80q twice; send it once.", at))
-		}
-		if seen != nil {
-			seen[folded] = true
+		text, at := u.text(), path
+		if depth <= u.depth {
+			name := string(text[1 : len(text)-1])
+			if strings.Contains(name, `\`) || !utf8.ValidString(name) { // it may be spelt in more than one way
+				if err := json.Unmarshal(text, &name); err != nil {
+					return explain(err)
+				}
+			}
+			at += name
+			if depth == 0 {
+				name = strings.ToLower(strings.ToUpper(name)) // as encoding/json matches names
+			}
+			if seen[name] {
+				return badRequest(fmt.Sprintf("The body has the member %.80q twice; send it once.", at))
+			}
+			seen[name] = true
 		}
 		if err := u.value(at+".", depth+1); err != nil {
 			return err

@@ -8,20 +8,18 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/backup"
 	"mneme/cmd/mneme/internal/config"
 	"mneme/cmd/mneme/internal/term"
 )
 
-type backupCmd struct {
-	serveFlags
-	File  string `arg:"" help:"File to write, - for standard output."`
-	Force bool   `help:"Write over an existing file."`
-}
-
-func (backupCmd) Help() string {
-	return `Saves everything that is stored: histories, documents, what the gateway keeps of conversations, and usage; not the session logs, which are files. Services may run meanwhile. The configuration says which store: the embedded one in data_dir, which is read through redis.embedded_listen while mneme runs, or the Redis of redis.url or redis.addrs. The file can be restored into either of them.
+func (con *console) backup() *cobra.Command {
+	c := &cobra.Command{
+		Use: "backup <file>", Short: "Save everything that is stored into a file.",
+		Long: `The file - is standard output. Saves everything that is stored: histories, documents, what the gateway keeps of conversations, and usage; not the session logs, which are files. Services may run meanwhile. The configuration says which store: the embedded one in data_dir, which is read through redis.embedded_listen while mneme runs, or the Redis of redis.url or redis.addrs. The file can be restored into either of them.
 
 The file holds what users said, in the clear: keep it as you keep the store.
 
@@ -29,81 +27,84 @@ Examples:
   mneme backup mneme.backup
   mneme backup "mneme-$(date +%F).backup"
   docker compose exec -T webmemory /usr/local/bin/mneme backup - > mneme.backup
-  zcat mneme.backup | head -n 3`
+  zcat mneme.backup | head -n 3`,
+	}
+	force := c.Flags().Bool("force", false, "Write over an existing file")
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+		return con.save(ctx, cfg, args[0], *force)
+	})
 }
 
-func (c backupCmd) Run(ctx context.Context, con *console) error {
-	cfg, err := config.Load(c.Config, con.environ)
-	if err != nil {
-		return err
-	}
-	if c.File == "-" && term.IsTerminal(con.stdout) {
+// save writes a backup of the store into a file.
+func (con *console) save(ctx context.Context, cfg config.Config, file string, force bool) error {
+	if file == "-" && term.IsTerminal(con.stdout) {
 		return errors.New("a backup is no text for a terminal: name a file, or send standard output into one")
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
 	var saved backup.Summary
-	save := func(out io.Writer) error {
+	write := func(out io.Writer) error {
 		tell, end := con.counting("saved")
 		defer end()
 		var err error
-		saved, err = app.Backup(ctx, cfg, out, logger(cfg.Log, con), tell)
+		saved, err = app.Backup(ctx, cfg, out, con.logger(cfg.Log), tell)
 		return err
 	}
-	if c.File == "-" {
-		err = save(con.stdout)
+	var err error
+	if file == "-" {
+		err = write(con.stdout)
 	} else {
-		err = backup.WriteFile(c.File, c.Force, save)
+		err = backup.WriteFile(file, force, write)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = errors.New("stopped before the end; there is no backup")
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("stopped before the end; there is no backup")
+	case err != nil:
+		return err
 	}
-	if err == nil {
-		fmt.Fprintf(con.stderr, "saved %s to %s\n", saved, c.File)
-	}
-	return err
+	fmt.Fprintf(con.stderr, "saved %s to %s\n", saved, file)
+	return nil
 }
 
-type restoreCmd struct {
-	serveFlags
-	File  string `arg:"" help:"File that mneme backup wrote, - for standard input."`
-	Force bool   `help:"Replace everything of mneme's that the store holds."`
-}
-
-func (restoreCmd) Help() string {
-	return `Writes a backup into the store that the configuration names: the embedded one in data_dir, or a Redis. Stop all of mneme's services first; a store that is seen to be in use is refused. So is one that holds anything of mneme's, unless --force is given; then nothing of it stays, and the old folder of an embedded store is kept under another name. A file that is damaged or cut short is refused before anything is written.
+func (con *console) restore() *cobra.Command {
+	c := &cobra.Command{
+		Use: "restore <file>", Short: "Restore the store from such a file.",
+		Long: `The file - is standard input. Writes a backup into the store that the configuration names: the embedded one in data_dir, or a Redis. Stop all of mneme's services first; a store that is seen to be in use is refused. So is one that holds anything of mneme's, unless --force is given; then nothing of it stays, and the old folder of an embedded store is kept under another name. A file that is damaged or cut short is refused before anything is written.
 
 Examples:
   mneme restore mneme.backup
   MNEME_REDIS_URL=redis://127.0.0.1:6379 mneme restore mneme.backup
-  docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`
+  docker compose run --rm -T --no-deps webmemory restore --force - < mneme.backup`,
+	}
+	force := c.Flags().Bool("force", false, "Replace everything of mneme's that the store holds")
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, args []string) error {
+		return con.restoreFrom(ctx, cfg, args[0], *force)
+	})
 }
 
-func (c restoreCmd) Run(ctx context.Context, con *console) error {
-	cfg, err := config.Load(c.Config, con.environ)
-	if err != nil {
-		return err
-	}
+// restoreFrom writes a backup into the store.
+func (con *console) restoreFrom(ctx context.Context, cfg config.Config, name string, force bool) error {
 	ctx, release := untilSignal(ctx)
 	defer release()
-	if cfg.Redis.Embedded() || c.File == "-" {
+	if cfg.Redis.Embedded() || name == "-" {
 		if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 			return fmt.Errorf("%w; check data_dir", err)
 		}
 	}
 	var file *os.File
 	var found backup.Summary
-	if c.File == "-" {
+	var err error
+	if name == "-" {
 		file, found, err = backup.Spool(con.stdin, cfg.DataDir)
 	} else {
-		file, found, err = backup.Open(c.File)
+		file, found, err = backup.Open(name)
 	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	tell, end := con.counting("restored")
-	done, kept, err := app.Restore(ctx, cfg, file, c.Force, logger(cfg.Log, con), tell)
+	done, kept, err := app.Restore(ctx, cfg, file, force, con.logger(cfg.Log), tell)
 	end()
 	if err != nil {
 		return err

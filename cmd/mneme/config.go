@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
@@ -21,31 +22,45 @@ import (
 	"mneme/subagent/tools"
 )
 
-type configCmd struct {
-	Check configCheckCmd `cmd:"" help:"Check the configuration and ask its backends for their models."`
-	Show  configShowCmd  `cmd:"" help:"Print the effective configuration, without secrets."`
-}
-
-type configCheckCmd struct {
-	serveFlags
-	Call bool `help:"Also make one small paid call of a model at each backend."`
-}
-
-func (configCheckCmd) Help() string {
-	return `Prints a line for the file and one for each backend. Without --call nothing is paid for: backends are asked which models they have, which shows whether address, key and model names are right. The exit code is 1 if something is wrong.
+func (con *console) configCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check", Short: "Check the configuration and ask its backends for their models.",
+		Long: `Prints a line for the file and one for each backend. Without --call nothing is paid for: backends are asked which models they have, which shows whether address, key and model names are right. The exit code is 1 if something is wrong.
 
 Examples:
   mneme config check
   mneme config check --call
-  mneme config check --config my.yaml`
+  mneme config check --config my.yaml`,
+	}
+	call := c.Flags().Bool("call", false, "Also make one small paid call of a model at each backend")
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return con.check(ctx, cfg, *call)
+	})
 }
 
-func (c configCheckCmd) Run(ctx context.Context, con *console) error {
-	cfg, err := config.Load(c.Config, con.environ)
-	if err == nil {
-		err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
+func (con *console) configShow() *cobra.Command {
+	c := &cobra.Command{
+		Use: "show", Short: "Print the effective configuration, without secrets.",
+		Long: `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
+
+Examples:
+  mneme config show
+  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`,
 	}
-	if err != nil {
+	return con.withConfiguration(c, func(_ context.Context, cfg config.Config, _ []string) error {
+		text, err := cfg.YAML()
+		if err != nil {
+			return err
+		}
+		_, err = con.stdout.Write(text)
+		return err
+	})
+}
+
+// check prints what is wrong with a configuration and its backends; call also calls a
+// model of each, which costs.
+func (con *console) check(ctx context.Context, cfg config.Config, call bool) error {
+	if err := checkEndpoints(cfg); err != nil {
 		return err
 	}
 	ctx, release := untilSignal(ctx)
@@ -55,7 +70,7 @@ func (c configCheckCmd) Run(ctx context.Context, con *console) error {
 	reports := models.Check(ctx, cfg)
 	for _, r := range reports {
 		err, note := r.Err(cfg), r.Note
-		if err == nil && c.Call {
+		if err == nil && call {
 			note, err = callOnce(ctx, cfg, r.Backend)
 		}
 		if err != nil {
@@ -138,26 +153,4 @@ func say(ctx context.Context, m loop.Model) (usage event.Usage, err error) {
 		usage.OutputTokens += delta.Usage.OutputTokens
 	}
 	return usage, nil
-}
-
-type configShowCmd struct{ serveFlags }
-
-func (configShowCmd) Help() string {
-	return `The output is YAML that can be used as a configuration file. Behind a value stands the line or the variable that it comes from; the others are defaults.
-
-Examples:
-  mneme config show
-  MNEME_WEBMEMORY_MAX_HISTORY=50 mneme config show --config my.yaml`
-}
-
-func (c configShowCmd) Run(con *console) error {
-	cfg, err := config.Load(c.Config, con.environ)
-	if err != nil {
-		return err
-	}
-	text, err := cfg.YAML()
-	if err == nil {
-		_, err = con.stdout.Write(text)
-	}
-	return err
 }

@@ -7,26 +7,23 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/term"
 	"mneme/subagent/rag/evaluate"
 )
 
-type evalCmd struct {
-	Retrieval evalRetrievalCmd `cmd:"" help:"Measure how well searches find what people judged relevant."`
-}
-
-type evalRetrievalCmd struct {
-	Data   string `required:"" placeholder:"DIR" help:"Folder of a judged set, or of several."`
-	Set    string `placeholder:"NAME" help:"Only the set in the folder of this name."`
-	PRF    bool   `name:"prf" help:"Measure with pseudo-relevance feedback too."`
-	Topics bool   `help:"Ask each query behind conversations on other topics too."`
-	JSON   bool   `help:"Print JSON."`
-
+// retrievalEval is what mneme eval retrieval measures, and how it shows it.
+type retrievalEval struct {
+	Data, Set         string
+	PRF, Topics, JSON bool
 	evalEndpoints
 }
 
-func (evalRetrievalCmd) Help() string {
-	return `Indexes the documents of judged sets, asks their queries, and prints nDCG@10, Recall@100, Recall@5, MAP and MRR@10 by the formulas of trec_eval, beside a textbook's BM25. Without endpoints the figures are the same on every run; the exit code does not depend on them.
+func (con *console) evalRetrieval() *cobra.Command {
+	c := &cobra.Command{
+		Use: "retrieval", Short: "Measure how well searches find what people judged relevant.",
+		Long: `Indexes the documents of judged sets, asks their queries, and prints nDCG@10, Recall@100, Recall@5, MAP and MRR@10 by the formulas of trec_eval, beside a textbook's BM25. Without endpoints the figures are the same on every run; the exit code does not depend on them.
 
 A judged set is a folder with corpus.jsonl (lines {"id","title","text"}), queries.jsonl ({"id","text"}) and qrels.tsv (query id, document id, grade). It may have conversations.jsonl ({"id","messages":[{"role","content"}]}), whose last turns are then the queries, and queries_NAME.jsonl, other wordings.
 
@@ -40,17 +37,29 @@ Examples:
   mneme eval retrieval --data ./judged --topics
   mneme eval retrieval --data ./judged/cranfield --json | jq .reaches
   mneme eval retrieval --data ./judged --embed-url https://api.openai.com/v1 --embed-model text-embedding-3-small --embed-key-env OPENAI_API_KEY --vectors ./vectors
-  mneme eval retrieval --data ./judged --config mneme.yaml --limit 1000`
+  mneme eval retrieval --data ./judged --config mneme.yaml --limit 1000`,
+	}
+	var e retrievalEval
+	f := c.Flags()
+	f.StringVar(&e.Data, "data", "", "Folder of a judged set, or of several, a `DIR`")
+	_ = c.MarkFlagRequired("data")
+	f.StringVar(&e.Set, "set", "", "Only the set in the folder of this `NAME`")
+	f.BoolVar(&e.PRF, "prf", false, "Measure with pseudo-relevance feedback too")
+	f.BoolVar(&e.Topics, "topics", false, "Ask each query behind conversations on other topics too")
+	f.BoolVar(&e.JSON, "json", false, "Print JSON")
+	e.flags(f)
+	c.RunE = func(c *cobra.Command, _ []string) error { return e.run(c.Context(), con) }
+	return c
 }
 
-func (c evalRetrievalCmd) Run(ctx context.Context, con *console) error {
+func (c retrievalEval) run(ctx context.Context, con *console) error {
 	folders, err := evaluate.Find(c.Data, c.Set)
 	if err != nil {
 		return err
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	options, stop, err := c.options(ctx, con.environ)
+	options, stop, err := c.options(ctx, con)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"mneme/cmd/mneme/internal/config"
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/rag"
@@ -19,27 +21,40 @@ import (
 
 // evalEndpoints say which endpoints are measured beside the words.
 type evalEndpoints struct {
-	Config string `placeholder:"FILE" help:"Measure the embeddings and the reranker of this configuration."`
+	Config string
 
-	EmbedURL    string    `placeholder:"URL" help:"Measure the embeddings of this OpenAI-compatible API, such as https://api.openai.com/v1."`
-	EmbedModel  string    `placeholder:"NAME" help:"The embedding model."`
-	EmbedKeyEnv string    `placeholder:"VAR" help:"The environment variable that holds the key."`
-	Dimensions  int       `placeholder:"N" help:"Length of the vectors to ask for; the model's own without it."`
-	Weights     []float64 `name:"vector-weight" placeholder:"W,…" help:"What the vectors weigh in the fusions to measure (0.3,0.5,0.7)."`
-	Vectors     string    `placeholder:"FILE" help:"Keep the vectors of documents in this file between runs."`
-	Limit       int       `placeholder:"N" help:"Only so many documents of each set, with the queries that they answer."`
+	EmbedURL, EmbedModel, EmbedKeyEnv string
+	Dimensions                        int // of the vectors to ask for; 0 for the model's own
+	Weights                           []float64
+	Vectors                           string // file
+	Limit                             int    // documents of each set; 0 for all
 
-	RerankURL     string        `placeholder:"URL" help:"Measure the reranker at this address, such as http://127.0.0.1:8085/v1/rerank."`
-	RerankModel   string        `placeholder:"NAME" help:"The reranker's model."`
-	RerankKeyEnv  string        `placeholder:"VAR" help:"The environment variable that holds its key."`
-	RerankTop     int           `placeholder:"N" help:"Passages that it orders (50)."`
-	RerankTimeout time.Duration `placeholder:"TIME" help:"How long a query waits for it (2s)."`
+	RerankURL, RerankModel, RerankKeyEnv string
+	RerankTop                            int // passages; 0 for the configuration's default
+	RerankTimeout                        time.Duration
+}
+
+func (c *evalEndpoints) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.Config, "config", "", "Measure the embeddings and the reranker of this configuration, a `FILE`")
+	f.StringVar(&c.EmbedURL, "embed-url", "", "Measure the embeddings of the OpenAI-compatible API at this `URL`, such as https://api.openai.com/v1")
+	f.StringVar(&c.EmbedModel, "embed-model", "", "The embedding model's `NAME`")
+	f.StringVar(&c.EmbedKeyEnv, "embed-key-env", "", "The environment variable `VAR` that holds the key")
+	f.IntVar(&c.Dimensions, "dimensions", 0, "Length `N` of the vectors to ask for; the model's own without it")
+	f.Float64SliceVar(&c.Weights, "vector-weight", nil, "What the vectors weigh in the fusions to measure, `W,W`; 0.3, 0.5 and 0.7 if not given")
+	f.Lookup("vector-weight").DefValue = "" // not []
+	f.StringVar(&c.Vectors, "vectors", "", "Keep the vectors of documents in this `FILE` between runs")
+	f.IntVar(&c.Limit, "limit", 0, "Only `N` documents of each set, with the queries that they answer")
+	f.StringVar(&c.RerankURL, "rerank-url", "", "Measure the reranker at this `URL`, such as http://127.0.0.1:8085/v1/rerank")
+	f.StringVar(&c.RerankModel, "rerank-model", "", "The reranker's model, by its `NAME`")
+	f.StringVar(&c.RerankKeyEnv, "rerank-key-env", "", "The environment variable `VAR` that holds its key")
+	f.IntVar(&c.RerankTop, "rerank-top", 0, "Passages that it orders, `N` (50)")
+	f.DurationVar(&c.RerankTimeout, "rerank-timeout", 0, "How long a query waits for it, a `TIME` (2s)")
 }
 
 // options are what to measure, with the endpoints ready to be asked until stop.
-func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluate.Options, stop func(), err error) {
+func (c evalEndpoints) options(ctx context.Context, con *console) (o evaluate.Options, stop func(), err error) {
 	stop = func() {}
-	cfg, err := c.config(environ)
+	cfg, err := c.config(con)
 	if err == nil {
 		err = c.check(cfg)
 	}
@@ -81,12 +96,12 @@ func (c evalEndpoints) options(ctx context.Context, environ []string) (o evaluat
 }
 
 // config is a configuration with the endpoints: that of the file, or one of the flags.
-func (c evalEndpoints) config(environ []string) (config.Config, error) {
+func (c evalEndpoints) config(con *console) (config.Config, error) {
 	if c.Config != "" {
 		if c.EmbedURL+c.EmbedModel+c.EmbedKeyEnv+c.RerankURL+c.RerankModel+c.RerankKeyEnv != "" || c.Dimensions != 0 {
 			return config.Config{}, errors.New("--config says which endpoints are measured: leave out the flags about them")
 		}
-		cfg, err := config.Load(c.Config, environ)
+		cfg, err := config.Load(c.Config, con.environ)
 		if err == nil {
 			err = cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 		}
@@ -103,12 +118,12 @@ func (c evalEndpoints) config(environ []string) (config.Config, error) {
 	r.Rerank.URL, r.Rerank.Model = c.RerankURL, c.RerankModel
 	r.Rerank.Top, r.Rerank.Timeout = cmp.Or(c.RerankTop, r.Rerank.Top), cmp.Or(c.RerankTimeout, r.Rerank.Timeout)
 	var err error
-	if r.Rerank.APIKey, err = keyIn(environ, "--rerank-key-env", c.RerankKeyEnv); err != nil {
+	if r.Rerank.APIKey, err = con.keyIn("--rerank-key-env", c.RerankKeyEnv); err != nil {
 		return cfg, err
 	}
 	b := config.Backend{Kind: config.KindOpenAI, BaseURL: strings.TrimSuffix(strings.TrimRight(c.EmbedURL, "/"),
 		"/embeddings"), APIKeyEnv: c.EmbedKeyEnv}
-	if b.APIKey, err = keyIn(environ, "--embed-key-env", c.EmbedKeyEnv); err != nil {
+	if b.APIKey, err = con.keyIn("--embed-key-env", c.EmbedKeyEnv); err != nil {
 		return cfg, err
 	}
 	cfg.Proxy.Backends, cfg.Proxy.EmbeddingsBackend = map[string]config.Backend{name: b}, name
@@ -151,14 +166,10 @@ func isHTTP(text string) bool {
 }
 
 // keyIn is the value of a variable that a flag names.
-func keyIn(environ []string, flag, name string) (config.Secret, error) {
-	if name == "" {
-		return "", nil
+func (con *console) keyIn(flag, name string) (config.Secret, error) {
+	key := strings.TrimSpace(con.getenv(name))
+	if name != "" && key == "" {
+		return "", fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
 	}
-	for _, pair := range environ {
-		if value, found := strings.CutPrefix(pair, name+"="); found && strings.TrimSpace(value) != "" {
-			return config.Secret(strings.TrimSpace(value)), nil
-		}
-	}
-	return "", fmt.Errorf("%s: the environment variable that it names is not set; export the key in it", flag)
+	return config.Secret(key), nil
 }

@@ -75,6 +75,7 @@ var homes = map[string][]string{
 	"github.com/schollz/progressbar":    {"cmd/mneme/internal/ingest"},
 	"github.com/peterh/liner":           {"cmd/mneme/internal/term"},
 	"github.com/go-analyze/charts":      {"scripts/bench"},
+	"github.com/spf13/cobra":            {"cmd/mneme", "scripts"},
 }
 
 // A package imports only downward. The sources are read, since a test that asked

@@ -11,33 +11,38 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/term"
 )
 
-// healthCmd is also what containers use as their health check.
-type healthCmd struct {
-	URL     string        `arg:"" optional:"" default:"http://127.0.0.1:8080" help:"The service; /readyz is asked unless a path is given (${default})."`
-	Timeout time.Duration `default:"5s" help:"How long to wait for the answer (${default})."`
-}
-
-func (healthCmd) Help() string {
-	return `Prints the service's own words; the exit code is 0 when it is ready, else 1.
+// health is also what containers use as their health check.
+func (con *console) health() *cobra.Command {
+	c := &cobra.Command{
+		Use: "health [<url>]", Short: "Ask a service whether it is ready.",
+		Long: `Prints the service's own words; the exit code is 0 when it is ready, else 1. The service is http://127.0.0.1:8080 if no other is given; /readyz is asked unless there is a path.
 
 Examples:
   mneme health
   mneme health http://127.0.0.1:8082
-  mneme health http://127.0.0.1:8082/healthz`
+  mneme health http://127.0.0.1:8082/healthz`,
+	}
+	timeout := c.Flags().Duration("timeout", 5*time.Second, "How long to wait for the answer")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return con.askHealth(c.Context(), append(args, "http://127.0.0.1:8080")[0], *timeout)
+	}
+	return c
 }
 
-func (c healthCmd) Run(ctx context.Context, con *console) error {
-	u, err := url.Parse(c.URL)
+func (con *console) askHealth(ctx context.Context, service string, timeout time.Duration) error {
+	u, err := url.Parse(service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no URL of a service; give one such as http://127.0.0.1:8080", c.URL)
+		return fmt.Errorf("%q is no URL of a service; give one such as http://127.0.0.1:8080", service)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/readyz"
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -48,7 +53,7 @@ func (c healthCmd) Run(ctx context.Context, con *console) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on %s", u.Host)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s did not answer within %s", u.Host, c.Timeout)
+		return fmt.Errorf("%s did not answer within %s", u.Host, timeout)
 	case err != nil:
 		return err
 	}

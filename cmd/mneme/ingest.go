@@ -2,67 +2,84 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/ingest"
+	webapi "mneme/webmemory/api"
 )
 
-type ingestCmd struct {
-	clientFlags
-	Paths      []string          `arg:"" name:"path" help:"Directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines."`
-	Collection string            `required:"" placeholder:"NAME" help:"The collection to load into; it is made if it is not there."`
-	Prefix     string            `placeholder:"NAME" help:"Put NAME/ in front of the documents' ids, which are the files' paths below the directory: so can two directories have files of the same name."`
-	Origin     string            `placeholder:"NAME" help:"What the directory or file is called in the collection, if it is loaded from several places; its absolute path if not given."`
-	Metadata   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Metadata of all these documents, over what the files say; may be given several times."`
-	Prune      bool              `default:"true" negatable:"" help:"Remove documents whose file is gone from the directory (default)."`
-	JSON       bool              `help:"Print the summary as JSON."`
-}
+func (con *console) ingest() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ingest <path> ...", Short: "Load documents that subagents answer from.",
+		Long: `Paths are directories and files: text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, e-mail, CSV, JSON, JSON lines.
 
-func (ingestCmd) Help() string {
-	return `A directory is kept in step with the collection: new and changed files are loaded, those that are gone are removed, the others are not sent. Single files are added. A file does not take the place of another one with the same id: it is refused, and --prefix gives it an id of its own. If it is interrupted, run it again: it goes on where it was. A hidden file, or one of another type, is skipped in a directory; any other that could not be read is refused, and then the exit code is 1.
+A directory is kept in step with the collection: new and changed files are loaded, those that are gone are removed, the others are not sent. Single files are added. A file does not take the place of another one with the same id: it is refused, and --prefix gives it an id of its own. If it is interrupted, run it again: it goes on where it was. A hidden file, or one of another type, is skipped in a directory; any other that could not be read is refused, and then the exit code is 1.
 
 Examples:
   mneme ingest docs --collection docs
   mneme ingest handbook.pdf prices.csv --collection shop
   mneme ingest ./wiki --collection wiki --no-prune --json | jq .refused
-  mneme ingest ./fr --collection docs --prefix fr --metadata lang=fr`
+  mneme ingest ./fr --collection docs --prefix fr --metadata lang=fr`,
+	}
+	var o ingest.Options
+	f := c.Flags()
+	f.StringVar(&o.Collection, "collection", "", "The collection to load into, by its `NAME`; it is made if it is not there")
+	_ = c.MarkFlagRequired("collection")
+	f.StringVar(&o.Prefix, "prefix", "", "Put `NAME`/ in front of the documents' ids, which are the files' paths below the directory: so can two directories have files of the same name")
+	f.StringVar(&o.Origin, "origin", "", "The `NAME` of the directory or file in the collection, if it is loaded from several places; its absolute path if not given")
+	f.Func("metadata", "Metadata of all these documents, `KEY=VALUE`, over what the files say; may be given several times", func(pair string) error {
+		key, value, found := strings.Cut(pair, "=")
+		if !found {
+			return fmt.Errorf(`expected "<key>=<value>" but got %q`, pair)
+		}
+		if o.Metadata == nil {
+			o.Metadata = map[string]string{}
+		}
+		o.Metadata[key] = value
+		return nil
+	})
+	f.BoolVar(&o.Keep, "no-prune", false, "Keep documents whose file is gone from the directory, else removed")
+	f.BoolFunc("prune", "Remove them, as without any flag", func(s string) error {
+		prune, err := strconv.ParseBool(s)
+		o.Keep = !prune
+		return err
+	})
+	asJSON := f.Bool("json", false, "Print the summary as JSON")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, paths []string) error {
+		o.Paths = paths
+		return con.load(ctx, client, o, *asJSON)
+	})
 }
 
-func (c ingestCmd) Run(ctx context.Context, con *console) error {
-	client, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+// load loads documents and prints the summary. Documents that were refused are an error.
+func (con *console) load(ctx context.Context, client *webapi.Client, o ingest.Options, asJSON bool) error {
 	ctx, release := untilSignal(ctx)
 	defer release()
 	progress, end := ingest.NewProgress(con.stderr)
-	report, err := ingest.Run(ctx, client, ingest.Options{
-		Collection: c.Collection, Paths: c.Paths, Origin: c.Origin, Prefix: c.Prefix, Metadata: c.Metadata, Keep: !c.Prune,
-		Progress: progress,
-	})
+	o.Progress = progress
+	report, err := ingest.Run(ctx, client, o)
 	end()
-	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("stopped after %d documents; run the same command again to go on", report.New+report.Changed)
-	} else if n := report.New + report.Changed; err != nil && n > 0 {
-		err = fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(n, "document"))
-	}
-	if err != nil {
+	sent := report.New + report.Changed
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("stopped after %d documents; run the same command again to go on", sent)
+	case err != nil && sent > 0:
+		return fmt.Errorf("%w; %s were loaded: run the same command again to go on", err, plural(sent, "document"))
+	case err != nil:
 		return err
 	}
-	if c.JSON {
-		e := json.NewEncoder(con.stdout)
-		e.SetIndent("", "  ")
-		err = e.Encode(report)
-	} else {
-		err = report.WriteText(con.stdout)
+	if err := con.print(report, asJSON); err != nil {
+		return err
 	}
-	if n := len(report.Refused); err == nil && n > 0 {
-		err = errors.New(plural(n, "document") + " could not be loaded; the summary says why")
+	if n := len(report.Refused); n > 0 {
+		return errors.New(plural(n, "document") + " could not be loaded; the summary says why")
 	}
-	return err
+	return nil
 }
 
 func plural(n int, what string) string {

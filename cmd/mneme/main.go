@@ -8,10 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/spf13/cobra"
 
+	module "mneme"
+	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/models"
+	"mneme/memory/telemetry"
 )
 
 // Exit codes.
@@ -21,28 +26,6 @@ const (
 	exitUsage   = 2
 )
 
-type cli struct {
-	Up        upCmd        `cmd:"" help:"Run everything in one process."`
-	Webmemory webmemoryCmd `cmd:"" help:"Run the public service: chats and their memory."`
-	Apiserver apiserverCmd `cmd:"" help:"Run the service of the agents."`
-	Proxy     proxyCmd     `cmd:"" help:"The gateway to the models."`
-	Chat      chatCmd      `cmd:"" help:"Chat in the terminal."`
-	Memory    memoryCmd    `cmd:"" help:"Look at memories and erase them."`
-	Ingest    ingestCmd    `cmd:"" help:"Load documents that subagents answer from."`
-	Backup    backupCmd    `cmd:"" help:"Save everything that is stored into a file."`
-	Restore   restoreCmd   `cmd:"" help:"Restore the store from such a file."`
-	Journal   journalCmd   `cmd:"" help:"Mend what is on the disk."`
-	Config    configCmd    `cmd:"" help:"Check the configuration, or show it."`
-	Health    healthCmd    `cmd:"" help:"Ask a service whether it is ready."`
-	Eval      evalCmd      `cmd:"" help:"Measure how good searches are."`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
-
-	Completion completionCmd `cmd:"" help:"Print a script that lets a shell complete commands."`
-	Complete   completeCmd   `cmd:"" hidden:"" help:"What may stand in the place of the last word; completion scripts ask."`
-
-	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
-}
-
 // console is the process as the commands see it; tests give their own.
 type console struct {
 	environ        []string
@@ -51,55 +34,72 @@ type console struct {
 	places         models.Places // where mneme up looks for models; the zero value is the real ones
 }
 
+// getenv is a variable's value, empty if it is not set.
+func (con *console) getenv(name string) string {
+	for _, pair := range con.environ {
+		if value, found := strings.CutPrefix(pair, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], &console{environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout,
 		stderr: os.Stderr}))
 }
 
-// helpShown is the exit code of a command line that only asked for help.
-type helpShown int
-
 // run executes one command line and returns its exit code.
-func run(ctx context.Context, args []string, con *console) (code int) {
-	defer func() { // kong prints help in the middle of parsing and then wants to exit
-		switch stop := recover().(type) {
-		case nil:
-		case helpShown:
-			code = int(stop)
-		default:
-			panic(stop)
-		}
-	}()
-	parser, err := kong.New(&cli{},
-		kong.Name("mneme"),
-		kong.Description("A chat service whose subagents remember. Start with: mneme up, then in another terminal: mneme "+
-			"chat"),
-		kong.Writers(con.stdout, con.stderr),
-		kong.Exit(func(code int) { panic(helpShown(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.WithHyphenPrefixedParameters(true),
-		kong.Vars{"version": versionLine()},
-		kong.BindTo(ctx, (*context.Context)(nil)),
+func run(ctx context.Context, args []string, con *console) int {
+	root := group("mneme", "A chat service whose subagents remember. Start with: mneme up, then in another terminal: "+
+		"mneme chat",
+		con.up(),
+		con.service("webmemory", "Run the public service: chats and their memory.", webmemoryHelp, app.Webmemory, nil),
+		con.service("apiserver", "Run the service of the agents.", apiserverHelp, app.Apiserver, nil),
+		con.proxy(),
+		con.chat(),
+		group("memory", "Look at memories and erase them.",
+			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memoryRm()),
+		con.ingest(),
+		con.backup(),
+		con.restore(),
+		group("journal", "Mend what is on the disk.", con.journalSalvage()),
+		group("config", "Check the configuration, or show it.", con.configCheck(), con.configShow()),
+		con.health(),
+		group("eval", "Measure how good searches are.", con.evalRetrieval()),
+		con.version(),
+		con.completion(),
 	)
-	if err != nil {
-		panic(err) // the struct above is wrong
-	}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	command, err := parser.Parse(args)
-	if err == nil {
-		err = command.Run(con, parser)
-	}
-	var usage *kong.ParseError
+	err := execute(ctx, root, args, con)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &usage):
+	case errors.Is(err, errVersion):
+		fmt.Fprintln(con.stdout, versionLine())
+		return exitOK
+	case errors.As(err, new(usageError)):
 		fmt.Fprintf(con.stderr, "mneme: %v; see mneme --help\n", err)
 		return exitUsage
 	default:
 		fmt.Fprintf(con.stderr, "mneme: %v\n", err)
 		return exitFailure
 	}
+}
+
+func (con *console) version() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version.", RunE: func(*cobra.Command, []string) error {
+		return errVersion
+	}}
+}
+
+// versionLine is name, version, revision and Go's version.
+func versionLine() string {
+	version := module.Version()
+	if revision := telemetry.Revision(); revision != "" {
+		version += " " + revision
+	}
+	return fmt.Sprintf("mneme %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

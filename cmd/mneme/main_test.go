@@ -24,9 +24,6 @@ type result struct {
 // mneme runs a command line.
 func mneme(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	for _, name := range []string{"MNEME_URL", "MNEME_CONFIG", "MNEME_MODEL"} {
-		t.Setenv(name, "") // as good as not set
-	}
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), args, &console{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr})
 	http.DefaultClient.CloseIdleConnections()
@@ -47,6 +44,19 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 			2, "",
 			"mneme: [<subagent>]: a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not \"BAD\"; see mneme --help\n",
 		},
+		"cha":                   {2, "", "mneme: unexpected argument cha, did you mean \"chat\"?; see mneme --help\n"},
+		"chat --caht x":         {2, "", "mneme: unknown flag --caht, did you mean \"--chat\"?; see mneme --help\n"},
+		"chat -z":               {2, "", "mneme: unknown flag -z; see mneme --help\n"},
+		"chat --chat":           {2, "", "mneme: --chat needs a value; see mneme --help\n"},
+		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"rm\"; see mneme --help\n"},
+		"memory get 1 a b":      {2, "", "mneme: unexpected argument b; see mneme --help\n"},
+		"memory ls --limit x":   {2, "", "mneme: --limit: expected a whole number but got \"x\"; see mneme --help\n"},
+		"ingest x":              {2, "", "mneme: missing flags: --collection=NAME; see mneme --help\n"},
+		"ingest --collection x": {2, "", "mneme: expected \"<path>\"; see mneme --help\n"},
+		"ingest x --collection c --metadata x": {
+			2, "", "mneme: --metadata: expected \"<key>=<value>\" but got \"x\"; see mneme --help\n",
+		},
+		"proxy foo":            {2, "", "mneme: unexpected argument foo; see mneme --help\n"},
 		"memory tail 1 -n 0":   {1, "", "mneme: -n must be 1 or more\n"},
 		"memory ls --url=nope": {1, "", "mneme: \"nope\" is no URL of webmemory; give one such as http://127.0.0.1:8080\n"},
 		"health nope":          {1, "", "mneme: \"nope\" is no URL of a service; give one such as http://127.0.0.1:8080\n"},
@@ -188,7 +198,7 @@ func TestMemoryRm(t *testing.T) {
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes", url))
 	require.Equal(t, result{0, "there was nothing to erase\n", ""}, mneme(t, "", "memory", "rm", "12345", "--yes",
 		"--scan", url))
-	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave SUBAGENT out\n"},
+	require.Equal(t, result{1, "", "mneme: --scan is for a whole chat; leave <subagent> out\n"},
 		mneme(t, "", "memory", "rm", "12345", "analytic", "--scan", url))
 	require.Equal(t, result{0, "erased chat_history:-100123\n", ""}, mneme(t, "", "memory", "rm", "--yes", url, "--",
 		"-100123"))
@@ -214,31 +224,38 @@ func TestOneNameForTheAddress(t *testing.T) {
 			require.Regexp(t, `"nope" is no URL of (webmemory|the gateway)`, r.stderr, "%s %s", line, flag)
 		}
 		help := mneme(t, "", append(strings.Fields(line), "--help")...).stdout
-		require.Contains(t, help, "--url=URL", line)
-		require.NotContains(t, help, old+"=", line)
+		require.Contains(t, help, "--url URL", line)
+		require.NotContains(t, help, old+" ", line)
 	}
 }
 
 func TestCompletion(t *testing.T) {
-	fits := func(words ...string) string {
-		r := mneme(t, "", append([]string{"complete", "--"}, words...)...)
+	fits := func(words ...string) (names []string) { // what the shells' scripts ask
+		r := mneme(t, "", append([]string{"__complete"}, words...)...)
 		require.Zero(t, r.code)
-		return strings.Join(strings.Fields(r.stdout), " ")
+		for line := range strings.Lines(r.stdout) {
+			if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(name, ":") {
+				names = append(names, name)
+			}
+		}
+		return names
 	}
-	require.Equal(t, "ls get tail rm", fits("memory", ""))
-	require.Equal(t, "memory", fits("me"))
-	require.Equal(t, "backend model chat", fits("proxy", "usage", "--by", ""))
-	require.Equal(t, "bash zsh fish", fits("completion", ""))
-	require.Equal(t, "--url", fits("ingest", "docs", "--collection", "docs", "--u"))
+	require.Equal(t, []string{"ls", "get", "tail", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"memory"}, fits("me"))
+	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
+	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))
+	require.Contains(t, fits("ingest", "docs", "--collection", "docs", "--u"), "--url")
 	require.Contains(t, fits("proxy", "--"), "--config")
 	require.Empty(t, fits("restore", ""), "a shell completes files by itself")
 	require.Empty(t, fits("nonsense", ""))
-	require.Contains(t, strings.Fields(fits("")), "completion")
-	require.NotContains(t, strings.Fields(fits("")), "complete", "what the scripts ask is hidden")
+	require.Contains(t, fits(""), "completion")
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		require.Contains(t, mneme(t, "", "completion", shell).stdout, "mneme complete -- ")
+		r := mneme(t, "", "completion", shell)
+		require.Zero(t, r.code, shell)
+		require.Contains(t, r.stdout, "__complete", shell)
 	}
-	require.Equal(t, 2, mneme(t, "", "completion", "tcsh").code)
+	require.Equal(t, result{2, "", `mneme: <shell> must be one of "bash","zsh","fish" but got "tcsh"; see mneme --help` + "\n"},
+		mneme(t, "", "completion", "tcsh"))
 }
 
 func TestRefusalsAndSilence(t *testing.T) {

@@ -12,67 +12,60 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
-type memoryCmd struct {
-	Ls   memoryLsCmd   `cmd:"" help:"List the histories of all chats, or of one."`
-	Get  memoryGetCmd  `cmd:"" help:"Print a history."`
-	Tail memoryTailCmd `cmd:"" help:"Print the last messages of a history."`
-	Rm   memoryRmCmd   `cmd:"" help:"Erase everything of a chat, or one subagent's history."`
-}
-
-// historyArgs name one history.
-type historyArgs struct {
-	Chat     chatID    `arg:"" help:"Chat id; write a negative one behind --, as in: -- -100123"`
-	Subagent agentName `arg:"" optional:"" help:"Subagent; without it the chat's own history."`
-}
-
-func (a historyArgs) key() memory.Key {
-	if a.Subagent == "" {
-		return memory.ChatKey(a.Chat.Chat)
-	}
-	return memory.SubagentKey(memory.Agent(a.Subagent), a.Chat.Chat)
-}
-
-type memoryLsCmd struct {
-	clientFlags
-	Chat  chatID `help:"One chat only."`
-	Limit int    `default:"100" help:"Chats shown at most (${default})."`
-}
-
-func (memoryLsCmd) Help() string {
-	return `Examples:
-  mneme memory ls
-  mneme memory ls --chat=-100123`
-}
-
-func (c memoryLsCmd) Run(ctx context.Context, con *console) error {
-	client, err := c.dial()
+// historyKey is the history that a chat id, and perhaps a subagent's name, stand for on
+// the command line.
+func historyKey(args []string) (memory.Chat, memory.Key, error) {
+	chat, err := memory.ParseChat(args[0])
 	if err != nil {
-		return err
+		return chat, memory.Key{}, wrong("<chat>: %w", plain(err))
 	}
-	defer client.Close()
-	table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES")
-	if !c.Chat.IsZero() {
-		err = listChat(ctx, table, client, c.Chat.Chat)
-	} else {
-		err = c.listAll(ctx, table, client)
+	if len(args) == 1 {
+		return chat, memory.ChatKey(chat), nil
 	}
-	return errors.Join(table.Flush(), err)
+	agent, err := memory.ParseAgent(args[1])
+	if err != nil {
+		return chat, memory.Key{}, wrong("[<subagent>]: %w", plain(err))
+	}
+	return chat, memory.SubagentKey(agent, chat), nil
 }
 
-func (c memoryLsCmd) listAll(ctx context.Context, table io.Writer, client *webapi.Client) error {
+func (con *console) memoryLs() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ls", Short: "List the histories of all chats, or of one.",
+		Long: `Examples:
+  mneme memory ls
+  mneme memory ls --chat=-100123`,
+	}
+	var chat memory.Chat
+	chatFlag(c, &chat, "One chat only, by its `ID`")
+	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
+		table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES")
+		if chat.IsZero() {
+			err = listChats(ctx, table, client, *limit)
+		} else {
+			err = listChat(ctx, table, client, chat)
+		}
+		return errors.Join(table.Flush(), err)
+	})
+}
+
+func listChats(ctx context.Context, table io.Writer, client *webapi.Client, limit int) error {
 	shown := 0
 	for chat, err := range client.Chats(ctx) {
 		if err != nil {
 			return err
 		}
-		if shown++; shown > c.Limit {
-			fmt.Fprintf(table, "(more than %d chats; raise --limit)\n", c.Limit)
+		if shown++; shown > limit {
+			fmt.Fprintf(table, "(more than %d chats; raise --limit)\n", limit)
 			return nil
 		}
 		if err := listChat(ctx, table, client, chat); err != nil && !webapi.IsNotFound(err) { // erased meanwhile
@@ -97,54 +90,62 @@ func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat 
 	return nil
 }
 
-type memoryGetCmd struct {
-	clientFlags
-	historyArgs
-	JSON bool `help:"The messages as they are stored: one JSON array."`
-}
+func (con *console) memoryGet() *cobra.Command {
+	c := &cobra.Command{
+		Use: "get <chat> [<subagent>]", Short: "Print a history.",
+		Long: `Without <subagent> it is the chat's own. A chat whose id begins with - is written behind --, as in the last example.
 
-func (memoryGetCmd) Help() string {
-	return `Examples:
+Examples:
   mneme memory get 12345
   mneme memory get 12345 analytic --json | jq
-  mneme memory get -- -100123 analytic`
-}
-
-func (c memoryGetCmd) Run(ctx context.Context, con *console) error {
-	return printHistory(ctx, con, c.clientFlags, c.key(), 0, c.JSON)
-}
-
-type memoryTailCmd struct {
-	clientFlags
-	historyArgs
-	N    int  `short:"n" default:"10" help:"How many messages (${default})."`
-	JSON bool `help:"The messages as they are stored: one JSON array."`
-}
-
-func (memoryTailCmd) Help() string {
-	return `Examples:
-  mneme memory tail 12345
-  mneme memory tail 12345 analytic -n 2`
-}
-
-func (c memoryTailCmd) Run(ctx context.Context, con *console) error {
-	if c.N < 1 {
-		return errors.New("-n must be 1 or more")
+  mneme memory get -- -100123 analytic`,
 	}
-	return printHistory(ctx, con, c.clientFlags, c.key(), -c.N, c.JSON)
+	return con.showing(c, func() (int, error) { return 0, nil })
+}
+
+func (con *console) memoryTail() *cobra.Command {
+	c := &cobra.Command{
+		Use: "tail <chat> [<subagent>]", Short: "Print the last messages of a history.",
+		Long: `Without <subagent> it is the chat's own. A chat whose id begins with - is written behind --.
+
+Examples:
+  mneme memory tail 12345
+  mneme memory tail 12345 analytic -n 2`,
+	}
+	n := c.Flags().IntP("n", "n", 10, "How many messages, a `NUMBER`")
+	return con.showing(c, func() (int, error) {
+		if *n < 1 {
+			return 0, errors.New("-n must be 1 or more")
+		}
+		return -*n, nil
+	})
+}
+
+// showing makes a command of one that prints the history that its arguments name, from
+// an offset to its end.
+func (con *console) showing(c *cobra.Command, offset func() (int, error)) *cobra.Command {
+	asJSON := c.Flags().Bool("json", false, "The messages as they are stored: one JSON array")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		_, key, err := historyKey(args)
+		if err != nil {
+			return err
+		}
+		from, err := offset()
+		if err != nil {
+			return err
+		}
+		return printHistory(ctx, con.stdout, client, key, from, *asJSON)
+	})
 }
 
 // printHistory prints a history from an offset to its end. What cannot be read
 // whole is not printed as if it were: the error comes after what was printed,
 // and a JSON array stays open.
-func printHistory(ctx context.Context, con *console, f clientFlags, key memory.Key, offset int, asJSON bool) error {
-	client, err := f.dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	out := bufio.NewWriter(con.stdout)
-	style, count := term.StyleFor(con.stdout), 0
+func printHistory(ctx context.Context, to io.Writer, client *webapi.Client, key memory.Key, offset int,
+	asJSON bool,
+) error {
+	out := bufio.NewWriter(to)
+	style, count := term.StyleFor(to), 0
 	for raw, err := range client.Messages(ctx, key, offset) {
 		if err == nil && asJSON {
 			err = writeElement(out, raw, count)
@@ -208,15 +209,10 @@ func writeMessage(out io.Writer, style term.Style, raw json.RawMessage) error {
 	return err
 }
 
-type memoryRmCmd struct {
-	clientFlags
-	historyArgs
-	Yes  bool `short:"y" help:"Do not ask."`
-	Scan bool `help:"Look through all keys of Redis for what no index of the chat names, and erase that too."`
-}
-
-func (memoryRmCmd) Help() string {
-	return `Without SUBAGENT everything of the chat goes: its history, every subagent's, runs and what else is kept of it. It cannot be undone.
+func (con *console) memoryRm() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rm <chat> [<subagent>]", Short: "Erase everything of a chat, or one subagent's history.",
+		Long: `Without <subagent> everything of the chat goes: its history, every subagent's, runs and what else is kept of it. It cannot be undone. A chat whose id begins with - is written behind --, as in the last example.
 
 --scan also finds histories that another program wrote for subagents that are not configured, and what versions before set aside. It takes seconds for each million keys in Redis.
 
@@ -224,51 +220,56 @@ Examples:
   mneme memory rm 12345
   mneme memory rm 12345 analytic --yes
   mneme memory rm 12345 --scan
-  mneme memory rm --yes -- -100123`
-}
-
-func (c memoryRmCmd) Run(ctx context.Context, con *console) error {
-	if c.Scan && c.Subagent != "" {
-		return errors.New("--scan is for a whole chat; leave SUBAGENT out")
+  mneme memory rm --yes -- -100123`,
 	}
-	client, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if !c.Yes {
-		if err := c.ask(ctx, con, client); err != nil {
+	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
+	scan := c.Flags().Bool("scan", false, "Look through all keys of Redis for what no index of the chat names, too")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		chat, key, err := historyKey(args)
+		if err != nil {
 			return err
 		}
-	}
-	erase := func() ([]string, error) { return client.EraseHistory(ctx, c.key()) }
-	if c.Subagent == "" {
-		erase = func() ([]string, error) { return client.EraseChat(ctx, c.Chat.Chat) }
-	}
-	if c.Scan {
-		erase = func() ([]string, error) { return client.ScanAndErase(ctx, c.Chat.Chat) }
-	}
-	erased, err := erase()
-	if err != nil {
-		return err
-	}
-	if len(erased) == 0 {
-		fmt.Fprintln(con.stdout, "there was nothing to erase")
-	}
-	for _, key := range erased {
-		fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
-	}
-	return nil
+		whole := len(args) == 1
+		if *scan && !whole {
+			return errors.New("--scan is for a whole chat; leave <subagent> out")
+		}
+		if !*yes {
+			if err := con.confirm(ctx, client, chat, key, whole); err != nil {
+				return err
+			}
+		}
+		var erased []string
+		switch {
+		case *scan:
+			erased, err = client.ScanAndErase(ctx, chat)
+		case whole:
+			erased, err = client.EraseChat(ctx, chat)
+		default:
+			erased, err = client.EraseHistory(ctx, key)
+		}
+		if err != nil {
+			return err
+		}
+		if len(erased) == 0 {
+			fmt.Fprintln(con.stdout, "there was nothing to erase")
+		}
+		for _, key := range erased {
+			fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
+		}
+		return nil
+	})
 }
 
-// ask shows what would go and wants a yes.
-func (c memoryRmCmd) ask(ctx context.Context, con *console, client *webapi.Client) error {
-	info, err := client.Chat(ctx, c.Chat.Chat)
+// confirm shows what would go, the whole chat or one history, and wants a yes.
+func (con *console) confirm(ctx context.Context, client *webapi.Client, chat memory.Chat, key memory.Key,
+	whole bool,
+) error {
+	info, err := client.Chat(ctx, chat)
 	if err != nil {
 		return err
 	}
 	for _, h := range info.Histories {
-		if c.Subagent == "" || memory.Agent(c.Subagent) == h.Subagent {
+		if whole || h.Key == key.String() {
 			fmt.Fprintf(con.stdout, "%s  %d messages, %d bytes\n", term.OneLine(h.Key, 300), h.Messages, h.Bytes)
 		}
 	}

@@ -1,43 +1,28 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
-// proxyLine runs a command line of the commands below mneme proxy.
+// proxyLine runs a command line of the commands below mneme proxy. Of an error it gives
+// the sentence.
 func proxyLine(t *testing.T, args ...string) result {
 	t.Helper()
-	t.Setenv("MNEME_APISERVER_PROXY", "")
-	var commands struct {
-		Use   proxyUseCmd   `cmd:""`
-		Usage proxyUsageCmd `cmd:""`
-	}
-	var stdout, stderr bytes.Buffer
-	parser, err := kong.New(&commands, kong.BindTo(t.Context(), (*context.Context)(nil)))
-	require.NoError(t, err)
-	command, err := parser.Parse(args)
-	if err == nil {
-		err = command.Run(&console{stdout: &stdout, stderr: &stderr})
-	}
-	http.DefaultClient.CloseIdleConnections()
-	if err != nil {
-		return result{1, stdout.String(), err.Error()}
-	}
-	return result{0, stdout.String(), ""}
+	r := mneme(t, "", append([]string{"proxy"}, args...)...)
+	r.stderr = strings.TrimSuffix(strings.TrimPrefix(r.stderr, "mneme: "), "\n")
+	return r
 }
 
 // admin is a gateway's admin group over two backends.

@@ -9,46 +9,58 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/term"
 	"mneme/proxy/usage"
 )
 
-type proxyUsageCmd struct {
-	proxyFlags
-	Since string `default:"24h" placeholder:"TIME" help:"How far back: 90m, 24h, 7d or a time such as 2026-01-31T00:00:00Z (${default})."`
-	By    string `default:"backend" enum:"backend,model,chat" help:"What a line stands for: backend, model or chat (${default})."`
-	JSON  bool   `help:"Print the gateway's JSON."`
-}
-
-func (proxyUsageCmd) Help() string {
-	return `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is what the apiserver or your own client names by X-AG-Chat-Id, or else its conversation at the gateway.
+func (con *console) proxyUsage() *cobra.Command {
+	c := &cobra.Command{
+		Use: "usage", Short: "Print the tokens that model calls took.",
+		Long: `INPUT are the tokens of prompts that were neither read from a vendor's cache (CACHED) nor written to it (WRITTEN). ESTIMATED counts the calls whose vendor did not tell all of them. A chat is what the apiserver or your own client names by X-AG-Chat-Id, or else its conversation at the gateway.
 
 Examples:
   mneme proxy usage
   mneme proxy usage --since 7d --by model
-  mneme proxy usage --by chat --json | jq '.rows[0]'`
+  mneme proxy usage --by chat --json | jq '.rows[0]'`,
+	}
+	gateway := con.gateway(c)
+	since := c.Flags().String("since", "24h", "How far back: a `TIME` ago such as 90m, 24h, 7d, or a time such as 2026-01-31T00:00:00Z")
+	by := c.Flags().String("by", "backend", "`WHAT` a line stands for: backend, model or chat")
+	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"backend", "model", "chat"},
+		cobra.ShellCompDirectiveNoFileComp))
+	asJSON := c.Flags().Bool("json", false, "Print the gateway's JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return con.showUsage(c.Context(), *gateway, *since, usage.By(*by), *asJSON)
+	}
+	return c
 }
 
-func (c proxyUsageCmd) Run(ctx context.Context, con *console) error {
-	if _, err := usage.ParseSince(c.Since, time.Now()); err != nil {
+func (con *console) showUsage(ctx context.Context, gateway gateway, since string, by usage.By, asJSON bool) error {
+	if !slices.Contains([]usage.By{usage.ByBackend, usage.ByModel, usage.ByChat}, by) {
+		return wrong(`--by must be one of "backend","model","chat" but got %q`, by)
+	}
+	if _, err := usage.ParseSince(since, time.Now()); err != nil {
 		return fmt.Errorf("--since is a time ago such as 90m, 24h or 7d, or a time such as 2026-01-31T00:00:00Z, not %q",
-			c.Since)
+			since)
 	}
 	var raw json.RawMessage
-	query := url.Values{"since": {c.Since}, "by": {c.By}}
-	if err := c.ask(ctx, http.MethodGet, "/admin/usage?"+query.Encode(), nil, &raw); err != nil {
+	query := url.Values{"since": {since}, "by": {string(by)}}
+	if err := gateway.ask(ctx, http.MethodGet, "/admin/usage?"+query.Encode(), nil, &raw); err != nil {
 		return err
 	}
 	var report usage.Report
-	if err := json.Unmarshal(raw, &report); err != nil || report.By != usage.By(c.By) {
+	if err := json.Unmarshal(raw, &report); err != nil || report.By != by {
 		return errors.New("the answer is no report of usage; is --url right?")
 	}
-	if c.JSON {
+	if asJSON {
 		e := json.NewEncoder(con.stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(raw)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,13 +14,22 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/term"
 	"mneme/proxy/wire"
 )
 
-// proxyFlags are common to the commands that speak to the gateway's admin group.
-type proxyFlags struct {
-	URL string `aliases:"proxy" placeholder:"URL" env:"MNEME_APISERVER_PROXY" help:"The gateway's address, http://127.0.0.1:8082 if not given."`
+// gateway is the address of the gateway whose admin group a command speaks to.
+type gateway string
+
+// gateway gives a command the flag that names the gateway.
+func (con *console) gateway(c *cobra.Command) *gateway {
+	g := new(gateway)
+	c.Flags().StringVar((*string)(g), "url", "http://127.0.0.1:8082", "The gateway's address, a `URL`")
+	con.fromVariable(c, "url", "MNEME_APISERVER_PROXY")
+	alsoCalled(c, "proxy", "url")
+	return g
 }
 
 const (
@@ -30,8 +38,8 @@ const (
 )
 
 // ask does one request of the admin group and reads its JSON into answer.
-func (f proxyFlags) ask(ctx context.Context, method, path string, body []byte, answer any) error {
-	base := strings.TrimRight(cmp.Or(f.URL, "http://127.0.0.1:8082"), "/")
+func (g gateway) ask(ctx context.Context, method, path string, body []byte, answer any) error {
+	base := strings.TrimRight(string(g), "/")
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is no URL of the gateway; give one such as http://127.0.0.1:8082", base)
@@ -77,51 +85,55 @@ type backendState struct {
 
 const adminBackend = "/admin/backend"
 
-type proxyUseCmd struct {
-	proxyFlags
-	Name string `arg:"" optional:"" help:"Backend that the main pipeline is to use; without it they are listed."`
-}
-
-func (proxyUseCmd) Help() string {
-	return `Requests that begin later go to that backend; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
+func (con *console) proxyUse() *cobra.Command {
+	c := &cobra.Command{
+		Use: "use [<name>]", Short: "Show the gateway's backends, or switch the active one.",
+		Long: `Without <name> they are listed. Requests that begin later go to that backend; those of teammates stay where the configuration sends them. With a Redis the switch holds for all gateways on it and after a restart.
 
 Examples:
   mneme proxy use
   mneme proxy use glm
-  mneme proxy use glm --url http://127.0.0.1:8082`
+  mneme proxy use glm --url http://127.0.0.1:8082`,
+	}
+	gateway := con.gateway(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return use(c.Context(), con.stdout, *gateway, strings.Join(args, ""))
+	}
+	return c
 }
 
-func (c proxyUseCmd) Run(ctx context.Context, con *console) error {
+// use makes the backend of a name the gateway's active one; without a name it lists them.
+func use(ctx context.Context, out io.Writer, gateway gateway, name string) error {
 	var before, after backendState
-	if err := c.ask(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
+	if err := gateway.ask(ctx, http.MethodGet, adminBackend, nil, &before); err != nil {
 		return err
 	}
-	if c.Name == "" {
-		for _, name := range before.Backends {
+	if name == "" {
+		for _, backend := range before.Backends {
 			mark := " "
-			if name == before.Active {
+			if backend == before.Active {
 				mark = "*"
 			}
-			fmt.Fprintln(con.stdout, mark, term.OneLine(name, 100))
+			fmt.Fprintln(out, mark, term.OneLine(backend, 100))
 		}
 		return nil
 	}
-	if !slices.Contains(before.Backends, c.Name) {
-		return fmt.Errorf("the gateway has no backend %q; it has %s", c.Name,
+	if !slices.Contains(before.Backends, name) {
+		return fmt.Errorf("the gateway has no backend %q; it has %s", name,
 			term.OneLine(strings.Join(before.Backends, ", "), 1000))
 	}
-	body, err := json.Marshal(map[string]string{"active": c.Name})
+	body, err := json.Marshal(map[string]string{"active": name})
 	if err != nil {
 		return err
 	}
 	// Also when it is active already: by configuration, perhaps, and not by choice.
-	if err := c.ask(ctx, http.MethodPut, adminBackend, body, &after); err != nil {
+	if err := gateway.ask(ctx, http.MethodPut, adminBackend, body, &after); err != nil {
 		return err
 	}
 	if before.Active == after.Active {
-		fmt.Fprintln(con.stdout, term.OneLine(after.Active, 100), "stays active")
+		fmt.Fprintln(out, term.OneLine(after.Active, 100), "stays active")
 		return nil
 	}
-	fmt.Fprintln(con.stdout, term.OneLine(before.Active, 100), "→", term.OneLine(after.Active, 100))
+	fmt.Fprintln(out, term.OneLine(before.Active, 100), "→", term.OneLine(after.Active, 100))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
@@ -16,69 +17,61 @@ import (
 	"mneme/cmd/mneme/internal/term"
 )
 
-// serveFlags are common to the commands that run services.
-type serveFlags struct {
-	Config string `placeholder:"FILE" env:"MNEME_CONFIG" help:"Configuration file; mneme.yaml is read without this flag if it is there."`
-}
-
-type (
-	webmemoryCmd struct{ serveFlags }
-	apiserverCmd struct{ serveFlags }
-
-	// proxyCmd has one default command, so that others can stand beside it.
-	proxyCmd struct {
-		Serve proxyServeCmd `cmd:"" default:"withargs" help:"Run the gateway (what plain mneme proxy does)."`
-		Use   proxyUseCmd   `cmd:"" help:"Show the gateway's backends, or switch the active one."`
-		Usage proxyUsageCmd `cmd:"" help:"Print the tokens that model calls took."`
-	}
-	proxyServeCmd struct{ serveFlags }
-)
-
-func (webmemoryCmd) Help() string {
-	return `Examples:
+const webmemoryHelp = `Examples:
   mneme webmemory
   MNEME_REDIS_URL=redis://localhost:6379 MNEME_WEBMEMORY_APISERVER=http://localhost:8081 mneme webmemory`
-}
 
-func (apiserverCmd) Help() string {
-	return `Examples:
+const apiserverHelp = `Examples:
   mneme apiserver
   MNEME_APISERVER_PROXY=http://localhost:8082 mneme apiserver`
-}
 
-func (proxyServeCmd) Help() string {
-	return `Examples:
+const proxyHelp = `Examples:
   mneme proxy
   mneme proxy --config my.yaml`
+
+// start runs services until the context ends, as those of package app.
+type start func(context.Context, config.Config, app.Options) error
+
+// service is a command that runs one.
+func (con *console) service(name, short, long string, start start, check func(config.Config) error) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Long: long}
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return con.serve(ctx, cfg, start, check)
+	})
 }
 
-func (c webmemoryCmd) Run(ctx context.Context, con *console) error {
-	return c.serve(ctx, con, app.Webmemory, nil)
+// proxy runs the gateway itself too, so that other commands can stand beside that.
+func (con *console) proxy() *cobra.Command {
+	c := con.service("proxy", "The gateway to the models.", "Without a command it runs.\n\n"+proxyHelp, app.Proxy,
+		config.Config.RequireKeys)
+	c.AddCommand(
+		con.service("serve", "Run the gateway (what plain mneme proxy does).", proxyHelp, app.Proxy,
+			config.Config.RequireKeys),
+		con.proxyUse(), con.proxyUsage())
+	return c
 }
 
-func (c apiserverCmd) Run(ctx context.Context, con *console) error {
-	return c.serve(ctx, con, app.Apiserver, nil)
-}
-
-func (c proxyServeCmd) Run(ctx context.Context, con *console) error {
-	return c.serve(ctx, con, app.Proxy, config.Config.RequireKeys)
-}
-
-type service func(context.Context, config.Config, app.Options) error
-
-// serve loads the configuration and runs the service, see the function serve.
-func (f serveFlags) serve(ctx context.Context, con *console, start service, check func(config.Config) error) error {
-	cfg, err := config.Load(f.Config, con.environ)
-	if err != nil {
-		return err
+// withConfiguration makes a command of one that runs with the configuration, whose file a
+// flag names.
+func (con *console) withConfiguration(c *cobra.Command,
+	run func(ctx context.Context, cfg config.Config, args []string) error,
+) *cobra.Command {
+	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
+	con.fromVariable(c, "config", "MNEME_CONFIG")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := config.Load(*file, con.environ)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), cfg, args)
 	}
-	return serve(ctx, con, cfg, start, check)
+	return c
 }
 
 // serve lets check look at the configuration, and runs the service until a signal. A
 // check means that the process runs the gateway: its backends are looked at once it
 // listens, and what is wrong with them is logged.
-func serve(ctx context.Context, con *console, cfg config.Config, start service, check func(config.Config) error) error {
+func (con *console) serve(ctx context.Context, cfg config.Config, start start, check func(config.Config) error) error {
 	if check != nil {
 		if err := check(cfg); err != nil {
 			return err
@@ -86,7 +79,7 @@ func serve(ctx context.Context, con *console, cfg config.Config, start service, 
 	}
 	ctx, release := untilSignal(ctx)
 	defer release()
-	o := app.Options{Out: con.stdout, Log: logger(cfg.Log, con)}
+	o := app.Options{Out: con.stdout, Log: con.logger(cfg.Log)}
 	if check != nil {
 		var looking sync.WaitGroup
 		defer looking.Wait()
@@ -135,7 +128,7 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 }
 
 // logger writes to standard error: for people if that is a terminal, else JSON.
-func logger(c config.Log, con *console) zerolog.Logger {
+func (con *console) logger(c config.Log) zerolog.Logger {
 	level, err := zerolog.ParseLevel(c.Level)
 	if err != nil {
 		level = zerolog.InfoLevel // Validate lets no other name through

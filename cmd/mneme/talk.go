@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -9,39 +8,39 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"mneme/cmd/mneme/internal/chat"
 	"mneme/cmd/mneme/internal/term"
 	"mneme/memory"
 	webapi "mneme/webmemory/api"
 )
 
-// clientFlags are common to the commands that speak to webmemory.
-type clientFlags struct {
-	URL string `aliases:"webmemory" placeholder:"URL" env:"MNEME_URL" help:"webmemory's address, http://127.0.0.1:8080 if not given."`
+// withWebmemory makes a command of one that speaks to webmemory, whose address a flag
+// names: it runs with a client.
+func (con *console) withWebmemory(c *cobra.Command,
+	run func(ctx context.Context, client *webapi.Client, args []string) error,
+) *cobra.Command {
+	url := c.Flags().String("url", "http://127.0.0.1:8080", "webmemory's address, a `URL`")
+	con.fromVariable(c, "url", "MNEME_URL")
+	alsoCalled(c, "webmemory", "url")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		client, err := webapi.New(*url)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(c.Context(), client, args)
+	}
+	return c
 }
 
-func (f clientFlags) dial() (*webapi.Client, error) {
-	return webapi.New(cmp.Or(f.URL, "http://127.0.0.1:8080"))
-}
-
-// chatID is a chat id on the command line.
-type chatID struct{ memory.Chat }
-
-// UnmarshalText refuses what is no chat id.
-func (c *chatID) UnmarshalText(b []byte) error {
-	chat, err := memory.ParseChat(string(b))
-	c.Chat = chat
-	return plain(err)
-}
-
-// agentName is a subagent's name on the command line.
-type agentName memory.Agent
-
-// UnmarshalText refuses what is no subagent's name.
-func (a *agentName) UnmarshalText(b []byte) error {
-	agent, err := memory.ParseAgent(string(b))
-	*a = agentName(agent)
-	return plain(err)
+// chatFlag is a flag whose value is a chat id.
+func chatFlag(c *cobra.Command, chat *memory.Chat, usage string) {
+	c.Flags().Func("chat", usage, func(s string) (err error) {
+		*chat, err = memory.ParseChat(s)
+		return plain(err)
+	})
 }
 
 // plain takes the sentinel's words off, which tell a user nothing more.
@@ -52,32 +51,28 @@ func plain(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": "))
 }
 
-type chatCmd struct {
-	clientFlags
-	Chat  chatID `default:"terminal" help:"Chat id; its history goes on where it was (${default})."`
-	Quiet bool   `short:"q" help:"Show answers only, no delegations."`
-}
-
-func (chatCmd) Help() string {
-	return `Ctrl-C stops a running answer; twice in a row it leaves, as Ctrl-D does. A line can be edited, the arrow keys bring earlier ones back (kept in ~/.local/state/mneme/chat_history), and a pasted text of several lines is one message. /help lists the commands: another chat, the list of chats, erasing this one. Without a terminal every line of the input is a message or a command, and the first error ends it.
+func (con *console) chat() *cobra.Command {
+	c := &cobra.Command{
+		Use: "chat", Short: "Chat in the terminal.",
+		Long: `Ctrl-C stops a running answer; twice in a row it leaves, as Ctrl-D does. A line can be edited, the arrow keys bring earlier ones back (kept in ~/.local/state/mneme/chat_history), and a pasted text of several lines is one message. /help lists the commands: another chat, the list of chats, erasing this one. Without a terminal every line of the input is a message or a command, and the first error ends it.
 
 Examples:
   mneme chat
   mneme chat --chat=-100123
-  echo "What is my name?" | mneme chat --chat 12345 -q`
+  echo "What is my name?" | mneme chat --chat 12345 -q`,
+	}
+	o := chat.Options{Chat: memory.MustChat("terminal"), In: con.stdin, Out: con.stdout}
+	chatFlag(c, &o.Chat, "Chat `ID`; its history goes on where it was (terminal)")
+	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "Show answers only, no delegations")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) error {
+		return con.converse(ctx, client, o)
+	})
 }
 
-func (c chatCmd) Run(ctx context.Context, con *console) error {
-	client, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	o := chat.Options{
-		Chat: c.Chat.Chat, In: con.stdin, Out: con.stdout, Quiet: c.Quiet,
-		Style:       term.StyleFor(con.stdout),
-		Interactive: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
-	}
+// converse runs a chat on the console, with a line editor if a person sits at it.
+func (con *console) converse(ctx context.Context, client *webapi.Client, o chat.Options) error {
+	o.Style = term.StyleFor(con.stdout)
+	o.Interactive = term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout)
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer release()
 	if o.Interactive {

@@ -163,3 +163,23 @@ func TestChatAtATerminal(t *testing.T) {
 	p.types(ctrlD)
 	p.leaves()
 }
+
+// What a shell with the completion script offers, asked as readline asks.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(bin, "mneme")))
+	cmd := exec.Command(bash, "--norc", "-c", `source <(mneme completion bash)
+COMP_WORDS=(mneme memory "") COMP_CWORD=2; _mneme; echo "${COMPREPLY[*]}"
+COMP_WORDS=(mneme ingest x --col) COMP_CWORD=3; _mneme; echo "${COMPREPLY[*]}"
+COMP_WORDS=(mneme restore "") COMP_CWORD=2; _mneme; echo "${#COMPREPLY[@]}"`)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "ls get tail rm\n--collection\n0\n", string(out))
+}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/apiserver/api"
 	"mneme/cmd/mneme/internal/app"
 	"mneme/cmd/mneme/internal/config"
@@ -20,14 +22,10 @@ import (
 	"mneme/cmd/mneme/internal/term"
 )
 
-type upCmd struct {
-	serveFlags
-	Model   string `placeholder:"MODEL" env:"MNEME_MODEL" help:"Write mneme.yaml with this model: auto takes the first that is found; or a vendor, a model's name, a server's URL."`
-	Offline bool   `help:"Look for no model; the offline demonstration model answers."`
-}
-
-func (upCmd) Help() string {
-	return `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read.
+func (con *console) up() *cobra.Command {
+	c := &cobra.Command{
+		Use: "up", Short: "Run everything in one process.",
+		Long: `Starts webmemory on 127.0.0.1:8080, the apiserver on :8081, the proxy on :8082 and, unless redis.url is set, a store in ./data that redis-cli -p 6380 can read.
 
 Without a mneme.yaml it looks for a model: a key in ` + strings.Join(models.KeyVars(), ", ") + `, or Ollama or LM Studio on this machine. On a terminal it asks whether to use it and writes mneme.yaml; otherwise an offline demonstration model answers. An existing mneme.yaml is never changed.
 
@@ -38,59 +36,61 @@ Examples:
   mneme up --model gpt-4.1
   mneme up --model http://127.0.0.1:9090/v1
   mneme up --config my.yaml
-  MNEME_DATA_DIR=/var/lib/mneme mneme up`
+  MNEME_DATA_DIR=/var/lib/mneme mneme up`,
+	}
+	model := c.Flags().String("model", "", "Write mneme.yaml with this `MODEL`: auto takes the first that is found; or a vendor, a model's name, a server's URL")
+	con.fromVariable(c, "model", "MNEME_MODEL")
+	offline := c.Flags().Bool("offline", false, "Look for no model; the offline demonstration model answers")
+	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
+		if err := agree(cfg, *model, *offline); err != nil {
+			return err
+		}
+		if !*offline && !cfg.ChoosesModel() {
+			s := search{
+				environ: con.environ, places: con.places, out: con.stdout, in: bufio.NewReader(con.stdin),
+				own:  []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen, cfg.Proxy.Listen},
+				asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
+			}
+			if cfg, err = s.configure(ctx, cfg, *model); err != nil {
+				return err
+			}
+		}
+		return con.serve(ctx, cfg, app.Up, checkEndpoints)
+	})
+}
+
+// checkEndpoints wants everything that the endpoints of the configuration need.
+func checkEndpoints(cfg config.Config) error {
+	return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
 }
 
 // autoModel is the value of --model that takes the first model that is found.
 const autoModel = "auto"
 
-func (c upCmd) Run(ctx context.Context, con *console) error {
-	cfg, err := config.Load(c.Config, con.environ)
-	if err != nil {
-		return err
-	}
-	if err := c.agree(cfg); err != nil {
-		return err
-	}
-	if !c.Offline && !cfg.ChoosesModel() {
-		s := search{
-			environ: con.environ, places: con.places, own: []string{cfg.Webmemory.Listen, cfg.Apiserver.Listen,
-				cfg.Proxy.Listen}, out: con.stdout, in: bufio.NewReader(con.stdin),
-			asks: term.IsTerminal(con.stdin) && term.IsTerminal(con.stdout),
-		}
-		if cfg, err = s.configure(ctx, cfg, c.Model); err != nil {
-			return err
-		}
-	}
-	return serve(ctx, con, cfg, app.Up, func(cfg config.Config) error {
-		return cmp.Or(cfg.RequireKeys(), cfg.RequireEmbeddings(), cfg.RequireRerankKey())
-	})
-}
-
 // agree refuses flags that a configuration contradicts. One that --model wrote at an
 // earlier start agrees.
-func (c upCmd) agree(cfg config.Config) error {
+func agree(cfg config.Config, wanted string, offline bool) error {
 	where := cmp.Or(cfg.File(), "the environment")
 	switch {
-	case c.Offline && c.Model != "":
+	case offline && wanted != "":
 		return errors.New("--offline and --model (or MNEME_MODEL) contradict each other; give one of them")
-	case c.Offline && cfg.HasModel():
+	case offline && cfg.HasModel():
 		return fmt.Errorf("--offline: %s names another model; remove proxy.backends there, or the flag", where)
-	case c.Model == "" || !cfg.ChoosesModel() || cfg.HasModel() && c.Model == autoModel:
+	case wanted == "" || !cfg.ChoosesModel() || cfg.HasModel() && wanted == autoModel:
 		return nil
 	}
 	for name, b := range cfg.Proxy.Backends {
 		for _, model := range b.ModelMap {
-			if model == c.Model {
+			if model == wanted {
 				return nil
 			}
 		}
-		if name == c.Model || b.BaseURL != "" && strings.TrimRight(b.BaseURL, "/") == strings.TrimRight(c.Model, "/") {
+		if name == wanted || b.BaseURL != "" && strings.TrimRight(b.BaseURL, "/") == strings.TrimRight(wanted, "/") {
 			return nil
 		}
 	}
 	return fmt.Errorf("--model %s: %s is there and is never changed; name the model in its proxy.backends, or remove "+
-		"the flag", c.Model, where)
+		"the flag", wanted, where)
 }
 
 // search looks for a model for somebody who has configured none.

@@ -204,7 +204,7 @@ func TestUpNeverChangesAFile(t *testing.T) {
 	for _, agrees := range []string{"", "auto", "gpt", "gpt-4.1", "http://127.0.0.1:1/v1/"} {
 		cfg, err := config.Load("", nil)
 		require.NoError(t, err)
-		require.NoError(t, upCmd{Model: agrees}.agree(cfg), agrees)
+		require.NoError(t, agree(cfg, agrees, false), agrees)
 	}
 	text, err := os.ReadFile(config.DefaultFile)
 	require.NoError(t, err)
@@ -232,9 +232,6 @@ func (l lines) Write(p []byte) (int, error) {
 
 func startUp(t *testing.T, places models.Places, environ []string, args ...string) *started {
 	t.Helper()
-	for _, name := range []string{"MNEME_CONFIG", "MNEME_MODEL"} {
-		t.Setenv(name, "")
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	logged := make(lines, 1000)

@@ -82,57 +82,22 @@ func Frame(body string) []byte {
 	return fmt.Appendf(nil, "Content-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-type answer struct {
-	Version string           `json:"jsonrpc"`
-	ID      *json.RawMessage `json:"id"`
-	Result  any              `json:"result"`
-}
-
-type refusal struct {
-	Version string           `json:"jsonrpc"`
-	ID      *json.RawMessage `json:"id"`
-	Error   rpcError         `json:"error"`
-}
-
-type rpcError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
-type call struct {
-	Version string `json:"jsonrpc"`
-	ID      *int   `json:"id,omitempty"`
-	Method  string `json:"method"`
-	Params  any    `json:"params"`
-}
+// object is a message as JSON, or a part of it.
+type object = map[string]any
 
 // Reply answers a call.
 func (c *Conn) Reply(m Message, result any) {
-	c.Write(answer{Version: "2.0", ID: m.ID, Result: result})
+	c.Write(object{"jsonrpc": "2.0", "id": m.ID, "result": result})
 }
 
 // Refuse answers a call with an error.
 func (c *Conn) Refuse(m Message, code int, text string) {
-	c.Write(refusal{Version: "2.0", ID: m.ID, Error: rpcError{Code: code, Message: text}})
+	c.Write(object{"jsonrpc": "2.0", "id": m.ID, "error": object{"code": code, "message": text}})
 }
 
 // Notify sends a notification.
 func (c *Conn) Notify(method string, params any) {
-	c.Write(call{Version: "2.0", Method: method, Params: params})
-}
-
-type eventParams struct {
-	SessionID string    `json:"sessionId"`
-	Event     eventBody `json:"event"`
-}
-
-type eventBody struct {
-	Type      string `json:"type"`
-	Data      any    `json:"data"`
-	Ephemeral bool   `json:"ephemeral,omitempty"`
-	ID        string `json:"id"`
-	Timestamp string `json:"timestamp"`
-	AgentID   string `json:"agentId,omitempty"`
+	c.Write(object{"jsonrpc": "2.0", "method": method, "params": params})
 }
 
 // Event sends an event of a session.
@@ -140,9 +105,11 @@ func (c *Conn) Event(session, what string, data any) { c.AgentEvent(session, "",
 
 // AgentEvent sends an event of an agent under the session's own.
 func (c *Conn) AgentEvent(session, agent, what string, data any) {
-	c.Notify("session.event", eventParams{SessionID: session, Event: eventBody{
-		Type: what, Data: data, AgentID: agent, ID: "event", Timestamp: time.Now().UTC().Format(time.RFC3339Nano),
-	}})
+	e := object{"type": what, "data": data, "id": "event", "timestamp": time.Now().UTC().Format(time.RFC3339Nano)}
+	if agent != "" {
+		e["agentId"] = agent
+	}
+	c.Notify("session.event", object{"sessionId": session, "event": e})
 }
 
 // Ask calls a method of the client and waits for the answer; false means that the
@@ -154,7 +121,7 @@ func (c *Conn) Ask(method string, params any) (Message, bool) {
 	id := c.calls
 	c.asked[id] = got
 	c.mu.Unlock()
-	c.Write(call{Version: "2.0", ID: &id, Method: method, Params: params})
+	c.Write(object{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	select {
 	case m := <-got:
 		return m, true

@@ -1,6 +1,7 @@
 package copilottest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,28 +26,13 @@ type session struct {
 	last    int // of what was made an id
 }
 
-type success struct {
-	Success bool `json:"success"`
-}
-
-type greeting struct {
-	OK       bool   `json:"ok"`
-	Protocol int    `json:"protocolVersion"`
-	Version  string `json:"version"`
-}
-
-type created struct {
-	SessionID string `json:"sessionId"`
-	NativeID  string `json:"nativeSessionId"`
-}
-
 // Default does what the CLI does.
 func (s *Server) Default(c *Conn, m Message) {
 	switch m.Method {
 	case "connect":
 		s.connect(c, m)
 	case "ping":
-		c.Reply(m, greeting{OK: true, Protocol: s.protocol(), Version: "1.0.102"})
+		c.Reply(m, s.greeting())
 	case "session.create", "session.resume":
 		s.open(c, m)
 	case "session.send":
@@ -55,26 +41,23 @@ func (s *Server) Default(c *Conn, m Message) {
 		if live := c.session(m.Session()); live != nil {
 			live.stop()
 		}
-		c.Reply(m, success{true})
+		c.Reply(m, object{"success": true})
 	case "session.destroy":
 		s.destroy(c, m)
 	case "session.delete":
 		s.mu.Lock()
 		delete(s.known, m.Session())
 		s.mu.Unlock()
-		c.Reply(m, success{true})
+		c.Reply(m, object{"success": true})
 	case "session.tools.handlePendingToolCall", "session.permissions.handlePendingPermissionRequest":
-		c.Reply(m, success{c.resolve(m)})
+		c.Reply(m, object{"success": c.resolve(m)})
 	default:
 		c.Refuse(m, codeMethodNotFound, "Unhandled method "+m.Method)
 	}
 }
 
-func (s *Server) protocol() int {
-	if s.Protocol != 0 {
-		return s.Protocol
-	}
-	return 3
+func (s *Server) greeting() object {
+	return object{"ok": true, "protocolVersion": cmp.Or(s.Protocol, 3), "version": "1.0.102"}
 }
 
 func (s *Server) connect(c *Conn, m Message) {
@@ -84,17 +67,12 @@ func (s *Server) connect(c *Conn, m Message) {
 	_ = json.Unmarshal(m.Params, &p)
 	switch {
 	case s.Token == p.Token || s.Token == "":
-		c.Reply(m, greeting{OK: true, Protocol: s.protocol(), Version: "1.0.102"})
+		c.Reply(m, s.greeting())
 	case p.Token == "":
 		c.Refuse(m, codeAuthRequired, "AUTHENTICATION_REQUIRED")
 	default:
 		c.Refuse(m, codeAuthFailed, "AUTHENTICATION_FAILED")
 	}
-}
-
-type lifecycle struct {
-	Type      string `json:"type"`
-	SessionID string `json:"sessionId"`
 }
 
 func (s *Server) open(c *Conn, m Message) {
@@ -115,22 +93,22 @@ func (s *Server) open(c *Conn, m Message) {
 		c.live[id] = &session{id: id, pending: map[string]chan Result{}}
 	}
 	c.mu.Unlock()
-	c.Notify("session.lifecycle", lifecycle{Type: "session.created", SessionID: id})
-	c.Reply(m, created{SessionID: id, NativeID: id})
-	c.Event(id, "session.start", created{SessionID: id})
-	c.Event(id, "session.managed_settings_resolved", struct{}{})
+	c.Notify("session.lifecycle", object{"type": "session.created", "sessionId": id})
+	c.Reply(m, object{"sessionId": id, "nativeSessionId": id})
+	c.Event(id, "session.start", object{"sessionId": id})
+	c.Event(id, "session.managed_settings_resolved", object{})
 }
 
 func (s *Server) destroy(c *Conn, m Message) {
 	live := c.session(m.Session())
 	if live == nil {
-		c.Reply(m, success{false})
+		c.Reply(m, object{"success": false})
 		return
 	}
 	c.Forget(live.id)
 	live.stop()
-	c.Event(live.id, "session.shutdown", struct{}{})
-	c.Reply(m, success{true})
+	c.Event(live.id, "session.shutdown", object{})
+	c.Reply(m, object{"success": true})
 }
 
 // Forget makes a session unknown to the connection, as one that the CLI has closed.

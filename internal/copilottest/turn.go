@@ -50,7 +50,7 @@ func (s *Server) send(c *Conn, m Message) {
 	script := s.script
 	s.mu.Unlock()
 	c.Event(live.id, "pending_messages.modified", struct{}{})
-	c.Reply(m, messageID{t.id})
+	c.Reply(m, object{"messageId": t.id})
 	c.Go(func() {
 		defer cancel()
 		t.begin()
@@ -59,28 +59,10 @@ func (s *Server) send(c *Conn, m Message) {
 	})
 }
 
-type messageID struct {
-	MessageID string `json:"messageId"`
-}
-
-type turnID struct {
-	TurnID string `json:"turnId"`
-}
-
-type aborted struct {
-	Aborted bool   `json:"aborted,omitempty"`
-	Mode    string `json:"mode"`
-}
-
 func (t *Turn) begin() {
-	t.Event("user.message", struct {
-		Content string `json:"content"`
-		messageID
-	}{t.Prompt, messageID{t.id}})
-	t.Event("assistant.turn_start", turnID{"0"})
-	t.Event("model.messages_snapshot", struct {
-		Messages []string `json:"messages"`
-	}{t.Conn.server.Said(t.Session)})
+	t.Event("user.message", object{"content": t.Prompt, "messageId": t.id})
+	t.Event("assistant.turn_start", object{"turnId": "0"})
+	t.Event("model.messages_snapshot", object{"messages": t.Conn.server.Said(t.Session)})
 }
 
 func (t *Turn) end() {
@@ -94,15 +76,13 @@ func (t *Turn) end() {
 	}
 	stopped := t.ctx.Err() != nil
 	if stopped {
-		t.Event("abort", struct {
-			Reason string `json:"reason"`
-		}{"user_initiated"})
+		t.Event("abort", object{"reason": "user_initiated"})
 	} else {
 		t.Conn.server.say(t.Session, t.answer.String())
 	}
-	t.Event("assistant.turn_end", turnID{"0"})
-	t.Event("assistant.idle", aborted{Aborted: stopped})
-	t.Event("session.idle", aborted{Aborted: stopped, Mode: "interactive"})
+	t.Event("assistant.turn_end", object{"turnId": "0"})
+	t.Event("assistant.idle", object{"aborted": stopped})
+	t.Event("session.idle", object{"aborted": stopped, "mode": "interactive"})
 }
 
 // Event sends an event of the session.
@@ -117,20 +97,13 @@ func (t *Turn) NewID(of string) string {
 	return fmt.Sprintf("%s-%s-%d", t.id, of, t.made)
 }
 
-type delta struct {
-	MessageID string `json:"messageId"`
-	Text      string `json:"deltaContent"`
-}
-
 // Delta sends a piece of a message, unless the turn was aborted.
 func (t *Turn) Delta(message, text string) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	t.Event("assistant.streaming_delta", struct {
-		Size int `json:"totalResponseSizeBytes"`
-	}{len(text)})
-	t.Event("assistant.message_delta", delta{message, text})
+	t.Event("assistant.streaming_delta", object{"totalResponseSizeBytes": len(text)})
+	t.Event("assistant.message_delta", object{"messageId": message, "deltaContent": text})
 }
 
 // Call is a call of a tool that a message asks for.
@@ -139,18 +112,6 @@ type Call struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
 	Type      string          `json:"type"`
-}
-
-type message struct {
-	MessageID string `json:"messageId"`
-	Origin    string `json:"originatingMessageId"`
-	Content   string `json:"content"`
-	Calls     []Call `json:"toolRequests"`
-}
-
-type usage struct {
-	Input  float64 `json:"inputTokens"`
-	Output float64 `json:"outputTokens"`
 }
 
 // Message completes a message.
@@ -162,14 +123,15 @@ func (t *Turn) Message(id, content string, calls ...Call) {
 		calls = []Call{}
 	}
 	t.answer.WriteString(content)
-	t.Event("assistant.usage", usage{Input: 10, Output: 5})
-	t.Event("assistant.message", message{MessageID: id, Origin: t.id, Content: content, Calls: calls})
+	t.Event("assistant.usage", object{"inputTokens": 10, "outputTokens": 5})
+	t.Event("assistant.message", object{"messageId": id, "originatingMessageId": t.id, "content": content,
+		"toolRequests": calls})
 }
 
 // Say sends a message in pieces and completes it.
 func (t *Turn) Say(pieces ...string) {
 	id := t.NewID("message")
-	t.Event("assistant.message_start", messageID{id})
+	t.Event("assistant.message_start", object{"messageId": id})
 	for _, p := range pieces {
 		t.Delta(id, p)
 	}
@@ -181,35 +143,12 @@ func (t *Turn) Use(name, arguments string) Call {
 	return Call{ID: t.NewID("call"), Name: name, Arguments: json.RawMessage(arguments), Type: "function"}
 }
 
-type permission struct {
-	RequestID string            `json:"requestId"`
-	Request   permissionRequest `json:"permissionRequest"`
-}
-
-type permissionRequest struct {
-	Kind string `json:"kind"`
-	Call string `json:"toolCallId"`
-	Tool string `json:"toolName"`
-}
-
 // Permit asks whether a tool may be used. False also means that the turn ended.
 func (t *Turn) Permit(kind string, c Call) (Result, bool) {
 	id, answer := t.session.wait()
-	t.Event("permission.requested", permission{id, permissionRequest{kind, c.ID, c.Name}})
+	t.Event("permission.requested", object{"requestId": id,
+		"permissionRequest": object{"kind": kind, "toolCallId": c.ID, "toolName": c.Name}})
 	return t.await(answer)
-}
-
-type toolCall struct {
-	RequestID string          `json:"requestId"`
-	SessionID string          `json:"sessionId"`
-	CallID    string          `json:"toolCallId"`
-	Tool      string          `json:"toolName"`
-	Arguments json.RawMessage `json:"arguments"`
-}
-
-type toolDone struct {
-	CallID  string `json:"toolCallId"`
-	Success bool   `json:"success"`
 }
 
 // Run has the client run calls, all at once, with permission before each, and
@@ -217,14 +156,15 @@ type toolDone struct {
 func (t *Turn) Run(calls ...Call) ([]Result, bool) {
 	answers := make([]chan Result, len(calls))
 	for i, c := range calls {
-		t.Event("tool.execution_start", toolDone{CallID: c.ID})
+		t.Event("tool.execution_start", object{"toolCallId": c.ID})
 		if allowed, ok := t.Permit("custom-tool", c); !ok || allowed.Kind != "approve-once" {
 			t.Done(c, false)
 			continue
 		}
 		var id string
 		id, answers[i] = t.session.wait()
-		t.Event("external_tool.requested", toolCall{id, t.Session, c.ID, c.Name, c.Arguments})
+		t.Event("external_tool.requested", object{"requestId": id, "sessionId": t.Session,
+			"toolCallId": c.ID, "toolName": c.Name, "arguments": c.Arguments})
 	}
 	results := make([]Result, len(calls))
 	for i, answer := range answers {
@@ -242,7 +182,7 @@ func (t *Turn) Run(calls ...Call) ([]Result, bool) {
 
 // Done ends a call on the CLI's side.
 func (t *Turn) Done(c Call, success bool) {
-	t.Event("tool.execution_complete", toolDone{CallID: c.ID, Success: success})
+	t.Event("tool.execution_complete", object{"toolCallId": c.ID, "success": success})
 }
 
 func (t *Turn) await(answer chan Result) (Result, bool) {
@@ -254,13 +194,11 @@ func (t *Turn) await(answer chan Result) (Result, bool) {
 	}
 }
 
-type failure struct {
-	Type    string `json:"errorType"`
-	Message string `json:"message"`
-	Status  int    `json:"statusCode,omitempty"`
-}
-
 // Fail reports that the turn failed.
 func (t *Turn) Fail(kind, text string, status int) {
-	t.Event("session.error", failure{kind, text, status})
+	e := object{"errorType": kind, "message": text}
+	if status != 0 {
+		e["statusCode"] = status
+	}
+	t.Event("session.error", e)
 }

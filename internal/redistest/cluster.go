@@ -67,29 +67,28 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// startNode starts a server whose second port, 10000 above the first, is free too.
+// startNode starts a server whose second port, 10000 above the first, exists too.
 func startNode(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir(), args: []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}}
-	t.Cleanup(s.Kill)
-	for range 50 {
-		s.Addr = freeAddr(t)
-		_, port, _ := net.SplitHostPort(s.Addr)
-		if n, _ := strconv.Atoi(port); n < 1<<16-10000 && s.Run() == nil {
-			return s
+	return start(t, func(dir, port string) []string {
+		if n, _ := strconv.Atoi(port); n >= 1<<16-10000 {
+			return nil
 		}
-	}
-	t.Fatal("redis-server did not start as a node of a cluster")
-	return nil
+		return []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}
+	})
 }
 
 // Addrs are the addresses of the masters.
 func (c *Cluster) Addrs() []string {
-	addrs := make([]string, len(c.Nodes))
-	for i, n := range c.Nodes {
-		addrs[i] = n.Addr
+	return addrs(c.Nodes)
+}
+
+func addrs(servers []*Server) (all []string) {
+	for _, s := range servers {
+		all = append(all, s.Addr)
 	}
-	return addrs
+	return all
 }
 
 // Client is a new client of the cluster; it is closed with the test.
@@ -103,10 +102,7 @@ func (c *Cluster) Client() *redis.ClusterClient {
 func (c *Cluster) FlushAll() {
 	c.t.Helper()
 	for _, n := range c.Nodes {
-		client := redis.NewClient(&redis.Options{Addr: n.Addr})
-		err := client.FlushAll(context.Background()).Err()
-		_ = client.Close()
-		if err != nil {
+		if err := n.Client().FlushAll(context.Background()).Err(); err != nil {
 			c.t.Fatal(err)
 		}
 	}

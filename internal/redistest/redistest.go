@@ -20,9 +20,9 @@ type Server struct {
 	Addr string
 	Dir  string // where it keeps its files
 
-	t    testing.TB
-	args []string
-	cmd  *exec.Cmd
+	t       testing.TB
+	command func(port string) []string // its arguments
+	cmd     *exec.Cmd
 }
 
 // Start starts a redis-server that keeps nothing, unless args say otherwise, and
@@ -31,41 +31,56 @@ type Server struct {
 // environment it is skipped, as scripts/test has it where it can install none.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, func(dir, port string) []string {
+		return append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"},
+			args...)
+	})
+}
+
+// start starts the process on a free port. One may be taken before the server gets
+// to it, so it tries several; a command of nil refuses a port.
+func start(t testing.TB, command func(dir, port string) []string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("SKIP_WITHOUT_REDIS") != "" {
 			t.Skip("redis-server is not installed")
 		}
 		t.Fatal("redis-server is not installed; ./scripts/test installs it")
 	}
-	s := &Server{t: t, Dir: t.TempDir(), args: args}
+	s := &Server{t: t, Dir: t.TempDir()}
+	s.command = func(port string) []string { return command(s.Dir, port) }
 	t.Cleanup(s.Kill)
-	for range 5 { // a free port may be taken before the server gets to it
+	var err error
+	for range 50 {
 		s.Addr = freeAddr(t)
-		if s.Run() == nil {
+		if err = s.Run(); err == nil {
 			return s
 		}
 	}
-	t.Fatal("redis-server did not start on any of five ports")
+	t.Fatalf("redis-server did not start on any of fifty ports: %v", err)
 	return nil
 }
 
 // Run starts the process, again after Kill, and waits until it answers.
 func (s *Server) Run() error {
 	_, port, _ := net.SplitHostPort(s.Addr)
-	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no"},
-		s.args...)
+	args := s.command(port)
+	if args == nil {
+		return fmt.Errorf("port %s does not fit", port)
+	}
 	s.cmd = exec.Command("redis-server", args...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
 		return err
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- s.cmd.Wait() }()
+	go func(cmd *exec.Cmd) { exited <- cmd.Wait() }(s.cmd) // ends with the process
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer client.Close()
 	for range 1000 {
-		pid, err := client.InfoMap(context.Background(), "server").Result()
-		if err == nil && pid["Server"]["process_id"] == strconv.Itoa(s.cmd.Process.Pid) {
+		info, err := client.InfoMap(context.Background(), "server").Result()
+		if err == nil && info["Server"]["process_id"] == strconv.Itoa(s.cmd.Process.Pid) {
 			return nil
 		}
 		select {

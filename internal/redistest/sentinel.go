@@ -2,11 +2,9 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -57,70 +55,25 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// startGuard starts one sentinel.
+// startGuard starts one sentinel. Sentinels keep what they learn in a file, and do not
+// start without one.
 func startGuard(t testing.TB, host, port string) *Server {
 	t.Helper()
-	s := &Server{t: t, Dir: t.TempDir()}
-	t.Cleanup(s.Kill)
-	for range 5 {
-		s.Addr = freeAddr(t)
-		if s.runGuard(host, port) == nil {
-			return s
+	return start(t, func(dir, own string) []string {
+		file := filepath.Join(dir, "sentinel.conf")
+		config := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s 2\n"+
+			"sentinel down-after-milliseconds %[3]s 500\nsentinel failover-timeout %[3]s 3000\n",
+			own, dir, MasterName, host, port)
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
 		}
-	}
-	t.Fatal("redis-server did not start as a sentinel on any of five ports")
-	return nil
-}
-
-func (s *Server) runGuard(host, port string) error {
-	_, own, _ := net.SplitHostPort(s.Addr)
-	// Sentinels keep what they learn in this file; they do not start without one.
-	file := filepath.Join(s.Dir, "sentinel.conf")
-	config := []string{
-		"port " + own, "bind 127.0.0.1", "dir " + s.Dir,
-		"sentinel monitor " + MasterName + " " + host + " " + port + " 2",
-		"sentinel down-after-milliseconds " + MasterName + " 500",
-		"sentinel failover-timeout " + MasterName + " 3000",
-	}
-	if err := os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
-		return err
-	}
-	s.cmd = exec.Command("redis-server", file, "--sentinel")
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		s.cmd = nil
-		return err
-	}
-	cmd := s.cmd
-	exited := make(chan struct{})
-	go func() { defer close(exited); _ = cmd.Wait() }()
-	client := redis.NewSentinelClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var err error
-	await(ctx, s.t, "a sentinel to answer", func() error {
-		select {
-		case <-exited:
-			err = errors.New("redis-server ended")
-			return nil
-		default:
-			return client.Ping(ctx).Err()
-		}
+		return []string{file, "--sentinel"}
 	})
-	if err != nil {
-		s.cmd = nil
-	}
-	return err
 }
 
 // Addrs are the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string {
-	addrs := make([]string, len(s.guards))
-	for i, g := range s.guards {
-		addrs[i] = g.Addr
-	}
-	return addrs
+	return addrs(s.guards)
 }
 
 // Client is a new client that asks the sentinels for the master; it is closed

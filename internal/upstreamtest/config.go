@@ -1,6 +1,7 @@
 package upstreamtest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -234,26 +235,11 @@ func GenerationOf(model string) Generation {
 }
 
 // name is the backend's.
-func (c Config) name() string {
-	if c.Name != "" {
-		return c.Name
-	}
-	return string(c.vendor())
-}
+func (c Config) name() string { return cmp.Or(c.Name, string(c.vendor())) }
 
-func (c Config) vendor() Vendor {
-	if c.Vendor == "" {
-		return Anthropic
-	}
-	return c.Vendor
-}
+func (c Config) vendor() Vendor { return cmp.Or(c.Vendor, Anthropic) }
 
-func (c Config) remember() int {
-	if c.Remember > 0 {
-		return c.Remember
-	}
-	return 1000
-}
+func (c Config) remember() int { return cmp.Or(c.Remember, 1000) }
 
 // serves says whether a model of this name is to be had.
 func (c Config) serves(model string) bool {

@@ -34,7 +34,7 @@ func embed(text string) []float64 {
 	return v
 }
 
-// embeddings answers a request of that door.
+// embeddings answers a request of that endpoint.
 func (x *exchange) embeddings() ([]byte, error) {
 	if err := servesModel(x); err != nil {
 		return nil, err

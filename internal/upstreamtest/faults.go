@@ -31,7 +31,7 @@ type Fault struct {
 	// that is cut without any answer.
 	Status int
 	Header http.Header
-	// Body as it is sent; empty is an error of that status in the dialect of the door.
+	// Body as it is sent; empty is an error of that status in the dialect of the endpoint.
 	Body string
 	// ContentType; empty is application/json.
 	ContentType string

@@ -66,7 +66,7 @@ func (x *exchange) issue(a *Answer) []issued {
 func (x *exchange) callID(name string, n int) string {
 	switch x.config.vendor() {
 	case Kimi:
-		if x.Door == DoorChat {
+		if x.Endpoint == EndpointChat {
 			return fmt.Sprintf("functions.%s:%d", name, n)
 		}
 		return fmt.Sprintf("tool_%d", n)

@@ -7,24 +7,24 @@ import (
 	"mneme/proxy/wire"
 )
 
-// Door is what a request was sent to.
-type Door string
+// Endpoint is what a request was sent to.
+type Endpoint string
 
-// The doors.
+// The endpoints.
 const (
-	DoorMessages   Door = "messages"     // POST /v1/messages
-	DoorCount      Door = "count_tokens" // POST /v1/messages/count_tokens
-	DoorChat       Door = "chat"         // POST /v1/chat/completions
-	DoorModels     Door = "models"       // GET /v1/models
-	DoorEmbeddings Door = "embeddings"   // POST /v1/embeddings
+	EndpointMessages   Endpoint = "messages"     // POST /v1/messages
+	EndpointCount      Endpoint = "count_tokens" // POST /v1/messages/count_tokens
+	EndpointChat       Endpoint = "chat"         // POST /v1/chat/completions
+	EndpointModels     Endpoint = "models"       // GET /v1/models
+	EndpointEmbeddings Endpoint = "embeddings"   // POST /v1/embeddings
 )
 
 // model says whether a model answers behind d.
-func (d Door) model() bool { return d == DoorMessages || d == DoorChat }
+func (d Endpoint) model() bool { return d == EndpointMessages || d == EndpointChat }
 
 // dialect is how d speaks.
-func (d Door) dialect() wire.Dialect {
-	if d == DoorMessages || d == DoorCount {
+func (d Endpoint) dialect() wire.Dialect {
+	if d == EndpointMessages || d == EndpointCount {
 		return wire.Messages
 	}
 	return wire.Chat
@@ -32,10 +32,10 @@ func (d Door) dialect() wire.Dialect {
 
 // Request is what a Server saw of one request, and what became of it.
 type Request struct {
-	Door   Door
-	Path   string // with its query
-	Header http.Header
-	Body   []byte
+	Endpoint Endpoint
+	Path     string // with its query
+	Header   http.Header
+	Body     []byte
 
 	Model    string
 	Stream   bool
@@ -59,7 +59,7 @@ type Request struct {
 	thought bool   // the model has thought in this turn and does not think between calls
 }
 
-// exchange is one request at a model's door while it is judged.
+// exchange is one request at a model's endpoint while it is judged.
 type exchange struct {
 	*Request
 	server *Server

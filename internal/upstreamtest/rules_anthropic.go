@@ -154,7 +154,7 @@ func budgetFits(x *exchange) error {
 		return errors.New("thinking.enabled.budget_tokens: Input should be a valid integer")
 	case budget < minBudget:
 		return fmt.Errorf("thinking.enabled.budget_tokens: Input should be greater than or equal to %d", minBudget)
-	case x.Door == DoorMessages && budget >= limit && !x.beta(betaInterleaved):
+	case x.Endpoint == EndpointMessages && budget >= limit && !x.beta(betaInterleaved):
 		return errors.New("`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at " +
 			"https://docs.claude.com/en/docs/build-with-claude/extended-thinking#max-tokens-and-context-window-size")
 	}
@@ -217,7 +217,7 @@ func schemaHolds(x *exchange) error {
 
 // structure is what the vendor wants of a request's form.
 func (x *exchange) structure() structure {
-	s := structure{unlimited: x.Door == DoorCount}
+	s := structure{unlimited: x.Endpoint == EndpointCount}
 	switch x.config.vendor() {
 	case GLM:
 		s.unsigned = true

@@ -99,7 +99,7 @@ func deepSeekReasoning(x *exchange) error {
 		return nil
 	})
 	field := "content[].thinking"
-	if x.Door == DoorChat {
+	if x.Endpoint == EndpointChat {
 		field = "reasoning_content"
 	}
 	return x.eachAnswer(func(_ int, _, reasons bool) error {
@@ -138,7 +138,7 @@ func (x *exchange) eachAnswer(do func(i int, calls, reasons bool) error) error {
 // servesModel is the first rule of every vendor.
 func servesModel(x *exchange) error {
 	switch {
-	case x.Model == "" && x.Door.dialect() == wire.Chat:
+	case x.Model == "" && x.Endpoint.dialect() == wire.Chat:
 		return errors.New("you must provide a model parameter")
 	case x.Model == "":
 		return errors.New("model: Field required")
@@ -146,7 +146,7 @@ func servesModel(x *exchange) error {
 		return nil
 	case x.config.vendor() == DeepSeek:
 		return refusal{status: http.StatusBadRequest, message: "Model Not Exist"}
-	case x.Door.dialect() == wire.Chat:
+	case x.Endpoint.dialect() == wire.Chat:
 		return refusal{
 			status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.",
 				x.Model), code: "model_not_found",

@@ -20,7 +20,7 @@ const (
 	maxKept = 64 << 20
 )
 
-// Server is a vendor. It is an http.Handler whose doors lie under /v1 and, for
+// Server is a vendor. It is an http.Handler whose endpoints lie under /v1 and, for
 // clients whose base URL ends in /v1 or /anthropic, where those expect them. It
 // starts no goroutines; its methods may be called at any time.
 type Server struct {
@@ -66,7 +66,7 @@ func (s *Server) Pending() int {
 	return len(s.answers) + len(s.faults)
 }
 
-// Requests are the newest requests at the doors of models, count_tokens
+// Requests are the newest requests at the endpoints of models, count_tokens
 // included, oldest first. Their headers and bodies must not be changed.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Server) Rejections() []Request {
 	return slices.DeleteFunc(s.Requests(), func(r Request) bool { return r.Rejection == "" })
 }
 
-// Count is how many requests came to the doors that Requests is about, those
+// Count is how many requests came to the endpoints that Requests is about, those
 // that are forgotten included.
 func (s *Server) Count() int {
 	s.mu.Lock()
@@ -99,20 +99,20 @@ func (s *Server) Count() int {
 	return s.count
 }
 
-// doors are the paths behind the prefixes that base URLs may have, with their method.
-var doors = map[string]Door{
-	"POST /messages":              DoorMessages,
-	"POST /messages/count_tokens": DoorCount,
-	"POST /chat/completions":      DoorChat,
-	"GET /models":                 DoorModels,
-	"POST /embeddings":            DoorEmbeddings,
+// endpoints are the paths behind the prefixes that base URLs may have, with their method.
+var endpoints = map[string]Endpoint{
+	"POST /messages":              EndpointMessages,
+	"POST /messages/count_tokens": EndpointCount,
+	"POST /chat/completions":      EndpointChat,
+	"GET /models":                 EndpointModels,
+	"POST /embeddings":            EndpointEmbeddings,
 }
 
 // prefixes are what vendors' base URLs have before /v1, or in place of it.
 var prefixes = []string{"/anthropic", "/api/anthropic", "/api/paas/v4", "/api", "/openai", "/v1beta/openai"}
 
-// door finds what a request is for; ok is false if the vendor has no such door.
-func (s *Server) door(r *http.Request) (d Door, ok bool) {
+// endpoint finds what a request is for; ok is false if the vendor has no such endpoint.
+func (s *Server) endpoint(r *http.Request) (d Endpoint, ok bool) {
 	path := r.URL.Path
 	for _, before := range prefixes {
 		if rest, ok := strings.CutPrefix(path, before+"/"); ok {
@@ -121,10 +121,10 @@ func (s *Server) door(r *http.Request) (d Door, ok bool) {
 		}
 	}
 	path = strings.TrimPrefix(path, "/v1")
-	d, ok = doors[r.Method+" "+path]
+	d, ok = endpoints[r.Method+" "+path]
 	switch s.config.vendor() {
 	case Anthropic:
-		ok = ok && d != DoorChat && d != DoorEmbeddings
+		ok = ok && d != EndpointChat && d != EndpointEmbeddings
 	case Chat:
 		ok = ok && d.dialect() == wire.Chat
 	}
@@ -134,7 +134,7 @@ func (s *Server) door(r *http.Request) (d Door, ok bool) {
 // ServeHTTP answers one request; see Server for the paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Request-Id", "req_01"+randomText(22))
-	d, ok := s.door(r)
+	d, ok := s.endpoint(r)
 	if !ok {
 		dialect := wire.Chat
 		if strings.Contains(r.URL.Path, "/messages") || r.Header.Get("Anthropic-Version") != "" {
@@ -151,40 +151,40 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{
 		server: s, config: &s.config,
-		Request: &Request{Door: d, Path: r.URL.RequestURI(), Header: r.Header.Clone(), Body: body},
+		Request: &Request{Endpoint: d, Path: r.URL.RequestURI(), Header: r.Header.Clone(), Body: body},
 	}
 	s.serve(w, r, x)
 }
 
-// serve answers a request that came to a door.
+// serve answers a request that came to a endpoint.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 	settle := s.record(x.Request)
-	if err := s.admit(r, x.Door); err != nil {
-		settle(s.refuse(w, x.Door.dialect(), err))
+	if err := s.admit(r, x.Endpoint); err != nil {
+		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
 	if f := s.fault(x); f != nil {
 		settle(f.Status, "")
-		f.write(w, r, x.Door.dialect())
+		f.write(w, r, x.Endpoint.dialect())
 		return
 	}
-	if x.Door == DoorModels {
+	if x.Endpoint == EndpointModels {
 		settle(http.StatusOK, "")
 		s.writeJSON(w, s.models())
 		return
 	}
 	if err := x.judge(); err != nil {
-		settle(s.refuse(w, x.Door.dialect(), err))
+		settle(s.refuse(w, x.Endpoint.dialect(), err))
 		return
 	}
-	switch x.Door {
-	case DoorCount:
+	switch x.Endpoint {
+	case EndpointCount:
 		settle(http.StatusOK, "")
 		s.writeJSON(w, object(nil).number("input_tokens", x.tokens()).end())
-	case DoorEmbeddings:
+	case EndpointEmbeddings:
 		body, err := x.embeddings()
 		if err != nil {
-			settle(s.refuse(w, x.Door.dialect(), err))
+			settle(s.refuse(w, x.Endpoint.dialect(), err))
 			return
 		}
 		settle(http.StatusOK, "")
@@ -201,7 +201,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, x *exchange) {
 // verdict on it.
 func (s *Server) record(r *Request) (settle func(status int, rejection string)) {
 	kept := *r
-	if r.Door.model() || r.Door == DoorCount {
+	if r.Endpoint.model() || r.Endpoint == EndpointCount {
 		s.mu.Lock()
 		s.count++
 		s.requests = append(s.requests, &kept)
@@ -226,7 +226,7 @@ func (s *Server) record(r *Request) (settle func(status int, rejection string)) 
 }
 
 // admit checks the caller's key.
-func (s *Server) admit(r *http.Request, d Door) error {
+func (s *Server) admit(r *http.Request, d Endpoint) error {
 	key := cmp.Or(r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	switch {
 	case s.config.APIKey == "", key == s.config.APIKey:
@@ -240,7 +240,7 @@ func (s *Server) admit(r *http.Request, d Door) error {
 // fault is what the request fails with, nil if it does not.
 func (s *Server) fault(x *exchange) *Fault {
 	s.mu.Lock()
-	if len(s.faults) > 0 && x.Door.model() {
+	if len(s.faults) > 0 && x.Endpoint.model() {
 		f := s.faults[0]
 		s.faults = s.faults[1:]
 		s.mu.Unlock()
@@ -280,7 +280,7 @@ func (x *exchange) judge() error {
 	x.body = body
 	x.Model, _ = body.text("model")
 	x.Stream = string(body["stream"]) == "true"
-	if x.Door == DoorEmbeddings {
+	if x.Endpoint == EndpointEmbeddings {
 		return nil
 	}
 	for _, line := range x.Header.Values("Anthropic-Beta") {
@@ -300,7 +300,7 @@ func (x *exchange) judge() error {
 }
 
 func (x *exchange) rules() []rule {
-	if x.Door == DoorChat {
+	if x.Endpoint == EndpointChat {
 		return chatRules[x.config.vendor()]
 	}
 	switch x.config.vendor() {

@@ -139,7 +139,7 @@ func TestEmbeddings(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, vectors[0].Array()[0].Float(), float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), 1e-6)
 	require.Equal(t, 400, post(t, v, "/v1/embeddings", `{"model":"e","input":7}`).Code)
-	require.Zero(t, v.Count(), "only the doors of models are recorded")
+	require.Zero(t, v.Count(), "only the endpoints of models are recorded")
 }
 
 func TestRecordIsBounded(t *testing.T) {
@@ -154,7 +154,7 @@ func TestRecordIsBounded(t *testing.T) {
 	require.Len(t, got, 3)
 	require.Equal(t, "ask 3", got[0].User)
 	require.Equal(t, 200, got[0].Status)
-	require.Equal(t, upstreamtest.DoorMessages, got[0].Door)
+	require.Equal(t, upstreamtest.EndpointMessages, got[0].Endpoint)
 	require.Equal(t, messages(says("user", `"ask 3"`)), string(got[0].Body))
 	require.Len(t, v.Rejections(), 1)
 	require.Equal(t, v.Last(), v.Rejections()[0])

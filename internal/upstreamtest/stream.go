@@ -25,7 +25,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 	for _, b := range blocks {
 		v.output += (len(b.Text) + len(b.Input)) / 4
 	}
-	if x.Door == DoorMessages {
+	if x.Endpoint == EndpointMessages {
 		w.Header().Set("Anthropic-Ratelimit-Requests-Limit", "4000")
 		w.Header().Set("Anthropic-Ratelimit-Requests-Remaining", "3999")
 	}
@@ -37,7 +37,7 @@ func (x *exchange) write(w http.ResponseWriter, r *http.Request, a Answer, block
 		a.Pause(r.Context(), 0)
 	}
 	body := v.chat()
-	if x.Door == DoorMessages {
+	if x.Endpoint == EndpointMessages {
 		body = v.message(true)
 	}
 	if a.Cut != nil {
@@ -58,7 +58,7 @@ func abort(w http.ResponseWriter) {
 
 func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer, v rendering) {
 	frames := v.chatFrames()
-	if x.Door == DoorMessages {
+	if x.Endpoint == EndpointMessages {
 		frames = v.messageFrames()
 	}
 	w.Header().Set("Content-Type", eventStream)
@@ -76,7 +76,7 @@ func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer,
 		}
 		switch {
 		case a.Cut.Error != 0:
-			x.flush(w, errorFrame(x.Door.dialect(), a.Cut.Error, faultTexts[a.Cut.Error]))
+			x.flush(w, errorFrame(x.Endpoint.dialect(), a.Cut.Error, faultTexts[a.Cut.Error]))
 			return
 		case a.Cut.Inside:
 			x.flush(w, f[:len(f)/2])

@@ -64,7 +64,10 @@ func (c *Cache) Peek(key memory.Key) *memory.History {
 func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	best := make([]*memory.History, len(copies))
 	for i, h := range copies {
-		best[i] = c.longer(h)
+		best[i] = h
+		if cached := c.Peek(h.Key()); cached != nil && cached.Len() > h.Len() {
+			best[i] = cached
+		}
 	}
 	current, err := c.below.Load(ctx, turn, best...)
 	if err != nil {
@@ -79,7 +82,7 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 			c.misses.Add(1)
 		}
 		if turn > 0 || covers(h, best[i]) {
-			c.keep(h)
+			c.Put(h)
 		}
 	}
 	return current, nil
@@ -89,11 +92,10 @@ func (c *Cache) Load(ctx context.Context, turn int64, copies ...*memory.History)
 func (c *Cache) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
 	error) {
 	h, err := c.below.Append(ctx, have, mark, message)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.Put(h)
 	}
-	c.keep(h)
-	return h, nil
+	return h, err
 }
 
 // Erase implements memory.Store.
@@ -121,7 +123,7 @@ func (c *Cache) All() []*memory.History {
 // meanwhile.
 func (c *Cache) Refresh(have, current *memory.History) {
 	if c.Peek(have.Key()) == have {
-		c.keep(current)
+		c.Put(current)
 	}
 }
 
@@ -135,19 +137,9 @@ func (c *Cache) Forget(keys ...memory.Key) {
 	}
 }
 
-// Put caches a history that was changed without going through the cache.
-func (c *Cache) Put(h *memory.History) { c.keep(h) }
-
-// longer is the cached copy if it has more messages than h, else h.
-func (c *Cache) longer(h *memory.History) *memory.History {
-	if cached := c.Peek(h.Key()); cached != nil && cached.Len() > h.Len() {
-		return cached
-	}
-	return h
-}
-
-// keep caches a history; an empty one is not kept, and neither is what it replaces.
-func (c *Cache) keep(h *memory.History) {
+// Put caches a history, also one that was changed without going through the cache; an empty one is
+// not kept, and neither is what it replaces.
+func (c *Cache) Put(h *memory.History) {
 	if h.Len() == 0 {
 		c.copies.Invalidate(h.Key())
 		return

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -81,13 +82,9 @@ func scriptRefusal(args []string) string {
 
 // blocks reports whether an XREAD has the BLOCK option, which stands before STREAMS.
 func blocks(args []string) bool {
-	for _, arg := range args[1:] {
-		switch strings.ToUpper(arg) {
-		case "BLOCK":
-			return true
-		case "STREAMS":
-			return false
-		}
+	at := func(option string) int {
+		return slices.IndexFunc(args, func(arg string) bool { return strings.EqualFold(arg, option) })
 	}
-	return false
+	block, streams := at("BLOCK"), at("STREAMS")
+	return block >= 0 && (streams < 0 || block < streams)
 }

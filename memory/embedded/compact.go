@@ -71,26 +71,20 @@ func (s *Server) compactRound(r *round) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(r.over)
-	switch {
-	case s.broken != nil:
-		r.err = fmt.Errorf("compacting the embedded store's journal: %w", s.broken)
-	default:
+	if s.broken == nil {
 		r.err = s.compact()
+		return
 	}
+	r.err = fmt.Errorf("compacting the embedded store's journal: %w", s.broken)
 }
 
-// compactIfLarge compacts a journal that has outgrown the live data. A failure is harmless: the
-// journal is whole, and the next attempt comes when it has grown as much again.
-func (s *Server) compactIfLarge() {
-	if s.journal.Size() > max(compactMin, compactFactor*s.live) {
-		_ = s.compact() // logged
-	}
-}
-
-// compactIfWorth is compactIfLarge with a lower threshold, for a moment in which no command waits.
-func (s *Server) compactIfWorth() {
-	if s.journal.Size()-s.live > max(quietMin, s.live/quietPart) {
-		_ = s.compact() // logged
+// compactIfLarge compacts a journal that has outgrown the live data, which is sooner in a quiet
+// moment, in which no command waits. A failure, which is logged, is harmless: the journal is whole,
+// and the next attempt comes when it has grown as much again.
+func (s *Server) compactIfLarge(quiet bool) {
+	size := s.journal.Size()
+	if size > max(compactMin, compactFactor*s.live) || quiet && size-s.live > max(quietMin, s.live/quietPart) {
+		_ = s.compact()
 	}
 }
 

@@ -59,21 +59,14 @@ func (s *Server) unable(commands [][]string) string {
 // run executes one command, which is one of the few that the store answers itself or else the
 // engine's.
 func (s *Server) run(c *client, args []string) error {
-	switch name := strings.ToUpper(args[0]); name {
-	case "INFO":
+	switch name := strings.ToUpper(args[0]); {
+	case name == "INFO":
 		c.peer.WriteBulk(s.info(args[1:]))
-	case "COMMAND":
-		if len(args) > 1 { // the engine would answer every subcommand with the whole list; redis-cli is content with an error
-			c.peer.WriteError("ERR unknown subcommand '" + args[1] + "'")
-			return nil
-		}
-		return s.engine.run(c.peer, args)
-	case "CLIENT":
-		if len(args) > 1 && strings.EqualFold(args[1], "SETINFO") {
-			c.peer.WriteOK()
-			return nil
-		}
-		return s.engine.run(c.peer, args)
+	case name == "COMMAND" && len(args) > 1:
+		// The engine would answer every subcommand with the whole list; redis-cli is content with an error.
+		c.peer.WriteError("ERR unknown subcommand '" + args[1] + "'")
+	case name == "CLIENT" && len(args) > 1 && strings.EqualFold(args[1], "SETINFO"):
+		c.peer.WriteOK()
 	default:
 		c.peer.Flush()
 		start := c.reply.Len()
@@ -96,7 +89,7 @@ func (s *Server) commit() error {
 		return err
 	}
 	s.writes++
-	s.compactIfLarge()
+	s.compactIfLarge(false)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,13 @@ func (s *Server) info(sections []string) string {
 	}
 
 	var out strings.Builder
+	// wanted says whether INFO was asked for a section.
+	wanted := func(section string) bool {
+		return len(sections) == 0 || slices.ContainsFunc(sections, func(asked string) bool {
+			asked = strings.ToLower(asked)
+			return asked == strings.ToLower(section) || asked == "all" || asked == "default" || asked == "everything"
+		})
+	}
 	for _, section := range []struct{ name, text string }{
 		{"Server", fmt.Sprintf("server_name:mneme embedded store, for one process; set redis.url to use a real Redis\r\n"+
 			"redis_version:7.0.0\r\nredis_mode:standalone\r\nprocess_id:%d\r\nrun_id:%s\r\n", os.Getpid(), runID)},
@@ -40,23 +48,9 @@ func (s *Server) info(sections []string) string {
 		{"Replication", "role:master\r\nconnected_slaves:0\r\n"},
 		{"Keyspace", fmt.Sprintf("db0:keys=%d\r\n", keys)},
 	} {
-		if wanted(section.name, sections) {
+		if wanted(section.name) {
 			fmt.Fprintf(&out, "# %s\r\n%s\r\n", section.name, section.text)
 		}
 	}
 	return out.String()
-}
-
-// wanted reports whether INFO was asked for a section.
-func wanted(section string, names []string) bool {
-	if len(names) == 0 {
-		return true
-	}
-	for _, name := range names {
-		switch strings.ToLower(name) {
-		case strings.ToLower(section), "all", "default", "everything":
-			return true
-		}
-	}
-	return false
 }

@@ -14,9 +14,8 @@ import (
 	"mneme/memory/journal"
 )
 
-const (
-	maxOutside = 128 // connections to the TCP listener at a time
-)
+// maxOutside bounds the connections to the TCP listener at a time.
+const maxOutside = 128
 
 // ErrClosed is returned by Dial after Close.
 var ErrClosed = errors.New("the embedded store is closed")
@@ -117,7 +116,7 @@ func (s *Server) load(ctx context.Context, dir string) error {
 	if err := s.measure(); err != nil {
 		return errors.Join(fmt.Errorf("the embedded store cannot use its folder %s (in data_dir): %w", dir, err), j.Close())
 	}
-	s.compactIfLarge()
+	s.compactIfLarge(false)
 	return nil
 }
 

@@ -56,13 +56,13 @@ func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]st
 		if err != nil {
 			return err
 		}
-		return chunks(items, func(item string) []string { return []string{item} }, put, "RPUSH", key)
+		return chunks(items, itself, put, "RPUSH", key)
 	case "set":
 		members, err := db.Members(key)
 		if err != nil {
 			return err
 		}
-		return chunks(members, func(m string) []string { return []string{m} }, put, "SADD", key)
+		return chunks(members, itself, put, "SADD", key)
 	case "zset":
 		scores, err := db.SortedSet(key)
 		if err != nil {
@@ -78,6 +78,8 @@ func (e *engine) snapshotKey(db *miniredis.RedisDB, key string, put func(...[]st
 		return fmt.Errorf("unknown type %q", kind)
 	}
 }
+
+func itself(item string) []string { return []string{item} }
 
 // chunks emits "command key words…" records with the words of as many items as fit into
 // snapshotChunk.

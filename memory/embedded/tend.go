@@ -38,7 +38,7 @@ func (s *Server) tend() {
 				patient = started.Add(10 * time.Since(started)) // back off in proportion, since rewriting much data takes long
 			}
 		case s.writes == seen:
-			s.compactIfWorth()
+			s.compactIfLarge(true)
 		}
 		seen = s.writes
 		s.mu.Unlock()
@@ -64,12 +64,12 @@ func (s *Server) refuseWrites(cause error) {
 // resume accepts writes again if the journal works.
 func (s *Server) resume() {
 	if s.engine == nil {
-		if s.rebuild(); s.engine == nil {
-			return
-		}
+		s.rebuild()
 	}
-	err := s.journal.Resume(s.engine.snapshot)
-	if err != nil {
+	if s.engine == nil {
+		return
+	}
+	if err := s.journal.Resume(s.engine.snapshot); err != nil {
 		s.log.Debug().Err(err).Msg("embedded store: the journal does not work yet")
 		return
 	}

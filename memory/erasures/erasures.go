@@ -35,8 +35,8 @@ func Chat(chat memory.Chat) string { return "chat:" + chat.String() }
 // ChatOf parses a name: the chat, and the history's key if only one history was erased. ok is false
 // for a name of another kind.
 func ChatOf(name string) (chat memory.Chat, key *memory.Key, ok bool) {
-	if rest, whole := bytes.CutPrefix([]byte(name), []byte("chat:")); whole {
-		chat, err := memory.ParseChat(string(rest))
+	if id, whole := strings.CutPrefix(name, "chat:"); whole {
+		chat, err := memory.ParseChat(id)
 		return chat, nil, err == nil
 	}
 	k, ok := memory.ParseKey(name)
@@ -93,9 +93,7 @@ func (f *File) All() (map[string]int64, error) {
 // Of is the newest turn in which a history was erased, alone or with its chat; 0 if
 // none is known.
 func (f *File) Of(key memory.Key) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(f.turns[key.String()], f.turns[Chat(key.Chat())])
+	return max(f.Turn(key.String()), f.Turn(Chat(key.Chat())))
 }
 
 // Turn is the newest turn in which what has this name was erased; 0 if none is known.
@@ -172,10 +170,7 @@ func writeSynced(out *os.File, data []byte) error {
 }
 
 func encode(text *bytes.Buffer, name string, turn int64) {
-	line, err := json.Marshal(record{name, turn})
-	if err == nil { // of a string and a number, always
-		text.Write(append(line, '\n'))
-	}
+	_ = json.NewEncoder(text).Encode(record{name, turn}) // a string and a number always encode
 }
 
 // compact rewrites the file without records that are older than Life.

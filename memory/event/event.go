@@ -212,34 +212,26 @@ func (*Error) Role() string              { return "error" }
 func (*RunFinished) Role() string        { return "run_finished" }
 func (u *Unknown) Role() string          { return u.Name }
 
-func payload(role string) Payload {
-	switch role {
-	case "run_started":
-		return &RunStarted{}
-	case "memory_reset":
-		return &MemoryReset{}
-	case "assistant_delta":
-		return &AssistantDelta{}
-	case "subagent_delegation":
-		return &Delegation{}
-	case "subagent_delta":
-		return &SubagentDelta{}
-	case "subagent_assistant_with_tools":
-		return &AssistantWithTools{}
-	case "subagent_tool":
-		return &ToolProgress{}
-	case "subagent_tool_result":
-		return &ToolResult{}
-	case "subagent_completion":
-		return &Completion{}
-	case "assistant":
-		return &Assistant{}
-	case "error":
-		return &Error{}
-	case "run_finished":
-		return &RunFinished{}
+// blanks makes an empty payload, by its role.
+var blanks = byRole(
+	blank[RunStarted], blank[MemoryReset], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
+	blank[AssistantWithTools], blank[ToolProgress], blank[ToolResult], blank[Completion], blank[Assistant], blank[Error],
+	blank[RunFinished],
+)
+
+func byRole(makers ...func() Payload) map[string]func() Payload {
+	of := map[string]func() Payload{}
+	for _, blank := range makers {
+		of[blank().Role()] = blank
 	}
-	return nil
+	return of
+}
+
+func blank[T any, P interface {
+	*T
+	Payload
+}]() Payload {
+	return P(new(T))
 }
 
 // Terminal says whether nothing follows the event in its run.
@@ -276,25 +268,28 @@ func (e Event) Line() []byte {
 }
 
 func (e Event) encode() []byte {
-	head := encode(struct {
-		Role string `json:"role"`
-		Head
-	}{e.Role(), e.Head})
-	body := encode(e.Payload)
-	if _, ok := e.Payload.(*Unknown); ok || len(body) <= len("{}") {
-		return head
-	}
-	return append(append(head[:len(head)-1], ','), body[1:]...)
-}
-
-func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("event: %T does not encode: %v", v, err)) // only strings, numbers and lists of them
+	err := enc.Encode(struct {
+		Role string `json:"role"`
+		Head
+	}{e.Role(), e.Head})
+	head := b.Len() - len("}\n")
+	if _, ok := e.Payload.(*Unknown); !ok && err == nil {
+		err = enc.Encode(e.Payload)
 	}
-	return bytes.TrimRight(b.Bytes(), "\n")
+	if err != nil {
+		panic(fmt.Sprintf("event: %T does not encode: %v", e.Payload, err)) // only strings, numbers and lists of them
+	}
+	line := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if body := line[head:]; len(body) > len("}\n{}") { // the payload's members follow the head's in one object
+		body[0] = ','
+		line = append(line[:head+1], body[len("}\n{"):]...)
+	} else {
+		line = line[:head+1]
+	}
+	return line
 }
 
 // Decode reads the line of an event that this version made or another. It keeps a
@@ -303,6 +298,7 @@ func Decode(b []byte) (Event, error) {
 	var e struct {
 		Role string `json:"role"`
 		Head
+		Text json.RawMessage `json:"text"` // of a delta, as most events are: this is all of it
 	}
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, fmt.Errorf("reading an event: %w", err)
@@ -310,10 +306,21 @@ func Decode(b []byte) (Event, error) {
 	if e.Role == "" || e.RunID == "" || e.Seq < 1 {
 		return Event{}, fmt.Errorf("reading an event: role, run_id and seq must be set")
 	}
-	p := payload(e.Role)
-	if p == nil {
-		p = &Unknown{e.Role}
-	} else if err := json.Unmarshal(b, p); err != nil {
+	var p Payload = &Unknown{e.Role}
+	if blank := blanks[e.Role]; blank != nil {
+		p = blank()
+	}
+	var err error
+	switch d := p.(type) {
+	case *Unknown:
+	case *AssistantDelta:
+		err = decodeText(e.Text, &d.Text)
+	case *SubagentDelta:
+		err = decodeText(e.Text, &d.Text)
+	default:
+		err = json.Unmarshal(b, p)
+	}
+	if err != nil {
 		return Event{}, fmt.Errorf("reading a %s event: %w", e.Role, err)
 	}
 	if bytes.ContainsAny(b, "\r\n") {
@@ -322,6 +329,14 @@ func Decode(b []byte) (Event, error) {
 		return Event{e.Head, p, line.Bytes()}, nil
 	}
 	return Event{e.Head, p, bytes.Clone(b)}, nil
+}
+
+// decodeText reads a member that may be missing.
+func decodeText(raw json.RawMessage, text *string) error {
+	if raw == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, text)
 }
 
 // Seconds is a point in time as ts has it: Unix seconds, to the millisecond.

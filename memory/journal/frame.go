@@ -3,6 +3,7 @@ package journal
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -66,7 +67,7 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 	for s.size-at >= headerSize {
 		var head [headerSize]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return at, records, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+			return at, records, s.failed(at, err)
 		}
 		h, sound := parseHeader(head[:])
 		if !sound {
@@ -87,7 +88,7 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 		}
 		payload := buf[:h.length]
 		if _, err := io.ReadFull(in, payload); err != nil {
-			return at, records, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+			return at, records, s.failed(at, err)
 		}
 		if crc32.Checksum(payload, castagnoli) != h.sum {
 			return at, records, s.tornAt(at, next)
@@ -106,24 +107,22 @@ func (s scanner) each(fn func(payload []byte) error) (end int64, records int, er
 // nil when no sound record starts at from or later, else a CorruptError. It tries every offset,
 // since the length of a bad header says nothing about where the next record begins.
 func (s scanner) tornAt(bad, from int64) error {
-	in := bufio.NewReaderSize(io.NewSectionReader(s.file, from, s.size-from), 1<<16)
-	for at := from; s.size-at > headerSize; at++ {
-		head, err := in.Peek(headerSize)
-		if err != nil {
-			return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
-		}
-		if h, sound := parseHeader(head); sound && at+headerSize+h.length <= s.size {
-			sum := crc32.New(castagnoli)
-			if _, err := io.Copy(sum, io.NewSectionReader(s.file, at+headerSize, h.length)); err != nil {
-				return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
-			}
-			if sum.Sum32() == h.sum {
-				return &CorruptError{Path: s.path, Offset: bad, Next: at}
-			}
-		}
-		if _, err := in.Discard(1); err != nil {
-			return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
-		}
+	next, err := s.search(from, s.size)
+	if err == nil && next < s.size {
+		err = &CorruptError{Path: s.path, Offset: bad, Next: next}
 	}
-	return nil
+	return err
+}
+
+// head is the beginning of the file, as long as the magic bytes or the whole of a shorter file.
+func (s scanner) head() (string, error) {
+	head := make([]byte, min(s.size, int64(len(magic))))
+	if _, err := s.file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return "", s.failed(0, err)
+	}
+	return string(head), nil
+}
+
+func (s scanner) failed(at int64, err error) error {
+	return fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
 }

@@ -77,9 +77,6 @@ type Journal struct {
 // Errors: *InUseError when someone has dir open, *CorruptError for damage in the middle, ErrNotJournal, ErrRecordSize
 // for a record above the limit, an error of replay, and what the file system says.
 func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal, Recovered, error) {
-	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = DefaultMaxRecord
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, Recovered{}, fmt.Errorf("create the journal's directory: %w", err)
 	}
@@ -87,7 +84,8 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 	if err != nil {
 		return nil, Recovered{}, err
 	}
-	j := &Journal{dir: dir, opts: opts, lock: lock}
+	j := at(dir, opts)
+	j.lock = lock
 	rec, err := j.load(replay)
 	if err != nil {
 		if j.file != nil {
@@ -102,28 +100,41 @@ func Open(dir string, opts Options, replay func(payload []byte) error) (*Journal
 // Read calls fn for each record of the journal in dir, which another process may be writing to: a record that is only
 // half there counts as a torn tail. It takes no lock and changes nothing. Errors are as for Open, without the lock's.
 func Read(dir string, opts Options, fn func(payload []byte) error) error {
-	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = DefaultMaxRecord
-	}
-	j := &Journal{dir: dir, opts: opts}
-	f, err := os.Open(j.path(fileName))
+	f, s, err := at(dir, opts).reader()
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
 	defer f.Close()
+	head, err := s.head()
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(magic, head) {
+		return s.foreign(head)
+	}
+	_, _, err = s.each(fn)
+	return err
+}
+
+// at is the journal of a directory, not open yet.
+func at(dir string, opts Options) *Journal {
+	if opts.MaxRecord <= 0 {
+		opts.MaxRecord = DefaultMaxRecord
+	}
+	return &Journal{dir: dir, opts: opts}
+}
+
+// reader opens the file as it is, to be read from outside.
+func (j *Journal) reader() (*os.File, scanner, error) {
+	f, err := os.Open(j.path(fileName))
+	if err != nil {
+		return nil, scanner{}, err
+	}
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("read the journal: %w", err)
+		return nil, scanner{}, errors.Join(err, f.Close())
 	}
-	head := make([]byte, min(info.Size(), int64(len(magic))))
-	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: %w", j.path(fileName), err)
-	}
-	if !strings.HasPrefix(magic, string(head)) {
-		return j.scan(f, info.Size()).foreign(head)
-	}
-	_, _, err = j.scan(f, info.Size()).each(fn)
-	return err
+	return f, j.scan(f, info.Size()), nil
 }
 
 // load recovers the journal after a start: it removes an unfinished rewrite, replays the records
@@ -162,20 +173,21 @@ func (j *Journal) load(replay func([]byte) error) (Recovered, error) {
 // start checks the magic bytes and writes them into a file that is new, or that was created by a process killed
 // before they were whole. It returns the file's size.
 func (j *Journal) start(size int64) (int64, error) {
-	head := make([]byte, min(size, int64(len(magic))))
-	if _, err := j.file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("read %s: %w", j.path(fileName), err)
+	s := j.scan(j.file, size)
+	head, err := s.head()
+	if err != nil {
+		return 0, err
 	}
-	if !strings.HasPrefix(magic, string(head)) {
-		return 0, j.scan(j.file, size).foreign(head)
+	if !strings.HasPrefix(magic, head) {
+		return 0, s.foreign(head)
 	}
-	if len(head) == len(magic) {
+	if head == magic {
 		return size, nil
 	}
-	if _, err := j.file.WriteAt([]byte(magic), 0); err != nil {
-		return 0, fmt.Errorf("start %s: %w", j.path(fileName), err)
+	if _, err = j.file.WriteAt([]byte(magic), 0); err == nil {
+		err = j.syncDir()
 	}
-	if err := j.syncDir(); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", j.path(fileName), err)
 	}
 	return int64(len(magic)), nil
@@ -186,8 +198,8 @@ func (j *Journal) start(size int64) (int64, error) {
 // Sync). After an error of the disk nothing of the record is left, and the journal takes no more
 // until Resume: ErrFailed. ErrRecordSize refuses this record only.
 func (j *Journal) Append(payload []byte) error {
-	if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
-		return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
+	if err := j.fits(payload); err != nil {
+		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -199,16 +211,17 @@ func (j *Journal) Append(payload []byte) error {
 	if cap(frame) <= 1<<20 {
 		j.frame = frame
 	}
-	err := j.write(frame)
+	err := j.step(stepWrite, func() error {
+		_, err := j.file.WriteAt(frame, j.size)
+		return err
+	})
 	if err == nil {
 		err = j.present()
 	}
 	if err != nil {
 		j.refused = len(frame)
 		// Should the truncation fail too, the half record is a torn tail for the next Open.
-		if j.try(stepTruncate) == nil {
-			_ = j.file.Truncate(j.size)
-		}
+		_ = j.step(stepTruncate, func() error { return j.file.Truncate(j.size) })
 		return j.fail(fmt.Errorf("append to %s: %w", j.path(fileName), err))
 	}
 	j.size += int64(len(frame))
@@ -216,12 +229,12 @@ func (j *Journal) Append(payload []byte) error {
 	return nil
 }
 
-func (j *Journal) write(frame []byte) error {
-	if err := j.try(stepWrite); err != nil {
-		return err
+// fits refuses a record that no journal takes.
+func (j *Journal) fits(payload []byte) error {
+	if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
+		return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
 	}
-	_, err := j.file.WriteAt(frame, j.size)
-	return err
+	return nil
 }
 
 // Replay calls fn for each record from the first to the last, as Open does. Appends wait meanwhile.
@@ -257,11 +270,7 @@ func (j *Journal) syncHeld() error {
 	if broken != nil || !unsynced {
 		return broken
 	}
-	err := j.try(stepSync)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err != nil {
+	if err := j.step(stepSync, file.Sync); err != nil {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.doubtful = true
@@ -305,11 +314,14 @@ func (j *Journal) fail(cause error) error {
 	return j.broken
 }
 
-func (j *Journal) try(s step) error {
-	if j.opts.fault == nil {
-		return nil
+// step changes the disk, unless a test makes it fail.
+func (j *Journal) step(name step, change func() error) error {
+	if j.opts.fault != nil {
+		if err := j.opts.fault(name); err != nil {
+			return err
+		}
 	}
-	return j.opts.fault(s)
+	return change()
 }
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
@@ -318,9 +330,11 @@ func (j *Journal) scan(f io.ReaderAt, size int64) scanner {
 	return scanner{file: f, path: j.path(fileName), size: size, maxRecord: j.opts.MaxRecord}
 }
 
-// syncDir makes the directory's entries durable.
-func (j *Journal) syncDir() error {
-	d, err := os.Open(j.dir)
+func (j *Journal) syncDir() error { return SyncDir(j.dir) }
+
+// SyncDir makes the names in a directory survive a power loss.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -73,20 +74,16 @@ func (j *Journal) Resume(fill func(emit func(payload []byte) error) error) error
 // probe writes as many bytes as the record that was refused last had, syncs, and truncates them. If
 // the process is killed meanwhile, what is left behind the last record is a torn tail.
 func (j *Journal) probe() error {
-	err := j.try(stepWrite)
+	err := j.step(stepWrite, func() error {
+		_, err := j.file.WriteAt(make([]byte, max(spare, j.refused)), j.size)
+		return err
+	})
 	if err == nil {
-		_, err = j.file.WriteAt(make([]byte, max(spare, j.refused)), j.size)
+		err = j.step(stepSync, func() error {
+			err := j.file.Sync()
+			j.doubtful = err != nil
+			return err
+		})
 	}
-	if err == nil {
-		err = j.try(stepSync)
-	}
-	if err == nil {
-		if err = j.file.Sync(); err != nil {
-			j.doubtful = true
-		}
-	}
-	if cut := j.file.Truncate(j.size); err == nil {
-		err = cut
-	}
-	return err
+	return cmp.Or(err, j.file.Truncate(j.size))
 }

@@ -30,12 +30,11 @@ func (j *Journal) Rewrite(fill func(emit func(payload []byte) error) error) erro
 func (j *Journal) rewrite(fill func(emit func(payload []byte) error) error) error {
 	file, size, err := j.writeNew(fill)
 	if err == nil {
-		err = j.rename()
-	}
-	if err != nil {
-		if file != nil {
+		if err = j.rename(); err != nil {
 			file.Close()
 		}
+	}
+	if err != nil {
 		_ = os.Remove(j.path(newName))
 		return fmt.Errorf("rewrite %s: %w", j.path(fileName), err)
 	}
@@ -44,59 +43,47 @@ func (j *Journal) rewrite(fill func(emit func(payload []byte) error) error) erro
 
 	// The rename itself must survive a power loss. Until the directory is synced, either file may
 	// be found after one.
-	if err = j.try(stepSyncDir); err == nil {
-		err = j.syncDir()
-	}
-	if err != nil {
+	if err := j.step(stepSyncDir, j.syncDir); err != nil {
 		j.doubtful = true
 		return j.fail(fmt.Errorf("rewrite %s: %w", j.path(fileName), err))
 	}
 	return nil
 }
 
-// writeNew leaves a whole, synced journal under the new name. The file is returned also with an error, to be closed.
-func (j *Journal) writeNew(fill func(emit func([]byte) error) error) (*os.File, int64, error) {
-	if err := j.try(stepCreate); err != nil {
-		return nil, 0, err
-	}
-	file, err := os.OpenFile(j.path(newName), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeNew leaves a whole, synced journal under the new name, and its file open.
+func (j *Journal) writeNew(fill func(emit func([]byte) error) error) (file *os.File, size int64, err error) {
+	err = j.step(stepCreate, func() (err error) {
+		file, err = os.OpenFile(j.path(newName), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+		return err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
-	var (
-		out   = bufio.NewWriterSize(file, 1<<16)
-		size  = int64(len(magic))
-		frame []byte
-	)
-	if _, err := out.WriteString(magic); err != nil {
-		return file, 0, err
-	}
+	out := bufio.NewWriterSize(file, 1<<16)
+	_, _ = out.WriteString(magic) // into an empty buffer
+	size = int64(len(magic))
+	var frame []byte
 	err = fill(func(payload []byte) error {
-		if len(payload) == 0 || len(payload) > j.opts.MaxRecord {
-			return fmt.Errorf("%d bytes, must be 1 to %d: %w", len(payload), j.opts.MaxRecord, ErrRecordSize)
+		if err := j.fits(payload); err != nil {
+			return err
 		}
 		frame = appendFrame(frame[:0], payload)
 		size += int64(len(frame))
-		if err := j.try(stepFill); err != nil {
+		return j.step(stepFill, func() error {
+			_, err := out.Write(frame)
 			return err
-		}
-		_, err := out.Write(frame)
-		return err
+		})
 	})
-	err = errors.Join(err, out.Flush())
-	if err == nil {
-		err = j.try(stepSyncNew)
+	if err = errors.Join(err, out.Flush()); err == nil {
+		err = j.step(stepSyncNew, file.Sync)
 	}
-	if err == nil {
-		err = file.Sync()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
 	}
-	return file, size, err
+	return file, size, nil
 }
 
 // rename puts the new file in the journal's place in one atomic step.
 func (j *Journal) rename() error {
-	if err := j.try(stepRename); err != nil {
-		return err
-	}
-	return os.Rename(j.path(newName), j.path(fileName))
+	return j.step(stepRename, func() error { return os.Rename(j.path(newName), j.path(fileName)) })
 }

@@ -2,8 +2,6 @@ package journal
 
 import (
 	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -35,10 +33,7 @@ type Salvaged struct {
 // Errors: *InUseError when someone has dir open, ErrNotJournal when the file has neither the start of a journal nor a
 // sound record, and what the file system says. The journal is as it was then.
 func Salvage(dir string, opts Options) (Salvaged, error) {
-	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = DefaultMaxRecord
-	}
-	j := &Journal{dir: dir, opts: opts}
+	j := at(dir, opts)
 	if _, err := os.Stat(j.path(fileName)); err != nil {
 		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
 	}
@@ -47,17 +42,12 @@ func Salvage(dir string, opts Options) (Salvaged, error) {
 		return Salvaged{}, err
 	}
 	defer lock.Close()
-	f, err := os.Open(j.path(fileName))
+	f, s, err := j.reader()
 	if err != nil {
 		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return Salvaged{}, fmt.Errorf("salvage the journal: %w", err)
-	}
-	s := scanner{file: f, path: j.path(fileName), size: info.Size(), maxRecord: opts.MaxRecord}
-	found, err := s.salvage(discardPayload)
+	found, err := s.salvage(func([]byte) error { return nil })
 	if err != nil || len(found.Lost) == 0 {
 		return found, err
 	}
@@ -71,8 +61,6 @@ func Salvage(dir string, opts Options) (Salvaged, error) {
 	return found, nil
 }
 
-func discardPayload([]byte) error { return nil }
-
 // keepDamaged puts a new journal with the sound records of s in the journal's place, and keeps the
 // damaged file under the name that is returned.
 func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
@@ -80,8 +68,8 @@ func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 		_, err := s.salvage(emit)
 		return err
 	})
-	if file != nil {
-		err = errors.Join(err, file.Close())
+	if err == nil {
+		err = file.Close()
 	}
 	if err == nil {
 		// The damaged file gets its second name by a hard link before the rename, so that at every
@@ -107,12 +95,12 @@ func (j *Journal) keepDamaged(s scanner) (kept string, err error) {
 func (s scanner) salvage(fn func(payload []byte) error) (Salvaged, error) {
 	var found Salvaged
 	at := int64(len(magic))
-	head := make([]byte, min(s.size, at))
-	if _, err := s.file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
-		return found, fmt.Errorf("read %s: %w", s.path, err)
+	head, err := s.head()
+	if err != nil {
+		return found, err
 	}
-	if string(head) != magic {
-		if s.size <= at && strings.HasPrefix(magic, string(head)) {
+	if head != magic {
+		if s.size <= at && strings.HasPrefix(magic, head) {
 			return found, nil // of a journal that was never written to
 		}
 		next, err := s.search(0, s.size)
@@ -155,11 +143,11 @@ func (s scanner) behind(bad int64) (int64, error) {
 		return 0, err
 	}
 	if end := bad + headerSize + h.length; h.length > 0 && end <= s.size {
-		sound, err := s.soundAt(end)
+		payload, _, err := s.record(end)
 		if err != nil {
 			return 0, err
 		}
-		if sound || end == s.size {
+		if payload != nil || end == s.size {
 			return s.leading(bad+1, end)
 		}
 	}
@@ -199,24 +187,16 @@ func (s scanner) search(from, to int64) (int64, error) {
 	for at := from; at < to && s.size-at > headerSize; at++ {
 		head, err := in.Peek(headerSize)
 		if err != nil {
-			return 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+			return 0, s.failed(at, err)
 		}
 		if _, ok := parseHeader(head); ok {
-			if sound, err := s.soundAt(at); err != nil || sound {
+			if payload, _, err := s.record(at); err != nil || payload != nil {
 				return at, err
 			}
 		}
-		if _, err := in.Discard(1); err != nil {
-			return 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
-		}
+		_, _ = in.Discard(1) // of what was peeked at
 	}
 	return to, nil
-}
-
-// soundAt reports whether a sound record starts at an offset.
-func (s scanner) soundAt(at int64) (bool, error) {
-	payload, _, err := s.record(at)
-	return payload != nil, err
 }
 
 // header reads the header at an offset. Its length is 0 if it is not sound, or if the record would
@@ -227,7 +207,7 @@ func (s scanner) header(at int64) (header, error) {
 	}
 	var head [headerSize]byte
 	if _, err := s.file.ReadAt(head[:], at); err != nil {
-		return header{}, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		return header{}, s.failed(at, err)
 	}
 	h, sound := parseHeader(head[:])
 	if !sound || h.length > int64(s.maxRecord) {
@@ -246,7 +226,7 @@ func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 	}
 	payload = make([]byte, h.length)
 	if _, err := s.file.ReadAt(payload, at+headerSize); err != nil {
-		return nil, 0, fmt.Errorf("read %s at byte %d: %w", s.path, at, err)
+		return nil, 0, s.failed(at, err)
 	}
 	if crc32.Checksum(payload, castagnoli) != h.sum {
 		return nil, 0, nil
@@ -257,8 +237,8 @@ func (s scanner) record(at int64) (payload []byte, end int64, err error) {
 // foreign is the error for a file that begins with head and thus not as a journal does: a
 // CorruptError if the file has sound records, so that its first bytes are damaged, else
 // ErrNotJournal.
-func (s scanner) foreign(head []byte) error {
-	version := bytes.HasPrefix(head, []byte(magic[:len(magic)-1])) // the magic bytes of another version of this format
+func (s scanner) foreign(head string) error {
+	version := strings.HasPrefix(head, magic[:len(magic)-1]) // the magic bytes of another version of this format
 	if next, err := s.search(0, s.size); err == nil && next < s.size && !version {
 		return &CorruptError{Path: s.path, Offset: 0, Next: next}
 	}

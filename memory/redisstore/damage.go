@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,20 +23,8 @@ import (
 // typeOf is the type that a key of ours has in Redis; "" for a key that is not ours
 // to move.
 func typeOf(name string) string {
-	switch name {
-	case openChats, erasuresKey:
-		return "zset"
-	case epochKey:
-		return "string"
-	case processesKey:
-		return "hash"
-	}
-	key, kind := Belongs(name)
-	if key == (memory.Key{}) {
-		return ""
-	}
-	return map[string]string{"": "string", "turn": "string", "first": "string", "meta": "hash", "run": "hash",
-		"events": "stream"}[kind]
+	key, _ := memory.ParseRedisKey(name)
+	return key.Type()
 }
 
 // wrongType says whether Redis refused a command for the type of a key.
@@ -94,19 +83,15 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			}
 			var again []redis.Cmder
 			for _, cmd := range cmds {
-				for _, name := range keysOf(cmd) {
-					if wrong[name] {
-						cmd.SetErr(nil)
-						again = append(again, cmd)
-						break
-					}
+				if slices.ContainsFunc(keysOf(cmd), func(name string) bool { return wrong[name] }) {
+					cmd.SetErr(nil)
+					again = append(again, cmd)
 				}
 			}
-			if err = next(ctx, again); err == nil {
-				for _, cmd := range cmds {
-					if err == nil {
-						err = cmd.Err()
-					}
+			err = next(ctx, again)
+			for _, cmd := range cmds {
+				if err == nil {
+					err = cmd.Err()
 				}
 			}
 		}
@@ -116,35 +101,15 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 // keysOf are the keys that a command names, as far as ours use it.
 func keysOf(cmd redis.Cmder) []string {
-	args := cmd.Args()
-	text := func(i int) string {
-		if i >= len(args) {
-			return ""
-		}
-		return fmt.Sprint(args[i])
+	args, from, n := cmd.Args(), 1, 1
+	if strings.HasPrefix(cmd.Name(), "eval") && len(args) > 2 {
+		from, n = 3, int(integer(fmt.Sprint(args[2])))
 	}
-	switch strings.ToLower(text(0)) {
-	case "eval", "evalsha", "eval_ro", "evalsha_ro":
-		var names []string
-		n, _ := strconv.Atoi(text(2))
-		for i := range n {
-			names = append(names, text(3+i))
-		}
-		return names
-	case "xread":
-		for i := range args {
-			if strings.EqualFold(text(i), "streams") {
-				var names []string
-				for j := i + 1; j <= i+(len(args)-i-1)/2; j++ {
-					names = append(names, text(j))
-				}
-				return names
-			}
-		}
-		return nil
-	default:
-		return []string{text(1)}
+	var names []string
+	for _, arg := range args[min(from, len(args)):min(from+n, len(args))] {
+		names = append(names, fmt.Sprint(arg))
 	}
+	return names
 }
 
 // Sound looks at the keys of all chats, and moves away those of the wrong type. An
@@ -153,17 +118,14 @@ func keysOf(cmd redis.Cmder) []string {
 func (s *Store) Sound(ctx context.Context) error {
 	names := []string{epochKey, openChats, processesKey, erasuresKey}
 	types := make([]*redis.StatusCmd, len(names))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, name := range names {
 			types[i] = p.Type(ctx, name)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil
-	}
 	for i, name := range names {
-		if found := types[i].Val(); found != "none" && found != typeOf(name) {
+		if found := types[i].Val(); found != "" && found != "none" && found != typeOf(name) {
 			if err := s.mendAll(ctx, name); errors.Is(err, memory.ErrDamaged) {
 				return err
 			}
@@ -203,41 +165,38 @@ func (s *Store) mendAll(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// mend moves a key of ours that has the wrong type to {…}:damaged:<time>, where the
-// erasure of its chat finds it.
+// mend moves a key of ours that has the wrong type to {…}:damaged:<time>. The meta of the
+// history, or of the chat, takes a note of it, by which an erasure finds it; what all
+// chats share holds nothing that users said, and is not noted.
 func (s *Store) mend(ctx context.Context, name string) error {
-	want, at := typeOf(name), strconv.FormatInt(s.now().UnixMilli(), 10)
-	key, kind := Belongs(name)
-	keys, field := []string{name, "{" + name + "}:damaged:" + at}, ""
-	switch kind {
-	case "", "meta", "turn", "first":
-		if key == (memory.Key{}) {
-			break // a key of all chats, which holds nothing that users said
+	key, _ := memory.ParseRedisKey(name)
+	want, at := key.Type(), s.timestamp()
+	key.Aside = at
+	keys, field := []string{name, key.String()}, ""
+	switch key.Kind {
+	case memory.KindHistory, memory.KindLease, memory.KindFirst:
+		if err := s.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
+			return err
 		}
-		if kind != "meta" {
-			if err := s.mend(ctx, metaKey(key)); err != nil { // it takes the note
-				return err
-			}
-		}
-		keys, field = []string{name, "{" + key.String() + "}:damaged:" + at, metaKey(key)}, "d:"+at
-	default: // a run's: in another slot, so it is noted first
+		keys, field = append(keys, metaKey(key.Key)), "d:"+at
+	case memory.KindMeta:
+		keys, field = append(keys, name), "d:"+at
+	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so it is noted first
 		if found, err := s.redis.Type(ctx, name).Result(); err != nil || found == want || found == "none" {
 			return err
 		}
-		if err := s.redis.HSet(ctx, metaKey(key), "d:"+keys[1], want).Err(); err != nil {
+		if err := s.redis.HSet(ctx, metaKey(key.Key), "d:"+keys[1], want).Err(); err != nil {
 			return err
 		}
 	}
 	r, err := read(asideScript.Run(ctx, s.redis, keys, want, field))
-	if err != nil {
-		return err
-	}
-	switch r.Word() {
-	case "aside":
+	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Str("key", name).Str("holds", r.At(1)).Str("wanted", want).Str("moved_to", keys[1]).
 			Msg("a key of the wrong type was set aside")
-	case "taken": // in the same millisecond: the command meets it again
 	}
-	return nil
+	return err
 }
+
+// timestamp is the Unix ms of now, under which values are set aside.
+func (s *Store) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }

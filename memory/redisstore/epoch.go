@@ -4,17 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"mneme/memory"
 )
-
-// epochKey holds a random text that is set once. Another one means that Redis
-// lost its data.
-const epochKey = "mneme:epoch"
 
 // Epoch is the store's random mark, set now if there is none.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
@@ -24,10 +19,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 			epoch, err = s.redis.Get(ctx, epochKey).Result()
 		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("reading the store's epoch: %w", unavailable(err))
-	}
-	return epoch, nil
+	return epoch, failure(err, "reading the store's epoch")
 }
 
 // Refusal is why the store takes no writes, in its own words, as Redis and the embedded
@@ -46,22 +38,22 @@ func (s *Store) Scrub(ctx context.Context) error {
 	if s.Compact == nil {
 		return nil
 	}
-	if err := s.Compact(ctx); err != nil {
-		return fmt.Errorf("what was erased may still be on the disk: %w", unavailable(err))
-	}
-	return nil
+	return failure(s.Compact(ctx), "what was erased may still be on the disk")
 }
 
 // Servers are the run ids of the Redis servers that hold keys, in some order. One
 // that was not there before may hold other data than the one in its place did: it was
 // restarted, or a replica took over. A server that does not say has no id.
 func (s *Store) Servers(ctx context.Context) ([]string, error) {
-	masters, err := s.masters(ctx)
+	masters, err := Masters(ctx, s.redis)
+	if err != nil {
+		return nil, failure(err, "asking which servers there are")
+	}
 	var ids []string
 	for _, node := range masters {
-		var info string
-		if info, err = node.Info(ctx, "server").Result(); err != nil {
-			break
+		info, err := node.Info(ctx, "server").Result()
+		if err != nil {
+			return nil, failure(err, "asking which servers there are")
 		}
 		for line := range strings.Lines(info) {
 			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
@@ -69,20 +61,17 @@ func (s *Store) Servers(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("asking which servers there are: %w", unavailable(err))
-	}
 	return ids, nil
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.
 func (s *Store) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
-	text, err := s.redis.HGet(ctx, metaKey(memory.ChatKey(chat)), "open").Bytes()
+	text, err := s.redis.HGet(ctx, chatMeta(chat), "open").Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for the open run of chat %s: %w", chat, unavailable(err))
+		return nil, failure(err, "looking for the open run of chat %s", chat)
 	}
 	return readOpenRun(text), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,13 +14,9 @@ import (
 	"mneme/memory/erasures"
 )
 
-// erasuresKey is the sorted set of what was erased, by names as in package erasures,
-// scored by the turn, which is about the Unix ms: each process applies it to its own
-// memory and disk. Changes by hand are in it too, by erasures.HandCut.
-const erasuresKey = "mneme:erasures"
-
-// NoteErasure says to all processes that something was erased in a turn. What is
-// older than a tombstone's life is dropped.
+// NoteErasure says to all processes that something was erased in a turn, so that each
+// applies it to its own memory and disk. The names are those of package erasures, changes
+// by hand among them. What is older than a tombstone's life is dropped.
 func (s *Store) NoteErasure(ctx context.Context, turn int64, names ...string) error {
 	members := make([]redis.Z, len(names))
 	for i, name := range names {
@@ -30,10 +27,7 @@ func (s *Store) NoteErasure(ctx context.Context, turn int64, names ...string) er
 		p.ZRemRangeByScore(ctx, erasuresKey, "-inf", strconv.FormatInt(s.now().Add(-tombstone).UnixMilli(), 10))
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("noting an erasure: %w", unavailable(err))
-	}
-	return nil
+	return failure(err, "noting an erasure")
 }
 
 // Erasures gives what was erased in turns from one on, by name.
@@ -42,7 +36,7 @@ func (s *Store) Erasures(ctx context.Context, since int64) (map[string]int64, er
 		Min: strconv.FormatInt(since, 10), Max: "+inf",
 	}).Result()
 	if err != nil {
-		return nil, fmt.Errorf("reading what was erased: %w", unavailable(err))
+		return nil, failure(err, "reading what was erased")
 	}
 	turns := make(map[string]int64, len(found))
 	for _, z := range found {
@@ -66,11 +60,10 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	})
 	for _, err := range []error{mark.Err(), scores[0].Err(), scores[1].Err()} {
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return 0, fmt.Errorf("looking whether %s was erased: %w", key, unavailable(err))
+			return 0, failure(err, "looking whether %s was erased", key)
 		}
 	}
-	turn, _ := strconv.ParseInt(mark.Val(), 10, 64) // what is no number is no turn
-	return max(turn, int64(scores[0].Val()), int64(scores[1].Val())), nil
+	return max(integer(mark.Val()), int64(scores[0].Val()), int64(scores[1].Val())), nil
 }
 
 // Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for
@@ -78,10 +71,9 @@ func (s *Store) Erased(ctx context.Context, key memory.Key) (int64, error) {
 func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 	mark, err := s.redis.HGet(ctx, metaKey(key), "erased").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, fmt.Errorf("looking for the erasure of %s: %w", key, unavailable(err))
+		return 0, failure(err, "looking for the erasure of %s", key)
 	}
-	turn, _ := strconv.ParseInt(mark, 10, 64) // what is no number is no turn
-	return turn, nil
+	return integer(mark), nil
 }
 
 // Cut erases once more what was erased in a turn, after Redis has forgotten that:
@@ -143,24 +135,16 @@ func since(h *memory.History, turn int64) (*memory.History, error) {
 // EraseOldRuns removes the logs and records of a chat's runs that began before a
 // turn, and the conversation of that time, whose name it gives.
 func (s *Store) EraseOldRuns(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
-	meta := metaKey(memory.ChatKey(chat))
-	fields, err := s.redis.HGetAll(ctx, meta).Result()
-	if err == nil {
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for f, until := range fields {
-				at, _ := strconv.ParseInt(until, 10, 64)
-				if run := f[min(2, len(f)):]; len(f) > 2 && f[:2] == "r:" && at-recordLife.Milliseconds() < turn {
-					p.Del(ctx, eventsKey(chat, run))
-					p.Del(ctx, recordKey(chat, run))
-					p.HDel(ctx, meta, f)
-				}
-			}
-			p.HDel(ctx, meta, "conversation")
-			return nil
-		})
-	}
+	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
 	if err != nil {
-		return "", fmt.Errorf("erasing old runs of chat %s: %w", chat, unavailable(err))
+		return "", failure(err, "erasing old runs of chat %s", chat)
 	}
-	return fields["conversation"], nil
+	gone, names := []string{"conversation"}, []string{}
+	for f, until := range fields {
+		at, _ := strconv.ParseInt(until, 10, 64)
+		if run, ok := strings.CutPrefix(f, "r:"); ok && run != "" && at-recordLife.Milliseconds() < turn {
+			gone, names = append(gone, f), append(names, eventsKey(chat, run), recordKey(chat, run))
+		}
+	}
+	return fields["conversation"], failure(s.forget(ctx, chat, names, gone), "erasing old runs of chat %s", chat)
 }

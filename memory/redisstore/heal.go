@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +14,9 @@ import (
 
 // This file is about values that are not what a store left: written by another
 // program, damaged, deleted by hand, lost by Redis. Each is put right by one
-// compare-and-set on what was seen, so that two processes cannot both do it.
+// compare-and-set on what was seen, so that of two processes one does it and the other looks
+// again. A deliberate change, whoever made it, is marked with its turn (the cut): copies from
+// before it bring nothing back. What Redis lost is no deliberate change, and copies do.
 
 // adoptedWhole is the size of a foreign value above which it is worth a round trip
 // not to send it twice, in bytes.
@@ -35,15 +36,13 @@ type found struct {
 }
 
 func foundIn(r redisscript.Reply) found {
-	cut, _ := strconv.ParseInt(r.At(1), 10, 64)
-	turn, _ := strconv.ParseInt(r.At(3), 10, 64)
-	return found{cut, r.At(2), turn}
+	return found{integer(r.At(1)), r.At(2), integer(r.At(3))}
 }
 
-// adopt takes over a value that a foreign writer left: laid out anew, each message
-// with its id, with a meta. In the place of a history that was known, it is a
-// deliberate change. Where none was known the copy comes in too: Redis lost the
-// history, and then somebody wrote.
+// adopt takes over a value that another program wrote: it is laid out anew, each message
+// with its id, and gets a meta. In the place of a history that a meta knew, it is a
+// deliberate change. Where no meta was, Redis lost the history before somebody wrote, and
+// so the caller's copy is joined to what is there.
 func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f found, known bool,
 	value []byte) (*memory.History, error) {
 	key := have.Key()
@@ -87,21 +86,19 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f f
 	return c.fresh, nil
 }
 
-// setAside moves a value that is no history out of the way, to be looked at.
+// setAside moves a value that is no history to another key, where a person may look at it,
+// and begins an empty history in its place.
 func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History,
 	error) {
 	if turn <= looking {
 		return nil, cause
 	}
-	c := change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true, cut: turn}
-	c.fresh.Follows(turn, "")
-	if err := s.replace(ctx, c); err != nil {
-		return nil, err
+	none, err := s.emptied(ctx, change{turn: turn, seen: "value", old: value, fresh: memory.Empty(key), aside: true})
+	if err == nil {
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
 	}
-	s.Counts.Damaged.Add(1)
-	s.onCut(key, turn)
-	s.log.Error().Err(cause).Str("key", key.String()).Msg("a damaged history was set aside, under {key}:damaged:<time>")
-	return c.fresh, nil
+	return none, err
 }
 
 // accept takes note that somebody deleted a history by hand.
@@ -109,14 +106,22 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 	if turn <= looking {
 		return memory.Empty(key), nil
 	}
-	c := change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key), cut: turn}
-	c.fresh.Follows(turn, "")
+	none, err := s.emptied(ctx, change{turn: turn, seen: "deleted", old: "", fresh: memory.Empty(key)})
+	if err == nil {
+		s.Counts.Deleted.Add(1)
+		s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	}
+	return none, err
+}
+
+// emptied makes a change that leaves nothing, as a deliberate one in its turn.
+func (s *Store) emptied(ctx context.Context, c change) (*memory.History, error) {
+	c.cut = c.turn
+	c.fresh.Follows(c.turn, "")
 	if err := s.replace(ctx, c); err != nil {
 		return nil, err
 	}
-	s.Counts.Deleted.Add(1)
-	s.onCut(key, turn)
-	s.log.Warn().Str("key", key.String()).Msg("a history was deleted by hand")
+	s.onCut(c.fresh.Key(), c.turn)
 	return c.fresh, nil
 }
 
@@ -130,15 +135,12 @@ func (s *Store) onCut(key memory.Key, turn int64) {
 // has lost that with the history: copies from before bring nothing back. What is
 // stored by now stays; a copy that follows the change puts it right.
 func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) error {
-	err := restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err()
-	if err != nil {
-		return fmt.Errorf("noting a change of %s again: %w", key, unavailable(err))
-	}
-	return nil
+	return failure(restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err(),
+		"noting a change of %s again", key)
 }
 
-// restore writes back a copy of what Redis no longer knows. Without one the
-// history is new; a copy from before an erasure is none.
+// restore writes a copy back of which Redis has nothing, create-only. Without a copy the
+// history is a new one; a copy from before an erasure counts as none.
 func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f found) (*memory.History, error) {
 	none := memory.Empty(have.Key())
 	none.Follows(f.cut, "")
@@ -159,8 +161,8 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	return h, nil
 }
 
-// regain brings back what a copy holds and Redis lost: the writes that a failover
-// lost, or all that came before a loss after which others began anew.
+// regain joins a copy to a history that lacks some of it: a failover lost its last writes, or
+// Redis lost all of it and others have begun anew since.
 func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
 	if turn == looking || have.Len() == 0 || have.Turn() == 0 {
 		return stored, nil
@@ -177,8 +179,8 @@ func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.His
 	return c.fresh, nil
 }
 
-// join makes of a change one that brings a copy in, and says how many messages that
-// adds. Without anything to bring in the change stays as it is.
+// join makes of a change one that brings a copy in, by memory.Merge, and says how many
+// messages that adds. If the copy adds nothing the change stays as it is.
 func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	if have.Len() == 0 || have.Turn() == 0 {
 		return c, 0
@@ -191,8 +193,8 @@ func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	return c, max(merged.Len()-stored.Len(), 0)
 }
 
-// noteLost logs and counts that a copy was needed, and marks the chat, whose next
-// run tells.
+// noteLost logs and counts that a copy was needed, and marks the chat, so that its next run
+// tells the user.
 func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	key := c.fresh.Key()
 	if len(c.odd) > 0 {
@@ -210,13 +212,13 @@ func (s *Store) noteLost(ctx context.Context, c change, back int, what string) {
 	}
 	level.Str("key", key.String()).Int("messages", back).Msg(what)
 	// What was brought back is safe without this mark.
-	err := s.redis.HSet(ctx, metaKey(memory.ChatKey(key.Chat())), "lost", s.now().UnixMilli()).Err()
+	err := s.redis.HSet(ctx, chatMeta(key.Chat()), "lost", s.now().UnixMilli()).Err()
 	if err != nil {
 		s.log.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
 	}
 }
 
-// change is one compare-and-set of a whole history.
+// change is one compare-and-set of a whole history, see replace.
 type change struct {
 	turn   int64  // of the writer, or writingBack
 	seen   string // what must still hold: "value", "version", "absent" or "deleted"
@@ -232,7 +234,10 @@ type change struct {
 // maxApplied is how many runs a meta remembers; the scripts have the same number.
 const maxApplied = 32
 
-// replace makes a change if what was seen still holds; errChanged if it does not.
+// replace puts the new content of a history in place, if what was seen still holds, with its
+// meta; errChanged if it does not, memory.ErrMoved if a newer turn is there. A change of no
+// turn (writingBack) is fenced by the cut alone, and raises the stored turn to the one in
+// which the copy was proven, so that a holder older than that stays fenced.
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
 	turn, floor := max(c.turn, 0), int64(0)
@@ -249,21 +254,20 @@ func (s *Store) replace(ctx context.Context, c change) error {
 		value = c.fresh.JSON()
 	}
 	var applied []string
-	proven := ""
+	var proven any = ""
 	if c.copy != nil {
 		for _, m := range c.fresh.Applied(maxApplied) {
 			applied = append(applied, fmt.Sprintf("%s=%d", m.Run, m.Seq))
 		}
-		proven = strconv.FormatInt(c.copy.Turn(), 10)
-		floor = max(floor, c.copy.Turn())
+		proven, floor = c.copy.Turn(), max(floor, c.copy.Turn())
 	}
 	if len(c.odd) > 0 {
 		conflict = c.copy.JSON()
 	}
 	if turn > 0 {
-		floor = 0 // the load has raised it
+		floor = 0 // the turn's load has raised the number to its own
 	}
-	r, err := s.call(ctx, replaceScript, append(historyKeys(key), s.damagedKey(key)),
+	r, err := s.call(ctx, replaceScript, append(historyKeys(key), asideKey(key, s.timestamp())),
 		turn, c.seen, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), aside, conflict,
 		strings.Join(applied, " "), proven, c.cut, c.fresh.First(), floor)
 	if err != nil {
@@ -289,15 +293,13 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
 		have := copies[i]
 		r, err := read(cmd)
-		if err != nil {
-			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
-		}
-		current[i], err = s.settle(ctx, writingBack, have, r, nil)
-		if errors.Is(err, memory.ErrDamaged) {
-			continue
+		if err == nil {
+			if current[i], err = s.settle(ctx, writingBack, have, r, nil); errors.Is(err, memory.ErrDamaged) {
+				continue
+			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writing back %s: %w", have.Key(), err)
+			return nil, failure(err, "writing back %s", have.Key())
 		}
 	}
 	return current, nil
@@ -312,14 +314,11 @@ type Loss struct {
 
 // TellLoss notes that a run of the chat has told of what it lost.
 func (s *Store) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
-	meta := metaKey(memory.ChatKey(chat))
+	meta := chatMeta(chat)
 	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HDel(ctx, meta, "lost")
 		p.HSet(ctx, meta, "told", epoch)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("noting that a loss of chat %s was told: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(err, "noting that a loss of chat %s was told", chat)
 }

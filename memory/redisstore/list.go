@@ -30,58 +30,48 @@ func (s *Store) Chats(ctx context.Context, cursor string, count int) (chats []me
 			return nil, "", fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
 		}
 	}
-	masters, err := s.masters(ctx)
-	if err != nil {
-		return nil, "", fmt.Errorf("listing the chats: %w", unavailable(err))
-	}
+	masters, err := Masters(ctx, s.redis)
 	seen := map[memory.Chat]bool{}
-	for ; node < len(masters); node++ {
-		for {
-			if len(chats) >= count {
-				return chats, fmt.Sprintf("%d.%d", node, at), nil
-			}
-			var keys []string
-			keys, at, err = masters[node].Scan(ctx, at, "chat_history:*", int64(count)).Result()
-			if err != nil {
-				return nil, "", fmt.Errorf("listing the chats: %w", unavailable(err))
-			}
-			for _, k := range keys {
-				key, ok := memory.ParseKey(k)
-				if ok && !seen[key.Chat()] {
-					seen[key.Chat()] = true
-					chats = append(chats, key.Chat())
-				}
-			}
-			if at == 0 {
-				break
+	for err == nil && node < len(masters) {
+		if len(chats) >= count {
+			return chats, fmt.Sprintf("%d.%d", node, at), nil
+		}
+		var keys []string
+		keys, at, err = masters[node].Scan(ctx, at, memory.ChatKey(memory.AnyChat).String(), int64(count)).Result()
+		for _, k := range keys {
+			key, ok := memory.ParseKey(k)
+			if ok && !seen[key.Chat()] {
+				seen[key.Chat()] = true
+				chats = append(chats, key.Chat())
 			}
 		}
+		if at == 0 {
+			node++
+		}
 	}
-	return chats, "", nil
+	return chats, "", failure(err, "listing the chats")
 }
 
-// masters are the nodes that hold keys, in an order that stays the same.
-func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
-	cluster, ok := s.redis.(*redis.ClusterClient)
+// Masters are the servers behind a client that hold keys, in an order that stays the
+// same: one, or those of a Cluster.
+func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
+	if single, ok := client.(*redis.Client); ok {
+		return []*redis.Client{single}, nil
+	}
+	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		return []redis.Cmdable{s.redis}, nil
+		return nil, fmt.Errorf("a client of type %T has no servers", client)
 	}
 	var mu sync.Mutex
-	byAddr := map[string]redis.Cmdable{}
+	var found []*redis.Client
 	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		byAddr[node.Options().Addr] = node
+		found = append(found, node)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	nodes := make([]redis.Cmdable, 0, len(byAddr))
-	for _, addr := range slices.Sorted(maps.Keys(byAddr)) {
-		nodes = append(nodes, byAddr[addr])
-	}
-	return nodes, nil
+	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	return found, err
 }
 
 // Histories lists the histories of one chat, its own first, then the subagents'
@@ -101,9 +91,9 @@ func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Age
 	for _, agent := range agents {
 		keys = append(keys, memory.SubagentKey(agent, chat))
 	}
-	fields, err := s.redis.HKeys(ctx, metaKey(memory.ChatKey(chat))).Result()
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("listing the histories of chat %s: %w", chat, unavailable(err))
+		return nil, failure(err, "listing the histories of chat %s", chat)
 	}
 	for _, f := range fields {
 		if name, ok := strings.CutPrefix(f, "s:"); ok {
@@ -118,9 +108,9 @@ func (s *Store) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Age
 // Measure gives those of some histories that hold something, each once, ordered by
 // the subagent's name.
 func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
-	ordered := slices.Clone(keys)
-	slices.SortFunc(ordered, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
-	ordered = slices.Compact(ordered)
+	ordered := slices.Compact(slices.SortedFunc(slices.Values(keys), func(a, b memory.Key) int {
+		return strings.Compare(a.String(), b.String())
+	}))
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
@@ -133,7 +123,7 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 	var out []Stored
 	for i, k := range ordered {
 		if err := sizes[i].Err(); err != nil {
-			return nil, fmt.Errorf("measuring %s: %w", k, unavailable(err))
+			return nil, failure(err, "measuring %s", k)
 		}
 		if sizes[i].Val() == 0 {
 			continue
@@ -155,7 +145,7 @@ func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 		}
 		n, err := s.redis.Exists(ctx, names...).Result()
 		if err != nil {
-			return nil, fmt.Errorf("looking for %v: %w", keys, unavailable(err))
+			return nil, failure(err, "looking for %v", keys)
 		}
 		if n == 0 {
 			return make([]bool, len(keys)), nil
@@ -169,7 +159,7 @@ func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("looking for %v: %w", keys, unavailable(err))
+		return nil, failure(err, "looking for %v", keys)
 	}
 	found := make([]bool, len(keys))
 	for i, c := range cmds {
@@ -184,67 +174,27 @@ func (s *Store) Found(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, beside []string, err error) {
 	found := map[memory.Key]bool{}
 	err = s.scan(ctx, "*:"+escape(chat.String())+"*", func(name string) error {
-		key, kind := Belongs(name)
+		k, ok := memory.ParseRedisKey(name)
 		switch {
-		case key.Chat() != chat:
-		case kind == "" || kind == "meta":
-			found[key] = true
-		case kind != "turn" && kind != "first":
+		case !ok || k.Key.Chat() != chat:
+		case k.Aside != "" || k.Kind == memory.KindEvents || k.Kind == memory.KindRecord:
 			beside = append(beside, name)
+		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta:
+			found[k.Key] = true
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("looking through all keys for chat %s: %w", chat, unavailable(err))
-	}
-	return slices.Collect(maps.Keys(found)), beside, nil
+	return slices.Collect(maps.Keys(found)), beside, failure(err, "looking through all keys for chat %s", chat)
 }
 
 // Remove deletes what Scan found beside histories.
 func (s *Store) Remove(ctx context.Context, names ...string) error {
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range names {
-			p.Del(ctx, name)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("erasing what lies beside histories: %w", unavailable(err))
-	}
-	return nil
-}
-
-// Belongs says which history a key of Redis is ("" as kind) or is beside: "meta",
-// "turn", "first", "damaged", or "events" and "run" of one of the chat's runs. The
-// zero Key is of no chat.
-func Belongs(name string) (key memory.Key, kind string) {
-	if inner, rest, ok := strings.Cut(name, "}:"); ok && strings.HasPrefix(inner, "{") {
-		key, kind = Belongs(inner[1:])
-		rest, _, _ = strings.Cut(rest, ":")
-		if kind != "" && rest != "damaged" {
-			return memory.Key{}, ""
-		}
-		return key, rest
-	}
-	head, rest, _ := strings.Cut(name, ":")
-	if head == "events" || head == "run" {
-		end := strings.LastIndexByte(rest, ':')
-		chat, err := memory.ParseChat(rest[:max(end, 0)])
-		if err != nil {
-			return memory.Key{}, ""
-		}
-		return memory.ChatKey(chat), head
-	}
-	key, ok := memory.ParseKey(name)
-	if !ok {
-		return memory.Key{}, ""
-	}
-	return key, ""
+	return failure(s.forget(ctx, memory.Chat{}, names, nil), "erasing what lies beside histories")
 }
 
 // scan calls f for every key that matches, on every node.
 func (s *Store) scan(ctx context.Context, pattern string, f func(key string) error) error {
-	masters, err := s.masters(ctx)
+	masters, err := Masters(ctx, s.redis)
 	if err != nil {
 		return err
 	}

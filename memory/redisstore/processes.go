@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,10 +11,6 @@ import (
 
 	"mneme/memory"
 )
-
-// processesKey is the hash of the processes that serve this memory: by id, where
-// each is reached and when it last said so.
-const processesKey = "mneme:processes"
 
 // Beat is how often a process says that it lives; one that has not for processLife
 // is taken for dead.
@@ -40,25 +35,19 @@ func (s *Store) Announce(ctx context.Context, id, url string) error {
 	if err == nil {
 		err = s.redis.HSet(ctx, processesKey, id, value).Err()
 	}
-	if err != nil {
-		return fmt.Errorf("announcing process %s: %w", id, unavailable(err))
-	}
-	return nil
+	return failure(err, "announcing process %s", id)
 }
 
 // Resign takes a process off the list.
 func (s *Store) Resign(ctx context.Context, id string) error {
-	if err := s.redis.HDel(ctx, processesKey, id).Err(); err != nil {
-		return fmt.Errorf("taking process %s off the list: %w", id, unavailable(err))
-	}
-	return nil
+	return failure(s.redis.HDel(ctx, processesKey, id).Err(), "taking process %s off the list", id)
 }
 
 // Processes lists those that live, and drops the dead from the list.
 func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	values, err := s.redis.HGetAll(ctx, processesKey).Result()
 	if err != nil {
-		return nil, fmt.Errorf("listing the processes: %w", unavailable(err))
+		return nil, failure(err, "listing the processes")
 	}
 	var living []Process
 	var dead []string
@@ -84,37 +73,32 @@ func Token(process, random string) string { return process + ":" + random }
 // HolderOf is the id of the process that made a token; empty for a token of a
 // version that did not name its process.
 func HolderOf(token string) string {
-	process, _, found := strings.Cut(strings.TrimPrefix(token, EraserToken), ":")
-	if !found {
-		return ""
-	}
-	return process
+	token = strings.TrimPrefix(token, EraserToken)
+	return token[:max(strings.IndexByte(token, ':'), 0)]
 }
 
 // Holders are the tokens of who holds the turns of chats with an open run; empty
 // where nobody does.
 func (s *Store) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
-	leases := map[memory.Chat]*redis.StringCmd{}
-	if err == nil && len(members) > 0 {
-		_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-			for _, m := range members {
-				if chat, err := memory.ParseChat(m); err == nil {
-					leases[chat] = p.Get(ctx, leaseKey(chat))
-				}
-			}
-			return nil
-		})
+	if err != nil {
+		return nil, failure(err, "looking who holds the turns of open runs")
 	}
+	leases := map[memory.Chat]*redis.StringCmd{}
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for _, m := range members {
+			if chat, err := memory.ParseChat(m); err == nil {
+				leases[chat] = p.Get(ctx, leaseKey(chat))
+			}
+		}
+		return nil
+	})
 	tokens := map[memory.Chat]string{}
 	for chat, lease := range leases {
-		if lease.Err() != nil && !errors.Is(lease.Err(), redis.Nil) {
-			err = lease.Err()
+		if err := lease.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "looking who holds the turns of open runs")
 		}
 		tokens[chat] = lease.Val()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking who holds the turns of open runs: %w", unavailable(err))
 	}
 	return tokens, nil
 }

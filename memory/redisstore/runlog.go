@@ -148,7 +148,7 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, keep bool
 		switch {
 		case c.Err() == nil:
 		case !strings.Contains(c.Err().Error(), "equal or smaller"): // than the last one there
-			return 0, fmt.Errorf("logging events of run %s: %w", run, unavailable(c.Err()))
+			return 0, failure(c.Err(), "logging events of run %s", run)
 		case refused == 0:
 			refused = entries[i].first
 		}
@@ -169,7 +169,7 @@ func (s *Store) Log(ctx context.Context, chat memory.Chat, run string, keep bool
 func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after int64, count int64) ([]Logged, error) {
 	found, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(after, 10)+"-0", "+", count).Result()
 	if err != nil {
-		return nil, fmt.Errorf("reading the events of run %s: %w", run, unavailable(err))
+		return nil, failure(err, "reading the events of run %s", run)
 	}
 	out := make([]Logged, 0, len(found))
 	for _, m := range found {
@@ -189,11 +189,8 @@ func (s *Store) Events(ctx context.Context, chat memory.Chat, run string, after 
 // LastEvent is the newest event in a run's log; nil if there is none.
 func (s *Store) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
 	found, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("reading the last event of run %s: %w", run, unavailable(err))
-	}
-	if len(found) == 0 {
-		return nil, nil
+	if err != nil || len(found) == 0 {
+		return nil, failure(err, "reading the last event of run %s", run)
 	}
 	line, _ := found[0].Values["e"].(string)
 	return []byte(line), nil
@@ -215,8 +212,6 @@ func (s *Store) Pack(ctx context.Context, chat memory.Chat, run string, events .
 		field, value := e.packed()
 		args = append(args, e.id(), e.last.Line, field, value)
 	}
-	if _, err := s.call(ctx, packScript, []string{eventsKey(chat, run)}, args...); err != nil {
-		return fmt.Errorf("packing the log of run %s: %w", run, err)
-	}
-	return nil
+	_, err := s.call(ctx, packScript, []string{eventsKey(chat, run)}, args...)
+	return failure(err, "packing the log of run %s", run)
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -30,9 +29,6 @@ func (s *Store) openLife(keyed bool) time.Duration {
 	}
 	return life
 }
-
-func eventsKey(chat memory.Chat, run string) string { return "events:" + chat.String() + ":" + run }
-func recordKey(chat memory.Chat, run string) string { return "run:" + chat.String() + ":" + run }
 
 // Record is what is known of a run: enough to answer a repeated post, and to tell
 // where its events are.
@@ -65,32 +61,22 @@ func (s *Store) begin(ctx context.Context, chat memory.Chat, run, body string, k
 		unkeyed = 0
 	}
 	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
-	index := redis.NewIntCmd(ctx, "hset", metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli())
-	err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin)
-	var r redisscript.Reply
-	if err == nil {
-		r, err = read(begin)
+	index := redis.NewIntCmd(ctx, "hset", chatMeta(chat), "r:"+run, s.now().Add(life).UnixMilli())
+	if err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin); err != nil {
+		return nil, failure(err, "noting run %s", run)
 	}
+	r, err := read(begin)
 	if err == nil && r.Word() == "found" {
 		return s.Record(ctx, chat, run)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("noting run %s: %w", run, unavailable(err))
-	}
-	return nil, nil
-}
-
-// indexRun notes in the chat's meta until when something may be kept of a run.
-func (s *Store) indexRun(ctx context.Context, to redis.Cmdable, chat memory.Chat, run string,
-	life time.Duration) error {
-	return to.HSet(ctx, metaKey(memory.ChatKey(chat)), "r:"+run, s.now().Add(life).UnixMilli()).Err()
+	return nil, failure(err, "noting run %s", run)
 }
 
 // Record is what is known of a run; nil if nothing is.
 func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Record, error) {
 	values, err := s.redis.HGetAll(ctx, recordKey(chat, run)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("looking for run %s: %w", run, unavailable(err))
+		return nil, failure(err, "looking for run %s", run)
 	}
 	if len(values) == 0 {
 		return nil, nil
@@ -102,18 +88,17 @@ func (s *Store) Record(ctx context.Context, chat memory.Chat, run string) (*Reco
 // Retried notes in the record of a first run that there is a further attempt at
 // the same post. The record lives as long as that of the newest attempt.
 func (s *Store) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
-	err := s.indexRun(ctx, s.redis, chat, first, s.openLife(true))
+	// As in begin, the index first.
+	life, record := s.openLife(true), recordKey(chat, first)
+	err := s.redis.HSet(ctx, chatMeta(chat), "r:"+first, s.now().Add(life).UnixMilli()).Err()
 	if err == nil {
 		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, recordKey(chat, first), "body", body, "newest", attempt)
-			p.Expire(ctx, recordKey(chat, first), s.openLife(true))
+			p.HSet(ctx, record, "body", body, "newest", attempt)
+			p.Expire(ctx, record, life)
 			return nil
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("noting attempt %d of run %s: %w", attempt, first, unavailable(err))
-	}
-	return nil
+	return failure(err, "noting attempt %d of run %s", attempt, first)
 }
 
 // Finish keeps a run's final answer, and bounds the life of its log.
@@ -122,10 +107,7 @@ func (s *Store) Finish(ctx context.Context, chat memory.Chat, run string, result
 		redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
 			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
 		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
-	if err != nil {
-		return fmt.Errorf("finishing run %s: %w", run, unavailable(err))
-	}
-	return nil
+	return failure(err, "finishing run %s", run)
 }
 
 // keptLife is how long the record of a run lives that is over.
@@ -144,42 +126,43 @@ func (s *Store) Withdraw(ctx context.Context, chat memory.Chat, run string) erro
 		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
 	}
 	if err == nil && logged == 0 {
-		err = s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "r:"+run).Err()
+		err = s.redis.HDel(ctx, chatMeta(chat), "r:"+run).Err()
 	}
-	if err != nil {
-		return fmt.Errorf("withdrawing run %s: %w", run, unavailable(err))
-	}
-	return nil
+	return failure(err, "withdrawing run %s", run)
 }
 
 // EraseRuns removes the logs and records of a chat's runs: of those in the chat's
 // index, and of further ones that the caller knows of. It must run before the
 // chat's meta is erased, which holds the index.
 func (s *Store) EraseRuns(ctx context.Context, chat memory.Chat, further ...string) error {
-	meta := metaKey(memory.ChatKey(chat))
-	fields, err := s.redis.HKeys(ctx, meta).Result()
-	if err == nil {
-		_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, f := range fields {
-				if run, ok := strings.CutPrefix(f, "r:"); ok {
-					p.Del(ctx, eventsKey(chat, run))
-					p.Del(ctx, recordKey(chat, run))
-					p.HDel(ctx, meta, f)
-				}
-				if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
-					p.Del(ctx, name)
-					p.HDel(ctx, meta, f)
-				}
-			}
-			for _, run := range further {
-				p.Del(ctx, eventsKey(chat, run))
-				p.Del(ctx, recordKey(chat, run))
-			}
-			return nil
-		})
-	}
+	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
-		return fmt.Errorf("erasing the runs of chat %s: %w", chat, unavailable(err))
+		return failure(err, "erasing the runs of chat %s", chat)
 	}
-	return nil
+	var gone, names []string
+	for _, f := range fields {
+		if run, ok := strings.CutPrefix(f, "r:"); ok {
+			gone, further = append(gone, f), append(further, run)
+		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+			gone, names = append(gone, f), append(names, name)
+		}
+	}
+	for _, run := range further {
+		names = append(names, eventsKey(chat, run), recordKey(chat, run))
+	}
+	return failure(s.forget(ctx, chat, names, gone), "erasing the runs of chat %s", chat)
+}
+
+// forget deletes keys, and then the fields of the chat's meta by which they are found.
+func (s *Store) forget(ctx context.Context, chat memory.Chat, names, fields []string) error {
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names { // one by one, since they lie in several slots of a Cluster
+			p.Del(ctx, name)
+		}
+		if len(fields) > 0 {
+			p.HDel(ctx, chatMeta(chat), fields...)
+		}
+		return nil
+	})
+	return err
 }

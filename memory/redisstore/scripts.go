@@ -5,6 +5,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -50,22 +52,40 @@ func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	return r, nil
 }
 
+// unavailable is an error of Redis's as one of package memory's; those stay as they are.
 func unavailable(err error) error {
-	if err == nil || errors.Is(err, memory.ErrUnavailable) {
+	switch {
+	case err == nil:
+		return nil
+	case slices.ContainsFunc([]error{memory.ErrUnavailable, memory.ErrDamaged, memory.ErrMoved, errChanged},
+		func(ours error) bool { return errors.Is(err, ours) }):
 		return err
-	}
-	if wrongType(err) || errors.Is(err, memory.ErrDamaged) {
+	case redisscript.WrongType(err):
 		return fmt.Errorf("%w: %w", memory.ErrDamaged, err)
-	}
-	if strings.HasPrefix(err.Error(), "MISCONF") {
+	case strings.HasPrefix(err.Error(), "MISCONF"):
 		return fmt.Errorf("%w: %w: %w", memory.ErrUnavailable, memory.ErrReadOnly, err)
 	}
 	return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
 }
 
+// failure is unavailable with what was being done; nil for no error.
+func failure(err error, doing string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), unavailable(err))
+}
+
 // call runs one script.
 func (s *Store) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
 	return read(script.Run(ctx, s.redis, keys, args...))
+}
+
+// integer reads a turn or another number; what is none counts as 0, since anybody may
+// write into Redis.
+func integer(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
 }
 
 // inOrder runs commands of which each may only come after the one before it, see
@@ -74,13 +94,40 @@ func (s *Store) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...re
 	return unavailable(redisscript.InOrder(ctx, s.redis, scripts, cmds...))
 }
 
+// The keys, by what they hold; RedisKey is what makes them.
+
+func metaKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta, Key: k}.String() }
+
+func asideKey(k memory.Key, at string) string {
+	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()
+}
+
+func leaseKey(c memory.Chat) string {
+	return memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(c)}.String()
+}
+
+func firstKey(c memory.Chat) string {
+	return memory.RedisKey{Kind: memory.KindFirst, Key: memory.ChatKey(c)}.String()
+}
+
+func eventsKey(c memory.Chat, run string) string {
+	return memory.RedisKey{Kind: memory.KindEvents, Key: memory.ChatKey(c), Run: run}.String()
+}
+
+func recordKey(c memory.Chat, run string) string {
+	return memory.RedisKey{Kind: memory.KindRecord, Key: memory.ChatKey(c), Run: run}.String()
+}
+
+const (
+	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends
+	epochKey     = string(memory.KindEpoch)
+	processesKey = string(memory.KindProcesses) // by id, where each is reached and when it last said so
+	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn
+)
+
+// chatMeta is the meta of a chat's own history, which has what is known of the whole chat.
+func chatMeta(c memory.Chat) string { return metaKey(memory.ChatKey(c)) }
+
 func historyKeys(k memory.Key) []string { return []string{k.String(), metaKey(k)} }
 
-// metaKey is the hash beside a history. The braces are a Cluster hash tag, so
-// that one script may touch both.
-func metaKey(k memory.Key) string { return "{" + k.String() + "}:meta" }
-
-func leaseKey(c memory.Chat) string { return "{" + memory.ChatKey(c).String() + "}:turn" }
-
-// firstKey holds the token of who takes the chat's next turn before all others.
-func firstKey(c memory.Chat) string { return "{" + memory.ChatKey(c).String() + "}:first" }
+func turnKeys(c memory.Chat) []string { return []string{leaseKey(c), chatMeta(c)} }

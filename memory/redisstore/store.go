@@ -19,8 +19,8 @@
 //	mneme:epoch                       random text; another one means that data was lost
 //	mneme:processes                   hash: the processes that live, see Announce
 //
-// Every change of a history is one Lua script over it and its meta;
-// memory/DESIGN.md says what the scripts check and why.
+// memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
+// script over it and its meta; memory/DESIGN.md says what the scripts check and why.
 package redisstore
 
 import (
@@ -46,12 +46,14 @@ const tombstone = 30 * 24 * time.Hour
 // replicaWait is how long an append waits for replicas before it counts as failed.
 const replicaWait = time.Second
 
-// hardLimit refuses an append, in bytes; append.lua has the same number. It is above memory.MaxHistory, at which no
-// new exchange begins, by more than one exchange can hold: what a run that has
-// begun acknowledges must find room.
+// hardLimit is the size of a history, in bytes, above which an append is refused; append.lua
+// has the same number. It lies above memory.MaxHistory, from which on no new exchange
+// begins, by more than one exchange can hold, so that what a run has acknowledged since it
+// began always finds room.
 const hardLimit = 2 * memory.MaxHistory
 
-// attempts bounds how often one call reacts to a value that changed under it.
+// attempts bounds how often one call starts over since a compare-and-set met another value
+// than the call had read.
 const attempts = 32
 
 // Store is a memory.Store over Redis. Safe for concurrent use.
@@ -74,7 +76,8 @@ type Store struct {
 	Compact func(context.Context) error
 
 	// OnCut, if it is set, is called when a history was found deleted or rewritten by
-	// hand, with the turn that took note of it; set it before the first call.
+	// somebody else, with the turn that took note of it: older copies anywhere must not
+	// bring back what was taken away. Set it before the first call.
 	OnCut func(key memory.Key, turn int64)
 
 	// Counts of what went other than expected.
@@ -104,9 +107,10 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	return s
 }
 
-// Load implements memory.Store: one round trip, in which the bytes of a history
-// move only if the caller has no copy of it. What is found under a key decides,
-// never a failure to look.
+// Load implements memory.Store: cache validation in one round trip, in which the bytes of
+// a history move only if the caller has no copy of it. What is found under a key decides,
+// never a failure to look: a history that could not be read fails the call, and is not
+// taken for an empty one.
 func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	cmds := make([]*redis.Cmd, len(copies))
 	values := make([]*redis.StringCmd, len(copies))
@@ -146,8 +150,10 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (red
 	return s.call(ctx, loadScript, historyKeys(have.Key()), loadArgs(turn, have)...)
 }
 
-// settle turns what the load script found into the history it means, putting
-// right in Redis what a turn may put right. value may hold what was read along.
+// settle turns what the load script found into the history that it means, and puts right in
+// Redis what a turn may put right. Each repair is a compare-and-set on what was found; if
+// that has changed meanwhile, settle looks once more. value holds the bytes that were read
+// in the same round trip, nil for none.
 func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	for range attempts {
@@ -176,9 +182,18 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 	return raw, unavailable(err)
 }
 
-// errChanged: what was found is no longer there, or did not prove the copy.
+// errChanged says that a compare-and-set met another value than was found, or that what was
+// found does not prove the copy: look again.
 var errChanged = errors.New("the stored value changed")
 
+// interpret is one attempt of settle. By the words of load.lua:
+//
+//	same     the copy is what is stored
+//	tail     messages were added behind the copy; the chain of sums proves that they belong there
+//	whole    there is other content than the copy's, as its meta describes it
+//	foreign  there is a value that no meta describes: another program wrote it, or it is damaged
+//	deleted  a meta describes a value that is not there: somebody deleted it by hand
+//	absent   there is neither: a new or an erased history, or one that Redis lost
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	key, f := have.Key(), foundIn(r)
@@ -212,9 +227,10 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.Word())
 }
 
-// of notes on a history, which is stored so, what was found beside it. It was stored
-// before the stored turn ended, perhaps before a change in it; so what is only looked
-// at counts as proven in the one before, or in that of a change that it follows.
+// of notes on a history that is stored so what was found beside it. The stored turn may
+// still go on, and may change the history on purpose later on. So what is only looked at
+// counts as proven in the turn before it, or in that of the last deliberate change, which it
+// follows; a caller that has a turn of its own notes that afterwards.
 func (f found) of(h *memory.History) *memory.History {
 	if h != nil {
 		h.Follows(f.cut, f.first)
@@ -223,8 +239,9 @@ func (f found) of(h *memory.History) *memory.History {
 	return h
 }
 
-// whole reads a history that the meta describes. Its sum is taken as it stands
-// until proveAfter.
+// whole reads a history that the meta describes. The sum in the meta is believed at first,
+// since computing it costs more than reading; see proveAfter. sound is false where h, or the
+// lack of it, is the final answer: a look must not change what does not fit its meta.
 func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redisscript.Reply,
 	value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
@@ -250,12 +267,12 @@ func (s *Store) whole(ctx context.Context, turn int64, key memory.Key, r redissc
 	return nil, false, s.distrust(ctx, key, r.At(4))
 }
 
-// proveAfter is how long a history is used with the sum that was read beside it.
-// A foreign write that kept length and meta is found then.
+// proveAfter is how long a history is used with the sum that was read beside it and not
+// computed. A foreign write that kept the length and did not touch the meta is found then.
 const proveAfter = 30 * time.Second
 
-// proven is the caller's copy, which Redis says is current, once it has been in
-// use for proveAfter only if its bytes have the sum that they were read with.
+// proven is the caller's copy, of which Redis says that it is current. Once it has been in
+// use for proveAfter, its bytes must have the sum that they were read with.
 func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
 	if at := have.ReadAt(); at.IsZero() || s.now().Sub(at) < proveAfter || have.Proven() {
 		return have, nil
@@ -266,8 +283,8 @@ func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*
 	return nil, s.distrust(ctx, have.Key(), have.Sum().String())
 }
 
-// distrust drops a sum that does not describe its value, which makes the value a
-// foreign one: to be adopted or set aside.
+// distrust drops a sum that does not describe its value. The next look finds a foreign value
+// therefore, and adopts it or sets it aside.
 func (s *Store) distrust(ctx context.Context, key memory.Key, sum string) error {
 	if err := distrustScript.Run(ctx, s.redis, historyKeys(key), sum).Err(); err != nil {
 		return unavailable(err)
@@ -292,13 +309,24 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 }
 
 // Append implements memory.Store. Apart from the first message of a subagent in
-// a chat it is one round trip of constant cost.
+// a chat it is one round trip of constant cost. It is optimistic: the script refuses a copy
+// that is not what is stored, and the append comes again with what is. The mark makes it
+// idempotent, so that a command that go-redis sends twice adds one message.
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
 	error) {
+	h, err := s.appendTo(ctx, have, mark, message)
+	if err != nil {
+		return nil, fmt.Errorf("appending to %s: %w", have.Key(), err)
+	}
+	return h, nil
+}
+
+func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.Mark,
+	message []byte) (*memory.History, error) {
 	key := have.Key()
 	if have.Len() == 0 && key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
 	}
 	for try := range attempts {
@@ -306,49 +334,41 @@ func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Ma
 		r, err := s.append(ctx, key,
 			mark.Run, mark.Seq, mark.Turn, have.Sum().String(), have.Size(), message, grown.Sum().String())
 		if err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
-		switch r.Word() {
-		case "ok":
+		switch word := r.Word(); {
+		case word == "ok", word == "duplicate" && r.At(1) == grown.Sum().String():
 			grown.ProvenIn(mark.Turn)
 			return grown, nil
-		case "full":
-			return nil, fmt.Errorf("appending to %s: %w: it may hold %d MiB", key, memory.ErrFull, hardLimit>>20)
-		case "duplicate":
-			if r.At(1) == grown.Sum().String() {
-				grown.ProvenIn(mark.Turn)
-				return grown, nil
-			}
+		case word == "full":
+			return nil, fmt.Errorf("%w: it may hold %d MiB", memory.ErrFull, hardLimit>>20)
+		case word == "duplicate":
 			return s.reload(ctx, mark.Turn, have)
-		case "stale":
+		case word == "stale":
 			s.Counts.Stale.Add(1)
 		}
-		if err := s.pause(ctx, try); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+		if err := pause(ctx, try); err != nil {
+			return nil, err
 		}
 		if have, err = s.reload(ctx, mark.Turn, have); err != nil {
-			return nil, fmt.Errorf("appending to %s: %w", key, err)
+			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("appending to %s: %w: it changed under every attempt", key, memory.ErrUnavailable)
+	return nil, fmt.Errorf("%w: it changed under every attempt", memory.ErrUnavailable)
 }
 
-// indexHistory notes a subagent's history in its chat's meta, before the first write, so
-// that none is ever missing there. It is what fences that write: nothing of the
-// history need hold the number of a newer turn yet.
-// A write that is no turn's (0) takes on the chat's number, which it gives.
+// indexHistory notes a subagent's history in its chat's meta before the first write to it,
+// so that none is ever missing there. It fences that write too: the history has no meta yet
+// that could hold the number of a newer turn, the chat has one. A write of no turn (0) takes
+// on the chat's number, which is returned.
 func (s *Store) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
-	r, err := s.call(ctx, indexScript, []string{metaKey(memory.ChatKey(key.Chat()))}, turn, "s:"+string(key.Agent()))
-	if err != nil {
-		return 0, err
-	}
-	number, _ = strconv.ParseInt(r.At(1), 10, 64)
-	return number, nil
+	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
+	return integer(r.At(1)), err
 }
 
-// pause lets other writers of one history go first after the first tries, so that
-// of many each gets its turn.
-func (s *Store) pause(ctx context.Context, try int) error {
+// pause backs off with jitter after the first tries, so that of many writers of one history
+// each gets through.
+func pause(ctx context.Context, try int) error {
 	if try < 3 {
 		return nil
 	}
@@ -361,8 +381,8 @@ func (s *Store) pause(ctx context.Context, try int) error {
 }
 
 // append runs the append script and, where that is asked for, waits until enough
-// replicas have what it wrote. WAIT speaks of the connection that it comes on, so
-// both go over one.
+// replicas have what it wrote. WAIT is about the writes of its own connection, so both go
+// over one, in one pipeline.
 func (s *Store) append(ctx context.Context, key memory.Key, args ...any) (redisscript.Reply, error) {
 	if s.WaitReplicas <= 0 {
 		return s.call(ctx, appendScript, historyKeys(key), args...)
@@ -414,14 +434,12 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 // Erase implements memory.Store. Copies that were set aside as damaged go too.
 func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	for _, key := range keys {
-		if err := s.erase(ctx, turn, key, key.Agent() == ""); err != nil {
-			return err
+		err := s.erase(ctx, turn, key, key.Agent() == "")
+		if err == nil && key.Agent() != "" {
+			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent())).Err()
 		}
-		if key.Agent() != "" {
-			chat := metaKey(memory.ChatKey(key.Chat()))
-			if err := s.redis.HDel(ctx, chat, "s:"+string(key.Agent())).Err(); err != nil {
-				return fmt.Errorf("erasing %s: %w", key, unavailable(err))
-			}
+		if err != nil {
+			return failure(err, "erasing %s", key)
 		}
 	}
 	return nil
@@ -436,9 +454,11 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 	if err := s.Erase(ctx, turn, keys...); err != nil {
 		return err
 	}
-	return s.erase(ctx, turn, memory.ChatKey(chat), false)
+	return failure(s.erase(ctx, turn, memory.ChatKey(chat), false), "erasing %s", memory.ChatKey(chat))
 }
 
+// erase removes a history and what was set aside of it. keep leaves what a chat's meta
+// says beside its history.
 func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool) error {
 	flag := 0
 	if keep {
@@ -448,10 +468,7 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	if err == nil {
 		_, err = s.call(ctx, eraseScript, append(historyKeys(key), aside...), turn, int(tombstone.Seconds()), flag)
 	}
-	if err != nil {
-		return fmt.Errorf("erasing %s: %w", key, err)
-	}
-	return nil
+	return err
 }
 
 // setAsideOf names the keys of what was set aside of a history.
@@ -462,11 +479,9 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		if at, ok := strings.CutPrefix(f, "d:"); ok {
-			if strings.HasPrefix(at, "{") { // the whole name of a key in another slot
-				continue
-			}
-			names = append(names, "{"+key.String()+"}:damaged:"+at)
+		// A name in braces is a key in another slot; without any, somebody else wrote the field.
+		if at, ok := strings.CutPrefix(f, "d:"); ok && at != "" && !strings.HasPrefix(at, "{") {
+			names = append(names, asideKey(key, at))
 		}
 	}
 	return names, nil
@@ -486,16 +501,12 @@ func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limi
 	err := s.replace(ctx, change{
 		turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: short,
 	})
-	switch {
-	case errors.Is(err, errChanged):
+	if errors.Is(err, errChanged) {
 		return have, nil
-	case err != nil:
-		return nil, fmt.Errorf("trimming %s: %w", have.Key(), err)
+	}
+	if err != nil {
+		return nil, failure(err, "trimming %s", have.Key())
 	}
 	short.ProvenIn(turn)
 	return short, nil
-}
-
-func (s *Store) damagedKey(k memory.Key) string {
-	return "{" + k.String() + "}:damaged:" + strconv.FormatInt(s.now().UnixMilli(), 10)
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,10 +13,6 @@ import (
 	"mneme/memory"
 	"mneme/memory/redisscript"
 )
-
-// openChats is the sorted set of chats with an open run, scored by the Unix ms at
-// which its holder's lease ends.
-const openChats = "turns:open"
 
 // OpenRun is what a turn's holder leaves for whoever comes after it, should it
 // die: enough to bring the run to its end.
@@ -30,7 +25,8 @@ type OpenRun struct {
 	Trace  string `json:"trace,omitempty"`  // traceparent of the post
 }
 
-// Turn is the right to write into a chat's histories.
+// Turn is what the holder of a chat's lease has: the right to write into its histories. The
+// number is the fencing token; stores refuse writes under a smaller one than they have seen.
 type Turn struct {
 	Number       int64          // raised with every turn; fences older ones
 	Conversation string         // the gateway's conversation of this chat
@@ -39,7 +35,7 @@ type Turn struct {
 	Erased       string         // the turn of the chat's last erasure, "0" for none
 }
 
-// HeldError says that another holder has the chat's turn, or comes first.
+// HeldError says that another process has the chat's lease, or is to get it first.
 type HeldError struct {
 	Left    time.Duration // until its claim ends, unless renewed
 	Claimed bool          // it waits for the turn too, and comes first: see First
@@ -58,22 +54,19 @@ const EraserToken = "erase:"
 
 // ErasedIn is the turn of the chat's last erasure, 0 for none.
 func (t Turn) ErasedIn() int64 {
-	turn, _ := strconv.ParseInt(t.Erased, 10, 64)
-	return turn
+	return integer(t.Erased)
 }
 
 // DropConversation takes the chat's conversation away: the next Take keeps another one.
 func (s *Store) DropConversation(ctx context.Context, chat memory.Chat) error {
-	err := s.redis.HDel(ctx, metaKey(memory.ChatKey(chat)), "conversation").Err()
-	if err != nil {
-		return fmt.Errorf("dropping the conversation of chat %s: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(s.redis.HDel(ctx, chatMeta(chat), "conversation").Err(),
+		"dropping the conversation of chat %s", chat)
 }
 
-// Take takes the chat's turn for ttl under a token of the caller's. The number is
-// above every earlier one, also when Redis lost data: it is at least the Unix time
-// in ms. conversation is kept for a chat that has none yet.
+// Take takes the chat's lease for ttl under a token of the caller's, and raises the chat's
+// number in the same step. The number is above every earlier one, also when Redis lost data,
+// since it is at least the Unix time in ms. conversation is kept for a chat that has none
+// yet. A *HeldError is a refusal.
 func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
 	error) {
 	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(),
@@ -82,9 +75,8 @@ func (s *Store) Take(ctx context.Context, chat memory.Chat, token, conversation 
 		return Turn{}, fmt.Errorf("taking the turn of chat %s: %w", chat, err)
 	}
 	if word := r.Word(); word == "held" || word == "claimed" || word == "erasing" {
-		left, _ := strconv.ParseInt(r.At(1), 10, 64)
 		return Turn{}, &HeldError{
-			Left: time.Duration(left) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
+			Left: time.Duration(integer(r.At(1))) * time.Millisecond, Claimed: word == "claimed", Erasing: word == "erasing",
 			Erased: r.At(2), Token: r.At(3),
 		}
 	}
@@ -111,13 +103,10 @@ func readOpenRun(record []byte) *OpenRun {
 	return &open
 }
 
-func turnKeys(chat memory.Chat) []string {
-	return []string{leaseKey(chat), metaKey(memory.ChatKey(chat))}
-}
-
-// First claims the chat's next turn for token, for as long as ttl: until then Take
-// refuses all other tokens. Of several claims the earliest holds, but an eraser's
-// replaces any. Calling it again renews the claim.
+// First claims the chat's next lease for token, for as long as ttl: until then Take refuses
+// all other tokens, so that nobody who polls at the right moment overtakes the one who
+// waits longest. Of several claims the earliest holds, but an eraser's replaces any.
+// Calling it again renews the claim.
 func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	key := firstKey(chat)
 	var err error
@@ -129,23 +118,17 @@ func (s *Store) First(ctx context.Context, chat memory.Chat, token string, ttl t
 			err = s.claim(ctx, chat, token, ttl)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("claiming the next turn of chat %s: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(err, "claiming the next turn of chat %s", chat)
 }
 
 // Yield gives up what First claimed for token.
 func (s *Store) Yield(ctx context.Context, chat memory.Chat, token string) error {
-	if err := s.claim(ctx, chat, token, 0); err != nil {
-		return fmt.Errorf("yielding the next turn of chat %s: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(s.claim(ctx, chat, token, 0), "yielding the next turn of chat %s", chat)
 }
 
 // claim prolongs token's claim, or ends it if ttl is 0.
 func (s *Store) claim(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
-	keys := []string{firstKey(chat), metaKey(memory.ChatKey(chat))}
+	keys := []string{firstKey(chat), chatMeta(chat)}
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
@@ -168,7 +151,7 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 	for i, cmd := range redisscript.Run(ctx, s.redis, calls...) {
 		l, err := leases[i], error(nil)
 		if held[i], err = cmd.Bool(); err != nil {
-			failed[i] = fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(err))
+			failed[i] = failure(err, "renewing the turn of chat %s", l.Chat)
 		}
 		if held[i] {
 			open = append(open, redis.Z{Score: s.deadline(ttl), Member: l.Chat.String()})
@@ -180,17 +163,16 @@ func (s *Store) RenewAll(ctx context.Context, ttl time.Duration, leases []Held) 
 	if err := s.redis.ZAddXX(ctx, openChats, open...).Err(); err != nil {
 		for i, l := range leases {
 			if held[i] {
-				held[i], failed[i] = false, fmt.Errorf("renewing the turn of chat %s: %w", l.Chat, unavailable(err))
+				held[i], failed[i] = false, failure(err, "renewing the turn of chat %s", l.Chat)
 			}
 		}
 	}
 	return held, failed
 }
 
-// RenewLast prolongs the lease of a turn that is given back next, and says how many entries the
-// log of its run has: a Redis that came back with an older state may lack some in the
-// middle, with later ones behind them, and takes no event before its newest, so that
-// nothing but their number tells.
+// RenewLast prolongs the lease of a turn that is given back next, and says how many entries
+// the log of its run has. Nothing but their number shows that some are missing: a Redis that
+// came back with an older state may lack some in the middle, and has taken later ones since.
 func (s *Store) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
 ) (held bool, entries int, err error) {
@@ -200,7 +182,7 @@ func (s *Store) RenewLast(
 		held, err = renew.Bool()
 	}
 	if err != nil {
-		return false, 0, fmt.Errorf("renewing the turn of chat %s: %w", chat, unavailable(err))
+		return false, 0, failure(err, "renewing the turn of chat %s", chat)
 	}
 	return held, int(count.Val()), nil
 }
@@ -218,13 +200,12 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	open := redisscript.Command(ctx, openScript, turnKeys(chat), token, ttl.Milliseconds(), record)
 	epoch := redis.NewStringCmd(ctx, "get", epochKey)
-	err = s.inOrder(ctx, []*redis.Script{openScript}, set, open, epoch)
-	var r redisscript.Reply
-	if err == nil {
-		r, err = read(open)
+	if err := s.inOrder(ctx, []*redis.Script{openScript}, set, open, epoch); err != nil {
+		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
+	r, err := read(open)
 	if err != nil {
-		return Loss{}, fmt.Errorf("opening a run of chat %s: %w", chat, err)
+		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
 	return Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val()}, nil
 }
@@ -241,10 +222,7 @@ func (s *Store) released(ctx context.Context, chat memory.Chat, held bool, err e
 	if err == nil && held {
 		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
 	}
-	if err != nil {
-		return fmt.Errorf("giving back the turn of chat %s: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(err, "giving back the turn of chat %s", chat)
 }
 
 // Close is Release for a turn whose run is over, and notes in the index until when
@@ -263,10 +241,7 @@ func (s *Store) Leave(ctx context.Context, chat memory.Chat, token string) error
 	if err == nil && held {
 		err = s.redis.ZAddXX(ctx, openChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
 	}
-	if err != nil {
-		return fmt.Errorf("leaving the turn of chat %s: %w", chat, unavailable(err))
-	}
-	return nil
+	return failure(err, "leaving the turn of chat %s", chat)
 }
 
 func (s *Store) renew(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, open string) (bool,
@@ -282,7 +257,7 @@ func (s *Store) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: 100,
 	}).Result()
 	if err != nil {
-		return nil, fmt.Errorf("looking for abandoned runs: %w", unavailable(err))
+		return nil, failure(err, "looking for abandoned runs")
 	}
 	var chats []memory.Chat
 	for _, m := range members {
@@ -296,21 +271,16 @@ func (s *Store) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 // ReleaseAll gives back every turn, whoever holds it. It is for a store that no
 // other process can use: what a process before this one held, nobody holds.
 func (s *Store) ReleaseAll(ctx context.Context) error {
-	err := s.scan(ctx, "{chat_history:*}:turn", func(key string) error {
-		return s.redis.Del(ctx, key).Err()
-	})
-	var members []redis.Z
-	if err == nil {
-		members, err = s.redis.ZRangeWithScores(ctx, openChats, 0, -1).Result()
+	err := s.scan(ctx, leaseKey(memory.AnyChat), func(key string) error { return s.redis.Del(ctx, key).Err() })
+	if err != nil {
+		return failure(err, "giving back the turns of a process before")
 	}
+	members, err := s.redis.ZRangeWithScores(ctx, openChats, 0, -1).Result()
 	for i := range members {
 		members[i].Score = 0
 	}
-	if err == nil && len(members) > 0 {
+	if len(members) > 0 {
 		err = s.redis.ZAddXX(ctx, openChats, members...).Err()
 	}
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("giving back the turns of a process before: %w", unavailable(err))
-	}
-	return nil
+	return failure(err, "giving back the turns of a process before")
 }

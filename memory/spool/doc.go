@@ -9,11 +9,11 @@
 //
 // A process writes new appends only into a folder that it made itself and holds the lock of. A folder whose lock is
 // free belonged to a process that died: the next Open or Adopt takes the lock, and with it the appends, where they lie.
-// Nothing is is copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. Nor does
-// Open: without room am a process has its id and no folder, until Add or Check can make one. They also make one when
-// theirs was removed. A folder that is not thethe one written to is deleted when its last append was drained: renamed
-// first, under its lock, so that it is whole or gone.ne. The first folder that a process makes gives it its name and
-// stays as long as it lives.
+// Nothing is copied, so no crash leaves an append in no folder, and adoption needs no room on a full disk. Nor does
+// Open: without room a process has its name and no folder, until Add or Check can make one. They also make one when
+// theirs was removed. A folder that is not the one written to is deleted when its last append was drained: it is
+// renamed first, under its lock, so that it is whole or gone. The first folder that a process makes gives it its name
+// and stays as long as it lives.
 //
 // # Records
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"mneme/memory"
@@ -74,11 +73,7 @@ func (s *Spool) drain(ctx context.Context, q Queue, apply Apply) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		entries := make([]Entry, len(waiting))
-		for i, p := range waiting {
-			entries[i] = p.Entry
-		}
-		done, err := apply(ctx, entries)
+		done, err := apply(ctx, entriesOf(waiting))
 		if done < 0 || done > len(waiting) || err == nil && done < len(waiting) {
 			err = errors.Join(err, fmt.Errorf("%d of %d appends were taken, without a reason", done, len(waiting)))
 		}
@@ -87,6 +82,14 @@ func (s *Spool) drain(ctx context.Context, q Queue, apply Apply) error {
 			return err
 		}
 	}
+}
+
+func entriesOf(list []*pending) []Entry {
+	entries := make([]Entry, len(list))
+	for i, p := range list {
+		entries[i] = p.Entry
+	}
+	return entries
 }
 
 // firstRun copies the entries at the front of a queue that belong to one run: the unit of one
@@ -115,7 +118,7 @@ func (s *Spool) settle(entries []*pending) {
 		return
 	}
 	done := map[*segment][]int64{}
-	for _, p := range entries { // else Forget removed it meanwhile
+	for _, p := range entries {
 		if p.segment.live[p.at] == p { // else forgotten meanwhile
 			done[p.segment] = append(done[p.segment], p.at)
 		}
@@ -153,8 +156,8 @@ func (s *Spool) note(g *segment, err error) {
 		return
 	}
 	s.failed(g, err)
-	s.log.Warn().Err(err).Str("folder",
-		g.dir).Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
+	s.log.Warn().Err(err).Str("folder", g.dir).
+		Msg("the spool's file could not be cleaned up and is kept until all of it is drained")
 }
 
 // tidy deletes a folder that is empty and not written to, and compacts a file that is mostly
@@ -180,22 +183,12 @@ func (s *Spool) remove(g *segment) error {
 	return nil
 }
 
-// Forget erases histories and, with a chat's own history, the events of its runs: when it returns
-// nil, no file of this spool holds text of theirs, including entries that were drained before.
-// Entries that a drain has already handed out are refused by the store, by the fencing token (the
-// turn's number) that the erasure has raised. After an error nothing is lost, and the call may be
-// repeated.
-func (s *Spool) Forget(keys ...memory.Key) error {
-	return s.ForgetBefore(func(k memory.Key) int64 {
-		if slices.Contains(keys, k) {
-			return math.MaxInt64
-		}
-		return 0
-	})
-}
-
-// ForgetBefore is Forget with a bound: of each history it erases what was written in turns before
-// the number that erased returns; 0 erases nothing. A file without such text is not rewritten.
+// ForgetBefore erases of each history what was written in turns before the number that erased
+// returns, 0 for nothing, and with a chat's own history the events of its runs. When it returns
+// nil, no file of this spool holds that text, including entries that were drained before. Entries
+// that a drain has already handed out are refused by the store, by the fencing token (the turn's
+// number) that the erasure has raised. A file without such text is not rewritten. After an error
+// nothing is lost, and the call may be repeated.
 func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

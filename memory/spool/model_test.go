@@ -73,7 +73,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"forget": func(t *rapid.T) {
 			queues := rapid.SliceOfDistinct(rapid.SampledFrom(workKeys), rapid.ID[Queue]).Draw(t, "keys")
 			for _, q := range queues {
-				require.NoError(t, m.spool.Forget(q.Key))
+				require.NoError(t, forget(m.spool, q.Key))
 				delete(m.want, History(q.Key))
 				delete(m.want, Events(q.Key.Chat()))
 			}
@@ -165,7 +165,7 @@ func TestAddsAndDrainsAtOnce(t *testing.T) {
 					s.Pending(key)
 					s.Queues()
 					s.Bytes()
-					if err := s.Forget(bob.Key); err != nil {
+					if err := forget(s, bob.Key); err != nil {
 						t.Error(err)
 					}
 				}

@@ -183,7 +183,7 @@ func TestLivingProcessesLeaveEachOtherAlone(t *testing.T) {
 	require.Equal(t, "ready", lines.Text())
 
 	require.Empty(t, open(t, dir).Queues(), "both lives, so nothing is an orphan")
-	require.NoError(t, mine.Forget(bob.Key))
+	require.NoError(t, forget(mine, bob.Key))
 	require.Equal(t, []Entry{entry(alice, 1, 1)}, taken(t, mine, alice))
 
 	require.NoError(t, in.Close())
@@ -207,13 +207,13 @@ func fillTheDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Forget(alice.Key); !errors.Is(err, journal.ErrFailed) || s.Pending(alice) != alices {
+	if err := forget(s, alice.Key); !errors.Is(err, journal.ErrFailed) || s.Pending(alice) != alices {
 		return fmt.Errorf("the file has bob's entries too and cannot be rewritten, yet: %w", err)
 	}
 	if err := s.Drain(context.Background(), bob, takeInto(new([]Entry))); err != nil || s.Pending(bob) != 0 {
 		return fmt.Errorf("drain: %w", err)
 	}
-	if err := s.Forget(alice.Key); err != nil || s.Pending(alice) != 0 {
+	if err := forget(s, alice.Key); err != nil || s.Pending(alice) != 0 {
 		return fmt.Errorf("no other's entries are in the file, so it can be deleted: %w", err)
 	}
 	if folders, err := os.ReadDir(dir); err != nil || len(folders) != 0 {

@@ -27,9 +27,17 @@ func Events(chat memory.Chat) Queue { return Queue{Key: memory.ChatKey(chat), Ev
 // String is for logs and errors.
 func (q Queue) String() string {
 	if q.Events {
-		return "events:" + q.Key.Chat().String()
+		return q.kind() + ":" + q.Key.Chat().String()
 	}
 	return q.Key.String()
+}
+
+// kind is what the appends go to; events come before history.
+func (q Queue) kind() string {
+	if q.Events {
+		return string(memory.KindEvents)
+	}
+	return string(memory.KindHistory)
 }
 
 // Entry is one append that waits for Redis: its queue, its idempotency key and fencing token

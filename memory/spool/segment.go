@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,23 +53,21 @@ func newFolderName() string {
 // createSegment makes a folder of this process's own under dir. When it returns, the folder
 // survives a power loss.
 func createSegment(dir, name string) (*segment, error) {
-	g := newSegment(filepath.Join(dir, name))
-	var err error
-	if g.journal, _, err = journal.Open(g.dir, journal.Options{}, g.replay); err == nil {
-		if err = syncDir(dir); err == nil {
+	path := filepath.Join(dir, name)
+	g, err := openSegment(path)
+	if err == nil {
+		if err = journal.SyncDir(dir); err == nil {
 			return g, nil
 		}
 		_ = g.journal.Close()
 	}
-	_ = os.RemoveAll(g.dir) // nothing was written to it
+	_ = os.RemoveAll(path) // nothing was written to it
 	return nil, err
 }
 
-// adoptSegment opens the folder of a dead process and takes its lock. *journal.InUseError means
-// that the process lives.
-func adoptSegment(dir string) (*segment, error) {
-	g := newSegment(dir)
-	var err error
+// openSegment opens a folder and takes its lock. *journal.InUseError means that its process lives.
+func openSegment(dir string) (g *segment, err error) {
+	g = newSegment(dir)
 	g.journal, _, err = journal.Open(dir, journal.Options{}, g.replay)
 	return g, err
 }
@@ -136,14 +135,8 @@ func (g *segment) wasteful() bool {
 // sorted are the live entries in the order in which they were added, without those that erased
 // covers; a nil erased covers none.
 func (g *segment) sorted(erased func(memory.Key) int64) []*pending {
-	var list []*pending
-	for _, p := range g.live {
-		if erased == nil || p.Mark.Turn >= erased(p.Key) {
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(a, b *pending) int { return cmp.Compare(a.at, b.at) })
-	return list
+	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int { return cmp.Compare(a.at, b.at) })
+	return slices.DeleteFunc(list, func(p *pending) bool { return erased != nil && p.Mark.Turn < erased(p.Key) })
 }
 
 // rewrite compacts the file: it leaves nothing in it but the entries in keep, which are live ones.
@@ -173,20 +166,11 @@ func (g *segment) remove() error {
 	if err := os.Rename(g.dir, g.dir+gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := errors.Join(os.RemoveAll(g.dir+gone), syncDir(filepath.Dir(g.dir)))
+	err := errors.Join(os.RemoveAll(g.dir+gone), journal.SyncDir(filepath.Dir(g.dir)))
 	if err == nil {
 		_ = g.journal.Close() // the file has no name by now
 	}
 	return err
-}
-
-// syncDir makes the entries of a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // pending is an entry that was neither drained nor erased.

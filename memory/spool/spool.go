@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,21 +70,10 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		draining: map[Queue]chan struct{}{},
 		refused:  map[string]bool{},
 	}
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = syncDir(filepath.Dir(dir))
-	}
-	if err == nil {
-		err = s.Adopt()
-	}
-	if err == nil {
-		s.mu.Lock()
-		err = s.activate()
-		s.mu.Unlock()
-	}
+	err := s.start()
 	if journal.NoRoom(err) {
-		log.Error().Err(err).Str("dir",
-			dir).Msg("the spool has no room on its disk; what Redis does not take cannot be kept until there is some")
+		log.Error().Err(err).Str("dir", dir).
+			Msg("the spool has no room on its disk; what Redis does not take cannot be kept until there is some")
 		return s, nil
 	}
 	if err != nil {
@@ -91,6 +81,21 @@ func Open(dir string, opts Options, log zerolog.Logger) (*Spool, error) {
 		return nil, fmt.Errorf("open the spool in %s: %w", dir, err)
 	}
 	return s, nil
+}
+
+func (s *Spool) start() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	if err := journal.SyncDir(filepath.Dir(s.dir)); err != nil {
+		return err
+	}
+	if err := s.Adopt(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.activate()
 }
 
 // Adopt takes over the folders of processes that died since Open or since the last call. A folder
@@ -127,11 +132,10 @@ func (s *Spool) unadopted(path string, err error) {
 	known := s.refused[path]
 	s.refused[path] = true
 	s.mu.Unlock()
-	if known {
-		return
+	if !known {
+		s.log.Error().Err(err).Str("folder", path).
+			Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 	}
-	s.log.Error().Err(err).Str("folder",
-		path).Msg("a spool folder of a dead process cannot be taken over and stays as it is")
 }
 
 // adopt takes over one folder if its process is dead.
@@ -151,7 +155,7 @@ func (s *Spool) adoptFolder(path string) error {
 	if _, err := os.Stat(filepath.Join(path, "journal")); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	g, err := adoptSegment(path)
+	g, err := openSegment(path)
 	var lives *journal.InUseError
 	if errors.As(err, &lives) || errors.Is(err, os.ErrNotExist) { // the latter: another process has just deleted it
 		return nil
@@ -208,19 +212,9 @@ func (s *Spool) Beside(chat memory.Chat) ([]Entry, error) {
 		}
 	}
 	slices.SortFunc(found, func(a, b *pending) int {
-		switch {
-		case a.Events != b.Events && a.Events:
-			return -1
-		case a.Events != b.Events:
-			return 1
-		}
-		return cmp.Or(strings.Compare(a.Key.String(), b.Key.String()), before(a, b))
+		return cmp.Or(strings.Compare(a.kind(), b.kind()), strings.Compare(a.Key.String(), b.Key.String()), before(a, b))
 	})
-	entries := make([]Entry, len(found))
-	for i, p := range found {
-		entries[i] = p.Entry
-	}
-	return entries, nil
+	return entriesOf(found), nil
 }
 
 // holds reports whether the folder at path is one of this process's.
@@ -404,16 +398,7 @@ func (s *Spool) Pending(q Queue) int {
 func (s *Spool) Queues() []Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heads := make([]*pending, 0, len(s.queues))
-	for _, list := range s.queues {
-		heads = append(heads, list[0])
-	}
-	slices.SortFunc(heads, before)
-	queues := make([]Queue, len(heads))
-	for i, p := range heads {
-		queues[i] = p.Queue
-	}
-	return queues
+	return slices.SortedFunc(maps.Keys(s.queues), func(a, b Queue) int { return before(s.queues[a][0], s.queues[b][0]) })
 }
 
 // Bytes is the size of the waiting entries' records.

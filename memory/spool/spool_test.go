@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,6 +205,16 @@ func TestOneDrainPerHistoryAtATime(t *testing.T) {
 	require.Empty(t, taken(t, s, alice))
 }
 
+// forget erases all of some histories.
+func forget(s *Spool, keys ...memory.Key) error {
+	return s.ForgetBefore(func(k memory.Key) int64 {
+		if slices.Contains(keys, k) {
+			return math.MaxInt64
+		}
+		return 0
+	})
+}
+
 func TestForgetLeavesNoText(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -213,19 +225,19 @@ func TestForgetLeavesNoText(t *testing.T) {
 	require.Len(t, taken(t, s, notes), 1)
 	require.Contains(t, texts(t, dir), "message 1.4", "drained and not yet compacted")
 
-	require.NoError(t, s.Forget(alice.Key, notes.Key))
+	require.NoError(t, forget(s, alice.Key, notes.Key))
 	for _, text := range []string{"message 1.1", "message 1.3", "message 1.4", "alice"} {
 		require.NotContains(t, texts(t, dir), text)
 	}
 	require.Equal(t, []Queue{bob}, s.Queues())
 	require.Empty(t, taken(t, s, alice))
-	require.NoError(t, s.Forget(alice.Key), "it may be told twice")
+	require.NoError(t, forget(s, alice.Key), "it may be told twice")
 
 	after := open(t, crashed(t, dir))
 	require.Equal(t, []Queue{bob}, after.Queues())
 	require.Equal(t, []Entry{entry(bob, 1, 2), entry(bob, 1, 5)}, taken(t, after, bob))
 
-	require.NoError(t, s.Forget(bob.Key))
+	require.NoError(t, forget(s, bob.Key))
 	require.NotContains(t, texts(t, dir), "message")
 	require.Len(t, folders(t, dir), 1, "the adopted folder is empty and deleted")
 	require.Zero(t, s.Bytes())
@@ -238,7 +250,7 @@ func TestForgetDuringADrain(t *testing.T) {
 	calls := 0
 	require.NoError(t, s.Drain(t.Context(), alice, func(_ context.Context, entries []Entry) (int, error) {
 		calls++
-		require.NoError(t, s.Forget(alice.Key))
+		require.NoError(t, forget(s, alice.Key))
 		require.NotContains(t, texts(t, dir), "message")
 		return len(entries), nil
 	}))
@@ -316,6 +328,6 @@ func TestAfterClose(t *testing.T) {
 	add(t, s, entry(alice, 1, 1))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, s.Add(entry(alice, 1, 2)), journal.ErrClosed)
-	require.ErrorIs(t, s.Forget(alice.Key), journal.ErrClosed)
+	require.ErrorIs(t, forget(s, alice.Key), journal.ErrClosed)
 	require.ErrorIs(t, s.Drain(t.Context(), alice, takeInto(new([]Entry))), journal.ErrClosed)
 }

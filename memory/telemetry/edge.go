@@ -43,7 +43,7 @@ func (s *Service) Edge(refuse func(*gin.Context, error), first ...gin.HandlerFun
 	e.UseRawPath, e.UnescapePathValues = true, true
 	e.Use(s.middleware)
 	e.Use(first...)
-	e.Use(func(c *gin.Context) { e.recovered(c, s.Log) })
+	e.Use(func(c *gin.Context) { e.recovered(c, &s.Log) })
 	e.NoRoute(e.Answered(func(*gin.Context) error { return ErrNoRoute }))
 	e.NoMethod(e.Answered(func(*gin.Context) error { return ErrNoMethod }))
 	e.GET("/metrics", gin.WrapH(s.Metrics()))
@@ -64,7 +64,7 @@ func (e *Edge) Answered(h func(*gin.Context) error) gin.HandlerFunc {
 // its answer had begun, or if it panicked with http.ErrAbortHandler, the panic goes on to
 // net/http, which breaks the connection: the client must not take the part for the whole.
 // gin's own recovery ends such an answer as a complete one.
-func (e *Edge) recovered(c *gin.Context, log zerolog.Logger) {
+func (e *Edge) recovered(c *gin.Context, log *zerolog.Logger) {
 	defer func() {
 		cause := recover()
 		if cause == nil {

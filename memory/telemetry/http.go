@@ -24,17 +24,29 @@ const (
 // middleware begins the request's trail, and counts and logs it at its end. It stands
 // before all others. Ids are read from the parameters :run and :chat of the route;
 // errors of the handler are those that it gave to gin's Error.
+//
+// A stream's goroutine waits below it for as long as the stream lasts. What is done before is
+// in a function that is not inlined, so that the frame in which it waits is small.
 func (s *Service) middleware(c *gin.Context) {
 	began := time.Now()
-	r := &request{Trail: Take(c.Request.Header)}
-	r.Run, r.Chat = clip(c.Param("run")), clip(c.Param("chat"))
-	c.Request = c.Request.WithContext(r.in(c.Request.Context()))
+	r := begin(c)
 	s.flying.Inc()
 	defer s.flying.Dec()
 	broken := true // unless Next returns, rather than panics
 	defer func() { s.tell(c, r, broken, time.Since(began)) }()
 	c.Next()
 	broken = false
+}
+
+//go:noinline
+func begin(c *gin.Context) *request {
+	r := &request{Trail: Take(c.Request.Header)}
+	r.Run, r.Chat = clip(c.Param("run")), clip(c.Param("chat"))
+	c.Request = c.Request.WithContext(r.in(c.Request.Context()))
+	// An event stream that was the connection's answer before has left its write deadline,
+	// which net/http keeps for the end of that answer and for all that follow.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{}) // not every connection has deadlines
+	return r
 }
 
 // tell counts and logs a request that is over.

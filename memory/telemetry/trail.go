@@ -64,7 +64,10 @@ func random(bytes int) string {
 // Parent is the traceparent for one request that is made on this trail.
 func (t Trail) Parent() string { return "00-" + t.Trace + "-" + random(8) + "-" + t.flags }
 
-// Logger is log with what is known of the trail on each line.
+// Logger is log with what is known of the trail on each line. It is not inlined: its frame would
+// be part of those callers' in which a goroutine waits for as long as an answer takes.
+//
+//go:noinline
 func (t Trail) Logger(log zerolog.Logger) zerolog.Logger {
 	return log.With().EmbedObject(t).Logger()
 }

@@ -3,6 +3,7 @@ package textindex
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -112,4 +113,129 @@ func (b *builder) finish() *segment {
 		places[n] = 0
 	}
 	return b.out.finish()
+}
+
+// Prepared is documents that are analysed and can be put by a Change. Preparing is
+// what takes time, and needs nothing of the collection: many can do it at once.
+type Prepared struct {
+	segments  []*segment
+	probes    sample
+	documents int
+}
+
+// Prepare analyses documents of different ids, on one processor.
+func (c *Collection) Prepare(documents []Document) *Prepared {
+	p := &Prepared{documents: len(documents)}
+	for _, b := range batch(documents, perSegment) {
+		p.segments = append(p.segments, c.segment(b))
+	}
+	for _, d := range documents {
+		p.probes.add(d)
+	}
+	return p
+}
+
+// mergeFresh makes few segments of many in which every document is live and stands
+// once, in their order and on all processors: in one pass, where merging them as
+// changes come would take one for each size.
+func mergeFresh(segments []*segment) []*segment {
+	if len(segments) < fanout {
+		return segments
+	}
+	groups := groupFresh(segments, min(runtime.GOMAXPROCS(0), fanout-1))
+	merged := make([]*segment, len(groups))
+	onAll(len(groups), func(i int) {
+		parts := make([]part, len(groups[i]))
+		for k, s := range groups[i] {
+			parts[k] = part{segment: s}
+		}
+		merged[i] = merge(parts, func(*segment, int) bool { return true })
+	})
+	return merged
+}
+
+// groupFresh cuts segments into at least as many runs, of about equal size and none
+// larger than a segment may be.
+func groupFresh(segments []*segment, runs int) (groups [][]*segment) {
+	total := 0
+	for _, s := range segments {
+		total += len(s.lists)
+	}
+	most := min(total/runs+1, maxSegment)
+	size := most // so that the first begins a run
+	for _, s := range segments {
+		if size >= most {
+			groups, size = append(groups, nil), 0
+		}
+		last := len(groups) - 1
+		groups[last] = append(groups[last], s)
+		size += len(s.lists)
+	}
+	return slices.Clip(groups)
+}
+
+// merge makes one segment of parts, without the documents that are not kept.
+func merge(parts []part, keep func(s *segment, doc int) bool) *segment {
+	w := writer{}
+	size, words := 0, 0
+	numbers := make([][]int32, len(parts))
+	for i, p := range parts {
+		size += len(p.lists)
+		words = max(words, len(p.terms))
+		numbers[i] = w.take(p.segment, keep)
+	}
+	w.lists = make([]byte, 0, size)
+	w.terms.Grow(words)
+	heads := make([]int, len(parts)) // the next term of each part
+	var l list
+	var decoded []posting
+	for {
+		least, found := "", false
+		for i, p := range parts {
+			if heads[i] < len(p.starts)-1 {
+				if term := p.term(heads[i]); !found || term < least {
+					least, found = term, true
+				}
+			}
+		}
+		if !found {
+			return w.finish()
+		}
+		l = list{bytes: l.bytes[:0]}
+		for i, p := range parts {
+			if heads[i] == len(p.starts)-1 || p.term(heads[i]) != least {
+				continue
+			}
+			decoded = p.postings(heads[i]).decode(decoded[:0])
+			for _, at := range decoded {
+				if number := numbers[i][at.passage]; number >= 0 {
+					l.add(number, at.times)
+				}
+			}
+			heads[i]++
+		}
+		w.write(least, &l)
+	}
+}
+
+// take adds the documents of a segment and gives the new numbers of its passages,
+// -1 for those that are left out.
+func (w *writer) take(s *segment, keep func(s *segment, doc int) bool) []int32 {
+	numbers := make([]int32, len(s.lengths))
+	for doc, d := range s.docs {
+		first, end := s.passages(doc)
+		kept := keep(s, doc)
+		if kept {
+			w.docs = append(w.docs, entry{id: d.id, first: int32(len(w.lengths))})
+		}
+		for passage := first; passage < end; passage++ {
+			if !kept {
+				numbers[passage] = -1
+				continue
+			}
+			numbers[passage] = int32(len(w.lengths))
+			w.passage(s.lengths[passage], s.hashes[passage], s.vector(passage))
+		}
+	}
+	return numbers
 }

@@ -71,7 +71,10 @@ func (c *Collection) Search(q Query) Result { return c.Snapshot().Search(q) }
 // Snapshot gives the collection as it is now.
 func (c *Collection) Snapshot() *Snapshot { return c.current.Load() }
 
-// Apply makes a change. When it returns, every search sees it.
+// Apply makes a change. When it returns, every search sees it. The analysis, which takes time, is done before the lock is
+// taken. Under the lock a copy of the list of segments is edited and published by one atomic store, so that searches,
+// which take no lock, see all of the change or nothing of it (copy on write). Segments themselves never change: a
+// document that is replaced or deleted is marked in a bitmap beside its segment.
 func (c *Collection) Apply(change Change) {
 	p := Prepared{segments: c.build(change.Put), documents: len(change.Put)}
 	for _, other := range change.Prepared {
@@ -197,7 +200,7 @@ func (c *Collection) segment(documents []Document) *segment {
 	return s
 }
 
-// remove takes a document out, if it is there.
+// remove takes a document out, if it is there: out of the places and the sample, and in its segment it becomes dead.
 func (c *Collection) remove(e *edit, id string) {
 	at, found := c.places[id]
 	if !found {
@@ -276,8 +279,9 @@ func (e *edit) remove(at place) {
 // would make searches slower, fewer make changes slower.
 const fanout = 4
 
-// untidy are the parts to be made one next, ascending; nil if none are: one that
-// is dead for the most part, or too many of about one size.
+// untidy are the parts to be merged next, ascending; nil if none are. It is the size-tiered compaction of log-structured
+// merge trees: a part that is dead for the most part is rewritten, and parts of about one size become one when there
+// are fanout of them.
 func (e *edit) untidy() []int {
 	bySize := map[int][]int{}
 	for i, p := range e.parts {

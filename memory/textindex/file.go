@@ -40,97 +40,82 @@ func (c *Collection) Freeze() Frozen {
 	return Frozen{c.Snapshot(), slices.Clone(c.sample), c.stale}
 }
 
-// Write writes the collection, without its vectors.
+// Write writes the collection, without its vectors: little-endian numbers, and strings and lists behind their length.
 func (f Frozen) Write(to io.Writer) error {
-	now, probes, stale := f.now, f.probes, f.stale
-	w := encoder{to: bufio.NewWriterSize(to, 1<<16)}
-	w.number(now.version)
-	w.number(math.Float64bits(now.weak))
-	w.number(uint64(stale))
-	w.number(uint64(len(probes)))
-	for _, p := range probes {
+	w := encoder{bufio.NewWriterSize(to, 1<<16)}
+	w.number(f.now.version)
+	w.number(math.Float64bits(f.now.weak))
+	w.number(uint64(f.stale))
+	w.number(uint64(len(f.probes)))
+	for _, p := range f.probes {
 		w.text(p.id)
 		w.number(uint64(len(p.questions)))
 		for _, q := range p.questions {
 			w.text(q)
 		}
 	}
-	w.number(uint64(len(now.parts)))
-	for _, p := range now.parts {
+	w.number(uint64(len(f.now.parts)))
+	for _, p := range f.now.parts {
 		w.text(p.terms)
-		numbers(&w, p.starts)
-		w.number(uint64(len(p.lists)))
-		w.bytes(p.lists)
-		numbers(&w, p.offsets)
+		numbers(w, p.starts)
+		numbers(w, p.lists)
+		numbers(w, p.offsets)
 		w.number(uint64(len(p.docs)))
 		for _, d := range p.docs {
 			w.text(d.id)
 			w.number(uint64(d.first))
 		}
-		numbers(&w, p.lengths)
-		numbers(&w, p.hashes)
-		numbers(&w, []uint64(p.dead))
+		numbers(w, p.lengths)
+		numbers(w, p.hashes)
+		numbers(w, p.dead)
 	}
-	if w.err == nil {
-		w.err = w.to.Flush()
-	}
-	return w.err
+	return w.Flush()
 }
 
-// Read is a Collection that Write wrote under the same Format. size bounds what is
-// read. What is there must be whole, which a checksum of the caller's proves; what
-// contradicts itself in spite of it is an error.
+// Read is a Collection that Write wrote under the same Format. size bounds what is read. That it is whole is for a
+// checksum of the caller's to prove. What contradicts itself in spite of that is an error: the decoder, and places
+// that are not there, panic, which ends here.
 func Read(from io.Reader, size int64) (c *Collection, err error) {
 	defer func() {
-		if recover() != nil { // a place that is not there
-			c, err = nil, errDamaged
+		if cause := recover(); cause != nil {
+			c, err = nil, fmt.Errorf("%w: %v", errDamaged, cause)
 		}
 	}()
-	r := decoder{from: from, left: size}
+	r := &decoder{from: from, left: size}
 	c = NewCollection()
 	version, weak := r.number(), math.Float64frombits(r.number())
 	c.stale = int(r.number())
-	for range r.count() {
+	for range r.count(1) {
 		p := probe{id: r.text()}
 		p.hash = hashID(p.id)
-		for range r.count() {
+		for range r.count(1) {
 			p.questions = append(p.questions, r.text())
 		}
 		c.sample = append(c.sample, p)
 	}
 	var e edit
-	for range r.count() {
-		if r.err != nil {
-			return nil, r.err
-		}
+	for range r.count(1) {
 		s := &segment{terms: r.text()}
-		s.starts = readNumbers[uint32](&r)
-		s.lists = r.bytes()
-		s.offsets = readNumbers[uint32](&r)
-		s.docs = make([]entry, 0, r.count())
-		for range cap(s.docs) {
-			s.docs = append(s.docs, entry{id: r.text(), first: int32(r.number())})
+		s.starts = readNumbers[uint32](r)
+		s.lists = readNumbers[byte](r)
+		s.offsets = readNumbers[uint32](r)
+		s.docs = make([]entry, r.count(1))
+		for i := range s.docs {
+			s.docs[i] = entry{id: r.text(), first: int32(r.number())}
 		}
-		s.lengths = readNumbers[uint32](&r)
-		s.hashes = readNumbers[uint64](&r)
-		dead := bitset(readNumbers[uint64](&r))
-		if r.err != nil {
-			return nil, r.err
-		}
-		c.adopt(&e, s, dead)
+		s.lengths = readNumbers[uint32](r)
+		s.hashes = readNumbers[uint64](r)
+		c.adopt(&e, s, readNumbers[uint64](r))
 	}
 	next := newSnapshot(c.shared, e.parts, len(c.places), version)
 	next.weak = weak
 	c.current.Store(next)
-	return c, r.err
+	return c, nil
 }
 
 // adopt adds a segment that was read.
 func (c *Collection) adopt(e *edit, s *segment, dead bitset) {
-	p := part{segment: s}
-	if len(dead) > 0 {
-		p.dead = dead
-	}
+	p := part{segment: s, dead: dead}
 	for i, n := range s.lengths {
 		if !p.dead.has(i) {
 			p.live++
@@ -147,98 +132,67 @@ func (c *Collection) adopt(e *edit, s *segment, dead bitset) {
 
 var errDamaged = errors.New("the index is damaged")
 
-// perCopy is how many numbers are laid out at once.
+// perCopy is how many numbers are laid out at once, which bounds the memory that it takes.
 const perCopy = 8 << 10
 
-// encoder writes little-endian numbers, and strings and lists behind their length.
-// The first error stays.
-type encoder struct {
-	to   *bufio.Writer
-	room []byte
-	err  error
+// encoder writes what decoder reads. Flush gives the first error of all writes.
+type encoder struct{ *bufio.Writer }
+
+func (w encoder) number(n uint64) {
+	_, _ = w.Write(binary.LittleEndian.AppendUint64(w.AvailableBuffer(), n))
 }
 
-func (w *encoder) bytes(b []byte) {
-	if w.err == nil {
-		_, w.err = w.to.Write(b)
-	}
-}
-
-func (w *encoder) number(n uint64) {
-	w.room = binary.LittleEndian.AppendUint64(w.room[:0], n)
-	w.bytes(w.room)
-}
-
-func (w *encoder) text(s string) {
+func (w encoder) text(s string) {
 	w.number(uint64(len(s)))
-	if w.err == nil {
-		_, w.err = w.to.WriteString(s)
-	}
+	_, _ = w.WriteString(s)
 }
 
-func numbers[N uint32 | uint64](w *encoder, list []N) {
+func numbers[N byte | uint32 | uint64](w encoder, list []N) {
 	w.number(uint64(len(list)))
 	for some := range slices.Chunk(list, perCopy) {
-		if w.err == nil {
-			w.room, w.err = binary.Append(w.room[:0], binary.LittleEndian, some)
-		}
-		w.bytes(w.room)
+		_ = binary.Write(w, binary.LittleEndian, some)
 	}
 }
 
-// decoder reads what encoder writes. The first error stays, and what is read then is
-// empty.
+// decoder reads what encoder wrote, and panics with what is wrong.
 type decoder struct {
 	from io.Reader
 	left int64 // bytes, at most
 	room [8]byte
-	err  error
 }
 
 func (r *decoder) fill(b []byte) {
-	if r.err != nil {
-		return
-	}
 	r.left -= int64(len(b))
-	_, r.err = io.ReadFull(r.from, b)
+	if _, err := io.ReadFull(r.from, b); err != nil {
+		panic(err)
+	}
 }
 
 func (r *decoder) number() uint64 {
 	r.fill(r.room[:])
-	if r.err != nil {
-		return 0
-	}
 	return binary.LittleEndian.Uint64(r.room[:])
 }
 
-// count is the length of what follows, which can be no more than what is left.
-func (r *decoder) count() int {
+// count is how many values of at least so many bytes follow. They must have room in what is left, so that a damaged
+// count allocates nothing.
+func (r *decoder) count(size int) int {
 	n := r.number()
-	if r.err == nil && n > uint64(max(r.left, 0)) {
-		r.err = errDamaged
-	}
-	if r.err != nil {
-		return 0
+	if n > uint64(max(r.left, 0))/uint64(size) {
+		panic(fmt.Sprintf("%d values in %d bytes", n, r.left))
 	}
 	return int(n)
 }
 
-func (r *decoder) bytes() []byte {
-	b := make([]byte, r.count())
+func (r *decoder) text() string {
+	b := make([]byte, r.count(1))
 	r.fill(b)
-	return b
+	return string(b)
 }
 
-func (r *decoder) text() string { return string(r.bytes()) }
-
-func readNumbers[N uint32 | uint64](r *decoder) []N {
-	n := r.count()
-	if n == 0 {
-		return nil
-	}
+func readNumbers[N byte | uint32 | uint64](r *decoder) []N {
 	size := binary.Size(N(0))
-	if int64(n) > r.left/int64(size) {
-		r.err = errDamaged
+	n := r.count(size)
+	if n == 0 {
 		return nil
 	}
 	list := make([]N, n)
@@ -246,10 +200,7 @@ func readNumbers[N uint32 | uint64](r *decoder) []N {
 	for some := range slices.Chunk(list, perCopy) {
 		b := room[:len(some)*size]
 		r.fill(b)
-		if r.err != nil {
-			return nil
-		}
-		_, r.err = binary.Decode(b, binary.LittleEndian, some)
+		_, _ = binary.Decode(b, binary.LittleEndian, some) // it fails for too few bytes only
 	}
 	return list
 }

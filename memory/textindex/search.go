@@ -1,7 +1,6 @@
 package textindex
 
 import (
-	"container/heap"
 	"math"
 	"slices"
 	"sort"
@@ -120,7 +119,8 @@ type scoring struct {
 	most    float64    // the weighted sum of the terms' idf
 }
 
-// score scores the passages that are not refused for some terms.
+// score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
+// must be released.
 func (s *Snapshot) score(terms []term, refused []bitset) *scoring {
 	r := &scoring{Snapshot: s, refused: refused, held: s.shared.scores.Get().(*[]float64)}
 	if cap(*r.held) < s.size {
@@ -141,12 +141,12 @@ func (r *scoring) release() {
 
 // strength is that of the query.
 func (r *scoring) strength() float64 {
-	best := r.none
+	best := 0.0 // no score is negative
 	for _, score := range r.scores {
 		best = max(best, score)
 	}
-	if best == r.none {
-		return 0
+	if best == 0 {
+		return 0 // also without any term, when most is 0
 	}
 	return best / r.most
 }
@@ -197,7 +197,8 @@ func (r *scoring) lists(term string) (lists []postings, frequency int) {
 	return lists, frequency
 }
 
-// best gives the best hits in their order.
+// best gives the best hits in their order. Passages with equal texts may fall out of what top gives, so that it asks for
+// more until there are enough or no others.
 func (r *scoring) best(limit int, duplicates bool) []Hit {
 	limit = max(limit, 0)
 	for n := limit; ; n *= 2 {
@@ -212,16 +213,26 @@ func (r *scoring) best(limit int, duplicates bool) []Hit {
 	}
 }
 
-// top gives the n best hits in their order, equal texts and all.
+// top gives the n best hits in their order, equal texts and all. It collects up to 2n candidates and then keeps the
+// better half: from there on a score below the worst that was kept is passed over, so that sorting costs little.
 func (r *scoring) top(n int) []Hit {
-	worst := ranking{} // a heap of the best so far
+	best := []Hit{}
+	if n == 0 {
+		return best
+	}
+	least := r.none
 	for i, score := range r.scores {
-		if score > r.none && n > 0 && (len(worst) < n || score >= worst[0].Score) {
-			worst.offer(r.hit(i, score), n)
+		if score <= r.none || score < least {
+			continue
+		}
+		if best = append(best, r.hit(i, score)); len(best) == 2*n {
+			slices.SortFunc(best, Hit.compare)
+			best = best[:n]
+			least = best[n-1].Score
 		}
 	}
-	slices.SortFunc(worst, Hit.compare)
-	return worst
+	slices.SortFunc(best, Hit.compare)
+	return best[:min(n, len(best))]
 }
 
 // hit is the passage of a number with its score.
@@ -230,24 +241,4 @@ func (s *Snapshot) hit(number int, score float64) Hit {
 	p, passage := s.parts[i], number-s.bases[i]
 	doc := p.document(passage)
 	return Hit{Document: p.docs[doc].id, Passage: passage - int(p.docs[doc].first), Score: score, text: p.hashes[passage]}
-}
-
-// ranking is a heap of hits with the worst on top.
-type ranking []Hit
-
-func (h ranking) Len() int           { return len(h) }
-func (h ranking) Less(i, j int) bool { return h[i].compare(h[j]) > 0 }
-func (h ranking) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *ranking) Push(hit any)      { *h = append(*h, hit.(Hit)) }
-func (h *ranking) Pop() any          { panic("the worst hit is replaced, never taken out") }
-
-// offer takes a hit in if it is among the n best.
-func (h *ranking) offer(hit Hit, n int) {
-	switch {
-	case len(*h) < n:
-		heap.Push(h, hit)
-	case hit.compare((*h)[0]) < 0:
-		(*h)[0] = hit
-		heap.Fix(h, 0)
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 )
 
+// Whether a result is likely to answer is predicted from the query alone (query performance prediction).
+//
 // A query's strength is its best score divided by the sum of its terms' idf, each
 // by its weight: about 1 when the best passage has all of them, near 0 when it has
 // only the commonest. What strength is weak differs from collection to collection,
@@ -54,7 +56,7 @@ func (s *sample) find(hash uint64, id string) (int, bool) {
 // is not in it.
 func (s *sample) add(d Document) {
 	hash := hashID(d.ID)
-	if i, _ := s.find(hash, d.ID); i < probes {
+	if i, _ := s.find(hash, d.ID); i < probes { // else its questions are not worth the work
 		s.insert(probe{hash, strings.Clone(d.ID), questions(d)})
 	}
 }

@@ -11,71 +11,7 @@ import (
 	"mneme/proxy/wire"
 )
 
-// dialogue is a conversation in which the model answers "yes" five times, with
-// other thinking each time, as it is recorded by a gateway.
-func dialogue(t *testing.T, l *ledger.Ledger, questions []string, says func(i int) string) (messages []string,
-	turns []ledger.Turn) {
-	predecessor := ""
-	for i, q := range questions {
-		messages = append(messages, user(quote(q)))
-		thought := thinking(fmt.Sprintf("thought %d", i), fmt.Sprintf("sig%d", i))
-		turn := answer(alice, opus, content(thought, text(says(i))))
-		turn.Predecessor, turn.Asked = predecessor, ledger.AskedKey(outline(t, messages...))
-		turn.At = time.Unix(int64(1_700_000_000+i), 0)
-		l.Record(t.Context(), turn)
-		predecessor = ledger.BlockKey([]byte(thought))
-		messages = append(messages, assistant(quote(says(i))))
-		turns = append(turns, turn)
-	}
-	return messages, turns
-}
-
-func yes(int) string { return "yes" }
-
-func TestYesAnsweredFiveTimes(t *testing.T) {
-	l := memoryOnly(t, ledger.Config{})
-	messages, turns := dialogue(t, l, []string{"cats?", "dogs?", "cows?", "pigs?", "hens?"}, yes)
-	check := func(messages []string, want ...int) {
-		t.Helper()
-		judged := replay(t, l, alice, opus, messages...)
-		require.Len(t, judged, len(want))
-		for i, w := range want {
-			if w < 0 {
-				require.Nil(t, judged[i].Turn, "answer %d", i)
-				continue
-			}
-			require.NotNil(t, judged[i].Turn, "answer %d", i)
-			require.Equal(t, string(turns[w].Content), string(judged[i].Turn.Content))
-		}
-	}
-	check(messages, 0, 1, 2, 3, 4)
-	check(messages[4:], 2, 3, 4)                                                   // the client's window
-	check([]string{user(`"rats?"`), messages[1], messages[2], messages[3]}, -1, 1) // a question edited
-	check([]string{messages[1]}, -1)
-	// its own key counts more
-	check([]string{messages[0], assistant(content(thinking("thought 3", "sig3"), text("yes")))}, 3)
-	// a turn that nobody knows
-	check([]string{messages[0], assistant(content(thinking("new", "sigX"), text("yes")))}, -1)
-	check([]string{messages[0], assistant(content(thinking("new", ""), text("yes")))}, 0)
-}
-
-func TestYesToTheSameQuestion(t *testing.T) {
-	l := memoryOnly(t, ledger.Config{})
-	first := func(i int) string { return []string{"hello", "yes", "yes", "yes", "bye"}[i] }
-	messages, turns := dialogue(t, l, []string{"hi", "sure?", "sure?", "sure?", "bye"}, first)
-	judged := replay(t, l, alice, opus, messages...)
-	for i := range judged {
-		require.NotNil(t, judged[i].Turn, "answer %d follows one that is known", i)
-		require.Equal(t, string(turns[i].Content), string(judged[i].Turn.Content))
-	}
-	judged = replay(t, l, alice, opus, messages[4:]...)
-	require.Nil(t, judged[0].Turn, "what stood before cannot be seen")
-	require.Nil(t, judged[1].Turn)
-	require.NotNil(t, judged[2].Turn)
-	require.Equal(t, "bye", first(4))
-}
-
-func TestWithoutWhatWasAskedNothingIsGuessed(t *testing.T) {
+func TestByItsTextAloneNothingIsGuessed(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	for i := range 5 {
 		l.Record(t.Context(), answer(alice, opus, content(thinking(fmt.Sprint(i), fmt.Sprint("sig", i)), text("yes"))))
@@ -118,19 +54,6 @@ func TestKeysThatRecur(t *testing.T) {
 	require.Equal(t, ledger.Unknown, got.States[0])
 	require.Equal(t, ledger.Foreign,
 		replayOne(t, l, alice, kimi, content(thinking("three", "stamp"), text("c"))).States[0])
-}
-
-func TestAgreementOfKeys(t *testing.T) {
-	l := memoryOnly(t, ledger.Config{})
-	// Each key of the message is of two turns, but only one turn has them all.
-	mine := content(thinking("same thought", "s1"), text("same text"))
-	l.Record(t.Context(), answer(alice, opus, content(thinking("same thought", "s2"), text("other text"))))
-	l.Record(t.Context(), answer(alice, opus, content(thinking("other thought", "s3"), text("same text"))))
-	l.Record(t.Context(), answer(alice, opus, mine))
-	got := replayOne(t, l, alice, opus, content(unsigned("same thought"), text("same text")))
-	require.NotNil(t, got.Turn)
-	require.Equal(t, mine, string(got.Turn.Content))
-	require.Equal(t, ledger.Altered, got.States[0])
 }
 
 // A client that merges two turns into one message shows neither.

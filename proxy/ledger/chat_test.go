@@ -15,8 +15,9 @@ const chatTurn = `{"role":"assistant","content":"I look.","reasoning_content":"F
 	`"tool_calls":[{"index":0,"id":"call_00_abcdefghijklmnop","type":"function","function":{"name":"search","arguments":"{\"q\": \"cats\", \"n\": 1}"}}]}`
 
 func judgeChat(t require.TestingT, l *ledger.Ledger, by ledger.Origin, message string) ledger.Judged {
+	o := outline(t, user(`"hi"`), message)
 	judged := l.Judge(ctx(t), ledger.Request{
-		Scope: alice, Target: by, Dialect: wire.Chat, Outline: outline(t, user(`"hi"`), message),
+		Scope: alice, Target: by, Dialect: wire.Chat, Outline: o, Known: known(l, alice, wire.Chat, o),
 	})
 	require.Len(t, judged, 1)
 	require.Len(t, judged[0].States, 1)
@@ -56,11 +57,11 @@ func TestChatReplays(t *testing.T) {
 		"arguments edited": {
 			`{"role":"assistant","content":"I look.","reasoning_content":"First, I ` +
 				`think.","tool_calls":[{"id":"x","type":"function","function":{"name":"search","arguments":"{\"q\":\"dogs\"}"}}]}`,
-			false, false, true, ledger.Altered, 0,
+			false, false, false, ledger.Unknown, 0,
 		},
 		"text edited": {
-			`{"role":"assistant","content":"I looked.","reasoning_content":"First, I think."}`, false, false, true,
-			ledger.Altered, 0,
+			`{"role":"assistant","content":"I looked.","reasoning_content":"First, I think."}`, false, false, false,
+			ledger.Unknown, 0,
 		},
 		"another": {`{"role":"assistant","content":null,"reasoning":"Hm"}`, false, false, false,
 			ledger.Unknown, 0},
@@ -69,7 +70,7 @@ func TestChatReplays(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := memoryOnly(t, ledger.Config{})
-			l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: deepseek, Dialect: wire.Chat, Content: []byte(chatTurn)})
+			l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: deepseek, Dialect: wire.Chat, Content: []byte(chatTurn), Place: first})
 			got := judgeChat(t, l, deepseek, test.message)
 			require.Equal(t, test.turn, got.Turn != nil)
 			require.Equal(t, test.same, got.Same)
@@ -121,19 +122,19 @@ func TestTurnsOfTheOtherDialect(t *testing.T) {
 func TestToolIDs(t *testing.T) {
 	l := memoryOnly(t, ledger.Config{})
 	turn := answer(alice, kimi, content(toolUse("f:0", "a", `{}`), toolUse("f:1", "b", `{}`), toolUse("f:2", "b", `{}`)))
-	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: "call_A"}, {Vendor: "f:1", Client: "call_B"},
-		{Vendor: "f:2", Client: "call_C"}}
+	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: "call_AAAAAAAAAAAAAAAAAAAAAAAA"}, {Vendor: "f:1", Client: "call_BBBBBBBBBBBBBBBBBBBBBBBB"},
+		{Vendor: "f:2", Client: "call_CCCCCCCCCCCCCCCCCCCCCCCC"}}
 	l.Record(t.Context(), turn)
 	ids := func(x, y, z string) string {
 		return content(toolUse(x, "a", `{}`), toolUse(y, "b", `{}`), toolUse(z, "b", `{}`))
 	}
 	for c, want := range map[string][]ledger.ToolID{
-		ids("f:0", "f:1", "f:2"):          nil,
-		ids("call_A", "call_B", "call_C"): turn.Tools,
+		ids("f:0", "f:1", "f:2"): nil,
+		ids("call_AAAAAAAAAAAAAAAAAAAAAAAA", "call_BBBBBBBBBBBBBBBBBBBBBBBB", "call_CCCCCCCCCCCCCCCCCCCCCCCC"): turn.Tools,
 		ids("x", "y", "z"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:1", Client: "y"},
 			{Vendor: "f:2", Client: "z"}},
-		ids("x", "y", "call_B"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"},
-			{Vendor: "f:1", Client: "call_B"}},
+		ids("x", "y", "call_BBBBBBBBBBBBBBBBBBBBBBBB"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"},
+			{Vendor: "f:1", Client: "call_BBBBBBBBBBBBBBBBBBBBBBBB"}},
 		content(toolUse("y", "b", `{}`), toolUse("z", "b", `{}`), toolUse("x", "a", `{}`)): {
 			{Vendor: "f:1", Client: "y"}, {Vendor: "f:2", Client: "z"}, {Vendor: "f:0", Client: "x"},
 		},
@@ -142,8 +143,8 @@ func TestToolIDs(t *testing.T) {
 		require.NotNil(t, got.Turn, c)
 		require.Equal(t, want, got.Tools, c)
 	}
-	require.True(t, replayOne(t, l, alice, kimi, ids("call_A", "call_B", "call_C")).Same)
-	require.True(t, replayOne(t, l, alice, kimi, content(toolUse("call_B", "b", `{"edited":1}`))).Edited,
+	require.True(t, replayOne(t, l, alice, kimi, ids("call_AAAAAAAAAAAAAAAAAAAAAAAA", "call_BBBBBBBBBBBBBBBBBBBBBBBB", "call_CCCCCCCCCCCCCCCCCCCCCCCC")).Same)
+	require.True(t, replayOne(t, l, alice, kimi, content(toolUse("call_BBBBBBBBBBBBBBBBBBBBBBBB", "b", `{"edited":1}`))).Edited,
 		"the client's name finds it")
 }
 

@@ -131,24 +131,21 @@ func (v *view) lacks() bool {
 		return true
 	}
 	for i := range v.messages {
-		if v.messages[i].lacks(v.Minted) {
+		if v.messages[i].lacks() {
 			return true
 		}
 	}
 	return false
 }
 
-// lacks reports whether a key of the message found nothing that it should find.
-func (m *shownMessage) lacks(minted bool) bool {
-	found := false
-	for j, k := range m.form.keys {
-		if len(m.hits[j]) > 0 {
-			found = true
-		} else if k.unique() {
+// lacks reports whether a unique key of the message found nothing.
+func (m *shownMessage) lacks() bool {
+	for i, k := range m.form.keys {
+		if k.unique() && len(m.hits[i]) == 0 {
 			return true
 		}
 	}
-	return !found && !minted && len(m.form.keys) > 0
+	return false
 }
 
 // judge decides about each message.
@@ -301,9 +298,10 @@ func (v *view) stands(f *Form, p part, at int, e *entry) bool {
 }
 
 // maker is the entry that a block comes from, by the block's own keys; nil if none or several are
-// known. foreign is true if all of them are another vendor's.
+// known, and for a block that is what an entry has but proves nothing by it, since only its text
+// says so. foreign is true if all of them are another vendor's.
 func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
-	for _, hits := range m.hits[p.from:p.to] {
+	for i, hits := range m.hits[p.from:p.to] {
 		if len(hits) == 0 {
 			continue
 		}
@@ -311,6 +309,10 @@ func (v *view) maker(m *shownMessage, p part) (e *entry, foreign bool) {
 			return nil, true
 		}
 		if one := only(hits); one != nil {
+			same := func(q part) bool { return q.key == p.key }
+			if !m.form.keys[p.from+i].unique() && slices.ContainsFunc(one.form.parts, same) {
+				return nil, false
+			}
 			return one, false
 		}
 	}

@@ -195,7 +195,9 @@ func TestWhatBrokeOffIsFoundBySignatureOnly(t *testing.T) {
 	require.Equal(t, ledger.Foreign, replayOne(t, l, alice, kimi, content(thinking("half", "sigA"), text("I"))).States[0])
 
 	// The same text, said in full by another turn, does not make it that turn.
-	l.Record(t.Context(), answer(alice, opus, content(text("I"))))
+	said := answer(alice, opus, content(text("I")))
+	said.Place = nil
+	l.Record(t.Context(), said)
 	require.Nil(t, replayOne(t, l, alice, opus, content(thinking("half", "sigA"), text("I"))).Turn)
 
 	// More of the answer, then all of it, take its place.

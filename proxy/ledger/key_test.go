@@ -77,24 +77,6 @@ func TestContextKey(t *testing.T) {
 		"a value is no name")
 }
 
-func TestAskedKey(t *testing.T) {
-	key := func(messages ...string) string { return ledger.AskedKey(outline(t, messages...)) }
-	base := key(user(`"old"`), assistant(`"x"`), user(`"what\nnow"`))
-	for _, same := range [][]string{
-		{user(`"what\r\nnow "`)}, {user(`[{"type":"text","text":"what\n","cache_control":{}},{"type":"text","text":"now"}]`)},
-		{user(`"what\nnow"`), `{"role":"system","content":"be kind"}`},
-	} {
-		require.Equal(t, base, key(same...))
-	}
-	require.NotEqual(t, base, key(user(`"what then"`)))
-	require.NotEqual(t, base, key(user(`"what"`), user(`"now"`)))
-	result := func(id, content string) string {
-		return user(`[{"type":"tool_result","tool_use_id":"` + id + `","content":` + content + `}]`)
-	}
-	require.Equal(t, key(result("a", `"r"`)), key(result("b", `[{"type":"text","text":"r\n"}]`)))
-	require.NotEqual(t, key(result("a", `"r"`)), key(result("a", `"s"`)))
-}
-
 func TestCanRecur(t *testing.T) {
 	for id, recurs := range map[string]bool{
 		"toolu_01A09q90qw90lq917835lq9": false, "call_abcdefghijklmnopqrstuvwx": false, "toolu_0123456789abcdef": false,

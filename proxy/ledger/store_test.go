@@ -16,6 +16,7 @@ func numbered(s ledger.Scope, i int) ledger.Turn {
 	turn := answer(s, opus, content(thinking(fmt.Sprint("thought ", i), fmt.Sprint("sig", i)),
 		text(fmt.Sprint("answer ", i))))
 	turn.At = time.Unix(int64(1_700_000_000+i), 0)
+	turn.Place = nil // of a tree, many roots would go
 	return turn
 }
 

@@ -52,15 +52,34 @@ func outline(t require.TestingT, messages ...string) *wire.Outline {
 	return o
 }
 
-// answer is a turn of the messages dialect.
+// answer is a turn of the messages dialect, in the tree of its conversation.
 func answer(s ledger.Scope, by ledger.Origin, content string) ledger.Turn {
-	return ledger.Turn{Scope: s, Origin: by, Dialect: wire.Messages, Content: jsontext.Value(content)}
+	return ledger.Turn{Scope: s, Origin: by, Dialect: wire.Messages, Content: jsontext.Value(content), Place: first}
+}
+
+var first = &ledger.Place{Input: []byte(`[` + user(`"hi"`) + `]`)}
+
+// known are the messages of a request that one turn of the tree says, as its surroundings tell
+// package conversation.
+func known(l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) map[int]*ledger.Node {
+	shown, known := l.Read(o, d), map[int]*ledger.Node{}
+	for i, m := range shown {
+		if m.Answer == nil {
+			continue
+		}
+		if nodes := l.Conversation(s, shown).Showing(m.Answer); len(nodes) == 1 {
+			known[i] = nodes[0]
+		}
+	}
+	return known
 }
 
 // replay judges messages as a request to the backend by.
 func replay(t require.TestingT, l *ledger.Ledger, s ledger.Scope, by ledger.Origin,
 	messages ...string) []ledger.Judged {
-	return l.Judge(ctx(t), ledger.Request{Scope: s, Target: by, Dialect: wire.Messages, Outline: outline(t, messages...)})
+	o := outline(t, messages...)
+	return l.Judge(ctx(t), ledger.Request{Scope: s, Target: by, Dialect: wire.Messages, Outline: o,
+		Known: known(l, s, wire.Messages, o)})
 }
 
 // replayOne judges one assistant message between two of the user.
@@ -93,12 +112,16 @@ func TestRequestsOfACodingAgentOutsideData(t *testing.T) {
 			l := memoryOnly(t, ledger.Config{})
 			for _, m := range o.Messages {
 				if m.Role == wire.RoleAssistant {
-					l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Messages, Content: o.Of(m.Content)})
+					l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: opus, Dialect: wire.Messages, Content: o.Of(m.Content),
+						Place: first})
 				}
 			}
 			for _, minted := range []bool{false, true} {
-				for _, j := range l.Judge(t.Context(), ledger.Request{Scope: alice, Minted: minted, Target: opus,
-					Dialect: wire.Messages, Outline: o}) {
+				r := ledger.Request{Scope: alice, Minted: minted, Target: opus, Dialect: wire.Messages, Outline: o}
+				if !minted {
+					r.Known = known(l, alice, wire.Messages, o)
+				}
+				for _, j := range l.Judge(t.Context(), r) {
 					require.False(t, j.Edited)
 					if j.Turn != nil || !minted {
 						require.True(t, j.Same)

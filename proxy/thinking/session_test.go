@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/wire"
 )
@@ -41,8 +42,16 @@ func (k *talk) outline(messages ...string) *wire.Outline {
 	return outline(k, `{`+k.head+`, "messages":[`+strings.Join(messages, ", ")+`]}`)
 }
 
+// request is these messages as their conversation makes them.
 func (k *talk) request(to ledger.Origin, messages ...string) ledger.Request {
-	return ledger.Request{Scope: k.scope, Target: to, Dialect: k.dialect, Outline: k.outline(messages...)}
+	c := k.continued(messages...)
+	return ledger.Request{Scope: k.scope, Target: to, Dialect: k.dialect, Outline: c.Outline, Known: c.Known}
+}
+
+func (k *talk) continued(messages ...string) *conversation.Continued {
+	c, err := conversation.Continue(k.Context(), k.ledger, k.scope, k.dialect, k.outline(messages...))
+	require.NoError(k, err)
+	return c
 }
 
 func (k *talk) begin(to ledger.Origin, messages ...string) *Session {
@@ -78,7 +87,7 @@ func (k *talk) answers(by ledger.Origin, answer string, messages ...string) []le
 	o.Body([]byte(answer))
 	a, ok := o.Answer()
 	require.True(k, ok)
-	s.Register(k.Context(), outline(k, string(body)), a, nil)
+	s.Register(k.Context(), outline(k, string(body)), a, k.continued(messages...).Place())
 	return a.Tools
 }
 

@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -24,26 +23,25 @@ type Store interface {
 	OldestUsage(ctx context.Context) (time.Time, error)
 }
 
-// Options bound a Recorder. A zero value means its default.
+// Options are what a Recorder works with.
 type Options struct {
-	Store   Store        // nil: reports are of this process only
-	Count   func(Record) // told of every record, for counters; it must not block
-	Waiting int          // records that may wait for the store; 4096
-	Kept    int          // records of this process that are kept here; 4096
-	Log     zerolog.Logger
+	Store Store        // nil: reports are of this process only
+	Count func(Record) // told of every record, for counters; it must not block
+	Log   zerolog.Logger
 }
+
+const (
+	maxWaiting = 4096 // records that may wait for the store
+	maxKept    = 4096 // records of this process that are kept for reports without a store
+)
 
 // reportTimeout bounds the reading of the store for one report.
 const reportTimeout = 15 * time.Second
 
 // Recorder takes a record of every call. It is safe for concurrent use.
 type Recorder struct {
-	store Store
-	count func(Record)
-	limit int
-	log   zerolog.Logger
-
-	ring    *ring
+	options Options
+	ring    ring
 	dropped atomic.Int64
 
 	mu      sync.Mutex
@@ -60,13 +58,10 @@ type Recorder struct {
 // NewRecorder makes a Recorder. With a store it starts one goroutine, the writer,
 // which Close stops.
 func NewRecorder(o Options) *Recorder {
-	r := &Recorder{
-		store: o.Store, count: o.Count, limit: cmp.Or(o.Waiting, 4096), log: o.Log,
-		ring: &ring{size: cmp.Or(o.Kept, 4096), began: time.Now()},
-		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
-	}
+	r := &Recorder{options: o, ring: ring{began: time.Now()},
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	if r.store == nil {
+	if r.options.Store == nil {
 		close(r.done)
 	} else {
 		go r.write()
@@ -78,15 +73,15 @@ func NewRecorder(o Options) *Recorder {
 // that takes nothing for long, records are dropped and counted.
 func (r *Recorder) Record(rec Record) {
 	rec.tidy()
-	if r.count != nil {
-		r.count(rec)
+	if r.options.Count != nil {
+		r.options.Count(rec)
 	}
 	r.ring.put(rec)
-	if r.store == nil {
+	if r.options.Store == nil {
 		return
 	}
 	r.mu.Lock()
-	closed, room := r.closed, len(r.waiting) < r.limit
+	closed, room := r.closed, len(r.waiting) < maxWaiting
 	if room && !closed {
 		r.waiting = append(r.waiting, rec)
 	}
@@ -94,7 +89,7 @@ func (r *Recorder) Record(rec Record) {
 	switch {
 	case closed: // the writer, which logs otherwise, has ended
 		r.dropped.Add(1)
-		r.log.Error().Int("dropped", 1).Msg("usage records are dropped: the gateway is closed")
+		r.options.Log.Error().Int("dropped", 1).Msg("usage records are dropped: the gateway is closed")
 	case !room:
 		r.dropped.Add(1)
 	default:
@@ -137,18 +132,18 @@ func (r *Recorder) Report(ctx context.Context, since, by string) (Report, error)
 		return Report{}, err
 	}
 	var report Report
-	if r.store != nil {
+	if r.options.Store != nil {
 		report, err = r.stored(ctx, from, kind)
 		if ctx.Err() != nil {
 			return Report{}, context.Cause(ctx)
 		}
 	}
-	if r.store == nil || err != nil {
+	if r.options.Store == nil || err != nil {
 		report, _ = Aggregate(r.ring.all(), from, kind) // memory does not fail
 		report.Oldest, report.Process, report.Degraded = r.ring.oldest(), true, err != nil
 	}
 	if err != nil {
-		r.log.Warn().Err(err).Msg("the store of usage records cannot be read")
+		r.options.Log.Warn().Err(err).Msg("the store of usage records cannot be read")
 	}
 	report.Dropped = r.dropped.Load()
 	return report, nil
@@ -158,32 +153,31 @@ func (r *Recorder) Report(ctx context.Context, since, by string) (Report, error)
 func (r *Recorder) stored(ctx context.Context, since time.Time, by By) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	report, err := Aggregate(r.store.UsageSince(ctx, since), since, by)
+	report, err := Aggregate(r.options.Store.UsageSince(ctx, since), since, by)
 	if err == nil {
-		report.Oldest, err = r.store.OldestUsage(ctx)
+		report.Oldest, err = r.options.Store.OldestUsage(ctx)
 	}
 	return report, err
 }
 
 // ring keeps the last records of this process.
 type ring struct {
-	size  int
 	began time.Time
 
 	mu      sync.Mutex
 	records []Record
-	next    int // where the next record goes once there are size of them
+	next    int // where the next record goes once there are maxKept of them
 }
 
 func (r *ring) put(rec Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.records) < r.size {
+	if len(r.records) < maxKept {
 		r.records = append(r.records, rec)
 		return
 	}
 	r.records[r.next] = rec
-	r.next = (r.next + 1) % r.size
+	r.next = (r.next + 1) % maxKept
 }
 
 // all gives the records as they are now.
@@ -204,7 +198,7 @@ func (r *ring) all() iter.Seq2[Record, error] {
 func (r *ring) oldest() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.records) < r.size {
+	if len(r.records) < maxKept {
 		return r.began
 	}
 	return r.records[r.next].At

@@ -158,6 +158,9 @@ func TestRecordsOutliveAnOutage(t *testing.T) {
 	})
 }
 
+// room is how many records may wait for the store, and how many are kept without one.
+const room = 4096
+
 // A call never waits, and what had no room is counted and logged, also when the
 // outage is over.
 func TestRecordsWithoutRoomAreDroppedAndTold(t *testing.T) {
@@ -171,13 +174,13 @@ func TestRecordsWithoutRoomAreDroppedAndTold(t *testing.T) {
 				}
 				counted := 0
 				r := usage.NewRecorder(usage.Options{
-					Store: s, Waiting: 10, Log: zerolog.New(&log), Count: func(usage.Record) { counted++ },
+					Store: s, Log: zerolog.New(&log), Count: func(usage.Record) { counted++ },
 				})
-				for i := range 25 {
+				for i := range room + 15 {
 					r.Record(call(fmt.Sprint(i)))
 				}
 				require.EqualValues(t, 15, r.Dropped())
-				require.Equal(t, 25, counted, "counters miss nothing")
+				require.Equal(t, room+15, counted, "counters miss nothing")
 				sleep(time.Minute)
 				require.EqualValues(t, 15, told(t, &log))
 				s.becomes(nil)
@@ -185,7 +188,7 @@ func TestRecordsWithoutRoomAreDroppedAndTold(t *testing.T) {
 					close(s.hold)
 				}
 				sleep(time.Minute)
-				require.Len(t, s.ids(), 10, "what had room arrives")
+				require.Len(t, s.ids(), room, "what had room arrives")
 				report, err := r.Report(t.Context(), "", "")
 				require.NoError(t, err)
 				require.EqualValues(t, 15, report.Dropped)
@@ -240,7 +243,7 @@ func TestCloseWaitsForNoStoreForLong(t *testing.T) {
 
 func TestManyRecordAtOnce(t *testing.T) {
 	s := &store{}
-	r := usage.NewRecorder(usage.Options{Store: s, Waiting: 1 << 20, Log: zerolog.New(io.Discard)})
+	r := usage.NewRecorder(usage.Options{Store: s, Log: zerolog.New(io.Discard)})
 	var calls sync.WaitGroup
 	for i := range 20 {
 		calls.Go(func() {
@@ -263,7 +266,7 @@ func TestManyRecordAtOnce(t *testing.T) {
 func TestWithoutAStoreTheProcessRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		r := usage.NewRecorder(usage.Options{Kept: 3})
+		r := usage.NewRecorder(usage.Options{})
 		for i := range 2 {
 			time.Sleep(time.Minute)
 			r.Record(call(fmt.Sprint(i)))
@@ -274,14 +277,17 @@ func TestWithoutAStoreTheProcessRemembers(t *testing.T) {
 		require.True(t, report.Process)
 		require.False(t, report.Degraded)
 		require.True(t, report.Oldest.Equal(began), "nothing is missing since it began")
-		for i := range 3 {
+		for i := range room - 2 {
+			r.Record(call(fmt.Sprint("more", i)))
+		}
+		for i := range 2 {
 			time.Sleep(time.Minute)
 			r.Record(call(fmt.Sprint("later", i)))
 		}
 		report, err = r.Report(t.Context(), "1h", "")
 		require.NoError(t, err)
-		require.EqualValues(t, 3, report.Total.Calls)
-		require.True(t, report.Oldest.Equal(began.Add(3*time.Minute)), "what is gone is told")
+		require.EqualValues(t, room, report.Total.Calls)
+		require.True(t, report.Oldest.Equal(began.Add(2*time.Minute)), "what is gone is told")
 		report, err = r.Report(t.Context(), "90s", "")
 		require.NoError(t, err)
 		require.EqualValues(t, 2, report.Total.Calls)

@@ -23,42 +23,44 @@ func (r *Recorder) write() {
 	var o outage
 	for closing := false; ; {
 		batch := r.next()
-		switch {
-		case len(batch) > 0:
-			err := r.append(batch)
-			pause := o.note(r, err)
-			if err == nil {
-				continue
-			}
+		if len(batch) == 0 {
 			if closing {
-				r.giveUp()
 				return
 			}
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-r.closing:
-				closing = true
-			}
-			timer.Stop()
-		case closing:
-			return
-		default:
 			select {
 			case <-r.wake:
-				select {
-				case <-time.After(gather):
-				case <-r.closing:
-					closing = true
-				}
+				closing = r.closedWithin(gather)
 			case <-r.closing:
 				closing = true
 			}
+			continue
 		}
+		err := r.append(batch)
+		pause := o.note(r, err)
+		if err == nil {
+			continue
+		}
+		if closing {
+			r.giveUp()
+			return
+		}
+		closing = r.closedWithin(pause)
 	}
 }
 
-// next shows the records to be written next; they wait on until they are.
+// closedWithin waits for d, or until the Recorder is closed, and says whether it is.
+func (r *Recorder) closedWithin(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return false
+	case <-r.closing:
+		return true
+	}
+}
+
+// next gives a copy of the oldest records that wait. They stay in the queue until append
+// has written them, so that a failed attempt loses none; a record that was written twice
+// has the same RequestID, its idempotency key, and is counted once.
 func (r *Recorder) next() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +71,7 @@ func (r *Recorder) next() []Record {
 func (r *Recorder) append(batch []Record) error {
 	ctx, cancel := context.WithTimeout(r.ctx, writeTimeout)
 	defer cancel()
-	if err := r.store.AppendUsage(ctx, batch); err != nil {
+	if err := r.options.Store.AppendUsage(ctx, batch); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -85,12 +87,13 @@ func (r *Recorder) giveUp() {
 	r.waiting = nil
 	r.mu.Unlock()
 	r.dropped.Add(int64(n))
-	r.log.Error().Int("dropped", n).Msg("usage records are lost: the store did not take them before the end")
+	r.options.Log.Error().Int("dropped", n).Msg("usage records are lost: the store did not take them before the end")
 }
 
-// outage is a time in which the store takes nothing; the writer's own.
+// outage is the exponential backoff of the writer while the store takes nothing, and
+// what of it was logged. Only the writer's goroutine uses it.
 type outage struct {
-	pause   time.Duration // the last one; 0 while all is well
+	pause   time.Duration // before the next attempt; 0 while all is well
 	dropped int64         // as last logged
 }
 
@@ -102,11 +105,11 @@ func (o *outage) note(r *Recorder, err error) time.Duration {
 	o.dropped = dropped
 	switch {
 	case err != nil && o.pause == 0:
-		r.log.Warn().Err(err).Int64("dropped", news).Msg("usage records wait: the store does not take them")
+		r.options.Log.Warn().Err(err).Int64("dropped", news).Msg("usage records wait: the store does not take them")
 	case err == nil && o.pause > 0:
-		r.log.Info().Int64("dropped", news).Msg("usage records are stored again")
+		r.options.Log.Info().Int64("dropped", news).Msg("usage records are stored again")
 	case news > 0: // err is nil where there are more calls than the store can take
-		r.log.Error().Err(err).Int64("dropped", news).Msg("usage records are dropped: more wait than may")
+		r.options.Log.Error().Err(err).Int64("dropped", news).Msg("usage records are dropped: more wait than may")
 	}
 	if err == nil {
 		o.pause = 0

@@ -13,22 +13,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/scripts/lab"
 )
 
 type gatewayCmd struct {
-	Requests    int    `default:"5000" help:"In one batch; streams a quarter of them (${default})."`
-	Rounds      int    `default:"5" help:"How often each is measured, one after the other (${default})."`
-	Connections int    `default:"64" help:"At one time; streams on a quarter of them (${default})."`
-	Turns       []int  `default:"10,100,500" help:"Where a growing conversation is measured (${default})."`
-	Mneme       string `placeholder:"FILE" help:"A built mneme; without it one is built from ./cmd/mneme."`
+	Requests, Rounds, Connections int
+	Turns                         []int
+	Mneme                         string // program; "" to build one
 }
 
-func (gatewayCmd) Help() string {
-	return `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if ` +
-		`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
-		`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
-		`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`
+func (c *gatewayCmd) command() *cobra.Command {
+	b := &cobra.Command{
+		Use: "gateway", Short: "The gateway beside nginx, the smallest proxy of net/http and none",
+		Long: `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if ` +
+			`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
+			`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
+			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`,
+		RunE: func(*cobra.Command, []string) error { return c.run() },
+	}
+	f := b.Flags()
+	f.IntVar(&c.Requests, "requests", 5000, "In one batch; streams a quarter of them")
+	f.IntVar(&c.Rounds, "rounds", 5, "How often each is measured, one after the other")
+	f.IntVar(&c.Connections, "connections", 64, "At one time; streams on a quarter of them")
+	f.IntSliceVar(&c.Turns, "turns", []int{10, 100, 500}, "Where a growing conversation is measured")
+	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
+	return b
 }
 
 const gatewayConfig = `data_dir: DIR/data
@@ -56,7 +67,7 @@ type between struct {
 	pids       []int
 }
 
-func (c gatewayCmd) Run() error {
+func (c *gatewayCmd) run() error {
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.Connections
 	l := lab.New(c.Mneme)
 	defer l.Stop()

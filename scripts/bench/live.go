@@ -33,55 +33,46 @@ func (c *turnCmd) live(l *lab.Lab) error {
 	return nil
 }
 
-// holds is what the services have in use.
-type holds struct{ rss, goroutines, files float64 }
-
-func holding(a string) holds {
-	return holds{lab.Metric("process_resident_memory_bytes", a) / 1e3, lab.Metric("go_goroutines", a),
-		lab.Metric("process_open_fds", a)}
+// holding is a service's memory in KB, its goroutines and its descriptors.
+func holding(addr string) [3]float64 {
+	m := lab.Must(lab.Metrics(addr))
+	return [3]float64{m["process_resident_memory_bytes"] / 1e3, m["go_goroutines"], m["process_open_fds"]}
 }
 
 // open opens the answers, measures, lets them go and waits for their ends.
 func (c *turnCmd) open(name string, v *lab.Vendor, s lab.Services, let chan struct{}) {
-	var wait sync.WaitGroup
-	var completed, failed atomic.Int64
-	say := func(i int) {
-		if err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i)); err != nil {
-			if failed.Add(1) == 1 {
-				fmt.Fprintln(os.Stderr, "bench: the first answer that did not complete:", err)
-			}
-			return
-		}
-		completed.Add(1)
-	}
-	before := make([]holds, len(s.Addrs))
+	before := make([][3]float64, len(s.Addrs))
 	for i := range s.Addrs {
 		before[i] = holding(s.Addrs[i])
 	}
+	var all sync.WaitGroup
+	var completed, failed atomic.Int64
 	began := time.Now()
-	starting := make(chan struct{}, 64) // more at once would only queue for the processors
+	await := func(held int) { // until so many are held, or have failed
+		for v.Held.Load()+failed.Load() < int64(held) && time.Since(began) < 10*time.Minute {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	for i := range c.Live {
-		starting <- struct{}{}
-		held := v.Held.Load()
-		wait.Go(func() { say(i) })
-		go func() { // the next may start when one more is held
-			for v.Held.Load() <= held && failed.Load() == 0 && time.Since(began) < 10*time.Minute {
-				time.Sleep(time.Millisecond)
+		await(i - 64) // more at once would only queue for the processors
+		all.Go(func() {
+			err := say(s.URL, fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i))
+			if err == nil {
+				completed.Add(1)
+			} else if failed.Add(1) == 1 {
+				fmt.Fprintln(os.Stderr, "bench: the first answer that did not complete:", err)
 			}
-			<-starting
-		}()
+		})
 	}
-	for v.Held.Load()+failed.Load() < int64(c.Live) && time.Since(began) < 10*time.Minute {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await(c.Live)
 	fmt.Printf("  %s: %d open after %.0f s\n", name, v.Held.Load(), time.Since(began).Seconds())
 	n := float64(c.Live)
 	for i, service := range s.Names {
-		h := holding(s.Addrs[i])
-		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h.rss-before[i].rss)/n,
-			(h.goroutines-before[i].goroutines)/n, (h.files-before[i].files)/n)
+		h, b := holding(s.Addrs[i]), before[i]
+		fmt.Printf("    %-10s RSS %.0f KB, %.1f goroutines, %.1f descriptors\n", service, (h[0]-b[0])/n, (h[1]-b[1])/n,
+			(h[2]-b[2])/n)
 	}
 	close(let)
-	wait.Wait()
+	all.Wait()
 	fmt.Printf("    completed %d of %d\n", completed.Load(), c.Live)
 }

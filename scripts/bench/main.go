@@ -13,32 +13,34 @@ import (
 	"slices"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/go-analyze/charts"
+	"github.com/spf13/cobra"
 
 	"mneme/scripts/lab"
 )
 
-type commands struct {
-	Turn      turnCmd      `cmd:"" help:"CPU, latency and Redis of one turn beside a bare chain; with --live the memory of open answers."`
-	Memory    memoryCmd    `cmd:"" help:"Remembering beside rewriting the history whole, over its length."`
-	Gateway   gatewayCmd   `cmd:"" help:"The gateway beside nginx, the smallest proxy of net/http and none."`
-	Retrieval retrievalCmd `cmd:"" help:"Indexing and searching made-up documents."`
-
-	Hop lab.HopCmd `cmd:"" hidden:"" help:"One hop of net/http; turn and gateway start it."`
-}
-
 var bg = context.Background()
 
 func main() {
-	k := kong.Parse(&commands{}, kong.Name("bench"), kong.Description("Measures what mneme costs."), kong.UsageOnError())
+	root := &cobra.Command{Use: "bench", Short: "Measures what mneme costs", SilenceUsage: true}
+	var hop lab.HopCmd
+	hops := &cobra.Command{
+		Use: "hop", Short: "One hop of net/http; turn and gateway start it", Hidden: true,
+		RunE: func(*cobra.Command, []string) error { return hop.Run() },
+	}
+	hops.Flags().StringVar(&hop.Listen, "listen", "", "Its address")
+	hops.Flags().StringVar(&hop.To, "to", "", "Whom it calls")
+	hops.Flags().IntVar(&hop.Calls, "calls", 0, "So many calls of one request; 0 passes it on")
+	root.AddCommand(new(turnCmd).command(), new(memoryCmd).command(), new(gatewayCmd).command(), retrieval(), hops)
 	defer func() { // what lab.Must panics with; the processes have been stopped on the way
 		if failed := recover(); failed != nil {
 			fmt.Fprintln(os.Stderr, "bench:", failed)
 			os.Exit(1)
 		}
 	}()
-	lab.Must(0, k.Run())
+	if root.Execute() != nil { // it has said why
+		os.Exit(1)
+	}
 }
 
 // quantile is the value below which a share of the values is; it sorts them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"mneme/memory"
 	"mneme/memory/cache"
@@ -17,19 +18,28 @@ import (
 )
 
 type memoryCmd struct {
-	Sizes []int  `default:"10,100,1000,10000" help:"Messages that the history has already (${default})."`
-	Runs  int    `default:"21" help:"How often each is measured, one after the other (${default})."`
-	Draw  string `placeholder:"FILE" help:"Write the picture here, as SVG."`
+	Sizes []int
+	Runs  int
+	Draw  string // file
 }
 
-func (memoryCmd) Help() string {
-	return `A turn takes the chat's lease, proves its copies of the chat's and a subagent's history, appends a ` +
-		`question and an answer and gives the lease back. Rewriting is GET, encoding/json, append both, SET. Cold is the ` +
-		`store's load without a copy. All of them in one process over a redis-server of their own; a history grows by ` +
-		`what is measured, 2 messages a time. Bytes are those that Redis read and wrote, by INFO stats.`
+func (c *memoryCmd) command() *cobra.Command {
+	b := &cobra.Command{
+		Use: "memory", Short: "Remembering beside rewriting the history whole, over its length",
+		Long: `A turn takes the chat's lease, proves its copies of the chat's and a subagent's history, appends a ` +
+			`question and an answer and gives the lease back. Rewriting is GET, encoding/json, append both, SET. Cold is the ` +
+			`store's load without a copy. All of them in one process over a redis-server of their own; a history grows by ` +
+			`what is measured, 2 messages a time. Bytes are those that Redis read and wrote, by INFO stats.`,
+		RunE: func(*cobra.Command, []string) error { return c.run() },
+	}
+	f := b.Flags()
+	f.IntSliceVar(&c.Sizes, "sizes", []int{10, 100, 1000, 10000}, "Messages that the history has already")
+	f.IntVar(&c.Runs, "runs", 21, "How often each is measured, one after the other")
+	f.StringVar(&c.Draw, "draw", "", "Write the picture into this `FILE`, as SVG")
+	return b
 }
 
-func (c memoryCmd) Run() error {
+func (c *memoryCmd) run() error {
 	l := lab.New("no mneme is needed")
 	defer l.Stop()
 	_, client := l.Redis()

@@ -11,21 +11,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"mneme/scripts/lab"
 )
 
 type turnCmd struct {
-	Turns  int    `default:"200" help:"Turns of each way in one round (${default})."`
-	Rounds int    `default:"5" help:"How often both ways are measured, one after the other (${default})."`
-	Mneme  string `placeholder:"FILE" help:"A built mneme; without it one is built from ./cmd/mneme."`
-	Draw   string `placeholder:"FILE" help:"Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, SVG."`
-	Age    int    `default:"150" help:"Turns of that chat (${default})."`
-	Live   int    `placeholder:"N" help:"Instead: N answers open at once, in mneme up and in the three services."`
-	Files  uint64 `default:"20000" help:"Limit of descriptors for every process of --live (${default})."`
+	Turns, Rounds int
+	Mneme         string // program; "" to build one
+	Draw          string // file
+	Age, Live     int
+	Files         uint64
 }
 
-func (turnCmd) Help() string {
-	return `A turn is one message to the master: three model calls, one delegation to a subagent, 20 deltas, from a vendor that answers at once. webmemory, apiserver and proxy are three processes over sockets and a redis-server of their own. The chain is three processes of net/http that pass on the same three calls and their streams and remember nothing. Both are measured in the same run, round after round, one turn at a time, chats of ten turns each.
+func (c *turnCmd) command() *cobra.Command {
+	b := &cobra.Command{
+		Use: "turn", Short: "CPU, latency and Redis of one turn beside a bare chain; with --live the memory of open answers",
+		Long: `A turn is one message to the master: three model calls, one delegation to a subagent, 20 deltas, from a vendor that answers at once. webmemory, apiserver and proxy are three processes over sockets and a redis-server of their own. The chain is three processes of net/http that pass on the same three calls and their streams and remember nothing. Both are measured in the same run, round after round, one turn at a time, chats of ten turns each.
 
 CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-server (INFO cpu) and bytes of INFO stats. Commands are those that clients sent, each of a pipeline by itself, counted by MONITOR in turns of their own; those that scripts call are left out.
 
@@ -34,7 +36,18 @@ With --live N answers are held open in the middle of their last call: memory (RS
 Examples:
   go run ./scripts/bench turn
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
-  go run ./scripts/bench turn --live 2000`
+  go run ./scripts/bench turn --live 2000`,
+		RunE: func(*cobra.Command, []string) error { return c.run() },
+	}
+	f := b.Flags()
+	f.IntVar(&c.Turns, "turns", 200, "Turns of each way in one round")
+	f.IntVar(&c.Rounds, "rounds", 5, "How often both ways are measured, one after the other")
+	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
+	f.StringVar(&c.Draw, "draw", "", "Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, `FILE`, SVG")
+	f.IntVar(&c.Age, "age", 150, "Turns of that chat")
+	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
+	f.Uint64Var(&c.Files, "files", 20000, "Limit of descriptors for every process of --live")
+	return b
 }
 
 // way is one of the two that are compared.
@@ -47,7 +60,7 @@ type way struct {
 	chats   int
 }
 
-func (c *turnCmd) Run() error {
+func (c *turnCmd) run() error {
 	l := lab.New(c.Mneme)
 	defer l.Stop()
 	if c.Live > 0 {

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,7 +28,7 @@ type Lab struct {
 
 // New builds mneme unless a program is given. Stop must be called in any case.
 func New(mneme string) *Lab {
-	l := &Lab{Dir: Must(os.MkdirTemp("", "mneme-lab-")), Mneme: mneme}
+	l := &Lab{Dir: Must(os.MkdirTemp("", "mneme-lab-"))}
 	l.stops = append(l.stops, func() { os.RemoveAll(l.Dir) })
 	if mneme == "" {
 		l.Mneme = filepath.Join(l.Dir, "mneme")
@@ -38,7 +36,9 @@ func New(mneme string) *Lab {
 			l.Stop()
 			panic(fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out))
 		}
+		return l
 	}
+	l.Mneme = Must(filepath.Abs(mneme)) // processes run in the folder
 	return l
 }
 
@@ -65,42 +65,15 @@ func (l *Lab) StopTo(mark int) {
 	l.stops = l.stops[:mark]
 }
 
-// Start runs a program until Stop and waits until ready says that it answers. The kernel
-// ends it when this process is killed before it could.
+// Start runs a program until Stop and waits until ready says that it answers.
 func (l *Lab) Start(ready func() error, program string, args ...string) (pid int) {
-	var output bytes.Buffer
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = &output, &output, l.Dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // settings of this machine's own services
-		return strings.HasPrefix(v, "MNEME_") || strings.HasPrefix(v, "GATEWAY_") || strings.HasPrefix(v, "STATE_MACHINE_")
-	})
-	Must(0, cmd.Start())
-	exited := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(exited) }() // ends with the process
-	l.stops = append(l.stops, func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-exited:
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			<-exited
-		}
-	})
-	for began := time.Now(); ; {
-		err := ready()
-		if err == nil {
-			return cmd.Process.Pid
-		}
-		select {
-		case <-exited:
-			panic(fmt.Errorf("%s ended: %s", strings.Join(cmd.Args, " "), output.Bytes()))
-		case <-time.After(10 * time.Millisecond):
-		}
-		if time.Since(began) > 30*time.Second {
-			panic(fmt.Errorf("%s does not answer: %w", strings.Join(cmd.Args, " "), err))
-		}
-	}
+	name := fmt.Sprintf("%s-%d", filepath.Base(program), len(l.stops))
+	p := &Process{Name: name, Args: append([]string{program}, args...), Dir: l.Dir, Log: filepath.Join(l.Dir, name+".log"),
+		Ready: ready}
+	Must(0, p.Start())
+	l.stops = append(l.stops, func() { p.Stop(20 * time.Second) })
+	Must(0, p.Await(30*time.Second))
+	return p.Pid()
 }
 
 // Redis starts a redis-server that keeps nothing on disk.
@@ -130,22 +103,22 @@ func FreeAddr() string {
 
 // Ready asks a service whether it is ready.
 func Ready(addr string) func() error {
-	return func() error {
-		text, err := get("http://" + addr + "/readyz")
-		if err == nil && !strings.Contains(text, "ready") {
-			err = fmt.Errorf("it says %.200s", text)
-		}
-		return err
-	}
+	return func() error { _, err := get("http://" + addr + "/readyz"); return err }
 }
 
+// probe asks services about themselves; one that is paused does not answer.
+var probe = http.Client{Timeout: 5 * time.Second}
+
 func get(url string) (string, error) {
-	resp, err := http.Get(url)
+	resp, err := probe.Get(url)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s %.300s", url, resp.Status, body)
+	}
 	return string(body), err
 }
 
@@ -164,16 +137,17 @@ func CPU(pids ...int) (sum time.Duration) {
 	return sum
 }
 
-// Metric sums the value of one metric without labels over the services.
-func Metric(name string, addrs ...string) (sum float64) {
-	for _, addr := range addrs {
-		for line := range strings.Lines(Must(get("http://" + addr + "/metrics"))) {
-			if value, ok := strings.CutPrefix(line, name+" "); ok {
-				sum += Must(strconv.ParseFloat(strings.TrimSpace(value), 64))
-			}
+// Metrics are the values of a service's metrics that have no labels.
+func Metrics(addr string) (map[string]float64, error) {
+	text, err := get("http://" + addr + "/metrics")
+	values := map[string]float64{}
+	for line := range strings.Lines(text) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if value, err := strconv.ParseFloat(number, 64); err == nil {
+			values[name] = value
 		}
 	}
-	return sum
+	return values, err
 }
 
 // Resident is the processes' memory in bytes. What they share counts for each.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,27 +17,41 @@ import (
 
 // ledger holds what clients sent and what was acknowledged to them.
 type ledger struct {
-	faults faults
-	out    io.Writer // told of findings at once
+	out io.Writer // told of findings at once
 
 	mu         sync.Mutex
 	posts      []*post         // guarded by mu
 	runs       map[string]*run // guarded by mu: by run id
 	violations []violation     // guarded by mu
-	counts     counts          // guarded by mu
-}
-
-// counts are totals of what clients saw.
-type counts struct {
-	posts, accepted, broken, answers int
-	refused                          map[string]int // by status and code
-	events                           int            // with an id, each once
-	resumed, repeated, stopped       int
-	erased, eraseRetries, edited     int
+	faults     []fault         // guarded by mu: what was done to processes, in order
+	counts     map[string]int  // guarded by mu: by what the report calls them
 }
 
 func newLedger(out io.Writer) *ledger {
-	return &ledger{out: out, runs: map[string]*run{}, counts: counts{refused: map[string]int{}}}
+	return &ledger{out: out, runs: map[string]*run{}, counts: map[string]int{}}
+}
+
+// count adds to a total.
+func (l *ledger) count(what string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[what] += n
+}
+
+// fault is something that was done to a process.
+type fault struct {
+	at        time.Time
+	who, what string
+}
+
+func (f fault) String() string { return fmt.Sprintf("%s %-9s %s", stamp(f.at), f.what, f.who) }
+
+// did enters a fault.
+func (l *ledger) did(who, what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.faults = append(l.faults, fault{time.Now(), who, what})
+	l.counts[what+": "+who]++
 }
 
 // chat is one conversation with what was done to it.
@@ -44,11 +59,10 @@ type chat struct {
 	id  memory.Chat
 	tag string // stands in every text of the chat and in no other chat's
 
-	serial atomic.Int64 // of its posts
-	busy   sync.RWMutex // held for reading while a client speaks to it
-	keyed  sync.RWMutex // held for reading while a post may be repeated: its run's record must not be erased
-	begun  atomic.Int64 // erasures and edits begun
-	ended  atomic.Int64 // and answered with success
+	serial  atomic.Int64 // of its posts
+	busy    sync.RWMutex // held for reading while a client speaks to it
+	keyed   sync.RWMutex // held for reading while a post may be repeated: its run's record must not be erased
+	changes atomic.Int64 // begins and ends of erasures and edits: odd while one goes on
 
 	mu       sync.Mutex
 	erasures []erasure // guarded by mu
@@ -59,8 +73,16 @@ type chat struct {
 	replies map[string]string // run → its answer
 }
 
-func chatID(i int) memory.Chat { return memory.MustChat(fmt.Sprintf("soak-%03d", i)) }
-func chatTag(i int) string     { return fmt.Sprintf("c%03dn", i) }
+func newChat(i int) *chat {
+	return &chat{id: memory.MustChat(fmt.Sprintf("soak-%03d", i)), tag: fmt.Sprintf("c%03dn", i),
+		said: map[string][]int{}, replies: map[string]string{}}
+}
+
+// keys are those of the chat and of the subagents of the default configuration.
+func (ch *chat) keys() []memory.Key {
+	return []memory.Key{memory.ChatKey(ch.id), memory.SubagentKey("analytic", ch.id),
+		memory.SubagentKey("knowledge", ch.id)}
+}
 
 // erasure is one that succeeded, maybe after attempts that did not.
 type erasure struct {
@@ -72,48 +94,52 @@ type erasure struct {
 
 func (e erasure) covers(key memory.Key) bool { return e.key == (memory.Key{}) || e.key == key }
 
+// edit is one change of a stored history by hand, as of somebody with redis-cli.
+type edit struct {
+	key   memory.Key
+	at    time.Time
+	sure  bool              // a run has gone on from it while Redis kept what it had
+	now   map[string]string // message as it was → as it is since; "" for removed
+	asked string            // the user message of what was touched
+}
+
 // post is one message of a writer, maybe sent more than once under a key.
 type post struct {
-	chat  *chat
-	text  string
-	agent string
-	key   string // Idempotency-Key; empty for none
-	sent  time.Time
+	chat        *chat
+	text, agent string
+	key         string // Idempotency-Key; empty for none
+	sent        time.Time
 
 	attempts []attempt // guarded by ledger.mu
 	answers  []answer  // guarded by ledger.mu
 }
 
-// attempt is one sending of a post.
+// attempt is one request for the events or the answer of a post.
 type attempt struct {
 	at     time.Time
 	web    string
-	run    string // the response's Mneme-Run-Id
 	status int    // 0: no response
+	run    string // the response's Mneme-Run-Id, or the one of its events
+	last   int64  // the last event received
+	done   bool   // the run's end was
 	code   string // of a refusal, or of the frame that ended a stream early
 	note   string // how it ended
 }
 
 func (a attempt) String() string {
-	return fmt.Sprintf("%s to %s: %d %s %s %s", a.at.Format("15:04:05.000"), a.web, a.status, a.code, a.run, a.note)
+	return fmt.Sprintf("%s to %s: %d %s %s, last event %d; %s", stamp(a.at), a.web, a.status, a.code, a.run, a.last,
+		a.note)
 }
 
 // refused says whether the attempt was answered as one that ran nothing.
 func (a attempt) refused() bool {
-	switch a.status {
-	case 400, 404, 405, 409, 413, 415, 422, 429, 503:
-		return true
-	}
-	return false
+	return slices.Contains([]int{400, 404, 405, 409, 413, 415, 422, 429, 503}, a.status)
 }
 
 // answer is a 2xx JSON answer.
 type answer struct {
-	RunID   string `json:"run_id"`
-	Content string `json:"content"`
-	Outcome string `json:"outcome"`
-
-	at time.Time // received
+	run, content string
+	at           time.Time // received
 }
 
 // run is what clients received of one run.
@@ -122,44 +148,6 @@ type run struct {
 	chat   *chat
 	post   *post
 	events map[int64]received
-}
-
-func (r *run) seqs() []int64 { return slices.Sorted(maps.Keys(r.events)) }
-
-// first is the earliest event that was received.
-func (r *run) first() received { return r.events[r.seqs()[0]] }
-
-// completed says whether a client saw the run come to a good end.
-func (r *run) completed() bool {
-	for _, e := range r.events {
-		if p, ok := e.event.Payload.(*event.RunFinished); ok && p.Outcome == event.Completed {
-			return true
-		}
-	}
-	return false
-}
-
-// retryOf is the failed run that this one tried once more; empty if it is none.
-func (r *run) retryOf() string {
-	if started, ok := r.events[1].event.Payload.(*event.RunStarted); ok {
-		return started.RetryOf
-	}
-	return ""
-}
-
-// answered says whether the run is known to have its answer, or to have been stopped.
-func (r *run) answered() bool {
-	for _, e := range r.events {
-		switch p := e.event.Payload.(type) {
-		case *event.Assistant:
-			return p.Failure == ""
-		case *event.RunFinished:
-			if p.Outcome != event.Failed {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // received is one event, acknowledged by having arrived with its id.
@@ -171,13 +159,47 @@ type received struct {
 	twice bool // with another content; reported once
 }
 
+// made is when an event was.
+func (r received) made() time.Time { return when(r.event.TS) }
+
+func (r *run) seqs() []int64 { return slices.Sorted(maps.Keys(r.events)) }
+
+// first is the earliest event that was received.
+func (r *run) first() received { return r.events[r.seqs()[0]] }
+
+// ends says whether a client saw the run come to an end that ok accepts.
+func (r *run) ends(ok func(outcome string) bool) bool {
+	for _, e := range r.events {
+		if p, is := e.event.Payload.(*event.RunFinished); is && ok(p.Outcome) {
+			return true
+		}
+	}
+	return false
+}
+
+// answered says whether the run is known to have its answer, or to have been stopped.
+func (r *run) answered() bool {
+	for _, e := range r.events {
+		if p, ok := e.event.Payload.(*event.Assistant); ok && p.Failure == "" {
+			return true
+		}
+	}
+	return r.ends(func(outcome string) bool { return outcome != event.Failed })
+}
+
+// retries says whether the run tries a failed one once more.
+func (r *run) retries() bool {
+	started, ok := r.events[1].event.Payload.(*event.RunStarted)
+	return ok && started.RetryOf != ""
+}
+
 // post enters a new message.
 func (l *ledger) post(c *chat, text, agent, key string) *post {
 	p := &post{chat: c, text: text, agent: agent, key: key, sent: time.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.posts = append(l.posts, p)
-	l.counts.posts++
+	l.counts["posts"]++
 	return p
 }
 
@@ -188,20 +210,20 @@ func (l *ledger) tried(p *post, a attempt) {
 	p.attempts = append(p.attempts, a)
 	switch {
 	case a.status/100 == 2:
-		l.counts.accepted++
+		l.counts["accepted"]++
 	case a.status == 0:
-		l.counts.broken++
+		l.counts["no response"]++
 	default:
-		l.counts.refused[fmt.Sprintf("%d %s", a.status, a.code)]++
+		l.counts["refused"]++
+		l.counts[fmt.Sprintf("refused %d %s", a.status, a.code)]++
 	}
 }
 
-func (l *ledger) answered(p *post, a answer) {
+func (l *ledger) answered(p *post, run, content string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.at = time.Now()
-	p.answers = append(p.answers, a)
-	l.counts.answers++
+	p.answers = append(p.answers, answer{run, content, time.Now()})
+	l.counts["answered in JSON"]++
 }
 
 // receive enters an event of a run of p. An event that was received before must be
@@ -217,7 +239,7 @@ func (l *ledger) receive(p *post, e event.Event, line []byte, web string) {
 	before, known := r.events[e.Seq]
 	if !known {
 		r.events[e.Seq] = received{event: e, line: bytes.Clone(line), at: now, web: web}
-		l.counts.events++
+		l.counts["events"]++
 	}
 	differs := known && !before.twice && !bytes.Equal(before.line, line)
 	if differs {
@@ -232,15 +254,57 @@ func (l *ledger) receive(p *post, e event.Event, line []byte, web string) {
 	case differs:
 		l.violate(violation{kind: conflict, chat: p.chat, run: e.RunID, seq: e.Seq, at: now, post: p,
 			what: fmt.Sprintf("an event has two contents:\n    %s %s: %s\n    %s %s: %s",
-				before.at.Format("15:04:05.000"), before.web, before.line, now.Format("15:04:05.000"), web, line)})
+				stamp(before.at), before.web, before.line, stamp(now), web, line)})
 	}
 }
 
-// add changes a total.
-func (l *ledger) add(change func(*counts)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	change(&l.counts)
+// kind is what is wrong.
+type kind string
+
+// What can be found.
+const (
+	lost      kind = "lost"          // acknowledged and not stored
+	torn      kind = "torn"          // no array of messages, at any instant
+	rewritten kind = "rewritten"     // a history that changed other than by growing, an id with other contents
+	doubled   kind = "doubled"       // stored twice
+	disorder  kind = "disorder"      // not in the order of its run, or inside another
+	conflict  kind = "conflict"      // one event with two contents
+	returned  kind = "returned"      // from before an erasure
+	ghost     kind = "ghost"         // refused as having run nothing, and stored
+	invalid   kind = "invalid"       // anything else that must not be
+	declared  kind = "declared lost" // a run that a client saw completed
+	revived   kind = "put back"      // what was edited by hand
+	untold    kind = "untold"        // a loss of which the chat's next run says nothing
+	hang      kind = "hung"          // a stream without an end
+	unsettled kind = "unsettled"     // never came to rest
+)
+
+// violation is one finding.
+type violation struct {
+	kind    kind
+	what    string
+	at      time.Time // near which to look for the cause
+	chat    *chat
+	key     memory.Key
+	edited  time.Time // when the message in question was edited by hand; zero for never
+	run     string
+	seq     int64
+	post    *post
+	history *stored
+}
+
+func (v violation) headline() string {
+	var b strings.Builder
+	if v.chat != nil {
+		fmt.Fprintf(&b, "chat %s ", v.chat.id)
+	}
+	if v.key != (memory.Key{}) {
+		fmt.Fprintf(&b, "history %s ", v.key)
+	}
+	if v.run != "" {
+		fmt.Fprintf(&b, "run %s event %d ", v.run, v.seq)
+	}
+	return b.String() + v.what
 }
 
 // violate enters a finding.
@@ -252,6 +316,8 @@ func (l *ledger) violate(v violation) {
 	defer l.mu.Unlock()
 	l.violations = append(l.violations, v)
 	if len(l.violations) <= 20 {
-		fmt.Fprintf(l.out, "%s FOUND %s: %.200s\n", time.Now().Format("15:04:05"), v.kind, v.headline())
+		fmt.Fprintf(l.out, "%s FOUND %s: %.200s\n", stamp(time.Now()), v.kind, v.headline())
 	}
 }
+
+func when(seconds float64) time.Time { return time.UnixMilli(int64(seconds*1000 + 0.5)) }

@@ -1,161 +1,87 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"flag"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
+	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"mneme/apiserver/api"
 )
 
-// faultNone is the --fault of a soak of bodies in which every answer must be whole.
-const faultNone = "none"
+// verdict is what became of a body.
+type verdict string
 
-// passOptions are the command line of a soak of bodies.
-type passOptions struct {
-	bodies  int64
-	clients int
-	library int           // documents to be searched
-	every   time.Duration // mean time between two kills
-	fault   string        // faultNone, or faultKill of the apiserver
-	up      bool          // one process for all services
-	seed    uint64
-	mneme   string
-	dir     string
-	keep    bool
-}
-
-// faultKill kills the apiserver.
-const faultKill = "kill"
-
-func parsePass(args []string, out io.Writer) (passOptions, error) {
-	o := passOptions{}
-	f := flag.NewFlagSet("soak pass", flag.ContinueOnError)
-	f.SetOutput(out)
-	f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
-	f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
-	f.IntVar(&o.library, "documents", 400, "documents to search in")
-	f.StringVar(&o.fault, "fault", faultNone, "what goes wrong: nothing ("+faultNone+
-		"), or the apiserver is killed now and then ("+faultKill+")")
-	f.DurationVar(&o.every, "faults-every", 4*time.Second, "mean time between two kills")
-	f.BoolVar(&o.up, "up", false, "one process for all services, as mneme up; without kills")
-	f.Uint64Var(&o.seed, "seed", 0, "of what is random here; 0 takes one from the clock")
-	f.StringVar(&o.mneme, "mneme", "", "the mneme binary; without it one is built from ./cmd/mneme")
-	f.StringVar(&o.dir, "dir", "",
-		"folder for data and logs; empty for a temporary one, which is removed when nothing was found")
-	f.BoolVar(&o.keep, "keep", false, "keep the folder in any case")
-	f.Usage = func() {
-		fmt.Fprint(out, `Usage: go run ./scripts/soak pass [flags]
-
-A webmemory passes the documents of an apiserver on, over a redis-server, to many
-clients, quick and slow ones and some that leave. Every answer is compared with what
-the apiserver itself says. With --fault kill the apiserver is killed now and then:
-an answer is whole then, or visibly broken, or a clear 503. Exit status 0: that was
-so; 1: it was not, and the folder with all logs is kept; 2: the soak could not be
-done.
-
-`)
-		f.PrintDefaults()
-	}
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	switch {
-	case f.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.fault != faultNone && o.fault != faultKill:
-		return o, fmt.Errorf("--fault is %q; choose %s or %s", o.fault, faultNone, faultKill)
-	case o.up && o.fault == faultKill:
-		return o, errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0:
-		return o, errors.New("bodies, clients, documents and faults-every must be positive")
-	}
-	if o.seed == 0 {
-		o.seed = uint64(time.Now().UnixMicro())
-	}
-	return o, nil
-}
-
-// passOnce is one soak of bodies.
-func passOnce(ctx context.Context, o passOptions, out io.Writer) (clean bool, err error) {
-	own := o.dir == ""
-	if own {
-		o.dir, err = os.MkdirTemp("", "mneme-soak-")
-	} else {
-		o.dir, err = filepath.Abs(o.dir)
-	}
-	if err != nil {
-		return false, err
-	}
-	stack, err := newStack(options{mneme: o.mneme, dir: o.dir, fault: faultKills, level: "info"})
-	if err != nil {
-		return false, err
-	}
-	stack.order = []string{redisName, apiName, webA}
-	if o.up {
-		v := stack.services[apiName]
-		v.args = []string{v.args[0], "up", "--offline"}
-		v.env = append(v.env, "MNEME_WEBMEMORY_LISTEN="+stack.services[webA].addr)
-		stack.order = stack.order[:2]
-	}
-	defer stack.killAll()
-	if err := stack.startAll(); err != nil {
-		return false, err
-	}
-	p := &passing{passOptions: o, stack: stack, out: out}
-	clean, err = p.run(ctx)
-	if err == nil && clean && own && !o.keep {
-		stack.killAll()
-		return clean, os.RemoveAll(o.dir)
-	}
-	fmt.Fprintf(out, "kept: %s\n", o.dir)
-	return clean, err
-}
+const (
+	whole   verdict = "whole and equal"
+	left    verdict = "left by its client on purpose"
+	broken  verdict = "visibly broken off"
+	unheard verdict = "broken off before its head"
+	refused verdict = "refused with a clear 503"
+	differs verdict = "DIFFERENT, and ended as complete"
+	endless verdict = "without an end for ten minutes"
+	strange verdict = "answered in another way"
+)
 
 // passing is a soak of bodies while it runs.
 type passing struct {
-	passOptions
+	options
 	stack *stack
 	out   io.Writer
 	asks  []ask
 
 	begun  atomic.Int64 // bodies that were asked for
-	kills  atomic.Int64
 	mu     sync.Mutex
+	kills  int             // guarded by mu
 	counts map[verdict]int // guarded by mu
-	bytes  int64           // guarded by mu: of whole bodies
+	bytes  int             // guarded by mu: of whole bodies
 	wrong  []string        // guarded by mu: findings
 }
 
 func (p *passing) run(ctx context.Context) (clean bool, err error) {
-	p.counts = map[verdict]int{}
-	fmt.Fprintf(p.out, "soak: %d bodies, %d clients, fault %s, seed %d, in %s\n", p.bodies, p.clients, p.fault, p.seed,
-		p.dir)
-	if p.asks, err = prepare(ctx, "http://"+p.stack.services[apiName].addr, p.seed, p.library); err != nil {
+	server := p.stack.services[apiName]
+	if err := p.prepare(ctx, "http://"+server.addr); err != nil {
 		return false, err
 	}
 	began := time.Now()
 	watching, unwatch := context.WithCancel(ctx)
-	var around sync.WaitGroup
-	around.Go(func() { p.watch(watching, began) })
-	if p.fault == faultKill {
-		around.Go(func() { p.killNowAndThen(watching) })
-	}
-	var clients sync.WaitGroup
+	var around, clients sync.WaitGroup
+	around.Go(func() {
+		for sleep(watching, 15*time.Second) {
+			p.mu.Lock()
+			fmt.Fprintf(p.out, "%6v  %d bodies, %d MB, %d kills, %d findings\n", time.Since(began).Round(time.Second),
+				min(p.begun.Load(), p.bodies), p.bytes>>20, p.kills, len(p.wrong))
+			p.mu.Unlock()
+		}
+	})
+	rng := p.random(1 << 32)
+	around.Go(func() {
+		for p.fault == faultKill && sleep(watching, min(time.Duration(rng.ExpFloat64()*float64(p.every)), 4*p.every)) {
+			server.Kill()
+			p.mu.Lock()
+			p.kills++
+			p.mu.Unlock()
+			if server.start() == nil {
+				_ = server.Await(time.Minute) // or the answers stay 503, which is said in the end
+			}
+		}
+	})
 	for i := range p.clients {
-		c := newTaker("http://"+p.stack.services[webA].addr, rand.New(rand.NewPCG(p.seed, uint64(i))), i%6 == 5)
+		t := &taker{passing: p, rng: p.random(uint64(i)), slow: i%6 == 5}
+		t.http.Transport = t.transport()
 		clients.Go(func() {
 			for p.begun.Add(1) <= p.bodies && ctx.Err() == nil {
-				if got := c.take(ctx, p.asks); ctx.Err() == nil { // else it was cut by our own end
-					p.enter(got)
-				}
+				t.take(ctx, p.asks[t.rng.IntN(len(p.asks))])
 			}
 		})
 	}
@@ -165,58 +91,18 @@ func (p *passing) run(ctx context.Context) (clean bool, err error) {
 	return p.report(time.Since(began)), nil
 }
 
-// enter counts what became of a body.
-func (p *passing) enter(got taken) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counts[got.verdict]++
-	p.bytes += got.bytes
-	if !got.verdict.allowed(p.fault) {
-		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: %s: %s", time.Now().Format("15:04:05.000"), got.ask, got.verdict,
-			got.what))
-	}
-}
-
-func (p *passing) killNowAndThen(ctx context.Context) {
-	rng := rand.New(rand.NewPCG(p.seed, 1<<32))
-	v := p.stack.services[apiName]
-	for sleep(ctx, min(time.Duration(rng.ExpFloat64()*float64(p.every)), 4*p.every)) {
-		if !v.kill() {
-			continue
-		}
-		p.kills.Add(1)
-		if err := v.start(); err == nil {
-			_ = v.ready(time.Minute) // or the answers stay 503, which is said in the end
-		}
-	}
-}
-
-func (p *passing) watch(ctx context.Context, began time.Time) {
-	for sleep(ctx, 15*time.Second) {
-		p.mu.Lock()
-		fmt.Fprintf(p.out, "%6v  %d bodies, %d MB, %d kills, %d findings\n", time.Since(began).Round(time.Second),
-			min(p.begun.Load(), p.bodies), p.bytes>>20, p.kills.Load(), len(p.wrong))
-		p.mu.Unlock()
-	}
-}
-
 // report prints the totals and the verdict.
 func (p *passing) report(took time.Duration) (clean bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	total := 0
-	for _, n := range p.counts {
-		total += n
-	}
 	fmt.Fprintf(p.out, "\nsoak of bodies of %v, fault %s, seed %d\n", took.Round(time.Second), p.fault, p.seed)
 	row := func(name string, value any) { fmt.Fprintf(p.out, "  %-40s %v\n", name, value) }
-	row("bodies", total)
-	for _, v := range verdicts {
+	for _, v := range []verdict{whole, left, broken, unheard, refused, differs, endless, strange} {
 		row(string(v), p.counts[v])
 	}
 	row("MB of whole bodies", p.bytes>>20)
-	row("kills of the apiserver", p.kills.Load())
-	p.wrong = slices.Concat(p.wrong, p.stack.services[apiName].crashes, p.stack.services[webA].crashes)
+	row("kills of the apiserver", p.kills)
+	for _, v := range p.stack.services {
+		p.wrong = append(p.wrong, v.crashes...)
+	}
 	if p.counts[whole] == 0 {
 		p.wrong = append(p.wrong, "not one body came whole")
 	}
@@ -229,4 +115,203 @@ func (p *passing) report(took time.Duration) (clean bool) {
 	}
 	fmt.Fprintln(p.out, "verdict: PASS — 0 bodies differ")
 	return true
+}
+
+// taker is a client that reads answers through webmemory.
+type taker struct {
+	*passing
+	rng  *rand.Rand
+	slow bool
+	http http.Client
+}
+
+// transport is one of a slow client if it is: the kernel does not read ahead for it.
+func (t *taker) transport() *http.Transport {
+	return &http.Transport{MaxIdleConnsPerHost: 1,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if tcp, ok := conn.(*net.TCPConn); ok && t.slow {
+				_ = tcp.SetReadBuffer(64 << 10)
+			}
+			return conn, err
+		}}
+}
+
+// take asks for an answer, reads it and counts what became of it.
+func (t *taker) take(ctx context.Context, a ask) {
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	what, note := t.read(bounded, a)
+	if ctx.Err() != nil {
+		return // it was cut by our own end
+	}
+	if bounded.Err() != nil {
+		what = endless
+	}
+	allowed := what == whole || what == left
+	if t.fault == faultKill {
+		allowed = allowed || what == broken || what == unheard || what == refused
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts[what]++; what == whole {
+		t.bytes += a.size
+	}
+	if !allowed {
+		t.wrong = append(t.wrong, fmt.Sprintf("%s %s %s, %d bytes of body: %s: %s", stamp(time.Now()), a.method, a.path,
+			len(a.body), what, note))
+	}
+}
+
+func (t *taker) read(ctx context.Context, a ask) (v verdict, note string) {
+	resp, err := a.send(ctx, &t.http, "http://"+t.stack.webAddr)
+	if err != nil {
+		return unheard, err.Error()
+	}
+	defer resp.Body.Close()
+	if t.rng.IntN(50) == 0 {
+		_, _ = io.CopyN(io.Discard, resp.Body, int64(t.rng.IntN(a.size)))
+		return left, ""
+	}
+	body := io.Reader(resp.Body)
+	if t.slow && t.rng.IntN(4) == 0 {
+		body = &slowly{Reader: body, rests: 50}
+	}
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return broken, fmt.Sprintf("%d of %d bytes: %v", len(raw), a.size, err)
+	}
+	if resp.StatusCode == a.status && sha256.Sum256(raw) == a.sum {
+		return whole, ""
+	}
+	var problem struct{ Error api.Problem }
+	_ = json.Unmarshal(raw, &problem)
+	switch {
+	case resp.StatusCode == http.StatusServiceUnavailable && problem.Error.Code != "":
+		return refused, problem.Error.Code
+	case resp.StatusCode == a.status:
+		return differs, fmt.Sprintf("%d of %d bytes, JSON: %v: …%q", len(raw), a.size, json.Valid(raw), tail(raw, 80))
+	}
+	return strange, fmt.Sprintf("%s %.300s", resp.Status, raw)
+}
+
+// slowly rests before its first reads, so that the sender has to wait.
+type slowly struct {
+	io.Reader
+	rests int
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	if s.rests > 0 {
+		s.rests--
+		time.Sleep(20 * time.Millisecond)
+	}
+	return s.Reader.Read(p)
+}
+
+// ask is a request whose answer is known.
+type ask struct {
+	method, path string
+	body         []byte
+	status, size int
+	sum          [sha256.Size]byte
+}
+
+func (a ask) send(ctx context.Context, h *http.Client, base string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, a.method, base+a.path, bytes.NewReader(a.body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return h.Do(req)
+}
+
+const (
+	passages = "/v1/collections/passages" // many documents to be searched
+	books    = "/v1/collections/books"    // few large ones to be read
+)
+
+// prepare loads documents into the apiserver at base, and asks it itself for what
+// will be asked for through webmemory; what is asked for several times as often
+// stands in asks so many times.
+func (p *passing) prepare(ctx context.Context, base string) (err error) {
+	rng := p.random(1 << 33)
+	direct := func(a ask) ask { // asks the apiserver; after an error it asks no more
+		if err != nil {
+			return a
+		}
+		var resp *http.Response
+		if resp, err = a.send(ctx, http.DefaultClient, base); err != nil {
+			return a
+		}
+		defer resp.Body.Close()
+		var raw []byte
+		if raw, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode >= 500 {
+			err = fmt.Errorf("%s %s: %s %.300s", a.method, a.path, resp.Status, raw)
+		}
+		a.status, a.size, a.sum = resp.StatusCode, len(raw), sha256.Sum256(raw)
+		return a
+	}
+	add := func(times int, method, path string, body []byte) {
+		a := direct(ask{method: method, path: path, body: body})
+		if again := direct(a); err == nil && (again.status != a.status || again.sum != a.sum) {
+			err = fmt.Errorf("%s %s is answered in two ways: %d, %d bytes; %d, %d bytes", method, path, a.status, a.size,
+				again.status, again.size)
+		}
+		p.asks = append(p.asks, slices.Repeat([]ask{a}, times)...)
+	}
+	load := func(path string, size int) (body []byte) {
+		body, _ = json.Marshal(map[string]string{"title": path[strings.LastIndex(path, "/")+1:], "text": prose(rng, size)})
+		direct(ask{method: http.MethodPut, path: path, body: body})
+		return body
+	}
+	direct(ask{method: http.MethodPut, path: passages})
+	direct(ask{method: http.MethodPut, path: books})
+	for i := range p.library {
+		path := fmt.Sprintf("%s/documents/d%03d.txt", passages, i)
+		body := load(path, 500+rng.IntN(12_000))
+		if i%10 == 0 {
+			add(4, http.MethodGet, path, nil)
+		}
+		if i%20 == 0 {
+			add(2, http.MethodPut, path, body) // once more is no change
+		}
+	}
+	for i, size := range []int{100 << 10, 1 << 20, 8 << 20} {
+		path := fmt.Sprintf("%s/documents/b%d.txt", books, i)
+		body := load(path, size)
+		add([]int{20, 6, 2}[i], http.MethodGet, path, nil)
+		if i < 2 {
+			add(2, http.MethodPut, path, body)
+		}
+	}
+	// The apiserver answers with the collections' state as it is by now.
+	for i := range 120 {
+		search := map[string]any{"query": prose(rng, 20+rng.IntN(60)), "k": []int{1, 10, 100}[i%3]}
+		if i%4 == 0 { // more than one write of the client to the apiserver
+			search["history"] = []map[string]string{{"role": "user", "content": prose(rng, rng.IntN(100<<10))}}
+		}
+		body, _ := json.Marshal(search)
+		add(3, http.MethodPost, passages+"/search", body)
+	}
+	for _, path := range []string{passages, passages + "/documents?limit=1000", passages + "/documents/none.txt",
+		"/v1/collections/none"} {
+		add(10, http.MethodGet, path, nil)
+	}
+	return err
+}
+
+// prose is text of words that come back, so that searches find much.
+func prose(rng *rand.Rand, size int) string {
+	words := strings.Fields(`harbour lighthouse keeper winter storm rope anchor ledger copper engine valley river bridge
+		market letter captain island orchard teacher station маяк гавань якорь письмо 灯台 港 straße façade "quoted" <tag> &
+		back\slash`)
+	var b strings.Builder
+	for b.Len() < size {
+		for range 8 + rng.IntN(12) {
+			b.WriteString(words[rng.IntN(len(words))] + " ")
+		}
+		b.WriteString("end.\n\n"[:5+rng.IntN(2)])
+	}
+	return b.String()
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,33 +22,15 @@ func TestBodiesPassWhole(t *testing.T) {
 	mneme := filepath.Join(t.TempDir(), "mneme")
 	out, err := exec.Command("go", "build", "-o", mneme, "mneme/cmd/mneme").CombinedOutput()
 	require.NoError(t, err, string(out))
-	for _, o := range []passOptions{
+	for _, o := range []options{
 		{fault: faultNone, clients: 12},
 		{fault: faultNone, clients: 2, up: true},
 		{fault: faultKill, clients: 12, every: 500 * time.Millisecond},
 	} {
-		o.mneme, o.dir, o.seed, o.bodies, o.library = mneme, t.TempDir(), 7, 600, 40
+		o.mode, o.mneme, o.dir, o.seed, o.bodies, o.library = "pass", mneme, t.TempDir(), 7, 600, 40
 		var report bytes.Buffer
-		clean, err := passOnce(t.Context(), o, &report)
+		clean, err := once(t.Context(), o, &report)
 		require.NoError(t, err, report.String())
 		require.True(t, clean, report.String())
-	}
-}
-
-func TestPassCommandLine(t *testing.T) {
-	for args, want := range map[string]string{
-		"":                         "",
-		"--bodies 10 --fault kill": "",
-		"--fault fire":             "choose none or kill",
-		"--up --fault kill":        "leave --up away",
-		"--bodies 0":               "must be positive",
-		"--clients 3 fast":         `unexpected argument "fast"`,
-	} {
-		_, err := parsePass(strings.Fields(args), io.Discard)
-		if want == "" {
-			require.NoError(t, err, args)
-		} else {
-			require.ErrorContains(t, err, want, args)
-		}
 	}
 }

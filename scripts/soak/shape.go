@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"mneme/internal/upstreamtest"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -17,21 +19,19 @@ type block struct {
 }
 
 // blocks cuts a history into runs.
-func (c *checker) blocks(h *stored) []block {
-	var out []block
-	runs := map[string]*run{}
+func (c *checker) blocks(h *stored) (out []block) {
+	unseen := map[string]*run{}
 	for i, m := range h.messages {
 		name, _, ok := memory.SplitID(m.ID)
 		if !ok {
-			c.report(h, violation{kind: invalid, at: h.time(i), what: fmt.Sprintf("message %d has no id of a run: %.300s", i,
-				h.raw[i])})
+			c.report(h, i, violation{kind: invalid, what: "has no id of a run"})
 			continue
 		}
 		name = strings.TrimSuffix(name, memory.ClosingSuffix)
-		r := cmp.Or(c.ledger.runs[name], runs[name])
+		r := cmp.Or(c.runs[name], unseen[name])
 		if r == nil {
 			r = &run{id: name}
-			runs[name] = r
+			unseen[name] = r
 		}
 		if last := len(out) - 1; last >= 0 && out[last].run == r {
 			out[last].indices = append(out[last].indices, i)
@@ -56,18 +56,16 @@ func (c *checker) structure(h *stored) (late int) {
 	whole := map[*run][]int{}
 	newest := 0.0 // begin of the runs so far
 	for i, b := range list {
-		begun := h.messages[b.indices[0]].Timestamp
-		if whole[b.run] != nil || begun < newest {
+		begun, again := h.messages[b.indices[0]].Timestamp, whole[b.run] != nil
+		if again || begun < newest {
 			late += len(b.indices)
 		}
-		if whole[b.run] == nil {
+		if !again {
 			order = append(order, b.run)
 			newest = max(newest, begun)
-		}
-		if whole[b.run] != nil && i+1 < len(list) && list[i-1].run == list[i+1].run {
-			c.report(h, violation{kind: disorder, run: b.run.id, post: b.run.post, at: h.time(b.indices[0]),
-				what: fmt.Sprintf("messages %d to %d of a run stand inside another run", b.indices[0],
-					b.indices[len(b.indices)-1])})
+		} else if i+1 < len(list) && list[i-1].run == list[i+1].run {
+			c.report(h, b.indices[0], violation{kind: disorder, run: b.run.id, post: b.run.post,
+				what: "stands with its neighbours inside another run"})
 		}
 		whole[b.run] = append(whole[b.run], b.indices...)
 	}
@@ -76,140 +74,98 @@ func (c *checker) structure(h *stored) (late int) {
 		for _, i := range whole[r] {
 			name, seq, _ := memory.SplitID(h.messages[i].ID)
 			if seq <= last[name] {
-				c.report(h, violation{kind: disorder, run: r.id, seq: seq, post: r.post, at: h.time(i),
-					what: fmt.Sprintf("message %d stands behind event %d of its run: %.300s", i, last[name], h.raw[i])})
+				c.report(h, i, violation{kind: disorder, run: r.id, seq: seq, post: r.post,
+					what: fmt.Sprintf("stands behind event %d of its run", last[name])})
 			}
 			last[name] = max(last[name], seq)
 		}
 		c.grammar(h, r, whole[r])
 	}
-	c.found.late += late
+	c.late += late
 	return late
 }
 
-// grammar checks the messages of one run in one history.
+// grammar checks the messages of one run in one history, and notes what the chat's
+// history says to whom.
 func (c *checker) grammar(h *stored, r *run, indices []int) {
-	bad := func(i int, what string) {
-		c.report(h, violation{kind: invalid, run: r.id, post: r.post, at: h.time(i),
-			what: fmt.Sprintf("message %d %s: %.300s", i, what, h.raw[i])})
+	bad := func(i int, k kind, what string) {
+		c.report(h, i, violation{kind: k, run: r.id, post: r.post, what: what})
 	}
+	delegated := h.key.Agent() != ""
 	open := -1 // the user message that has no answer yet
 	// A run that its closer had to give up may have been further: what a dead process
 	// acknowledged into its spool stands behind the closing answer, in a late block.
 	closed := false
 	var calls []string
-	if before := indices[0] - 1; h.key.Agent() == "" && (r.retryOf() != "" || r.events == nil && before >= 0 &&
-		h.messages[before].Failure != "") {
+	if before := indices[0] - 1; !delegated &&
+		(r.retries() || r.events == nil && before >= 0 && h.messages[before].Failure != "") {
 		open = indices[0] // the chat's request stands before, with the failure of another run
 	}
 	for _, i := range indices {
 		m := h.messages[i]
-		if m.Failure == event.RunLost && r.completed() {
-			c.report(h, violation{kind: declared, run: r.id, post: r.post, at: h.time(i),
-				what: fmt.Sprintf("message %d: %.200s", i, h.raw[i])})
+		if m.Failure == event.RunLost && r.ends(func(outcome string) bool { return outcome == event.Completed }) {
+			bad(i, declared, "says so")
+		}
+		switch plain := m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0; {
+		case delegated:
+		case m.Role == memory.RoleUser:
+			h.chat.said[m.Content] = append(h.chat.said[m.Content], i)
+		case !plain:
+			bad(i, invalid, "does not belong into a chat's history")
+		case m.Failure == "":
+			h.chat.replies[r.id] = m.Content
 		}
 		switch {
 		case closed && m.Role != memory.RoleUser:
 			closed = len(m.ToolCalls) > 0 || m.Role == memory.RoleTool
-			continue
 		case m.Role == memory.RoleUser:
-			if open >= 0 && h.key.Agent() != "" {
-				bad(open, "is a delegation without a completion")
+			if open >= 0 && delegated {
+				bad(open, invalid, "is a delegation without a completion")
 			}
 			open, closed, calls = i, false, nil
 		case open < 0:
-			bad(i, "follows no request, or a second answer to one")
+			bad(i, invalid, "follows no request, or a second answer to one")
 		case m.Role == memory.RoleTool:
 			at := slices.Index(calls, m.ToolCallID)
 			if at < 0 {
-				bad(i, "is the result of no call, or a second one")
-			} else {
-				calls = slices.Delete(calls, at, at+1)
+				bad(i, invalid, "is the result of no call, or a second one")
+				break
 			}
+			calls = slices.Delete(calls, at, at+1)
 		case len(m.ToolCalls) > 0:
 			for _, call := range m.ToolCalls {
 				calls = append(calls, call.ID)
 			}
 		default:
 			closed = m.Failure == event.RunLost || m.Partial
-			if h.key.Agent() != "" || m.Failure == "" {
+			if delegated || m.Failure == "" {
 				open = -1 // a chat's request may be answered after all
 			}
 		}
-		if h.key.Agent() == "" {
-			c.chatMessage(h, r, i, bad)
-		}
 	}
-	if open >= 0 && h.key.Agent() != "" {
-		bad(open, "is a delegation without a completion")
+	if open >= 0 && delegated {
+		bad(open, invalid, "is a delegation without a completion")
 	}
 }
 
-// chatMessage notes what the chat's history says to whom.
-func (c *checker) chatMessage(h *stored, r *run, i int, bad func(int, string)) {
-	ch, m := h.chat, h.messages[i]
-	if ch.said == nil {
-		ch.said, ch.replies = map[string][]int{}, map[string]string{}
-	}
-	switch {
-	case m.Role == memory.RoleUser:
-		ch.said[m.Content] = append(ch.said[m.Content], i)
-	case m.Role == memory.RoleAssistant && m.Failure != "":
-	case m.Role == memory.RoleAssistant && len(m.ToolCalls) == 0:
-		ch.replies[r.id] = m.Content
-	default:
-		bad(i, "does not belong into a chat's history")
-	}
-}
-
-// sendable checks what a model would be sent of a history, at several lengths. Only
-// messages that came late may have to be left out.
+// sendable checks what a model would be sent of a history, at several lengths, by the
+// rules of the vendors. Only messages that came late may have to be left out.
 func (c *checker) sendable(h *stored, late int) {
 	for _, n := range []int{10, 50, max(len(h.raw), 1)} {
 		window, err := memory.Decode(h.history.Window(n))
-		if err != nil {
-			c.report(h, violation{kind: invalid, what: fmt.Sprintf("the window of %d: %v", n, err)})
-			continue
-		}
 		sent, repairs := memory.Repair(window)
-		if repairs.Dropped > late {
-			c.report(h, violation{kind: invalid, what: fmt.Sprintf("the window of %d needs %+v", n, repairs)})
+		if err == nil && repairs.Dropped > late {
+			err = fmt.Errorf("it needs %+v", repairs)
 		}
-		if err := strict(sent); err != nil {
-			c.report(h, violation{kind: invalid, what: fmt.Sprintf("the repaired window of %d: %v", n, err)})
-		}
-	}
-}
-
-// strict is what vendors insist on.
-func strict(messages []memory.Message) error {
-	var waiting []string
-	used := map[string]bool{}
-	for i, m := range messages {
-		switch {
-		case i == 0 && m.Role != memory.RoleUser:
-			return fmt.Errorf("it begins with %s", m.Role)
-		case m.Role == memory.RoleTool:
-			if len(waiting) == 0 || waiting[0] != m.ToolCallID {
-				return fmt.Errorf("message %d is a result out of place", i)
+		if err == nil && len(sent) > 0 {
+			if sent[len(sent)-1].Role == memory.RoleAssistant {
+				sent = append(sent, memory.Message{Role: memory.RoleUser, Content: "And now?"})
 			}
-			waiting = waiting[1:]
-			continue
-		case len(waiting) > 0:
-			return fmt.Errorf("message %d comes before the results of %v", i, waiting)
-		case m.Role == memory.RoleUser && i > 0 && messages[i-1].Role == memory.RoleUser:
-			return fmt.Errorf("messages %d and %d are both the user's", i-1, i)
+			body, _ := json.Marshal(map[string]any{"model": "any", "messages": sent})
+			err = upstreamtest.ValidateChat(body)
 		}
-		for _, call := range m.ToolCalls {
-			if used[call.ID] {
-				return fmt.Errorf("message %d uses the id %s again", i, call.ID)
-			}
-			used[call.ID] = true
-			waiting = append(waiting, call.ID)
+		if err != nil {
+			c.report(h, -1, violation{kind: invalid, what: fmt.Sprintf("the repaired window of %d: %v", n, err)})
 		}
 	}
-	if len(waiting) > 0 {
-		return fmt.Errorf("the calls %v have no results", waiting)
-	}
-	return nil
 }

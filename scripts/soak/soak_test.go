@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api/sse"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -27,8 +28,7 @@ type scene struct {
 
 func newScene(key memory.Key) *scene {
 	return &scene{
-		checker: &checker{ledger: newLedger(io.Discard), found: &findings{}, wanted: map[memory.Key][]wanted{}},
-		chat:    &chat{id: key.Chat(), tag: "c001n"}, key: key, history: memory.Empty(key),
+		checker: &checker{ledger: newLedger(io.Discard)}, chat: newChat(1), key: key, history: memory.Empty(key),
 	}
 }
 
@@ -83,10 +83,10 @@ func (s *scene) kinds(t *testing.T) []kind {
 	s.fold()
 	s.checker.history(h)
 	if s.key.Agent() == "" {
-		s.posts()
+		s.checkPosts()
 	}
 	var found []kind
-	for _, v := range s.ledger.violations {
+	for _, v := range s.violations {
 		found = append(found, v.kind)
 	}
 	return found
@@ -119,7 +119,7 @@ func (s *scene) hearRetry() []memory.Message {
 		}
 		copies[memory.ChatKey(memory.MustChat(id))] = sink[s.key]
 	}
-	s.ledger.answered(p, answer{RunID: "b", Content: "answer"})
+	s.answered(p, "b", "answer")
 	return append(copies[memory.ChatKey(memory.MustChat("a"))], copies[memory.ChatKey(memory.MustChat("b"))]...)
 }
 
@@ -167,7 +167,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		}, nil},
 		"a completed run, closed as lost": {chatKey, func(s *scene) {
 			m := s.hear("a", 10)
-			p, e := s.ledger.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{
+			p, e := s.posts[0], event.Event{Head: event.Head{RunID: "a", Seq: 7, TS: 11}, Payload: &event.RunFinished{
 				Outcome: event.Completed,
 			}}
 			s.ledger.receive(p, e, e.Line(), webA)
@@ -193,14 +193,14 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 		}, []kind{ghost}},
 		"answered with another text": {chatKey, func(s *scene) {
 			s.store(s.hear("a", 10)...)
-			s.ledger.answered(s.ledger.posts[0], answer{RunID: "a", Content: "something else", Outcome: "completed"})
+			s.answered(s.posts[0], "a", "something else")
 		}, []kind{lost}},
 		"one key, two runs": {chatKey, func(s *scene) {
 			s.store(s.hear("a", 10)...)
-			s.ledger.posts[0].key = "k"
-			s.ledger.tried(s.ledger.posts[0], attempt{status: 200, run: "b"})
+			s.posts[0].key = "k"
+			s.ledger.tried(s.posts[0], attempt{status: 200, run: "b"})
 			e := event.Event{Head: event.Head{RunID: "b", Seq: 1, TS: 20}, Payload: &event.RunFinished{Outcome: event.Completed}}
-			s.ledger.receive(s.ledger.posts[0], e, e.Line(), webA)
+			s.ledger.receive(s.posts[0], e, e.Line(), webA)
 		}, []kind{invalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestWhatIsFoundInAHistory(t *testing.T) {
 				return
 			}
 			for _, k := range test.want {
-				require.Contains(t, found, k, "%v", s.ledger.violations)
+				require.Contains(t, found, k, "%v", s.violations)
 			}
 		})
 	}
@@ -223,12 +223,12 @@ func TestLateMessagesAreCounted(t *testing.T) {
 	a, b := s.hear("a", 10), s.hear("b", 20)
 	s.store(append(append(a[:2:2], b...), a[2:]...)...)
 	require.Empty(t, s.kinds(t))
-	require.Equal(t, 2, s.found.late)
+	require.Equal(t, 2, s.late)
 	s = newScene(agentKey)
 	a, b = s.hear("a", 10), s.hear("b", 20)
 	s.store(append(b, a...)...)
 	require.Empty(t, s.kinds(t))
-	require.Equal(t, 4, s.found.late, "runs stand in the order in which they began")
+	require.Equal(t, 4, s.late, "runs stand in the order in which they began")
 }
 
 func TestErasure(t *testing.T) {
@@ -268,11 +268,11 @@ func TestErasure(t *testing.T) {
 func TestOneEventHasOneContent(t *testing.T) {
 	s := newScene(chatKey)
 	s.hear("a", 10)
-	p := s.ledger.posts[0]
+	p := s.posts[0]
 	e := event.Event{Head: event.Head{RunID: "a", Seq: 6, TS: 10.05}, Payload: &event.Assistant{Content: "another"}}
 	s.ledger.receive(p, e, e.Line(), webB)
-	require.Len(t, s.ledger.violations, 1)
-	require.Equal(t, conflict, s.ledger.violations[0].kind)
+	require.Len(t, s.violations, 1)
+	require.Equal(t, conflict, s.violations[0].kind)
 }
 
 func TestHistoriesOnlyGrow(t *testing.T) {
@@ -283,7 +283,8 @@ func TestHistoriesOnlyGrow(t *testing.T) {
 		{``, `[1]`, true}, {`[1]`, `[1]`, true}, {`[1]`, `[1,2]`, true}, {`[]`, `[1]`, true},
 		{`[1]`, ``, false}, {`[1,2]`, `[1]`, false}, {`[1]`, `[12]`, false}, {`[1,2]`, `[1,3,2]`, false},
 	} {
-		require.Equal(t, test.want, continues([]byte(test.before), []byte(test.after)), "%s %s", test.before, test.after)
+		_, ok := goesOn([]byte(test.before), []byte(test.after), false)
+		require.Equal(t, test.want, ok, "%s %s", test.before, test.after)
 	}
 }
 
@@ -294,60 +295,60 @@ func TestFrames(t *testing.T) {
 			"{\"role\":\"error\",\"code\":\"turn_moved\"}\n\nid: 4\ndata: {\"role\"", e.Line())))
 	next, err := in.Next()
 	require.NoError(t, err)
-	f := frame(next)
-	got, err := f.event()
+	got, err := eventOf(next)
 	require.NoError(t, err)
 	require.Equal(t, e, got)
 	next, err = in.Next()
 	require.NoError(t, err)
-	f = frame(next)
-	require.Empty(t, f.ID)
-	require.Equal(t, "turn_moved", f.problem())
+	require.Empty(t, next.ID)
+	require.Equal(t, "turn_moved", problemOf(next))
 	_, err = in.Next()
 	require.ErrorIs(t, err, io.EOF, "what is cut off was not received")
-	f.ID = []byte("7")
-	_, err = f.event()
+	_, err = eventOf(sse.Event{ID: []byte("7"), Name: []byte("assistant"), Data: e.Line()})
 	require.Error(t, err)
 }
 
 func TestEveryTextIsOfItsOwnAndCarriesItsChat(t *testing.T) {
-	s := &soak{options: options{seed: 1}}
-	rng, ch, had := s.random(1), &chat{id: chatID(7), tag: chatTag(7)}, map[string]bool{}
+	rng, ch, had := options{seed: 1}.random(1), newChat(7), map[string]bool{}
 	for range 300 {
 		message, agent := text(rng, ch)
 		require.False(t, had[message], message)
 		had[message] = true
 		require.Contains(t, message, ch.tag)
 		require.Contains(t, []string{"master", "analytic"}, agent)
+		require.Len(t, aWord.FindAllString(message, -1), 1, message)
 		raw, err := json.Marshal(message)
 		require.NoError(t, err)
-		for _, tag := range tags(string(raw)) {
-			require.Equal(t, ch.tag, tag)
+		for _, tag := range aTag.FindAllStringSubmatch(string(raw), -1) {
+			require.Equal(t, ch.tag, tag[1])
 		}
 	}
 }
 
 func TestCountersOutliveProcesses(t *testing.T) {
-	require.Equal(t, map[string]float64{"a_total": 3, "b_bytes": 0},
-		parseMetrics([]byte("# HELP a_total x\na_total 3\nb_bytes 0\n")))
-	m := newMeters()
-	m.over["a_total"] = 2
-	m.live[webA] = map[string]float64{"a_total": 3}
+	m := meters{last: map[*span]map[string]float64{{}: {"a_total": 3}, {from: second(1)}: {"a_total": 2, "b_bytes": 0}}}
 	require.Equal(t, 5, m.total("a_total"))
 }
 
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                            "",
-		"--duration 1m --chats 3":     "",
-		"--duration 1m fast":          `unexpected argument "fast"`,
-		"--writers 0":                 "must be positive",
-		"--duration long":             "invalid value",
-		"--seed 7 --faults-every 0":   "",
-		"--erase-every -1s --chats 2": "must be positive",
-		"--fault fire":                "choose one of kills, flushall, empty, oldaof, failover",
-		"--wait-replicas 1":           "needs --fault failover",
-		"--fault failover --wait-replicas 1 --edits-every 0": "",
+		"":                                   "memory or pass",
+		"memory":                             "",
+		"memory --duration 1m --chats 3":     "",
+		"memory --duration 1m fast":          `unexpected argument "fast"`,
+		"memory --writers 0":                 "must be positive",
+		"memory --duration long":             "invalid value",
+		"memory --seed 7 --faults-every 0":   "",
+		"memory --erase-every -1s --chats 2": "must be positive",
+		"memory --fault fire":                "choose one of kills, flushall, empty, oldaof, failover",
+		"memory --wait-replicas 1":           "needs --fault failover",
+		"memory --fault failover --wait-replicas 1 --edits-every 0": "",
+		"pass":                          "",
+		"pass --bodies 10 --fault kill": "",
+		"pass --fault fire":             "choose one of none, kill",
+		"pass --up --fault kill":        "leave --up away",
+		"pass --bodies 0":               "must be positive",
+		"pass --clients 3 fast":         `unexpected argument "fast"`,
 	} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		if want == "" {

@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"mneme/scripts/lab"
+	"mneme/webmemory/api"
 )
 
 // Names of the processes.
@@ -35,23 +37,21 @@ const masterName = "soak"
 
 // stack is the processes under test, each on a port that it keeps.
 type stack struct {
-	dir      string
 	services map[string]*service
 	order    []string            // to start in
 	disks    map[string][]string // data folders, each with the processes that use it
+	webAddr  string              // of webmemory-a, or of the one in mneme up
 }
 
 // service is one process over all its lives.
 type service struct {
-	name string
-	addr string
-	args []string // of the command, its path first
-	env  []string
-	dir  string
+	*lab.Process
+	name, addr string
+	client     *api.Client   // of a webmemory
+	redis      *redis.Client // of a Redis or a Sentinel itself, whatever its role
+	fault      sync.Mutex    // held while something is done to it
 
 	mu      sync.Mutex
-	process *process // guarded by mu; nil while it is down
-	busy    bool     // guarded by mu: a fault is being done to it
 	lives   []*span  // guarded by mu: from each start to its end
 	pauses  []*span  // guarded by mu
 	crashes []string // guarded by mu: ends that nobody here caused
@@ -64,14 +64,6 @@ func (s *span) covers(at time.Time) bool {
 	return !at.Before(s.from) && (s.to.IsZero() || at.Before(s.to))
 }
 
-// beginPause enters a pause, which goes on until it gets an end.
-func (v *service) beginPause() *span {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.pauses = append(v.pauses, &span{from: time.Now()})
-	return v.pauses[len(v.pauses)-1]
-}
-
 // life is the one in which the service was up, and not paused, all the time between
 // two points; nil if there is none.
 func (v *service) life(from, to time.Time) *span {
@@ -82,76 +74,88 @@ func (v *service) life(from, to time.Time) *span {
 			return nil
 		}
 	}
-	for _, l := range v.lives {
-		if l.covers(from) && l.covers(to) {
-			return l
-		}
+	i := slices.IndexFunc(v.lives, func(l *span) bool { return l.covers(from) && l.covers(to) })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return v.lives[i]
 }
 
-// process is one life of a service.
-type process struct {
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed when it has
-	wanted bool          // guarded by service.mu: its end was ours
+func (v *service) isRedis() bool {
+	return v.name == redisName || v.name == replicaName || v.name == sentinelName
+}
+
+// start begins a life unless one goes on. It is for whoever holds fault.
+func (v *service) start() error {
+	if v.Pid() != 0 {
+		return nil
+	}
+	v.mu.Lock()
+	v.lives = append(v.lives, &span{from: time.Now()})
+	v.mu.Unlock() // ended takes it while the process is locked
+	return v.Start()
+}
+
+// ended is told of the end of a life.
+func (v *service) ended(err error, wanted bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	v.lives[len(v.lives)-1].to = now
+	if !wanted {
+		v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", stamp(now), v.name, err))
+	}
 }
 
 func newStack(o options) (*stack, error) {
-	server, err := exec.LookPath("redis-server")
-	if err != nil {
-		return nil, errors.New("there is no redis-server on the PATH; ./scripts/test installs it")
-	}
 	mneme := o.mneme
 	if mneme == "" {
 		mneme = filepath.Join(o.dir, "mneme")
 		if out, err := exec.Command("go", "build", "-o", mneme, "./cmd/mneme").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("building mneme, from the root of the repository: %w: %s", err, out)
 		}
-	} else if mneme, err = filepath.Abs(mneme); err != nil {
-		return nil, err
 	}
-	s := &stack{dir: o.dir, services: map[string]*service{}, disks: map[string][]string{}, order: []string{
-		redisName, proxyName, apiName, webA, webB,
-	}}
-	if o.fault == faultFailover {
-		s.order = append([]string{redisName, replicaName, sentinelName}, s.order[1:]...)
-	}
-	addrs, err := freeAddrs(len(s.order))
+	mneme, err := filepath.Abs(mneme)
 	if err != nil {
 		return nil, err
 	}
-	at := map[string]string{}
-	for i, name := range s.order {
-		at[name] = addrs[i]
+	s := &stack{services: map[string]*service{}, disks: map[string][]string{}}
+	switch {
+	case o.fault == faultFailover:
+		s.order = []string{redisName, replicaName, sentinelName, proxyName, apiName, webA, webB}
+	case o.up:
+		s.order = []string{redisName, apiName}
+	case o.mode == "pass":
+		s.order = []string{redisName, apiName, webA}
+	default:
+		s.order = []string{redisName, proxyName, apiName, webA, webB}
 	}
+	at, err := freeAddrs(append([]string{proxyName, webA}, s.order...))
+	if err != nil {
+		return nil, err
+	}
+	s.webAddr = at[webA]
 	store := []string{"MNEME_REDIS_URL=redis://" + at[redisName]}
 	if o.fault == faultFailover {
 		store = []string{"MNEME_REDIS_ADDRS=" + at[sentinelName], "MNEME_REDIS_MASTER_NAME=" + masterName,
 			fmt.Sprintf("MNEME_REDIS_WAIT_REPLICAS=%d", o.wait)}
 	}
-	if o.fault != faultKills {
+	if o.mode == "memory" && o.fault != faultKills {
 		store = append(store, "MNEME_RUN_TIMEOUT="+runTimeout.String())
 	}
 	for _, name := range s.order {
-		v := &service{name: name, addr: at[name], dir: filepath.Join(o.dir, name), env: os.Environ()}
-		if err := os.MkdirAll(v.dir, 0o700); err != nil {
+		dir := filepath.Join(o.dir, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
+		v := &service{name: name, addr: at[name]}
+		v.Process = &lab.Process{Name: name, Dir: dir, Log: filepath.Join(dir, "log"), Ended: v.ended,
+			Ready: lab.Ready(v.addr)}
 		s.services[name] = v
-		_, port, _ := net.SplitHostPort(v.addr)
-		switch name {
-		case redisName, replicaName:
-			v.args = []string{server, "--port", port, "--bind", "127.0.0.1", "--dir", v.dir, "--save", "",
-				"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
-				"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
-			if name == replicaName {
-				v.args = follow(v.args, at[redisName])
-			}
-			continue
-		case sentinelName:
-			v.args = []string{server, filepath.Join(v.dir, "sentinel.conf"), "--sentinel"}
-			if err := sentinelConfig(v, at[redisName]); err != nil {
+		if v.isRedis() {
+			v.redis = redis.NewClient(redisOptions(v.addr))
+			v.Ready = func() error { return v.redis.Ping(context.Background()).Err() }
+			if v.Args, err = redisArgs(name, dir, v.addr, at[redisName]); err != nil {
 				return nil, err
 			}
 			continue
@@ -163,34 +167,60 @@ func newStack(o options) (*stack, error) {
 		}
 		data := filepath.Join(o.dir, disk+"-data")
 		s.disks[data] = append(s.disks[data], name)
-		v.args = []string{mneme, command}
-		v.env = append(append(v.env, store...),
+		v.Args, v.Env = []string{mneme, command}, append(slices.Clip(store),
 			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
 			"MNEME_WEBMEMORY_MAX_HISTORY=0", "MNEME_WEBMEMORY_LISTEN="+v.addr,
 			"MNEME_PROXY_LISTEN="+at[proxyName], "MNEME_APISERVER_PROXY=http://"+at[proxyName],
 			"MNEME_APISERVER_LISTEN="+at[apiName], "MNEME_WEBMEMORY_APISERVER=http://"+at[apiName])
+		if o.up {
+			v.Args, v.Env = []string{mneme, "up", "--offline"}, append(v.Env, "MNEME_WEBMEMORY_LISTEN="+at[webA])
+		}
+		if v.client, err = api.New("http://" + v.addr); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// freeAddrs picks ports below those that the kernel gives to outgoing
-// connections, so that a killed process finds its port free again.
-func freeAddrs(n int) ([]string, error) {
-	var addrs []string
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
+func redisArgs(name, dir, addr, master string) ([]string, error) {
+	_, port, _ := net.SplitHostPort(addr)
+	host, of, _ := net.SplitHostPort(master)
+	if name != sentinelName {
+		args := []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "",
+			"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+			"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"}
+		if name == replicaName {
+			args = append(args, "--replicaof", host, of)
 		}
-		defer l.Close()
-		if addrs = append(addrs, addr); len(addrs) == n {
-			return addrs, nil
-		}
+		return args, nil
 	}
-	return nil, errors.New("no free ports from 20000 to 30000")
+	file := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s %s %s 1\n"+
+		"sentinel down-after-milliseconds %[3]s 1500\nsentinel failover-timeout %[3]s 3000\n",
+		port, dir, masterName, host, of)
+	return []string{"redis-server", file, "--sentinel"}, os.WriteFile(file, []byte(text), 0o600)
 }
 
+// freeAddrs picks ports below those that the kernel gives to outgoing
+// connections, so that a killed process finds its port free again.
+func freeAddrs(names []string) (map[string]string, error) {
+	at := map[string]string{}
+	for _, name := range names {
+		for try := 0; at[name] == ""; try++ {
+			addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+			l, err := net.Listen("tcp", addr)
+			if err == nil {
+				defer l.Close()
+				at[name] = addr
+			} else if try == 1000 {
+				return nil, errors.New("no free ports from 20000 to 30000")
+			}
+		}
+	}
+	return at, nil
+}
+
+// redisClient is a client of the one Redis, or of whichever is the master.
 func (s *stack) redisClient() *redis.Client {
 	if sentinel := s.services[sentinelName]; sentinel != nil {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
@@ -198,7 +228,7 @@ func (s *stack) redisClient() *redis.Client {
 			DialTimeout: time.Second,
 		})
 	}
-	return redis.NewClient(redisOptions(s.services[redisName].addr))
+	return s.services[redisName].redis
 }
 
 func redisOptions(addr string) *redis.Options {
@@ -208,156 +238,40 @@ func redisOptions(addr string) *redis.Options {
 	}
 }
 
-// web is one of the two webmemory processes, other the other one.
-func (s *stack) web(first bool) *service {
-	if first {
-		return s.services[webA]
+// other is the webmemory that web is not.
+func (s *stack) other(web *service) *service {
+	if web.name == webA {
+		return s.services[webB]
 	}
-	return s.services[webB]
+	return s.services[webA]
 }
 
-func (s *stack) other(web *service) *service { return s.web(web.name != webA) }
+// webs are the two webmemory processes.
+func (s *stack) webs() []*service { return []*service{s.services[webA], s.services[webB]} }
 
-// startAll starts everything for the first time.
+// startAll starts what is down, in order, and waits for all. Only the first time is redis
+// the master: one of the two that comes back follows the other.
 func (s *stack) startAll() error {
 	for _, name := range s.order {
 		v := s.services[name]
 		if err := v.start(); err != nil {
 			return err
 		}
-		if err := v.ready(30 * time.Second); err != nil {
+		if err := v.Await(time.Minute); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// start starts a service that is down; its log goes on.
-func (v *service) start() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.process != nil {
-		return nil
-	}
-	log, err := os.OpenFile(v.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(v.args[0], v.args[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = v.env, v.dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", v.name, err)
-	}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	v.process = p
-	v.lives = append(v.lives, &span{from: time.Now()})
-	go func() { // ends with the process
-		err := cmd.Wait()
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if !p.wanted {
-			v.crashes = append(v.crashes, fmt.Sprintf("%s %s ended by itself: %v", time.Now().Format("15:04:05.000"), v.name,
-				err))
-		}
-		v.process = nil
-		v.lives[len(v.lives)-1].to = time.Now()
-		close(p.ended)
-	}()
-	return nil
-}
-
-func (v *service) logPath() string { return filepath.Join(v.dir, "log") }
-
-// ready waits until the service says that it is.
-func (v *service) ready(within time.Duration) error {
-	for until := time.Now().Add(within); ; {
-		if v.answers() {
-			return nil
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("%s is not ready after %v; see %s", v.name, within, v.logPath())
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-func (v *service) isRedis() bool {
-	return v.name == redisName || v.name == replicaName || v.name == sentinelName
-}
-
-func (v *service) answers() bool {
-	if v.isRedis() {
-		return plain(v.addr, func(r *redis.Client) bool { return r.Ping(context.Background()).Err() == nil })
-	}
-	probe := http.Client{Timeout: 2 * time.Second}
-	resp, err := probe.Get("http://" + v.addr + "/readyz")
-	if err != nil {
-		return false
-	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
-}
-
-// signal sends a signal to the process, if it is up.
-func (v *service) signal(sig syscall.Signal) *process {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.process == nil {
-		return nil
-	}
-	if sig == syscall.SIGKILL || sig == syscall.SIGTERM {
-		v.process.wanted = true
-	}
-	_ = v.process.cmd.Process.Signal(sig)
-	return v.process
-}
-
-// reserve takes a service that is up for one fault.
-func (v *service) reserve() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.busy || v.process == nil {
-		return false
-	}
-	v.busy = true
-	return true
-}
-
-func (v *service) free() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.busy = false
-}
-
-// healAll brings everything up after the faults.
-func (s *stack) healAll() error {
-	for _, name := range s.order {
-		v := s.services[name]
-		if err := v.start(); err != nil {
-			return err
-		}
-	}
-	for _, name := range s.order {
-		if err := s.services[name].ready(time.Minute); err != nil {
-			return err
-		}
+	if replica := s.services[replicaName]; replica != nil && !slices.Contains(s.services[redisName].Args, "--replicaof") {
+		host, port, _ := net.SplitHostPort(replica.addr)
+		s.services[redisName].Args = append(slices.Clip(s.services[redisName].Args), "--replicaof", host, port)
 	}
 	return nil
 }
 
 func (s *stack) killAll() {
 	for _, v := range s.services {
-		v.kill()
+		v.Kill()
 	}
 }
 
-// kill kills the process, if it is up, and waits for its end.
-func (v *service) kill() (killed bool) {
-	p := v.signal(syscall.SIGKILL)
-	if p != nil {
-		<-p.ended
-	}
-	return p != nil
-}
+func stamp(t time.Time) string { return t.Format("15:04:05.000") }

@@ -155,8 +155,11 @@ type outcome struct {
 	panic   string // what a tool panicked with, and where
 }
 
-// callAll runs the calls of one answer: one lane per tool, in call order inside a
-// lane. Results are observed in call order, whichever tool is done first.
+// callAll runs the calls of one answer at the same time, but those of one tool one after
+// the other, in call order, unless the tool is Parallel: each such row of calls is a lane,
+// with a goroutine that ends before callAll returns. Results are observed in call order,
+// whichever tool is done first. A tool's panic is raised again on the caller's goroutine,
+// since one that nobody recovers would end the process.
 func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) ([]memory.Message, error) {
 	done := make([]chan outcome, len(calls)) // each receives once
 	lanes := map[string][]int{}

@@ -72,7 +72,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		call := &exchange{conversation: r.Conversation, auto: m.config.ReasoningEffort == EffortAuto}
-		stream, err := m.client.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, call), m.request(r))
+		stream, err := m.start(context.WithValue(ctx, exchangeKey{}, call), &r)
 		m.window.tell(call)
 		if err != nil {
 			yield(loop.Delta{}, explain(ctx, err, call))
@@ -108,7 +108,15 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 	}
 }
 
-func (m *Model) request(r loop.Request) openai.ChatCompletionRequest {
+// start asks for the answer. It is not inlined: the request would be in the frame in which
+// Generate waits for the answer's parts.
+//
+//go:noinline
+func (m *Model) start(ctx context.Context, r *loop.Request) (*openai.ChatCompletionStream, error) {
+	return m.client.CreateChatCompletionStream(ctx, m.request(r))
+}
+
+func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 	out := openai.ChatCompletionRequest{
 		Model:               m.config.Model,
 		MaxCompletionTokens: m.config.MaxTokens,

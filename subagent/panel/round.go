@@ -1,12 +1,16 @@
 package panel
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"mneme/memory"
@@ -78,11 +82,11 @@ func (p *Panel) run(ctx context.Context, task subagent.Task, emit func(event.Pay
 func checkQuestion(q string) error {
 	switch {
 	case strings.TrimSpace(q) == "":
-		return failure{code: "question_empty", message: "The question is empty: say what the panel is to work on."}
+		return subagent.Failure{Code: "question_empty", Message: "The question is empty: say what the panel is to work on."}
 	case len(q) > MaxQuestion:
-		return failure{
-			code: "question_too_long",
-			message: fmt.Sprintf("A panel takes a question of at most %d bytes, this one has %d: shorten it.", MaxQuestion,
+		return subagent.Failure{
+			Code: "question_too_long",
+			Message: fmt.Sprintf("A panel takes a question of at most %d bytes, this one has %d: shorten it.", MaxQuestion,
 				len(q)),
 		}
 	}
@@ -154,7 +158,9 @@ func (r *round) hold(ctx context.Context, s *session) error {
 		return context.Cause(ctx)
 	}
 	r.tell(s.step, "running", s.what)
-	timed, cancel := context.WithTimeoutCause(ctx, r.panel.timeout, slow(r.panel.timeout))
+	timed, cancel := context.WithTimeoutCause(ctx, r.panel.timeout, subagent.Failure{
+		Code: "model_slow", Message: fmt.Sprintf("It took longer than %s.", r.panel.timeout), Retryable: true,
+	})
 	defer cancel()
 	shown, err := r.talk(timed, s)
 	switch {
@@ -239,4 +245,66 @@ func clip(s string, limit int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+}
+
+// words accepts any, and keeps them.
+func words(into *string) func(text string) (string, error) {
+	return func(text string) (string, error) {
+		text = clip(strings.TrimSpace(text), maxPassed)
+		if text == "" {
+			return "", malformed("answer in words; there are no tools here")
+		}
+		*into = text
+		return text, nil
+	}
+}
+
+// fenced is an object in a fence of Markdown, which many models put around JSON
+// whatever they are told.
+var fenced = regexp.MustCompile("(?s)^```(?:json)?\\s*(\\{.*\\})\\s*```$")
+
+// parse reads a text that is one JSON object, alone or in a fence, with no member
+// that v does not have and none twice.
+func parse(text string, v any) error {
+	text = strings.TrimSpace(text)
+	if m := fenced.FindStringSubmatch(text); m != nil {
+		text = m[1]
+	}
+	return json.Unmarshal([]byte(text), v, json.RejectUnknownMembers(true))
+}
+
+// material is what a member is to judge, as JSON: whatever a text in it says, it
+// cannot pass for another part of the prompt.
+func material(v any) string {
+	var b bytes.Buffer
+	if err := json.MarshalWrite(&b, v, jsontext.WithIndent("  "), jsontext.AllowInvalidUTF8(true)); err != nil {
+		panic("panel: " + err.Error()) // only strings, and lists and structs of them
+	}
+	return b.String()
+}
+
+// malformed is what a member said when it has not the form that was asked for.
+type malformed string
+
+func (m malformed) Error() string { return string(m) }
+
+// Describe says it without what the member itself was told to do.
+func (malformed) Describe() (code, message string, retryable bool) {
+	return "malformed_answer", "Twice it did not keep to the form that was asked for.", true
+}
+
+// reason says in a sentence why a member failed.
+func reason(err error) string { return subagent.Describe(err).Message }
+
+// allFailed is that no member did what a task begins with.
+func allFailed(did string, members []Member, errs []error) subagent.Failure {
+	f := subagent.Failure{Code: "panel_failed"}
+	var why []string
+	for i, m := range members {
+		e := subagent.Describe(errs[i])
+		f.Retryable = f.Retryable || e.Retryable
+		why = append(why, fmt.Sprintf("%s: %s", m.Name, e.Message))
+	}
+	f.Message = fmt.Sprintf("None of the %d models %s. %s", len(members), did, strings.Join(why, " "))
+	return f
 }

@@ -132,8 +132,9 @@ func russian(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.Cyrillic, r) })
 }
 
-// take receives the text that passed the screen, and cuts it into sentences, lines and pieces of
-// code.
+// take receives the text that passed the screen, and cuts it into units: sentences and lines. A sentence ends with its
+// punctuation, white space, and then anything but a marker, which belongs to the sentence before it; so a unit is only
+// complete when the next one begins. Code never ends a sentence.
 func (c *checker) take(text string, code bool) {
 	if !c.strict {
 		c.out.WriteString(text)

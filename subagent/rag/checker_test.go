@@ -29,7 +29,7 @@ func pieces(s *scope, parts ...string) (string, *checker) {
 // an address.
 func hostile() *scope {
 	s := numbered(Passage{ID: "ferry#0", DocID: "ferry", Title: "Ferry", Source: ragtest.Source, Text: ragtest.Passage})
-	s.supports = []*support{(*support)(nil).with([]string{ragtest.Question}, true)}
+	s.supports = []*support{{texts: []string{ragtest.Question}, links: true}}
 	return s
 }
 
@@ -153,7 +153,7 @@ func TestRangesAndFootnotesAreRead(t *testing.T) {
 // A year in brackets is prose, and a figure as any other; no other number is.
 func TestAYearInBracketsIsNoMarker(t *testing.T) {
 	s := hostile()
-	s.supports = append(s.supports, (*support)(nil).with([]string{"It was so in 2019."}, false))
+	s.supports = append(s.supports, &support{texts: []string{"It was so in 2019."}})
 	for text, want := range map[string]struct {
 		shown string
 		flags []event.Flag
@@ -226,7 +226,7 @@ func TestQuotationsStandInWhatIsCited(t *testing.T) {
 		`You asked for "what the ferry costs" [1].`:                  false,
 	} {
 		s := hostile()
-		s.supports = append(s.supports, (*support)(nil).with([]string{"what the ferry costs"}, false))
+		s.supports = append(s.supports, &support{texts: []string{"what the ferry costs"}})
 		got, c := pieces(s, text)
 		found := false
 		for _, f := range c.flags {
@@ -298,7 +298,7 @@ func long(size int) (string, *scope) {
 	for n := range 100 {
 		history = append(history, strings.Repeat(sentence(n), 10))
 	}
-	s.supports = []*support{(*support)(nil).with(history, true)}
+	s.supports = []*support{{texts: history, links: true}}
 	var text strings.Builder
 	for i := 0; text.Len() < size; i++ {
 		fmt.Fprintf(&text,
@@ -318,7 +318,7 @@ func BenchmarkChecker(b *testing.B) {
 				for range b.N {
 					of := s.copy()
 					for i, sup := range of.supports {
-						of.supports[i] = (*support)(nil).with(sup.texts, sup.links)
+						of.supports[i] = &support{texts: sup.texts, links: sup.links}
 					}
 					c := newChecker(of)
 					for rest := text; rest != ""; {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -74,8 +75,10 @@ func (l *Library) RunEmbedding(ctx context.Context) {
 	}
 }
 
-// embedSome gives vectors to some documents of a collection; more says whether
-// others are waiting. One goroutine runs it.
+// embedSome gives vectors to one batch of a collection's documents; more says whether others are waiting. Only one
+// goroutine runs it. The endpoint is asked without the gate, since it may take a minute; what was changed meanwhile is
+// recognised under the gate, in enrich. Once nothing is missing, vectors that no passage has any more are removed from
+// the store, once for each copy.
 func (l *Library) embedSome(ctx context.Context, r *replica) (more bool, err error) {
 	k := r.known.Load()
 	if k == nil {
@@ -133,7 +136,7 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		}
 	}
 	vectors := map[string][]float32{}
-	for page := range pages(hashes, embedBatch) {
+	for page := range slices.Chunk(hashes, embedBatch) {
 		found, err := l.store.Vectors(ctx, c, s.name, page...)
 		if err != nil {
 			return nil, err
@@ -148,7 +151,10 @@ func (l *Library) vectors(ctx context.Context, c docstore.Collection, s *space, 
 		if len(missing) == 0 {
 			continue
 		}
-		made, err := l.embedApart(ctx, wanted)
+		made, err := EmbedApart(ctx, wanted, l.embed, func(text string, err error) {
+			l.o.Log.Warn().Err(err).Int("bytes", len(text)).
+				Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -187,27 +193,35 @@ func (l *Library) wholeTexts(ctx context.Context, c docstore.Collection, documen
 	return texts, err
 }
 
-// embedApart embeds texts of which the endpoint may refuse some, for their length
-// for example. Those get no vector; the words find them still.
-func (l *Library) embedApart(ctx context.Context, texts []string) ([][]float32, error) {
-	vectors, err := l.embed(ctx, texts)
-	var known interface{ Retryable() bool }
-	if err == nil || !errors.As(err, &known) || known.Retryable() {
+// EmbedApart embeds texts of which an endpoint may refuse some, for their length for example: it halves a batch that is
+// refused until the texts stand alone. Those that are refused then get no vector, of which refused is told; words find
+// them still. An endpoint that refuses even a text that nobody can object to refuses everything, which is an error.
+func EmbedApart(ctx context.Context, texts []string, embed func(context.Context, []string) ([][]float32, error),
+	refused func(text string, err error)) ([][]float32, error) {
+	vectors, err := embed(ctx, texts)
+	if err == nil || ctx.Err() != nil || !refusal(err) {
 		return vectors, err
 	}
 	if half := len(texts) / 2; half > 0 {
-		if vectors, err = l.embedApart(ctx, texts[:half]); err != nil {
+		if vectors, err = EmbedApart(ctx, texts[:half], embed, refused); err != nil {
 			return nil, err
 		}
-		rest, err := l.embedApart(ctx, texts[half:])
+		rest, err := EmbedApart(ctx, texts[half:], embed, refused)
 		return append(vectors, rest...), err
 	}
-	if _, other := l.embed(ctx, []string{probe}); other != nil {
-		return nil, err // it refuses everything
+	if _, other := embed(ctx, []string{probe}); refusal(other) {
+		return nil, err
+	} else if other != nil {
+		return nil, other
 	}
-	l.o.Log.Warn().Err(err).Int("bytes",
-		len(texts[0])).Msg("a passage is found by its words alone: the endpoint refuses to embed it")
+	refused(texts[0], err)
 	return [][]float32{nil}, nil
+}
+
+// refusal reports whether an endpoint refused what it was asked, as opposed to having failed.
+func refusal(err error) bool {
+	var known interface{ Retryable() bool }
+	return errors.As(err, &known) && !known.Retryable()
 }
 
 // space is where the Embedder's vectors are.
@@ -230,34 +244,33 @@ func (l *Library) learn(ctx context.Context) error {
 	return nil
 }
 
-// embed gives vectors of one size, which is that of the space if it is known. If it
-// is another the model was changed behind its name: nothing that is kept compares
+// embed gives vectors of one size, which is that of the space if it is known. If it is
+// another the model was changed behind its name: nothing that is kept compares
 // with it, and all is to be made anew.
 func (l *Library) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	ctx, cancel := context.WithTimeout(ctx, embedTimeout)
 	defer cancel()
 	vectors, err := l.o.Embedder.Embed(ctx, texts)
-	if err == nil && len(vectors) != len(texts) {
-		err = fmt.Errorf("%d vectors came for %d texts", len(vectors), len(texts))
-	}
-	for i := range vectors {
-		if err == nil && (len(vectors[i]) == 0 || len(vectors[i]) != len(vectors[0])) {
-			err = errors.New("the vectors are not of one length")
-		}
-	}
-	if s := l.space.Load(); err == nil && s != nil && len(vectors) > 0 && len(vectors[0]) != s.size {
-		l.space.CompareAndSwap(s, nil)
-		err = fmt.Errorf("the vectors have %d dimensions now, %d before: all are made anew", len(vectors[0]), s.size)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("embedding %d texts: %w", len(texts), err)
+	}
+	if len(vectors) != len(texts) {
+		return nil, fmt.Errorf("embedding %d texts: %d vectors came", len(texts), len(vectors))
+	}
+	for _, v := range vectors {
+		if len(v) == 0 || len(v) != len(vectors[0]) {
+			return nil, fmt.Errorf("embedding %d texts: the vectors are not of one length", len(texts))
+		}
+	}
+	if s := l.space.Load(); s != nil && len(vectors) > 0 && len(vectors[0]) != s.size {
+		l.space.CompareAndSwap(s, nil)
+		return nil, fmt.Errorf("the vectors have %d dimensions now, %d before: all are made anew", len(vectors[0]), s.size)
 	}
 	return vectors, nil
 }
 
-// queryVector is the query's, nil without an Embedder; degraded if it cannot be
-// had. An endpoint that did not answer in time is left alone for a while, so that
-// not every search waits for it.
+// queryVector is the query's vector, nil without an Embedder; degraded if it cannot be had. A circuit breaker stands
+// before the endpoint: one that did not answer in time is not asked for mutePause, so that not every search waits.
 func (l *Library) queryVector(ctx context.Context, query string) (vector []float32, degraded bool) {
 	if l.o.Embedder == nil {
 		return nil, false
@@ -307,8 +320,9 @@ func (k *known) hashes() func(hash string) bool {
 	return func(hash string) bool { return live[hash] }
 }
 
-// enrich puts documents that are still there into the index with vectors. The
-// caller has the gate.
+// enrich puts documents into the index again, with vectors, if they are still there in the version that was embedded.
+// The caller has the gate. A document counts as waiting until the index has its vectors, and not the other way round:
+// a search between the two must say that it is degraded.
 func (k *known) enrich(documents []*held, texts []string, vectors map[string][]float32) {
 	change := textindex.Change{Version: k.index.Snapshot().Version()}
 	k.mu.RLock()
@@ -324,7 +338,6 @@ func (k *known) enrich(documents []*held, texts []string, vectors map[string][]f
 	}
 	k.mu.RUnlock()
 	k.index.Apply(change)
-	// Only now, or a search could miss vectors and not say so.
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for n, h := range documents {
@@ -334,16 +347,16 @@ func (k *known) enrich(documents []*held, texts []string, vectors map[string][]f
 	}
 }
 
-// waiting says whether documents wait for vectors of a space, which is nil if it is
-// not known.
+// waiting reports whether a search by vectors of a space could miss documents: some have none yet, or theirs are of
+// another space. The space is nil as long as it is not known.
 func (k *known) waiting(s *space) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return len(k.bare) > 0 || k.space != nil && k.space != s
 }
 
-// enter says that vectors are of a space from now on. If they were of another one
-// before, which is reported, all documents wait for theirs again.
+// enter settles the space of the vectors in the index. If they were of another one before, which it reports, all
+// documents wait for vectors again, since those of two spaces do not compare.
 func (k *known) enter(s *space) (moved bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 type Evidence struct {
 	mu    sync.Mutex
 	given []Passage               // passage n at index n-1; guarded by mu
-	said  *support                // by the user, in this run and before; guarded by mu
+	said  []*support              // by the user, in this run and before; guarded by mu
 	flags map[string][]event.Flag // of checked texts, by text; guarded by mu
 }
 
@@ -49,7 +50,7 @@ func (e *Evidence) Said(message string, history []memory.Message) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.said = e.said.with(texts, true)
+	e.said = append(e.said, &support{texts: texts, links: true})
 }
 
 // all are the run's passages by number.
@@ -67,7 +68,7 @@ func (e *Evidence) all() map[int]Passage {
 func (e *Evidence) scope(passages map[int]Passage, more ...*support) *scope {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return &scope{passages: passages, profiles: map[int]*profile{}, supports: append(more, e.said)}
+	return &scope{passages: passages, profiles: map[int]*profile{}, supports: append(more, e.said...)}
 }
 
 // Cite returns the citations for the markers of a checked text, and what the check found.
@@ -153,7 +154,7 @@ func (m checkedModel) heard(messages []memory.Message) []*support {
 			results = append(results, message.Content)
 		}
 	}
-	return []*support{(*support)(nil).with(told, false), (*support)(nil).with(results, !m.delegates)}
+	return []*support{{texts: told}, {texts: results, links: !m.delegates}}
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,
@@ -161,10 +162,10 @@ func (m checkedModel) heard(messages []memory.Message) []*support {
 // its texts.
 func (e *Evidence) Work(w subagent.Work, counted *regexp.Regexp) subagent.Work {
 	return func(ctx context.Context, task subagent.Task, emit func(event.Payload) error) (loop.Result, error) {
-		given := e.scope(e.all(), (*support)(nil).with([]string{task.Text}, false))
+		given := e.scope(e.all(), &support{texts: []string{task.Text}})
 		check := func(text string, complete bool) (string, []event.Flag) {
 			of := given.copy()
-			of.supports = append(of.supports, (*support)(nil).with(counted.FindAllString(text, -1), false))
+			of.supports = append(of.supports, &support{texts: counted.FindAllString(text, -1)})
 			c := newChecker(of)
 			text = c.write(text) + c.close(complete)
 			return text, c.flags
@@ -198,19 +199,10 @@ type support struct {
 	folded    []string
 }
 
-// with adds texts to a support, which may be nil.
-func (s *support) with(texts []string, links bool) *support {
-	more := &support{texts: texts, links: links}
-	if s != nil {
-		more.texts = append(append([]string{}, s.texts...), texts...)
-	}
-	return more
-}
-
 // read extracts figures and addresses, once.
 func (s *support) read() {
 	s.once.Do(func() {
-		s.figures, s.addresses = figures{map[string]bool{}, map[int]bool{}}, map[string]bool{}
+		s.figures, s.addresses = figures{}, map[string]bool{}
 		for _, t := range s.texts {
 			s.figures.read(t)
 			s.folded = append(s.folded, foldQuote(t))
@@ -225,7 +217,7 @@ func (s *support) read() {
 type scope struct {
 	passages map[int]Passage
 	profiles map[int]*profile // of the passages that were looked at
-	supports []*support       // elements may be nil
+	supports []*support
 }
 
 // copy is for concurrent use of the same evidence.
@@ -246,13 +238,19 @@ func (s *scope) profile(n int) *profile {
 	}
 	g := s.passages[n]
 	text := g.Title + "\n" + g.Source + "\n" + g.Section + "\n" + g.Text
-	p := &profile{figures: figures{map[string]bool{}, map[int]bool{}}, terms: map[string]bool{}, folded: foldQuote(text)}
+	p := &profile{figures: figures{}, terms: termsOf(text), folded: foldQuote(text)}
 	p.figures.read(text)
-	for _, t := range textindex.Terms(text) {
-		p.terms[t] = true
-	}
 	s.profiles[n] = p
 	return p
+}
+
+// termsOf is the set of a text's terms.
+func termsOf(text string) map[string]bool {
+	terms := map[string]bool{}
+	for _, t := range textindex.Terms(text) {
+		terms[t] = true
+	}
+	return terms
 }
 
 // known reports whether the run has a passage with a number.
@@ -263,14 +261,11 @@ func (s *scope) known(n int) bool { _, had := s.passages[n]; return had }
 func (s *scope) allowed(address string) bool {
 	address = canonicalAddress(address)
 	for _, p := range s.passages {
-		if source := canonicalAddress(p.Source); source == address {
+		if canonicalAddress(p.Source) == address {
 			return true
 		}
 	}
 	for _, sup := range s.supports {
-		if sup == nil {
-			continue
-		}
 		if sup.read(); sup.addresses[address] {
 			return true
 		}
@@ -295,19 +290,16 @@ func (s *scope) resting(used map[int]string) []int {
 // unsupported are the figures and quotations of a text that are neither in the passages that it
 // rests on nor in other evidence.
 func (s *scope) unsupported(text string, used map[int]string) []event.Flag {
-	seen := figures{map[string]bool{}, map[int]bool{}}
+	seen := figures{}
 	var folded []string
-	add := func(f figures) { maps.Copy(seen.numbers, f.numbers); maps.Copy(seen.months, f.months) }
 	for _, sup := range s.supports {
-		if sup != nil {
-			sup.read()
-			add(sup.figures)
-			folded = append(folded, sup.folded...)
-		}
+		sup.read()
+		maps.Copy(seen, sup.figures)
+		folded = append(folded, sup.folded...)
 	}
 	for _, n := range s.resting(used) {
 		p := s.profile(n)
-		add(p.figures)
+		maps.Copy(seen, p.figures)
 		folded = append(folded, p.folded)
 	}
 	var flags []event.Flag
@@ -359,11 +351,7 @@ var omission = regexp.MustCompile(`\[[^\]]*\]|\([^)]*removed\)|\.{3,}|…`)
 func quoted(quote string, folded []string) bool {
 	for _, part := range omission.Split(quote, -1) {
 		part = strings.Trim(foldQuote(part), " .,;:!?-")
-		found := part == ""
-		for _, text := range folded {
-			found = found || strings.Contains(text, part)
-		}
-		if !found {
+		if part != "" && !slices.ContainsFunc(folded, func(text string) bool { return strings.Contains(text, part) }) {
 			return false
 		}
 	}
@@ -377,4 +365,91 @@ var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
 func foldQuote(text string) string {
 	text = strings.NewReplacer("–", "-", "—", "-", "\u00ad", "").Replace(text)
 	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(fold(text).text, "")), " ")
+}
+
+// linkRemoved takes the place of an address.
+const linkRemoved = "(link removed)"
+
+// linkPatterns match addresses in normalised text (see fold): with any scheme; without one, as
+// browsers complete them; and hosts with a path or a query, also when they are written so that they
+// are not links.
+var linkPatterns = regexp.MustCompile(strings.NewReplacer(
+	"REST", `[^\s<>()\[\]"'`+"`"+`]`, "DOT", `(?:\.|\[\.\]|\(\.\)|\[dot\]|\(dot\)|\{\.\})`, "TLD",
+	`(?:[a-z]{2,24}|xn--[a-z0-9-]+|p[ф])`,
+).Replace(`[a-z][a-z0-9+.-]{1,30}:[/\\]{2}REST+` +
+	`|h(?:tt|xx)ps?\s?:[/\\]*REST+` +
+	`|(?:java|vb|live)script:REST+` +
+	`|(?:\b|[0-9_])(?:ftps?|file|wss?|blob|mailto|view-source|ms-[a-z-]+):REST+` +
+	`|\bdata:(?:[a-z]+/REST*|REST*,REST+|;REST+)` +
+	`|(?:\b|[0-9_])www(?:\.|\[\.\]|\(\.\))REST+` +
+	`|\](?:\(|:)\s*<?(?:[a-z][a-z0-9+.-]*:REST+|[/\\]\s?[/\\]REST*)` +
+	`|(?:^|[\s(<"'=|])[/\\]{2}[\p{L}\p{N}-]+(?:DOT[\p{L}\p{N}-]+)+REST*` +
+	`|(?:[\p{L}\p{N}_-]+DOT)+TLD(?::\d{1,5})?(?:/REST*|\?REST+)` +
+	`|\b\d{1,3}(?:DOT\d{1,3}){3}(?::\d{1,5})?[/?][a-z?]REST*`))
+
+// fileName matches a file's name that looks like a host. None of these endings is a top-level
+// domain.
+var fileName = regexp.MustCompile(
+	`^[^/?#:]*\.(?:js|mjs|ts|tsx|jsx|json|ya?ml|txt|toml|xml|csv|tsv|pdf|docx?|xlsx|html?|css|cpp|go|exe|conf|cfg|ini|log|lock|mod|sum|sql|ipynb|gz|jar)/`,
+)
+
+// addressTail are characters that may follow an address without being part of it.
+const addressTail = ".,;:!?*_~|…»”’\\"
+
+// addresses are the places of the addresses in a normalised text.
+func addresses(f folding) [][2]int {
+	var list [][2]int
+	if !strings.ContainsAny(f.text, `:/\?`) && !strings.Contains(f.text, "www") {
+		return nil
+	}
+	for _, m := range linkPatterns.FindAllStringIndex(f.text, -1) {
+		start := m[0] + len(f.text[m[0]:m[1]]) - len(strings.TrimLeft(f.text[m[0]:m[1]], "](: \t\n<\"'=|"))
+		found := f.text[start:m[1]]
+		if fileName.MatchString(found) || private(found) {
+			continue
+		}
+		list = append(list, [2]int{start, m[1]})
+	}
+	return list
+}
+
+// private reports whether an address without a scheme is on this machine or its own network, so
+// that nothing can leak to it.
+func private(address string) bool {
+	host := address[:len(address)-len(strings.TrimLeft(address, "0123456789."))]
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.IsLoopback() || ip.IsPrivate())
+}
+
+// foreign are the changes that remove addresses which allowed does not know. The whole address has
+// to be known: one that a longer address begins with allows nothing.
+func foreign(source string, f folding, allowed func(address string) bool) (changes []change) {
+	for _, at := range addresses(f) {
+		start, end := f.start[at[0]], f.end[at[1]-1]
+		found := source[start:end]
+		bare := strings.TrimRight(found, addressTail)
+		if allowed(found) || allowed(bare) {
+			continue
+		}
+		bare = strings.TrimRight(found, ".,;:!?*|")
+		by := linkRemoved
+		if strings.HasSuffix(source[:start], "]") { // a Markdown link would need the parenthesis here
+			by = " " + by
+		}
+		changes = append(changes, change{start, start + len(bare), by})
+	}
+	return changes
+}
+
+// readAddresses adds the addresses of a text.
+func readAddresses(text string, into map[string]bool) {
+	f := fold(text)
+	for _, at := range addresses(f) {
+		into[canonicalAddress(text[f.start[at[0]]:f.end[at[1]-1]])] = true
+	}
+}
+
+// canonicalAddress removes what does not make an address a different one.
+func canonicalAddress(address string) string {
+	return strings.TrimSuffix(strings.TrimRight(address, addressTail), "/")
 }

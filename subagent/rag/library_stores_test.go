@@ -22,7 +22,7 @@ import (
 func follower(t *testing.T, client redis.UniversalClient) (l *rag.Library) {
 	t.Helper()
 	l = rag.NewLibrary(docstore.New(client, 0), rag.Options{Log: zerolog.Nop(), Patience: 100 * time.Millisecond})
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })

@@ -1,6 +1,7 @@
 package rag_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -262,21 +263,15 @@ func TestLoadReadsAllAndSaysSo(t *testing.T) {
 
 	l := library(server.Client())
 	require.False(t, l.Ready())
-	last := map[string]rag.LoadProgress{}
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, func(p rag.LoadProgress) {
-		require.GreaterOrEqual(t, p.Documents, last[p.Collection].Documents)
-		last[p.Collection] = p
-	}))
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
 	require.True(t, l.Ready())
-	require.Equal(t, rag.LoadProgress{Collection: "a", Documents: 450, Total: 450}, last["a"])
-	require.Equal(t, rag.LoadProgress{Collection: "b", Documents: 1, Total: 1}, last["b"])
 	server.Kill()
 	require.Equal(t, []string{"d123"}, documents(search(t, l, "number123", a)), "nothing more is needed from the store")
 
 	away := library(server.Client())
 	bounded, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	require.Error(t, away.Load(bounded, docstore.DefaultTenant, nil))
+	require.Error(t, away.Load(bounded, docstore.DefaultTenant))
 	require.False(t, away.Ready())
 }
 
@@ -505,37 +500,6 @@ func TestWhatAnotherLoaderReadIsOutdated(t *testing.T) {
 		putFile(t, l, c, rag.File{ID: "faq.jsonl", Origin: "/a"}, `{"id":"2","text":"y"}`))
 }
 
-func TestOldCitationsAreResolved(t *testing.T) {
-	l := library(redistest.Start(t).Client())
-	c := collection(t, l, "docs")
-	put(t, l, c, "doc#1", "Apples are red.")
-	p := search(t, l, "apples", c).Passages[0]
-	old := rag.Cited{Collection: c, PassageID: p.ID, Hash: p.Hash}
-	r, err := l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.CitationCurrent, r.State)
-	require.Equal(t, "Apples are red.", r.Passage.Text)
-	put(t, l, c, "doc#1", "Apples are green.")
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.Resolved{State: rag.CitationChanged}, r)
-	_, err = l.Delete(ctx, c, "doc#1")
-	require.NoError(t, err)
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.Resolved{State: rag.CitationDeleted}, r)
-	_, err = l.Drop(ctx, c)
-	require.NoError(t, err)
-	r, err = l.Resolve(ctx, old)
-	require.NoError(t, err)
-	require.Equal(t, rag.CitationDeleted, r.State)
-	c = collection(t, l, "docs")
-	for _, id := range []string{"", "doc", "#1", "doc#", "doc#x", "doc#-1"} {
-		_, err = l.Resolve(ctx, rag.Cited{Collection: c, PassageID: id})
-		require.ErrorIs(t, err, rag.ErrBadQuery, id)
-	}
-}
-
 func TestOnlySomeChatsAreKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -564,4 +528,22 @@ func TestOnlySomeChatsAreKept(t *testing.T) {
 	}
 	require.Positive(t, answered)
 	require.LessOrEqual(t, answered, 3)
+}
+
+// Why a program that reads files failed may name what is on this machine: the operator is told, whoever put the file
+// is not.
+func TestTheOperatorIsToldWhyAnExtractorFailed(t *testing.T) {
+	var log bytes.Buffer
+	fails := loader.Command{Args: []string{"sh", "-c", "echo 'cannot open /srv/hidden' >&2; exit 3"}}
+	l := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.New(&log),
+		Loader: loader.Loader{Extractors: map[string]loader.Extractor{".png": fails}}})
+	defer l.Close()
+	c := collection(t, l, "docs")
+	var outcomes []rag.Outcome
+	require.NoError(t, l.PutFile(ctx, c, rag.File{ID: "a.png", Bytes: strings.NewReader("picture")},
+		func(o rag.Outcome) { outcomes = append(outcomes, o) }))
+	require.Len(t, outcomes, 1)
+	require.Equal(t, rag.OutcomeRefused, outcomes[0].Status)
+	require.NotContains(t, outcomes[0].Reason, "hidden")
+	require.Contains(t, log.String(), "/srv/hidden")
 }

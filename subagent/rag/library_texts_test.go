@@ -26,7 +26,7 @@ func kept(t *testing.T, server *redistest.Server, dir string) (l *rag.Library, e
 	l = rag.NewLibrary(docstore.New(server.Client(), 0), rag.Options{
 		Dir: dir, Log: zerolog.Nop(), Patience: 10 * time.Second, CatchUp: 10 * time.Second,
 	})
-	require.NoError(t, l.Load(ctx, docstore.DefaultTenant, nil))
+	require.NoError(t, l.Load(ctx, docstore.DefaultTenant))
 	following, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() { l.Follow(following, docstore.DefaultTenant) })

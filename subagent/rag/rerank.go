@@ -53,16 +53,14 @@ func (o RerankOptions) Reorder(ctx context.Context, query string, passages []Pas
 		texts[i] = p.forReranker()
 	}
 	scores, err := o.Reranker.Rerank(ctx, query, texts)
-	if err == nil && len(scores) != len(texts) {
-		err = fmt.Errorf("%d scores came for %d passages", len(scores), len(texts))
-	}
-	for _, score := range scores {
-		if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
-			err = errors.New("a score is not finite")
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("reranking %d passages: %w", len(texts), err)
+	}
+	if len(scores) != len(texts) {
+		return fmt.Errorf("reranking %d passages: %d scores came", len(texts), len(scores))
+	}
+	if slices.ContainsFunc(scores, func(score float64) bool { return math.IsNaN(score) || math.IsInf(score, 0) }) {
+		return fmt.Errorf("reranking %d passages: a score is not finite", len(texts))
 	}
 	for i := range first {
 		first[i].RerankScore = &scores[i]
@@ -111,8 +109,7 @@ func (l *Library) reorder(ctx context.Context, r *Result, history []memory.Messa
 		history = nil // it did not lead to this result
 	}
 	err := l.o.Rerank.Reorder(ctx, RerankQuery(r.Query, history), r.Passages)
-	var known interface{ Retryable() bool }
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &known) || known.Retryable()) {
+	if err != nil && ctx.Err() == nil && !refusal(err) {
 		l.rerankMute.Store(time.Now().Add(mutePause).UnixNano())
 	}
 	return err

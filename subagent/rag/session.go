@@ -5,19 +5,22 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
+	"github.com/rs/zerolog"
+
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/memory/textindex"
+	"mneme/subagent"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
 )
@@ -36,7 +39,7 @@ type Session struct {
 	scope    []docstore.Collection
 	where    map[docstore.Collection]Where
 	k        int
-	nonce    string // of the envelopes: 128 random bits
+	nonce    string // of the envelopes: at least 128 random bits
 	evidence *Evidence
 
 	mu      sync.Mutex
@@ -57,14 +60,9 @@ type SessionOptions struct {
 // NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
-	t := &Session{library: l, k: min(o.K, maxPassagesSeen), evidence: cmp.Or(o.Evidence, &Evidence{}),
-		where: map[docstore.Collection]Where{}, given: map[int]Passage{}}
-	if t.k <= 0 {
-		t.k = defaultPassages
-	}
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // it never fails
-	t.nonce = hex.EncodeToString(nonce[:])
+	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: rand.Text(),
+		evidence: cmp.Or(o.Evidence, &Evidence{}),
+		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	for _, name := range o.Collections {
 		c, err := docstore.Named(o.Tenant, name)
 		if err != nil {
@@ -131,21 +129,24 @@ func (t *Session) hand(r Result) Result {
 // Check makes a checked answer of what a model responded with. results are those of
 // its tools beside the search. unsupported are those of its flags that readers are told.
 func (t *Session) Check(response string, results ...string) (a event.Answer, unsupported []event.Flag) {
-	t.mu.Lock()
-	given, signals := maps.Clone(t.given), t.signals
-	t.mu.Unlock()
-	a, unsupported = check(response, t.evidence.scope(given, (*support)(nil).with(results, true)))
+	evidence, signals := t.allowed(results)
+	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
 	return a, unsupported
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
 func (t *Session) clean(text string, results []string) string {
-	t.mu.Lock()
-	given := maps.Clone(t.given)
-	t.mu.Unlock()
-	c := newChecker(t.evidence.scope(given, (*support)(nil).with(results, true)))
+	evidence, _ := t.allowed(results)
+	c := newChecker(evidence)
 	return c.write(text) + c.close(false)
+}
+
+// allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
+func (t *Session) allowed(results []string) (s *scope, signals int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.evidence.scope(maps.Clone(t.given), &support{texts: results, links: true}), t.signals
 }
 
 // Question is one delegation of a session.
@@ -197,15 +198,8 @@ func (q *Question) search(ctx context.Context, query string) (Result, error) {
 	return q.session.hand(r), nil
 }
 
-// Tools is the tool search_documents of this delegation.
-func (q *Question) Tools() []loop.Tool { return []loop.Tool{searchTool{q}} }
-
 // searchToolName is what the model calls the search.
 const searchToolName = "search_documents"
-
-type searchTool struct {
-	question *Question
-}
 
 var searchToolSpec = loop.Spec{
 	Name: searchToolName,
@@ -224,11 +218,11 @@ var searchToolSpec = loop.Spec{
 // SearchSpec presents the search to a model.
 func SearchSpec() loop.Spec { return searchToolSpec }
 
-// Spec presents the search.
-func (searchTool) Spec() loop.Spec { return searchToolSpec }
+// Spec presents the search: a Question is the tool search_documents of its delegation.
+func (q *Question) Spec() loop.Spec { return searchToolSpec }
 
 // Call searches and gives the Result as JSON, its texts in envelopes.
-func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+func (q *Question) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	var args struct {
 		Query string `json:"query"`
 	}
@@ -241,7 +235,7 @@ func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 		return "", fmt.Errorf(`the field "query" has %d bytes, the limit is %d: search for the important words`, len(query),
 			MaxSearchText)
 	}
-	r, err := t.question.search(ctx, query)
+	r, err := q.search(ctx, query)
 	switch {
 	case errors.Is(err, ErrBadQuery):
 		return "", errors.New(`the field "query" must be set to what to look for`)
@@ -251,6 +245,7 @@ func (t searchTool) Call(ctx context.Context, call memory.ToolCall) (string, err
 	return writeJSON(r)
 }
 
+// writeJSON encodes for a model, which would read <, > and & as escapes otherwise.
 func writeJSON(v any) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -305,41 +300,40 @@ func (q *Question) Remember(tool, content string) string {
 // answer is that nothing was found.
 func (q *Question) Model(m loop.Model) loop.Model { return guarded{q, m} }
 
+// guarded is a model before which a search stands.
 type guarded struct {
 	question *Question
 	model    loop.Model
 }
 
+// Generate asks the model, unless it is settled that there is nothing to answer from.
 func (g guarded) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	q := g.question
 	q.mu.Lock()
 	searched, found := q.searched, q.found
 	q.mu.Unlock()
 	switch {
-	case found > 0:
-		return g.model.Generate(ctx, r)
-	case searched > 0 && onlySearched(r.Messages):
-		return q.nothing
-	case searched > 0:
-		return g.model.Generate(ctx, r)
+	case searched == 0:
+		return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	case found == 0 && onlySearched(r.Messages):
+		return func(yield func(loop.Delta, error) bool) { yield(loop.Delta{Text: notFound(q.task)}, nil) }
 	}
-	return func(yield func(loop.Delta, error) bool) { g.first(ctx, r, yield) }
+	return g.model.Generate(ctx, r)
 }
 
 // onlySearched says whether the last thing done was to search, and nothing else.
 func onlySearched(messages []memory.Message) bool {
-	n := len(messages)
-	for n > 0 && messages[n-1].Role == memory.RoleTool {
-		if messages[n-1].Name != searchToolName {
+	some := false
+	for _, m := range slices.Backward(messages) {
+		switch {
+		case m.Role != memory.RoleTool:
+			return some
+		case m.Name != searchToolName:
 			return false
 		}
-		n--
+		some = true
 	}
-	return n < len(messages)
-}
-
-func (q *Question) nothing(yield func(loop.Delta, error) bool) {
-	yield(loop.Delta{Text: notFound(q.task)}, nil)
+	return some
 }
 
 // first holds an answer back until it is clear that it calls a tool, or that
@@ -383,4 +377,189 @@ func shorten(text string, limit int) string {
 		limit--
 	}
 	return text[:limit]
+}
+
+// Kit is what a subagent reads documents with during one run: the search, what
+// stands around its model so that it sees whole passages while histories keep only
+// their ids and quotes, and the check of its answers before anybody sees them.
+func (t *Session) Kit(log zerolog.Logger) subagent.Kit {
+	d := &readerKit{session: t, log: log, asked: map[string]*Question{}, calls: map[string]*Question{},
+		found: map[string]string{}, said: map[string]event.Answer{}}
+	return subagent.Kit{
+		Tools: []loop.Tool{readerTool{d}},
+		Model: func(m loop.Model) loop.Model { return readerModel{d, m} },
+		Answer: func(response string) (*event.Answer, []event.Citation) {
+			a := d.concluded(response)
+			return &a, a.Citations
+		},
+	}
+}
+
+// readerKit is the state of a subagent that reads documents during one run. It finds out which
+// delegation a call belongs to. Safe for concurrent use.
+type readerKit struct {
+	session *Session
+	log     zerolog.Logger
+
+	mu    sync.Mutex
+	asked map[string]*Question    // by the task of the delegation; guarded by mu
+	calls map[string]*Question    // by the id of the tool call; guarded by mu
+	found map[string]string       // what is remembered of a search → all that it found; guarded by mu
+	said  map[string]event.Answer // by the text that was shown of it; guarded by mu
+}
+
+// readerModel is a subagent's model that sees whole passages and whose answers are checked.
+type readerModel struct {
+	*readerKit
+	model loop.Model
+}
+
+// delegation is the task that a request belongs to, and where its own messages
+// begin. Delegations of a run that are under way at the same time are told apart by
+// their tasks; two with equal ones are one question.
+func delegation(r loop.Request) (task string, start int) {
+	for i, m := range slices.Backward(r.Messages) {
+		if m.Role == memory.RoleUser {
+			return m.Content, i + 1
+		}
+	}
+	return "", 0
+}
+
+// Generate asks the model, and checks its answer.
+func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		q, messages := d.open(r)
+		r.Messages = messages
+		var text strings.Builder
+		calls := false
+		for delta, err := range q.Model(d.model).Generate(ctx, r) {
+			if err != nil {
+				yield(loop.Delta{}, err)
+				return
+			}
+			text.WriteString(delta.Text)
+			// An answer is held back until it is checked: an address that a document
+			// smuggled into it must not be shown for a moment either.
+			delta.Text = ""
+			if len(delta.Calls) > 0 {
+				calls = true
+				d.note(delta.Calls, q)
+			}
+			if !yield(delta, nil) {
+				return
+			}
+		}
+		if text.Len() == 0 {
+			return
+		}
+		answer := text.String()
+		if calls {
+			answer = d.session.clean(answer, others(r.Messages))
+		} else {
+			answer = d.say(answer, others(r.Messages))
+		}
+		if answer != "" {
+			yield(loop.Delta{Text: answer}, nil)
+		}
+	}
+}
+
+// others are the results of the tools beside the search since the task.
+func others(messages []memory.Message) (results []string) {
+	_, start := delegation(loop.Request{Messages: messages})
+	for _, m := range messages[start:] {
+		if m.Role == memory.RoleTool && m.Name != searchToolName {
+			results = append(results, m.Content)
+		}
+	}
+	return results
+}
+
+// open finds the question that a request belongs to, and gives the messages with
+// what was found in place of what is remembered of it.
+func (d *readerKit) open(r loop.Request) (*Question, []memory.Message) {
+	task, start := delegation(r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.asked[task]
+	if q == nil || start == len(r.Messages) { // a new one, be it with the words of one before
+		q = d.session.Ask(r.Messages[:start])
+		d.asked[task] = q
+	}
+	messages := slices.Clone(r.Messages)
+	for i := start; i < len(messages); i++ {
+		if whole, ok := d.found[messages[i].Content]; ok && messages[i].Role == memory.RoleTool {
+			messages[i].Content = whole
+		}
+	}
+	return q, messages
+}
+
+// note remembers which question the tool calls of a model belong to.
+func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range calls {
+		d.calls[c.ID] = q
+	}
+}
+
+// say is the checked answer, with what a reader must know of it.
+func (d *readerKit) say(response string, results []string) string {
+	a, unsupported := d.session.Check(response, results...)
+	d.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
+		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
+	missing := "Not in the documents: "
+	if russian(a.Answer) {
+		missing = "В документах нет: "
+	}
+	text := a.Answer
+	if len(a.Missing) > 0 {
+		text += "\n\n" + missing + strings.Join(a.Missing, "; ") + "."
+	}
+	if a.Status != event.Underspecified {
+		text += notes(a.Answer, unsupported)
+	}
+	d.session.evidence.keep(text, a.Flags)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.said[text] = a
+	return text
+}
+
+// concluded is the answer behind a text that was shown.
+func (d *readerKit) concluded(text string) event.Answer {
+	d.mu.Lock()
+	a, known := d.said[text]
+	d.mu.Unlock()
+	if !known { // put together of several
+		a, _ = d.session.Check(text)
+	}
+	return a
+}
+
+// readerTool is the search of a run's delegations.
+type readerTool struct{ *readerKit }
+
+// Spec presents the search.
+func (readerTool) Spec() loop.Spec { return searchToolSpec }
+
+// Call searches, and gives what a history may keep of it.
+func (t readerTool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
+	t.mu.Lock()
+	q := t.calls[call.ID]
+	t.mu.Unlock()
+	if q == nil {
+		return "", errors.New("this call belongs to no question")
+	}
+	whole, err := q.Call(ctx, call)
+	if err != nil {
+		return "", fmt.Errorf("searching the documents: %w", err)
+	}
+	short := q.Remember(call.Function.Name, whole)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found[short] = whole
+	return short, nil
 }

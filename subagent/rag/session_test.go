@@ -60,7 +60,7 @@ func converse(t *testing.T, session *rag.Session, m *script, said ...string) eve
 		messages = append(messages, memory.Message{Role: role, Content: text})
 	}
 	q := session.Ask(messages)
-	result, err := loop.Loop{Model: q.Model(m), Tools: q.Tools(), MaxSteps: 8}.Run(ctx, messages, silent{})
+	result, err := loop.Loop{Model: q.Model(m), Tools: []loop.Tool{q}, MaxSteps: 8}.Run(ctx, messages, silent{})
 	require.NoError(t, err)
 	a, _ := session.Check(result.Text)
 	return a
@@ -181,7 +181,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	found := func(chat memory.Chat, arguments string) []string {
 		q := newSession(t, l, chat, "docs").Ask(nil)
 		text,
-			err := q.Tools()[0].Call(ctx, memory.ToolCall{
+			err := q.Call(ctx, memory.ToolCall{
 			Function: memory.FunctionCall{Name: "search_documents", Arguments: arguments},
 		})
 		require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestATurnStaysInItsScope(t *testing.T) {
 	require.Error(t, err)
 	for _, bad := range []string{`{"query":`, `{"query":1}`, `[]`, `{}`, `{"query":"` +
 		strings.Repeat("x", rag.MaxSearchText+1) + `"}`} {
-		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Tools()[0].Call(ctx, memory.ToolCall{
+		_, err := newSession(t, l, memory.MustChat("1"), "docs").Ask(nil).Call(ctx, memory.ToolCall{
 			Function: memory.FunctionCall{Arguments: bad},
 		})
 		require.Error(t, err, bad)
@@ -220,7 +220,7 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 		{Role: memory.RoleUser, Content: "What about apples?"},
 	})
 	content,
-		err := q.Tools()[0].Call(ctx, memory.ToolCall{
+		err := q.Call(ctx, memory.ToolCall{
 		Function: memory.FunctionCall{Name: "search_documents", Arguments: `{"query":"apples"}`},
 	})
 	require.NoError(t, err)
@@ -233,9 +233,8 @@ func TestHistoriesKeepNoPassages(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(kept), &r))
 	require.Equal(t, "Apples are red.", r.Passages[0].Quote)
-	resolved, err := l.Resolve(ctx, rag.Cited{Collection: c, PassageID: r.Passages[0].ID, Hash: r.Passages[0].Hash})
-	require.NoError(t, err)
-	require.Equal(t, rag.CitationCurrent, resolved.State)
+	now := search(t, l, "apples", c).Passages[0]
+	require.Equal(t, []string{now.ID, now.Hash}, []string{r.Passages[0].ID, r.Passages[0].Hash}, "it is found again")
 	require.Equal(t, "(error: no)", q.Remember("search_documents", "(error: no)"))
 	require.Equal(t, content, q.Remember("calculator", content))
 }

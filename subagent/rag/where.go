@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -66,7 +67,7 @@ func ParseWhere(raw []byte) (Where, error) {
 		return nil, wrong(nil, "has %d keys, the limit is %d", len(keys), MaxWhereKeys)
 	}
 	w := Where{}
-	for _, key := range sortedKeys(keys) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if key == "" || len(key) > MaxWhereText {
 			return nil, wrong(nil, "has a key of %d bytes: a key has 1 to %d", len(key), MaxWhereText)
 		}
@@ -83,28 +84,26 @@ func parseCondition(key string, raw json.RawMessage) (c Condition, err error) {
 		return c, err
 	}
 	operators, err := members(raw, []string{key}, "")
-	if err == nil && len(operators) == 0 {
-		err = &WhereError{[]string{key}, "is empty: set one of eq, in, gte and lte"}
+	if err != nil {
+		return c, err
 	}
-	for _, operator := range sortedKeys(operators) {
-		if err != nil {
-			break
-		}
-		value := operators[operator]
-		switch operator {
-		case "eq":
-			c.Eq, err = scalar(value, key, operator)
-		case "in":
-			c.In, err = scalars(value, key, operator)
-		case "gte":
-			c.Gte, err = scalar(value, key, operator)
-		case "lte":
-			c.Lte, err = scalar(value, key, operator)
-		default:
+	if len(operators) == 0 {
+		return c, &WhereError{[]string{key}, "is empty: set one of eq, in, gte and lte"}
+	}
+	texts := map[string]**string{"eq": &c.Eq, "gte": &c.Gte, "lte": &c.Lte}
+	for _, operator := range slices.Sorted(maps.Keys(operators)) {
+		if to, ok := texts[operator]; ok {
+			*to, err = scalar(operators[operator], key, operator)
+		} else if operator == "in" {
+			c.In, err = scalars(operators[operator], key, operator)
+		} else {
 			err = &WhereError{[]string{key, operator}, "has no such operator: there are eq, in, gte and lte"}
 		}
+		if err != nil {
+			return c, err
+		}
 	}
-	return c, err
+	return c, nil
 }
 
 // members are those of a JSON object, nil for null.
@@ -114,15 +113,6 @@ func members(raw []byte, path []string, wanted string) (map[string]json.RawMessa
 		return nil, &WhereError{path, "must be " + wanted + ", not " + kindOf(raw)}
 	}
 	return all, nil
-}
-
-func sortedKeys(members map[string]json.RawMessage) []string {
-	var keys []string
-	for key := range members {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // scalar is the text of a JSON string, number or boolean.
@@ -190,26 +180,18 @@ func (w Where) key() string {
 // Matcher gives the function that says whether metadata meets the filter.
 func (w Where) Matcher() func(metadata map[string]string) bool {
 	type demand struct {
+		Condition
 		key      string
-		eq       *string
-		in       map[string]bool
 		gte, lte *bound
 	}
 	var demands []demand
 	for key, c := range w {
-		d := demand{key: key, eq: c.Eq, gte: boundOf(c.Gte), lte: boundOf(c.Lte)}
-		if c.In != nil {
-			d.in = map[string]bool{}
-			for _, value := range c.In {
-				d.in[value] = true
-			}
-		}
-		demands = append(demands, d)
+		demands = append(demands, demand{c, key, boundOf(c.Gte), boundOf(c.Lte)})
 	}
 	return func(metadata map[string]string) bool {
 		for _, d := range demands {
 			value, there := metadata[d.key]
-			if !there || d.eq != nil && *d.eq != value || d.in != nil && !d.in[value] ||
+			if !there || d.Eq != nil && *d.Eq != value || d.In != nil && !slices.Contains(d.In, value) ||
 				d.gte != nil && d.gte.compare(value) < 0 || d.lte != nil && d.lte.compare(value) > 0 {
 				return false
 			}
@@ -300,15 +282,13 @@ func (f *filters) of(key string, make func() *textindex.Filter) *textindex.Filte
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.IndexFunc(f.list, func(k keptFilter) bool { return k.key == key })
-	var used keptFilter
-	if i >= 0 {
-		used = f.list[i]
-		f.list = slices.Delete(f.list, i, i+1)
-	} else {
-		used = keptFilter{key, make()}
+	if i < 0 {
+		f.list = append([]keptFilter{{key, make()}}, f.list[:min(len(f.list), keptFilters-1)]...)
+		return f.list[0].filter
 	}
-	f.list = slices.Insert(f.list, 0, used)
-	f.list = f.list[:min(len(f.list), keptFilters)]
+	used := f.list[i]
+	copy(f.list[1:], f.list[:i])
+	f.list[0] = used
 	return used.filter
 }
 

@@ -3,10 +3,8 @@ package tools
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/big"
 	"strings"
-	"unicode/utf8"
 
 	"mneme/memory"
 	"mneme/subagent/loop"
@@ -78,6 +76,19 @@ type value struct {
 	approx bool
 }
 
+func (v value) plus(w value) value {
+	return value{new(big.Rat).Add(v.Rat, w.Rat), v.approx || w.approx}
+}
+
+func (v value) times(w value) value {
+	return value{new(big.Rat).Mul(v.Rat, w.Rat), v.approx || w.approx}
+}
+
+func (v value) negative() value { return value{new(big.Rat).Neg(v.Rat), v.approx} }
+
+// inverse is 1/v; v must not be 0.
+func (v value) inverse() value { return value{new(big.Rat).Inv(v.Rat), v.approx} }
+
 // String writes integers and short finite decimals as they are, other exact
 // values as "1/3 ≈ 0.333…", and approximations as "≈ 1.414…".
 func (v value) String() string {
@@ -103,18 +114,4 @@ func (v value) String() string {
 // roundedText writes r with the significant digits of an approximation.
 func roundedText(r *big.Rat) string {
 	return new(big.Float).SetPrec(rootBits).SetRat(r).Text('g', significant)
-}
-
-// evaluate calculates an expression, see parser for the language.
-func evaluate(expression string) (value, error) {
-	if !utf8.ValidString(expression) {
-		return value{}, errors.New("the expression is not UTF-8 text")
-	}
-	source := []rune(expression)
-	if len(source) > maxExpression {
-		return value{}, fmt.Errorf("the expression has %d characters, the limit is %d: calculate it in parts", len(source),
-			maxExpression)
-	}
-	p := parser{source: source}
-	return p.parse()
 }

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // parser evaluates an expression while it reads it. The language:
@@ -28,13 +29,33 @@ type parser struct {
 	commas bool
 }
 
-func (p *parser) parse() (value, error) {
-	v, err := p.sum()
-	if err != nil {
-		return value{}, err
+// syntaxError is what the parser panics with: so no rule of the grammar has to hand an
+// error on. evaluate, which begins the parsing, recovers it; nothing else is recovered.
+type syntaxError struct{ error }
+
+// evaluate calculates an expression.
+func evaluate(expression string) (v value, err error) {
+	if !utf8.ValidString(expression) {
+		return value{}, errors.New("the expression is not UTF-8 text")
 	}
+	source := []rune(expression)
+	if len(source) > maxExpression {
+		return value{}, fmt.Errorf("the expression has %d characters, the limit is %d: calculate it in parts", len(source),
+			maxExpression)
+	}
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case syntaxError:
+			err = failed.error
+		default:
+			panic(failed)
+		}
+	}()
+	p := parser{source: source}
+	v = p.sum()
 	if r := p.peek(); r != 0 {
-		return value{}, p.unexpected(r)
+		p.unexpected(r)
 	}
 	return v, nil
 }
@@ -61,78 +82,66 @@ func (p *parser) peek() rune {
 	}
 }
 
-// failure is an error at a position, counted from 1.
-func (p *parser) failure(pos int, format string, args ...any) error {
-	return fmt.Errorf("%s, at character %d", fmt.Sprintf(format, args...), pos+1)
+// fail ends the parsing with an error at a position, which is counted from 1 there.
+func (p *parser) fail(pos int, format string, args ...any) {
+	panic(syntaxError{fmt.Errorf("%s, at character %d", fmt.Sprintf(format, args...), pos+1)})
 }
 
-func (p *parser) unexpected(r rune) error {
+func (p *parser) unexpected(r rune) {
 	switch {
 	case r == 0:
-		return errors.New("the expression ends where a number or ( was expected")
+		panic(syntaxError{errors.New("the expression ends where a number or ( was expected")})
 	case unicode.IsLetter(r) || isDigit(r) || r == '(':
-		return p.failure(p.pos, "an operator is missing before %q (%% means percent; a remainder is mod(a, b))", r)
+		p.fail(p.pos, "an operator is missing before %q (%% means percent; a remainder is mod(a, b))", r)
 	}
-	return p.failure(p.pos, "%q was not expected", p.source[p.pos])
+	p.fail(p.pos, "%q was not expected", p.source[p.pos])
 }
 
-func (p *parser) sum() (value, error) {
-	left, err := p.product()
-	for err == nil {
+func (p *parser) sum() value {
+	left := p.product()
+	for {
 		op, pos := p.peek(), p.pos
 		if op != '+' && op != '-' {
-			break
+			return left
 		}
 		p.pos++
-		var right value
-		if right, err = p.product(); err != nil {
-			break
-		}
+		right := p.product()
 		if op == '-' {
-			right = value{new(big.Rat).Neg(right.Rat), right.approx}
+			right = right.negative()
 		}
-		left, err = p.bounded(pos, add(left, right))
+		left = p.bounded(pos, left.plus(right))
 	}
-	return left, err
 }
 
-func (p *parser) product() (value, error) {
-	left, err := p.signed()
-	for err == nil {
+func (p *parser) product() value {
+	left := p.signed()
+	for {
 		op, pos := p.peek(), p.pos
 		if op != '*' && op != '/' {
-			break
+			return left
 		}
 		p.pos++
-		var right value
-		if right, err = p.signed(); err != nil {
-			break
-		}
+		right := p.signed()
 		if op == '/' {
 			if right.Sign() == 0 {
-				return value{}, p.failure(pos, "division by zero")
+				p.fail(pos, "division by zero")
 			}
-			right = value{new(big.Rat).Inv(right.Rat), right.approx}
+			right = right.inverse()
 		}
-		left, err = p.bounded(pos, value{new(big.Rat).Mul(left.Rat, right.Rat), left.approx || right.approx})
+		left = p.bounded(pos, left.times(right))
 	}
-	return left, err
 }
 
 // signed is where every recursion of the grammar passes: it counts the nesting.
-func (p *parser) signed() (value, error) {
+func (p *parser) signed() value {
 	if p.depth++; p.depth > maxNesting {
-		return value{}, fmt.Errorf("the expression is nested more than %d deep", maxNesting)
+		panic(syntaxError{fmt.Errorf("the expression is nested more than %d deep", maxNesting)})
 	}
 	defer func() { p.depth-- }()
 	switch p.peek() {
 	case '-':
 		p.pos++
-		v, err := p.signed()
-		if err != nil {
-			return value{}, err
-		}
-		return value{new(big.Rat).Neg(v.Rat), v.approx}, nil
+		return p.signed().negative()
 	case '+':
 		p.pos++
 		return p.signed()
@@ -140,11 +149,8 @@ func (p *parser) signed() (value, error) {
 	return p.power()
 }
 
-func (p *parser) power() (value, error) {
-	base, err := p.percent()
-	if err != nil {
-		return value{}, err
-	}
+func (p *parser) power() value {
+	base := p.percent()
 	r, pos := p.peek(), p.pos
 	switch {
 	case r == '^':
@@ -152,45 +158,38 @@ func (p *parser) power() (value, error) {
 	case r == '*' && pos+1 < len(p.source) && p.source[pos] == '*' && p.source[pos+1] == '*':
 		p.pos += 2
 	default:
-		return base, nil
+		return base
 	}
-	exponent, err := p.signed()
-	if err != nil {
-		return value{}, err
-	}
-	return p.raise(pos, base, exponent)
+	return p.raise(pos, base, p.signed())
 }
 
-func (p *parser) percent() (value, error) {
-	v, err := p.primary()
-	for err == nil && p.peek() == '%' {
+func (p *parser) percent() value {
+	v := p.primary()
+	for p.peek() == '%' {
 		pos := p.pos
 		p.pos++
-		v, err = p.bounded(pos, value{new(big.Rat).Mul(v.Rat, big.NewRat(1, 100)), v.approx})
+		v = p.bounded(pos, v.times(value{Rat: big.NewRat(1, 100)}))
 	}
-	return v, err
+	return v
 }
 
-func (p *parser) primary() (value, error) {
+func (p *parser) primary() value {
 	r := p.peek()
 	switch {
 	case isDigit(r) || r == '.':
 		return p.number()
 	case r == '(':
-		args, err := p.parenthesis(false)
-		if err != nil {
-			return value{}, err
-		}
-		return args[0], nil
+		return p.parenthesis(false)[0]
 	case unicode.IsLetter(r):
 		return p.function()
 	case r == ')' || r == 0:
-		return value{}, p.unexpected(r)
+		p.unexpected(r)
 	}
-	return value{}, p.failure(p.pos, "%q was not expected", p.source[p.pos])
+	p.fail(p.pos, "%q was not expected", p.source[p.pos])
+	return value{} // not reached
 }
 
-func (p *parser) function() (value, error) {
+func (p *parser) function() value {
 	start := p.pos
 	for p.pos < len(p.source) && (unicode.IsLetter(p.source[p.pos]) || isDigit(p.source[p.pos])) {
 		p.pos++
@@ -198,27 +197,24 @@ func (p *parser) function() (value, error) {
 	name := strings.ToLower(string(p.source[start:p.pos]))
 	f, known := functions[name]
 	if !known {
-		return value{}, p.failure(start, "there is no function %q, only %s", name, functionNames)
+		p.fail(start, "there is no function %q, only %s", name, functionNames)
 	}
 	if p.peek() != '(' {
-		return value{}, p.failure(start, "%s needs its arguments in parentheses", name)
+		p.fail(start, "%s needs its arguments in parentheses", name)
 	}
-	args, err := p.parenthesis(true)
-	if err != nil {
-		return value{}, err
-	}
+	args := p.parenthesis(true)
 	if len(args) < f.least || len(args) > f.most {
-		return value{}, p.failure(start, "%s takes %s, not %d", name, f.takes, len(args))
+		p.fail(start, "%s takes %s, not %d", name, f.takes, len(args))
 	}
 	v, err := f.apply(args)
 	if err != nil {
-		return value{}, p.failure(start, "%v", err)
+		p.fail(start, "%v", err)
 	}
 	return p.bounded(start, v)
 }
 
 // parenthesis reads "(" … ")", with several values inside if it is a call.
-func (p *parser) parenthesis(call bool) ([]value, error) {
+func (p *parser) parenthesis(call bool) (args []value) {
 	outer, open := p.commas, p.pos
 	p.pos++
 	separator := ','
@@ -228,51 +224,43 @@ func (p *parser) parenthesis(call bool) ([]value, error) {
 	p.commas = call && separator == ','
 	defer func() { p.commas = outer }()
 	if p.commas {
-		if err := p.ambiguous(); err != nil {
-			return nil, err
-		}
+		p.refuseAmbiguous()
 	}
-	var args []value
 	for {
-		v, err := p.sum()
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, v)
+		args = append(args, p.sum())
 		r := p.peek()
 		switch {
 		case r == ')':
 			p.pos++
-			return args, nil
+			return args
 		case call && r == separator:
 			p.pos++
 		case r == 0:
-			return nil, p.failure(open, "the parenthesis is never closed")
+			p.fail(open, "the parenthesis is never closed")
 		default:
-			return nil, p.unexpected(r)
+			p.unexpected(r)
 		}
 	}
 }
 
 // raise is base to the power of exponent, refused before it grows too large.
-func (p *parser) raise(pos int, base, exponent value) (value, error) {
+func (p *parser) raise(pos int, base, exponent value) value {
 	if !exponent.IsInt() || exponent.approx {
-		return value{}, p.failure(pos, "the exponent must be an integer (a square root is sqrt(x))")
+		p.fail(pos, "the exponent must be an integer (a square root is sqrt(x))")
 	}
 	if exponent.Num().CmpAbs(big.NewInt(maxExponent)) > 0 {
-		return value{}, p.failure(pos, "the exponent is above the limit of %d", maxExponent)
+		p.fail(pos, "the exponent is above the limit of %d", maxExponent)
 	}
 	n := exponent.Num().Int64()
 	if n < 0 {
 		if base.Sign() == 0 {
-			return value{}, p.failure(pos, "division by zero: 0 to a negative power")
+			p.fail(pos, "division by zero: 0 to a negative power")
 		}
-		base = value{new(big.Rat).Inv(base.Rat), base.approx}
-		n = -n
+		base, n = base.inverse(), -n
 	}
 	// A number of b bits has at least (b-1)·n bits afterwards.
 	if largest := max(base.Num().BitLen(), base.Denom().BitLen()); int64(largest-1)*n > maxBits {
-		return value{}, p.tooLong(pos)
+		p.tooLong(pos)
 	}
 	e := big.NewInt(n)
 	num := new(big.Int).Exp(base.Num(), e, nil)
@@ -283,13 +271,11 @@ func (p *parser) raise(pos int, base, exponent value) (value, error) {
 // maxBits is maxDigits in bits.
 const maxBits = maxDigits * 33220 / 10000
 
-func (p *parser) bounded(pos int, v value) (value, error) {
+func (p *parser) bounded(pos int, v value) value {
 	if max(v.Num().BitLen(), v.Denom().BitLen()) > maxBits {
-		return value{}, p.tooLong(pos)
+		p.tooLong(pos)
 	}
-	return v, nil
+	return v
 }
 
-func (p *parser) tooLong(pos int) error {
-	return p.failure(pos, "the result has more than %d digits", maxDigits)
-}
+func (p *parser) tooLong(pos int) { p.fail(pos, "the result has more than %d digits", maxDigits) }

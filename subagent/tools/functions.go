@@ -38,10 +38,6 @@ const functionNames = "sqrt, abs, min, max, sum, avg, round, mod"
 
 func compare(a, b value) int { return a.Cmp(b.Rat) }
 
-func add(a, b value) value {
-	return value{new(big.Rat).Add(a.Rat, b.Rat), a.approx || b.approx}
-}
-
 // rootDigits is the precision of an irrational root, well above what is shown so
 // that the roundings of a longer calculation do not show either; rootBits is the
 // same and more in bits.
@@ -72,7 +68,7 @@ func root(v value) (value, error) {
 func total(args []value) value {
 	t := value{Rat: new(big.Rat)}
 	for _, a := range args {
-		t = add(t, a)
+		t = t.plus(a)
 	}
 	return t
 }

@@ -26,7 +26,7 @@ func isSpace(r rune) bool {
 }
 
 // number reads a literal and its power of ten, as in 1.5e-3.
-func (p *parser) number() (value, error) {
+func (p *parser) number() value {
 	start := p.pos
 	text := p.literal()
 	switch {
@@ -38,24 +38,17 @@ func (p *parser) number() (value, error) {
 	case spaced.MatchString(text):
 		text = strings.Replace(strings.ReplaceAll(text, " ", ""), ",", ".", 1)
 	default:
-		return value{}, p.failure(start, "%q is not a number: write it like 1250.5", text)
+		p.fail(start, "%q is not a number: write it like 1250.5", text)
 	}
-	exponent, err := p.powerOfTen()
-	if err != nil {
-		return value{}, err
-	}
+	exponent := p.powerOfTen()
 	r, ok := new(big.Rat).SetString(text)
 	if !ok {
-		return value{}, p.failure(start, "%q is not a number", text)
+		p.fail(start, "%q is not a number", text)
 	}
-	v := value{Rat: r}
 	if exponent == 0 {
-		return v, nil
+		return value{Rat: r}
 	}
-	scale, err := p.raise(start, value{Rat: big.NewRat(10, 1)}, value{Rat: big.NewRat(exponent, 1)})
-	if err != nil {
-		return value{}, err
-	}
+	scale := p.raise(start, value{Rat: big.NewRat(10, 1)}, value{Rat: big.NewRat(exponent, 1)})
 	return p.bounded(start, value{Rat: r.Mul(r, scale.Rat)})
 }
 
@@ -81,9 +74,9 @@ func (p *parser) literal() string {
 }
 
 // powerOfTen reads e or E with an integer, 0 if there is none.
-func (p *parser) powerOfTen() (int64, error) {
+func (p *parser) powerOfTen() int64 {
 	if p.pos == len(p.source) || p.source[p.pos] != 'e' && p.source[p.pos] != 'E' {
-		return 0, nil
+		return 0
 	}
 	start := p.pos
 	p.pos++
@@ -94,14 +87,14 @@ func (p *parser) powerOfTen() (int64, error) {
 	}
 	n := p.digitsFrom(p.pos)
 	if n == 0 {
-		return 0, p.failure(start, "digits are missing after %q", p.source[start])
+		p.fail(start, "digits are missing after %q", p.source[start])
 	}
 	exponent, err := strconv.ParseInt(sign+string(p.source[p.pos:p.pos+n]), 10, 64)
 	if err != nil || exponent > maxExponent || exponent < -maxExponent {
-		return 0, p.failure(start, "the power of ten is above the limit of %d", maxExponent)
+		p.fail(start, "the power of ten is above the limit of %d", maxExponent)
 	}
 	p.pos += n
-	return exponent, nil
+	return exponent
 }
 
 // digitsFrom counts the digits in a row from i on.
@@ -132,10 +125,10 @@ func (p *parser) semicolons() bool {
 	return false
 }
 
-// ambiguous refuses a call like sum(1,250, 3), in which one comma seems to group
+// refuseAmbiguous fails a call like sum(1,250, 3), in which one comma seems to group
 // digits and another to separate: either reading could be a wrong result that
 // looks right. max(100,200) and max(100, 200) are clear.
-func (p *parser) ambiguous() error {
+func (p *parser) refuseAmbiguous() {
 	depth, grouping, separating := 0, -1, false
 	for i, r := range p.source[p.pos:] {
 		switch {
@@ -156,9 +149,8 @@ func (p *parser) ambiguous() error {
 		}
 	}
 	if grouping >= 0 && separating {
-		return p.failure(grouping,
+		p.fail(grouping,
 			"this comma may group digits or separate arguments: write numbers without grouping, or separate the arguments "+
 				"with ;")
 	}
-	return nil
 }

@@ -29,7 +29,6 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect events before it sends them
-	h.Set("Connection", "close")     // a connection with a write deadline must not be used for another request
 	w.WriteHeader(http.StatusOK)
 	return &Writer{to: w, control: http.NewResponseController(w), timeout: timeout}
 }

@@ -46,6 +46,11 @@ type options struct {
 	config upstreamtest.Config
 }
 
+var vendors = map[string]upstreamtest.Vendor{
+	"anthropic": upstreamtest.Anthropic, "kimi": upstreamtest.Kimi, "deepseek": upstreamtest.DeepSeek,
+	"glm": upstreamtest.GLM, "chat": upstreamtest.Chat,
+}
+
 var generations = map[string]upstreamtest.Generation{
 	"by-name": upstreamtest.ByName, "manual": upstreamtest.Manual, "both": upstreamtest.Both,
 	"adaptive":    upstreamtest.Adaptive,
@@ -71,7 +76,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	f.SetOutput(stderr)
 	c := &o.config
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "loopback `address` to serve on; port 0 is any free one")
-	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: anthropic, kimi, deepseek, glm or chat")
+	f.StringVar(&vendor, "vendor", "anthropic", "whose rules to follow: "+listed(vendors))
 	f.StringVar(&c.Name, "name", "", "`name` of the backend that signatures are bound to; the vendor's if empty")
 	f.StringVar(&models, "models", "", "`names` of the models served, parted by commas; any if empty")
 	f.StringVar(&c.APIKey, "key", "", "`key` that a caller must present; none if empty")
@@ -102,10 +107,10 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, err
 	}
 	err = errors.Join(
-		known(f, "vendor", vendor, "anthropic", "kimi", "deepseek", "glm", "chat"),
-		known(f, "generation", generation, slices.Collect(maps.Keys(generations))...),
-		known(f, "tool-ids", ids, slices.Collect(maps.Keys(toolIDs))...),
-		known(f, "replay", replay, slices.Collect(maps.Keys(replays))...),
+		known(f, "vendor", vendor, vendors),
+		known(f, "generation", generation, generations),
+		known(f, "tool-ids", ids, toolIDs),
+		known(f, "replay", replay, replays),
 		loopback(o.listen),
 	)
 	if f.NArg() > 0 {
@@ -115,7 +120,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		fmt.Fprintln(stderr, err)
 		return o, err
 	}
-	c.Vendor, c.Thinking.Generation = upstreamtest.Vendor(vendor), generations[generation]
+	c.Vendor, c.Thinking.Generation = vendors[vendor], generations[generation]
 	c.Chat.ToolIDs, c.Chat.Replay = toolIDs[ids], replays[replay]
 	if models != "" {
 		c.Models = strings.Split(models, ",")
@@ -127,7 +132,12 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		c.Answer = scripted
 	}
 	if delay > 0 {
-		c.Stream.Pause = wait(delay)
+		c.Stream.Pause = func(ctx context.Context, _ int) {
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+			}
+		}
 	}
 	return o, nil
 }
@@ -136,8 +146,8 @@ func listed[T any](values map[string]T) string {
 	return strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 }
 
-func known(f *flag.FlagSet, name, value string, values ...string) error {
-	if slices.Contains(values, value) {
+func known[T any](f *flag.FlagSet, name, value string, values map[string]T) error {
+	if _, ok := values[value]; ok {
 		return nil
 	}
 	return fmt.Errorf("-%s %q is not known; %s", name, value, f.Lookup(name).Usage)
@@ -153,18 +163,6 @@ func loopback(address string) error {
 		return fmt.Errorf("-listen %q is not on loopback", address)
 	}
 	return nil
-}
-
-// wait holds each event up for d.
-func wait(d time.Duration) upstreamtest.Pause {
-	return func(ctx context.Context, _ int) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // graceTime is how long answers that are under way may take to end.
@@ -206,7 +204,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // line tells of one request.
 func line(r upstreamtest.Request) string {
-	s := fmt.Sprintf("%d %s", r.Status, r.Door)
+	s := fmt.Sprintf("%d %s", r.Status, r.Endpoint)
 	if r.Model != "" {
 		s += " " + r.Model
 	}

@@ -7,19 +7,16 @@ local run, seq, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local meta = redis.call('HMGET', KEYS[2], 'sum', 'len', 'count', 'turn', 'applied', 'erased')
 local sum, len, count = meta[1] or string.rep('0', 64), number(meta[2]), number(meta[3])
 local applied = meta[5] or ''
-
--- applied: "run=seq run=seq …", newest run first
-local kept, last, n = {}, -1, 0
-for id, at in string.gmatch(applied, '(%S+)=(%d+)') do
-  if id == run then
-    last = tonumber(at)
-  elseif n < 31 then
-    n = n + 1
-    kept[n] = id .. '=' .. at
+-- applied: "run=seq run=seq …", newest run first. It is looked into as a text, since to
+-- take it apart costs more than the rest of the script; ids hold neither spaces nor "=".
+local others = applied ~= '' and ' ' .. applied or ''
+local from, to = string.find(others, ' ' .. run .. '=', 1, true)
+if from then
+  local last = string.match(others, '^%d+', to + 1)
+  if seq <= tonumber(last or '-1') then
+    return {'duplicate', sum, len, count}
   end
-end
-if seq <= last then
-  return {'duplicate', sum, len, count}
+  others = string.sub(others, 1, from - 1) .. string.sub(others, to + 1 + #(last or ''))
 end
 if number(meta[4]) > turn then
   return {'moved', meta[4], meta[6] or '0'}
@@ -42,8 +39,12 @@ if len > 2 then
 else
   redis.call('SET', KEYS[1], '[' .. message .. ']')
 end
-table.insert(kept, 1, run .. '=' .. ARGV[2])
+-- 32 runs are kept: an earlier one is not folded again.
+local _, runs = string.gsub(others, '=', '')
+for _ = 32, runs do
+  others = string.match(others, '^(.*) ') or ''
+end
 redis.call('HSET', KEYS[2], 'sum', ARGV[7], 'len', grown, 'count', count + 1, 'turn', ARGV[3],
-  'applied', table.concat(kept, ' '))
+  'applied', run .. '=' .. ARGV[2] .. others)
 redis.call('PERSIST', KEYS[2])
 return {'ok', ARGV[7], grown, count + 1}

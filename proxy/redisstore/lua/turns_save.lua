@@ -10,26 +10,26 @@ if erased and tonumber(ARGV[1]) <= tonumber(erased) then
 end
 redis.call('HSET', KEYS[1], 'route:' .. ARGV[3], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
-redis.call('HSETNX', KEYS[2], 'born', ARGV[8])
-local state = redis.call('HMGET', KEYS[2], 'last', 'first', 'born')
+local state = redis.call('HMGET', KEYS[2], 'last', 'first', 'bytes', 'born')
 local last, first = tonumber(state[1] or '0'), tonumber(state[2] or '1')
 if last > 0 and redis.call('HGET', KEYS[2], tostring(last)) == ARGV[2] then
-  return {'ok', state[3], tostring(last)} -- sent twice
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+  return {'ok', state[4], tostring(last)} -- sent twice
 end
 last = last + 1
-redis.call('HSET', KEYS[2], tostring(last), ARGV[2], 'last', last)
-local bytes = redis.call('HINCRBY', KEYS[2], 'bytes', #ARGV[2])
-local reply = {'ok', state[3], tostring(last)}
+local bytes = tonumber(state[3] or '0') + #ARGV[2]
+local born = state[4] or ARGV[8]
+local reply = {'ok', born, tostring(last)}
 while first < last and (last - first >= tonumber(ARGV[6]) or bytes > tonumber(ARGV[7])) do
   local old = redis.call('HGET', KEYS[2], tostring(first))
   if old then
     redis.call('HDEL', KEYS[2], tostring(first))
-    bytes = redis.call('HINCRBY', KEYS[2], 'bytes', -#old)
+    bytes = bytes - #old
     reply[#reply + 1] = old
   end
   first = first + 1
 end
-redis.call('HSET', KEYS[2], 'first', first)
+redis.call('HSET', KEYS[2], tostring(last), ARGV[2], 'last', last, 'first', first, 'bytes', bytes,
+  'born', born)
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 return reply

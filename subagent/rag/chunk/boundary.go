@@ -1,6 +1,8 @@
 package chunk
 
 import (
+	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,7 +27,9 @@ const (
 // or table that fits is not cut: the passage ends before it if it must.
 func (s *splitter) cut(text Span, want, limit int) int {
 	best, bestRank, bestFar := 0, never, 0 // in the last part
-	early, rough, hard, count := 0, 0, 0, 0
+	early := 0                             // the last sentence's end before that part
+	rough, hard := 0, 0                    // the last places before want, or else the first: at a word; anywhere
+	count := 0                             // characters so far
 	for i := range s.doc.Text[text.Start:text.End] {
 		if count > limit {
 			break
@@ -59,12 +63,7 @@ func (s *splitter) cut(text Span, want, limit int) int {
 	if count <= limit {
 		return text.End
 	}
-	for _, place := range []int{best, early, rough, hard} {
-		if place > 0 {
-			return place
-		}
-	}
-	return s.after(text, limit)
+	return cmp.Or(best, early, rough, hard, s.after(text, limit))
 }
 
 // after is the place n characters behind the start of text.
@@ -147,7 +146,7 @@ func (s *splitter) rank(i int) rank {
 	switch {
 	case breaks > 1:
 		return paragraph
-	case endsSentence(words, next), breaks == 1 && startsItem(after):
+	case endsSentence(words, next), breaks == 1 && item.MatchString(after):
 		return sentence
 	case breaks == 1:
 		return line
@@ -160,22 +159,8 @@ func isLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
 // unspaced are the scripts that put no spaces between words.
 var unspaced = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai}
 
-// startsItem says whether a line is the first of a list's item.
-func startsItem(text string) bool {
-	digits := 0
-	for digits < len(text) && digits < 4 && text[digits] >= '0' && text[digits] <= '9' {
-		digits++
-	}
-	if digits > 0 {
-		return strings.HasPrefix(text[digits:], ". ") || strings.HasPrefix(text[digits:], ") ")
-	}
-	for _, mark := range []string{"- ", "* ", "+ ", "• ", "– ", "— "} {
-		if strings.HasPrefix(text, mark) {
-			return true
-		}
-	}
-	return false
-}
+// item matches the beginning of a line that is the first of a list's item.
+var item = regexp.MustCompile(`^(?:[0-9]{1,4}[.)]|[-*+•–—]) `)
 
 // endsSentence says whether text, which white space and then next follow, ends a
 // sentence.

@@ -1,7 +1,16 @@
+// Package chunk holds what is known of a document's text and cuts it into
+// passages: pieces that are found, shown and cited by themselves.
+//
+// A Document is its text and what lies where in it; all places are byte offsets
+// into that text. Split follows the headings first, then paragraphs, sentences
+// (English and Russian) and words, and repeats the end of a passage at the
+// beginning of the next one.
 package chunk
 
 import (
+	"path"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -225,31 +234,14 @@ func (s *splitter) cuts(p part) []int {
 
 // add makes a passage of the text from start to end, less white space.
 func (s *splitter) add(start, end int, section string) {
-	text := s.doc.Text
-	for start < end {
-		r, size := utf8.DecodeRuneInString(text[start:end])
-		if !unicode.IsSpace(r) {
-			break
-		}
-		start += size
-	}
-	for start < end {
-		r, size := utf8.DecodeLastRuneInString(text[start:end])
-		if !unicode.IsSpace(r) {
-			break
-		}
-		end -= size
-	}
-	if start == end {
+	text := strings.TrimLeftFunc(s.doc.Text[start:end], unicode.IsSpace)
+	start = end - len(text)
+	text = strings.TrimRightFunc(text, unicode.IsSpace)
+	if text == "" {
 		return
 	}
-	s.passages = append(s.passages, Passage{
-		Span:    Span{start, end},
-		Ordinal: len(s.passages),
-		Section: section,
-		Page:    s.page(start),
-		Text:    text[start:end],
-	})
+	s.passages = append(s.passages, Passage{Span: Span{start, start + len(text)}, Ordinal: len(s.passages),
+		Section: section, Page: s.page(start), Text: text})
 }
 
 // commonPath is the path that all the sections have in common.
@@ -272,11 +264,54 @@ func commonPrefix(a, b []string) []string {
 	return a[:n:n]
 }
 
-func blank(text string) bool {
-	for _, r := range text {
-		if !unicode.IsSpace(r) {
-			return false
-		}
-	}
-	return true
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
+
+// Document is a text and its structure. The text is UTF-8.
+type Document struct {
+	Title  string
+	Source string // where it came from: a path, an address
+	Text   string
+	// Sections lie one behind the other, in order and without overlap. What lies
+	// before the first or between two of them belongs to none.
+	Sections []Section
+	// Whole are the code blocks and tables, in order and without overlap; one that
+	// fits a passage is not cut.
+	Whole    []Span
+	Metadata map[string]string
+	// Skipped counts what of the file is no text and was left out, by what it is in
+	// the plural: "pictures", "formulas".
+	Skipped map[string]int
+	// Unread are the pages, from 1, ascending, whose text could not be read or is not
+	// legible; the others are in Text.
+	Unread []int
 }
+
+// Span is a piece of a document's text, in bytes: Start is the first one, End the
+// one behind the last.
+type Span struct{ Start, End int }
+
+// Section is the text under one heading, up to the next heading of any level. The
+// heading's own line belongs to it.
+type Section struct {
+	Span
+	// Path are the heading and those above it, the highest first.
+	Path []string
+	// Body is where the text behind the heading starts; Start if the section has
+	// no line of its own for it, as a page of a PDF.
+	Body int
+	// Page is the number of the page that it is, from 1; 0 if it is none.
+	Page int
+}
+
+// TitleOf is the title of a document that names none: its file's name without
+// extension, with spaces for _ and -.
+func TitleOf(name string) string {
+	name = path.Base(strings.ReplaceAll(name, `\`, "/"))
+	if short := strings.TrimSuffix(name, path.Ext(name)); short != "" {
+		name = short
+	}
+	return strings.TrimSpace(strings.NewReplacer("_", " ", "-", " ").Replace(name))
+}
+
+// joinPath writes headings as "A > B".
+func joinPath(headings []string) string { return strings.Join(headings, " > ") }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"mneme/memory"
 )
 
 // Document is a document as it is stored. Text is UTF-8; all places are byte
@@ -200,3 +202,65 @@ func encode(v any) []byte {
 	}
 	return bytes.TrimRight(b.Bytes(), "\n")
 }
+
+// DefaultTenant is whose the collections are as long as callers are not told
+// apart.
+const DefaultTenant = "default"
+
+// Collection names documents that are searched together. It is comparable; Named
+// and OfChat are the only ways to one.
+type Collection struct {
+	tenant string
+	name   string
+	chat   memory.Chat // whose documents these are; empty for a collection by name
+}
+
+// Named is a tenant's collection of this name. Names, and tenants, are 1 to 64
+// characters of a-z 0-9 _ -; others are refused with an *Error.
+func Named(tenant, name string) (Collection, error) {
+	if err := checkName("a collection's name", name); err != nil {
+		return Collection{}, err
+	}
+	return Collection{tenant: tenant, name: name}, checkName("a tenant", tenant)
+}
+
+// OfChat is the collection of what was loaded into one chat. No name leads to it.
+func OfChat(tenant string, chat memory.Chat) (Collection, error) {
+	if _, err := memory.ParseChat(chat.String()); err != nil {
+		return Collection{}, fmt.Errorf("the documents of a chat: %w", err)
+	}
+	return Collection{tenant: tenant, name: "chat:" + chat.String(), chat: chat}, checkName("a tenant", tenant)
+}
+
+// String is the collection's name, "chat:<id>" for a chat's.
+func (c Collection) String() string { return c.name }
+
+// Tenant is whose it is.
+func (c Collection) Tenant() string { return c.tenant }
+
+// Chat is the chat whose documents these are, empty for a collection by name.
+func (c Collection) Chat() memory.Chat { return c.chat }
+
+func checkName(what, name string) error {
+	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+		return refuse(BadCollection, "%s is 1 to 64 characters of a-z 0-9 _ -, not %.80q", what, name)
+	}
+	return nil
+}
+
+// documentsKey begins the names of all keys of the collection. The braces are a Cluster hash tag: they put all of them
+// into one slot.
+func (c Collection) documentsKey() string { return "documents:{" + c.tenant + ":" + c.name + "}" }
+func (c Collection) headsKey() string     { return c.documentsKey() + ":heads" }
+func (c Collection) idsKey() string       { return c.documentsKey() + ":ids" }
+func (c Collection) metaKey() string      { return c.documentsKey() + ":meta" }
+func (c Collection) logKey() string       { return c.documentsKey() + ":log" }
+func (c Collection) vectorsKey() string   { return c.documentsKey() + ":vectors" }
+
+// keys are all of them, in the order in which every script takes them.
+func (c Collection) keys() []string {
+	return []string{c.documentsKey(), c.headsKey(), c.idsKey(), c.metaKey(), c.logKey(), c.vectorsKey()}
+}
+
+// namesKey is the set of the names of a tenant's collections.
+func namesKey(tenant string) string { return "documents:{" + tenant + "}" }

@@ -27,12 +27,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisscript"
 )
 
 // Errors of a Store; test with errors.Is. A refused document or name is an *Error.
@@ -108,22 +112,19 @@ func (s *Store) Put(ctx context.Context, c Collection, documents ...Document) []
 		places = append(places, i)
 	}
 	for n, cmd := range s.runAll(ctx, putScript, c, args) {
-		i := places[n]
+		w, d := &results[places[n]], documents[places[n]]
 		r, err := read(cmd)
-		if err != nil {
-			results[i] = Written{Err: fmt.Errorf("putting document %q: %w", documents[i].ID, err)}
-			continue
+		switch {
+		case err != nil:
+			*w = Written{Err: fmt.Errorf("putting document %q: %w", d.ID, err)}
+		case r.Word() == string(Conflict):
+			*w = Written{Err: conflict(d, r.At(1))}
+		case r.Word() == string(StatusUnchanged):
+			w.Status, w.Change = StatusUnchanged, Step{Mark: Mark{Version: number(r.At(1))}}
+		default:
+			w.Status = Status(r.Word())
+			w.Change.made(r)
 		}
-		if r.Word() == string(Conflict) {
-			results[i] = Written{Err: conflict(documents[i], r.At(1))}
-			continue
-		}
-		results[i].Status = Status(r.Word())
-		if results[i].Status == StatusUnchanged {
-			results[i].Change = Step{Mark: Mark{Version: number(r.At(1))}}
-			continue
-		}
-		results[i].Change.made(r)
 	}
 	return results
 }
@@ -174,51 +175,45 @@ func (s *Store) Get(ctx context.Context, c Collection, id string) (Document, err
 	return Document{}, fmt.Errorf("%w: %q", ErrNoDocument, id)
 }
 
-// GetAll reads documents by id in one round trip; those that are not there are
-// left out, whether there is the collection or not.
+// GetAll reads documents by id in one round trip; those that are not there are left out, whether there is the
+// collection or not.
 func (s *Store) GetAll(ctx context.Context, c Collection, ids ...string) (map[string]Document, error) {
+	list, err := readAll[Document](ctx, s, c, c.documentsKey(), ids)
+	found := map[string]Document{}
+	for _, d := range list {
+		found[d.ID] = d
+	}
+	return found, err
+}
+
+// Heads reads the heads of documents by id in one round trip; those that are not there are left out, whether there is
+// the collection or not.
+func (s *Store) Heads(ctx context.Context, c Collection, ids ...string) ([]Head, error) {
+	return readAll[Head](ctx, s, c, c.headsKey(), ids)
+}
+
+// readAll reads fields of one of a collection's hashes, in their order and without those that are not there.
+func readAll[T Document | Head](ctx context.Context, s *Store, c Collection, key string, ids []string) ([]T, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	values, err := s.redis.HMGet(ctx, c.documentsKey(), ids...).Result()
+	values, err := s.redis.HMGet(ctx, key, ids...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("reading documents of %s: %w", c, unavailable(err))
 	}
-	found := map[string]Document{}
+	var list []T
 	for i, v := range values {
 		text, ok := v.(string)
 		if !ok {
 			continue
 		}
-		var d Document
-		if err := json.Unmarshal([]byte(text), &d); err != nil {
+		var one T
+		if err := json.Unmarshal([]byte(text), &one); err != nil {
 			return nil, fmt.Errorf("document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
 		}
-		found[ids[i]] = d
+		list = append(list, one)
 	}
-	return found, nil
-}
-
-// Heads reads the heads of documents by id in one round trip; those that are not there
-// are left out, whether there is the collection or not.
-func (s *Store) Heads(ctx context.Context, c Collection, ids ...string) ([]Head, error) {
-	values, err := s.redis.HMGet(ctx, c.headsKey(), ids...).Result()
-	if err != nil {
-		return nil, fmt.Errorf("reading documents of %s: %w", c, unavailable(err))
-	}
-	var heads []Head
-	for i, v := range values {
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		var h Head
-		if err := json.Unmarshal([]byte(text), &h); err != nil {
-			return nil, fmt.Errorf("document %q of %s is damaged in the store, put it again: %w", ids[i], c, err)
-		}
-		heads = append(heads, h)
-	}
-	return heads, nil
+	return list, nil
 }
 
 // MaxPage is how many documents one List gives at most.
@@ -259,26 +254,27 @@ type Info struct {
 // Create makes a collection; false if there is one already.
 func (s *Store) Create(ctx context.Context, c Collection) (bool, error) {
 	r, err := s.run(ctx, createScript, c, rand.Text(), time.Now().UnixMilli())
-	if err == nil && c.chat.IsZero() {
-		// Behind the collection itself, and in Drop before: of two at the same time
-		// none leaves a collection that is not listed.
-		err = unavailable(s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err())
-	}
 	if err != nil {
 		return false, fmt.Errorf("creating collection %s: %w", c, err)
+	}
+	if c.chat.IsZero() {
+		// Behind the collection itself, and in Drop before: of two at the same time
+		// none leaves a collection that is not listed.
+		if err := s.redis.SAdd(ctx, namesKey(c.tenant), c.name).Err(); err != nil {
+			return false, fmt.Errorf("creating collection %s: %w", c, unavailable(err))
+		}
 	}
 	return r.Word() == "created", nil
 }
 
 // Drop removes a collection with its documents; false if there was none.
 func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
-	var err error
 	if c.chat.IsZero() {
-		err = unavailable(s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err())
+		if err := s.redis.SRem(ctx, namesKey(c.tenant), c.name).Err(); err != nil {
+			return false, fmt.Errorf("dropping collection %s: %w", c, unavailable(err))
+		}
 	}
-	if err == nil {
-		_, err = s.run(ctx, dropScript, c)
-	}
+	_, err := s.run(ctx, dropScript, c)
 	if errors.Is(err, ErrNoCollection) {
 		return false, nil
 	}
@@ -291,11 +287,11 @@ func (s *Store) Drop(ctx context.Context, c Collection) (bool, error) {
 // Info describes a collection.
 func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
 	infos, err := s.infos(ctx, []Collection{c})
-	if err == nil && len(infos) == 0 {
-		err = ErrNoCollection
-	}
 	if err != nil {
 		return Info{}, fmt.Errorf("collection %s: %w", c, err)
+	}
+	if len(infos) == 0 {
+		return Info{}, fmt.Errorf("collection %s: %w", c, ErrNoCollection)
 	}
 	return infos[0], nil
 }
@@ -304,18 +300,18 @@ func (s *Store) Info(ctx context.Context, c Collection) (Info, error) {
 // of chats.
 func (s *Store) Collections(ctx context.Context, tenant string) ([]Info, error) {
 	names, err := s.redis.SMembers(ctx, namesKey(tenant)).Result()
-	var infos []Info
-	if err == nil {
-		var all []Collection
-		for _, name := range names {
-			if c, err := Named(tenant, name); err == nil {
-				all = append(all, c)
-			}
-		}
-		infos, err = s.infos(ctx, all)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("listing the collections: %w", unavailable(err))
+	}
+	var all []Collection
+	for _, name := range names {
+		if c, err := Named(tenant, name); err == nil { // else the set was changed by hand
+			all = append(all, c)
+		}
+	}
+	infos, err := s.infos(ctx, all)
+	if err != nil {
+		return nil, fmt.Errorf("listing the collections: %w", err)
 	}
 	return infos, nil
 }
@@ -344,4 +340,60 @@ func (s *Store) infos(ctx context.Context, collections []Collection) ([]Info, er
 			Bytes: number(meta["bytes"]), Created: time.UnixMilli(number(meta["created"]))})
 	}
 	return infos, nil
+}
+
+//go:embed lua
+var lua embed.FS
+
+var (
+	createScript  = redisscript.New(lua, "create")
+	putScript     = redisscript.New(lua, "put")
+	deleteScript  = redisscript.New(lua, "delete")
+	dropScript    = redisscript.New(lua, "drop")
+	listScript    = redisscript.New(lua, "list")
+	vectorsScript = redisscript.New(lua, "vectors")
+)
+
+// read is a script's reply. Whatever Redis says instead of one of our words means that it
+// could not serve us.
+func read(cmd *redis.Cmd) (redisscript.Reply, error) {
+	r, err := redisscript.Read(cmd)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	switch r.Word() {
+	case "":
+		return nil, fmt.Errorf("%w: it gave an empty reply", ErrUnavailable)
+	case "missing":
+		return nil, ErrNoCollection
+	}
+	return r, nil
+}
+
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// run runs one script over a collection. All scripts take all keys of it, so that each is in one Cluster slot.
+func (s *Store) run(ctx context.Context, script *redis.Script, c Collection, args ...any) (redisscript.Reply, error) {
+	return read(script.Run(ctx, s.redis, c.keys(), args...))
+}
+
+// runAll runs a script over a collection once for each of the arguments, in one round
+// trip.
+func (s *Store) runAll(ctx context.Context, script *redis.Script, c Collection, args [][]any) []*redis.Cmd {
+	calls := make([]redisscript.Call, len(args))
+	for i, a := range args {
+		calls[i] = redisscript.Call{Script: script, Keys: c.keys(), Args: a}
+	}
+	return redisscript.Run(ctx, s.redis, calls...)
+}
+
+// number reads a number that Redis keeps; 0 for what somebody made of it by hand.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -29,9 +29,7 @@ func (s *Store) Vectors(ctx context.Context, c Collection, space string, hashes 
 	for i, v := range values {
 		if text, ok := v.(string); ok && len(text) > 0 && len(text)%4 == 0 {
 			vector := make([]float32, len(text)/4)
-			for k := range vector {
-				vector[k] = math.Float32frombits(binary.LittleEndian.Uint32([]byte(text[4*k : 4*k+4])))
-			}
+			_, _ = binary.Decode([]byte(text), binary.LittleEndian, vector) // it fails for too few bytes only
 			found[hashes[i]] = vector
 		}
 	}
@@ -45,18 +43,15 @@ func (s *Store) PutVectors(ctx context.Context, c Collection, space string, vect
 	}
 	fields := make([]any, 0, 2*len(vectors))
 	for hash, vector := range vectors {
-		text := make([]byte, 0, 4*len(vector))
-		for _, x := range vector {
-			text = binary.LittleEndian.AppendUint32(text, math.Float32bits(x))
-		}
+		text, _ := binary.Append(nil, binary.LittleEndian, vector) // a slice of numbers always fits
 		fields = append(fields, vectorField(space, hash), text)
 	}
 	r, err := s.run(ctx, vectorsScript, c, fields...)
-	if err == nil && r.Word() != "ok" {
-		err = fmt.Errorf("%w: unexpected reply %q", ErrUnavailable, r.Word())
-	}
 	if err != nil {
 		return fmt.Errorf("keeping vectors of %s: %w", c, err)
+	}
+	if r.Word() != "ok" {
+		return fmt.Errorf("keeping vectors of %s: %w: unexpected reply %q", c, ErrUnavailable, r.Word())
 	}
 	return nil
 }
@@ -76,10 +71,8 @@ func (s *Store) KeepVectors(ctx context.Context, c Collection, space string, liv
 		}
 	}
 	_, err = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for len(dead) > 0 {
-			n := min(len(dead), MaxPage)
-			p.HDel(ctx, c.vectorsKey(), dead[:n]...)
-			dead = dead[n:]
+		for page := range slices.Chunk(dead, MaxPage) {
+			p.HDel(ctx, c.vectorsKey(), page...)
 		}
 		return nil
 	})

@@ -1,12 +1,19 @@
 package evaluate
 
 import (
+	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
 )
 
 // Embedder gives the vectors that are measured.
@@ -47,7 +54,6 @@ const (
 	embedBatch = 64
 	attempts   = 6           // of one request
 	firstPause = time.Second // before the second attempt; it doubles
-	probe      = "text"      // which nobody refuses
 )
 
 // documents gives the vectors of texts, nil for those without one.
@@ -124,27 +130,9 @@ func (e *embedding) query(ctx context.Context, text string) (timed, error) {
 	return timed{vector: vectors[0]}, nil
 }
 
-// apart embeds texts of which the endpoint may refuse some, for their length for
-// example. Those get no vector.
+// apart embeds texts of which the endpoint may refuse some. Those get no vector.
 func (e *embedding) apart(ctx context.Context, texts []string) ([][]float32, error) {
-	vectors, err := e.ask(ctx, texts)
-	if err == nil || ctx.Err() != nil || !refused(err) {
-		return vectors, err
-	}
-	if half := len(texts) / 2; half > 0 {
-		if vectors, err = e.apart(ctx, texts[:half]); err != nil {
-			return nil, err
-		}
-		rest, err := e.apart(ctx, texts[half:])
-		return append(vectors, rest...), err
-	}
-	if _, other := e.ask(ctx, []string{probe}); refused(other) {
-		return nil, err // it refuses everything
-	} else if other != nil {
-		return nil, other
-	}
-	e.report.Refused++
-	return [][]float32{nil}, nil
+	return rag.EmbedApart(ctx, texts, e.ask, func(string, error) { e.report.Refused++ })
 }
 
 // ask repeats what may succeed later.
@@ -164,8 +152,7 @@ func (e *embedding) ask(ctx context.Context, texts []string) ([][]float32, error
 			return nil, err
 		}
 		pause := firstPause << (attempt - 1)
-		var known *openaimodel.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*openaimodel.Error](err); ok {
 			pause = max(pause, min(known.RetryAfter, time.Minute))
 		}
 		e.progress(fmt.Sprintf("%v; trying again in %v", err, pause))
@@ -189,15 +176,108 @@ func (e *embedding) sized(v []float32) error {
 	return nil
 }
 
-// refused says whether the endpoint does not take a text.
-func refused(err error) bool {
-	var known *openaimodel.Error
-	return errors.As(err, &known) && !known.Retryable()
-}
-
 // retryable says whether an error may be gone at the next attempt. An answer that came
 // and makes no sense, as with vectors of another size than asked for, is so every time.
 func retryable(err error) bool {
-	var known *openaimodel.Error
-	return errors.As(err, &known) && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
+	known, ok := errors.AsType[*openaimodel.Error](err)
+	return ok && known.Retryable() && (known.Status != 0 || errors.Unwrap(known) != nil)
+}
+
+// VectorFile keeps vectors of texts between runs, so that an endpoint is asked, and
+// paid, once. Its first line names the endpoint and the model; behind it stand records
+// of a text's SHA-256, the count of numbers, and these, little-endian. A record that a
+// killed run left half written is cut off.
+type VectorFile struct {
+	file    *os.File
+	vectors map[[sha256.Size]byte][]float32
+}
+
+// vectorHead is the first line.
+type vectorHead struct {
+	Space string `json:"mneme_vectors_of"`
+}
+
+// maxVector bounds the numbers of a vector that is believed.
+const maxVector = 1 << 16
+
+// OpenVectors opens or makes the file at path for the vectors of a space, which names
+// the endpoint, the model and the dimensions.
+func OpenVectors(path, space string) (*VectorFile, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f := &VectorFile{file: file, vectors: map[[sha256.Size]byte][]float32{}}
+	if err := f.read(space); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+func (f *VectorFile) read(space string) error {
+	in := bufio.NewReader(f.file)
+	first, err := in.ReadBytes('\n')
+	if len(first) == 0 && errors.Is(err, io.EOF) {
+		return json.NewEncoder(f.file).Encode(vectorHead{space}) // with a newline
+	}
+	var head vectorHead
+	if err != nil || json.Unmarshal(first, &head) != nil || head.Space == "" {
+		return errors.New("this is no file of vectors; name another one, or a new one")
+	}
+	if head.Space != space {
+		return fmt.Errorf("it has vectors of %s, not of %s: name another file for those", head.Space, space)
+	}
+	whole := int64(len(first))
+	for {
+		var record struct {
+			Hash  [sha256.Size]byte
+			Count uint32
+		}
+		if err := binary.Read(in, binary.LittleEndian, &record); err != nil || record.Count > maxVector {
+			break
+		}
+		v := make([]float32, record.Count)
+		if err := binary.Read(in, binary.LittleEndian, v); err != nil {
+			break
+		}
+		f.vectors[record.Hash] = v
+		whole += sha256.Size + 4 + 4*int64(record.Count)
+	}
+	if err := f.file.Truncate(whole); err != nil {
+		return err
+	}
+	_, err = f.file.Seek(whole, io.SeekStart)
+	return err
+}
+
+// get is a text's vector, nil if there is none.
+func (f *VectorFile) get(text string) []float32 {
+	if f == nil {
+		return nil
+	}
+	return f.vectors[sha256.Sum256([]byte(text))]
+}
+
+// put adds the vector of a text.
+func (f *VectorFile) put(text string, v []float32) error {
+	if f == nil {
+		return nil
+	}
+	hash := sha256.Sum256([]byte(text))
+	record := binary.LittleEndian.AppendUint32(hash[:], uint32(len(v)))
+	record, _ = binary.Append(record, binary.LittleEndian, v) // a slice of numbers always fits
+	if _, err := f.file.Write(record); err != nil {
+		return fmt.Errorf("keeping a vector: %w", err)
+	}
+	f.vectors[hash] = v
+	return nil
+}
+
+// Close closes the file; nil has none.
+func (f *VectorFile) Close() error {
+	if f == nil {
+		return nil
+	}
+	return f.file.Close()
 }

@@ -1,9 +1,12 @@
 package evaluate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"mneme/memory/textindex"
@@ -206,6 +209,176 @@ func find(c *textindex.Collection, q query, feedback *textindex.Feedback) ranked
 func idsOf(hits []textindex.Hit) (ids []string) {
 	for _, h := range hits {
 		ids = append(ids, h.Document)
+	}
+	return ids
+}
+
+// The ways to rank that ask endpoints.
+const (
+	wayVectors  = "vectors"
+	wayFused    = "words + vectors" // and the weight of the vectors
+	wayReranked = ", reranked"      // behind another way
+)
+
+// vectors are those of the documents, made of what searches make them of: the text
+// without its title. nil without an Embedder.
+func (s *Set) vectors(ctx context.Context, e *embedding) ([][]float32, error) {
+	if e.embedder == nil {
+		return nil, nil
+	}
+	texts := make([]string, len(s.documents))
+	for i, d := range s.documents {
+		texts[i] = d.Text
+	}
+	return e.documents(ctx, s.Name, texts)
+}
+
+// withEndpoints are the ways that ask the endpoints of the options.
+func (s *Set) withEndpoints(words way, c *textindex.Collection, o Options, e *embedding) []way {
+	var ways []way
+	toRerank := []way{words}
+	if o.Embedder != nil {
+		ways = append(ways, way{name: wayVectors, rank: func(ctx context.Context, q query) (ranked, error) {
+			v, err := e.query(ctx, q.text)
+			return ranked{ids: idsOf(c.Snapshot().Nearest(v.vector, depth, nil)), took: v.took, failed: v.vector == nil}, err
+		}})
+		for i, weight := range o.Weights {
+			w := fused(c, o.Fusion, weight, e)
+			ways = append(ways, w)
+			if i == len(o.Weights)/2 {
+				toRerank = append(toRerank, w)
+			}
+		}
+	}
+	if o.Rerank.Reranker != nil {
+		r := reranking{options: o.Rerank, documents: map[string]document{}}
+		for _, d := range s.documents {
+			r.documents[d.ID] = d
+		}
+		for _, w := range toRerank {
+			ways = append(ways, way{name: w.name + wayReranked, rank: r.behind(w)})
+		}
+	}
+	return ways
+}
+
+// fused is the ranking of a hybrid search.
+func fused(c *textindex.Collection, by rag.Fusion, weight float64, e *embedding) way {
+	return way{name: wayFused + " " + strconv.FormatFloat(weight, 'g', -1, 64),
+		rank: func(ctx context.Context, q query) (ranked, error) {
+			v, err := e.query(ctx, q.text)
+			if err != nil {
+				return ranked{}, err
+			}
+			words := c.Search(textindex.Query{Text: q.text, History: q.history, Limit: rag.VectorHits})
+			found := ranked{took: v.took, failed: v.vector == nil}
+			nearest := c.Snapshot().Nearest(v.vector, rag.VectorHits, nil)
+			for _, hit := range by.Fuse(depth, words.Hits, nearest, weight) {
+				found.ids = append(found.ids, hit.Document)
+			}
+			return found, nil
+		}}
+}
+
+// reranking orders what another way found by a reranker.
+type reranking struct {
+	options   rag.RerankOptions
+	documents map[string]document
+	failures  int // one after the other
+}
+
+// giveUp is after how many failures, one after the other, nothing more is asked.
+const giveUp = 3
+
+func (r *reranking) behind(w way) func(context.Context, query) (ranked, error) {
+	return func(ctx context.Context, q query) (ranked, error) {
+		found, err := w.rank(ctx, q)
+		if err != nil {
+			return found, err
+		}
+		passages := make([]rag.Passage, len(found.ids))
+		for i, id := range found.ids {
+			d := r.documents[id]
+			passages[i] = rag.Passage{DocID: id, Title: d.Title, Text: d.Text}
+		}
+		err = r.options.Reorder(ctx, rag.RerankQuery(q.text, q.history), passages)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return found, context.Cause(ctx)
+		case err != nil:
+			found.failed = true
+			if r.failures++; r.failures == giveUp {
+				return found, fmt.Errorf("%d queries one after the other: %w", giveUp, err)
+			}
+			return found, nil
+		}
+		r.failures = 0
+		for i, p := range passages {
+			found.ids[i] = p.DocID
+		}
+		return found, nil
+	}
+}
+
+// plain is BM25 as textbooks have it, over the same terms, to compare with: a title
+// is text like any other, a question is its last turn, and a term of the question
+// counts as often as it is there. It shares nothing with the index but the terms.
+type plain struct {
+	ids     []string
+	lengths []float64
+	average float64
+	holders map[string][]holder // by term
+}
+
+// holder is a document that has a term.
+type holder struct {
+	document int
+	times    float64
+}
+
+func newPlain(documents []document) *plain {
+	p := &plain{holders: map[string][]holder{}}
+	total := 0
+	for i, d := range documents {
+		terms := textindex.Terms(d.Title + "\n" + d.Text)
+		for _, t := range terms {
+			list := p.holders[t]
+			if n := len(list); n > 0 && list[n-1].document == i {
+				list[n-1].times++
+			} else {
+				p.holders[t] = append(list, holder{i, 1})
+			}
+		}
+		total += len(terms)
+		p.ids = append(p.ids, d.ID)
+		p.lengths = append(p.lengths, float64(len(terms)))
+	}
+	p.average = float64(total) / float64(len(documents))
+	return p
+}
+
+// rank gives the ids of the best documents.
+func (p *plain) rank(question string) []string {
+	const k1, b = 1.2, 0.75
+	scores := map[int]float64{}
+	for _, t := range textindex.Terms(question) {
+		holders := float64(len(p.holders[t]))
+		idf := math.Log(1 + (float64(len(p.ids))-holders+0.5)/(holders+0.5))
+		for _, h := range p.holders[t] {
+			length := p.lengths[h.document] / p.average
+			scores[h.document] += idf * h.times * (k1 + 1) / (h.times + k1*(1-b+b*length))
+		}
+	}
+	var order []int
+	for i := range scores {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(scores[j], scores[i]), cmp.Compare(p.ids[i], p.ids[j]))
+	})
+	var ids []string
+	for _, i := range order[:min(depth, len(order))] {
+		ids = append(ids, p.ids[i])
 	}
 	return ids
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,13 +215,16 @@ func (s *Set) readForm(path, name string, parse func(line []byte) (query, error)
 	seen := map[string]bool{}
 	err := eachLine(path, func(line []byte) error {
 		q, err := parse(line)
-		if err == nil {
-			err = fresh(seen, q.id)
+		if err != nil {
+			return err
 		}
-		if err == nil && relevant(s.grades[q.id]) > 0 {
+		if err := fresh(seen, q.id); err != nil {
+			return err
+		}
+		if relevant(s.grades[q.id]) > 0 {
 			f.queries = append(f.queries, q)
 		}
-		return err
+		return nil
 	})
 	s.forms = append(s.forms, f)
 	return err
@@ -307,4 +311,116 @@ func eachLine(path string, do func(line []byte) error) error {
 		return fmt.Errorf("%s:%d: %w", path, number+1, err)
 	}
 	return nil
+}
+
+// limit leaves at most n documents: those that are relevant to the first queries, as
+// many queries as these take half of the room, and then others in their order. Queries
+// whose relevant documents are not all among them go. All ways to rank are measured on
+// what is left, so that they compare with each other, and not with the whole set.
+func (s *Set) limit(n int) {
+	if n <= 0 || len(s.documents) <= n {
+		return
+	}
+	there := map[string]bool{}
+	for _, d := range s.documents {
+		there[d.ID] = true
+	}
+	// wanted are the relevant documents of a query that are in the set.
+	wanted := func(q query) (ids []string) {
+		for id, grade := range s.grades[q.id] {
+			if grade > 0 && there[id] {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	kept := map[string]bool{}
+	for _, q := range s.forms[0].queries {
+		more := slices.DeleteFunc(wanted(q), func(id string) bool { return kept[id] })
+		if len(kept)+len(more) > (n+1)/2 && len(kept) > 0 {
+			break
+		}
+		for _, id := range more {
+			kept[id] = true
+		}
+	}
+	room := n - len(kept)
+	s.documents = slices.DeleteFunc(s.documents, func(d document) bool {
+		if kept[d.ID] {
+			return false
+		}
+		room--
+		kept[d.ID] = room >= 0
+		return room < 0
+	})
+	for i := range s.forms {
+		f := &s.forms[i]
+		f.queries = slices.DeleteFunc(f.queries, func(q query) bool {
+			ids := wanted(q)
+			return len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return !kept[id] })
+		})
+	}
+}
+
+// afterOthers is what is added to the name of a wording whose queries come behind
+// conversations on other topics.
+const afterOthers = ", after other topics"
+
+// Of the conversations on other topics there are 1 to mostTopics before a query, and
+// each ends with an answer, the first answerBytes of a document that is relevant to it.
+const (
+	mostTopics  = 10
+	answerBytes = 300
+)
+
+// afterOthers gives the queries of a wording, each in a chat that was about something
+// else before: other queries of the wording with their conversations and answers, none
+// with a relevant document in common. What is chosen is the same on every run.
+func (s *Set) afterOthers(f form) form {
+	texts := s.texts()
+	random := rand.New(rand.NewPCG(1, 2))
+	later := form{name: f.name + afterOthers}
+	for _, q := range f.queries {
+		var earlier []memory.Message
+		for range 1 + random.IntN(mostTopics) {
+			other := f.queries[random.IntN(len(f.queries))]
+			if s.onTopicOf(q, other) {
+				continue
+			}
+			earlier = append(earlier, other.history...)
+			earlier = append(earlier, memory.Message{Role: memory.RoleUser, Content: other.text},
+				memory.Message{Role: memory.RoleAssistant, Content: s.answer(other, texts)})
+		}
+		later.queries = append(later.queries, query{q.id, q.text, append(earlier, q.history...)})
+	}
+	return later
+}
+
+// onTopicOf says whether two queries have a relevant document or a conversation's
+// first turn in common.
+func (s *Set) onTopicOf(q, other query) bool {
+	for id, grade := range s.grades[q.id] {
+		if grade > 0 && s.grades[other.id][id] > 0 {
+			return true
+		}
+	}
+	return q.opening() == other.opening()
+}
+
+func (q query) opening() string {
+	if len(q.history) > 0 {
+		return q.history[0].Content
+	}
+	return q.text
+}
+
+// answer is the beginning of the relevant document that comes first in the set.
+func (s *Set) answer(q query, texts func(id string, passage int) string) string {
+	for _, d := range s.documents {
+		if s.grades[q.id][d.ID] > 0 {
+			text := texts(d.ID, 0)
+			return strings.ToValidUTF8(text[:min(len(text), answerBytes)], "")
+		}
+	}
+	return ""
 }

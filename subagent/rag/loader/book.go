@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,42 +16,22 @@ func readBook(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
-	if err := a.protected(); err != nil {
-		return err
-	}
+	a.refuseProtected()
 	main := ""
-	err = a.elements("META-INF/container.xml", func(e xml.StartElement) error {
+	a.elements("META-INF/container.xml", func(e xml.StartElement) {
 		if e.Name.Local == "rootfile" && main == "" {
 			main = attribute(e, "full-path")
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	if !a.has(main) {
 		return refuse(Damaged, "the file is damaged: it is an e-book without a list of its chapters")
 	}
-	title, err := a.textOf(main, "title")
-	if err != nil {
-		return err
-	}
-	author, err := a.textOf(main, "creator")
-	if err != nil {
-		return err
-	}
-	b.meta("author", author)
-	chapters, err := a.chapters(b, main)
-	if err != nil {
-		return err
-	}
-	for i, chapter := range chapters {
-		page, err := a.bytes(chapter)
-		if err != nil {
-			return err
-		}
+	title := a.textOf(main, "title")
+	b.meta("author", a.textOf(main, "creator"))
+	for i, chapter := range a.chapters(main) {
+		page := a.bytes(chapter)
 		b.open(1, "chapter "+strconv.Itoa(i+1))
-		if err := readHTML(b, file{name: chapter, data: page}); err != nil && CodeOf(err) != Empty {
+		if err := readHTML(b, file{name: chapter, data: page}); err != nil {
 			return err
 		}
 	}
@@ -58,23 +39,23 @@ func readBook(b *builder, f file) error {
 	return nil
 }
 
-// protected refuses a book whose chapters are encrypted. Fonts may be disguised,
+// refuseProtected refuses a book whose chapters are encrypted. Fonts may be disguised,
 // which hinders nobody.
-func (a *archive) protected() error {
-	return a.elements("META-INF/encryption.xml", func(e xml.StartElement) error {
+func (a *archive) refuseProtected() {
+	a.elements("META-INF/encryption.xml", func(e xml.StartElement) {
 		method := attribute(e, "Algorithm")
 		if e.Name.Local == "EncryptionMethod" && method != "http://www.idpf.org/2008/embedding" &&
 			method != "http://ns.adobe.com/pdf/enc#RC" {
-			return refuse(Encrypted, "the e-book is protected against copying (DRM): only one without protection can be read")
+			a.b.fail(refuse(Encrypted,
+				"the e-book is protected against copying (DRM): only one without protection can be read"))
 		}
-		return nil
 	})
 }
 
 // chapters are the parts that the package document lists for reading, each once.
-func (a *archive) chapters(b *builder, main string) (list []string, err error) {
-	parts, seen := map[string]string{}, map[string]bool{}
-	err = a.elements(main, func(e xml.StartElement) error {
+func (a *archive) chapters(main string) (list []string) {
+	parts := map[string]string{}
+	a.elements(main, func(e xml.StartElement) {
 		switch e.Name.Local {
 		case "item":
 			// The table of contents only repeats the headings.
@@ -86,15 +67,13 @@ func (a *archive) chapters(b *builder, main string) (list []string, err error) {
 				parts[attribute(e, "id")] = path.Join(path.Dir(main), href)
 			}
 		case "itemref":
-			if part := parts[attribute(e, "idref")]; part != "" && !seen[part] {
-				seen[part] = true
+			if part := parts[attribute(e, "idref")]; part != "" && !slices.Contains(list, part) {
 				list = append(list, part)
 			}
 		}
-		if len(list) > b.limits.Pages {
-			return refuse(TooLarge, "the e-book has more than %d chapters", b.limits.Pages)
+		if len(list) > a.b.limits.Pages {
+			a.b.fail(refuse(TooLarge, "the e-book has more than %d chapters", a.b.limits.Pages))
 		}
-		return nil
 	})
-	return list, err
+	return list
 }

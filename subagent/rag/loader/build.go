@@ -11,13 +11,19 @@ import (
 
 // builder collects a document's text and structure in reading order. Every
 // reader of a format writes into one.
+//
+// Its error is sticky, as that of a bufio.Writer: the methods return none, and after the
+// first one they add nothing. What walks through a file looks at err in its loop, so as
+// not to read on in vain, and load reports it.
 type builder struct {
 	ctx      context.Context
 	limits   Limits
+	err      error
 	doc      chunk.Document
 	text     strings.Builder
 	headings []heading // the open ones, the highest first
 	inside   bool      // the last section is open
+	items    []string  // of the list that is being read
 	// Of the pages that were added, the illegible ones were left out.
 	pages, illegible int
 	loader           Loader // that the document is read by
@@ -32,64 +38,82 @@ func newBuilder(ctx context.Context, limits Limits) *builder {
 	return &builder{ctx: ctx, limits: limits}
 }
 
-// check says whether to go on: the context is alive and n more bytes have room.
-func (b *builder) check(n int) error {
+// fail keeps the first error; nil is none.
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// room says whether to go on: nothing has failed, the context is alive and n more bytes
+// fit into the limit.
+func (b *builder) room(n int) bool {
 	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
+		b.fail(context.Cause(b.ctx))
+	} else if b.text.Len()+n > b.limits.Text {
+		b.fail(tooMuchText(b.limits))
 	}
-	if b.text.Len()+n > b.limits.Text {
-		return refuse(TooLarge, "the file holds more than %s of text", size(int64(b.limits.Text)))
-	}
-	return nil
+	return b.err == nil
+}
+
+func tooMuchText(l Limits) *Error {
+	return refuse(TooLarge, "the file holds more than %s of text", size(int64(l.Text)))
 }
 
 // paragraph adds a block of text behind a blank line. Blank lines inside are the
 // caller's.
-func (b *builder) paragraph(text string) error {
-	_, err := b.block(text)
-	return err
-}
+func (b *builder) paragraph(text string) { b.block(text) }
 
 // whole adds a code block or table, which stays in one passage where it fits.
-func (b *builder) whole(text string) error {
-	span, err := b.block(text)
-	if span.End > span.Start {
+func (b *builder) whole(text string) {
+	if span := b.block(text); span.End > span.Start {
 		b.doc.Whole = append(b.doc.Whole, span)
 	}
-	return err
+}
+
+// item adds to a list, which endList writes as one block. depth is how deep the item
+// lies in lists, from 0.
+func (b *builder) item(depth int, text string) {
+	b.items = append(b.items, strings.Repeat("  ", depth)+"- "+oneLine(text))
+	b.room(0)
+}
+
+func (b *builder) endList() {
+	items := strings.Join(b.items, "\n")
+	b.items = nil
+	b.paragraph(items)
 }
 
 // block adds text behind a blank line and says where it lies. Lines keep their
 // indentation.
-func (b *builder) block(text string) (chunk.Span, error) {
+func (b *builder) block(text string) chunk.Span {
 	text = clean(strings.Trim(text, "\n"))
 	text = strings.TrimRightFunc(text, unicode.IsSpace)
-	if err := b.check(len(text) + 2); err != nil || strings.TrimSpace(text) == "" {
-		return chunk.Span{}, err
+	if !b.room(len(text)+2) || strings.TrimSpace(text) == "" {
+		return chunk.Span{}
 	}
 	if b.text.Len() > 0 {
 		b.text.WriteString("\n\n")
 	}
 	start := b.text.Len()
 	b.text.WriteString(text)
-	return chunk.Span{Start: start, End: b.text.Len()}, nil
+	return chunk.Span{Start: start, End: b.text.Len()}
 }
 
 // heading starts a section. The first heading of the highest level names the
 // document if nothing else does.
-func (b *builder) heading(level int, name string) error {
+func (b *builder) heading(level int, name string) {
 	name = oneLine(name)
 	if name == "" {
-		return b.check(0)
+		return
 	}
 	if level == 1 && b.doc.Title == "" {
 		b.doc.Title = name
 	}
 	b.open(level, name)
-	span, err := b.block(name)
+	span := b.block(name)
 	last := &b.doc.Sections[len(b.doc.Sections)-1]
 	last.Start, last.Body = span.Start, span.End
-	return err
 }
 
 // open starts a section whose name is no part of the text.
@@ -131,11 +155,11 @@ func (b *builder) close() {
 
 // include adds another document as a section of that name, with its own sections
 // below it.
-func (b *builder) include(name string, d chunk.Document) error {
+func (b *builder) include(name string, d chunk.Document) {
 	b.open(1, name)
-	span, err := b.block(d.Text)
-	if err != nil {
-		return err
+	span := b.block(d.Text)
+	if b.err != nil {
+		return
 	}
 	last := len(b.doc.Sections) - 1
 	own := &b.doc.Sections[last]
@@ -157,7 +181,6 @@ func (b *builder) include(name string, d chunk.Document) error {
 		b.skip(what, count)
 	}
 	b.skip("unreadable pages", len(d.Unread))
-	return nil
 }
 
 // meta notes what is known of the document beside its text. It is bounded: only
@@ -190,17 +213,18 @@ func (b *builder) unread(page int) { b.doc.Unread = append(b.doc.Unread, page) }
 
 // page adds the text of a page, a section of its own. One that is not legible is
 // left out; unmapped says that most of its characters have no known meaning.
-func (b *builder) page(number int, text string, unmapped bool) error {
+func (b *builder) page(number int, text string, unmapped bool) {
 	b.pages++
 	text = squeeze(clean(text))
 	if !legiblePage(text, unmapped) {
 		b.illegible++
 		b.unread(number)
-		return b.check(0)
+		b.room(0)
+		return
 	}
 	b.open(1, "page "+strconv.Itoa(number))
 	b.doc.Sections[len(b.doc.Sections)-1].Page = number
-	return b.paragraph(text)
+	b.paragraph(text)
 }
 
 // document ends the work.
@@ -230,3 +254,27 @@ func clean(text string) string {
 
 // oneLine is cleaned text as one line of words.
 func oneLine(text string) string { return strings.Join(strings.Fields(clean(text)), " ") }
+
+// grid is a table while it is read. Its rows become lines "| a | b |".
+type grid struct {
+	rows, cells []string
+	size        int // of the rows, in bytes
+}
+
+func (g *grid) cell(text string) { g.cells = append(g.cells, oneLine(text)) }
+
+// endRow ends a row, unless it has no cells.
+func (g *grid) endRow() {
+	if len(g.cells) == 0 {
+		return
+	}
+	row := "| " + strings.Join(g.cells, " | ") + " |"
+	g.rows, g.cells, g.size = append(g.rows, row), nil, g.size+len(row)
+}
+
+// take gives the text of the table and empties it.
+func (g *grid) take() string {
+	rows := strings.Join(g.rows, "\n")
+	*g = grid{}
+	return rows
+}

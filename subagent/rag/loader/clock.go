@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// clock measures what reading a file takes, without the times in which it stands. It is
-// the goroutine's that reads the file. A nil one measures nothing.
+// clock is a deadline timer that can be paused: waiting for the engine of PDFs, which other
+// files keep busy, is no cost of this file and must not end its reading. It is stopped and
+// resumed by the goroutine that reads the file only. A nil one measures nothing.
 type clock struct {
-	end   func()      // when the time is over
-	timer *time.Timer // nil while it stands
-	until time.Time   // while it goes
-	left  time.Duration
+	end   func()        // ends the context when the time is over
+	timer *time.Timer   // nil while the clock stands
+	until time.Time     // when the timer fires
+	left  time.Duration // while the clock stands
 }
 
 type clockKey struct{}

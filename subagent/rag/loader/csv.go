@@ -1,8 +1,8 @@
 package loader
 
 import (
-	"context"
 	"encoding/csv"
+	"errors"
 	"io"
 	"path"
 	"strings"
@@ -29,20 +29,18 @@ func readCSV(b *builder, f file) error {
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
 	rows := rowWriter{b: b}
-	for {
+	for b.room(0) {
 		record, err := r.Read()
-		switch {
-		case b.ctx.Err() != nil:
-			return context.Cause(b.ctx)
-		case err == io.EOF:
-			return rows.end()
-		case err != nil:
+		if errors.Is(err, io.EOF) {
+			rows.end()
+			return nil
+		}
+		if err != nil {
 			return damaged(labelCSV, err)
 		}
-		if err := rows.add(record); err != nil {
-			return err
-		}
+		rows.add(record)
 	}
+	return nil
 }
 
 // separator finds the character between the fields: the one that the first lines
@@ -91,13 +89,7 @@ func separates(text string, comma rune) int {
 	if len(counts) == 0 || count > 0 && len(counts) < lines && len(text) < longest {
 		counts = append(counts, count)
 	}
-	usual, most := 0, map[int]int{}
-	for _, c := range counts {
-		if most[c]++; most[c] > most[usual] || most[c] == most[usual] && c > usual {
-			usual = c
-		}
-	}
-	switch n := most[usual]; {
+	switch usual, n := mostFrequent(counts); {
 	case n == len(counts):
 		return usual * 100
 	case n*2 > len(counts): // a title stands above

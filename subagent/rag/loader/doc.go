@@ -10,6 +10,12 @@
 // is called: Markdown is parsed in pieces, HTML that is too deep is read without
 // its tree, and a PDF is rebuilt from the objects found in it.
 //
+// A file goes one way: Loader.reader chooses what reads it by its first bytes, then by what
+// the caller says, then by its name; the reader writes blocks into a builder, which
+// keeps them within the limits; load checks that what came out is legible. Readers of office
+// formats see their XML as a stream (archive.walk), since an unpacked part may be far larger
+// than the file.
+//
 // Extracted text is UTF-8 with line feeds, without control and invisible
 // characters; blank lines stand between its blocks.
 package loader

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"mneme/subagent/rag/chunk"
 
@@ -59,48 +60,41 @@ func (l Loader) Streamed(name, contentType string) bool {
 	return l.Extractors[extensionOf(name)] == nil && file{name: name, contentType: contentType}.said() == jsonLines
 }
 
-// errEnough ends a reader whose consumer wants no more.
-var errEnough = errors.New("enough")
-
 // objects gives the documents of a JSON file. An object that is the whole file
 // is one document without an ID.
 func objects(ctx context.Context, f file, limits Limits, yield func(Item, error) bool) {
 	text, err := decode(f.data, f.charset())
-	if err == nil {
-		j := jsonReader{limits: limits, d: jsonDecoder(watched{ctx, bytes.NewReader([]byte(text))})}
-		err = guard(labelJSON, func() error {
-			return j.values(func(v jsonValue) error {
-				item, err := itemOf(ctx, f, v, limits)
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				if refusal, refused := errors.AsType[*Error](err); refused {
-					refusal.Sentence = fmt.Sprintf("document %d: %s", v.number, refusal.Sentence)
-				}
-				if v.last && v.number == 1 {
-					item.ID = ""
-				}
-				if !yield(item, err) {
-					return errEnough
-				}
-				return nil
-			})
-		})
-		if err == nil && j.number == 0 {
-			err = refuse(Empty, "%s", emptySentence(jsonFile))
+	if err != nil {
+		yield(Item{}, err)
+		return
+	}
+	none := true
+	for v, err := range jsonValues(watched{ctx, strings.NewReader(text)}, limits.Rows) {
+		if err != nil {
+			yield(Item{}, err)
+			return
+		}
+		item, err := itemOf(ctx, f, v, limits)
+		if refusal, refused := errors.AsType[*Error](err); refused {
+			refusal.Sentence = fmt.Sprintf("document %d: %s", v.number, refusal.Sentence)
+		}
+		if v.last && v.number == 1 {
+			item.ID = ""
+		}
+		if none = false; !yield(item, err) || err != nil && ctx.Err() != nil {
+			return
 		}
 	}
-	if err != nil && !errors.Is(err, errEnough) {
-		yield(Item{}, err)
+	if none {
+		yield(Item{}, refuse(Empty, "%s", emptySentence(jsonFile)))
 	}
 }
 
 // itemOf is the document of one value.
-func itemOf(ctx context.Context, f file, v jsonValue, limits Limits) (Item, error) {
+func itemOf(ctx context.Context, f file, v jsonValue, limits Limits) (item Item, err error) {
 	b := newBuilder(ctx, limits)
 	b.doc.Source = f.name
-	var item Item
-	err := guard(labelJSON, func() (err error) {
+	err = guard(labelJSON, func() (err error) {
 		item, err = v.item(b, f.name)
 		return err
 	})
@@ -157,7 +151,7 @@ func lineItem(ctx context.Context, f file, line []byte, number int, limits Limit
 	if err != nil {
 		return Item{}, err
 	}
-	value := jsonValue{Value: []byte(text), nesting: limits.Nesting, number: number}
+	value := jsonValue{Value: []byte(text), number: number}
 	if !value.IsValid(jsonOptions) {
 		return Item{}, damaged(labelJSON, nil)
 	}

@@ -134,10 +134,6 @@ func extractorTime(ctx context.Context, limit time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, limit, extractorFailed("reading the file takes longer than "+limit.String(), nil))
 }
 
-func tooMuchText(l Limits) *Error {
-	return refuse(TooLarge, "the file holds more than %s of text", size(int64(l.Text)))
-}
-
 // extractorFailed is the refusal for a failure that may be over the next time. The
 // cause is for the operator: it may have names of this machine in it.
 func extractorFailed(what string, cause error) *Error {
@@ -156,7 +152,8 @@ func (b *builder) extracted(data []byte) error {
 	}
 	pages := strings.Split(text, "\f")
 	if len(pages) == 1 {
-		return b.paragraph(squeeze(clean(text)))
+		b.paragraph(squeeze(clean(text)))
+		return nil
 	}
 	if last := len(pages) - 1; strings.TrimSpace(pages[last]) == "" {
 		pages = pages[:last]
@@ -165,9 +162,7 @@ func (b *builder) extracted(data []byte) error {
 		return refuse(TooLarge, "the file has more than %d pages", b.limits.Pages)
 	}
 	for i, page := range pages {
-		if err := b.page(i+1, page, false); err != nil {
-			return err
-		}
+		b.page(i+1, page, false)
 	}
 	return nil
 }

@@ -174,7 +174,8 @@ var closedTags = map[atom.Atom]bool{atom.Div: true, atom.Span: true, atom.Sectio
 	atom.Strong: true, atom.Font: true}
 
 // covered is the element that is left out and not closed yet, where a page is read by
-// its tags alone.
+// its tags alone. Without a tree, only elements whose end tag is always written can hide
+// what is in them: behind one that is never closed, the rest of the page would be lost.
 type covered struct {
 	tag   atom.Atom
 	depth int // elements of that name in each other

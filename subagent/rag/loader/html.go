@@ -2,8 +2,8 @@ package loader
 
 import (
 	"context"
-	"errors"
 	"io"
+	"iter"
 	"regexp"
 	"strings"
 
@@ -28,21 +28,19 @@ func readHTML(b *builder, f file) error {
 		return context.Cause(b.ctx)
 	}
 	if err != nil {
-		return b.tags(source)
+		b.tags(source)
+		return nil
 	}
 	b.doc.Title = oneLine(titleOf(root))
 	removeHidden(b, root)
-	if flatten(root) > htmlDepth {
-		return b.tags(source)
+	if flatten(root, 0) > htmlDepth {
+		b.tags(source)
+	} else if text, err := toMarkdown(b, root); err != nil {
+		b.tags(source)
+	} else if b.room(0) {
+		b.markdown(clean(text))
 	}
-	text, err := toMarkdown(b, root)
-	if err != nil {
-		return b.tags(source)
-	}
-	if err := b.check(0); err != nil {
-		return err
-	}
-	return b.markdown(clean(text))
+	return nil
 }
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*encoding=["']([A-Za-z0-9._-]+)["']`)
@@ -99,11 +97,9 @@ const (
 	htmlLists = 8
 )
 
-// flatten makes plain blocks of lists and quotes that are too deep, and gives the
-// depth of the tree, which its parser has bounded.
-func flatten(n *html.Node) (depth int) { return flattenBelow(n, 0) }
-
-func flattenBelow(n *html.Node, lists int) (depth int) {
+// flatten makes plain blocks of lists and quotes that lie too deep, in so many lists
+// around n, and gives the depth of the tree, which its parser has bounded.
+func flatten(n *html.Node, lists int) (depth int) {
 	switch n.DataAtom {
 	case atom.Ul, atom.Ol, atom.Li, atom.Blockquote, atom.Pre:
 		if lists++; lists > 2*htmlLists { // a list's item is one more level
@@ -111,7 +107,7 @@ func flattenBelow(n *html.Node, lists int) (depth int) {
 		}
 	}
 	for c := n.FirstChild; c != nil; c = c.NextSibling {
-		depth = max(depth, flattenBelow(c, lists))
+		depth = max(depth, flatten(c, lists))
 	}
 	return depth + 1
 }
@@ -128,30 +124,32 @@ func titleOf(root *html.Node) string {
 
 // tags adds HTML by its tags alone: paragraphs and headings, no tables or lists.
 // It needs no tree, so no depth hurts it.
-func (b *builder) tags(source string) error {
-	return scanTags(watched{b.ctx, strings.NewReader(source)}, func(block tagBlock) error {
+func (b *builder) tags(source string) {
+	for block := range tagBlocks(watched{b.ctx, strings.NewReader(source)}) {
 		switch {
 		case block.title:
 			if b.doc.Title == "" {
 				b.doc.Title = oneLine(block.text)
 			}
-			return nil
 		case block.level > 0:
-			return b.heading(block.level, block.text)
+			b.heading(block.level, block.text)
 		case block.code:
-			return b.whole(block.text)
+			b.whole(block.text)
+		default:
+			b.paragraph(oneLine(block.text))
 		}
-		return b.paragraph(oneLine(block.text))
-	})
+		if b.err != nil {
+			return
+		}
+	}
 }
 
 // tagless is the text of a short piece of HTML.
 func tagless(source string) string {
 	var out []string
-	_ = scanTags(strings.NewReader(source), func(block tagBlock) error {
+	for block := range tagBlocks(strings.NewReader(source)) {
 		out = append(out, block.text)
-		return nil
-	})
+	}
 	return strings.Join(out, "\n")
 }
 
@@ -169,62 +167,50 @@ var unseen = map[atom.Atom]bool{atom.Script: true, atom.Style: true, atom.Templa
 
 // inlineTags do not divide a text.
 var inlineTags = map[atom.Atom]bool{atom.A: true, atom.Abbr: true, atom.B: true, atom.Bdi: true, atom.Cite: true,
-	atom.Code: true,
-	atom.Del:  true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true, atom.Kbd: true,
-	atom.Mark: true,
-	atom.Q:    true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true, atom.Strong: true, atom.Sub: true,
-	atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true, atom.Wbr: true, atom.Img: true}
+	atom.Code: true, atom.Del: true, atom.Dfn: true, atom.Em: true, atom.Font: true, atom.I: true, atom.Ins: true,
+	atom.Kbd: true, atom.Mark: true, atom.Q: true, atom.S: true, atom.Samp: true, atom.Small: true, atom.Span: true,
+	atom.Strong: true, atom.Sub: true, atom.Sup: true, atom.Time: true, atom.Tt: true, atom.U: true, atom.Var: true,
+	atom.Wbr: true, atom.Img: true}
 
-// scanTags gives the blocks of HTML in order.
-func scanTags(r io.Reader, emit func(tagBlock) error) error {
-	z := html.NewTokenizer(r)
-	var block tagBlock
-	var text strings.Builder
-	var hidden covered
-	for {
-		kind := z.Next()
-		switch kind {
-		case html.ErrorToken:
-			if err := z.Err(); !errors.Is(err, io.EOF) {
-				return err
+// tagBlocks gives the blocks of HTML in order, until it ends or r fails.
+func tagBlocks(r io.Reader) iter.Seq[tagBlock] {
+	return func(yield func(tagBlock) bool) {
+		z := html.NewTokenizer(r)
+		var block tagBlock
+		var text strings.Builder
+		var hidden covered
+		for {
+			kind := z.Next()
+			switch kind {
+			case html.TextToken:
+				if hidden.depth == 0 {
+					text.Write(z.Text())
+				}
+				continue
+			case html.CommentToken, html.DoctypeToken:
+				continue
 			}
-		case html.TextToken:
-			if hidden.depth == 0 {
-				text.Write(z.Text())
+			token := z.Token()
+			tag := token.DataAtom
+			switch {
+			case kind == html.ErrorToken: // the end
+			case hidden.covers(kind, token), inlineTags[tag]:
+				continue
+			case tag == atom.Td || tag == atom.Th:
+				text.WriteByte(' ')
+				continue
 			}
-			continue
-		case html.CommentToken, html.DoctypeToken:
-			continue
-		}
-		token := html.Token{}
-		if kind != html.ErrorToken {
-			token = z.Token()
-		}
-		tag := token.DataAtom
-		switch {
-		case kind == html.ErrorToken:
-		case hidden.covers(kind, token):
-			continue
-		case inlineTags[tag]:
-			continue
-		case tag == atom.Td || tag == atom.Th:
-			text.WriteByte(' ')
-			continue
-		}
-		if block.text = strings.TrimSpace(text.String()); block.text != "" {
-			if err := emit(block); err != nil {
-				return err
+			block.text = strings.TrimSpace(text.String())
+			if block.text != "" && !yield(block) || kind == html.ErrorToken {
+				return
 			}
-		}
-		if kind == html.ErrorToken {
-			return nil
-		}
-		text.Reset()
-		block = tagBlock{}
-		if kind == html.StartTagToken {
-			block.title, block.code = tag == atom.Title, tag == atom.Pre
-			if name := token.Data; len(name) == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6' {
-				block.level = int(name[1] - '0')
+			text.Reset()
+			block = tagBlock{}
+			if kind == html.StartTagToken {
+				block.title, block.code = tag == atom.Title, tag == atom.Pre
+				if name := token.Data; len(name) == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6' {
+					block.level = int(name[1] - '0')
+				}
 			}
 		}
 	}

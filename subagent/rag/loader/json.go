@@ -2,13 +2,16 @@ package loader
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/subagent/rag/chunk"
 )
@@ -21,101 +24,78 @@ func readJSON(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
-	j := jsonReader{limits: b.limits, d: jsonDecoder(watched{b.ctx, strings.NewReader(text)})}
 	many := false
-	return j.values(func(v jsonValue) error {
-		record, ok, err := v.record()
-		if err != nil {
+	for v, err := range jsonValues(watched{b.ctx, strings.NewReader(text)}, b.limits.Rows) {
+		if err != nil || b.err != nil {
 			return err
 		}
+		record, ok := v.record()
 		if v.last && !many && ok {
-			return record.into(b)
+			record.into(b)
+			continue // what follows may be broken
 		}
 		many = true
 		if !ok {
-			return v.flatten(b)
-		}
-		name := record.title
-		if name == "" {
-			name = "record " + strconv.Itoa(v.number)
+			v.flatten(b)
+			continue
 		}
 		title := b.doc.Title
-		err = b.heading(1, name)
+		b.heading(1, cmp.Or(record.title, "record "+strconv.Itoa(v.number)))
 		b.doc.Title = title // of one record, not of the file
-		if err != nil {
-			return err
-		}
-		return b.paragraph(squeeze(record.text))
-	})
+		b.paragraph(squeeze(record.text))
+	}
+	return nil
 }
 
 // jsonOptions take what other readers take too.
 var jsonOptions = jsontext.AllowDuplicateNames(true)
 
-func jsonDecoder(r io.Reader) *jsontext.Decoder { return jsontext.NewDecoder(r, jsonOptions) }
-
-// jsonReader finds the values of a file that may be documents of their own.
-type jsonReader struct {
-	limits Limits
-	d      *jsontext.Decoder
-	number int
-}
-
-// jsonValue is one of them.
+// jsonValue is a value of a file that may be a document of its own.
 type jsonValue struct {
 	jsontext.Value
-	nesting int
-	number  int    // from 1
-	path    string // "[3]" for an element of an array, else ""
-	last    bool   // nothing follows it
+	number int    // from 1
+	path   string // "[3]" for an element of an array, else ""
+	last   bool   // nothing follows it
 }
 
-// values gives the file's values; of an array, its elements.
-func (j *jsonReader) values(each func(jsonValue) error) error {
-	for {
-		switch j.d.PeekKind() {
-		case '[':
-			if err := j.elements(each); err != nil {
-				return err
+// jsonValues gives the values of a file, one behind the other, and in place of an array
+// its elements. After an error there is nothing more.
+func jsonValues(r io.Reader, most int) iter.Seq2[jsonValue, error] {
+	return func(yield func(jsonValue, error) bool) {
+		d := jsontext.NewDecoder(r, jsonOptions)
+		for number := 1; ; {
+			if kind := d.PeekKind(); kind == ']' || kind == '[' && d.StackDepth() == 0 {
+				if _, err := d.ReadToken(); err != nil {
+					yield(jsonValue{}, badJSON(err))
+					return
+				}
+				continue
 			}
-			continue
-		case 0:
-			_, err := j.d.ReadToken()
+			raw, err := d.ReadValue()
 			if errors.Is(err, io.EOF) {
-				return nil
+				return
 			}
-			return badJSON(err)
+			if err != nil {
+				yield(jsonValue{}, badJSON(err))
+				return
+			}
+			if number > most {
+				yield(jsonValue{}, refuse(TooLarge, "the file holds more than %d documents", most))
+				return
+			}
+			raw = bytes.Clone(raw) // the decoder's own buffer, and what follows is looked at
+			v := jsonValue{Value: raw, number: number}
+			if _, elements := d.StackIndex(d.StackDepth()); d.StackDepth() > 0 {
+				v.path = "[" + strconv.FormatInt(elements-1, 10) + "]"
+			} else {
+				v.last = d.PeekKind() == 0
+			}
+			if !yield(v, nil) {
+				return
+			}
+			number++
 		}
-		if err := j.value("", each); err != nil {
-			return err
-		}
 	}
-}
-
-func (j *jsonReader) elements(each func(jsonValue) error) error {
-	if _, err := j.d.ReadToken(); err != nil {
-		return badJSON(err)
-	}
-	for i := 0; j.d.PeekKind() != ']'; i++ {
-		if err := j.value("["+strconv.Itoa(i)+"]", each); err != nil {
-			return err
-		}
-	}
-	_, err := j.d.ReadToken()
-	return badJSON(err)
-}
-
-func (j *jsonReader) value(path string, each func(jsonValue) error) error {
-	raw, err := j.d.ReadValue()
-	if err != nil {
-		return badJSON(err)
-	}
-	if j.number++; j.number > j.limits.Rows {
-		return refuse(TooLarge, "the file holds more than %d documents", j.limits.Rows)
-	}
-	raw = bytes.Clone(raw) // the decoder's own buffer, and what follows is looked at
-	return each(jsonValue{Value: raw, nesting: j.limits.Nesting, number: j.number, path: path, last: path == "" &&
-		j.d.PeekKind() == 0})
 }
 
 // badJSON is a decoder's error as a refusal.
@@ -151,13 +131,13 @@ var (
 )
 
 // record reads v as a document; ok is false if it is no object with a text.
-func (v jsonValue) record() (r record, ok bool, err error) {
+func (v jsonValue) record() (r record, ok bool) {
 	if v.Kind() != '{' {
-		return record{}, false, nil
+		return record{}, false
 	}
 	fields := map[string]string{}
 	var order []string
-	err = v.scalars("", v.Value, func(name, value string) {
+	scalars("", gjson.ParseBytes(v.Value), func(name, value string) {
 		if _, twice := fields[name]; !twice {
 			order = append(order, name)
 		}
@@ -178,46 +158,27 @@ func (v jsonValue) record() (r record, ok bool, err error) {
 			r.metadata = append(r.metadata, [2]string{strings.TrimPrefix(name, "metadata."), value})
 		}
 	}
-	return r, r.text != "", err
+	return r, r.text != ""
 }
 
 // scalars gives the members of an object that are strings, numbers or booleans,
 // and those of its member "metadata".
-func (v jsonValue) scalars(prefix string, object jsontext.Value, member func(name, value string)) error {
-	d := jsonDecoder(bytes.NewBuffer(object))
-	if _, err := d.ReadToken(); err != nil {
-		return badJSON(err)
-	}
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return badJSON(err)
+func scalars(prefix string, object gjson.Result, member func(name, value string)) {
+	object.ForEach(func(name, value gjson.Result) bool {
+		switch key := prefix + name.String(); {
+		case value.Type == gjson.String:
+			member(key, value.Str)
+		case value.Type == gjson.Number || value.IsBool():
+			member(key, value.Raw)
+		case key == "metadata" && value.IsObject():
+			scalars("metadata.", value, member)
 		}
-		key := prefix + name.String()
-		switch d.PeekKind() {
-		case '"', '0', 't', 'f':
-			value, err := d.ReadToken()
-			if err != nil {
-				return badJSON(err)
-			}
-			member(key, value.String())
-			continue
-		}
-		inner, err := d.ReadValue()
-		if err != nil {
-			return badJSON(err)
-		}
-		if key == "metadata" && inner.Kind() == '{' {
-			if err := v.scalars("metadata.", inner, member); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return true
+	})
 }
 
 // into makes the document of the record.
-func (r record) into(b *builder) error {
+func (r record) into(b *builder) {
 	b.doc.Title = oneLine(r.title)
 	if r.source != "" {
 		b.doc.Source = oneLine(r.source)
@@ -225,57 +186,37 @@ func (r record) into(b *builder) error {
 	for _, m := range r.metadata {
 		b.meta(m[0], m[1])
 	}
-	return b.paragraph(squeeze(clean(r.text)))
-}
-
-// place is where a flattened value lies: a member of an object or an element.
-type place struct {
-	name  string
-	index int
-	array bool
+	b.paragraph(squeeze(clean(r.text)))
 }
 
 // flatten writes the value as lines "path: value", without what is empty.
-func (v jsonValue) flatten(b *builder) error {
-	d := jsonDecoder(watched{b.ctx, bytes.NewReader(v.Value)})
-	var stack []place
+func (v jsonValue) flatten(b *builder) {
+	d := jsontext.NewDecoder(bytes.NewReader(v.Value), jsonOptions)
 	var out strings.Builder
-	for {
+	for b.room(out.Len()) {
 		t, err := d.ReadToken()
 		if errors.Is(err, io.EOF) {
-			return b.paragraph(out.String())
+			b.paragraph(out.String())
+			return
 		}
 		if err != nil {
-			return badJSON(err)
+			b.fail(badJSON(err))
+			return
 		}
-		n := len(stack) - 1
-		switch kind := t.Kind(); kind {
+		switch t.Kind() {
 		case '{', '[':
-			if n+2 > v.nesting {
-				return refuse(TooLarge, "the file's values lie more than %d deep in each other", v.nesting)
+			if d.StackDepth() > b.limits.Nesting {
+				b.fail(refuse(TooLarge, "the file's values lie more than %d deep in each other", b.limits.Nesting))
 			}
-			stack = append(stack, place{array: kind == '[', index: -1})
-			enter(stack[:n+1])
 			continue
-		case '}', ']':
-			stack = stack[:n]
+		case '}', ']', 'n':
 			continue
-		case '"':
-			if _, length := d.StackIndex(d.StackDepth()); n >= 0 && !stack[n].array && length%2 == 1 {
-				stack[n].name = t.String()
-				continue
-			}
 		}
-		enter(stack)
 		value := strings.TrimSpace(t.String())
-		if value == "" || t.Kind() == 'n' {
+		if kind, length := d.StackIndex(d.StackDepth()); value == "" || kind == '{' && length%2 == 1 { // a member's name
 			continue
 		}
-		path := pathOf(v.path, stack)
-		if err := b.check(out.Len() + len(path) + len(value)); err != nil {
-			return err
-		}
-		if path != "" {
+		if path := pathOf(v.path, d); path != "" {
 			out.WriteString(path + ": ")
 		}
 		out.WriteString(squeeze(value))
@@ -283,58 +224,46 @@ func (v jsonValue) flatten(b *builder) error {
 	}
 }
 
-// enter counts an element of the innermost array.
-func enter(stack []place) {
-	if n := len(stack) - 1; n >= 0 && stack[n].array {
-		stack[n].index++
-	}
-}
-
-// pathOf writes where a value lies, as in "a.b[2].c".
-func pathOf(start string, stack []place) string {
-	var out strings.Builder
-	out.WriteString(start)
-	for _, p := range stack {
-		switch {
-		case p.array:
-			out.WriteString("[" + strconv.Itoa(p.index) + "]")
-		case out.Len() > 0:
-			out.WriteString("." + oneLine(p.name))
+// pathOf writes where the value lies that was just read, as in "a.b[2].c".
+func pathOf(path string, d *jsontext.Decoder) string {
+	depth := 0
+	for name := range d.StackPointer().Tokens() {
+		depth++
+		switch kind, _ := d.StackIndex(depth); {
+		case kind == '[':
+			path += "[" + name + "]"
+		case path != "":
+			path += "." + oneLine(name)
 		default:
-			out.WriteString(oneLine(p.name))
+			path = oneLine(name)
 		}
 	}
-	return out.String()
+	return path
 }
 
-// item makes a document of the value's own.
+// item makes a document of the value's own, in a file of that name.
 func (v jsonValue) item(b *builder, file string) (Item, error) {
-	r, ok, err := v.record()
-	if err == nil && ok {
-		err = r.into(b)
-	} else if err == nil {
-		err = v.flatten(b)
+	r, ok := v.record()
+	if ok {
+		r.into(b)
+	} else {
+		v.flatten(b)
 	}
-	if err != nil {
-		return Item{}, err
+	if b.err != nil {
+		return Item{}, b.err
 	}
 	d := b.document()
 	if strings.TrimSpace(d.Text) == "" {
 		return Item{}, refuse(Empty, "the document holds no text")
 	}
-	id := oneLine(r.id)
-	if id == "" {
-		id = strconv.Itoa(v.number)
-	}
-	if d.Title == "" {
-		d.Title = chunk.TitleOf(file) + " " + id
-	}
+	id := cmp.Or(oneLine(r.id), strconv.Itoa(v.number))
+	d.Title = cmp.Or(d.Title, chunk.TitleOf(file)+" "+id)
 	return Item{ID: id, Document: d}, nil
 }
 
 // looksLikeJSON says whether all of data is JSON values.
 func looksLikeJSON(data []byte) bool {
-	d := jsonDecoder(bytes.NewReader(data))
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsonOptions)
 	for {
 		if err := d.SkipValue(); err != nil {
 			return errors.Is(err, io.EOF)

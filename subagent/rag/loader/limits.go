@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 )
@@ -45,28 +46,15 @@ func Default() Limits {
 
 func (l Limits) orDefault() Limits {
 	d := Default()
-	if l.Bytes <= 0 {
-		l.Bytes = d.Bytes
+	return Limits{
+		Bytes:    cmp.Or(max(l.Bytes, 0), d.Bytes),
+		Text:     cmp.Or(max(l.Text, 0), d.Text),
+		Unpacked: cmp.Or(max(l.Unpacked, 0), d.Unpacked),
+		Pages:    cmp.Or(max(l.Pages, 0), d.Pages),
+		Rows:     cmp.Or(max(l.Rows, 0), d.Rows),
+		Nesting:  cmp.Or(max(l.Nesting, 0), d.Nesting),
+		Time:     cmp.Or(l.Time, d.Time),
 	}
-	if l.Text <= 0 {
-		l.Text = d.Text
-	}
-	if l.Unpacked <= 0 {
-		l.Unpacked = d.Unpacked
-	}
-	if l.Pages <= 0 {
-		l.Pages = d.Pages
-	}
-	if l.Rows <= 0 {
-		l.Rows = d.Rows
-	}
-	if l.Nesting <= 0 {
-		l.Nesting = d.Nesting
-	}
-	if l.Time == 0 {
-		l.Time = d.Time
-	}
-	return l
 }
 
 // size writes a number of bytes for people.

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,9 @@ func (l Loader) load(ctx context.Context, f file) (chunk.Document, error) {
 		err = guard(label, func() error { return reader.extract(b, f) })
 	}
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever a reader made of it
+		b.err = context.Cause(ctx) // whatever a reader made of it
 	}
-	if err != nil {
+	if err = cmp.Or(b.err, err); err != nil {
 		return chunk.Document{}, err
 	}
 	b.meta("unread_pages", list(b.doc.Unread))
@@ -97,7 +98,8 @@ func emptySentence(reader Extractor) string {
 	return "the file holds no text"
 }
 
-// guard runs a reader and turns its panic into a refusal.
+// guard runs a reader and turns its panic into a refusal: a library that fails on a
+// stranger's file must not end the process. It catches panics of this goroutine only.
 func guard(label string, read func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -111,7 +113,7 @@ func guard(label string, read func() error) (err error) {
 	return read()
 }
 
-// stop is what our own code panics with to leave a library.
+// stop is what our own callbacks panic with where a library offers no other way to end it.
 type stop struct{ err error }
 
 // readAll reads at most limit bytes.
@@ -132,8 +134,8 @@ func readAll(ctx context.Context, r io.Reader, limit int64) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// watched is a reader that fails once its context has ended: with it, whoever
-// reads stops.
+// watched is a reader that fails once its context has ended. Libraries know no context:
+// this is how a deadline reaches them.
 type watched struct {
 	ctx context.Context
 	r   io.Reader

@@ -46,9 +46,7 @@ func readMail(b *builder, f file) error {
 			b.meta("date", date.UTC().Format(time.RFC3339)) // sorts as text
 		}
 	}
-	if err := b.paragraph(seen.String()); err != nil {
-		return err
-	}
+	b.paragraph(seen.String())
 	m := mailReader{builder: b, depth: f.depth}
 	return m.part(textproto.MIMEHeader(message.Header), message.Body)
 }
@@ -58,22 +56,17 @@ var headerLine = regexp.MustCompile(`^[!-9;-~]+[ \t]*:`)
 // mailHeader is the message without lines of its header that are none, as the line
 // "From " of a mailbox.
 func mailHeader(data []byte) []byte {
-	out := make([]byte, 0, len(data))
-	for rest := data; len(rest) > 0; {
-		end := bytes.IndexByte(rest, '\n') + 1
-		if end == 0 {
-			end = len(rest)
-		}
-		line := rest[:end]
+	out, at := make([]byte, 0, len(data)), 0
+	for line := range bytes.Lines(data) {
+		at += len(line)
 		if len(bytes.TrimSpace(line)) == 0 {
-			return append(append(out, "\r\n"...), rest[end:]...)
+			break
 		}
 		if headerLine.Match(line) || len(out) > 0 && (line[0] == ' ' || line[0] == '\t') {
 			out = append(out, line...)
 		}
-		rest = rest[end:]
 	}
-	return append(out, "\r\n"...)
+	return append(append(out, "\r\n"...), data[at:]...)
 }
 
 // headerText is a header's value as people read it.
@@ -134,7 +127,8 @@ func (m *mailReader) part(header textproto.MIMEHeader, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return m.paragraph(squeeze(text))
+	m.paragraph(squeeze(text))
+	return nil
 }
 
 // entity is a part of a message that is kept until another one is chosen.
@@ -240,5 +234,6 @@ func (m *mailReader) attachment(name, kind string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return m.include("attachment "+oneLine(name), d)
+	m.include("attachment "+oneLine(name), d)
+	return m.err
 }

@@ -20,7 +20,8 @@ func readMarkdown(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
-	return b.markdown(b.frontMatter(source))
+	b.markdown(b.frontMatter(source))
+	return nil
 }
 
 // frontMatter takes the lines between --- at the very beginning as metadata and
@@ -68,30 +69,22 @@ var (
 )
 
 // markdown adds Markdown to the document.
-func (b *builder) markdown(source string) error {
+func (b *builder) markdown(source string) {
 	parse := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser()
 	links := parser.NewContext()
 	for _, r := range reference.FindAllStringSubmatch(source, mostReferences) {
 		links.AddReference(parser.NewReference([]byte(r[1]), []byte("#"), nil))
 	}
-	for source != "" {
-		if err := b.check(0); err != nil {
-			return err
-		}
+	for source != "" && b.room(0) {
 		piece := source[:pieceEnd(source)]
 		source = source[len(piece):]
 		if hostile(piece) {
-			if err := b.paragraph(squeeze(piece)); err != nil {
-				return err
-			}
+			b.paragraph(squeeze(piece))
 			continue
 		}
 		w := mdWriter{builder: b, source: []byte(piece)}
-		if err := w.blocks(parse.Parse(text.NewReader(w.source), parser.WithContext(links))); err != nil {
-			return err
-		}
+		w.blocks(parse.Parse(text.NewReader(w.source), parser.WithContext(links)))
 	}
-	return nil
 }
 
 // hostile says whether a piece nests deeper than people write.
@@ -104,9 +97,11 @@ func hostile(piece string) bool {
 	return false
 }
 
-// pieceEnd is where the first piece of Markdown ends: all of it if it is short,
-// else before the last heading, at the last blank line, at any line, outside of
-// fenced code as long as there is such a place.
+// pieceEnd is where the first piece of Markdown ends: at the end of all if that is short.
+// Else it ends where a cut changes least of what the parser sees: before the last heading
+// that is not too near the start, or behind the last blank line, or behind the last line
+// that fits, or within a line that is longer than a piece. Headings and blank lines in
+// fenced code are no places to cut.
 func pieceEnd(source string) int {
 	if len(source) <= pieceSize {
 		return len(source)
@@ -152,35 +147,32 @@ type mdWriter struct {
 }
 
 // blocks writes the blocks inside n.
-func (w mdWriter) blocks(n ast.Node) error {
-	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
-		if err := w.block(c); err != nil {
-			return err
-		}
+func (w mdWriter) blocks(n ast.Node) {
+	for c := n.FirstChild(); c != nil && w.err == nil; c = c.NextSibling() {
+		w.block(c)
 	}
-	return nil
 }
 
-func (w mdWriter) block(n ast.Node) error {
+func (w mdWriter) block(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.Heading:
-		return w.heading(n.Level, w.inline(n))
+		w.heading(n.Level, w.inline(n))
 	case *ast.FencedCodeBlock, *ast.CodeBlock:
-		return w.whole(w.lines(n))
+		w.whole(w.lines(n))
 	case *table.Table:
-		return w.whole(w.table(n))
+		w.whole(w.table(n))
 	case *ast.List:
 		var out strings.Builder
 		w.list(&out, n, "")
-		return w.paragraph(out.String())
+		w.paragraph(out.String())
 	case *ast.HTMLBlock:
-		return w.tags(w.lines(n))
+		w.tags(w.lines(n))
 	case *ast.Blockquote:
-		return w.blocks(n)
+		w.blocks(n)
 	case *ast.ThematicBreak, *ast.LinkReferenceDefinition:
-		return nil
+	default:
+		w.paragraph(w.inline(n))
 	}
-	return w.paragraph(w.inline(n))
 }
 
 func (w mdWriter) lines(n ast.Node) string {
@@ -241,15 +233,14 @@ func (w mdWriter) anything(n ast.Node) string {
 }
 
 func (w mdWriter) table(n *table.Table) string {
-	var rows []string
+	var out grid
 	for row := n.FirstChild(); row != nil; row = row.NextSibling() {
-		var cells []string
 		for cell := row.FirstChild(); cell != nil; cell = cell.NextSibling() {
-			cells = append(cells, oneLine(w.inline(cell)))
+			out.cell(w.inline(cell))
 		}
-		rows = append(rows, "| "+strings.Join(cells, " | ")+" |")
+		out.endRow()
 	}
-	return strings.Join(rows, "\n")
+	return out.take()
 }
 
 // inline is the text inside a block: of links and pictures only what a reader

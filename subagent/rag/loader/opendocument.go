@@ -2,7 +2,6 @@ package loader
 
 import (
 	"encoding/xml"
-	"errors"
 	"strconv"
 	"strings"
 )
@@ -15,23 +14,17 @@ func readOpenDocument(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
-	err = a.elements("META-INF/manifest.xml", func(e xml.StartElement) error {
+	a.elements("META-INF/manifest.xml", func(e xml.StartElement) {
 		if e.Name.Local == "encryption-data" {
-			return refuse(Encrypted, "the document is encrypted: save it without a password")
+			b.fail(refuse(Encrypted, "the document is encrypted: save it without a password"))
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	if !a.has("content.xml") {
 		return refuse(Damaged, "the file is damaged: it is %s without its text", labelOpen)
 	}
-	if b.doc.Title, err = a.textOf("meta.xml", "title"); err != nil {
-		return err
-	}
-	r := openReader{builder: b, unseen: map[string]bool{}}
-	return a.tokens("content.xml", r.token)
+	b.doc.Title = a.textOf("meta.xml", "title")
+	a.walk("content.xml", &openReader{builder: b, unseen: map[string]bool{}})
+	return nil
 }
 
 // openReader turns the elements of OpenDocument (ISO/IEC 26300) into text. Where
@@ -41,12 +34,10 @@ type openReader struct {
 	*builder
 	style  string          // the style being defined
 	unseen map[string]bool // styles of what is hidden
-	hidden int             // depth of elements whose text does not count
 
 	open   []*openParagraph // the innermost last
 	later  []string         // inner paragraphs of the outermost one
 	lists  int              // open ones
-	items  []string         // of the outermost open list
 	pages  int              // slides so far
 	titled bool             // the open frame is the slide's title
 	object bool             // the open frame has an object, whose picture stands for it
@@ -63,8 +54,7 @@ type openParagraph struct {
 type openTable struct {
 	depth  int
 	sheet  *rowWriter // of a spreadsheet, else nil
-	rows   []string   // of a text
-	size   int        // of these, in bytes
+	text   grid       // of any other document
 	values []string   // of the open row
 	cell   []string   // paragraphs of the open cell
 	repeat int        // of the open cell
@@ -79,25 +69,12 @@ var openSkipped = map[string]string{
 	"tracked-changes": "", "forms": "", "note-citation": "", "desc": "", "title": "",
 }
 
-func (r *openReader) token(t xml.Token) error {
-	switch t := t.(type) {
-	case xml.StartElement:
-		return r.start(t)
-	case xml.EndElement:
-		return r.end(t.Name.Local)
-	case xml.CharData:
-		return r.write(string(t))
+func (r *openReader) write(text string) {
+	if n := len(r.open); n > 0 {
+		p := r.open[n-1]
+		p.WriteString(text)
+		r.room(p.Len())
 	}
-	return nil
-}
-
-func (r *openReader) write(text string) error {
-	if len(r.open) == 0 || r.hidden > 0 {
-		return nil
-	}
-	p := r.open[len(r.open)-1]
-	p.WriteString(text)
-	return r.check(p.Len())
 }
 
 // hides says whether an element is left out, and counts it.
@@ -122,10 +99,9 @@ func (r *openReader) hides(e xml.StartElement) bool {
 	return true
 }
 
-func (r *openReader) start(e xml.StartElement) error {
-	if r.hidden > 0 || r.hides(e) {
-		r.hidden++
-		return nil
+func (r *openReader) start(e xml.StartElement) bool {
+	if r.hides(e) {
+		return false
 	}
 	switch name := e.Name.Local; name {
 	case "style":
@@ -142,11 +118,11 @@ func (r *openReader) start(e xml.StartElement) error {
 		r.open = append(r.open, &openParagraph{})
 	case "s":
 		count, _ := strconv.Atoi(attribute(e, "c"))
-		return r.write(strings.Repeat(" ", min(max(count, 1), 100)))
+		r.write(strings.Repeat(" ", min(max(count, 1), 100)))
 	case "tab":
-		return r.write("\t")
+		r.write("\t")
 	case "line-break":
-		return r.write("\n")
+		r.write("\n")
 	case "list":
 		r.lists++
 	case "page":
@@ -162,12 +138,12 @@ func (r *openReader) start(e xml.StartElement) error {
 			r.skip("pictures", 1)
 		}
 	default:
-		return r.startTable(name, e)
+		r.startTable(name, e)
 	}
-	return nil
+	return true
 }
 
-func (r *openReader) startTable(name string, e xml.StartElement) error {
+func (r *openReader) startTable(name string, e xml.StartElement) {
 	t := &r.table
 	switch name {
 	case "spreadsheet":
@@ -194,7 +170,6 @@ func (r *openReader) startTable(name string, e xml.StartElement) error {
 			t.cell, t.repeat = nil, repeats(e, "number-columns-repeated", mostColumns)
 		}
 	}
-	return nil
 }
 
 // What a spreadsheet can have.
@@ -209,17 +184,13 @@ func repeats(e xml.StartElement, name string, most int) int {
 	return min(max(n, 1), most)
 }
 
-func (r *openReader) end(name string) error {
-	if r.hidden > 0 {
-		r.hidden--
-		return nil
-	}
+func (r *openReader) end(name string) {
 	switch name {
 	case "h", "p":
-		return r.endParagraph()
+		r.endParagraph()
 	case "list":
 		if r.lists = max(0, r.lists-1); r.lists == 0 {
-			return r.endList()
+			r.endList()
 		}
 	case "frame":
 		r.titled = false
@@ -229,19 +200,18 @@ func (r *openReader) end(name string) error {
 		}
 	case "table-row":
 		if r.table.depth == 1 {
-			return r.endRow()
+			r.endRow()
 		}
 	case "table":
-		return r.endTable()
+		r.endTable()
 	}
-	return nil
 }
 
 // endParagraph puts the paragraph where it belongs.
-func (r *openReader) endParagraph() error {
+func (r *openReader) endParagraph() {
 	n := len(r.open) - 1
 	if n < 0 {
-		return nil
+		return
 	}
 	p := r.open[n]
 	r.open = r.open[:n]
@@ -253,36 +223,27 @@ func (r *openReader) endParagraph() error {
 	case n > 0:
 		r.later = append(r.later, text)
 	case p.level > 0:
-		if err := errors.Join(r.endList(), r.heading(p.level, text)); err != nil {
-			return err
-		}
+		r.endList()
+		r.heading(p.level, text)
 	case r.titled:
 		if r.doc.Title == "" {
 			r.doc.Title = oneLine(text)
 		}
 		r.titled = false
 		r.rename("slide " + strconv.Itoa(r.pages) + ": " + oneLine(text))
-		return r.paragraph(text)
+		r.paragraph(text)
+		return
 	case r.lists > 0:
-		r.items = append(r.items, strings.Repeat("  ", min(r.lists, 10)-1)+"- "+oneLine(text))
+		r.item(min(r.lists, 10)-1, text)
 	default:
-		if err := r.paragraph(squeeze(text)); err != nil {
-			return err
-		}
+		r.paragraph(squeeze(text))
 	}
-	if n > 0 || len(r.later) == 0 {
-		return r.check(0)
+	if n == 0 && len(r.later) > 0 {
+		r.endList()
+		r.paragraph(strings.Join(r.later, "\n\n"))
+		r.later = nil
 	}
-	notes := strings.Join(r.later, "\n\n")
-	r.later = nil
-	return errors.Join(r.endList(), r.paragraph(notes))
-}
-
-// endList writes the items of the list that has ended.
-func (r *openReader) endList() error {
-	items := strings.Join(r.items, "\n")
-	r.items = nil
-	return r.paragraph(items)
+	r.room(0)
 }
 
 func (r *openReader) endCell() {
@@ -298,41 +259,34 @@ func (r *openReader) endCell() {
 	}
 }
 
-func (r *openReader) endRow() error {
+func (r *openReader) endRow() {
 	t := &r.table
-	if t.sheet == nil {
-		if filled(t.values) > 0 {
-			for i, value := range t.values {
-				t.values[i] = oneLine(value)
-			}
-			row := "| " + strings.Join(t.values, " | ") + " |"
-			t.rows, t.size = append(t.rows, row), t.size+len(row)
+	r.room(0)
+	switch {
+	case filled(t.values) == 0:
+	case t.sheet == nil:
+		for _, value := range t.values {
+			t.text.cell(value)
 		}
-		return r.check(t.size)
-	}
-	if filled(t.values) == 0 {
-		return r.check(0)
-	}
-	for range t.again {
-		if err := t.sheet.add(t.values); err != nil {
-			return err
+		t.text.endRow()
+		r.room(t.text.size)
+	default:
+		for n := 0; n < t.again && r.err == nil; n++ {
+			t.sheet.add(t.values)
 		}
 	}
-	return nil
 }
 
-func (r *openReader) endTable() error {
+func (r *openReader) endTable() {
 	t := &r.table
 	if t.depth = max(0, t.depth-1); t.depth > 0 {
-		return nil
+		return
 	}
 	t.unseen = nil
-	if t.sheet != nil {
-		err := t.sheet.end()
-		t.sheet = &rowWriter{b: r.builder}
-		return err
+	if t.sheet == nil {
+		r.whole(t.text.take())
+		return
 	}
-	rows := strings.Join(t.rows, "\n")
-	t.rows, t.size = nil, 0
-	return r.whole(rows)
+	t.sheet.end()
+	t.sheet = &rowWriter{b: r.builder}
 }

@@ -3,7 +3,6 @@ package loader
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -25,12 +24,11 @@ const (
 	longestTag = 1 << 20
 )
 
-// archive is a ZIP archive that is unpacked within limits.
+// archive is a ZIP archive that is unpacked within limits. Its errors are the builder's.
 type archive struct {
-	ctx   context.Context
-	label string // what it is read as
-	left  int64  // bytes that may still be unpacked
-	depth int
+	b     *builder
+	label string               // what it is read as
+	left  int64                // bytes that may still be unpacked
 	parts map[string]*zip.File // by name in lower case
 }
 
@@ -40,8 +38,7 @@ func (b *builder) unpack(f file, label string) (*archive, error) {
 	if err != nil {
 		return nil, damaged(label, err)
 	}
-	a := &archive{ctx: b.ctx, label: label, left: b.limits.Unpacked, depth: b.limits.Nesting,
-		parts: map[string]*zip.File{}}
+	a := &archive{b: b, label: label, left: b.limits.Unpacked, parts: map[string]*zip.File{}}
 	if len(z.File) > mostEntries {
 		return nil, refuse(TooLarge, "the archive holds more than %d files", mostEntries)
 	}
@@ -67,73 +64,101 @@ func partKey(name string) string {
 func (a *archive) has(name string) bool { return a.parts[partKey(name)] != nil }
 
 // read gives the bytes of a part to use; of one that is not there it gives none.
-func (a *archive) read(name string, use func(io.Reader) error) error {
+func (a *archive) read(name string, use func(io.Reader) error) {
 	part := a.parts[partKey(name)]
-	if part == nil {
-		return nil
+	if part == nil || a.b.err != nil {
+		return
 	}
 	unpacked, err := part.Open()
 	if err != nil {
-		return damaged(a.label, err)
+		a.b.fail(damaged(a.label, err))
+		return
 	}
 	defer unpacked.Close()
 	limit := min(a.left, max(ratioFrom, int64(min(part.CompressedSize64, 1<<40))*maxRatio))
-	counted := &io.LimitedReader{R: watched{a.ctx, unpacked}, N: limit + 1}
+	counted := &io.LimitedReader{R: watched{a.b.ctx, unpacked}, N: limit + 1}
 	defer func() { a.left -= limit + 1 - counted.N }()
 	err = use(counted)
-	switch {
-	case a.ctx.Err() != nil:
-		return context.Cause(a.ctx)
-	case counted.N <= 0:
-		return refuse(TooLarge, "the archive unpacks to far more than its size: %s is more than %s", name, size(limit))
+	if _, refused := errors.AsType[*Error](err); err != nil && !refused {
+		err = damaged(a.label, fmt.Errorf("%s: %w", name, err))
 	}
-	return err
+	if counted.N <= 0 { // what came until the limit may look damaged
+		err = refuse(TooLarge, "the archive unpacks to far more than its size: %s is more than %s", name, size(limit))
+	}
+	a.b.fail(err)
 }
 
 // bytes are those of a part.
-func (a *archive) bytes(name string) (data []byte, err error) {
-	err = a.read(name, func(r io.Reader) (err error) {
-		if data, err = io.ReadAll(r); err != nil {
-			return damaged(a.label, fmt.Errorf("%s: %w", name, err))
-		}
-		return nil
+func (a *archive) bytes(name string) (data []byte) {
+	a.read(name, func(r io.Reader) (err error) {
+		data, err = io.ReadAll(r)
+		return err
 	})
-	return data, err
+	return data
 }
 
-// tokens reads a part of XML. Entities of its own are not expanded.
-func (a *archive) tokens(name string, each func(xml.Token) error) error {
-	return a.read(name, func(r io.Reader) error {
+// tokens reads a part of XML as a stream. Entities of its own are not expanded.
+func (a *archive) tokens(name string, each func(xml.Token)) {
+	a.read(name, func(r io.Reader) error {
 		d := xml.NewDecoder(&tags{r: r})
 		d.CharsetReader = charset.NewReaderLabel
 		d.Strict = false
-		for depth := 0; ; {
+		for depth := 0; a.b.err == nil; {
 			token, err := d.RawToken()
-			var refusal *Error
-			switch {
-			case errors.Is(err, io.EOF):
+			if errors.Is(err, io.EOF) {
 				return nil
-			case errors.As(err, &refusal):
-				return refusal
-			case err != nil:
-				return damaged(a.label, fmt.Errorf("%s: %w", name, err))
+			}
+			if err != nil {
+				return err
 			}
 			switch token.(type) {
 			case xml.StartElement:
-				if depth++; depth > a.depth {
-					return refuse(TooLarge, "the document's elements lie more than %d deep in each other", a.depth)
+				if depth++; depth > a.b.limits.Nesting {
+					return refuse(TooLarge, "the document's elements lie more than %d deep in each other", a.b.limits.Nesting)
 				}
 			case xml.EndElement:
 				depth--
 			}
-			if err := each(token); err != nil {
-				return err
+			each(token)
+		}
+		return nil
+	})
+}
+
+// xmlReader makes text of the elements of a part, in their order.
+type xmlReader interface {
+	// start says whether the element counts: one that does not is left out with all
+	// that is in it.
+	start(xml.StartElement) bool
+	end(name string)
+	write(text string)
+}
+
+// walk reads a part of XML with r.
+func (a *archive) walk(part string, r xmlReader) {
+	out := 0 // open elements that do not count
+	a.tokens(part, func(t xml.Token) {
+		switch t := t.(type) {
+		case xml.StartElement:
+			if out > 0 || !r.start(t) {
+				out++
+			}
+		case xml.EndElement:
+			if out > 0 {
+				out--
+			} else {
+				r.end(t.Name.Local)
+			}
+		case xml.CharData:
+			if out == 0 {
+				r.write(string(t))
 			}
 		}
 	})
 }
 
-// tags is a reader of XML that fails at a tag that is too long.
+// tags is a reader of XML that fails at a tag that is too long, before the parser keeps it:
+// encoding/xml holds a whole tag with its attributes in memory, whatever it is.
 type tags struct {
 	r     io.Reader
 	open  bool
@@ -162,20 +187,19 @@ func (t *tags) Read(p []byte) (int, error) {
 }
 
 // elements calls start for each element of a part.
-func (a *archive) elements(name string, start func(xml.StartElement) error) error {
-	return a.tokens(name, func(t xml.Token) error {
+func (a *archive) elements(name string, start func(xml.StartElement)) {
+	a.tokens(name, func(t xml.Token) {
 		if e, ok := t.(xml.StartElement); ok {
-			return start(e)
+			start(e)
 		}
-		return nil
 	})
 }
 
 // textOf is the text of the first elements of that local name in a part.
-func (a *archive) textOf(part, name string) (string, error) {
+func (a *archive) textOf(part, name string) string {
 	var out strings.Builder
 	inside, found := 0, false
-	err := a.tokens(part, func(t xml.Token) error {
+	a.tokens(part, func(t xml.Token) {
 		switch t := t.(type) {
 		case xml.StartElement:
 			if t.Name.Local == name {
@@ -191,9 +215,8 @@ func (a *archive) textOf(part, name string) (string, error) {
 				out.Write(t)
 			}
 		}
-		return nil
 	})
-	return oneLine(out.String()), err
+	return oneLine(out.String())
 }
 
 // attribute is that of an element, by its name without a prefix unless one is
@@ -220,11 +243,11 @@ type relation struct {
 }
 
 // relations are those of a part; of the package itself if part is "".
-func (a *archive) relations(part string) (list []relation, err error) {
+func (a *archive) relations(part string) (list []relation) {
 	dir, base := path.Split(part)
-	err = a.elements(dir+"_rels/"+base+".rels", func(e xml.StartElement) error {
+	a.elements(dir+"_rels/"+base+".rels", func(e xml.StartElement) {
 		if e.Name.Local != "Relationship" {
-			return nil
+			return
 		}
 		r := relation{id: attribute(e, "Id"), kind: path.Base(attribute(e, "Type"))}
 		if target := attribute(e, "Target"); attribute(e, "TargetMode") != "External" {
@@ -234,9 +257,8 @@ func (a *archive) relations(part string) (list []relation, err error) {
 			r.target = strings.TrimPrefix(path.Clean(target), "/")
 		}
 		list = append(list, r)
-		return nil
 	})
-	return list, err
+	return list
 }
 
 // targetOf is the part of a kind among relations, otherwise if there is none.
@@ -255,18 +277,12 @@ func (b *builder) office(f file, label, usual string) (a *archive, main string, 
 	if a, err = b.unpack(f, label); err != nil {
 		return nil, "", nil, err
 	}
-	top, err := a.relations("")
-	if err != nil {
-		return nil, "", nil, err
-	}
+	top := a.relations("")
 	if main = targetOf(top, "officeDocument", usual); !a.has(main) {
 		return nil, "", nil, refuse(Damaged, "the file is damaged: it is %s without its text", label)
 	}
-	if b.doc.Title, err = a.textOf(targetOf(top, "core-properties", "docProps/core.xml"), "title"); err != nil {
-		return nil, "", nil, err
-	}
-	list, err = a.relations(main)
-	return a, main, list, err
+	b.doc.Title = a.textOf(targetOf(top, "core-properties", "docProps/core.xml"), "title")
+	return a, main, a.relations(main), b.err
 }
 
 // leftOut names parts that are no text, by the kind of relation to them.
@@ -276,32 +292,23 @@ var leftOut = map[string]string{
 }
 
 // skipRelated counts what a part leads to that is no text of the document.
-func (a *archive) skipRelated(b *builder, list []relation) error {
+func (a *archive) skipRelated(list []relation) {
 	for _, r := range list {
 		switch r.kind {
 		case "comments":
-			err := a.elements(r.target, func(e xml.StartElement) error {
+			a.elements(r.target, func(e xml.StartElement) {
 				if name := e.Name.Local; name == "comment" || name == "cm" {
-					b.skip("comments", 1)
+					a.b.skip("comments", 1)
 				}
-				return nil
 			})
-			if err != nil {
-				return err
-			}
 		case "header", "footer":
-			text, err := a.textOf(r.target, "p")
-			if err != nil {
-				return err
-			}
-			if text != "" {
-				b.skip("headers and footers", 1)
+			if a.textOf(r.target, "p") != "" {
+				a.b.skip("headers and footers", 1)
 			}
 		default:
 			if what := leftOut[r.kind]; what != "" {
-				b.skip(what, 1)
+				a.b.skip(what, 1)
 			}
 		}
 	}
-	return nil
 }

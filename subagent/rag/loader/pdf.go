@@ -45,38 +45,37 @@ func readPDF(b *builder, f file) error {
 		return b.pdfRefusal(err)
 	}
 	defer d.Close()
+	return b.pdfRefusal(b.pdfPages(d))
+}
+
+func (b *builder) pdfPages(d *pdfium.Document) error {
 	pages, err := d.Pages()
 	switch {
 	case err != nil:
-		return b.pdfRefusal(err)
+		return err
 	case pages == 0:
-		return damaged(labelPDF, errors.New("it has no pages"))
+		return fmt.Errorf("%w: it has no pages", pdfium.ErrDamaged)
 	case pages > b.limits.Pages:
 		return refuse(TooLarge, "the PDF has more than %d pages", b.limits.Pages)
 	}
 	title, err := d.Title()
 	if err != nil {
-		return b.pdfRefusal(err)
+		return err
 	}
 	b.doc.Title = pdfTitle(title)
-	var cause error
-	failed := 0
-	for number := 1; number <= pages; number++ {
+	for number := 1; number <= pages && b.err == nil; number++ {
 		page, err := d.Page(number)
-		switch {
-		case errors.Is(err, pdfium.ErrPage):
-			failed, cause = failed+1, fmt.Errorf("page %d: %w", number, err)
+		if errors.Is(err, pdfium.ErrPage) {
 			b.unread(number)
 			continue
-		case err != nil:
-			return b.pdfRefusal(err)
 		}
-		if err := b.page(number, page.Text, page.Unmapped*2 > page.Glyphs); err != nil {
+		if err != nil {
 			return err
 		}
+		b.page(number, page.Text, page.Unmapped*2 > page.Glyphs)
 	}
-	if failed == pages {
-		return damaged(labelPDF, cause)
+	if b.err == nil && b.pages == 0 {
+		return fmt.Errorf("%w: %w", pdfium.ErrDamaged, pdfium.ErrPage)
 	}
 	return nil
 }
@@ -101,9 +100,12 @@ func (b *builder) openPDF(data []byte) (*pdfium.Document, error) {
 	return d, nil
 }
 
-// pdfRefusal is the refusal for what the engine said.
+// pdfRefusal makes a refusal of an error of the engine. Refusals stay, and nil.
 func (b *builder) pdfRefusal(err error) error {
+	_, refused := errors.AsType[*Error](err)
 	switch {
+	case err == nil || refused:
+		return err
 	case b.ctx.Err() != nil:
 		return context.Cause(b.ctx)
 	case errors.Is(err, pdfium.ErrPassword):

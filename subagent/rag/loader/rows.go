@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,31 +21,29 @@ type rowWriter struct {
 }
 
 // add takes a row; the slice may be used again.
-func (w *rowWriter) add(record []string) error {
-	if filled(record) == 0 {
-		return w.b.check(0)
-	}
+func (w *rowWriter) add(record []string) {
 	length := 0
 	for _, value := range record {
 		length += len(value)
 	}
-	if err := w.b.check(length); err != nil {
-		return err
+	if !w.b.room(length) || filled(record) == 0 {
+		return
 	}
 	if w.rows++; w.rows > w.b.limits.Rows+1 { // one names the columns
-		return refuse(TooLarge, "the file has more than %d rows", w.b.limits.Rows)
+		w.b.fail(refuse(TooLarge, "the file has more than %d rows", w.b.limits.Rows))
+		return
 	}
 	if w.decided {
-		return w.b.paragraph(rowText(w.columns, record))
+		w.b.paragraph(rowText(w.columns, record))
+		return
 	}
-	if w.first = append(w.first, append([]string(nil), record...)); len(w.first) == headerRows {
-		return w.end()
+	if w.first = append(w.first, slices.Clone(record)); len(w.first) == headerRows {
+		w.end()
 	}
-	return w.b.check(0)
 }
 
 // end writes the rows that wait.
-func (w *rowWriter) end() error {
+func (w *rowWriter) end() {
 	rows := w.first
 	w.first, w.decided = nil, true
 	header := headerOf(rows)
@@ -52,22 +51,17 @@ func (w *rowWriter) end() error {
 		header = len(rows) // names of nothing are text, as is a single row
 	}
 	for i, row := range rows {
-		var err error
 		switch {
 		case i < header:
-			err = w.b.paragraph(plainRow(row))
+			w.b.paragraph(plainRow(row))
 		case i == header:
 			for _, name := range row {
 				w.columns = append(w.columns, oneLine(name))
 			}
 		default:
-			err = w.b.paragraph(rowText(w.columns, row))
-		}
-		if err != nil {
-			return err
+			w.b.paragraph(rowText(w.columns, row))
 		}
 	}
-	return nil
 }
 
 // filled is how many of a row's values are not empty.
@@ -80,16 +74,26 @@ func filled(record []string) (n int) {
 	return n
 }
 
+// mostFrequent is the value that occurs most often, of equals the largest, and how often.
+func mostFrequent(values []int) (value, times int) {
+	counts := map[int]int{}
+	for _, v := range values {
+		counts[v]++
+		if n := counts[v]; n > times || n == times && v > value {
+			value, times = v, n
+		}
+	}
+	return value, times
+}
+
 // headerOf is the place of the row that names the columns among the first ones, -1
 // if there is none: the first that has about as many values as most rows.
 func headerOf(rows [][]string) int {
-	usual, most := 0, map[int]int{}
+	var values []int
 	for _, row := range rows {
-		n := filled(row)
-		if most[n]++; most[n] > most[usual] || most[n] == most[usual] && n > usual {
-			usual = n
-		}
+		values = append(values, filled(row))
 	}
+	usual, _ := mostFrequent(values)
 	for i, row := range rows {
 		// Single values above a table of several columns are its title.
 		if n := filled(row); n*2 > usual && (n > 1 || usual == 1) {

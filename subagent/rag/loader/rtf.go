@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -16,22 +15,16 @@ import (
 func readRTF(b *builder, f file) error {
 	r := rtfReader{builder: b, data: f.data, fonts: map[int]string{}, page: "1252"}
 	r.group = rtfGroup{skipBytes: 1}
-	for steps := 0; r.at < len(r.data); steps++ {
-		if steps%1024 == 0 && b.ctx.Err() != nil {
-			return context.Cause(b.ctx)
-		}
-		if err := r.next(); err != nil {
-			return err
-		}
+	for r.at < len(r.data) && b.err == nil {
+		r.next()
 	}
 	if len(r.groups) > 0 {
 		return refuse(Damaged, "the file is damaged: its end is missing")
 	}
 	r.inTable, r.group = false, rtfGroup{}
-	if err := r.endRow(); err != nil {
-		return err
-	}
-	return r.endParagraph()
+	r.endRow()
+	r.endParagraph()
+	return nil
 }
 
 // rtfReader reads RTF token by token.
@@ -54,9 +47,7 @@ type rtfReader struct {
 	name      strings.Builder // of the document
 	level     int             // of the paragraph as a heading, 0 for none
 	inTable   bool            // the paragraph is one of a table
-	cells     []string
-	rows      []string
-	size      int // of rows, in bytes
+	table     grid
 }
 
 // rtfGroup is what ends with a group.
@@ -71,14 +62,14 @@ type rtfGroup struct {
 }
 
 // next reads a token.
-func (r *rtfReader) next() error {
+func (r *rtfReader) next() {
 	c := r.data[r.at]
 	r.at++
 	switch c {
 	case '{':
 		r.flush()
 		if len(r.groups) >= r.limits.Nesting {
-			return refuse(TooLarge, "the document's groups lie more than %d deep in each other", r.limits.Nesting)
+			r.fail(refuse(TooLarge, "the document's groups lie more than %d deep in each other", r.limits.Nesting))
 		}
 		r.groups = append(r.groups, r.group)
 		r.group.starred, r.omit = false, 0
@@ -87,7 +78,7 @@ func (r *rtfReader) next() error {
 		n := len(r.groups) - 1
 		if n < 0 {
 			r.at = len(r.data) // what follows the document is none of it
-			return nil
+			return
 		}
 		if r.note > n {
 			r.text.WriteString(") ")
@@ -98,25 +89,26 @@ func (r *rtfReader) next() error {
 			r.at = len(r.data)
 		}
 	case '\\':
-		return r.control()
+		r.control()
 	case '\r', '\n':
 	default:
 		r.byte(c)
 	}
-	return r.check(r.text.Len() + len(r.bytes))
+	r.room(r.text.Len() + len(r.bytes))
 }
 
 // control reads what follows a backslash.
-func (r *rtfReader) control() error {
+func (r *rtfReader) control() {
 	if r.at >= len(r.data) {
-		return nil
+		return
 	}
 	start := r.at
 	for r.at < len(r.data) && isASCIILetter(r.data[r.at]) {
 		r.at++
 	}
 	if r.at == start {
-		return r.symbol()
+		r.symbol()
+		return
 	}
 	word := string(r.data[start:min(r.at, start+32)])
 	start = r.at
@@ -133,19 +125,19 @@ func (r *rtfReader) control() error {
 	if r.at < len(r.data) && r.data[r.at] == ' ' {
 		r.at++
 	}
-	return r.word(word, number, err == nil)
+	r.word(word, number, err == nil)
 }
 
 func isASCIILetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // symbol reads a control symbol.
-func (r *rtfReader) symbol() error {
+func (r *rtfReader) symbol() {
 	c := r.data[r.at]
 	r.at++
 	switch c {
 	case '\'':
 		if r.at+2 > len(r.data) {
-			return nil
+			return
 		}
 		code, err := strconv.ParseUint(string(r.data[r.at:r.at+2]), 16, 8)
 		if r.at += 2; err == nil {
@@ -160,9 +152,8 @@ func (r *rtfReader) symbol() error {
 	case '\\', '{', '}':
 		r.byte(c)
 	case '\r', '\n':
-		return r.endParagraph()
+		r.endParagraph()
 	}
-	return nil
 }
 
 // rtfText are the characters that control words stand for.
@@ -182,10 +173,10 @@ var rtfSkipped = map[string]string{"pict": "pictures", "objdata": "embedded obje
 var rtfKnown = map[string]bool{"shpinst": true, "shptxt": true, "shppict": true, "fonttbl": true}
 
 // word carries out a control word.
-func (r *rtfReader) word(word string, number int, numbered bool) error {
+func (r *rtfReader) word(word string, number int, numbered bool) {
 	if text, ok := rtfText[word]; ok {
 		r.write(text)
-		return nil
+		return
 	}
 	what, skipped := rtfSkipped[word]
 	if skipped || r.group.starred && !rtfKnown[word] {
@@ -194,21 +185,21 @@ func (r *rtfReader) word(word string, number int, numbered bool) error {
 			r.skip(what, 1)
 		}
 		r.group.skipped, r.group.starred = true, false
-		return nil
+		return
 	}
 	r.group.starred = false
 	on := number != 0
 	switch word {
 	case "par", "sect", "page":
-		return r.endParagraph()
+		r.endParagraph()
 	case "cell":
 		r.flush()
 		if !r.group.skipped {
-			r.cells = append(r.cells, oneLine(r.text.String()))
+			r.table.cell(r.text.String())
 			r.text.Reset()
 		}
 	case "row":
-		return r.endRow()
+		r.endRow()
 	case "pard":
 		r.level, r.inTable = 0, false
 	case "intbl":
@@ -228,7 +219,6 @@ func (r *rtfReader) word(word string, number int, numbered bool) error {
 	default:
 		r.setting(word, number, numbered)
 	}
-	return nil
 }
 
 // setting carries out a word that changes how text is read.
@@ -373,37 +363,29 @@ func rtfPage(page string) encoding.Encoding {
 }
 
 // endParagraph puts the paragraph where it belongs.
-func (r *rtfReader) endParagraph() error {
+func (r *rtfReader) endParagraph() {
 	r.flush()
 	if r.group.skipped || r.group.hidden {
-		return nil
+		return
 	}
-	if r.inTable || r.note > 0 || len(r.cells) > 0 {
+	if r.inTable || r.note > 0 || len(r.table.cells) > 0 {
 		r.text.WriteByte('\n')
-		return nil
+		return
 	}
 	text := strings.TrimSpace(r.text.String())
 	r.text.Reset()
-	if err := r.endTable(); err != nil || text == "" {
-		return err
-	}
+	r.whole(r.table.take())
 	if r.level > 0 {
-		return r.heading(r.level, text)
+		r.heading(r.level, text)
+	} else {
+		r.paragraph(squeeze(text))
 	}
-	return r.paragraph(squeeze(text))
 }
 
-func (r *rtfReader) endRow() error {
-	if filled(r.cells) > 0 {
-		row := "| " + strings.Join(r.cells, " | ") + " |"
-		r.rows, r.size = append(r.rows, row), r.size+len(row)
+func (r *rtfReader) endRow() {
+	if filled(r.table.cells) == 0 {
+		r.table.cells = nil
 	}
-	r.cells = nil
-	return r.check(r.size)
-}
-
-func (r *rtfReader) endTable() error {
-	rows := strings.Join(r.rows, "\n")
-	r.rows, r.size = nil, 0
-	return r.whole(rows)
+	r.table.endRow()
+	r.room(r.table.size)
 }

@@ -31,7 +31,7 @@ func readSheets(b *builder, f file) error {
 		return refuse(Unsupported, "the file is a binary Excel workbook (.xlsb), which is not read here: save it as .xlsx")
 	}
 	r := sheetsReader{builder: b, archive: a}
-	if err := r.admit(related); err != nil {
+	if err := r.admit(related); err != nil || b.err != nil {
 		return err
 	}
 	r.book, err = excelize.OpenReader(bytes.NewReader(f.data), excelize.Options{
@@ -41,22 +41,23 @@ func readSheets(b *builder, f file) error {
 		return damaged(labelSheets, err)
 	}
 	defer r.book.Close()
-	return a.elements(main, func(e xml.StartElement) error {
+	a.elements(main, func(e xml.StartElement) {
 		if e.Name.Local != "sheet" {
-			return nil
+			return
 		}
 		if state := attribute(e, "state"); state == "hidden" || state == "veryHidden" {
 			b.skip("hidden sheets", 1)
-			return nil
+			return
 		}
 		for _, to := range related {
 			if to.id == attribute(e, "r:id") && to.kind == "worksheet" {
-				return r.sheet(attribute(e, "name"), to.target)
+				b.fail(r.sheet(attribute(e, "name"), to.target))
+				return
 			}
 		}
 		b.skip("charts", 1) // a sheet that is one
-		return nil
 	})
+	return nil
 }
 
 // sheetsReader reads the sheets of a workbook.
@@ -80,7 +81,7 @@ func (r *sheetsReader) admit(related []relation) error {
 		}
 	}
 	count, length := 0, 0
-	return r.archive.tokens(targetOf(related, "sharedStrings", "xl/sharedStrings.xml"), func(t xml.Token) error {
+	r.archive.tokens(targetOf(related, "sharedStrings", "xl/sharedStrings.xml"), func(t xml.Token) {
 		switch t := t.(type) {
 		case xml.StartElement:
 			switch t.Name.Local {
@@ -89,15 +90,15 @@ func (r *sheetsReader) admit(related []relation) error {
 				fallthrough
 			case "r":
 				if count++; count > 2*r.limits.Rows {
-					return refuse(TooLarge, "the workbook has more than %d different texts", 2*r.limits.Rows)
+					r.fail(refuse(TooLarge, "the workbook has more than %d different texts", 2*r.limits.Rows))
 				}
 			}
 		case xml.CharData:
 			length += len(t)
 			r.longest = max(r.longest, length)
 		}
-		return nil
 	})
+	return nil
 }
 
 // sheetShape is what has to be known of a sheet before its rows are read.
@@ -115,19 +116,19 @@ type mergedRows struct {
 
 // shape reads a sheet's columns and merged cells, and whether it is one that can
 // be read within the limits.
-func (r *sheetsReader) shape(part string) (s sheetShape, err error) {
+func (r *sheetsReader) shape(part string) (s sheetShape) {
 	s.hidden = map[int]bool{}
 	cells, open := 0, false // open: a formula waits for its value
-	err = r.archive.elements(part, func(e xml.StartElement) error {
+	r.archive.elements(part, func(e xml.StartElement) {
 		switch e.Name.Local {
 		case "row":
 			cells = 0
 		case "c":
 			if cells++; cells > mostColumns {
-				return refuse(TooLarge, "the workbook has a row of more than %d cells", mostColumns)
+				r.fail(refuse(TooLarge, "the workbook has a row of more than %d cells", mostColumns))
 			}
 			if cells*r.longest > 4*r.limits.Text {
-				return refuse(TooLarge, "the workbook has rows of too many long texts")
+				r.fail(refuse(TooLarge, "the workbook has rows of too many long texts"))
 			}
 			if open {
 				r.skip("formulas without a stored value", 1)
@@ -151,22 +152,21 @@ func (r *sheetsReader) shape(part string) (s sheetShape, err error) {
 				s.merged = append(s.merged, mergedRows{column: column, first: first, last: last})
 			}
 		}
-		return nil
 	})
 	if open {
 		r.skip("formulas without a stored value", 1)
 	}
 	slices.SortStableFunc(s.merged, func(a, b mergedRows) int { return a.first - b.first })
-	return s, err
+	return s
 }
 
 func isTrue(value string) bool { return value == "1" || value == "true" }
 
 // sheet reads one sheet.
 func (r *sheetsReader) sheet(name, part string) error {
-	shape, err := r.shape(part)
-	if err != nil {
-		return err
+	shape := r.shape(part)
+	if r.err != nil {
+		return r.err
 	}
 	rows, err := r.book.Rows(name)
 	if err != nil {
@@ -175,10 +175,7 @@ func (r *sheetsReader) sheet(name, part string) error {
 	defer rows.Close()
 	r.open(1, oneLine(name))
 	out := rowWriter{b: r.builder}
-	for number := 1; rows.Next(); number++ {
-		if err := r.check(0); err != nil {
-			return err
-		}
+	for number := 1; r.room(0) && rows.Next(); number++ {
 		values, err := rows.Columns()
 		if err != nil {
 			return damaged(labelSheets, fmt.Errorf("%s: %w", part, err))
@@ -188,22 +185,19 @@ func (r *sheetsReader) sheet(name, part string) error {
 			r.skip("hidden rows", min(filled(values), 1))
 			continue
 		}
-		if err := out.add(values); err != nil {
-			return err
-		}
+		out.add(values)
 	}
 	if err := rows.Error(); err != nil {
 		return damaged(labelSheets, err)
 	}
-	if err := out.end(); err != nil {
-		return err
-	}
+	out.end()
 	for _, held := range shape.hidden {
 		if held {
 			r.skip("hidden columns", 1)
 		}
 	}
-	return r.skipDrawn(part)
+	r.skipDrawn(part)
+	return nil
 }
 
 // row is a row without what hidden columns hold, and with the values of merged
@@ -235,21 +229,12 @@ func (s *sheetShape) row(number int, values []string) []string {
 
 // skipDrawn counts what lies on a sheet: comments, and in its drawings pictures
 // and charts.
-func (r *sheetsReader) skipDrawn(part string) error {
-	related, err := r.archive.relations(part)
-	if err != nil {
-		return err
-	}
+func (r *sheetsReader) skipDrawn(part string) {
+	related := r.archive.relations(part)
 	for _, to := range related {
 		if to.kind == "drawing" {
-			drawn, err := r.archive.relations(to.target)
-			if err != nil {
-				return err
-			}
-			if err := r.archive.skipRelated(r.builder, drawn); err != nil {
-				return err
-			}
+			r.archive.skipRelated(r.archive.relations(to.target))
 		}
 	}
-	return r.archive.skipRelated(r.builder, related)
+	r.archive.skipRelated(related)
 }

@@ -15,9 +15,9 @@ func readSlides(b *builder, f file) error {
 		return err
 	}
 	var slides []string
-	err = a.elements(main, func(e xml.StartElement) error {
+	a.elements(main, func(e xml.StartElement) {
 		if e.Name.Local != "sldId" {
-			return nil
+			return
 		}
 		for _, r := range related {
 			if r.id == attribute(e, "r:id") && r.kind == "slide" {
@@ -25,35 +25,24 @@ func readSlides(b *builder, f file) error {
 			}
 		}
 		if len(slides) > b.limits.Pages {
-			return refuse(TooLarge, "the presentation has more than %d slides", b.limits.Pages)
+			b.fail(refuse(TooLarge, "the presentation has more than %d slides", b.limits.Pages))
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	for i, slide := range slides {
-		if err := a.slide(b, i+1, slide); err != nil {
-			return err
-		}
+		a.slide(i+1, slide)
 	}
 	return nil
 }
 
 // slide reads one slide and what belongs to it.
-func (a *archive) slide(b *builder, number int, part string) error {
-	s := slideReader{limit: b.check}
-	if err := a.tokens(part, s.token); err != nil {
-		return err
-	}
+func (a *archive) slide(number int, part string) {
+	b, s := a.b, slideReader{builder: a.b}
+	a.walk(part, &s)
 	if s.unshown {
 		b.skip("hidden slides", 1)
-		return nil
+		return
 	}
-	related, err := a.relations(part)
-	if err != nil {
-		return err
-	}
+	related := a.relations(part)
 	name := "slide " + strconv.Itoa(number)
 	if s.title = oneLine(s.title); s.title != "" {
 		name += ": " + s.title
@@ -62,32 +51,27 @@ func (a *archive) slide(b *builder, number int, part string) error {
 	if b.doc.Title == "" {
 		b.doc.Title = s.title
 	}
-	if err := s.into(b); err != nil {
-		return err
-	}
+	s.addBlocks()
 	for _, r := range related {
 		// The notes' page has the slide's number and picture too, as placeholders.
 		if r.kind != "diagramData" && r.kind != "notesSlide" {
 			continue
 		}
-		more := slideReader{limit: b.check, notes: r.kind == "notesSlide"}
-		if err := a.tokens(r.target, more.token); err != nil {
-			return err
-		}
+		more := slideReader{builder: b, notes: r.kind == "notesSlide"}
+		a.walk(r.target, &more)
 		if more.notes && len(more.blocks) > 0 {
 			more.blocks[0].text = "Notes: " + more.blocks[0].text
 		}
-		if err := more.into(b); err != nil {
-			return err
-		}
+		more.addBlocks()
 	}
-	return a.skipRelated(b, related)
+	a.skipRelated(related)
 }
 
 // slideReader turns the elements of a slide (PresentationML and DrawingML) into
-// blocks of text.
+// blocks of text. They are added when all of it was read: the section has the name of
+// the slide's title, which may stand anywhere on it.
 type slideReader struct {
-	limit   func(int) error
+	*builder
 	notes   bool // only the notes' own text counts
 	unshown bool // the slide is hidden
 	title   string
@@ -97,9 +81,8 @@ type slideReader struct {
 	shape       []string // paragraphs of the open shape or cell
 	text        strings.Builder
 	inText      bool
-	hidden      int
-	tables      int
-	rows, cells []string
+	tables      int // open ones
+	table       grid
 }
 
 type slideBlock struct {
@@ -107,39 +90,27 @@ type slideBlock struct {
 	table bool
 }
 
-func (s *slideReader) into(b *builder) error {
+func (s *slideReader) addBlocks() {
 	for _, block := range s.blocks {
-		add := b.paragraph
 		if block.table {
-			add = b.whole
-		}
-		if err := add(block.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *slideReader) token(t xml.Token) error {
-	switch t := t.(type) {
-	case xml.StartElement:
-		s.start(t)
-	case xml.EndElement:
-		s.end(t.Name.Local)
-	case xml.CharData:
-		if s.inText && s.hidden == 0 {
-			s.text.Write(t)
-			return s.limit(s.text.Len())
+			s.whole(block.text)
+		} else {
+			s.paragraph(block.text)
 		}
 	}
-	return nil
 }
 
-func (s *slideReader) start(e xml.StartElement) {
+func (s *slideReader) write(text string) {
+	if s.inText {
+		s.text.WriteString(text)
+		s.room(s.text.Len())
+	}
+}
+
+func (s *slideReader) start(e xml.StartElement) bool {
 	name := e.Name.Local
-	if s.hidden > 0 || name == "Fallback" {
-		s.hidden++
-		return
+	if name == "Fallback" {
+		return false
 	}
 	switch name {
 	case "sld":
@@ -163,13 +134,10 @@ func (s *slideReader) start(e xml.StartElement) {
 	case "tbl":
 		s.tables++
 	}
+	return true
 }
 
 func (s *slideReader) end(name string) {
-	if s.hidden > 0 {
-		s.hidden--
-		return
-	}
 	switch name {
 	case "t":
 		s.inText = false
@@ -181,15 +149,13 @@ func (s *slideReader) end(name string) {
 	case "sp", "pt": // of a slide, of a diagram
 		s.endShape()
 	case "tc":
-		s.cells = append(s.cells, oneLine(strings.Join(s.shape, " ")))
+		s.table.cell(strings.Join(s.shape, " "))
 		s.shape = nil
 	case "tr":
-		s.rows = append(s.rows, "| "+strings.Join(s.cells, " | ")+" |")
-		s.cells = nil
+		s.table.endRow()
 	case "tbl":
 		if s.tables--; s.tables <= 0 {
-			s.blocks = append(s.blocks, slideBlock{strings.Join(s.rows, "\n"), true})
-			s.rows, s.cells = nil, nil
+			s.blocks = append(s.blocks, slideBlock{s.table.take(), true})
 		}
 	}
 }

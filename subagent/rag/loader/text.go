@@ -8,10 +8,10 @@ func readText(b *builder, f file) error {
 	if err != nil {
 		return err
 	}
-	if err := b.check(0); err != nil {
-		return err
+	if b.room(0) {
+		b.paragraph(squeeze(text))
 	}
-	return b.paragraph(squeeze(text))
+	return nil
 }
 
 // squeeze leaves one blank line where there are more.

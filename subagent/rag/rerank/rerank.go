@@ -112,9 +112,9 @@ func (c *Client) Rerank(ctx context.Context, query string, texts []string) ([]fl
 }
 
 func (c *Client) ask(ctx context.Context, r request, texts int) ([]float64, error) {
-	body, err := encode(r)
+	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("asking the reranker: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.config.URL, bytes.NewReader(body))
 	if err != nil {
@@ -182,14 +182,4 @@ func read(raw []byte, texts int) ([]float64, error) {
 		return nil, nonsense("has scores for %d of %d texts", len(results), texts)
 	}
 	return scores, nil
-}
-
-func encode(r request) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil {
-		return nil, fmt.Errorf("asking the reranker: %w", err)
-	}
-	return b.Bytes(), nil
 }

@@ -130,6 +130,14 @@ func kit(names []string) func() subagent.Kit {
 // Run runs the master with subagents that search what the run's chat may. Whoever
 // writes what the user sees, it is checked against the same evidence.
 func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.Event) error) {
+	a.forRun(ctx, &r).Run(ctx, r, publish)
+}
+
+// forRun is the master of one run. It is not inlined, so that the frame of Run, which waits for
+// as long as the answer takes, is small.
+//
+//go:noinline
+func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 	m := a.master
 	m.Subagents = slices.Clone(m.Subagents)
 	evidence := &rag.Evidence{}
@@ -147,7 +155,7 @@ func (a *agents) Run(ctx context.Context, r master.Request, publish func(event.E
 		return reads
 	})
 	m.Cite = evidence.Cite
-	m.Run(ctx, r, publish)
+	return &m
 }
 
 // checked is a subagent without documents whose texts are checked as all are: what it

@@ -55,6 +55,7 @@ func (s *stack) source(ctx context.Context, cfg config.Config, log zerolog.Logge
 	if !errors.As(err, &running) {
 		return client, err
 	}
+	// A process has it open: it is read through that one's port, if it is that one's.
 	if cfg.Redis.EmbeddedListen == "" {
 		return nil, fmt.Errorf("%w, which has no port to read it through (redis.embedded_listen): stop it first", err)
 	}
@@ -69,9 +70,8 @@ func (s *stack) source(ctx context.Context, cfg config.Config, log zerolog.Logge
 		return nil, fmt.Errorf("process %d uses %s, and its store cannot be read on %s (redis.embedded_listen): %w",
 			running.PID, dir, cfg.Redis.EmbeddedListen, err)
 	case info["Server"]["process_id"] != strconv.Itoa(running.PID):
-		return nil,
-			fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that process has it, "+
-				"or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
+		return nil, fmt.Errorf("process %d uses %s, but another one listens on %s: set redis.embedded_listen as that "+
+			"process has it, or stop it", running.PID, dir, cfg.Redis.EmbeddedListen)
 	}
 	return client, nil
 }
@@ -117,15 +117,14 @@ func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool,
 	if err != nil {
 		return done, "", err
 	}
-	user, err := backup.InUse(ctx, client)
-	if err == nil && user != "" {
-		err = fmt.Errorf("this Redis is in use: %s; stop mneme's services first, they would write what they have cached "+
-			"over what is restored", user)
+	switch user, err := backup.InUse(ctx, client); {
+	case err != nil:
+		return done, "", err
+	case user != "":
+		return done, "", fmt.Errorf("this Redis is in use: %s; stop mneme's services first, they would write what they have "+
+			"cached over what is restored", user)
 	}
-	if err == nil {
-		_, err = mayReplace(ctx, client, replace)
-	}
-	if err != nil {
+	if _, err := mayReplace(ctx, client, replace); err != nil {
 		return done, "", err
 	}
 	if done, err = backup.Restore(ctx, client, in, tell); err != nil {
@@ -138,11 +137,14 @@ func Restore(ctx context.Context, cfg config.Config, in io.Reader, replace bool,
 // mayReplace refuses a store that holds something, unless it may be replaced.
 func mayReplace(ctx context.Context, client redis.UniversalClient, replace bool) (holds bool, err error) {
 	key, err := backup.Holds(ctx, client)
-	if err == nil && key != "" && !replace {
-		err = fmt.Errorf("the store is not empty, it holds %s: restore into an empty one, or add --force to replace "+
+	if err != nil {
+		return false, err
+	}
+	if key != "" && !replace {
+		return true, fmt.Errorf("the store is not empty, it holds %s: restore into an empty one, or add --force to replace "+
 			"everything of mneme's in it", key)
 	}
-	return key != "", err
+	return key != "", nil
 }
 
 // restoreEmbedded restores into a new folder, which then takes the place of the old
@@ -155,12 +157,12 @@ func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Re
 	defer present.unwind()
 	before, err := present.openEmbedded(ctx, cfg, dir, log) // makes it if need be: its lock keeps services away
 	if running := new(journal.InUseError); errors.As(err, &running) {
-		err = fmt.Errorf("%w; stop it before a restore", err)
+		return done, "", fmt.Errorf("%w; stop it before a restore", err)
 	}
-	holds := false
-	if err == nil {
-		holds, err = mayReplace(ctx, before, replace)
+	if err != nil {
+		return done, "", err
 	}
+	holds, err := mayReplace(ctx, before, replace)
 	if err != nil {
 		return done, "", err
 	}
@@ -184,7 +186,7 @@ func (s *stack) restoreEmbedded(ctx context.Context, cfg config.Config, in io.Re
 	if err = os.Rename(fresh, dir); err != nil {
 		return done, "", errors.Join(err, os.Rename(kept, dir))
 	}
-	if err = backup.SyncDir(cfg.DataDir); err == nil && !holds {
+	if err = journal.SyncDir(cfg.DataDir); err == nil && !holds {
 		kept, err = "", os.RemoveAll(kept)
 	}
 	return done, kept, err

@@ -40,7 +40,7 @@ func (s *small) start(t *testing.T) (environ []string) {
 	}
 	c.Fault = func(r *upstreamtest.Request) *upstreamtest.Fault {
 		sent := int(usage.EstimateInput(r.Body))
-		if (r.Door != upstreamtest.DoorChat && r.Door != upstreamtest.DoorMessages) || sent <= s.limit {
+		if (r.Endpoint != upstreamtest.EndpointChat && r.Endpoint != upstreamtest.EndpointMessages) || sent <= s.limit {
 			return nil
 		}
 		s.refused.Add(1)

@@ -17,6 +17,7 @@ import (
 	"mneme/subagent/rag/docstore"
 	"mneme/subagent/rag/loader"
 	"mneme/subagent/rag/loader/pdfium"
+	"mneme/subagent/rag/rerank"
 )
 
 // maxLog is how many changes of a collection the embedded store keeps, which has
@@ -60,7 +61,7 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	var working sync.WaitGroup // ends with what is pushed here
 	working.Go(func() { library.RunEmbedding(ctx) })
 	working.Go(func() {
-		if err := library.Load(ctx, docstore.DefaultTenant, nil); err != nil && ctx.Err() == nil {
+		if err := library.Load(ctx, docstore.DefaultTenant); err != nil && ctx.Err() == nil {
 			log.Error().Err(err).Msg("the documents could not be read; each collection is tried again when it is searched")
 			return
 		}
@@ -70,6 +71,19 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	working.Go(func() { library.Follow(ctx, docstore.DefaultTenant) })
 	a.push("documents", func() error { cancel(); working.Wait(); library.Close(); return nil })
 	return library, nil
+}
+
+// reranking is what gives the passages of a search their order; nothing unless it is
+// configured.
+func (a *app) reranking(r config.Rerank, seen *telemetry.Service) rag.RerankOptions {
+	if r.URL == "" {
+		return rag.RerankOptions{}
+	}
+	return rag.RerankOptions{
+		Reranker: rerank.New(rerank.Config{URL: r.URL, Model: r.Model, Key: r.APIKey.Reveal(),
+			HTTP: a.client(seen, "reranker")}),
+		Top: r.Top, Timeout: r.Timeout,
+	}
 }
 
 // loader reads the files that are put. What it compiled to read PDFs is kept for the

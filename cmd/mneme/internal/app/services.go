@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"mneme/apiserver"
@@ -129,6 +132,36 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	})
 	a.addrs.Proxy = l.Addr().String()
 	return url(l), nil
+}
+
+// copilotCLI says where a backend has its CLI. One that the gateway runs gets a
+// folder of its own, where it works and keeps what was said.
+func copilotCLI(cfg config.Config, name string, b config.Backend) (proxy.CLIConfig, error) {
+	c := proxy.CLIConfig{Addr: b.Addr, ProviderBackend: b.ProviderBackend}
+	if len(b.Command) == 0 {
+		return c, nil
+	}
+	program, err := exec.LookPath(b.Command[0])
+	if err != nil {
+		return c, fmt.Errorf("proxy.backends.%s.command: %w; install the Copilot CLI, or give its whole path", name, err)
+	}
+	c.Dir = filepath.Join(cfg.DataDir, "copilot", name)
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return c, fmt.Errorf("proxy.backends.%s.command: no folder for it: %w; check data_dir", name, err)
+	}
+	// It runs in that folder, from which relative paths would lead elsewhere.
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return c, err
+	}
+	if program, err = filepath.Abs(program); err != nil {
+		return c, err
+	}
+	c.Command = append([]string{program}, b.Command[1:]...)
+	c.Env = slices.Clone(b.CommandEnv)
+	if !slices.ContainsFunc(c.Env, func(v string) bool { return strings.HasPrefix(v, "COPILOT_HOME=") }) {
+		c.Env = append(c.Env, "COPILOT_HOME="+filepath.Join(c.Dir, "home"))
+	}
+	return c, nil
 }
 
 // shared is what the gateway keeps in Redis. Alone and without one it keeps to

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"mneme/memory/redisscript"
 )
 
@@ -25,8 +23,7 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 	if err := s.bodies(ctx, n, base); err != nil {
 		return fmt.Errorf("%s: %w", base, err)
 	}
-	unit := [][]any{{"XRANGE", base + ":log", "-", "+"}, {"HGETALL", metaKey}}
-	replies, err := n.transactions(ctx, [][][]any{unit})
+	replies, err := n.transactions(ctx, [][]any{{"XRANGE", base + ":log", "-", "+"}, {"HGETALL", metaKey}})
 	if err != nil {
 		return err
 	}
@@ -38,54 +35,24 @@ func (s *saver) collection(ctx context.Context, n node, metaKey string) error {
 
 // bodies saves a collection's documents and their vectors.
 func (s *saver) bodies(ctx context.Context, n node, base string) error {
-	ids, err := fields(ctx, n, base+":heads")
-	if err != nil {
-		return err
-	}
-	if err := s.batches(ctx, n, base, ids, s.documents); err != nil {
-		return err
-	}
-	hashes, err := fields(ctx, n, base+":vectors")
-	if err != nil {
-		return err
-	}
-	return s.batches(ctx, n, base+":vectors", hashes, s.vectors)
-}
-
-// fields are the fields of a hash, none if others keep something under its key.
-func fields(ctx context.Context, n node, key string) ([]string, error) {
-	names, err := n.HKeys(ctx, key).Result()
-	if redisscript.WrongType(err) {
-		return nil, nil
-	}
-	return names, err
-}
-
-// batches gives the fields of a hash to save, so many at a time that their values
-// have about batchBytes.
-func (s *saver) batches(ctx context.Context, n node, key string, names []string,
-	save func(context.Context, node, string, []string) error) error {
-	for len(names) > 0 {
-		count := min(len(names), streamPage)
-		sizes := make([]*redis.Cmd, count)
-		if _, err := n.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, name := range names[:count] {
-				sizes[i] = p.Do(ctx, "HSTRLEN", key, name)
-			}
-			return nil
-		}); err != nil {
+	for _, part := range []struct {
+		sizes, names string // hashes with the same fields: of the values that are measured, and whose fields are read
+		save         func(context.Context, node, string, []string) error
+	}{{base, base + ":heads", s.documents}, {base + ":vectors", base + ":vectors", s.vectors}} {
+		names, err := n.HKeys(ctx, part.names).Result()
+		if redisscript.WrongType(err) {
+			continue // others keep something under the key
+		}
+		if err != nil {
 			return err
 		}
-		bytes, take := int64(0), 0
-		for take < count && (take == 0 || bytes < batchBytes) {
-			size, _ := sizes[take].Int64()
-			bytes, take = bytes+size, take+1
-		}
-		if err := save(ctx, n, key, names[:take]); err != nil {
+		measure := func(name string) []any { return []any{"HSTRLEN", part.sizes, name} }
+		err = s.batches(ctx, n, names, measure, func(names []string) error {
+			return part.save(ctx, n, part.sizes, names)
+		})
+		if err != nil {
 			return err
 		}
-		names = names[take:]
-		s.tell(s.done)
 	}
 	return nil
 }
@@ -95,7 +62,7 @@ func (s *saver) documents(ctx context.Context, n node, base string, ids []string
 	for _, id := range ids {
 		bodies, heads = append(bodies, id), append(heads, id)
 	}
-	replies, err := n.transactions(ctx, [][][]any{{bodies, heads}})
+	replies, err := n.transactions(ctx, [][]any{bodies, heads})
 	if err != nil {
 		return err
 	}

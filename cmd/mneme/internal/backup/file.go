@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"mneme/memory/journal"
 )
 
 // ErrExists refuses to write over a file.
@@ -30,17 +32,16 @@ func WriteFile(path string, overwrite bool, save func(io.Writer) error) (err err
 	if err == nil {
 		err = f.Sync()
 	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = mayWrite(path, overwrite) // once more: a backup may take long
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	if err = mayWrite(path, overwrite); err != nil { // once more: a backup may take long
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return journal.SyncDir(filepath.Dir(path))
 }
 
 func mayWrite(path string, overwrite bool) error {
@@ -48,15 +49,6 @@ func mayWrite(path string, overwrite bool) error {
 		return fmt.Errorf("%s: %w", path, ErrExists)
 	}
 	return nil
-}
-
-// SyncDir makes the names in a folder survive a power cut.
-func SyncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // Open verifies the backup in a file and opens it to be restored.
@@ -93,10 +85,10 @@ func Spool(in io.Reader, dir string) (*os.File, Summary, error) {
 
 func verified(f *os.File, name string) (*os.File, Summary, error) {
 	found, err := Verify(f)
-	if err != nil {
-		return nil, found, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if err != nil {
 		return nil, found, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
 	}
 	return f, found, nil

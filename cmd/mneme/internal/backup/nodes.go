@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"mneme/memory/redisstore"
 )
 
 // scanCount is how many keys one SCAN looks at. The embedded store gives all of
@@ -21,44 +25,19 @@ type node struct {
 
 // nodes are the servers behind a client, masters only.
 func nodes(ctx context.Context, client redis.UniversalClient) ([]node, error) {
-	var clients []*redis.Client
-	switch c := client.(type) {
-	case *redis.Client:
-		clients = []*redis.Client{c}
-	case *redis.ClusterClient:
-		found := make(chan *redis.Client, 1000)
-		err := c.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-			found <- master
-			return nil
-		})
-		close(found)
-		if err != nil {
-			return nil, err
-		}
-		for master := range found {
-			clients = append(clients, master)
-		}
-	default:
-		return nil, fmt.Errorf("a client of type %T has no nodes", client)
+	masters, err := redisstore.Masters(ctx, client)
+	if err != nil {
+		return nil, err
 	}
-	all := make([]node, len(clients))
-	for i, c := range clients {
-		id, err := identity(ctx, c)
+	all := make([]node, len(masters))
+	for i, master := range masters {
+		info, err := master.Info(ctx, "server").Result()
 		if err != nil {
 			return nil, err
 		}
-		all[i] = node{c, id}
+		all[i] = node{master, infoField(info, "run_id") + "/" + infoField(info, "process_id")}
 	}
 	return all, nil
-}
-
-// identity is another one for every start of a server.
-func identity(ctx context.Context, c *redis.Client) (string, error) {
-	info, err := c.Info(ctx, "server").Result()
-	if err != nil {
-		return "", err
-	}
-	return infoField(info, "run_id") + "/" + infoField(info, "process_id"), nil
 }
 
 // infoField is one line of INFO.
@@ -71,22 +50,33 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// scan gives pages of the keys that match on a node. A key may come twice.
-func (n node) scan(ctx context.Context, pattern string, page func(keys []string) error) error {
-	for cursor := uint64(0); ; {
-		keys, next, err := n.Scan(ctx, cursor, pattern, scanCount).Result()
-		if err != nil {
-			return err
-		}
-		for len(keys) > 0 {
-			count := min(len(keys), scanCount)
-			if err := page(keys[:count]); err != nil {
-				return err
+// page is some keys that match a pattern on a node.
+type page struct {
+	node    node
+	pattern string
+	keys    []string
+}
+
+// pages gives all keys that match the patterns, one pattern after the other, on each
+// node. A key may come twice. After an error nothing follows.
+func pages(ctx context.Context, all []node, patterns ...string) iter.Seq2[page, error] {
+	return func(yield func(page, error) bool) {
+		for _, pattern := range patterns {
+			for _, n := range all {
+				for cursor, more := uint64(0), true; more; more = cursor != 0 {
+					keys, next, err := n.Scan(ctx, cursor, pattern, scanCount).Result()
+					if err != nil {
+						yield(page{}, fmt.Errorf("reading the keys %s: %w", pattern, err))
+						return
+					}
+					for some := range slices.Chunk(keys, scanCount) {
+						if !yield(page{n, pattern, some}, nil) {
+							return
+						}
+					}
+					cursor = next
+				}
 			}
-			keys = keys[count:]
-		}
-		if cursor = next; cursor == 0 {
-			return nil
 		}
 	}
 }
@@ -95,7 +85,7 @@ func (n node) scan(ctx context.Context, pattern string, page func(keys []string)
 // one round trip, and gives the replies by unit. A reply of a command that failed
 // is an error. The commands are sent as they are, since go-redis would send one
 // transaction for everything, which a Cluster refuses.
-func (n node) transactions(ctx context.Context, units [][][]any) ([][]any, error) {
+func (n node) transactions(ctx context.Context, units ...[][]any) ([][]any, error) {
 	executed := make([]*redis.Cmd, len(units))
 	_, err := n.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, unit := range units {

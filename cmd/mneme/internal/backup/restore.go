@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -33,42 +32,28 @@ func Verify(in io.Reader) (Summary, error) {
 	return found, err
 }
 
-// errStop ends a scan early.
-var errStop = errors.New("stop")
-
 // Holds names a key of mneme's that a store holds, empty if there is none but what
 // a backup leaves out.
 func Holds(ctx context.Context, client redis.UniversalClient) (key string, err error) {
-	err = eachKey(ctx, client, func(_ node, keys []string) error {
-		for _, k := range keys {
-			if r := roleOf(k); r != foreign && r != live {
-				key = k
-				return errStop
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		err = nil
-	}
-	return key, err
-}
-
-// eachKey gives pages of all keys that may be mneme's.
-func eachKey(ctx context.Context, client redis.UniversalClient, page func(node, []string) error) error {
 	all, err := nodes(ctx, client)
 	if err != nil {
-		return err
+		return "", err
 	}
-	for _, pattern := range scans {
-		for _, n := range all {
-			if err := n.scan(ctx, pattern, func(keys []string) error { return page(n, keys) }); err != nil {
-				return err
+	for p, err := range pages(ctx, all, scans...) {
+		if err != nil {
+			return "", err
+		}
+		for _, k := range p.keys {
+			if r := roleOf(k); r != foreign && r != live {
+				return k, nil
 			}
 		}
 	}
-	return nil
+	return "", nil
 }
+
+// leases is the pattern of the keys of all leases.
+var leases = memory.RedisKey{Kind: memory.KindLease, Key: memory.ChatKey(memory.AnyChat)}.String()
 
 // InUse says who uses a Redis as mneme's services do, empty for nobody that can be
 // seen: connections under their name, or the lease of a chat.
@@ -90,18 +75,11 @@ func InUse(ctx context.Context, client redis.UniversalClient) (string, error) {
 			}
 		}
 	}
-	lease := ""
-	for _, n := range all {
-		err := n.scan(ctx, "{chat_history:*}:turn", func(keys []string) error {
-			lease = keys[0]
-			return errStop
-		})
-		if err != nil && !errors.Is(err, errStop) {
+	for p, err := range pages(ctx, all, leases) {
+		if err != nil {
 			return "", err
 		}
-	}
-	if lease != "" {
-		return "a chat is being written to (" + lease + ")", nil
+		return "a chat is being written to (" + p.keys[0] + ")", nil
 	}
 	return "", nil
 }
@@ -119,7 +97,7 @@ func Restore(ctx context.Context, client redis.UniversalClient, in io.Reader, te
 	created, err := read(in, func(rec record) error { return r.put(ctx, rec) })
 	if err == nil {
 		// The last thing: whoever cached something of another epoch learns from this that it is void.
-		r.pipe.Set(ctx, epochKey, rand.Text(), 0)
+		r.pipe.Set(ctx, string(memory.KindEpoch), rand.Text(), 0)
 		err = r.flush(ctx)
 	}
 	r.done.Created = created
@@ -140,25 +118,27 @@ type restorer struct {
 
 // wipe removes every key of mneme's.
 func (r *restorer) wipe(ctx context.Context) error {
-	remove := func(keys ...string) error {
-		for _, k := range keys {
-			r.pipe.Unlink(ctx, k)
-		}
-		return r.flush(ctx)
-	}
-	err := eachKey(ctx, r.client, func(_ node, keys []string) error {
-		var ours []string
-		for _, k := range keys {
-			if roleOf(k) != foreign {
-				ours = append(ours, k)
-			}
-		}
-		return remove(ours...)
-	})
+	all, err := nodes(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	return remove(epochKey, openRunsKey, processesKey, erasuresKey)
+	for p, err := range pages(ctx, all, scans...) {
+		if err != nil {
+			return err
+		}
+		for _, k := range p.keys {
+			if roleOf(k) != foreign {
+				r.pipe.Unlink(ctx, k)
+			}
+		}
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+	}
+	for _, k := range []memory.Kind{memory.KindEpoch, memory.KindOpenRuns, memory.KindProcesses, memory.KindErasures} {
+		r.pipe.Unlink(ctx, string(k))
+	}
+	return r.flush(ctx)
 }
 
 // put writes one record.
@@ -212,19 +192,20 @@ func (r *restorer) rows(ctx context.Context, rec record) {
 // open puts a chat with an open run on the list of those, as one whose holder is
 // gone: the first webmemory that looks brings the run to its end.
 func (r *restorer) open(ctx context.Context, rec record) {
-	chat, ok := chatMeta(rec.Key)
-	if !ok {
+	k, _ := memory.ParseRedisKey(rec.Key)
+	if k.Kind != memory.KindMeta || k.Key.Agent() != "" {
 		return
 	}
+	chat, openRuns := k.Key.Chat(), string(memory.KindOpenRuns)
 	if r.openChats[chat] { // of a record of this meta before: the chat was erased while the backup was made
-		r.pipe.ZRem(ctx, openRunsKey, chat.String())
+		r.pipe.ZRem(ctx, openRuns, chat.String())
 	}
 	for _, row := range rec.Rows {
 		var run redisstore.OpenRun
 		if row[0] == "open" && json.Unmarshal([]byte(row[1]), &run) == nil {
-			r.pipe.ZAdd(ctx, openRunsKey, redis.Z{Member: chat.String()})
+			r.pipe.ZAdd(ctx, openRuns, redis.Z{Member: chat.String()})
 			r.openChats[chat] = true
-			r.openLogs["events:"+chat.String()+":"+run.Run] = true
+			r.openLogs[memory.RedisKey{Kind: memory.KindEvents, Key: k.Key, Run: run.Run}.String()] = true
 		}
 	}
 }

@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"mneme/memory"
 	"mneme/memory/redisscript"
 )
 
 // Bounds of what is held at a time. A single value may be larger.
 const (
 	batchBytes  = 8 << 20 // values that are read in one round trip
-	batchKeys   = 128     // histories, whose sizes are known before they are read
-	otherKeys   = 32      // other keys, whose sizes are not
+	batchKeys   = 512     // values whose sizes are known before they are read
+	otherKeys   = 32      // values whose sizes are not
 	recordBytes = 1 << 20 // of the rows of one record
 	streamPage  = 1000    // entries of a stream that are read at a time
 )
@@ -87,14 +89,20 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 	if err != nil {
 		return s.done, err
 	}
-	if err := s.all(ctx, before); err != nil {
-		return s.done, err
+	for p, err := range pages(ctx, before, scans...) {
+		if err == nil {
+			err = s.page(ctx, p)
+		}
+		if err != nil {
+			return s.done, err
+		}
+		s.tell(s.done)
 	}
 	after, err := nodes(ctx, client)
 	if err != nil {
 		return s.done, err
 	}
-	if !same(before, after) {
+	if !slices.Equal(identities(before), identities(after)) {
 		return s.done,
 			errors.New("a Redis server was restarted or replaced while it was read, so keys may be missing; make the backup " +
 				"again")
@@ -102,18 +110,14 @@ func Save(ctx context.Context, client redis.UniversalClient, out io.Writer, tell
 	return s.done, w.close()
 }
 
-// same compares the servers behind a client at two moments.
-func same(before, after []node) bool {
-	known := map[string]bool{}
-	for _, n := range before {
-		known[n.identity] = true
+// identities are those of the servers behind a client at one moment.
+func identities(all []node) []string {
+	var ids []string
+	for _, n := range all {
+		ids = append(ids, n.identity)
 	}
-	for _, n := range after {
-		if !known[n.identity] {
-			return false
-		}
-	}
-	return len(before) == len(after)
+	slices.Sort(ids)
+	return ids
 }
 
 // saver reads keys and writes their records.
@@ -123,40 +127,34 @@ type saver struct {
 	done Summary
 }
 
-func (s *saver) all(ctx context.Context, all []node) error {
-	for _, pattern := range scans {
-		for _, n := range all {
-			err := n.scan(ctx, pattern, func(keys []string) error { return s.keys(ctx, n, pattern, keys) })
-			if err != nil {
-				return fmt.Errorf("reading the keys %s: %w", pattern, err)
-			}
-		}
-	}
-	return nil
-}
-
-// keys saves one page of a scan. Each role is read in its own way.
-func (s *saver) keys(ctx context.Context, n node, pattern string, keys []string) error {
+// page saves one page of a scan. Each role is read in its own way.
+func (s *saver) page(ctx context.Context, p page) error {
 	byRole := map[role][]string{}
-	for _, key := range keys {
-		if pattern == "proxy:*" && strings.HasPrefix(key, "proxy:turns:") {
+	for _, key := range p.keys {
+		if p.pattern == "proxy:*" && strings.HasPrefix(key, "proxy:turns:") {
 			continue // of the pattern before
 		}
 		r := roleOf(key)
 		byRole[r] = append(byRole[r], key)
 	}
-	defer func() { s.tell(s.done) }()
-	if err := s.histories(ctx, n, byRole[history]); err != nil {
+	measure := func(key string) []any { return []any{"STRLEN", key} }
+	err := s.batches(ctx, p.node, byRole[history], measure, func(keys []string) error {
+		return s.histories(ctx, p.node, "GET", keys)
+	})
+	if err != nil {
 		return err
 	}
-	if err := s.metas(ctx, n, byRole[meta]); err != nil {
+	// Metas without a history: of one that is erased, or of a chat that has said nothing yet.
+	if err := s.histories(ctx, p.node, "EXISTS", byRole[meta]); err != nil {
 		return err
 	}
-	if err := s.others(ctx, n, byRole[plain]); err != nil {
-		return err
+	for keys := range slices.Chunk(byRole[plain], otherKeys) {
+		if err := s.others(ctx, p.node, keys); err != nil {
+			return err
+		}
 	}
 	for _, key := range byRole[collection] {
-		if err := s.collection(ctx, n, key); err != nil {
+		if err := s.collection(ctx, p.node, key); err != nil {
 			return err
 		}
 	}
@@ -189,107 +187,104 @@ func (s *saver) rows(r record, rows [][]text) error {
 	return s.write(r)
 }
 
-// histories saves histories, each with its meta.
-func (s *saver) histories(ctx context.Context, n node, keys []string) error {
-	sizes := make([]*redis.IntCmd, len(keys))
-	_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
-		for i, key := range keys {
-			sizes[i] = p.StrLen(ctx, key)
-		}
-		return nil
-	})
-	batch, bytes := []string{}, int64(0)
-	for i, key := range keys {
-		size, err := sizes[i].Result()
-		if redisscript.WrongType(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if len(batch) > 0 && (bytes+size > batchBytes || len(batch) == batchKeys) {
-			if err := s.historyBatch(ctx, n, batch); err != nil {
+// batches gives names to save, so many at a time that their values have about
+// batchBytes. measure is the command that says how many bytes one has; one of another
+// type is somebody else's, and passed over.
+func (s *saver) batches(ctx context.Context, n node, names []string, measure func(name string) []any,
+	save func(names []string) error) error {
+	for names := range slices.Chunk(names, batchKeys) {
+		sizes := make([]*redis.Cmd, len(names))
+		_, _ = n.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+			for i, name := range names {
+				sizes[i] = p.Do(ctx, measure(name)...)
+			}
+			return nil
+		})
+		batch, bytes := []string{}, int64(0)
+		for i, name := range names {
+			size, err := sizes[i].Int64()
+			if redisscript.WrongType(err) {
+				continue
+			}
+			if err != nil {
 				return err
 			}
-			batch, bytes = batch[:0], 0
+			if len(batch) > 0 && bytes+size > batchBytes {
+				if err := save(batch); err != nil {
+					return err
+				}
+				batch, bytes = nil, 0
+			}
+			batch, bytes = append(batch, name), bytes+size
 		}
-		batch, bytes = append(batch, key), bytes+size
+		if len(batch) == 0 {
+			continue
+		}
+		if err := save(batch); err != nil {
+			return err
+		}
+		s.tell(s.done)
 	}
-	return s.historyBatch(ctx, n, batch)
+	return nil
 }
 
-func (s *saver) historyBatch(ctx context.Context, n node, keys []string) error {
-	units := make([][][]any, len(keys))
+// histories saves histories with their metas, each pair read in one transaction. read is
+// GET for keys of histories, whose values are saved. It is EXISTS for keys of metas: those
+// are saved whose history is absent, and that it is, since it may have been erased after
+// it was read.
+func (s *saver) histories(ctx context.Context, n node, read string, keys []string) error {
+	units, pairsOf := make([][][]any, len(keys)), make([][2]string, len(keys))
 	for i, key := range keys {
-		units[i] = [][]any{{"GET", key}, {"HGETALL", metaOf(key)}, {"PTTL", metaOf(key)}}
+		k, _ := memory.ParseRedisKey(key)
+		pairsOf[i] = [2]string{k.Key.String(), metaOf(k.Key)}
+		units[i] = [][]any{{read, pairsOf[i][0]}, {"HGETALL", pairsOf[i][1]}, {"PTTL", pairsOf[i][1]}}
 	}
-	replies, err := n.transactions(ctx, units)
+	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
 	}
 	for i, r := range replies {
-		value, ok := r[0].(string)
-		if !ok {
-			continue // gone since it was found: its meta, if there is one, comes with the metas
+		saved, rows := record{Key: pairsOf[i][0], Type: isNone}, pairs(r[1])
+		if value, ok := r[0].(string); ok {
+			saved.Type, saved.Value = isString, text(value)
+		} else if r[0] != int64(0) || len(rows) == 0 {
+			// A history that is gone since it was found comes with the metas, if it has one. A meta that is gone, or whose
+			// history was found or begun by now, is not saved here.
+			continue
 		}
-		if err := s.write(record{Key: keys[i], Type: isString, Value: text(value)}); err != nil {
+		if err := s.write(saved); err != nil {
 			return err
 		}
-		if err := s.rows(record{Key: metaOf(keys[i]), Type: isHash, Expires: expiry(r[2])}, pairs(r[1])); err != nil {
+		if err := s.rows(record{Key: pairsOf[i][1], Type: isHash, Expires: expiry(r[2])}, rows); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// metas saves metas without a history: of one that is erased, or of a chat that
-// has said nothing yet. That the history is absent is saved with it, since it may
-// have been erased after it was read.
-func (s *saver) metas(ctx context.Context, n node, keys []string) error {
-	units := make([][][]any, len(keys))
-	for i, key := range keys {
-		units[i] = [][]any{{"EXISTS", historyOf(key)}, {"HGETALL", key}, {"PTTL", key}}
-	}
-	replies, err := n.transactions(ctx, units)
-	if err != nil {
-		return err
-	}
-	for i, r := range replies {
-		rows := pairs(r[1])
-		if r[0] != int64(0) || len(rows) == 0 {
-			continue // saved with its history, or begun after the histories were read
+// readers are the commands that read a whole key, without its name, and what makes rows
+// of their replies; none for a string. A stream is read by pages.
+var readers = map[kind]struct {
+	command string
+	options []any
+	rows    func(reply any) [][]text
+}{
+	isString: {command: "GET"},
+	isHash:   {command: "HGETALL", rows: pairs},
+	isSet: {command: "SMEMBERS", rows: func(reply any) [][]text {
+		return slices.Collect(slices.Chunk(words(reply), 1))
+	}},
+	isZSet: {command: "ZRANGE", options: []any{0, -1, "WITHSCORES"}, rows: func(reply any) [][]text {
+		rows := pairs(reply)
+		for _, row := range rows {
+			row[0], row[1] = row[1], row[0] // score first, as ZADD takes it
 		}
-		if err := s.write(record{Key: historyOf(keys[i]), Type: isNone}); err != nil {
-			return err
-		}
-		if err := s.rows(record{Key: keys[i], Type: isHash, Expires: expiry(r[2])}, rows); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readers are the commands that read a whole key; a stream is read by pages.
-var readers = map[kind]func(key string) []any{
-	isString: func(key string) []any { return []any{"GET", key} },
-	isHash:   func(key string) []any { return []any{"HGETALL", key} },
-	isSet:    func(key string) []any { return []any{"SMEMBERS", key} },
-	isZSet:   func(key string) []any { return []any{"ZRANGE", key, 0, -1, "WITHSCORES"} },
+		return rows
+	}},
 }
 
 // others saves keys that stand for themselves, of whatever type.
 func (s *saver) others(ctx context.Context, n node, keys []string) error {
-	for len(keys) > 0 {
-		count := min(len(keys), otherKeys)
-		if err := s.otherBatch(ctx, n, keys[:count]); err != nil {
-			return err
-		}
-		keys = keys[count:]
-	}
-	return nil
-}
-
-func (s *saver) otherBatch(ctx context.Context, n node, keys []string) error {
 	types := make([]*redis.StatusCmd, len(keys))
 	if _, err := n.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, key := range keys {
@@ -307,54 +302,36 @@ func (s *saver) otherBatch(ctx context.Context, n node, keys []string) error {
 			if err := s.stream(ctx, n, key); err != nil {
 				return err
 			}
-		} else if command := readers[r.Type]; command != nil { // not gone, and no type that mneme never uses
+		} else if reader, ok := readers[r.Type]; ok { // not gone, and no type that mneme never uses
 			records = append(records, r)
-			units = append(units, [][]any{command(key), {"PTTL", key}})
+			units = append(units, [][]any{append([]any{reader.command, key}, reader.options...), {"PTTL", key}})
 		}
 	}
-	replies, err := n.transactions(ctx, units)
+	replies, err := n.transactions(ctx, units...)
 	if err != nil {
 		return err
 	}
 	for i, reply := range replies {
-		if err := s.other(records[i], reply); err != nil {
+		r := records[i]
+		r.Expires = expiry(reply[1])
+		if rows := readers[r.Type].rows; rows != nil {
+			err = s.rows(r, rows(reply[0]))
+		} else if value, ok := reply[0].(string); ok { // not gone
+			r.Value = text(value)
+			err = s.write(r)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *saver) other(r record, reply []any) error {
-	r.Expires = expiry(reply[1])
-	switch r.Type {
-	case isString:
-		value, ok := reply[0].(string)
-		if !ok {
-			return nil // gone
-		}
-		r.Value = text(value)
-		return s.write(r)
-	case isSet:
-		var rows [][]text
-		for _, member := range words(reply[0]) {
-			rows = append(rows, []text{member})
-		}
-		return s.rows(r, rows)
-	case isZSet:
-		rows := pairs(reply[0])
-		for _, row := range rows {
-			row[0], row[1] = row[1], row[0] // score first, as ZADD takes it
-		}
-		return s.rows(r, rows)
-	}
-	return s.rows(r, pairs(reply[0]))
-}
-
 // stream saves a stream's entries. Only its end grows, so that pages fit together.
 func (s *saver) stream(ctx context.Context, n node, key string) error {
 	r := record{Key: key, Type: isStream}
 	for from := "-"; ; {
-		replies, err := n.transactions(ctx, [][][]any{{{"XRANGE", key, from, "+", "COUNT", streamPage}, {"PTTL", key}}})
+		replies, err := n.transactions(ctx, [][]any{{"XRANGE", key, from, "+", "COUNT", streamPage}, {"PTTL", key}})
 		if err != nil {
 			return err
 		}
@@ -402,9 +379,5 @@ func words(reply any) []text {
 // pairs are those of a flat reply, such as HGETALL's.
 func pairs(reply any) [][]text {
 	flat := words(reply)
-	out := make([][]text, 0, len(flat)/2)
-	for i := 0; i+1 < len(flat); i += 2 {
-		out = append(out, []text{flat[i], flat[i+1]})
-	}
-	return out
+	return slices.Collect(slices.Chunk(flat[:len(flat)/2*2], 2))
 }

@@ -270,9 +270,11 @@ type received struct {
 	err   error
 }
 
-// watch shows a run to its end. An interrupt stops the run, as soon as it is
-// known which one it is; a second one leaves, and the run goes on by itself. The
-// caller ends ctx, which must be that of events, after watch returned.
+// watch shows a run to its end. Events are read in a goroutine of their own, so that an
+// interrupt is seen while none comes. An interrupt stops the run; its id comes with the
+// first event, so that a stop that is asked for earlier is sent then. A second interrupt
+// leaves, and the run goes on by itself. The caller ends ctx, which must be that of
+// events, after watch returned: that ends the goroutine.
 func (t *talk) watch(ctx context.Context, events iter.Seq2[event.Event, error]) error {
 	t.view.begin()
 	feed := make(chan received)

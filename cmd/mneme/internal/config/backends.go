@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net/url"
 	"regexp"
 	"slices"
@@ -77,20 +78,13 @@ func (b Backend) validateBaseURL(key string) error {
 
 // validateOffline refuses what an offline backend would pass over in silence.
 func (b Backend) validateOffline(key string) error {
-	for _, other := range []struct {
-		name, why string
-		set       bool
-	}{
-		{"base_url", "it is inside this process", b.BaseURL != ""},
-		{"vendor", "it keeps no vendor's rules", b.Vendor != ""},
-		{"model_map", "it has one model, whatever it is called", len(b.ModelMap) > 0},
-		{"thinking", "its model does not think", b.Thinking != Thinking{}},
-	} {
-		if other.set {
-			return bad(key+"."+other.name, "an offline backend has none: %s; remove it, or change kind", other.why)
-		}
-	}
-	return nil
+	const none = "an offline backend has none: %s; remove it, or change kind"
+	return cmp.Or(
+		when(b.BaseURL != "", key+".base_url", none, "it is inside this process"),
+		when(b.Vendor != "", key+".vendor", none, "it keeps no vendor's rules"),
+		when(len(b.ModelMap) > 0, key+".model_map", none, "it has one model, whatever it is called"),
+		when(b.Thinking != Thinking{}, key+".thinking", none, "its model does not think"),
+	)
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -101,27 +95,22 @@ var keyPrefix = regexp.MustCompile(`^(sk|pk|rk|gsk|hf|r8|xai|glpat|ghp|gho|githu
 // variable checks the name of a variable that holds a secret. People paste the secret
 // itself instead, so the value is not repeated unless it surely is a name.
 func variable(key, name string, set bool) error {
-	if name != "" && !set && (!variableName.MatchString(name) || secretLike(name)) {
-		return bad(key,
-			"this looks like a secret itself, or is no variable's name; put the secret into an environment variable and "+
-				"write its name here, such as OPENAI_API_KEY")
-	}
-	return nil
+	return when(name != "" && !set && (!variableName.MatchString(name) || secretLike(name)), key,
+		"this looks like a secret itself, or is no variable's name; put the secret into an environment variable and "+
+			"write its name here, such as OPENAI_API_KEY")
 }
 
 // secretLike says whether a text has the form of a key.
 func secretLike(text string) bool {
-	digits := len(text) - len(strings.Map(dropDigits, text))
+	digits := 0
+	for _, r := range text {
+		if r >= '0' && r <= '9' {
+			digits++
+		}
+	}
 	return keyPrefix.MatchString(text) ||
 		len(text) >= 20 && digits >= 3 && text != strings.ToUpper(text) ||
 		len(text) >= 16 && digits >= 3 && !strings.Contains(text, "_")
-}
-
-func dropDigits(r rune) rune {
-	if r >= '0' && r <= '9' {
-		return -1
-	}
-	return r
 }
 
 // ModelsOf are the models that the agents will ask of a backend, by our names for them.

@@ -100,17 +100,10 @@ func (c *Config) setVar(said, name, value string) error {
 			return parseVar(c, envRoot, said, name, value)
 		}
 	}
-	if rest, ok := strings.CutPrefix(name, backendVars); ok {
-		return c.setBackendVar(said, rest, value)
-	}
-	if rest, ok := strings.CutPrefix(name, extractorVars); ok {
-		return c.setExtractorVar(said, rest, value)
-	}
-	if rest, ok := strings.CutPrefix(name, subagentVars); ok {
-		return c.setSubagentVar(said, rest, value)
-	}
-	if rest, ok := strings.CutPrefix(name, memberVars); ok {
-		return c.setMemberVar(said, rest, value)
+	for _, n := range []named{c.backendVars(), c.extractorVars(), c.subagentVars(), c.memberVars()} {
+		if rest, ok := strings.CutPrefix(name, n.prefix); ok {
+			return c.setNamedVar(n, said, rest, value)
+		}
 	}
 	var known []string
 	for _, k := range allKeys() {
@@ -119,79 +112,104 @@ func (c *Config) setVar(said, name, value string) error {
 	return &Error{Where: said, Problem: "no key has this name; " + didYouMean(name, known)}
 }
 
-const (
-	backendVars  = "MNEME_PROXY_BACKENDS_"
-	subagentVars = "MNEME_AGENTS_SUBAGENTS_"
-	memberVars   = "MNEME_PANEL_MEMBERS_"
-)
+// named is a block of the configuration whose entries have names, which stand in the
+// middle of their variables: MNEME_PROXY_BACKENDS_KIMI_BASE_URL.
+type named struct {
+	prefix string       // of the variables
+	what   string       // an entry is, for sentences
+	fields reflect.Type // of an entry
+	// find gives the entry of a name, as it stands in variables: its path, a copy or itself
+	// to be set by a field, and what stores it afterwards. It gives no entry where a variable
+	// cannot add one; missing says so.
+	find    func(id, field string) (path string, entry any, store func())
+	missing string
+}
 
-// setBackendVar sets one field of a backend, which it adds if there is none of
-// that name: "KIMI_BASE_URL".
-func (c *Config) setBackendVar(said, rest, value string) error {
-	id, field, ok := splitVar(rest, reflect.TypeFor[Backend]())
+// setNamedVar sets one field of an entry: "KIMI_BASE_URL".
+func (c *Config) setNamedVar(n named, said, rest, value string) error {
+	id, field, ok := splitVar(rest, n.fields)
 	if !ok {
-		return &Error{Where: said, Problem: "no field of a backend has this name; " + fieldList(reflect.TypeFor[Backend]())}
+		return &Error{Where: said, Problem: fmt.Sprintf("no field of %s has this name; %s", n.what, fieldList(n.fields))}
 	}
-	name := strings.ToLower(id)
-	for existing := range c.Proxy.Backends {
-		if envName(existing) == envRoot+id {
-			name = existing
-		}
+	path, entry, store := n.find(id, field)
+	if entry == nil {
+		return &Error{Where: said, Problem: fmt.Sprintf(n.missing, strings.ToLower(id)) +
+			"; add it in the file, variables only change those that exist"}
 	}
-	if c.Proxy.Backends == nil {
-		c.Proxy.Backends = map[string]Backend{}
-	}
-	b := c.Proxy.Backends[name]
-	if field == "profile" {
-		b.Profile = nil // the variable replaces it; env would look for variables of its parts
-	}
-	err := parseVar(&b, backendVars+id+"_", said, backendVars+rest, value)
-	c.Proxy.Backends[name] = b
-	c.origin.vars[join("proxy.backends", name)+"."+field] = said
+	c.origin.vars[path+"."+field] = said
+	err := parseVar(entry, n.prefix+id+"_", said, n.prefix+rest, value)
+	store()
 	return err
 }
 
-// setSubagentVar sets one field of a subagent that exists: "ANALYTIC_MODEL".
-func (c *Config) setSubagentVar(said, rest, value string) error {
-	id, field, ok := splitVar(rest, reflect.TypeFor[Subagent]())
-	if !ok {
-		return &Error{Where: said, Problem: "no field of a subagent has this name; " + fieldList(reflect.TypeFor[Subagent]())}
-	}
-	if c.Agents.Subagents == nil {
-		c.Agents.Subagents = builtinSubagents()
-	}
-	for i := range c.Agents.Subagents {
-		s := &c.Agents.Subagents[i]
-		if envName(s.Name) == envRoot+id {
-			c.origin.vars[fmt.Sprintf("agents.subagents[%d].%s", i, field)] = said
-			return parseVar(s, subagentVars+id+"_", said, subagentVars+rest, value)
-		}
-	}
-	return &Error{
-		Where: said,
-		Problem: fmt.Sprintf("there is no subagent %q; add it in the file, variables only change those that exist",
-			strings.ToLower(id)),
+func (c *Config) backendVars() named {
+	return named{
+		prefix: "MNEME_PROXY_BACKENDS_", what: "a backend", fields: reflect.TypeFor[Backend](),
+		find: func(id, field string) (string, any, func()) {
+			name := strings.ToLower(id)
+			for existing := range c.Proxy.Backends {
+				if envName(existing) == envRoot+id {
+					name = existing
+				}
+			}
+			b := c.Proxy.Backends[name]
+			if field == "profile" {
+				b.Profile = nil // the variable replaces it; env would look for variables of its parts
+			}
+			return join("proxy.backends", name), &b, func() { put(&c.Proxy.Backends, name, b) }
+		},
 	}
 }
 
-// setMemberVar sets one field of a member of the panel that exists: "CLAUDE_MODEL".
-func (c *Config) setMemberVar(said, rest, value string) error {
-	id, field, ok := splitVar(rest, reflect.TypeFor[Member]())
-	if !ok {
-		return &Error{Where: said, Problem: "no field of a member has this name; " + fieldList(reflect.TypeFor[Member]())}
+func (c *Config) extractorVars() named {
+	return named{
+		prefix: "MNEME_RETRIEVAL_EXTRACTORS_", what: "an extractor", fields: reflect.TypeFor[Extractor](),
+		find: func(id, _ string) (string, any, func()) {
+			extension := "." + strings.ToLower(id)
+			e := c.Retrieval.Extractors[extension]
+			return extractorKey(extension), &e, func() { put(&c.Retrieval.Extractors, extension, e) }
+		},
 	}
-	for i := range c.Panel.Members {
-		m := &c.Panel.Members[i]
-		if envName(m.Name) == envRoot+id {
-			c.origin.vars[fmt.Sprintf("panel.members[%d].%s", i, field)] = said
-			return parseVar(m, memberVars+id+"_", said, memberVars+rest, value)
+}
+
+func put[V any](m *map[string]V, name string, value V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[name] = value
+}
+
+func (c *Config) subagentVars() named {
+	return named{
+		prefix: "MNEME_AGENTS_SUBAGENTS_", what: "a subagent", fields: reflect.TypeFor[Subagent](),
+		missing: "there is no subagent %q",
+		find: func(id, _ string) (string, any, func()) {
+			if c.Agents.Subagents == nil {
+				c.Agents.Subagents = builtinSubagents()
+			}
+			return entryOf("agents.subagents", c.Agents.Subagents, func(s Subagent) string { return s.Name }, id)
+		},
+	}
+}
+
+func (c *Config) memberVars() named {
+	return named{
+		prefix: "MNEME_PANEL_MEMBERS_", what: "a member", fields: reflect.TypeFor[Member](),
+		missing: "the panel has no member %q",
+		find: func(id, _ string) (string, any, func()) {
+			return entryOf("panel.members", c.Panel.Members, func(m Member) string { return m.Name }, id)
+		},
+	}
+}
+
+// entryOf finds the entry of a list that variables call id.
+func entryOf[T any](path string, list []T, name func(T) string, id string) (string, any, func()) {
+	for i := range list {
+		if envName(name(list[i])) == envRoot+id {
+			return fmt.Sprintf("%s[%d]", path, i), &list[i], func() {}
 		}
 	}
-	return &Error{
-		Where: said,
-		Problem: fmt.Sprintf("the panel has no member %q; add it in the file, variables only change those that exist",
-			strings.ToLower(id)),
-	}
+	return "", nil, nil
 }
 
 // splitVar separates the name that the user gave from the field's.

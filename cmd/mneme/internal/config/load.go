@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/caarlos0/env/v11"
 )
 
 // DefaultFile is read from the working directory when no file is named.
@@ -19,11 +21,7 @@ const DefaultFile = "mneme.yaml"
 func Load(path string, environ []string) (Config, error) {
 	c := Default()
 	c.origin.vars = map[string]string{}
-	vars := map[string]string{}
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		vars[name] = value
-	}
+	vars := env.ToMap(environ)
 	if path == "" {
 		if _, err := os.Stat(DefaultFile); err == nil {
 			path = DefaultFile
@@ -127,4 +125,27 @@ func join(path, name string) string {
 		name = fmt.Sprintf("'%s'", name)
 	}
 	return path + "." + name
+}
+
+// Error is a value that cannot be used. Its message is one sentence.
+type Error struct {
+	Where   string // "mneme.yaml:12", or the name of an environment variable
+	Key     string // "webmemory.listen"; empty when the place says it all
+	Problem string // what is wrong and how to mend it
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Where == "" && e.Key == "":
+		return "configuration: " + e.Problem
+	case e.Where == "":
+		return "configuration: " + e.Key + ": " + e.Problem
+	case e.Key == "":
+		return e.Where + ": " + e.Problem
+	}
+	return e.Where + ": " + e.Key + ": " + e.Problem
+}
+
+func bad(key, format string, args ...any) error {
+	return &Error{Key: key, Problem: fmt.Sprintf(format, args...)}
 }

@@ -158,7 +158,7 @@ func (g *Guard) acceptsHost(hostport string) bool {
 	case g.hosts[strings.ToLower(host)]:
 		return true
 	}
-	if len(host) > len(".localhost") && strings.EqualFold(host[len(host)-len(".localhost"):], ".localhost") {
+	if name, found := strings.CutSuffix(strings.ToLower(host), ".localhost"); found && name != "" {
 		return true
 	}
 	_, err := netip.ParseAddr(host)
@@ -206,8 +206,8 @@ func judgeUnnamed(r *http.Request) *api.Problem {
 	if read && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil // a link was followed; what is shown belongs to no other page
 	}
-	return &api.Problem{Status: http.StatusForbidden, Code: "cross_site",
-		Message: "Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch."}
+	return forbidden("cross_site",
+		"Another site's page may not load this; list its origin in http.allowed_origins and read it with fetch.")
 }
 
 // judgeBody refuses the bodies that a form can send: a page that means to call a

@@ -23,7 +23,7 @@ var originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a
 // that its scheme implies. The error is a sentence that says what is wrong.
 func Origin(text string) (string, error) {
 	switch {
-	case text == "*" || strings.Contains(text, "*"):
+	case strings.Contains(text, "*"):
 		return "", errors.New("* would let any web page read and erase every chat; name each origin in full")
 	case text == "null":
 		return "",
@@ -70,31 +70,32 @@ func Host(text string) (string, error) {
 	return host, nil
 }
 
+func forbidden(code, format string, args ...any) *api.Problem {
+	return &api.Problem{Status: http.StatusForbidden, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
 func (g *Guard) refuseHost(r *http.Request) *api.Problem {
 	host := hostname(r.Host)
-	more := g.config
-	if name, err := Host(host); err == nil {
-		more.AllowedHosts = slices.Concat(more.AllowedHosts, []string{name})
-		return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed", Message: fmt.Sprintf(
-			"The host name %s is not known here, and web pages could misuse it; if it is this service's own, write in "+
-				"mneme.yaml the line %s", name, more.line())}
+	name, err := Host(host)
+	if err != nil {
+		return forbidden("host_not_allowed", "%q is no host's name.", clip(host))
 	}
-	return &api.Problem{Status: http.StatusForbidden, Code: "host_not_allowed",
-		Message: fmt.Sprintf("%q is no host's name.", clip(host))}
+	more := g.config
+	more.AllowedHosts = slices.Concat(more.AllowedHosts, []string{name})
+	return forbidden("host_not_allowed", "The host name %s is not known here, and web pages could misuse it; if it is "+
+		"this service's own, write in mneme.yaml the line %s", name, more.line())
 }
 
 func (g *Guard) refuseOrigin(origin string) *api.Problem {
-	more := g.config
 	name, err := Origin(origin)
 	if err != nil || name != origin {
-		return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
-			"A page of origin %q cannot be allowed to call this service: http.allowed_origins takes scheme://host[:port]; "+
-				"serve the page over http or https.", clip(origin))}
+		return forbidden("origin_not_allowed", "A page of origin %q cannot be allowed to call this service: "+
+			"http.allowed_origins takes scheme://host[:port]; serve the page over http or https.", clip(origin))
 	}
+	more := g.config
 	more.AllowedOrigins = slices.Concat(more.AllowedOrigins, []string{origin})
-	return &api.Problem{Status: http.StatusForbidden, Code: "origin_not_allowed", Message: fmt.Sprintf(
-		"Pages of %s may not call this service (http.allowed_origins); if you trust them with every chat, write in "+
-			"mneme.yaml the line %s", origin, more.line())}
+	return forbidden("origin_not_allowed", "Pages of %s may not call this service (http.allowed_origins); if you trust "+
+		"them with every chat, write in mneme.yaml the line %s", origin, more.line())
 }
 
 // line is the whole section http of the configuration in one line, so that it can

@@ -76,7 +76,9 @@ type job struct {
 	source source
 }
 
-// load goes through the files, some at a time.
+// load sends the files by a bounded pool of workers, so that the server has the next one
+// while it stores the last. The first error that is not one file's own ends the run: it
+// cancels the context, the walk stops handing out, and the cause is what is returned.
 func (l *loading) load(ctx context.Context, sources []source) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -227,7 +229,9 @@ const (
 	maxPause = 4 * time.Second
 )
 
-// retry does what may succeed a little later if the server was away.
+// retry does a request again, with exponential backoff and at least what the server asks
+// for by Retry-After. All requests of a run are idempotent: a file that was stored already
+// is unchanged the next time. An error of the file itself is not tried again.
 func (l *loading) retry(ctx context.Context, do func() error) error {
 	pause := l.client.Pause
 	for n := 1; ; n++ {

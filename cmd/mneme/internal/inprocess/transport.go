@@ -65,8 +65,13 @@ type Transport struct {
 	Hosts *Hosts
 }
 
-// RoundTrip runs the handler on a goroutine of its own. Of the request's context nothing
-// reaches it but the end.
+// RoundTrip runs the handler on a goroutine of its own and returns once the head of the
+// answer is there. The handler's context is a new one, as behind a socket: of the client's
+// context only its end reaches it, no value and no deadline.
+//
+// The request counts as open before the lock is given back, so that a stop that begins in
+// between waits for it. What the exchange holds of the request lives as long as the answer
+// streams; its body is therefore left out and goes with the handler's reading.
 func (t *Transport) RoundTrip(asked *http.Request) (*http.Response, error) {
 	t.Hosts.mu.Lock()
 	s := t.Hosts.known[asked.URL.Host]
@@ -163,7 +168,11 @@ func (s *source) Close() error {
 	return body.Close()
 }
 
-// serve runs the handler and completes the answer.
+// serve runs the handler and completes the answer: a head that was not sent yet says how
+// long the body is, then what is buffered is flushed, then the state ends with io.EOF, and
+// only then is the pipe closed. In another order the client could read the closed pipe and
+// find no cause for it. A handler that panics cuts the exchange off instead, and unlike
+// net/http's server the process goes on without a connection to close.
 func (x *exchange) serve(h http.Handler, r *http.Request) {
 	body := r.Body
 	defer x.leave()
@@ -188,7 +197,9 @@ func (x *exchange) serve(h http.Handler, r *http.Request) {
 	_ = x.server.Close()
 }
 
-// cut breaks the exchange off, unless it is complete: the client gets err.
+// cut breaks the exchange off: the client gets err, the handler a context that has ended
+// and a writer that fails. The first cause stays, so that an exchange that is complete
+// remains so.
 func (x *exchange) cut(err error) {
 	x.end(err)
 	x.leave()
@@ -245,7 +256,9 @@ func (x *exchange) head() {
 	}
 }
 
-// FlushError shows the client what was written.
+// FlushError sends the client what was written, the head first. The buffer goes back to
+// the pool while nothing is in it; one whose flush failed is kept, because its error is
+// what later writes have to report.
 func (x *exchange) FlushError() error {
 	x.WriteHeader(http.StatusOK)
 	if x.head(); x.out == nil {

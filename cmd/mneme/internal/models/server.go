@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -42,9 +43,11 @@ func (s Server) Candidate() Candidate {
 		server: &s}
 }
 
+func (s Server) api() API { return API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"} }
+
 // there says whether a server answers. All three list their models for OpenAI's clients.
 func (s Server) there(ctx context.Context) bool {
-	_, err := API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"}.list(ctx)
+	_, err := s.api().list(ctx)
 	return err == nil
 }
 
@@ -73,27 +76,21 @@ func (s Server) choose(ctx context.Context, c Candidate, name string) (Choice, e
 		}
 		choice.Models = append(choice.Models, d.id)
 		if choice.Model == "" && (name == "" || is(d.id)) {
-			choice.Model, choice.Window = d.id, d.window
-			if choice.Window <= 0 {
-				choice.Window = defaultWindow
-			}
+			choice.Model, choice.Window = d.id, cmp.Or(max(0, d.window), defaultWindow)
 		}
 	}
 	switch {
 	case choice.Model != "":
 		return choice, nil
 	case slices.ContainsFunc(without, is):
-		return choice,
-			fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; take another one, "+
-				"or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
+		return choice, fmt.Errorf("the model server at %s does not report that %s can call tools, which mneme needs; "+
+			"take another one, or write a backend of kind openai into mneme.yaml if you know better", s.URL, name)
 	case len(all) == 0:
 		return choice, fmt.Errorf("the model server at %s has no model yet; load one that can call tools", s.URL)
 	case len(choice.Models) == 0:
-		return choice,
-			fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs (it has: %s); "+
-				"load one that can, "+
-				"or write a backend of kind openai into mneme.yaml if you know better", s.URL,
-				strings.Join(without[:min(5, len(without))], ", "))
+		return choice, fmt.Errorf("the model server at %s reports for no model that it can call tools, which mneme needs "+
+			"(it has: %s); load one that can, or write a backend of kind openai into mneme.yaml if you know better", s.URL,
+			strings.Join(without[:min(5, len(without))], ", "))
 	}
 	return choice, nil
 }
@@ -114,7 +111,7 @@ func (s Server) describe(ctx context.Context) ([]description, error) {
 			return nil, err
 		}
 	}
-	ids, err := API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"}.list(ctx)
+	ids, err := s.api().list(ctx)
 	if err != nil {
 		return nil, first
 	}
@@ -151,14 +148,10 @@ func (s Server) ollama(ctx context.Context) ([]description, error) {
 		if err := ask(ctx, s.URL+"/api/show", http.Header{}, map[string]string{"model": m.Name}, &show); err != nil {
 			continue // removed in between, or broken
 		}
-		d := description{id: m.Name, window: loaded[m.Name]}
-		for _, c := range show.Capabilities {
-			d.tools = d.tools || c == "tools"
-		}
-		if n := numCtx(show.Parameters); n > 0 && d.window == 0 {
-			d.window = n
-		}
-		all = append(all, d)
+		all = append(all, description{
+			id: m.Name, tools: slices.Contains(show.Capabilities, "tools"),
+			window: cmp.Or(loaded[m.Name], numCtx(show.Parameters)),
+		})
 	}
 	return all, nil
 }
@@ -216,10 +209,7 @@ func (s Server) lmStudio(ctx context.Context) ([]description, error) {
 		if !usable(m.ID) || m.Type == "embeddings" {
 			continue
 		}
-		d := description{id: m.ID, window: m.Window}
-		for _, c := range m.Capabilities {
-			d.tools = d.tools || c == "tool_use"
-		}
+		d := description{id: m.ID, tools: slices.Contains(m.Capabilities, "tool_use"), window: m.Window}
 		if m.State == "loaded" {
 			loaded = append(loaded, d)
 		} else {
@@ -248,7 +238,7 @@ func (s Server) llamaCPP(ctx context.Context) ([]description, error) {
 	if props.Settings == nil {
 		return nil, errNoList
 	}
-	ids, err := API{Kind: config.KindOpenAI, BaseURL: s.URL + "/v1"}.list(ctx)
+	ids, err := s.api().list(ctx)
 	if err != nil {
 		return nil, err
 	}

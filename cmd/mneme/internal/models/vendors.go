@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caarlos0/env/v11"
+
 	"mneme/cmd/mneme/internal/config"
 )
 
@@ -114,7 +116,7 @@ func (c Candidate) Local() bool { return c.server != nil }
 // servers it asks which are there. own are the addresses (host:port) on which this
 // very process will listen: a variable may name them for other programs.
 func Find(ctx context.Context, environ []string, places Places, own ...string) []Candidate {
-	vars := variables(environ)
+	vars := env.ToMap(environ)
 	places = places.withDefaults(vars)
 	var found []Candidate
 	for _, v := range places.Vendors {
@@ -151,7 +153,7 @@ func Find(ctx context.Context, environ []string, places Places, own ...string) [
 // Absent says why there is no candidate of this name; empty if there is one, or if no
 // vendor and no server has the name.
 func (p Places) Absent(environ []string, found []Candidate, name string) string {
-	p = p.withDefaults(variables(environ))
+	p = p.withDefaults(env.ToMap(environ))
 	for _, c := range found {
 		if strings.EqualFold(c.Backend, name) {
 			return ""
@@ -168,16 +170,6 @@ func (p Places) Absent(environ []string, found []Candidate, name string) string 
 		}
 	}
 	return ""
-}
-
-// variables are those of an environment as os.Environ gives it.
-func variables(environ []string) map[string]string {
-	vars := map[string]string{}
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		vars[name] = value
-	}
-	return vars
 }
 
 // probeTime bounds the search for servers on this machine.

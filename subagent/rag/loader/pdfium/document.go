@@ -18,7 +18,8 @@ var (
 	ErrMemory   = errors.New("the PDF needs more memory than it may have")
 )
 
-// Document is a PDF, to be used by one goroutine and closed.
+// Document is a PDF, to be used by one goroutine and closed. Its error is sticky: after
+// the first call of the module that failed, the document is of no use and calls nothing.
 type Document struct {
 	engine *Engine
 	from   *compiled
@@ -27,6 +28,7 @@ type Document struct {
 	module api.Module
 	calls  map[string]api.Function
 	stack  [8]uint64
+	err    error
 
 	handle  uint64
 	scratch uint32 // 64 bytes for results
@@ -59,31 +61,22 @@ func (d *Document) Open(data []byte) (err error) {
 		return d.failed(err)
 	}
 	d.memory = d.module.Memory()
-	if _, err = d.call("FPDF_InitLibrary"); err != nil {
-		return err
-	}
-	if d.scratch, err = d.allocate(64); err != nil {
-		return err
-	}
+	d.call("FPDF_InitLibrary")
+	d.scratch = d.allocate(64)
 	// PDFium reads from this copy as long as the document is open.
-	at, err := d.allocate(len(data))
-	if err != nil {
-		return err
-	}
-	if !d.memory.Write(at, data) {
+	at := d.allocate(len(data))
+	if d.err == nil && !d.memory.Write(at, data) {
 		return ErrMemory
 	}
-	if d.handle, err = d.call("FPDF_LoadMemDocument64", uint64(at), uint64(len(data)), 0); err != nil {
-		return err
-	}
-	if d.handle != 0 {
-		return nil
+	d.handle = d.call("FPDF_LoadMemDocument64", uint64(at), uint64(len(data)), 0)
+	if d.err != nil || d.handle != 0 {
+		return d.err
 	}
 	const password, security = 4, 5
-	reason, err := d.call("FPDF_GetLastError")
+	reason := d.call("FPDF_GetLastError")
 	switch {
-	case err != nil:
-		return err
+	case d.err != nil:
+		return d.err
 	case reason == password, reason == security:
 		return ErrPassword
 	}
@@ -91,30 +84,35 @@ func (d *Document) Open(data []byte) (err error) {
 }
 
 // allocate reserves memory of the module. It goes with the document at the latest.
-func (d *Document) allocate(n int) (uint32, error) {
-	at, err := d.call("malloc", uint64(n))
-	if err == nil && at == 0 {
-		err = ErrMemory
+func (d *Document) allocate(n int) uint32 {
+	at := d.call("malloc", uint64(n))
+	if d.err == nil && at == 0 {
+		d.err = ErrMemory
 	}
-	return uint32(at), err
+	return uint32(at)
 }
 
-// call calls a function of the module, which has one result or none. After an
-// error the document is of no use.
-func (d *Document) call(name string, args ...uint64) (uint64, error) {
+// call calls a function of the module, which has one result or none. After an error it
+// gives 0.
+func (d *Document) call(name string, args ...uint64) uint64 {
+	if d.err != nil {
+		return 0
+	}
 	f := d.calls[name]
 	if f == nil {
 		if f = d.module.ExportedFunction(name); f == nil {
-			return 0, fmt.Errorf("PDFium has no function %s", name)
+			d.err = fmt.Errorf("PDFium has no function %s", name)
+			return 0
 		}
 		d.calls[name] = f
 	}
 	d.stack[0] = 0
 	copy(d.stack[:], args)
 	if err := f.CallWithStack(d.ctx, d.stack[:]); err != nil {
-		return 0, d.failed(err)
+		d.err = d.failed(err)
+		return 0
 	}
-	return uint64(uint32(d.stack[0])), nil // all results that are used have 32 bits
+	return uint64(uint32(d.stack[0])) // all results that are used have 32 bits
 }
 
 // failed says why a call did not return: the context ended it, or a trap.
@@ -130,27 +128,20 @@ func (d *Document) failed(err error) error {
 
 // Pages is the number of pages.
 func (d *Document) Pages() (int, error) {
-	n, err := d.call("FPDF_GetPageCount", d.handle)
-	return int(int32(n)), err
+	n := d.call("FPDF_GetPageCount", d.handle)
+	return int(int32(n)), d.err
 }
 
 // Title is the title in the document's metadata, "" if it has none.
 func (d *Document) Title() (string, error) {
 	const most = 4 << 10 // bytes of UTF-16
-	tag, err := d.allocate(len("Title") + 1)
-	if err != nil {
-		return "", err
-	}
+	tag, buffer := d.allocate(len("Title")+1), d.allocate(most)
 	d.memory.Write(tag, []byte("Title\x00"))
-	buffer, err := d.allocate(most)
-	if err != nil {
-		return "", err
+	n := d.call("FPDF_GetMetaText", d.handle, uint64(tag), uint64(buffer), most)
+	if n < 2 || n > most {
+		return "", d.err
 	}
-	n, err := d.call("FPDF_GetMetaText", d.handle, uint64(tag), uint64(buffer), most)
-	if err != nil || n < 2 || n > most {
-		return "", err
-	}
-	return string(d.utf16(uint32(buffer), int(n)/2-1)), nil
+	return string(d.utf16(buffer, int(n)/2-1)), nil
 }
 
 // utf16 reads units of UTF-16 from the module's memory.

@@ -82,8 +82,9 @@ func (c *compiled) close() {
 	}
 }
 
-// take gives the compiled module to one more document, or waits until there is
-// room for one.
+// take gives the compiled module to one more document, or waits until there is room for
+// one: a counting semaphore bounds the open documents, a reference count keeps the module as
+// long as one is open. Each take that succeeds needs its give.
 func (e *Engine) take(ctx context.Context) (*compiled, error) {
 	select {
 	case e.slots <- struct{}{}:
@@ -128,7 +129,7 @@ func (e *Engine) give(c *compiled) {
 	}
 }
 
-// drop drops the module unless it is used again.
+// drop drops the module unless a document was opened since the timer fired.
 func (e *Engine) drop(c *compiled) {
 	e.mu.Lock()
 	unused := e.current == c && c.open == 0

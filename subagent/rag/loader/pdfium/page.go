@@ -1,6 +1,7 @@
 package pdfium
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"unicode"
@@ -22,32 +23,20 @@ var ErrPage = errors.New("the page cannot be read")
 
 // Page reads the page of a number, from 1.
 func (d *Document) Page(number int) (Page, error) {
-	page, err := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
-	if err != nil {
-		return Page{}, err
-	}
+	page := d.call("FPDF_LoadPage", d.handle, uint64(number-1))
 	if page == 0 {
-		return Page{}, ErrPage
+		return Page{}, cmp.Or(d.err, ErrPage)
 	}
-	text, err := d.call("FPDFText_LoadPage", page)
-	if err != nil {
-		return Page{}, err
-	}
+	text := d.call("FPDFText_LoadPage", page)
 	if text == 0 {
-		return Page{}, ErrPage
+		return Page{}, cmp.Or(d.err, ErrPage)
 	}
 	r := pageReader{Document: d, text: text}
-	if err := r.read(); err != nil {
-		return Page{}, err
-	}
-	if _, err := d.call("FPDFText_ClosePage", text); err != nil {
-		return Page{}, err
-	}
-	if _, err := d.call("FPDF_ClosePage", page); err != nil {
-		return Page{}, err
-	}
+	r.read()
+	d.call("FPDFText_ClosePage", text)
+	d.call("FPDF_ClosePage", page)
 	r.page.Text = paragraphs(r.lines)
-	return r.page, nil
+	return r.page, d.err
 }
 
 // pageReader collects the lines of a page in the order of the file.
@@ -66,66 +55,45 @@ type line struct {
 	divided                  bool // its last word goes on in the next line
 }
 
-func (r *pageReader) read() error {
-	count, err := r.call("FPDFText_CountChars", r.text)
-	if err != nil || int32(count) <= 0 {
-		return err
+func (r *pageReader) read() {
+	count := r.call("FPDFText_CountChars", r.text)
+	if int32(count) <= 0 {
+		return
 	}
-	if err := r.sample(int(count)); err != nil {
-		return err
-	}
+	r.sample(int(count))
 	// A character may be two units, and the last unit is a NUL.
-	buffer, err := r.allocate(int(count)*4 + 2)
-	if err != nil {
-		return err
-	}
-	units, err := r.call("FPDFText_GetText", r.text, 0, count, uint64(buffer))
-	if err != nil {
-		return err
-	}
+	buffer := r.allocate(int(count)*4 + 2)
+	units := r.call("FPDFText_GetText", r.text, 0, count, uint64(buffer))
 	text := r.utf16(buffer, max(int(units)-1, 0))
-	if _, err := r.call("free", uint64(buffer)); err != nil {
-		return err
-	}
+	r.call("free", uint64(buffer))
 	const hyphen = 0xfffe // PDFium's mark for one that divides a word
 	start := 0
 	for i, c := range text {
 		if c == '\n' || c == hyphen {
-			if err := r.line(text, start, i, c == hyphen); err != nil {
-				return err
-			}
+			r.line(text, start, i, c == hyphen)
 			start = i + 1
 		}
 	}
-	return r.line(text, start, len(text), false)
+	r.line(text, start, len(text), false)
 }
 
 // sample looks at some of the characters for ones without a meaning.
-func (r *pageReader) sample(count int) error {
+func (r *pageReader) sample(count int) {
 	const most = 256
 	step := max(1, count/most)
 	for i := 0; i < count; i += step {
-		generated, err := r.call("FPDFText_IsGenerated", r.text, uint64(i))
-		if err != nil {
-			return err
-		}
-		if generated == 1 {
+		if r.call("FPDFText_IsGenerated", r.text, uint64(i)) == 1 {
 			continue
 		}
-		wrong, err := r.call("FPDFText_HasUnicodeMapError", r.text, uint64(i))
-		if err != nil {
-			return err
-		}
 		r.page.Glyphs++
-		if wrong == 1 {
+		if r.call("FPDFText_HasUnicodeMapError", r.text, uint64(i)) == 1 {
 			r.page.Unmapped++
 		}
 	}
-	return nil
 }
 
 // line adds the line from start to end.
-func (r *pageReader) line(text []rune, start, end int, divided bool) error {
+func (r *pageReader) line(text []rune, start, end int, divided bool) {
 	for start < end && unicode.IsSpace(text[start]) {
 		start++
 	}
@@ -133,40 +101,28 @@ func (r *pageReader) line(text []rune, start, end int, divided bool) error {
 		end--
 	}
 	if start == end {
-		return nil
+		return
 	}
-	first, err := r.box(start)
-	if err != nil {
-		return err
-	}
-	last, err := r.box(end - 1)
-	if err != nil {
-		return err
-	}
+	first, last := r.box(start), r.box(end-1)
 	r.lines = append(r.lines, line{
 		text: string(text[start:end]), divided: divided,
 		left: min(first.left, last.left), right: max(first.right, last.right),
 		top: first.top, bottom: first.bottom,
 	})
-	return nil
 }
 
 // box is the place of a character of the text, with the height of its font.
-func (r *pageReader) box(i int) (l line, err error) {
+func (r *pageReader) box(i int) (l line) {
 	// The list of characters also has those that are not in the text.
-	at, err := r.call("FPDFText_GetCharIndexFromTextIndex", r.text, uint64(i))
-	if err != nil || int32(at) < 0 {
-		return line{}, err
-	}
-	ok, err := r.call("FPDFText_GetLooseCharBox", r.text, at, uint64(r.scratch))
-	if err != nil || ok == 0 {
-		return line{}, err
+	at := r.call("FPDFText_GetCharIndexFromTextIndex", r.text, uint64(i))
+	if int32(at) < 0 || r.call("FPDFText_GetLooseCharBox", r.text, at, uint64(r.scratch)) == 0 {
+		return line{}
 	}
 	// FS_RECTF: left, top, right, bottom.
 	for n, to := range []*float32{&l.left, &l.top, &l.right, &l.bottom} {
 		*to, _ = r.memory.ReadFloat32Le(r.scratch + uint32(4*n))
 	}
-	return l, nil
+	return l
 }
 
 // paragraphs puts the lines together.

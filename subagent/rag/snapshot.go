@@ -2,17 +2,25 @@ package rag
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/rs/zerolog"
+
+	"mneme/memory/journal"
 	"mneme/memory/textindex"
 	"mneme/subagent/rag/docstore"
 )
@@ -36,13 +44,7 @@ func (r *replica) save(ctx context.Context, k *known) (version int64, err error)
 	if err := r.lock(ctx); err != nil {
 		return 0, err
 	}
-	mark, file, frozen := *k.mark.Load(), k.texts, k.index.Freeze()
-	k.mu.RLock()
-	documents := make([]*held, 0, len(k.byID))
-	for _, h := range k.byID {
-		documents = append(documents, h)
-	}
-	k.mu.RUnlock()
+	mark, file, frozen, documents := *k.mark.Load(), k.texts, k.index.Freeze(), k.documents()
 	r.unlock()
 	size, err := file.sync()
 	if err != nil {
@@ -340,4 +342,266 @@ func (r *records) metadata() map[string]string {
 	}
 	r.last = m
 	return m
+}
+
+// files is the directory in which a library keeps a snapshot and a file of texts for each
+// collection. A nil one keeps nothing.
+type files struct {
+	dir  string
+	lock io.Closer
+	log  zerolog.Logger
+}
+
+// openFiles locks a directory for this process. If that fails collections are read from the store
+// at every start, so it is no error.
+func openFiles(dir string, log zerolog.Logger) *files {
+	if dir == "" {
+		return nil
+	}
+	err := os.MkdirAll(dir, 0o700)
+	f := &files{dir: dir, log: log}
+	if err == nil {
+		f.lock, err = journal.Lock(dir)
+	}
+	if err != nil {
+		log.Warn().Err(err).Str("dir", dir).Msg("what a restart could begin with is not kept: " +
+			"all documents are read from Redis at every start; check data_dir")
+		return nil
+	}
+	return f
+}
+
+func (f *files) close() {
+	if f != nil {
+		_ = f.lock.Close()
+	}
+}
+
+// The endings of the files of a collection.
+const (
+	snapshotEnding = ".snapshot"
+	textsEnding    = ".texts-"
+	draftEnding    = ".draft"
+)
+
+// base is the common beginning of the names of a collection's files. Neither part of it contains a
+// dot.
+func base(c docstore.Collection) string { return c.Tenant() + "." + c.String() }
+
+// texts is a new file for the texts of a collection; a chat's is temporary.
+func (f *files) texts(c docstore.Collection, log zerolog.Logger) *texts {
+	t := &texts{log: log}
+	if f != nil {
+		t.dir = f.dir
+		if c.Chat().IsZero() {
+			t.name = base(c) + textsEnding + strings.ToLower(rand.Text())
+		}
+	}
+	return t
+}
+
+// tidy removes a collection's files except those named.
+func (f *files) tidy(c docstore.Collection, but ...string) {
+	f.sweep(func(collection, name string) bool { return collection != base(c) || slices.Contains(but, name) })
+}
+
+// remove removes the files of a collection that is gone.
+func (f *files) remove(c docstore.Collection) {
+	if c.Chat().IsZero() {
+		f.tidy(c)
+	}
+}
+
+// keep removes the files of a tenant's collections that do not exist any more.
+func (f *files) keep(tenant string, infos []docstore.Info) {
+	live := map[string]bool{}
+	for _, info := range infos {
+		live[tenant+"."+info.Name] = true
+	}
+	f.sweep(func(collection, _ string) bool {
+		return live[collection] || !strings.HasPrefix(collection, tenant+".")
+	})
+}
+
+// sweep removes all files for which keep is false.
+func (f *files) sweep(keep func(collection, name string) bool) {
+	if f == nil {
+		return
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		f.log.Warn().Err(err).Msg("old snapshots of documents stay on disk")
+	}
+	for _, e := range entries {
+		parts := strings.SplitN(e.Name(), ".", 3)
+		if len(parts) < 3 || keep(parts[0]+"."+parts[1], e.Name()) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			f.log.Warn().Err(err).Msg("an old file of documents stays on disk")
+		}
+	}
+}
+
+// restored is the copy from the last snapshot, from which the log is followed, or an empty one. It
+// may be searched at once: the store can be reached, and checks what is found.
+func (r *replica) restored() *known {
+	f := r.library.files
+	if f == nil || !r.collection.Chat().IsZero() {
+		return r.newKnown()
+	}
+	k, err := r.read()
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			f.log.Warn().Err(err).Stringer("collection", r.collection).
+				Msg("the snapshot of a collection is of no use: all documents are read from Redis")
+		}
+		f.tidy(r.collection)
+		return r.newKnown()
+	}
+	f.tidy(r.collection, base(r.collection)+snapshotEnding, k.texts.name)
+	r.saved.set(k.mark.Load().Version)
+	r.known.Store(k)
+	return k
+}
+
+// saved describes the snapshot on disk. It is used by the follower and by the catch-up that
+// restores it, never at the same time.
+type saved struct {
+	version int64     // of the collection in it
+	at      time.Time // when it was written, or when that was tried
+}
+
+func (s *saved) set(version int64) { *s = saved{version, time.Now()} }
+
+// A snapshot is written when it lacks saveChanges changes, or 1/saveShare of the documents if that
+// is more, but not twice within saveSoonest. After saveLatest any change is enough.
+const (
+	saveChanges = 1000
+	saveShare   = 20
+	saveSoonest = time.Minute
+	saveLatest  = 10 * time.Minute
+)
+
+// tend compacts a replica's texts and writes its snapshot when that is due. Only the follower runs
+// it.
+func (r *replica) tend(ctx context.Context) {
+	k := r.known.Load()
+	r.mu.Lock()
+	busy := r.running != nil
+	r.mu.Unlock()
+	if k == nil || busy || *k.mark.Load() == (docstore.Mark{}) {
+		return
+	}
+	old := k.texts
+	compacted := old.loose() && r.compact(ctx, k)
+	if compacted {
+		defer old.remove() // after the snapshot that does not need it is written
+	} else {
+		old.wipe()
+	}
+	if r.library.files == nil || !r.collection.Chat().IsZero() || !compacted && !r.due(k) {
+		return
+	}
+	version, err := r.save(ctx, k)
+	if err != nil && ctx.Err() == nil {
+		r.library.o.Log.Warn().Err(err).Stringer("collection", r.collection).Msg(
+			"a snapshot of a collection cannot be written: a restart reads more from Redis; make room in data_dir")
+		version = r.saved.version
+	}
+	r.saved.set(version)
+	if r.known.Load() != k { // the collection was dropped meanwhile
+		r.library.files.remove(r.collection)
+	}
+}
+
+// due reports whether a new snapshot is worth writing.
+func (r *replica) due(k *known) bool {
+	changes := k.mark.Load().Version - r.saved.version
+	if changes < 0 { // the collection was made anew
+		changes = saveChanges
+	}
+	k.mu.RLock()
+	documents := int64(len(k.byID))
+	k.mu.RUnlock()
+	since := time.Since(r.saved.at)
+	switch {
+	case r.saved.at.IsZero():
+		return documents > 0
+	case changes == 0:
+		return false
+	}
+	return since >= saveLatest || since >= saveSoonest && changes >= max(saveChanges, documents/saveShare)
+}
+
+// compactBytes is how many bytes are copied at once.
+const compactBytes = 4 << 20
+
+// compact copies the live texts into a new file (log compaction). Most of it happens while searches and changes go on;
+// only what changed meanwhile is copied under the gate. The old file stays in use until the new one is complete.
+func (r *replica) compact(ctx context.Context, k *known) (done bool) {
+	next := r.library.files.texts(r.collection, r.library.o.Log)
+	defer func() {
+		if !done {
+			next.remove()
+		}
+	}()
+	moved := map[string]*held{}
+	if !move(ctx, k.documents(), next, moved) || r.lock(ctx) != nil {
+		return false
+	}
+	defer r.unlock()
+	if r.known.Load() != k {
+		return false
+	}
+	late := slices.DeleteFunc(k.documents(), func(h *held) bool { return moved[h.name] != nil })
+	if !move(ctx, late, next, moved) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, h := range moved {
+		if now := k.byID[h.ID]; now == nil || now.name != name {
+			h.texts.drop(h) // deleted or replaced meanwhile
+			continue
+		}
+		k.byID[h.ID] = h
+		if k.bare[name] != nil {
+			k.bare[name] = h
+		}
+	}
+	k.texts = next
+	return true
+}
+
+// move copies the texts of documents, in the order of their offsets, and adds the documents with
+// their new places to moved, by name. A text that cannot be read is left to the store.
+func move(ctx context.Context, documents []*held, to *texts, moved map[string]*held) bool {
+	slices.SortFunc(documents, func(a, b *held) int { return cmp.Compare(a.at, b.at) })
+	for len(documents) > 0 {
+		if ctx.Err() != nil {
+			return false
+		}
+		var some []*held
+		var bodies []string
+		for size := 0; len(documents) > 0 && size < compactBytes; documents = documents[1:] {
+			h := *documents[0]
+			text, ok := h.whole()
+			if h.texts = to; !ok {
+				h.texts, text = nil, ""
+			}
+			some, bodies = append(some, &h), append(bodies, text)
+			size += len(text)
+		}
+		at, ok := to.add(bodies)
+		if !ok {
+			return false
+		}
+		for i, h := range some {
+			h.at = at
+			at += int64(len(bodies[i]))
+			moved[h.name] = h
+		}
+	}
+	return true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +33,12 @@ type replica struct {
 // catchUp is one attempt to apply missing changes. Attempts are single flight: callers share the
 // one that runs.
 type catchUp struct {
-	read atomic.Int64  // documents read so far
 	done chan struct{} // closed after err is set
 	err  error
 }
 
-// lock takes the gate, or gives up when ctx ends.
+// lock takes the gate, the lock of all writers of the copy, or gives up when ctx ends. A sync.Mutex cannot do that.
+// Readers need no gate: the copy's own mutex and the index's snapshots are enough for them.
 func (r *replica) lock(ctx context.Context) error {
 	select {
 	case r.gate <- struct{}{}:
@@ -47,8 +48,9 @@ func (r *replica) lock(ctx context.Context) error {
 	}
 }
 
-// unlock applies what this process wrote meanwhile and releases the gate. It repeats that for
-// writes which came in between.
+// unlock applies what this process wrote meanwhile and releases the gate. A write that comes between the two finds the
+// gate taken and leaves its change in written; so unlock looks once more after the release, and takes the gate again if
+// something was left. If somebody else has it by then, their unlock does the work: no write is forgotten.
 func (r *replica) unlock() {
 	for {
 		r.applyWritten()
@@ -67,8 +69,9 @@ func (r *replica) unlock() {
 	}
 }
 
-// leg is the replica's part in a search: current as of this call, or else marked as degraded, with
-// a proof if the store can still check the hits.
+// leg is the replica's part in a search: current as of this call (linearizable with the store), or else marked as
+// degraded, with a proof if the store can still check the hits. The mark in the store is asked for first. If it is the
+// copy's, nothing is missing; if the store is away, the copy is all there is; otherwise the search joins the catch-up.
 func (r *replica) leg(ctx context.Context) (leg, error) {
 	if r.known.Load() == nil {
 		if err := r.first(ctx); err != nil {
@@ -97,7 +100,7 @@ func (r *replica) leg(ctx context.Context) (leg, error) {
 	return r.caughtUp(ctx, last)
 }
 
-// first waits until an empty replica has been read, for as long as the caller does.
+// first waits until what is missing has been read, for as long as the caller does.
 func (r *replica) first(ctx context.Context) error {
 	run, _ := r.catchUp()
 	select {
@@ -118,7 +121,7 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 		case <-run.done:
 		case <-over.C:
 			if k := r.known.Load(); k != nil {
-				return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+				return r.behind(k), nil
 			}
 			return leg{}, r.first(ctx) // the collection was made anew
 		case <-ctx.Done():
@@ -127,13 +130,18 @@ func (r *replica) caughtUp(ctx context.Context, last docstore.Mark) (leg, error)
 		k := r.known.Load()
 		switch {
 		case errors.Is(run.err, docstore.ErrUnavailable) && k != nil:
-			return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}, nil
+			return r.behind(k), nil
 		case run.err != nil:
 			return leg{}, run.err
 		case begun || k != nil && *k.mark.Load() == last:
 			return leg{collection: r.collection, known: k}, nil
 		}
 	}
+}
+
+// behind is the part in a search of a copy that lacks changes: its hits have to be proven by the store.
+func (r *replica) behind(k *known) leg {
+	return leg{collection: r.collection, known: k, degraded: true, proof: &proof{replica: r}}
 }
 
 // catchUp starts to apply missing changes unless that is under way. The work belongs to the library
@@ -147,7 +155,7 @@ func (r *replica) catchUp() (run *catchUp, begun bool) {
 	run = &catchUp{done: make(chan struct{})}
 	r.running = run
 	begun = r.library.goes(func(ctx context.Context) {
-		r.end(run, r.apply(ctx, &run.read))
+		r.end(run, r.apply(ctx))
 	})
 	if !begun {
 		r.running = nil
@@ -172,9 +180,10 @@ func (r *replica) end(run *catchUp, err error) {
 // anew.
 const attempts = 5
 
-// apply brings the copy up to date: from the log if that reaches back far enough, else by comparing
-// all documents. read counts the documents that a comparison reads.
-func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
+// apply brings the copy up to date: from the log if that reaches back far enough, else by comparing all documents. A
+// comparison takes the log's mark before it reads, so that what changes meanwhile is in the log behind that mark and is
+// followed afterwards. If the log was cut even there, it begins again, and has less to compare.
+func (r *replica) apply(ctx context.Context) error {
 	if err := r.lock(ctx); err != nil {
 		return err
 	}
@@ -197,7 +206,7 @@ func (r *replica) apply(ctx context.Context, read *atomic.Int64) error {
 			err = r.follow(ctx, k)
 		}
 		if errors.Is(err, docstore.ErrGap) {
-			if err = r.compare(ctx, k, read); err == nil {
+			if err = r.compare(ctx, k); err == nil {
 				err = r.follow(ctx, k)
 			}
 		}
@@ -251,7 +260,7 @@ func (r *replica) follow(ctx context.Context, k *known) error {
 		// then have no effect. A document that is missing was deleted by its last change at the
 		// latest.
 		u := update{mark: changes[len(changes)-1].Mark}
-		for page := range pages(ids, fetchPage) {
+		for page := range slices.Chunk(ids, fetchPage) {
 			found, err := r.library.store.GetAll(ctx, r.collection, page...)
 			if err != nil {
 				return err
@@ -276,41 +285,31 @@ const (
 	fetchBytes = 8 << 20
 )
 
-func pages(ids []string, size int) func(yield func([]string) bool) {
-	return func(yield func([]string) bool) {
-		for len(ids) > 0 {
-			n := min(size, len(ids))
-			if !yield(ids[:n]) {
-				return
-			}
-			ids = ids[n:]
-		}
-	}
-}
-
 // compare makes the copy equal to the store, document by document (anti-entropy): documents whose
 // head differs are read, on all processors, and those without a head are deleted. Changes that are
 // made meanwhile are in the log behind the mark that is read first. The caller has the gate.
-func (r *replica) compare(ctx context.Context, k *known, read *atomic.Int64) error {
+func (r *replica) compare(ctx context.Context, k *known) error {
 	mark, err := r.library.store.Last(ctx, r.collection)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	jobs := make(chan []docstore.Head)
-	w := &comparison{replica: r, known: k, read: read, stop: stop}
+	w := &comparison{replica: r, known: k, stop: stop}
 	var working sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) + 1 { // one more, since workers also wait for the store
-		working.Go(func() { w.work(ctx, jobs) })
+		working.Go(func() { w.work(work, jobs) })
 	}
-	live, err := w.list(ctx, jobs)
+	live, err := w.list(work, jobs)
 	close(jobs)
 	working.Wait()
-	if w.err != nil {
-		return w.err
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return errStopped // some jobs were not done
+	case work.Err() != nil:
+		return context.Cause(work) // a worker's error, by which the list may have ended too
+	case err != nil:
 		return err
 	}
 	gone := map[string]int64{}
@@ -340,13 +339,11 @@ const manyPassages = 20_000
 type comparison struct {
 	replica *replica
 	known   *known
-	read    *atomic.Int64
-	stop    context.CancelFunc
+	stop    context.CancelCauseFunc // with the first error of a worker
 
 	mu       sync.Mutex
 	prepared []prepared // guarded by mu
 	passages int        // guarded by mu
-	err      error      // the first; guarded by mu
 }
 
 // jobPassages is about how many passages one job of a worker has.
@@ -409,12 +406,7 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 		}
 		found, err := w.replica.library.store.GetAll(ctx, w.replica.collection, ids...)
 		if err != nil {
-			w.mu.Lock()
-			if w.err == nil {
-				w.err = err
-			}
-			w.mu.Unlock()
-			w.stop()
+			w.stop(err)
 			continue
 		}
 		var documents []docstore.Document
@@ -430,7 +422,6 @@ func (w *comparison) work(ctx context.Context, jobs <-chan []docstore.Head) {
 		w.prepared = append(w.prepared, p)
 		w.passages += passages
 		w.mu.Unlock()
-		w.read.Add(int64(len(documents)))
 	}
 }
 
@@ -460,9 +451,9 @@ func (r *replica) wrote(w wrote) {
 	}
 }
 
-// applyWritten applies this process's own writes. Changes of others in between still have to be
-// read from the log, and what was already applied from there is not applied again. The caller has
-// the gate.
+// applyWritten applies this process's own writes, whose versions the store gave. A write that is not newer than the
+// copy's mark was applied from the log already. The mark itself only moves along steps that follow it without a gap: a
+// change of somebody else in between must still be read from the log. The caller has the gate.
 func (r *replica) applyWritten() {
 	r.mu.Lock()
 	list := r.written

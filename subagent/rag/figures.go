@@ -2,18 +2,15 @@ package rag
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// figures are the numbers and dates of texts, in a form in which different
-// spellings are equal.
-type figures struct {
-	numbers map[string]bool
-	months  map[int]bool
-}
+// figures are the numbers and dates of texts, in a form in which different spellings are equal.
+type figures map[string]bool // numbers without leading zeros, and "month 5"
 
 var (
 	// numeral is a number: with its thousands apart, or with points and commas.
@@ -32,38 +29,38 @@ var (
 
 const monthWords = `jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|январ|феврал|март|апрел|ма[йяе]|июн|июл|август|сентябр|октябр|ноябр|декабр`
 
+// monthStarts begin the names of the months, in their order.
 var monthStarts = [][2]string{{"jan", "янв"}, {"feb", "фев"}, {"mar", "мар"}, {"apr", "апр"}, {"may", "ма"},
-	{"jun", "июн"},
-	{"jul", "июл"}, {"aug", "авг"}, {"sep", "сен"}, {"oct", "окт"}, {"nov", "ноя"}, {"dec", "дек"}}
+	{"jun", "июн"}, {"jul", "июл"}, {"aug", "авг"}, {"sep", "сен"}, {"oct", "окт"}, {"nov", "ноя"}, {"dec", "дек"}}
 
-func month(word string) int {
+// month is the figure of the month that a word begins to name.
+func month(word string) string {
 	word = strings.ToLower(word)
-	for i, starts := range monthStarts {
-		if strings.HasPrefix(word, starts[0]) || strings.HasPrefix(word, starts[1]) {
-			return i + 1
-		}
-	}
-	return 0
+	return monthFigure(1 + slices.IndexFunc(monthStarts, func(starts [2]string) bool {
+		return strings.HasPrefix(word, starts[0]) || strings.HasPrefix(word, starts[1])
+	}))
 }
+
+func monthFigure(n int) string { return "month " + strconv.Itoa(n) }
 
 // read adds the numbers and dates of a text.
 func (f figures) read(text string) {
 	text = norm.NFKC.String(text)
 	for _, n := range numeral.FindAllString(text, -1) {
 		for _, v := range values(n) {
-			f.numbers[v] = true
+			f[v] = true
 		}
 	}
 	for _, date := range numericDate.FindAllString(text, -1) {
 		for i, part := range digits.FindAllString(date, -1) {
-			f.numbers[trimZeros(part)] = true
+			f[trimZeros(part)] = true
 			if n, _ := strconv.Atoi(part); n <= 12 && i < 2 && !strings.Contains(date, ":") {
-				f.months[n] = true
+				f[monthFigure(n)] = true
 			}
 		}
 	}
 	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
-		f.months[month(m[1]+m[2])] = true
+		f[month(m[1]+m[2])] = true
 	}
 }
 
@@ -79,7 +76,7 @@ func (f figures) unverified(text string) []string {
 	var missing []string
 	text = numericDate.ReplaceAllStringFunc(text, func(date string) string {
 		for _, part := range digits.FindAllString(date, -1) {
-			if !f.numbers[trimZeros(part)] {
+			if !f[trimZeros(part)] {
 				missing = append(missing, date)
 				break
 			}
@@ -87,7 +84,7 @@ func (f figures) unverified(text string) []string {
 		return " "
 	})
 	for _, m := range namedDate.FindAllStringSubmatch(text, -1) {
-		if !f.months[month(m[1]+m[2])] {
+		if !f[month(m[1]+m[2])] {
 			missing = append(missing, m[0])
 		}
 	}
@@ -100,19 +97,12 @@ func (f figures) unverified(text string) []string {
 }
 
 func (f figures) has(numeral string) bool {
-	for _, v := range values(numeral) {
-		if f.numbers[v] {
-			return true
-		}
+	if slices.ContainsFunc(values(numeral), func(v string) bool { return f[v] }) {
+		return true
 	}
 	// What looks like thousands apart may be numbers beside each other.
 	parts := strings.Fields(numeral)
-	for _, p := range parts {
-		if len(parts) == 1 || !f.numbers[trimZeros(p)] {
-			return false
-		}
-	}
-	return true
+	return len(parts) > 1 && !slices.ContainsFunc(parts, func(p string) bool { return !f[trimZeros(p)] })
 }
 
 // values are what a numeral may stand for: 1,500 is 1500 in one country and 1.5 in
@@ -121,7 +111,13 @@ func values(numeral string) []string {
 	plain := strings.NewReplacer(" ", "", "'", "", "’", "").Replace(numeral)
 	separators := strings.Count(plain, ".") + strings.Count(plain, ",")
 	if separators == 0 {
-		return append([]string{trimZeros(plain)}, spaceParts(numeral)...)
+		list := []string{trimZeros(plain)}
+		if parts := strings.Fields(numeral); len(parts) > 1 { // what looks like thousands may be numbers side by side
+			for _, p := range parts {
+				list = append(list, trimZeros(p))
+			}
+		}
+		return list
 	}
 	var list []string
 	last := strings.LastIndexAny(plain, ".,")
@@ -134,17 +130,6 @@ func values(numeral string) []string {
 		list = append(list, trimZeros(whole+fraction))
 	}
 	return append(list, plain)
-}
-
-// spaceParts are the numbers of a numeral with spaces.
-func spaceParts(numeral string) []string {
-	var list []string
-	if parts := strings.Fields(numeral); len(parts) > 1 {
-		for _, p := range parts {
-			list = append(list, trimZeros(p))
-		}
-	}
-	return list
 }
 
 func trimZeros(digits string) string {

@@ -10,10 +10,11 @@ import (
 	"mneme/memory/event"
 )
 
-// holder is a life of a webmemory process that had something in its memory.
-type holder struct {
-	web  *service
-	life *span
+// fates says what Redis' losses may have cost.
+type fates struct {
+	stack   *stack
+	outages []outage
+	loads   map[*chat][]load // runs that began, for which all the chat's histories were loaded
 }
 
 // load is a point at which a history was in the memory of a process: of the only one
@@ -23,16 +24,16 @@ type load struct {
 	owners []holder
 }
 
-// fates says what Redis' losses may have cost.
-type fates struct {
-	s     *soak
-	loads map[*chat][]load // runs that began, for which all the chat's histories were loaded
+// holder is a life of a webmemory process that had something in its memory.
+type holder struct {
+	web  *service
+	life *span
 }
 
 func (s *soak) fates() *fates {
-	f := &fates{s: s, loads: map[*chat][]load{}}
-	for _, r := range s.ledger.runs {
-		at := when(r.first().event.TS)
+	f := &fates{stack: s.stack, outages: s.outages, loads: map[*chat][]load{}}
+	for _, r := range s.runs {
+		at := r.first().made()
 		if owners := f.owners(r, at); owners != nil {
 			f.loads[r.chat] = append(f.loads[r.chat], load{at, owners})
 		}
@@ -47,9 +48,9 @@ func (f *fates) owners(r *run, to time.Time) (owners []holder) {
 	if r == nil || r.post == nil {
 		return nil
 	}
-	began := when(r.first().event.TS)
+	began := r.first().made()
 	for _, a := range r.post.attempts {
-		v := f.s.stack.services[a.web]
+		v := f.stack.services[a.web]
 		if a.at.After(began) || slices.ContainsFunc(owners, func(h holder) bool { return h.web == v }) {
 			continue
 		}
@@ -80,7 +81,7 @@ func (f *fates) lostUntil(ch *chat, key memory.Key, r *run, at, until time.Time)
 	if owners := f.owners(r, at); owners != nil {
 		own = append(own, load{at, owners})
 	}
-	for i, o := range f.s.outages.list {
+	for i, o := range f.outages {
 		made, held := at, own
 		if key != (memory.Key{}) {
 			if e := ch.lastEdit(key, o.from); made.Before(e) { // older copies do not count since
@@ -88,7 +89,7 @@ func (f *fates) lostUntil(ch *chat, key memory.Key, r *run, at, until time.Time)
 			}
 			for _, l := range f.loads[ch] {
 				if l.at.After(made) {
-					held = append(held[:len(held):len(held)], l)
+					held = append(slices.Clip(held), l)
 				}
 			}
 		}
@@ -97,73 +98,64 @@ func (f *fates) lostUntil(ch *chat, key memory.Key, r *run, at, until time.Time)
 		}
 		if !slices.ContainsFunc(held, func(l load) bool { return l.at.Before(o.from) && l.wroteBack(o) }) {
 			return fmt.Sprintf("loss %d at %s, Redis back %s: none of %d known holders lived until %v after that",
-				i+1, o.from.Format("15:04:05.000"), o.up.Format("15:04:05.000"), len(held), restore)
+				i+1, stamp(o.from), stamp(o.up), len(held), restore)
 		}
 	}
 	return ""
 }
 
+// wroteBack says whether all who may have had it lived long enough after a loss.
 func (l load) wroteBack(o outage) bool {
-	return !slices.ContainsFunc(l.owners, func(h holder) bool { return !h.wroteBack(o) })
-}
-
-// wroteBack says whether the process lived long enough after a loss.
-func (h holder) wroteBack(o outage) bool {
-	h.web.mu.Lock()
-	defer h.web.mu.Unlock()
-	until := o.up.Add(restore)
-	for _, p := range h.web.pauses {
-		if p.from.Before(until) && p.to.After(o.up) {
-			until = p.to.Add(restore)
+	return !slices.ContainsFunc(l.owners, func(h holder) bool {
+		until := o.up.Add(restore)
+		for _, p := range h.web.pauses {
+			if p.from.Before(until) && p.to.After(o.up) {
+				until = p.to.Add(restore)
+			}
 		}
-	}
-	return h.life.to.IsZero() || h.life.to.After(until)
+		return !h.life.to.IsZero() && !h.life.to.After(until)
+	})
 }
 
-// excuse says whether a finding is what Redis' losses must cost, and counts it.
-func (c *checker) excuse(h *stored, v violation) bool {
-	var why string
-	switch r := c.ledger.runs[v.run]; {
+// excuse says why a finding is what Redis' losses must cost; empty if it is not.
+func (c *checker) excuse(h *stored, v violation) (why string) {
+	switch r := c.runs[v.run]; {
 	case v.kind == lost:
-		why = c.fates.lost(h.chat, h.key, r, when(r.events[v.seq].event.TS))
+		return c.fates.lost(h.chat, h.key, r, r.events[v.seq].made())
 	case v.kind == revived, v.kind == rewritten && !v.edited.IsZero(): // the edit is what may be gone
-		why = c.fates.lost(h.chat, h.key, nil, cmp.Or(v.edited, v.at))
+		return c.fates.lost(h.chat, h.key, nil, cmp.Or(v.edited, v.at))
+	case v.kind == declared: // Redis forgot that the run had ended, and who closed it did not know
+		return c.fates.lost(h.chat, memory.Key{}, r, r.events[slices.Max(r.seqs())].made())
 	case v.kind != invalid && v.kind != disorder:
 	case r == nil:
-		why = c.fates.lost(h.chat, h.key, nil, v.at)
+		return c.fates.lost(h.chat, h.key, nil, v.at)
 	default: // the neighbours that it lacks
 		for _, seq := range r.seqs() {
-			why = cmp.Or(why, c.fates.lost(h.chat, h.key, r, when(r.events[seq].event.TS)))
+			why = cmp.Or(why, c.fates.lost(h.chat, h.key, r, r.events[seq].made()))
 		}
 	}
-	if why == "" {
-		return false
-	}
-	c.excused(v, why)
-	return true
+	return why
 }
 
 // excused counts a finding that Redis' losses must cost.
 func (c *checker) excused(v violation, why string) {
 	if v.kind == lost {
-		c.found.lost++
+		c.count("gone with all that held them", 1)
 	} else {
-		c.found.followed++
+		c.count("findings that follow from losses", 1)
 	}
-	c.found.excuses = append(c.found.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
+	c.excuses = append(c.excuses, fmt.Sprintf("%s: %s\n  %s", v.kind, v.headline(), why))
 }
 
 // excuseConflicts drops those of runs whose record may be gone: a post that is sent
 // once more under its key runs again then.
 func (c *checker) excuseConflicts() {
-	c.ledger.mu.Lock()
-	defer c.ledger.mu.Unlock()
-	c.ledger.violations = slices.DeleteFunc(c.ledger.violations, func(v violation) bool {
-		r := c.ledger.runs[v.run]
+	c.violations = slices.DeleteFunc(c.violations, func(v violation) bool {
+		r := c.runs[v.run]
 		if v.kind != conflict || r == nil {
 			return false
 		}
-		why := c.fates.lost(r.chat, memory.Key{}, r, when(r.first().event.TS))
+		why := c.fates.lost(r.chat, memory.Key{}, r, r.first().made())
 		if why != "" {
 			c.excused(v, why)
 		}
@@ -172,33 +164,32 @@ func (c *checker) excuseConflicts() {
 }
 
 // told checks that the first run of a chat after Redis lost everything says so.
-func (c *checker) told(s *soak) {
+func (c *checker) told() {
 	runs := map[*chat][]*run{}
-	for _, r := range c.ledger.runs {
+	for _, r := range c.runs {
 		if _, ok := r.events[1].event.Payload.(*event.RunStarted); ok {
 			runs[r.chat] = append(runs[r.chat], r)
 		}
 	}
 	for ch, list := range runs {
-		slices.SortFunc(list, func(a, b *run) int { return cmp.Compare(a.first().event.TS, b.first().event.TS) })
-		for i, o := range s.outages.list {
-			next := slices.IndexFunc(list, func(r *run) bool { return when(r.first().event.TS).After(o.from) })
+		slices.SortFunc(list, func(a, b *run) int { return a.first().made().Compare(b.first().made()) })
+		for i, o := range c.fates.outages {
+			next := slices.IndexFunc(list, func(r *run) bool { return r.first().made().After(o.from) })
 			if !o.kept.IsZero() || next < 1 {
 				continue
 			}
-			before, r := list[next-1], list[next]
-			at := when(r.first().event.TS)
+			r, key, before := list[next], memory.ChatKey(ch.id), list[next-1].first().made()
+			at := r.first().made()
 			_, told := r.events[2].event.Payload.(*event.MemoryReset)
 			switch {
 			case told:
-				c.found.told++
-			case at.Before(o.up.Add(time.Second)), i+1 < len(s.outages.list) && at.After(s.outages.list[i+1].from):
-			case ch.stateOf(memory.ChatKey(ch.id), before.first().event.TS) != kept, c.unseen(ch, o.from, at):
-			case c.fates.lost(ch, memory.ChatKey(ch.id), before, when(before.first().event.TS)) != "":
+				c.count("runs that told of a loss in time", 1)
+			case at.Before(o.up.Add(time.Second)), i+1 < len(c.fates.outages) && at.After(c.fates.outages[i+1].from):
+			case ch.stateOf(key, before) != kept, c.unseen(ch, o.from, at):
+			case c.fates.lost(ch, key, list[next-1], before) != "":
 			default:
-				c.ledger.violate(violation{kind: untold, chat: ch, run: r.id, post: r.post, at: at,
-					what: fmt.Sprintf("the first run since Redis lost everything at %s does not say memory reset",
-						o.from.Format("15:04:05.000"))})
+				c.violate(violation{kind: untold, chat: ch, run: r.id, post: r.post, at: at,
+					what: "the first run since Redis lost everything at " + stamp(o.from) + " does not say memory reset"})
 			}
 		}
 	}
@@ -206,11 +197,9 @@ func (c *checker) told(s *soak) {
 
 // unseen says whether a run of the chat may have begun of which nobody heard.
 func (c *checker) unseen(ch *chat, from, to time.Time) bool {
-	return slices.ContainsFunc(c.ledger.posts, func(p *post) bool {
+	return slices.ContainsFunc(c.posts, func(p *post) bool {
 		return p.chat == ch && slices.ContainsFunc(p.attempts, func(a attempt) bool {
-			return a.at.After(from.Add(-time.Minute)) && a.at.Before(to) && !a.refused() && c.ledger.runs[a.run] == nil
+			return a.at.After(from.Add(-time.Minute)) && a.at.Before(to) && !a.refused() && c.runs[a.run] == nil
 		})
 	})
 }
-
-func when(seconds float64) time.Time { return time.UnixMilli(int64(seconds*1000 + 0.5)) }

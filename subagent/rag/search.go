@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -105,18 +105,18 @@ func (l *Library) Search(ctx context.Context, r Request) (Result, error) {
 	return l.over(ctx, legs, r), nil
 }
 
-// over searches these collections.
+// over searches collections that are up to date or marked as degraded. The order of its steps matters: the query is
+// embedded first, since every leg needs the vector; which vectors are missing is asked before the search, since they
+// may come while it runs; only then are the texts read, for the few passages that are left, and reranked, since a
+// reranker reads texts.
 func (l *Library) over(ctx context.Context, legs []leg, r Request) Result {
 	k := cmp.Or(r.K, DefaultK)
-	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: textindex.FuseScores}
-	if l.o.Fusion == ReciprocalRanks {
-		q.fuse = textindex.FuseRanks
-	}
+	q := query{text: r.Query, history: r.History, k: k, weight: l.o.VectorWeight, fuse: l.o.Fusion.Fuse}
 	if l.o.Rerank.Reranker != nil {
 		q.k = max(k, l.o.Rerank.Top)
 	}
 	q.vector, q.degraded = l.queryVector(ctx, r.Query)
-	waiting := false // asked before the search: vectors may come while it runs
+	waiting := false
 	for _, g := range legs {
 		waiting = waiting || q.vector != nil && g.known.waiting(l.space.Load())
 	}
@@ -153,7 +153,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// leg is one of the collections of a search.
+// leg is the part of a search in one collection (federated search: each is ranked by itself, and the lists are joined).
 type leg struct {
 	collection docstore.Collection
 	known      *known
@@ -175,7 +175,14 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 	var asked sync.WaitGroup
 	for i := range legs {
 		asked.Go(func() {
-			legs[i], errs[i] = l.leg(ctx, legs[i].collection)
+			c := legs[i].collection
+			legs[i], errs[i] = l.replica(c).leg(ctx)
+			switch {
+			case ctx.Err() != nil:
+				errs[i] = context.Cause(ctx)
+			case errors.Is(errs[i], docstore.ErrNoCollection):
+				l.forget(c)
+			}
 		})
 	}
 	asked.Wait()
@@ -191,18 +198,6 @@ func (l *Library) legs(ctx context.Context, collections []docstore.Collection, o
 	return there, nil
 }
 
-// leg is a collection up to date.
-func (l *Library) leg(ctx context.Context, c docstore.Collection) (leg, error) {
-	g, err := l.replica(c).leg(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return leg{}, context.Cause(ctx)
-	case errors.Is(err, docstore.ErrNoCollection):
-		l.forget(c)
-	}
-	return g, err
-}
-
 // rank orders statuses, the better above.
 var rank = map[textindex.Status]int{textindex.StatusEmpty: 0, textindex.StatusWeak: 1, textindex.StatusOK: 2}
 
@@ -211,6 +206,7 @@ func better(a, b Result) bool {
 	return cmp.Or(cmp.Compare(rank[a.Status], rank[b.Status]), cmp.Compare(a.strength(), b.strength())) > 0
 }
 
+// strength is the share of the query that the best passage has.
 func (r Result) strength() float64 {
 	if len(r.Passages) == 0 {
 		return 0
@@ -225,11 +221,12 @@ type query struct {
 	k        int
 	vector   []float32 // nil to go by words alone
 	weight   float64   // of the vectors
-	fuse     func(limit int, rankings ...textindex.Ranking) []textindex.Fused
+	fuse     func(limit int, words, vectors []textindex.Hit, weight float64) []textindex.Fused
 	degraded bool // there should be a vector
 }
 
-// find searches each leg and puts the best of all in one order.
+// find searches each leg and merges the lists by strength, which compares between collections as scores do not. Of
+// passages with equal texts the best one stays.
 func (q query) find(ctx context.Context, legs []leg) Result {
 	f := Result{Status: textindex.StatusEmpty, FromHistory: []string{}, Passages: []Passage{}}
 	for _, g := range legs {
@@ -256,7 +253,8 @@ func (q query) find(ctx context.Context, legs []leg) Result {
 	return f
 }
 
-// find searches one leg.
+// find searches one leg. If the copy lacks changes, more hits than are wanted are looked for, since the store may
+// disprove some; the number grows until enough are proven.
 func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 	if g.proof == nil {
 		result, passages, _ := g.look(q, q.k)
@@ -274,9 +272,9 @@ func (g leg) find(ctx context.Context, q query) (textindex.Result, []Passage) {
 	}
 }
 
-// look searches one leg for at most so many passages; more says whether there may be
-// others. A document that is replaced between the search and the look at it makes it
-// search again, on the newer index.
+// look searches one leg for at most so many passages; more says whether there may be others. It reads without a lock
+// (optimistic concurrency): a document that is replaced between the search and the look at it makes it search again, on
+// the newer index.
 func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passage, more bool) {
 	words := textindex.Query{Text: q.text, History: q.history[max(0, len(q.history)-maxHistory):], Filter: g.filter,
 		Limit: wanted}
@@ -292,8 +290,7 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 		} else {
 			words.Limit = max(VectorHits, wanted)
 			result = snapshot.Search(words)
-			hits = q.fuse(wanted, textindex.Ranking{Hits: result.Hits, Weight: 1 - q.weight},
-				textindex.Ranking{Hits: snapshot.Nearest(q.vector, words.Limit, g.filter), Weight: q.weight})
+			hits = q.fuse(wanted, result.Hits, snapshot.Nearest(q.vector, words.Limit, g.filter), q.weight)
 			if result.Status == textindex.StatusEmpty && len(hits) > 0 {
 				result.Status = textindex.StatusWeak // nearest is not near
 			}
@@ -304,6 +301,7 @@ func (g leg) look(q query, wanted int) (found textindex.Result, passages []Passa
 	}
 }
 
+// passages are the passages of hits; whole is false if a document among them was replaced since the search.
 func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages []Passage, whole bool) {
 	for _, hit := range hits {
 		h := g.known.get(hit.Document)
@@ -324,75 +322,104 @@ func (g leg) passages(result textindex.Result, hits []textindex.Fused) (passages
 	return passages, true
 }
 
-// CitationState says what became of a passage that was cited once.
-type CitationState string
-
-// The states of an old citation.
-const (
-	CitationCurrent CitationState = "current"
-	CitationChanged CitationState = "changed" // the document is there, the passage is not
-	CitationDeleted CitationState = "deleted" // the document is not there any more
-)
-
-// Cited is a passage that was cited: its collection, id and the hash of its text.
-type Cited struct {
-	Collection docstore.Collection
-	PassageID  string
-	Hash       string
+// proof checks hits of a replica that is behind against the store. It belongs to one search and
+// asks about each document once.
+type proof struct {
+	replica *replica
+	asked   map[string]contentHash // by id; the zero value for a deleted document
+	away    bool                   // the store does not answer; if it never did, the copy counts
 }
 
-// Resolved is what became of it. Passage is set if it is Current, also when it is
-// now at another place of its document.
-type Resolved struct {
-	State    CitationState `json:"state"`
-	Degraded bool          `json:"degraded,omitempty"`
-	Passage  *Passage      `json:"passage,omitempty"`
+// maxProven bounds the passages that one search checks in order to have enough proven ones.
+const maxProven = 1000
+
+// proven are the passages whose documents still have their content. What is compared is the
+// content's hash, so a proven passage is in the collection at this instant, even if that was made
+// anew meanwhile.
+func (p *proof) proven(ctx context.Context, passages []Passage) []Passage {
+	ids := map[string]bool{}
+	for _, hit := range passages {
+		if _, asked := p.asked[hit.DocID]; !asked {
+			ids[hit.DocID] = true
+		}
+	}
+	if len(ids) > 0 && !p.away {
+		p.ask(ctx, slices.Collect(maps.Keys(ids)))
+	}
+	if p.away && p.asked == nil {
+		return passages
+	}
+	var proven []Passage
+	for _, hit := range passages {
+		if sum := p.asked[hit.DocID]; sum == hit.held.sum && sum != (contentHash{}) {
+			proven = append(proven, hit)
+		}
+	}
+	return proven
 }
 
-// Resolve finds a passage that was cited once. A collection that is gone is no
-// error: its documents are deleted.
-func (l *Library) Resolve(ctx context.Context, c Cited) (Resolved, error) {
-	g, err := l.leg(ctx, c.Collection)
-	if errors.Is(err, docstore.ErrNoCollection) {
-		return Resolved{State: CitationDeleted}, nil
+func (p *proof) ask(ctx context.Context, ids []string) {
+	bounded, cancel := context.WithTimeout(ctx, p.replica.library.o.Patience)
+	defer cancel()
+	heads, err := p.replica.library.store.Heads(bounded, p.replica.collection, ids...)
+	if errors.Is(err, docstore.ErrUnavailable) {
+		p.away = true
+		return
 	}
-	if err != nil {
-		return Resolved{}, fmt.Errorf("looking for passage %q: %w", c.PassageID, err)
+	if err != nil { // what cannot be read proves nothing
+		p.replica.library.o.Log.Error().Err(err).Stringer("collection", p.replica.collection).Msg("a search cannot be proven")
 	}
-	id, ordinal, ok := splitPassageID(c.PassageID)
-	if !ok {
-		return Resolved{}, fmt.Errorf("%w: %.80q is no passage's id", ErrBadQuery, c.PassageID)
+	if p.asked == nil {
+		p.asked = map[string]contentHash{}
 	}
-	d, there, degraded, err := l.document(ctx, g, id)
-	if err != nil {
-		return Resolved{}, fmt.Errorf("looking for passage %q: %w", c.PassageID, err)
+	for _, id := range ids {
+		p.asked[id] = contentHash{}
 	}
-	if !there {
-		return Resolved{State: CitationDeleted, Degraded: degraded}, nil
+	for _, h := range heads {
+		p.asked[h.ID] = contentHashOf(h.Hash)
 	}
-	order := []int{ordinal}
-	for i := range d.Passages {
-		order = append(order, i)
-	}
-	for _, i := range order {
-		if i >= len(d.Passages) || d.Passages[i].hex() != c.Hash {
+}
+
+// fill reads the texts of the passages that were found: from this process's file, or else from the store, for
+// Options.Patience at most. The hash of a passage proves either. Passages whose text neither has are left out, and the
+// result is degraded.
+func (l *Library) fill(ctx context.Context, legs []leg, r *Result) {
+	for _, g := range legs {
+		var missing []string
+		for i := range r.Passages {
+			p := &r.Passages[i]
+			if p.Collection != g.collection.String() {
+				continue
+			}
+			if text, ok := p.held.text(p.ordinal); ok {
+				p.Text, p.held = text, nil
+			} else if !slices.Contains(missing, p.DocID) {
+				missing = append(missing, p.DocID)
+			}
+		}
+		if len(missing) == 0 {
 			continue
 		}
-		r := Result{Passages: []Passage{d.passage(i)}}
-		r.Passages[0].Collection = c.Collection.String()
-		if l.fill(ctx, []leg{g}, &r); len(r.Passages) == 0 {
-			break // its text is not at hand
+		bounded, cancel := context.WithTimeout(ctx, l.o.Patience)
+		documents, err := l.store.GetAll(bounded, g.collection, missing...)
+		cancel()
+		if err != nil {
+			l.o.Log.Warn().Err(err).Stringer("collection", g.collection).
+				Msg("passages are left out of an answer: their texts are neither on disk nor can they be read from the store")
 		}
-		return Resolved{State: CitationCurrent, Degraded: degraded, Passage: &r.Passages[0]}, nil
+		for i := range r.Passages {
+			p := &r.Passages[i]
+			if p.held == nil || p.Collection != g.collection.String() {
+				continue
+			}
+			at, text := p.held.Passages[p.ordinal], documents[p.DocID].Text
+			if int(at.End) <= len(text) && sumOf(text[at.Start:at.End]) == at.hash {
+				p.Text, p.held = text[at.Start:at.End], nil
+			}
+		}
 	}
-	return Resolved{State: CitationChanged, Degraded: degraded}, nil
-}
-
-func splitPassageID(id string) (document string, ordinal int, ok bool) {
-	at := strings.LastIndexByte(id, '#')
-	if at < 1 {
-		return "", 0, false
-	}
-	ordinal, err := strconv.Atoi(id[at+1:])
-	return id[:at], ordinal, err == nil && ordinal >= 0
+	r.Passages = slices.DeleteFunc(r.Passages, func(p Passage) bool {
+		r.Degraded = r.Degraded || p.held != nil
+		return p.held != nil
+	})
 }

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/doc/comment"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"mneme/apiserver/api"
+)
+
+// No template of cobra's may be set (SetUsageTemplate, SetHelpTemplate,
+// SetVersionTemplate): text/template calls methods by names that are known at run time
+// only, so the linker would have to keep every exported method of every type, and
+// the program would be a third larger. TestTheLinkerLeavesOutWhatNobodyCalls notices.
+
+func init() { cobra.EnableCommandSorting = false } // help lists commands as they are declared
+
+// usageError is a command line that is wrong, and not a command that failed.
+type usageError struct{ error }
+
+func wrong(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errVersion ends a command line that asks for the version, whatever else it holds.
+var errVersion = errors.New("the version is asked for")
+
+// group is a command that only holds others.
+func group(name, short string, children ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: name + " <command>", Short: short}
+	c.AddCommand(children...)
+	return c
+}
+
+// execute runs the command that args name. Errors of the command line are usageErrors.
+func execute(ctx context.Context, root *cobra.Command, args []string, con *console) error {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetArgs(args)
+	root.SetIn(con.stdin)
+	root.SetOut(con.stdout)
+	root.SetErr(con.stderr)
+	root.SetHelpFunc(help)
+	root.SetFlagErrorFunc(wrongFlag)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
+	root.PersistentFlags().BoolFunc("version", "Print the version", func(string) error { return errVersion })
+	prepare(root)
+	return root.ExecuteContext(ctx)
+}
+
+// prepare gives a command and those below it what all of them have in common.
+func prepare(c *cobra.Command) {
+	c.Args = checkArguments
+	c.Flags().SortFlags = false
+	if !c.Runnable() { // or its arguments would not be checked
+		c.RunE = func(*cobra.Command, []string) error { return nil }
+	}
+	for _, child := range c.Commands() {
+		prepare(child)
+	}
+}
+
+// checkArguments compares the arguments with those of the command's Use: <needed>,
+// [<optional>], and ... for any number.
+func checkArguments(c *cobra.Command, args []string) error {
+	if missing := missingFlags(c); len(missing) > 0 {
+		return wrong("missing flags: %s", strings.Join(missing, ", "))
+	}
+	_, rest, _ := strings.Cut(c.Use, " ")
+	wanted := strings.Fields(strings.TrimSuffix(rest, " ..."))
+	if rest == "<command>" {
+		if len(args) == 0 {
+			return wrong(`expected one of "%s"`, strings.Join(names(c), `", "`))
+		}
+		wanted = nil // the one that is there is no command, or it would have been found
+	}
+	if len(args) < len(wanted) && strings.HasPrefix(wanted[len(args)], "<") {
+		return wrong("expected %q", wanted[len(args)])
+	}
+	if len(args) > len(wanted) && !strings.HasSuffix(rest, "...") {
+		return wrong("unexpected argument %s%s", args[len(wanted)], meant(args[len(wanted)], "", names(c)))
+	}
+	return nil
+}
+
+// missingFlags are the required flags that were not given.
+func missingFlags(c *cobra.Command) (missing []string) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			placeholder, _ := pflag.UnquoteUsage(f)
+			missing = append(missing, "--"+f.Name+"="+placeholder)
+		}
+	})
+	return missing
+}
+
+// names are those of the commands below one.
+func names(c *cobra.Command) (names []string) {
+	for _, child := range c.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return names
+}
+
+// meant proposes the name that a mistyped one is like, or that it begins.
+func meant(typed, dashes string, names []string) string {
+	near := api.Nearest(typed, names)
+	if at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, typed) }); at >= 0 {
+		near = names[at]
+	}
+	if near == "" {
+		return ""
+	}
+	return fmt.Sprintf(", did you mean %q?", dashes+near)
+}
+
+// kinds say what a flag of a type takes.
+var kinds = map[string]string{"bool": "true or false", "boolfunc": "true or false", "int": "a whole number",
+	"duration": "a duration such as 90s", "float64Slice": "numbers with commas between them"}
+
+// wrongFlag is pflag's error in a sentence.
+func wrongFlag(c *cobra.Command, err error) error {
+	var (
+		unknown *pflag.NotExistError
+		value   *pflag.InvalidValueError
+		lacks   *pflag.ValueRequiredError
+	)
+	switch {
+	case errors.Is(err, errVersion):
+		return err
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return wrong("unknown flag -%s", unknown.GetSpecifiedName())
+	case errors.As(err, &unknown):
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return wrong("unknown flag --%s%s", unknown.GetSpecifiedName(), meant(unknown.GetSpecifiedName(), "--", names))
+	case errors.As(err, &lacks):
+		return wrong("--%s needs a value", lacks.GetFlag().Name)
+	case errors.As(err, &value) && kinds[value.GetFlag().Value.Type()] != "":
+		return wrong("--%s: expected %s but got %q", value.GetFlag().Name, kinds[value.GetFlag().Value.Type()],
+			value.GetValue())
+	case errors.As(err, &value):
+		return wrong("--%s: %w", value.GetFlag().Name, errors.Unwrap(value))
+	}
+	return usageError{err}
+}
+
+// alsoCalled lets a flag be given by an older name, which help does not show.
+func alsoCalled(c *cobra.Command, old, name string) {
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == old {
+			given = name
+		}
+		return pflag.NormalizedName(given)
+	})
+}
+
+// fromVariable lets an environment variable give a flag's value where the command line
+// does not.
+func (con *console) fromVariable(c *cobra.Command, flag, variable string) {
+	f := c.Flags().Lookup(flag)
+	f.Usage += " ($" + variable + ")"
+	if value := con.getenv(variable); value != "" {
+		_ = f.Value.Set(value) // a string, which takes any
+	}
+}
+
+const helpWidth = 80
+
+// help prints what a command does, the commands below it and its flags.
+func help(c *cobra.Command, _ []string) {
+	out := c.OutOrStdout()
+	_, arguments, _ := strings.Cut(c.UseLine(), c.CommandPath())
+	usage := append([]string{c.CommandPath()}, missingFlags(c)...)
+	fmt.Fprintf(out, "Usage: %s%s\n\n", strings.Join(usage, " "), arguments)
+	var parser comment.Parser
+	printer := comment.Printer{TextWidth: helpWidth, TextCodePrefix: "    "}
+	_, _ = out.Write(printer.Text(parser.Parse(c.Short + "\n\n" + c.Long)))
+	if c.HasAvailableSubCommands() {
+		fmt.Fprint(out, "\nCommands:\n")
+		listCommands(c, c.CommandPath()+" ", func(name, short string) { fmt.Fprintf(out, "  %-18s%s\n", name, short) })
+	}
+	fmt.Fprintf(out, "\nFlags:\n%s", c.Flags().FlagUsagesWrapped(helpWidth))
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(out, "\nRun \"%s <command> --help\" for more information on a command.\n", c.CommandPath())
+	}
+}
+
+// listCommands lists the commands below one that do something, by their names behind a prefix.
+func listCommands(c *cobra.Command, prefix string, list func(name, short string)) {
+	for _, child := range c.Commands() {
+		switch {
+		case child.HasAvailableSubCommands():
+			listCommands(child, prefix, list)
+		case child.IsAvailableCommand():
+			list(strings.TrimPrefix(child.CommandPath(), prefix), child.Short)
+		}
+	}
+}
+
+// bashCompletion asks the command for what fits, as the scripts of the other shells do,
+// which the library makes. The library's own for bash would need the package
+// bash-completion and a bash newer than that of macOS.
+const bashCompletion = `_mneme() {
+    local IFS=$'\n'
+    COMPREPLY=($(mneme __completeNoDesc "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v '^:'))
+}
+complete -o default -F _mneme mneme
+`
+
+func (con *console) completion() *cobra.Command {
+	return &cobra.Command{
+		Use: "completion <shell>", Short: "Print a script that lets a shell complete commands.",
+		Long: `Examples:
+  source <(mneme completion bash)          # in ~/.bashrc
+  source <(mneme completion zsh)           # in ~/.zshrc, behind compinit
+  mneme completion fish > ~/.config/fish/completions/mneme.fish`,
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(c *cobra.Command, args []string) error {
+			switch args[0] {
+			case "bash":
+				_, err := io.WriteString(con.stdout, bashCompletion)
+				return err
+			case "zsh":
+				return c.Root().GenZshCompletion(con.stdout)
+			case "fish":
+				return c.Root().GenFishCompletion(con.stdout, true)
+			}
+			return wrong(`<shell> must be one of "bash","zsh","fish" but got %q`, args[0])
+		},
+	}
+}

@@ -1,0 +1,129 @@
+package memory
+
+import "strings"
+
+// Kind says what a key of Redis holds.
+type Kind string
+
+// Kinds of keys that belong to a chat.
+const (
+	KindHistory Kind = "history" // a history's JSON array
+	KindMeta    Kind = "meta"    // beside a history: its sum, length, turn, and an index of the chat
+	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
+	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
+	KindEvents  Kind = "events"  // a run's log
+	KindRecord  Kind = "run"     // a run's record
+)
+
+// Kinds of which there is one key, whose name they are.
+const (
+	KindOpenRuns  Kind = "turns:open"      // chats with an open run, by the end of their lease
+	KindErasures  Kind = "mneme:erasures"  // what was erased, by the turn
+	KindEpoch     Kind = "mneme:epoch"     // random text; another one means that data was lost
+	KindProcesses Kind = "mneme:processes" // processes that live
+)
+
+// types are those that the values have in Redis.
+var types = map[Kind]string{
+	KindHistory: "string", KindMeta: "hash", KindLease: "string", KindFirst: "string", KindEvents: "stream",
+	KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string", KindProcesses: "hash",
+}
+
+// RedisKey is a key of Redis in its parts. String makes each key that the memory has
+// there, and ParseRedisKey takes it apart; nothing else does either.
+type RedisKey struct {
+	Kind Kind
+	Key  Key    // the history that it is or lies beside, the chat's own for a run; none if all chats share it
+	Run  string // of a log or a record
+	// Aside is the Unix ms at which a value was found to be none of this kind, and set
+	// aside; empty for a value in its place.
+	Aside string
+}
+
+// AnyChat stands for all chats in a key that is a pattern for SCAN. It is no chat.
+var AnyChat = Chat{id: "*"}
+
+// RedisPatterns are the patterns with which SCAN finds all keys of chats, and all that was
+// set aside: histories before what describes them, and both before the logs of the runs
+// that wrote them. Each key matches one of them; a key that matches need not be ours.
+var RedisPatterns = []string{"chat_history:*", "subagent:*", "{chat_history:*", "{subagent:*",
+	"events:*", "run:*", "{events:*", "{run:*", "{turns:*", "{mneme:*"}
+
+// String is the key as Redis has it. What one script touches together has the history's
+// key in braces, which is the hash tag that puts all of it into one slot of a Cluster.
+func (k RedisKey) String() string {
+	if k.Aside != "" {
+		if k.besideHistory() {
+			k.Kind = KindHistory // whose slot it stays in
+		}
+		return "{" + RedisKey{Kind: k.Kind, Key: k.Key, Run: k.Run}.String() + "}:damaged:" + k.Aside
+	}
+	switch {
+	case k.Kind == KindHistory && k.Key.agent == "":
+		return "chat_history:" + k.Key.chat.String()
+	case k.Kind == KindHistory:
+		return "subagent:" + string(k.Key.agent) + ":" + k.Key.chat.String()
+	case k.besideHistory():
+		return "{" + k.Key.String() + "}:" + string(k.Kind)
+	case k.Kind == KindEvents || k.Kind == KindRecord:
+		return string(k.Kind) + ":" + k.Key.chat.String() + ":" + k.Run
+	}
+	return string(k.Kind)
+}
+
+func (k RedisKey) besideHistory() bool {
+	return k.Kind == KindMeta || k.Kind == KindLease || k.Kind == KindFirst
+}
+
+// Type is the type that Redis should say the key has, "" for what was set aside, which
+// may be of any.
+func (k RedisKey) Type() string {
+	if k.Aside != "" {
+		return ""
+	}
+	return types[k.Kind]
+}
+
+// ParseRedisKey reads what String writes; ok is false for a key of somebody else's. An id
+// of a chat may have colons: in a history's key only the first two separate, so that
+// subagent:analytic:x:1 belongs to chat "x:1", and in a run's the first and the last.
+func ParseRedisKey(s string) (key RedisKey, ok bool) {
+	if key, ok = parseRedisKey(s); !ok {
+		return RedisKey{}, false
+	}
+	return key, true
+}
+
+// parseRedisKey is ParseRedisKey that may leave something in the key of a refusal.
+func parseRedisKey(s string) (key RedisKey, ok bool) {
+	if inner, rest, tagged := strings.Cut(s, "}:"); tagged && strings.HasPrefix(inner, "{") {
+		key, ok = parseRedisKey(inner[1:])
+		at, aside := strings.CutPrefix(rest, "damaged:")
+		switch {
+		case aside:
+			key.Aside = at
+			return key, ok && at != ""
+		case key.Kind == KindHistory:
+			key.Kind = Kind(rest)
+			return key, ok && key.besideHistory()
+		}
+		return RedisKey{}, false
+	}
+	kind, rest, _ := strings.Cut(s, ":")
+	switch kind {
+	case "chat_history":
+		chat, err := ParseChat(rest)
+		return RedisKey{Kind: KindHistory, Key: ChatKey(chat)}, err == nil
+	case "subagent":
+		name, id, _ := strings.Cut(rest, ":")
+		agent, badAgent := ParseAgent(name)
+		chat, badChat := ParseChat(id)
+		return RedisKey{Kind: KindHistory, Key: SubagentKey(agent, chat)}, badAgent == nil && badChat == nil
+	case string(KindEvents), string(KindRecord):
+		end := max(strings.LastIndexByte(rest, ':'), 0)
+		chat, err := ParseChat(rest[:end])
+		return RedisKey{Kind: Kind(kind), Key: ChatKey(chat), Run: strings.TrimPrefix(rest[end:], ":")}, err == nil
+	}
+	_, ok = types[Kind(s)]
+	return RedisKey{Kind: Kind(s)}, ok && strings.Contains(s, ":")
+}

@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a program that is started, ended and started again. What may be set is
+// set before the first start, but for Args, which may change while it is down.
+type Process struct {
+	Name  string
+	Args  []string // the program first
+	Env   []string // besides Environ
+	Dir   string   // where it runs
+	Log   string   // the file that gets its output, all lives in one
+	Ready func() error
+	Ended func(err error, wanted bool) // told of each end, before those who wait for it; nil for nobody
+
+	mu   sync.Mutex
+	life *life // guarded by mu; nil while it is down
+}
+
+// life is one run of the program.
+type life struct {
+	process *os.Process
+	ended   chan struct{} // closed when it has
+	wanted  bool          // guarded by Process.mu: its end was asked for
+}
+
+// Environ is the environment without settings for services of this machine.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "MNEME_") || strings.HasPrefix(v, "GATEWAY_") || strings.HasPrefix(v, "STATE_MACHINE_")
+	})
+}
+
+// Start starts the program if it is down. The kernel kills it with this process.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life != nil {
+		return nil
+	}
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.Args[0], p.Args[1:]...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(Environ(), p.Env...), p.Dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	l := &life{process: cmd.Process, ended: make(chan struct{})}
+	p.life = l
+	go func() { // ends with the process
+		err := cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.life = nil
+		if p.Ended != nil {
+			p.Ended(err, l.wanted)
+		}
+		close(l.ended)
+	}()
+	return nil
+}
+
+// Await waits until the program says that it is ready.
+func (p *Process) Await(within time.Duration) error {
+	for until := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		err := p.Ready()
+		if err == nil {
+			return nil
+		}
+		if up := p.Pid() != 0; !up || time.Now().After(until) {
+			output, _ := os.ReadFile(p.Log)
+			return fmt.Errorf("%s is not ready (running: %t): %w; its log ends with …%s", p.Name, up, err,
+				output[max(0, len(output)-2000):])
+		}
+	}
+}
+
+// Pid is the process's number, 0 while it is down.
+func (p *Process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life == nil {
+		return 0
+	}
+	return p.life.process.Pid
+}
+
+// Signal sends a signal. The channel is closed when the process has ended; it is nil if
+// the process was down.
+func (p *Process) Signal(s syscall.Signal) (ended <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life == nil {
+		return nil
+	}
+	p.life.wanted = p.life.wanted || s == syscall.SIGKILL || s == syscall.SIGTERM
+	_ = p.life.process.Signal(s)
+	return p.life.ended
+}
+
+// Kill kills the process, waits for its end and says whether it was up.
+func (p *Process) Kill() bool {
+	ended := p.Signal(syscall.SIGKILL)
+	if ended != nil {
+		<-ended
+	}
+	return ended != nil
+}
+
+// Stop ends the process as an operator would, and kills it if that takes too long.
+func (p *Process) Stop(within time.Duration) (killed bool) {
+	ended := p.Signal(syscall.SIGTERM)
+	if ended == nil {
+		return false
+	}
+	select {
+	case <-ended:
+		return false
+	case <-time.After(within):
+		return p.Kill()
+	}
+}
