@@ -53,7 +53,7 @@ var floors = map[string][]string{
 	"scripts":       {},
 	"scripts/bench": {"memory", "scripts/lab"},
 	"scripts/lab":   {"internal"},
-	"scripts/soak":  {"memory", "apiserver/api", "webmemory/api", "scripts/lab", "scripts/soak"},
+	"scripts/soak":  {"memory", "apiserver/api", "webmemory/api", "internal", "scripts/lab", "scripts/soak"},
 
 	// Doubles that the tests of several towers share, and no package of the product.
 	"internal":              {},
