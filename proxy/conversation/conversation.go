@@ -67,7 +67,8 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	// What this process recorded it knows. Others may have recorded the newest answer, or the start
 	// of the branch: then the shared store is asked, once.
 	var best *match
-	current := tree.Known && len(tree.Showing(shown[len(shown)-2].answer)) > 0
+	newest := &shown[len(shown)-2]
+	current := tree.Known && (newest.node != nil || !newest.answer.Named() && len(tree.Showing(newest.answer)) > 0)
 	if current {
 		best = find(shown, tree, d)
 		current = best != nil && best.last == len(shown)-2 && best.whole

@@ -94,10 +94,11 @@ func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 	}
 	var best *match
 	for last := len(shown) - 2; last >= 0; last-- {
-		for _, n := range tree.Showing(shown[last].answer) {
-			if other(n, &shown[last]) {
-				continue
-			}
+		candidates := []*ledger.Node{shown[last].node}
+		if candidates[0] == nil {
+			candidates = tree.Showing(shown[last].answer)
+		}
+		for _, n := range candidates {
 			m := &match{branch: &branch{node: n, next: n}, last: last}
 			m.walk(shown, d)
 			if len(m.pairs) == 0 || !m.pairs[0].before {

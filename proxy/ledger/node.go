@@ -101,6 +101,9 @@ func (f *Form) Speaks(m *Form) bool {
 	return len(m.tools) == 0 && len(f.tools) > 0 && (overlap(f.spoken, m.visible) || overlap(f.spoken, m.unthought))
 }
 
+// Named reports whether a message has a signature, data or an id that only one turn can have.
+func (f *Form) Named() bool { return slices.ContainsFunc(f.keys[:f.shown], key.unique) }
+
 // Calls is the number of tool uses.
 func (f *Form) Calls() int { return len(f.tools) }
 

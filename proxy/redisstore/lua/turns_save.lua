@@ -20,7 +20,12 @@ last = last + 1
 local bytes = tonumber(state[3] or '0') + #ARGV[2]
 local born = state[4] or ARGV[8]
 local reply = {'ok', born, tostring(last)}
-while first < last and (last - first >= tonumber(ARGV[6]) or bytes > tonumber(ARGV[7])) do
+-- What is over a bound goes with an eighth of what it allows, so that it goes seldom.
+local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
+if last - first >= most or bytes > room then
+  most, room = most - math.floor(most / 8), room - math.floor(room / 8)
+end
+while first < last and (last - first >= most or bytes > room) do
   local old = redis.call('HGET', KEYS[2], tostring(first))
   if old then
     redis.call('HDEL', KEYS[2], tostring(first))
