@@ -92,7 +92,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		s.teammates[name] = s.backends[b]
 	}
 	if provider := c.providerBackend(); provider != "" {
-		s.teammates[copilotTeammate] = s.backends[provider]
+		b := *s.backends[provider]
+		b.once = true // the CLI retries its model calls itself
+		s.teammates[copilotTeammate] = &b
 	}
 	s.metrics.watch(s)
 	s.build()

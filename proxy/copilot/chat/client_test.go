@@ -56,6 +56,7 @@ func (g *gateway) client(w way, conversation string, tools ...string) *client {
 type answered struct {
 	said
 	status       int
+	header       http.Header
 	body         string
 	finish       string
 	conversation string
@@ -98,7 +99,8 @@ func (c *client) post(ctx context.Context) answered {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	got := answered{status: resp.StatusCode, body: string(body), conversation: resp.Header.Get("X-AG-Conversation-Id")}
+	got := answered{status: resp.StatusCode, header: resp.Header, body: string(body),
+		conversation: resp.Header.Get("X-AG-Conversation-Id")}
 	if got.status == 200 {
 		c.read(&got)
 	}
