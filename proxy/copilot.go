@@ -192,13 +192,16 @@ func (s *Server) openCLI(name string, c CLIConfig, token string) (*cli, error) {
 	return &cli{supervisor, model, inner}, nil
 }
 
+// overHeader says, if it is true, that nobody goes on from the answer.
+const overHeader = "X-Ag-Conversation-Over"
+
 // inConversation tells a backend that keeps sessions whose conversation a call is.
 func (x *Exchange) inConversation(ctx context.Context) context.Context {
 	if x.backend.cli == nil {
 		return ctx
 	}
 	return chat.In(ctx, chat.Scope{Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation},
-		x.minted)
+		x.minted, x.in.header.Get(overHeader) == "true")
 }
 
 // tellCLI tells the session whose model call this is how that ended: the CLI itself

@@ -44,6 +44,7 @@ type client struct {
 	system       string
 	tools        []string
 	more         string // members of the request, each with a comma behind it
+	over         bool   // nobody goes on from the answer
 	history      []said
 }
 
@@ -118,6 +119,9 @@ func (c *client) open(ctx context.Context) (*http.Response, error) {
 	r.Header.Set("X-Api-Key", c.key)
 	if c.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", c.conversation)
+	}
+	if c.over {
+		r.Header.Set("X-AG-Conversation-Over", "true")
 	}
 	return c.gateway.http.Do(r)
 }

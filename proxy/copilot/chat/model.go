@@ -85,7 +85,7 @@ func (m *Model) take(o origin, r *request) (t *talk, err error) {
 		m.talks[o.Scope] = append(m.talks[o.Scope], t)
 	}
 	m.uncall(t)
-	t.minted = o.minted
+	t.minted, t.doomed = o.minted, o.over
 	t.become(busy)
 	m.tasks.Add(1)
 	return t, nil

@@ -44,7 +44,7 @@ func (m *Model) RoundTrip(hr *http.Request) (*http.Response, error) {
 	}
 	o, ok := ctx.Value(originKey{}).(origin)
 	if !ok {
-		o = origin{Scope{Conversation: rand.Text()}, true}
+		o = origin{Scope: Scope{Conversation: rand.Text()}, minted: true}
 	}
 	t, err := m.take(o, r)
 	if err != nil {
