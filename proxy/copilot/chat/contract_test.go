@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -125,4 +126,21 @@ func TestTheRealCLIAtARateLimit(t *testing.T) {
 	require.NotContains(t, got.body, "COPILOT_")
 	require.LessOrEqual(t, model.Count()-before, 6)
 	t.Logf("%d model calls: %s", model.Count()-before, got.body)
+}
+
+// A CLI that is stopped costs one request its time. The gateway says so, refuses the next ones at once,
+// and runs another CLI.
+func TestTheRealCLIHangs(t *testing.T) {
+	g, _, pid := realCLI(t, upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold}))
+	require.Equal(t, "ready", g.ready())
+	require.NoError(t, syscall.Kill(-pid(), syscall.SIGSTOP))
+	eventually(t, func() bool { return g.ready() == "degraded" }, "the ping is missed")
+	c := g.client(way{}, "c")
+	c.history = []said{{role: "user", text: "hello"}}
+	got := c.post(t.Context())
+	require.Equal(t, 503, got.status, got.body)
+	require.Contains(t, got.body, "does not answer")
+	require.Equal(t, "10", got.header.Get("Retry-After"))
+	require.Eventually(t, func() bool { return c.post(t.Context()).status == 200 }, 60*time.Second, time.Second)
+	require.Equal(t, "ready", g.ready())
 }

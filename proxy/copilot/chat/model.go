@@ -202,7 +202,7 @@ func (m *Model) discard(t *talk) {
 	})
 }
 
-// Refusal is the answer to a model call of the CLI that a vendor refused.
+// Refusal is an error and when to come back: a vendor's answer to a model call of the CLI.
 type Refusal struct {
 	Failure    wire.Failure
 	RetryAfter string // the header's value; empty for none

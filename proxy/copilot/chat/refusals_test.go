@@ -239,3 +239,32 @@ func TestTheCLIsAdviceAboutItsVariables(t *testing.T) {
 		require.NotContains(t, got.body, "COPILOT_")
 	}
 }
+
+// A CLI that answers nothing is not ready, and is not waited for by every request.
+func TestACLIThatHangs(t *testing.T) {
+	cli := fake(t)
+	for _, method := range []string{"session.create", "ping"} {
+		cli.Handle(method, func(*copilottest.Conn, copilottest.Message) {})
+	}
+	g := start(t, cli)
+	first, second := g.client(way{}, "a"), g.client(way{}, "b")
+	first.history, second.history = []said{{role: "user", text: "hello"}}, []said{{role: "user", text: "hello"}}
+	answered := make(chan answered)
+	go func() { answered <- first.post(t.Context()) }()
+	eventually(t, func() bool { return g.ready() == "degraded" }, "the call is missed")
+	for _, got := range []answeredBy{{"at once", second.post(t.Context())}, {"after its time", <-answered}} {
+		require.Equal(t, 503, got.status, "%s: %s", got.when, got.body)
+		require.Equal(t, "10", got.header.Get("Retry-After"), got.when)
+	}
+	for _, method := range []string{"session.create", "ping"} {
+		cli.Handle(method, cli.Default)
+	}
+	cli.Conns()[0].Notify("session.lifecycle", struct{}{})
+	eventually(t, func() bool { return g.ready() == "ready" }, "a sign of life")
+	require.Equal(t, "echo: hello", second.ask().text)
+}
+
+type answeredBy struct {
+	when string
+	answered
+}

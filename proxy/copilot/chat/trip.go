@@ -252,6 +252,11 @@ func explain(err error, refusal *Refusal) error {
 			status = http.StatusBadGateway
 		}
 		return wire.Failure{Status: status, Message: inOurWords(session.Message, status)}
+	case errors.Is(err, copilot.ErrHangs):
+		return &Refusal{
+			Failure:    wire.Failure{Status: http.StatusServiceUnavailable, Message: "the Copilot CLI does not answer"},
+			RetryAfter: "10",
+		}
 	case errors.Is(err, copilot.ErrInactive):
 		return wire.Failure{
 			Status: http.StatusGatewayTimeout, Message: "the Copilot CLI fell silent in the middle of its answer",

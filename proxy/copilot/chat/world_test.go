@@ -209,3 +209,14 @@ func callModel(t testing.TB, g *gateway, turn *copilottest.Turn, sessions []made
 	}
 	return 0
 }
+
+// ready is what /readyz says.
+func (g *gateway) ready() string {
+	g.t.Helper()
+	resp, err := g.http.Get(g.url + "/readyz")
+	require.NoError(g.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var out struct{ Status string }
+	require.NoError(g.t, json.NewDecoder(resp.Body).Decode(&out))
+	return out.Status
+}
