@@ -33,6 +33,7 @@ type backend struct {
 	close   func()
 	alone   func() bool // it failed too often and is left alone
 	cli     *cli        // of kind copilot; nil for any other
+	once    bool        // its calls are not retried, since their caller does that
 
 	profiles *profiles
 	lessons  *lessons

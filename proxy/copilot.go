@@ -18,6 +18,7 @@ import (
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/offline"
 	"mneme/proxy/upstream"
+	"mneme/proxy/wire"
 )
 
 // copilotTeammate is the route by which the model calls of a Copilot CLI come back
@@ -131,6 +132,7 @@ func (c Config) copilotFaults() (faults []error) {
 type cli struct {
 	supervisor *copilot.Supervisor
 	model      *chat.Model
+	tenant     string // of its own model calls
 }
 
 // open makes the backend of that name.
@@ -187,8 +189,11 @@ func (s *Server) openCLI(name string, c CLIConfig, token string) (*cli, error) {
 		BaseURL: base, APIKey: key, Owners: s.config.Shared.Owners, TTL: s.config.TurnsTTL, Log: log,
 		Forget: func(ctx context.Context, session string) error { return s.ledger.Forget(ctx, inner, session) },
 	})
-	return &cli{supervisor, model}, nil
+	return &cli{supervisor, model, inner}, nil
 }
+
+// overHeader says, if it is true, that nobody goes on from the answer.
+const overHeader = "X-Ag-Conversation-Over"
 
 // inConversation tells a backend that keeps sessions whose conversation a call is.
 func (x *Exchange) inConversation(ctx context.Context) context.Context {
@@ -196,7 +201,29 @@ func (x *Exchange) inConversation(ctx context.Context) context.Context {
 		return ctx
 	}
 	return chat.In(ctx, chat.Scope{Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation},
-		x.minted)
+		x.minted, x.in.header.Get(overHeader) == "true")
+}
+
+// tellCLI tells the session whose model call this is how that ended: the CLI itself
+// passes on neither the vendor's words nor its Retry-After.
+func (s *Server) tellCLI(_ context.Context, x *Exchange) error {
+	if !x.backend.once {
+		return nil
+	}
+	var refusal *chat.Refusal
+	if a := x.answer; a.refused() {
+		status := a.status
+		if status < 400 {
+			status = 0 // the error itself says which
+		}
+		refusal = &chat.Refusal{Failure: wire.ReadFailure(status, a.error()), RetryAfter: a.header.Get("Retry-After")}
+	}
+	for _, b := range s.backends {
+		if b.cli != nil && b.cli.tenant == x.scope.Tenant {
+			b.cli.model.Heard(x.scope.Conversation, refusal)
+		}
+	}
+	return nil
 }
 
 // eraseSessions forgets the sessions of a conversation.

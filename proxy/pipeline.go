@@ -44,7 +44,7 @@ func (s *Server) build() {
 	s.main = pipeline{s.routeActive, name(scopeMain), translate, s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
 	s.teammate = pipeline{s.routeTeammate, name(scopeTeammate), translate, s.reconcile,
-		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, reply}
+		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, s.tellCLI, reply}
 
 	s.mainCount = pipeline{s.routeActive, counter, readName(scopeMain), s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), reply}

@@ -92,7 +92,9 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		s.teammates[name] = s.backends[b]
 	}
 	if provider := c.providerBackend(); provider != "" {
-		s.teammates[copilotTeammate] = s.backends[provider]
+		b := *s.backends[provider]
+		b.once = true // the CLI retries its model calls itself
+		s.teammates[copilotTeammate] = &b
 	}
 	s.metrics.watch(s)
 	s.build()
@@ -165,6 +167,9 @@ func (s *Server) ready(c *gin.Context) {
 		because("degraded", "Redis does not answer: conversations are kept in this process until it does.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
+		if cli := s.backends[name].cli; cli != nil && cli.supervisor.Err() != nil {
+			because("degraded", fmt.Sprintf("The Copilot CLI of the backend %s does not answer.", name))
+		}
 		if s.backends[name].alone() {
 			because("degraded", fmt.Sprintf("The backend %s failed too often in a row and is left alone for a moment.", name))
 		}

@@ -13,7 +13,8 @@ type RouterConfig struct {
 
 	MaxFrame     int           // bytes of a message, either way; 32 MiB
 	WriteTimeout time.Duration // for one message; 10 s
-	Ping         time.Duration // two intervals of silence with a ping unanswered end the connection; 30 s
+	Ping         time.Duration // two intervals of silence with a ping unanswered end the connection; 10 s
+	Patience     time.Duration // a call unanswered, and nothing else sent, for so long: the CLI hangs; 5 s
 
 	// MaxEvents and MaxBytes bound the queue of one session; 1024 and 8 MiB. One
 	// event finds room in an empty queue whatever its size.
@@ -31,7 +32,8 @@ type RouterConfig struct {
 }
 
 func (c RouterConfig) withDefaults() RouterConfig {
-	c.Ping = cmp.Or(c.Ping, 30*time.Second)
+	c.Ping = cmp.Or(c.Ping, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 5*time.Second)
 	c.MaxEvents = cmp.Or(c.MaxEvents, 1024)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 8<<20)
 	c.Inactivity = cmp.Or(c.Inactivity, 5*time.Minute)

@@ -46,6 +46,8 @@ var (
 	ErrUnauthorized = errors.New("the CLI refused the connection token")
 	// ErrStart: the CLI's process did not come to the point of listening.
 	ErrStart = errors.New("the Copilot CLI did not start")
+	// ErrHangs: the CLI is connected, or takes connections, and answers nothing.
+	ErrHangs = errors.New("the Copilot CLI does not answer")
 	// ErrUnavailable: there is no connection to the CLI at the moment.
 	ErrUnavailable = errors.New("no connection to the Copilot CLI")
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mneme/proxy/copilot/jsonrpc"
@@ -26,6 +27,9 @@ type Router struct {
 	counters counters
 	greeting greeting
 	watched  chan struct{} // closed when watch has returned
+	// hung is 1 more than the frames that had come when the CLI left a call unanswered for
+	// RouterConfig.Patience; 0 if it never did.
+	hung atomic.Uint64
 
 	mu     sync.Mutex
 	ended  error // set once the connection has ended; then there are no new routes
@@ -54,6 +58,9 @@ func NewRouter(ctx context.Context, conn net.Conn, config RouterConfig) (*Router
 		Log: config.Log})
 	if err := r.greet(ctx); err != nil {
 		_ = r.conn.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", ErrHangs, err)
+		}
 		return nil, fmt.Errorf("connecting to the Copilot CLI: %w", err)
 	}
 	go r.watch()
@@ -96,7 +103,7 @@ func (r *Router) watch() {
 		if r.alive() {
 			misses = 0
 		} else if misses++; misses == 2 {
-			r.conn.Fail(errors.New("the CLI answered no ping and sent nothing else"))
+			r.conn.Fail(fmt.Errorf("%w: it left pings unanswered and sent nothing else", ErrHangs))
 		}
 	}
 }
@@ -107,8 +114,28 @@ func (r *Router) alive() bool {
 	before := r.conn.Stats().FramesIn
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.Ping)
 	defer cancel()
+	defer r.expect()()
 	err := r.conn.Call(ctx, methodPing, pingParams{Message: "keepalive"}, nil)
 	return err == nil || r.conn.Stats().FramesIn > before
+}
+
+// expect takes the CLI to hang if it sends nothing for RouterConfig.Patience. The answer that is
+// waited for has come, or is given up, when the caller calls stop.
+func (r *Router) expect() (stop func()) {
+	before := r.conn.Stats().FramesIn
+	timer := time.AfterFunc(r.config.Patience, func() {
+		if r.conn.Stats().FramesIn == before {
+			r.hung.Store(before + 1)
+		}
+	})
+	return func() { timer.Stop() }
+}
+
+// Hangs reports whether the CLI left a call unanswered for RouterConfig.Patience and has sent
+// nothing since then. Calls still leave: the first frame of the CLI shows that it goes on.
+func (r *Router) Hangs() bool {
+	hung := r.hung.Load()
+	return hung != 0 && r.conn.Stats().FramesIn == hung-1
 }
 
 // endRoutes ends all sessions with an error.
@@ -165,11 +192,15 @@ func (r *Router) open(ctx context.Context, method, id string, config SessionConf
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	var made sessionParams
+	defer r.expect()()
 	err := r.conn.Call(ctx, method, newCreateParams(id, config), &made)
 	if err == nil && made.SessionID != id {
 		// The session that the CLI named may belong to somebody else.
 		r.conn.Post(methodDestroy, sessionParams{SessionID: id})
 		err = fmt.Errorf("%w: asked for the session %s, the CLI gave %q", ErrProtocol, id, made.SessionID)
+	}
+	if err != nil && r.Hangs() {
+		err = fmt.Errorf("%w: %w", ErrHangs, err)
 	}
 	if err != nil {
 		r.deregister(route)

@@ -84,11 +84,15 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	if s.route.stale() {
 		return s.shutDown()
 	}
+	if s.router.Hangs() {
+		return ErrHangs
+	}
 	// The CLI loses an abort that arrives before it has taken the prompt, so the reply is waited
 	// for a little longer than ctx allows.
 	call, cancel := outlive(ctx, s.router.config.Grace)
 	defer cancel()
 	s.turn = newPromptState()
+	defer s.router.expect()()
 	err := s.router.conn.Call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
 	var rpc *RPCError
 	switch {
@@ -321,6 +325,9 @@ func (s *Session) Parked() []ToolCall {
 func (s *Session) RespondTool(ctx context.Context, callID string, result ToolResult) error {
 	if err := s.route.ended(); err != nil {
 		return err
+	}
+	if s.router.Hangs() {
+		return ErrHangs
 	}
 	calls := s.Parked()
 	i := slices.IndexFunc(calls, func(c ToolCall) bool { return c.ID == callID })

@@ -140,17 +140,19 @@ func (s *Supervisor) retire(r *Router) {
 
 // Router returns the Router of the connection. Without one it waits until ctx ends, and then fails
 // with ErrUnavailable and the failure of the last attempt. It returns failures at once that another
-// attempt will hardly cure: ErrStart, ErrUnauthorized, a *VersionError. After Close it returns
+// attempt will hardly cure: ErrStart, ErrUnauthorized, ErrHangs, a *VersionError. After Close it returns
 // ErrRouterStopped.
 func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	for {
 		s.mu.Lock()
 		router, failure, changed := s.router, s.failure, s.changed
 		s.mu.Unlock()
-		if router != nil && router.Err() == nil {
+		switch {
+		case router != nil && router.Err() == nil && router.Hangs():
+			return nil, ErrHangs
+		case router != nil && router.Err() == nil:
 			return router, nil
-		}
-		if lasting(failure) {
+		case lasting(failure):
 			return nil, failure
 		}
 		select {
@@ -164,11 +166,23 @@ func (s *Supervisor) Router(ctx context.Context) (*Router, error) {
 	}
 }
 
-// lasting reports whether a failure needs the operator. Attempts go on nevertheless.
+// Err is why sessions cannot be had at the moment: ErrHangs, or why there is no connection. It is nil
+// while there is one, and before the first attempt has ended.
+func (s *Supervisor) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.router != nil && s.router.Hangs() {
+		return ErrHangs
+	}
+	return s.failure
+}
+
+// lasting reports whether a failure needs the operator, or a CLI that hangs to go on. Attempts go on
+// nevertheless.
 func lasting(err error) bool {
 	var version *VersionError
 	return errors.Is(err, ErrRouterStopped) && !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrStart) ||
-		errors.Is(err, ErrUnauthorized) || errors.As(err, &version)
+		errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrHangs) || errors.As(err, &version)
 }
 
 // Create makes a session on the current connection, for which it waits like Router.

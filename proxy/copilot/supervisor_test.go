@@ -150,3 +150,31 @@ func TestACLIThatNeverSaysItsPort(t *testing.T) {
 	require.ErrorIs(t, err, copilot.ErrStart)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
+
+// A CLI that hangs costs one caller its time, not each of them; a sign of life ends that.
+func TestACLIThatHangs(t *testing.T) {
+	server := copilottest.Start(t)
+	server.Handle("session.create", func(*copilottest.Conn, copilottest.Message) {})
+	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr(), Router: copilot.RouterConfig{
+		Ping: time.Hour, Patience: 50 * time.Millisecond,
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() {
+		_, err := sup.Create(ctx, copilot.SessionConfig{Model: "m"})
+		first <- err
+	}()
+	require.Eventually(t, func() bool { return sup.Err() != nil }, waitLimit, waitStep)
+	require.ErrorIs(t, sup.Err(), copilot.ErrHangs)
+	_, err := sup.Create(t.Context(), copilot.SessionConfig{Model: "m"})
+	require.ErrorIs(t, err, copilot.ErrHangs)
+	cancel()
+	require.ErrorIs(t, <-first, copilot.ErrHangs)
+
+	server.Handle("session.create", server.Default)
+	server.Conns()[0].Notify("session.lifecycle", struct{}{})
+	require.Eventually(t, func() bool { return sup.Err() == nil }, waitLimit, waitStep)
+	s, err := sup.Create(t.Context(), copilot.SessionConfig{Model: "m"})
+	require.NoError(t, err)
+	answers(t, s, "hello", "echo: hello")
+}

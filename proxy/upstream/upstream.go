@@ -161,7 +161,7 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
 		c.settle(probe, v, resp)
-		if !again || try >= c.limits.Retries || ctx.Err() != nil {
+		if !again || call.Once || try >= c.limits.Retries || ctx.Err() != nil {
 			return resp, err
 		}
 		wait, ok := c.wait(try, resp)

@@ -39,4 +39,5 @@ type Call struct {
 	Header http.Header // as it is sent, except for the backend's credential, which is added to it
 	Body   []byte      // buffered, so that it can be sent again
 	Stream bool        // the answer was asked for as server-sent events
+	Once   bool        // it is not retried, since its caller does that
 }

@@ -29,6 +29,7 @@ type Request struct {
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
 	Conversation string // the gateway's conversation id; empty for none
+	Over         bool   // hardly anybody goes on from the answer, so nothing need be kept ready for that
 
 	sizes sizes // of the texts of one Run; nil outside of one
 }
@@ -69,6 +70,7 @@ type Loop struct {
 	Tools        []Tool
 	MaxSteps     int // model calls in one Run
 	Conversation string
+	Over         bool // of every Request
 }
 
 // Observer is told what happens in a Run; an error from it ends the Run. Start
@@ -99,7 +101,7 @@ func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (R
 	messages = append([]memory.Message(nil), messages...)
 	known := sizes{}
 	for range max(l.MaxSteps, 1) {
-		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation, known}, o, &r)
+		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation, l.Over, known}, o, &r)
 		if err != nil || len(answer.ToolCalls) == 0 {
 			return r, err
 		}

@@ -17,6 +17,7 @@ const maxAnswer = 64 << 20
 // one call, in both directions.
 type exchange struct {
 	conversation string
+	over         bool // hardly anybody goes on from the answer
 	auto         bool // the gateway chooses the effort
 	answered     bool // the head of an answer has come
 	retryAfter   time.Duration
@@ -54,6 +55,9 @@ func (d doer) Do(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if ok && x.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", x.conversation)
+	}
+	if ok && x.over {
+		r.Header.Set("X-AG-Conversation-Over", "true")
 	}
 	if ok && x.auto {
 		r.Header.Set("X-AG-Effort", EffortAuto)

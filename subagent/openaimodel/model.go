@@ -71,7 +71,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		// The end of the iteration, however it comes, ends the call.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		call := &exchange{conversation: r.Conversation, auto: m.config.ReasoningEffort == EffortAuto}
+		call := &exchange{conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto}
 		stream, err := m.start(context.WithValue(ctx, exchangeKey{}, call), &r)
 		m.window.tell(call)
 		if err != nil {

@@ -82,7 +82,7 @@ func TestTheRequest(t *testing.T) {
 			streams(delta(`"content":"x"`), finish("stop"), done)(w, r)
 		})
 	_, err := collect(t.Context(), m, loop.Request{
-		System: "be brief", Conversation: "conv-1.analytic",
+		System: "be brief", Conversation: "conv-1.analytic", Over: true,
 		Messages: []memory.Message{
 			{Role: "user", Content: "hi", Timestamp: 5, Partial: true, ID: "R.1"},
 			{Role: "assistant", ToolCalls: []memory.ToolCall{
@@ -97,6 +97,7 @@ func TestTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/teammate/analytic/v1/chat/completions", got.URL.Path)
 	require.Equal(t, "conv-1.analytic", got.Header.Get("X-AG-Conversation-Id"))
+	require.Equal(t, "true", got.Header.Get("X-AG-Conversation-Over"))
 	require.Empty(t, got.Header.Get("Authorization"))
 	require.JSONEq(t,
 		`{"model":"analytic","stream":true,"stream_options":{"include_usage":true},"reasoning_effort":"medium","max_completion_tokens":100,

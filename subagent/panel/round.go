@@ -177,7 +177,8 @@ func (r *round) hold(ctx context.Context, s *session) error {
 
 // talk asks until what the member says is accepted, at most maxTries times.
 func (r *round) talk(ctx context.Context, s *session) (string, error) {
-	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation}
+	l := loop.Loop{Model: s.member.Model, System: s.system, Tools: s.tools, MaxSteps: 1, Conversation: r.conversation,
+		Over: true} // a second try is rare
 	said := &transcript{append(slices.Clone(r.earlier), memory.Message{Role: memory.RoleUser, Content: s.prompt})}
 	for try := 1; ; try++ {
 		messages, _ := memory.Repair(said.messages)

@@ -170,9 +170,16 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 // middle.
 func (a *response) fail(err error) {
 	var f wire.Failure
+	var r *Refusal
 	switch {
 	case a.begun:
 		_ = a.out.CloseWithError(err)
+	case errors.As(err, &r):
+		resp := failed(a.http, r.Failure)
+		if r.RetryAfter != "" {
+			resp.Header.Set("Retry-After", r.RetryAfter)
+		}
+		a.head <- headed{resp: resp}
 	case errors.As(err, &f):
 		a.deliver(f.Status, f.Body(wire.Chat))
 	default:

@@ -44,6 +44,7 @@ type client struct {
 	system       string
 	tools        []string
 	more         string // members of the request, each with a comma behind it
+	over         bool   // nobody goes on from the answer
 	history      []said
 }
 
@@ -56,6 +57,7 @@ func (g *gateway) client(w way, conversation string, tools ...string) *client {
 type answered struct {
 	said
 	status       int
+	header       http.Header
 	body         string
 	finish       string
 	conversation string
@@ -98,7 +100,8 @@ func (c *client) post(ctx context.Context) answered {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	got := answered{status: resp.StatusCode, body: string(body), conversation: resp.Header.Get("X-AG-Conversation-Id")}
+	got := answered{status: resp.StatusCode, header: resp.Header, body: string(body),
+		conversation: resp.Header.Get("X-AG-Conversation-Id")}
 	if got.status == 200 {
 		c.read(&got)
 	}
@@ -116,6 +119,9 @@ func (c *client) open(ctx context.Context) (*http.Response, error) {
 	r.Header.Set("X-Api-Key", c.key)
 	if c.conversation != "" {
 		r.Header.Set("X-AG-Conversation-Id", c.conversation)
+	}
+	if c.over {
+		r.Header.Set("X-AG-Conversation-Over", "true")
 	}
 	return c.gateway.http.Do(r)
 }

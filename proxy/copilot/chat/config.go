@@ -83,12 +83,14 @@ func (c Config) withDefaults() Config {
 type origin struct {
 	Scope
 	minted bool // the conversation's id was made for this request
+	over   bool // nobody goes on from the answer
 }
 
 type originKey struct{}
 
 // In says whose conversation the requests of a context are. Minted: the client has
-// named none, and will hardly come back with this id.
-func In(ctx context.Context, s Scope, minted bool) context.Context {
-	return context.WithValue(ctx, originKey{}, origin{s, minted})
+// named none, and will hardly come back with this id. Over: the client says that
+// nobody goes on from the answer, so that its session ends with it.
+func In(ctx context.Context, s Scope, minted, over bool) context.Context {
+	return context.WithValue(ctx, originKey{}, origin{s, minted, over})
 }

@@ -3,6 +3,7 @@
 package chat_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,7 +38,9 @@ func answerAsTold(r *upstreamtest.Request) *upstreamtest.Answer {
 	return &a
 }
 
-func TestTheRealCLIBehindTheGateway(t *testing.T) {
+// realCLI runs a gateway before the CLI that cliVar names; pid is of the CLI's process group.
+func realCLI(t *testing.T, model http.Handler) (g *gateway, home string, pid func() int) {
+	t.Helper()
 	path := os.Getenv(cliVar)
 	if path == "" {
 		t.Skip(cliVar +
@@ -44,12 +48,11 @@ func TestTheRealCLIBehindTheGateway(t *testing.T) {
 	}
 	path, err := filepath.Abs(path)
 	require.NoError(t, err)
-	model := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold})
 	vendor := httptest.NewServer(model)
 	t.Cleanup(vendor.Close)
-	home := t.TempDir()
+	home = t.TempDir()
 	pidFile := filepath.Join(home, "pid")
-	g := start(t, copilottest.Start(t), func(c *proxy.Config) {
+	g = start(t, copilottest.Start(t), func(c *proxy.Config) {
 		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}
 		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: proxy.CLIConfig{
 			// The shell notes the process's id and becomes the CLI.
@@ -58,15 +61,29 @@ func TestTheRealCLIBehindTheGateway(t *testing.T) {
 				"PID_FILE=" + pidFile},
 		}}
 	})
+	c := g.client(way{}, "start")
+	for i := range 100 { // the CLI takes a while to start, the first time
+		c.history = []said{{role: "user", text: "hello"}}
+		if got := c.post(t.Context()); got.status == 200 || i == 99 {
+			require.Equal(t, 200, got.status, "%s is set and names no Copilot CLI that starts: %s", cliVar, got.body)
+			break
+		}
+	}
+	return g, home, func() int {
+		written, err := os.ReadFile(pidFile)
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(written)))
+		require.NoError(t, err)
+		return pid
+	}
+}
+
+func TestTheRealCLIBehindTheGateway(t *testing.T) {
+	model := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold})
+	g, home, pid := realCLI(t, model)
 	for name, w := range ways {
 		c := g.client(w, strings.ReplaceAll(name, ", ", "-"), "lookup")
-		for i := range 100 { // the CLI takes a while to start, the first time
-			c.history = []said{{role: "user", text: "hello"}}
-			if got := c.post(t.Context()); got.status == 200 || i == 99 {
-				require.Equal(t, 200, got.status, "%s is set and names no Copilot CLI that starts: %s", cliVar, got.body)
-				break
-			}
-		}
+		c.history = []said{{role: "user", text: "hello"}}
 		require.Equal(t, "heard: hello", c.ask().text)
 		got := c.say("CALL lookup")
 		require.Len(t, got.calls, 1)
@@ -75,11 +92,7 @@ func TestTheRealCLIBehindTheGateway(t *testing.T) {
 		require.Contains(t, string(model.Last().Body), "Be brief.")
 		replayed, redials := g.replayed(), g.metric("copilot_redials_total")
 
-		pid, err := os.ReadFile(pidFile)
-		require.NoError(t, err)
-		leader, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-		require.NoError(t, err)
-		require.NoError(t, syscall.Kill(-leader, syscall.SIGKILL))
+		require.NoError(t, syscall.Kill(-pid(), syscall.SIGKILL))
 		eventually(t, func() bool { return g.metric("copilot_redials_total") != redials }, "another CLI")
 		require.Equal(t, "heard: still there?", c.say("still there?").text)
 		require.Contains(t, string(model.Last().Body), "RESULT-42", "the CLI remembers")
@@ -95,4 +108,39 @@ func TestTheRealCLIBehindTheGateway(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(home, "copilot", "session-state", "[0-9a-f]*")) // sessions
 	require.NoError(t, err)
 	require.Empty(t, left, "nothing stays on the CLI's disk")
+}
+
+// The CLI repeats a model call at most five times, and the gateway adds nothing to that.
+func TestTheRealCLIAtARateLimit(t *testing.T) {
+	model := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold})
+	g, _, _ := realCLI(t, model)
+	before := model.Count()
+	for range 20 {
+		model.Fail(upstreamtest.RateLimited(1))
+	}
+	c := g.client(way{}, "c")
+	c.history = []said{{role: "user", text: "hello"}}
+	got := c.post(t.Context())
+	require.Equal(t, 429, got.status, got.body)
+	require.Equal(t, "1", got.header.Get("Retry-After"))
+	require.NotContains(t, got.body, "COPILOT_")
+	require.LessOrEqual(t, model.Count()-before, 6)
+	t.Logf("%d model calls: %s", model.Count()-before, got.body)
+}
+
+// A CLI that is stopped costs one request its time. The gateway says so, refuses the next ones at once,
+// and runs another CLI.
+func TestTheRealCLIHangs(t *testing.T) {
+	g, _, pid := realCLI(t, upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat, Answer: answerAsTold}))
+	require.Equal(t, "ready", g.ready())
+	require.NoError(t, syscall.Kill(-pid(), syscall.SIGSTOP))
+	eventually(t, func() bool { return g.ready() == "degraded" }, "the ping is missed")
+	c := g.client(way{}, "c")
+	c.history = []said{{role: "user", text: "hello"}}
+	got := c.post(t.Context())
+	require.Equal(t, 503, got.status, got.body)
+	require.Contains(t, got.body, "does not answer")
+	require.Equal(t, "10", got.header.Get("Retry-After"))
+	require.Eventually(t, func() bool { return c.post(t.Context()).status == 200 }, 60*time.Second, time.Second)
+	require.Equal(t, "ready", g.ready())
 }

@@ -376,3 +376,23 @@ func TestAConnectionThatEndsAtAnyMoment(t *testing.T) {
 		require.Equal(t, fmt.Sprint("echo: ", i), c.say(fmt.Sprint(i)).text)
 	}
 }
+
+// Whoever says that nobody goes on from the answer leaves no session behind, and may go on nevertheless.
+func TestAConversationThatIsOver(t *testing.T) {
+	everyWay(t, func(t *testing.T, w way) {
+		cli := fake(t)
+		c := start(t, cli).client(w, "c", "a")
+		c.over = true
+		require.Equal(t, "echo: hello", c.say("hello").text)
+		cli.Await(t.Context(), "session.delete", 1)
+		require.Empty(t, cli.Live(), "a turn that has ended")
+		got := c.say("CALL a")
+		cli.Await(t.Context(), "session.delete", 2)
+		require.Empty(t, cli.Live(), "a turn whose results never come")
+		for _, state := range []string{"busy", "idle", "parked", "dormant"} {
+			require.Equal(t, "0", c.gateway.metric(`copilot_sessions{backend="cli",state="`+state+`"} `), state)
+		}
+		require.Contains(t, c.give(got.calls[0].id, "RESULT-42").text, "RESULT-42")
+		require.Equal(t, "2", c.gateway.replayed())
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mneme/proxy/copilot"
+	"mneme/proxy/wire"
 )
 
 // conversationHeader names the conversation that the CLI's own model calls belong
@@ -32,8 +33,9 @@ type Model struct {
 	mu     sync.Mutex
 	closed bool
 	talks  map[Scope][]*talk
-	called map[callKey]*talk // parked ones that no conversation leads to
-	ended  map[Scope]*ended  // what an erasure has to reach beside talks
+	called map[callKey]*talk   // parked ones that no conversation leads to
+	ended  map[Scope]*ended    // what an erasure has to reach beside talks
+	heard  map[string]*Refusal // by session: how its last model call was refused, nil if it was not
 }
 
 // ended are sessions that a conversation had, the oldest first.
@@ -53,6 +55,7 @@ func New(cli CLI, config Config) *Model {
 	m := &Model{
 		cli: cli, config: config.withDefaults(), self: rand.Text(),
 		talks: map[Scope][]*talk{}, called: map[callKey]*talk{}, ended: map[Scope]*ended{},
+		heard: map[string]*Refusal{},
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.tasks.Go(m.lookOut) // ends with Close
@@ -82,7 +85,7 @@ func (m *Model) take(o origin, r *request) (t *talk, err error) {
 		m.talks[o.Scope] = append(m.talks[o.Scope], t)
 	}
 	m.uncall(t)
-	t.minted = o.minted
+	t.minted, t.doomed = o.minted, o.over
 	t.become(busy)
 	m.tasks.Add(1)
 	return t, nil
@@ -166,13 +169,14 @@ func (m *Model) remember(t *talk) {
 }
 
 // discard ends the talk's session and has the CLI forget it, without waiting for
-// that.
+// that. It needs mu.
 func (m *Model) discard(t *talk) {
 	s, id, resting, doomed := t.session, t.id, t.resting, t.doomed
 	t.session, t.id, t.resting = nil, "", nil
 	if id == "" {
 		return
 	}
+	delete(m.heard, id)
 	m.tasks.Go(func() {
 		if resting != nil {
 			<-resting
@@ -196,6 +200,24 @@ func (m *Model) discard(t *talk) {
 			}
 		}
 	})
+}
+
+// Refusal is an error and when to come back: a vendor's answer to a model call of the CLI.
+type Refusal struct {
+	Failure    wire.Failure
+	RetryAfter string // the header's value; empty for none
+}
+
+func (r *Refusal) Error() string { return r.Failure.Message }
+
+// Heard notes how the last model call of a session was answered, with nil if it was
+// not refused. It comes before the CLI can hear of it.
+func (m *Model) Heard(session string, r *Refusal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.heard[session]; ok {
+		m.heard[session] = r
+	}
 }
 
 func (m *Model) forget(ctx context.Context, ids ...string) (all error) {
@@ -241,11 +263,14 @@ func (m *Model) settle(t *talk, s state) {
 	m.bound()
 }
 
-// fail ends the talk of a request that failed.
-func (m *Model) fail(t *talk) {
+// fail ends the talk of a request that failed. It gives the refusal of the session's
+// last model call, nil for none.
+func (m *Model) fail(t *talk) *Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	refusal := m.heard[t.id]
 	m.free(t)
+	return refusal
 }
 
 // Erase forgets the sessions of a tenant's conversation and their model calls, here

@@ -141,7 +141,7 @@ func (d *dialogue) request(ctx context.Context) *http.Request {
 	messages, err := json.Marshal(d.messages)
 	require.NoError(d, err)
 	body := fmt.Sprintf(`{"model":"m","messages":%s,"tools":[{"type":"function","function":{"name":"a"}}]}`, messages)
-	r, err := http.NewRequestWithContext(chat.In(ctx, d.scope, d.minted), http.MethodPost,
+	r, err := http.NewRequestWithContext(chat.In(ctx, d.scope, d.minted, false), http.MethodPost,
 		"http://copilot/chat/completions", strings.NewReader(body))
 	require.NoError(d, err)
 	return r

@@ -3,12 +3,17 @@ package chat_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/copilottest"
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
 )
 
@@ -178,4 +183,88 @@ func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// A vendor that limits the rate of the CLI's own model calls is asked once for each of them, since
+// the CLI repeats them; the client gets the vendor's words and its Retry-After, not the CLI's advice.
+func TestTheVendorBehindTheCLIRefuses(t *testing.T) {
+	everyWay(t, func(t *testing.T, w way) {
+		model := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
+		vendor := httptest.NewServer(model)
+		t.Cleanup(vendor.Close)
+		cli := fake(t)
+		g := start(t, cli, behind(vendor.URL))
+		cli.Script(func(turn *copilottest.Turn) {
+			status := callModel(t, g, turn, created(t, cli))
+			if status == http.StatusOK {
+				turn.Say("done")
+				return
+			}
+			turn.Fail("query", "Request failed. Check that COPILOT_PROVIDER_API_KEY is set.", status)
+		})
+		model.Fail(upstreamtest.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}},
+			Body: `{"error":{"message":"Slow down, please.","type":"rate_limit_error","code":"rate_limit_exceeded"}}`})
+		c := g.client(w, "c")
+		c.history = []said{{role: "user", text: "hello"}}
+		got := c.post(t.Context())
+		require.Equal(t, 429, got.status, got.body)
+		require.Contains(t, got.body, "Slow down, please.")
+		require.NotContains(t, got.body, "COPILOT_")
+		require.Equal(t, "1", got.header.Get("Retry-After"))
+		require.Equal(t, 1, model.Count(), "the gateway leaves repeating to the CLI")
+		require.Equal(t, "done", c.ask().text, "the next request is not answered by the refusal of the one before")
+	})
+}
+
+// What the CLI says by itself comes without variables that only the gateway sets.
+func TestTheCLIsAdviceAboutItsVariables(t *testing.T) {
+	cli := fake(t)
+	cli.Script(func(turn *copilottest.Turn) {
+		status, text, _ := strings.Cut(turn.Prompt, " ")
+		n, err := strconv.Atoi(status)
+		assert.NoError(t, err)
+		turn.Fail("query", text, n)
+	})
+	g := start(t, cli)
+	for prompt, want := range map[string]string{
+		"401 Check COPILOT_PROVIDER_API_KEY.":                  "refused its key",
+		"429 Check COPILOT_PROVIDER_BASE_URL.":                 "limiting its callers' rate",
+		"503 Set COPILOT_MODEL.":                               "the model call of the Copilot CLI failed",
+		"503 It is down. Check COPILOT_PROVIDER_X. Try again.": "It is down. Try again.",
+	} {
+		c := g.client(way{}, "c"+prompt[:3])
+		c.history = []said{{role: "user", text: prompt}}
+		got := c.post(t.Context())
+		require.Contains(t, got.body, want)
+		require.NotContains(t, got.body, "COPILOT_")
+	}
+}
+
+// A CLI that answers nothing is not ready, and is not waited for by every request.
+func TestACLIThatHangs(t *testing.T) {
+	cli := fake(t)
+	for _, method := range []string{"session.create", "ping"} {
+		cli.Handle(method, func(*copilottest.Conn, copilottest.Message) {})
+	}
+	g := start(t, cli)
+	first, second := g.client(way{}, "a"), g.client(way{}, "b")
+	first.history, second.history = []said{{role: "user", text: "hello"}}, []said{{role: "user", text: "hello"}}
+	answered := make(chan answered)
+	go func() { answered <- first.post(t.Context()) }()
+	eventually(t, func() bool { return g.ready() == "degraded" }, "the call is missed")
+	for _, got := range []answeredBy{{"at once", second.post(t.Context())}, {"after its time", <-answered}} {
+		require.Equal(t, 503, got.status, "%s: %s", got.when, got.body)
+		require.Equal(t, "10", got.header.Get("Retry-After"), got.when)
+	}
+	for _, method := range []string{"session.create", "ping"} {
+		cli.Handle(method, cli.Default)
+	}
+	cli.Conns()[0].Notify("session.lifecycle", struct{}{})
+	eventually(t, func() bool { return g.ready() == "ready" }, "a sign of life")
+	require.Equal(t, "echo: hello", second.ask().text)
+}
+
+type answeredBy struct {
+	when string
+	answered
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 
 	"mneme/proxy/copilot"
@@ -42,7 +44,7 @@ func (m *Model) RoundTrip(hr *http.Request) (*http.Response, error) {
 	}
 	o, ok := ctx.Value(originKey{}).(origin)
 	if !ok {
-		o = origin{Scope{Conversation: rand.Text()}, true}
+		o = origin{Scope: Scope{Conversation: rand.Text()}, minted: true}
 	}
 	t, err := m.take(o, r)
 	if err != nil {
@@ -82,12 +84,11 @@ func (m *Model) serve(ctx context.Context, t *talk, r *request, a *response) {
 		out, err = t.session.Stream(ctx, a.text)
 	}
 	if err != nil {
-		id := t.id
-		m.fail(t)
+		id, refusal := t.id, m.fail(t)
 		m.config.Log.Warn().Err(err).Str("session", id).Str("conversation", t.scope.Conversation).Msg(
 			"a turn of the Copilot CLI failed",
 		)
-		a.fail(explain(err))
+		a.fail(explain(err, refusal))
 		return
 	}
 	calls := t.hear(r, out)
@@ -112,7 +113,9 @@ func (m *Model) begin(ctx context.Context, t *talk, r *request) error {
 			return err
 		}
 		m.config.Log.Info().Err(err).Str("session", t.id).Msg("a session of the Copilot CLI is gone")
+		m.mu.Lock()
 		m.discard(t)
+		m.mu.Unlock()
 	}
 	t.seen, t.calls, t.told = nil, nil, r.answered()
 	if t.told > 0 {
@@ -144,6 +147,9 @@ func (m *Model) open(ctx context.Context, t *talk, r *request,
 		return err
 	}
 	t.session, t.id = s, s.ID()
+	m.mu.Lock()
+	m.heard[t.id] = nil
+	m.mu.Unlock()
 	return nil
 }
 
@@ -231,18 +237,26 @@ func arguments(c copilot.ToolCall) string {
 }
 
 // explain turns a failure into what a vendor would have answered, where that says
-// more than that there is no connection.
-func explain(err error) error {
+// more than that there is no connection. A turn that failed since its model call was
+// refused is answered by that refusal.
+func explain(err error, refusal *Refusal) error {
 	var session *copilot.SessionError
 	var rpc *copilot.RPCError
 	var version *copilot.VersionError
 	switch {
+	case errors.As(err, &session) && refusal != nil:
+		return refusal
 	case errors.As(err, &session):
 		status := session.Status
 		if status < 400 {
 			status = http.StatusBadGateway
 		}
-		return wire.Failure{Status: status, Message: session.Message}
+		return wire.Failure{Status: status, Message: inOurWords(session.Message, status)}
+	case errors.Is(err, copilot.ErrHangs):
+		return &Refusal{
+			Failure:    wire.Failure{Status: http.StatusServiceUnavailable, Message: "the Copilot CLI does not answer"},
+			RetryAfter: "10",
+		}
 	case errors.Is(err, copilot.ErrInactive):
 		return wire.Failure{
 			Status: http.StatusGatewayTimeout, Message: "the Copilot CLI fell silent in the middle of its answer",
@@ -263,3 +277,22 @@ func explain(err error) error {
 	}
 	return err
 }
+
+// inOurWords is what the CLI says of a failed turn, without its advice about variables
+// of the CLI, which the gateway sets and its users do not have.
+func inOurWords(said string, status int) string {
+	lines := slices.DeleteFunc(sentence.Split(said, -1), func(s string) bool { return strings.Contains(s, "COPILOT_") })
+	if said = strings.TrimSpace(strings.Join(lines, ". ")); said != "" {
+		return said
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the backend behind the Copilot CLI (provider_backend) refused its key"
+	case http.StatusTooManyRequests:
+		return "the backend behind the Copilot CLI (provider_backend) is limiting its callers' rate"
+	}
+	return "the model call of the Copilot CLI failed"
+}
+
+// sentence matches what stands between two sentences.
+var sentence = regexp.MustCompile(`\.\s+|\n+`)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -171,3 +172,51 @@ func (g *gateway) metric(name string) string {
 }
 
 func (g *gateway) replayed() string { return g.metric(`copilot_replayed_total{backend="cli"} `) }
+
+// behind has a vendor answer the CLI's own model calls.
+func behind(vendor string) func(*proxy.Config) {
+	return func(c *proxy.Config) {
+		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor + "/v1"}
+		cli := c.Backends["cli"]
+		cli.CLI.ProviderBackend = "gpt"
+		c.Backends["cli"] = cli
+	}
+}
+
+// callModel makes the model call of a turn, as the CLI does, and gives the answer's status.
+func callModel(t testing.TB, g *gateway, turn *copilottest.Turn, sessions []made) int {
+	t.Helper()
+	for _, s := range sessions {
+		if s.ID != turn.Session {
+			continue
+		}
+		r, err := http.NewRequest(http.MethodPost, s.Provider.BaseURL+"/chat/completions",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`))
+		if !assert.NoError(t, err) {
+			return 0
+		}
+		r.Header.Set("Authorization", "Bearer "+s.Provider.APIKey)
+		for name, value := range s.Provider.Headers {
+			r.Header.Set(name, value)
+		}
+		resp, err := g.http.Do(r)
+		if !assert.NoError(t, err) {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	return 0
+}
+
+// ready is what /readyz says.
+func (g *gateway) ready() string {
+	g.t.Helper()
+	resp, err := g.http.Get(g.url + "/readyz")
+	require.NoError(g.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var out struct{ Status string }
+	require.NoError(g.t, json.NewDecoder(resp.Body).Decode(&out))
+	return out.Status
+}
