@@ -107,7 +107,7 @@ func reasonOf(a *backendAnswer, f wire.Failure) reason {
 func (x *Exchange) tellRefusal() {
 	a := x.answer
 	x.learnWindow(a.length)
-	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.error()))
+	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.whole))
 	h := x.client.Header()
 	h[reasonHeader] = []string{string(why)}
 	for name, n := range map[string]int{limitHeader: a.length.Limit, sentHeader: cmp.Or(a.length.Input, a.length.Sent)} {
@@ -228,7 +228,7 @@ func (x *Exchange) shownError(err error) string {
 // said is what the log shows of a backend's error: bounded, and without what it
 // repeats of the request, which the user wrote.
 func (x *Exchange) said(a *backendAnswer) string {
-	f := wire.ReadFailure(a.errorStatus(), a.error())
+	f := wire.ReadFailure(a.errorStatus(), a.whole)
 	text := f.Message
 	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {
 		text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)

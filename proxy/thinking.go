@@ -67,7 +67,7 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 func (x *Exchange) refill() *cure {
 	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
 	p := x.fitting()
-	if told, ok := demanded(x.answer.error(), p.Replay); ok {
+	if told, ok := demanded(x.answer.whole, p.Replay); ok {
 		p.Replay, c.profile = told, &p
 		c.learn = func(context.Context) {
 			x.backend.lessons.add(x.model, func(l *lesson) { l.replay = &told })
