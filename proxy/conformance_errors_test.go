@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/upstreamtest"
+	"mneme/proxy"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 	"mneme/scripts/outsidedata"
@@ -184,6 +185,31 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 			client.proceed()
 			w.conforms(0)
 		})
+	}
+}
+
+// Fault: the profile knows nothing of a vendor that wants its reasoning back, or says otherwise, and
+// every request is refused once, or for good. One refusal teaches better.
+func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
+	for _, b := range []backendCase{deepSeek, deepSeekChat, kimi, kimiChat} {
+		for _, vendor := range []string{"", "anthropic", "openai", "gemini"} {
+			for _, agent := range [][2]string{{"messages", "claude-sonnet-4-5"}, {"chat", "claude-sonnet-4-5"},
+				{"chat", "my-model"}} {
+				t.Run(fmt.Sprint(b.name, " as ", vendor, ", ", agent), func(t *testing.T) {
+					w := newWorld(t, b.told(func(c *proxy.BackendConfig) { c.Vendor = vendor }))
+					v := w.vendors[b.name]
+					client := agents(w.gateway(), agent[1], "")[agent[0]]
+					for _, name := range []string{"one", "two", "three"} {
+						toolTurn(v, name)
+						client.say(name)
+					}
+					if len(v.Rejections()) > 0 {
+						require.Contains(t, string(v.Last().Body), "one thinks before")
+					}
+					w.refusedAtMost(1)
+				})
+			}
+		}
 	}
 }
 

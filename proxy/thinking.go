@@ -92,7 +92,9 @@ func (x *Exchange) refill() *cure {
 func demanded(said []byte, replay sanitize.Replay) (told sanitize.Replay, ok bool) {
 	switch demand := thinking.Demanded(said); demand {
 	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
-		told = sanitize.Replay{Reasoning: sanitize.Always, Field: "reasoning_content", Redacted: replay.Redacted}
+		told = sanitize.Replay{
+			Reasoning: sanitize.Always, Field: "reasoning_content", Missed: true, Redacted: replay.Redacted,
+		}
 		enough := replay.Reasoning == sanitize.Always
 		if demand == thinking.DemandsOnCalls && !enough {
 			told.Reasoning = sanitize.Required
