@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
@@ -133,8 +135,22 @@ func (a *backendAnswer) errorStatus() int {
 	return a.status
 }
 
-// inOurWords is a backend's error for a client of the other dialect: what such a
-// client does about a request that is too long hangs on the words.
+// tooLongWords are those of the messages dialect by which its clients know that a
+// request is too long.
+var tooLongWords = regexp.MustCompile(`prompt is too long: \d+ tokens > \d+ max|exceed context limit: \d+ \+ \d+ > \d+`)
+
+// saysTooLong reports whether an error about length is one that clients of a dialect
+// know for it. Vendors and servers have many others.
+func (a *backendAnswer) saysTooLong(d wire.Dialect) bool {
+	said := gjson.GetBytes(a.whole, "error")
+	if d == wire.Messages {
+		return a.status == http.StatusBadRequest && tooLongWords.MatchString(said.Get("message").Str)
+	}
+	return a.status == http.StatusBadRequest && said.Get("code").Str == string(reasonTooLong)
+}
+
+// inOurWords is a backend's error for a client that does not know the backend's
+// words: what it does about a request that is too long hangs on them.
 func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	if l.Excess != thinking.OverWindow {
 		return f
