@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
@@ -18,7 +19,7 @@ var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
 
 // backendAnswer is what a backend says to an attempt. So much of it has been read that
 // the attempt can be judged before anything reaches the client: all of it, or a
-// stream's first event.
+// stream's first event. A stream that begins with an error is none, see early.
 type backendAnswer struct {
 	status int
 	header http.Header
@@ -58,14 +59,10 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*backendAns
 	a := &backendAnswer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
 	hide.header(a.header)
 	body := timed{resp.Body, waited}
-	if a.status < 300 && isStream(a.header) {
+	if a.status < 300 && wire.IsStream(a.header) {
 		a.frames = wire.NewFrameReader(body)
 		a.first, a.err = a.frames.Next()
 		a.first = hide.frame(a.first)
-		if a.failed = thinking.IsError(a.first.Data); a.failed {
-			a.class, a.length = thinking.ClassifyEvent(a.first.Data), thinking.ReadLengthEvent(a.first.Data)
-			a.parameter, _ = thinking.RefusedInEvent(a.first.Data)
-		}
 		return a, nil
 	}
 	var err error
@@ -99,14 +96,6 @@ func (a *backendAnswer) about() string {
 	return a.class.String()
 }
 
-// error is the body or the event that says why.
-func (a *backendAnswer) error() []byte {
-	if a.frames != nil {
-		return a.first.Data
-	}
-	return a.whole
-}
-
 // next is the next event of a stream, as wire.FrameReader gives it.
 func (a *backendAnswer) next() (wire.Frame, error) {
 	if !a.taken {
@@ -127,9 +116,37 @@ func (a *backendAnswer) close() {
 	}
 }
 
-func isStream(h http.Header) bool {
-	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+// early reads the data of an event at the beginning of a stream: an error's status,
+// or 0, and whether the model's answer has not begun with it.
+func early(d wire.Dialect, data []byte) (status int, more bool) {
+	switch {
+	case len(data) == 0: // a comment
+		return 0, true
+	case thinking.IsError(data):
+		status = wire.ReadFailure(0, data).Status
+		if status >= 500 && ofRequest(status, data) {
+			status = http.StatusBadRequest
+		}
+		return status, false
+	case d == wire.Messages:
+		kind := wire.EventType(data)
+		return 0, kind == wire.MessageStart || kind == "ping"
+	}
+	chunk := gjson.GetManyBytes(data, "choices", "choices.0.delta", "choices.0.finish_reason", "usage")
+	more = chunk[0].IsArray() && chunk[2].Str == "" && !chunk[3].IsObject()
+	chunk[1].ForEach(func(name, value gjson.Result) bool {
+		more = more && (name.Str == "role" || value.Type == gjson.Null || value.Raw == `""` || value.Raw == "[]")
+		return more
+	})
+	return 0, more
+}
+
+// ofRequest reports whether an error says what is wrong with the request, so that it
+// is worth no repetition and no failure of the backend, whatever its status.
+func ofRequest(status int, body []byte) bool {
+	_, parameter := thinking.RefusedParameter(status, body)
+	return parameter || thinking.Classify(status, body) != thinking.ClassOther ||
+		thinking.ReadLength(status, body).Excess != thinking.NotLong
 }
 
 // readAll reads a body, of n bytes or, if n is not positive, of a length that

@@ -126,7 +126,7 @@ func (x *Exchange) strip() *cure {
 	if !thinking.HasThinking(x.attempt.doc, dialect) {
 		return nil
 	}
-	if thinking.SaysBound(x.answer.error()) {
+	if thinking.SaysBound(x.answer.whole) {
 		x.backend.bound.Store(true)
 	}
 	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}

@@ -247,11 +247,8 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	case KindOpenAI:
 		out.dialect = wire.Chat
 	}
-	c.Judge = func(status int, body []byte) bool {
-		_, parameter := thinking.RefusedParameter(status, body)
-		return parameter || thinking.Classify(status, body) != thinking.ClassOther ||
-			thinking.ReadLength(status, body).Excess != thinking.NotLong
-	}
+	c.Judge = ofRequest
+	c.Early = func(data []byte) (int, bool) { return early(out.dialect, data) }
 	client, err := upstream.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/internal/upstreamtest"
+	"mneme/proxy"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 	"mneme/scripts/outsidedata"
@@ -187,6 +188,31 @@ func TestConformanceMissingReasoningIsNeverStripped(t *testing.T) {
 	}
 }
 
+// Fault: the profile knows nothing of a vendor that wants its reasoning back, or says otherwise, and
+// every request is refused once, or for good. One refusal teaches better.
+func TestConformanceWhatMustBePassedBackWhateverTheProfile(t *testing.T) {
+	for _, b := range []backendCase{deepSeek, deepSeekChat, kimi, kimiChat} {
+		for _, vendor := range []string{"", "anthropic", "openai", "gemini"} {
+			for _, agent := range [][2]string{{"messages", "claude-sonnet-4-5"}, {"chat", "claude-sonnet-4-5"},
+				{"chat", "my-model"}} {
+				t.Run(fmt.Sprint(b.name, " as ", vendor, ", ", agent), func(t *testing.T) {
+					w := newWorld(t, b.told(func(c *proxy.BackendConfig) { c.Vendor = vendor }))
+					v := w.vendors[b.name]
+					client := agents(w.gateway(), agent[1], "")[agent[0]]
+					for _, name := range []string{"one", "two", "three"} {
+						toolTurn(v, name)
+						client.say(name)
+					}
+					if len(v.Rejections()) > 0 {
+						require.Contains(t, string(v.Last().Body), "one thinks before")
+					}
+					w.refusedAtMost(1)
+				})
+			}
+		}
+	}
+}
+
 // Fault: the retry fails too, and the client is told of the retry, or of neither. It
 // gets the first error, byte for byte where it speaks the vendor's dialect.
 func TestConformanceTheFirstErrorIsWhatTheClientGets(t *testing.T) {
@@ -313,7 +339,11 @@ func TestConformanceErrorsOutsideData(t *testing.T) {
 		got := c.post()
 		failing.Store(nil)
 		require.Equal(t, e.Status, got.status, e.Source)
-		require.Equal(t, e.Body, got.body, e.Source)
+		if thinking.ReadLength(e.Status, []byte(e.Body)).Excess == thinking.OverWindow {
+			require.Contains(t, got.body, `"message":"prompt is too long`)
+		} else {
+			require.Equal(t, e.Body, got.body, e.Source)
+		}
 		for _, r := range v.Requests()[before+1:] {
 			require.Contains(t, string(r.Body), `"thought"`, "nothing is stripped for it: %s", e.Body)
 		}

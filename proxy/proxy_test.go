@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
 	"mneme/proxy"
@@ -449,6 +450,64 @@ func TestErrorEventsOfTheVendor(t *testing.T) {
 	got = post(t, url+"/v1/chat/completions", ask+`,"stream":true}`)
 	require.Equal(t, 529, got.status, "an error before anything else can still be a status")
 	require.JSONEq(t, `{"error":{"type":"server_error","message":"Overloaded","code":"overloaded"}}`, got.body)
+}
+
+// An error that comes before the answer begins is one of the status that it names, though the
+// stream began with 200: the call is made again, and in the end the client gets a status.
+func TestAnErrorBeforeTheAnswerIsItsStatus(t *testing.T) {
+	const (
+		overloaded  = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
+		serverError = `{"error":{"message":"The server had an error","type":"server_error","code":null}}`
+		busy        = `{"error":{"code":503,"message":"The model is busy","status":"UNAVAILABLE"}}`
+		badKey      = `{"error":{"message":"Incorrect API key","type":"invalid_request_error","code":"invalid_api_key"}}`
+		role        = `data: {"id":"c1","model":"real-1","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` +
+			"\n\n"
+		filtered = `data: {"id":"","model":"","choices":[],"prompt_filter_results":[]}` + "\n\n"
+		comment  = ": PROCESSING\n\n"
+	)
+	for name, c := range map[string]struct {
+		kind, before, event string
+		status, calls       int
+	}{
+		"messages, first":        {proxy.KindAnthropic, "", overloaded, 529, 3},
+		"messages, after a ping": {proxy.KindAnthropic, firstEvents(messagesStream, 2), overloaded, 529, 3},
+		"chat, first":            {proxy.KindOpenAI, "", serverError, 500, 3},
+		"chat, after the role":   {proxy.KindOpenAI, comment + filtered + role, busy, 503, 3},
+		"chat, a refusal":        {proxy.KindOpenAI, role, badKey, 401, 1},
+	} {
+		for _, endpoint := range []string{"/v1/messages", "/v1/chat/completions"} {
+			for _, stream := range []string{"true", "false"} {
+				t.Run(name+endpoint+", stream="+stream, func(t *testing.T) {
+					whole, failing := messagesStream, "event: error\ndata: "+c.event+"\n\n"
+					if c.kind == proxy.KindOpenAI {
+						whole, failing = chatStream, "data: "+c.event+"\n\n"
+					}
+					v := vendor(t, says("text/event-stream", c.before+failing))
+					url, _ := gateway(t, to(v, c.kind))
+					got := post(t, url+endpoint, ask+`,"stream":`+stream+`}`)
+					require.Equal(t, c.status, got.status, got.body)
+					require.Equal(t, "application/json", got.header.Get("Content-Type"))
+					require.Equal(t, gjson.Get(c.event, "error.message").Str, gjson.Get(got.body, "error.message").Str)
+					require.Equal(t, c.calls, v.count())
+
+					v.answer = func(w http.ResponseWriter, r *http.Request) {
+						if v.count() == c.calls+1 {
+							says("text/event-stream", c.before+failing)(w, r)
+							return
+						}
+						says("text/event-stream", whole)(w, r)
+					}
+					if c.status < 500 {
+						return
+					}
+					got = post(t, url+endpoint, ask+`,"stream":`+stream+`}`)
+					require.Equal(t, 200, got.status, got.body)
+					require.Equal(t, c.calls+2, v.count())
+					require.NotContains(t, got.body, "error")
+				})
+			}
+		}
+	}
 }
 
 func TestErrorsOfTheVendor(t *testing.T) {

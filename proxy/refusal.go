@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 	"mneme/proxy/wire"
@@ -107,7 +109,7 @@ func reasonOf(a *backendAnswer, f wire.Failure) reason {
 func (x *Exchange) tellRefusal() {
 	a := x.answer
 	x.learnWindow(a.length)
-	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.error()))
+	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.whole))
 	h := x.client.Header()
 	h[reasonHeader] = []string{string(why)}
 	for name, n := range map[string]int{limitHeader: a.length.Limit, sentHeader: cmp.Or(a.length.Input, a.length.Sent)} {
@@ -133,8 +135,22 @@ func (a *backendAnswer) errorStatus() int {
 	return a.status
 }
 
-// inOurWords is a backend's error for a client of the other dialect: what such a
-// client does about a request that is too long hangs on the words.
+// tooLongWords are those of the messages dialect by which its clients know that a
+// request is too long.
+var tooLongWords = regexp.MustCompile(`prompt is too long: \d+ tokens > \d+ max|exceed context limit: \d+ \+ \d+ > \d+`)
+
+// saysTooLong reports whether an error about length is one that clients of a dialect
+// know for it. Vendors and servers have many others.
+func (a *backendAnswer) saysTooLong(d wire.Dialect) bool {
+	said := gjson.GetBytes(a.whole, "error")
+	if d == wire.Messages {
+		return a.status == http.StatusBadRequest && tooLongWords.MatchString(said.Get("message").Str)
+	}
+	return a.status == http.StatusBadRequest && said.Get("code").Str == string(reasonTooLong)
+}
+
+// inOurWords is a backend's error for a client that does not know the backend's
+// words: what it does about a request that is too long hangs on them.
 func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	if l.Excess != thinking.OverWindow {
 		return f
@@ -228,7 +244,7 @@ func (x *Exchange) shownError(err error) string {
 // said is what the log shows of a backend's error: bounded, and without what it
 // repeats of the request, which the user wrote.
 func (x *Exchange) said(a *backendAnswer) string {
-	f := wire.ReadFailure(a.errorStatus(), a.error())
+	f := wire.ReadFailure(a.errorStatus(), a.whole)
 	text := f.Message
 	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {
 		text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)

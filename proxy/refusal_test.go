@@ -1,12 +1,15 @@
 package proxy_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -15,6 +18,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy"
+	"mneme/proxy/thinking"
+	"mneme/scripts/outsidedata"
 )
 
 // logged starts a gateway whose log is kept.
@@ -157,8 +162,38 @@ const (
 		`the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}`
 )
 
+// Recorded errors about length, as they come from backends of the dialect of the client: a coding
+// agent on messages and a client of chat completions hear the words that they go by.
+func TestTooLongInTheClientsWordsOutsideData(t *testing.T) {
+	data, err := os.ReadFile(outsidedata.Path(t, "errors", "context-length.jsonl"))
+	require.NoError(t, err)
+	known := regexp.MustCompile(`^prompt is too long(: \d+ tokens > \d+ maximum)?$|exceed context limit: \d+ \+ \d+ > \d+`)
+	heard := 0
+	for line := range bytes.Lines(data) {
+		body := gjson.GetBytes(line, "body").Str
+		status := int(gjson.GetBytes(line, "status").Int())
+		if thinking.ReadLength(status, []byte(body)).Excess != thinking.OverWindow {
+			continue
+		}
+		heard++
+		v := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		})
+		at, _ := logged(t, to(v, proxy.KindAnthropic))
+		got := post(t, at+"/v1/messages", ask+"}")
+		require.Equal(t, 400, got.status)
+		require.Regexp(t, known, gjson.Get(got.body, "error.message").Str, body)
+		at, _ = logged(t, to(v, proxy.KindOpenAI))
+		got = post(t, at+"/v1/chat/completions", ask+"}")
+		require.Equal(t, 400, got.status)
+		require.Equal(t, "context_length_exceeded", gjson.Get(got.body, "error.code").Str, body)
+	}
+	require.Greater(t, heard, 15)
+}
+
 // A request that is too long is refused in the words that clients of its dialect go
-// by; a vendor of the same dialect is passed on as it is.
+// by; a vendor of the same dialect that uses them is passed on as it is.
 func TestTooLongInTheEndpointsWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind, endpoint string
@@ -168,9 +203,20 @@ func TestTooLongInTheEndpointsWords(t *testing.T) {
 		answered       int
 		limit          string
 	}{
-		"messages, as it is":      {proxy.KindAnthropic, "/v1/messages", 400, anthropicLong, anthropicLong, 400, "200000"},
-		"chat, as it is":          {proxy.KindOpenAI, "/v1/chat/completions", 400, openAILong, openAILong, 400, "4097"},
-		"chat with 500, as it is": {proxy.KindOpenAI, "/v1/chat/completions", 500, llamaLong, llamaLong, 500, "256"},
+		"messages, as it is": {proxy.KindAnthropic, "/v1/messages", 400, anthropicLong, anthropicLong, 400, "200000"},
+		"chat, as it is":     {proxy.KindOpenAI, "/v1/chat/completions", 400, openAILong, openAILong, 400, "4097"},
+		"llama.cpp to chat": {proxy.KindOpenAI, "/v1/chat/completions", 500, llamaLong,
+			`{"error":{"type":"invalid_request_error","message":"This model's maximum context length is 256 tokens. ` +
+				`However, your messages resulted in 1407 tokens. Please reduce the length of the ` +
+				`messages.","param":"messages","code":"context_length_exceeded"}}`, 400, "256"},
+		"other words of the messages dialect": {proxy.KindAnthropic, "/v1/messages", 400,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"Invalid request: Your request exceeded model ` +
+				`token limit: 131072 (requested: 140000)"}}`,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 140000 tokens > 131072 ` +
+				`maximum"}}`, 400, "131072"},
+		"Bedrock without numbers": {proxy.KindAnthropic, "/v1/messages", 400,
+			`{"type":"error","error":{"type":"ValidationException","message":"Input is too long for requested model."}}`,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}`, 400, ""},
 		"chat to messages": {proxy.KindOpenAI, "/v1/messages", 400, openAILong,
 			`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 6988 tokens > 4097 ` +
 				`maximum"}}`, 400, "4097"},
@@ -263,7 +309,7 @@ func TestMaxTokensThatLeaveNoRoomAreLowered(t *testing.T) {
 	}
 }
 
-// Where even that fails the client gets the vendor's first answer.
+// Where even that fails the client gets what the vendor's first answer says.
 func TestMaxTokensAreLoweredOnce(t *testing.T) {
 	body := `{"error":{"message":"This model's maximum context length is 131072 tokens. However, you requested 131134 ` +
 		`tokens (122942 in the messages, 8192 in the completion). Please reduce the length of the messages or ` +
@@ -275,7 +321,8 @@ func TestMaxTokensAreLoweredOnce(t *testing.T) {
 	at, _ := logged(t, to(v, proxy.KindOpenAI))
 	got := post(t, at+"/v1/chat/completions", ask+"}")
 	require.Equal(t, 400, got.status)
-	require.Equal(t, body, got.body)
+	require.Equal(t, "context_length_exceeded", gjson.Get(got.body, "error.code").Str)
+	require.Equal(t, gjson.Get(body, "error.message").Str, gjson.Get(got.body, "error.message").Str)
 	require.Equal(t, 2, v.count())
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
 
@@ -36,12 +37,12 @@ func reply(ctx context.Context, x *Exchange) error {
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
-// vendor's dialect, since such clients go by its words, else with its message, or
-// in the words that clients of the other dialect go by.
+// vendor's dialect, since such clients go by its words, else with its message. A
+// request that is too long is said in the words that clients of the dialect go by.
 func (x *Exchange) replyError() error {
 	a := x.answer
 	answerHeader(x.client.Header(), a.header)
-	if !x.translated() {
+	if !x.translated() && (a.length.Excess != thinking.OverWindow || a.saysTooLong(x.endpoint.dialect)) {
 		return x.client.whole(a.status, a.whole)
 	}
 	x.client.Header().Set("Content-Type", "application/json")

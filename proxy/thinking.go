@@ -67,7 +67,7 @@ func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
 func (x *Exchange) refill() *cure {
 	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
 	p := x.fitting()
-	if told, ok := demanded(x.answer.error(), p.Replay); ok {
+	if told, ok := demanded(x.answer.whole, p.Replay); ok {
 		p.Replay, c.profile = told, &p
 		c.learn = func(context.Context) {
 			x.backend.lessons.add(x.model, func(l *lesson) { l.replay = &told })
@@ -92,7 +92,9 @@ func (x *Exchange) refill() *cure {
 func demanded(said []byte, replay sanitize.Replay) (told sanitize.Replay, ok bool) {
 	switch demand := thinking.Demanded(said); demand {
 	case thinking.DemandsOnCalls, thinking.DemandsEverywhere:
-		told = sanitize.Replay{Reasoning: sanitize.Always, Field: "reasoning_content", Redacted: replay.Redacted}
+		told = sanitize.Replay{
+			Reasoning: sanitize.Always, Field: "reasoning_content", Missed: true, Redacted: replay.Redacted,
+		}
 		enough := replay.Reasoning == sanitize.Always
 		if demand == thinking.DemandsOnCalls && !enough {
 			told.Reasoning = sanitize.Required

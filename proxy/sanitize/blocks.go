@@ -132,9 +132,11 @@ func (r *request) standForBlocks() {
 	}
 }
 
-// mayThink reports whether the vendor could miss reasoning. A model with known modes may think by
-// default if the request says nothing.
-func (r *request) mayThink() bool { return r.on() || !r.off() && r.p.Thinking.Modes != nil }
+// mayThink reports whether the vendor could miss reasoning. A model with known modes, or one that has
+// missed it, may think by default if the request says nothing.
+func (r *request) mayThink() bool {
+	return r.on() || !r.off() && r.p.Thinking.Modes != nil || r.p.Replay.Missed && r.mode() == "" && !r.unthinking
+}
 
 // usesTools reports whether the conversation has tools.
 func (r *request) usesTools() bool {

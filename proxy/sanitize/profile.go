@@ -103,6 +103,9 @@ type Replay struct {
 	Field string
 	// Placeholder is the text in place of missing reasoning.
 	Placeholder string
+	// Missed: the vendor has refused a request for lack of it, so the model thinks unless a request
+	// says otherwise, whatever else is known of it.
+	Missed bool
 	// Signed: the vendor verifies signatures, so blocks must have one.
 	Signed bool
 	// Redacted: redacted thinking blocks are accepted.

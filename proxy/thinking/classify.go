@@ -155,6 +155,10 @@ var invalid = signs{
 		near("signature", `thought_?signature(isnotvalid|\(type_bytes\),base64decodingfailed)`),
 		near("signature", `thinkingblock:?signature(verificationfailed|mismatch|isinvalid|isnotvalid)`),
 
+		// Behind the path of a block no prose of the user's stands: there the words of the family are enough.
+		near("thinking", blockPath+`[^;]{0,300}thinking[^;]{0,300}`+doubt),
+		near("thinking", blockPath+`[^;]{0,300}`+doubt+`[^;]{0,300}thinking`),
+
 		// A block, or a member of one, does not match the vendor's schema.
 		near("fieldrequired", `(thinking\W+(signature|thinking|data)|\.signature)\W+(msg\W+)?fieldrequired`),
 		near("content.", `content\.\w*\.(redacted_)?thinking(\.\w+)?:`),
@@ -173,6 +177,13 @@ var invalid = signs{
 		near("removethe", `removethe`+field+`from`),
 	},
 }
+
+// blockPath matches the path of a content block in a request, with the colon behind it; gateways mask
+// the message's. doubt matches what vendors say of thinking that they do not take for theirs.
+const (
+	blockPath = `\.content[.[]\d+\]?(\.(redacted_)?thinking(\.\w+)?)?:`
+	doubt     = `(signature|invalid|notvalid|verif(y|ied|ication)|mismatch|unrecogni[sz]ed)`
+)
 
 // field matches the names under which chat completions carry reasoning.
 const field = `(reasoning_content|reasoning_details|reasoning|thinking_blocks)`

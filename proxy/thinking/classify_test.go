@@ -157,6 +157,22 @@ var said = map[string]Class{
 		"'refusal'.": ClassStrip,
 	"Invalid thinking block: signature verification " +
 		"failed": ClassStrip,
+	"messages.3.content.1: Invalid thinking " +
+		"block": ClassStrip,
+	"messages.3.content.1: thinking block mismatch: the content was " +
+		"changed": ClassStrip,
+	"messages[3].content[1]: Verification of the `thinking` block " +
+		"failed": ClassStrip,
+	"messages.3.content.1.thinking: could not be verified (thinking)": ClassStrip,
+	"messages.3.content.1: The signature of this block was not made by a model that may read its " +
+		"thinking": ClassStrip,
+	"***.***.content.4: unrecognized `redacted_thinking` block":        ClassStrip,
+	"messages.3.content.1: `thinking` block signature does not verify": ClassStrip,
+	"messages.3.content.1.tool_use.input: invalid type, and the thinking of the signature is no " +
+		"dictionary": ClassOther,
+	"messages.3.content.1: Input tag 'think' found using 'type' does not match any of the expected tags: 'text', " +
+		"'thinking'": ClassOther,
+	"system: the text about thinking has an invalid signature": ClassOther,
 	"The `reasoning_content` in the thinking mode must be passed back to the " +
 		"API.": ClassRestore,
 	"thinking is enabled but reasoning_content is missing in assistant tool call message at index " +

@@ -1,13 +1,17 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"mneme/proxy/wire"
 )
 
 // body is an answer that is being read, under the time limits of its call.
@@ -92,6 +96,37 @@ func (b *body) peek(limit int64) []byte {
 	ahead, _ := io.ReadAll(io.LimitReader(b, limit))
 	b.ahead = ahead
 	return ahead
+}
+
+// Bounds of what is held back of a stream until its answer begins. Backends that are slow to begin
+// send signs of life, which must reach the client in time.
+const (
+	maxHeld      = 64 << 10 // bytes
+	maxHeldSince = 15 * time.Second
+)
+
+// lead reads a stream until early has seen enough of it, and has Read return that again. If early
+// finds an error, resp becomes an answer of the status that the error names.
+func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) {
+	var held bytes.Buffer
+	frames := wire.NewFrameReader(io.TeeReader(b, &held))
+	defer frames.Release()
+	for began := time.Now(); ; {
+		// An error here occurs again in Read.
+		frame, err := frames.Next()
+		status, more := early(frame.Data)
+		if status != 0 {
+			_ = b.rc.Close()
+			b.rc = io.NopCloser(bytes.NewReader(bytes.Clone(frame.Data)))
+			resp.StatusCode, resp.ContentLength = status, int64(len(frame.Data))
+			resp.Header.Set("Content-Type", "application/json")
+			return
+		}
+		if !more || err != nil || held.Len() > maxHeld || time.Since(began) > maxHeldSince {
+			b.ahead = held.Bytes()
+			return
+		}
+	}
 }
 
 // settle reports how the answer ended to the circuit, once.

@@ -61,6 +61,45 @@ func TestJudgedAnswersAreReturnedAsTheyAre(t *testing.T) {
 	}
 }
 
+// A backend that is slow to begin sends signs of life: they are held back for a while only.
+func TestTheHeadOfAStreamIsHeldForAWhileOnly(t *testing.T) {
+	early := func(data []byte) (int, bool) { return 0, len(data) == 0 }
+	for name, c := range map[string]struct {
+		first string
+		held  time.Duration
+	}{"signs of life": {": alive\n\n", 20 * time.Second}, "the answer": {"data: yes\n\n", 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stream, vendor := io.Pipe()
+				client, err := upstream.New(upstream.Config{
+					BaseURL: "http://vendor", Early: early,
+					Transport: transport(func(*http.Request) (*http.Response, error) {
+						resp := answer(200, stream)
+						resp.Header.Set("Content-Type", "text/event-stream; charset=utf-8")
+						return resp, nil
+					}),
+				})
+				require.NoError(t, err)
+				go func() {
+					for range 4 {
+						_, _ = io.WriteString(vendor, c.first)
+						time.Sleep(10 * time.Second)
+					}
+					_ = vendor.Close()
+				}()
+				began := time.Now()
+				resp, err := client.Send(t.Context(), wire.Call{})
+				require.NoError(t, err)
+				require.Equal(t, c.held, time.Since(began))
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, strings.Repeat(c.first, 4), string(body))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
 func TestJudgedAnswersDoNotOpenTheCircuit(t *testing.T) {
 	client := vendor(t, upstream.Config{Limits: upstream.Limits{Failures: 1}, Judge: aboutThinking},
 		func(w http.ResponseWriter, _ *http.Request) {

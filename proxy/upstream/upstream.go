@@ -2,7 +2,7 @@
 // limits, retries and a circuit breaker, and does not look at what a call says.
 //
 // A call is repeated only as long as no byte of an answer was passed on: after a failed connection,
-// a 429 or a 5xx. The vendor's Retry-After is honoured, and all calls of a backend share a retry
+// a 429 or a 5xx, also one that a stream names before it says anything else. The vendor's Retry-After is honoured, and all calls of a backend share a retry
 // budget. The answer that remains, an error status too, is returned unchanged.
 //
 // A backend that fails many times in a row is left alone for a while, see OpenError. Failures are
@@ -92,6 +92,12 @@ type Config struct {
 	// that the answer is about this one request: it is returned as it is, not
 	// retried, and no failure of the backend. The body is not to be kept.
 	Judge func(status int, body []byte) bool
+
+	// Early, if not nil, sees the data of each event at the beginning of a stream that
+	// came as a success, as long as it asks for more. A status other than 0 means that
+	// the event is an error: the answer becomes one of that status, with the data as its
+	// body. The data is not to be kept.
+	Early func(data []byte) (status int, more bool)
 }
 
 // Client sends calls to one backend. It is safe for concurrent use.
@@ -102,6 +108,7 @@ type Client struct {
 	trip   http.RoundTripper
 	limits Limits
 	judge  func(status int, body []byte) bool
+	early  func(data []byte) (status int, more bool)
 
 	circuit circuit
 	retries *budget
@@ -133,7 +140,7 @@ func New(c Config) (*Client, error) {
 	}
 	return &Client{
 		base: strings.TrimRight(c.BaseURL, "/"), auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
-		circuit: circuit{limit: limits.Failures, cooldown: limits.Cooldown}, retries: newBudget(limits.Burst),
+		early: c.Early, circuit: circuit{limit: limits.Failures, cooldown: limits.Cooldown}, retries: newBudget(limits.Burst),
 	}, nil
 }
 
@@ -226,6 +233,9 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		_ = b.Close()
 		return nil, fmt.Errorf("%w (%s)", ErrEncoding, e)
+	}
+	if c.early != nil && resp.StatusCode < 300 && wire.IsStream(resp.Header) {
+		b.lead(resp, c.early)
 	}
 	return resp, nil
 }

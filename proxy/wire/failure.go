@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -91,6 +92,7 @@ const maxMessage = 2 << 10
 // shown as text.
 func ReadFailure(status int, body []byte) Failure {
 	f := Failure{Status: status}
+	number := 0 // that stands for a code
 	var shape struct {
 		Error   jsontext.Value `json:"error"`
 		Message jsontext.Value `json:"message"`
@@ -104,6 +106,7 @@ func ReadFailure(status int, body []byte) Failure {
 		}
 		if json.Unmarshal(shape.Error, &detail, lenient) == nil {
 			f.Type, f.Code, f.Message = unquote(detail.Type), unquote(detail.Code), unquote(detail.Message)
+			number, _ = strconv.Atoi(cmp.Or(f.Code, string(detail.Code)))
 		}
 		f.Message = cmp.Or(f.Message, unquote(shape.Error), unquote(shape.Message))
 	}
@@ -114,23 +117,45 @@ func ReadFailure(status int, body []byte) Failure {
 		f.Message = cmp.Or(http.StatusText(status), "the backend failed without saying why")
 	}
 	if f.Status == 0 {
-		f.Status = statusOf(f.Type, f.Code)
+		f.Status = statusOf(f, number)
 	}
-	if statusOf(f.Type, "") == http.StatusBadGateway {
-		f.Type = "" // a name that only the chat dialect has
+	for _, class := range classes {
+		if class.messages == f.Type {
+			return f
+		}
 	}
+	f.Type = "" // a name that only the chat dialect has
 	return f
 }
 
-// statusOf derives the status of an error from its names, for errors inside a stream, which have no
-// status.
-func statusOf(kind, code string) int {
+// statuses are the names of errors in both dialects and of several vendors, with the status that
+// they stand for.
+var statuses = func() map[string]int {
+	m := map[string]int{
+		"context_length_exceeded": 400, "content_filter": 400, "insufficient_quota": 429, "rate_limit_reached_error": 429,
+		"exceeded_current_quota_error": 429, "engine_overloaded_error": 429, "internal_server_error": 500,
+		"internal_error": 500, "service_unavailable": 503, "service_unavailable_error": 503, "unavailable": 503,
+		"server_is_overloaded": 503, "slow_down": 503, "timeout": 504,
+	}
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 529, 504} {
-		if class := classes[status]; kind == class.messages || code != "" && code == class.code {
-			return status
+		for _, name := range []string{classes[status].messages, classes[status].code} {
+			m[name] = cmp.Or(m[name], status)
 		}
 	}
-	return http.StatusBadGateway
+	return m
+}()
+
+// statusOf derives the status of an error inside a stream, which has none: from a code that is a
+// number of HTTP, from its names, else from the one word that vendors use for an overload.
+func statusOf(f Failure, number int) int {
+	if number >= 400 && number <= 599 {
+		return number
+	}
+	status := cmp.Or(statuses[strings.ToLower(f.Code)], statuses[strings.ToLower(f.Type)])
+	if status == 0 && strings.Contains(strings.ToLower(f.Message), "overloaded") {
+		status = 529
+	}
+	return cmp.Or(status, http.StatusBadGateway)
 }
 
 func unquote(v jsontext.Value) string {

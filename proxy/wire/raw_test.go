@@ -101,9 +101,20 @@ func TestReadFailureFindsTheVendorsWords(t *testing.T) {
 	} {
 		require.Equal(t, want, wire.ReadFailure(400, []byte(body)).Message, body)
 	}
-	require.Equal(t, 529,
-		wire.ReadFailure(0, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`)).Status)
-	require.Equal(t, 502, wire.ReadFailure(0, []byte(`{"error":{"type":"odd","message":"x"}}`)).Status)
+	for body, want := range map[string]int{
+		`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`:                   529,
+		`{"error":{"type":"server_error","message":"The server had an error","code":null}}`:    500,
+		`{"error":{"type":"tokens","message":"x","code":"rate_limit_exceeded"}}`:               429,
+		`{"error":{"type":"invalid_request_error","message":"x","code":"invalid_api_key"}}`:    401,
+		`{"error":{"type":"invalid_request_error","message":"x","code":"insufficient_quota"}}`: 429,
+		`{"error":{"code":503,"message":"The model is busy","status":"UNAVAILABLE"}}`:          503,
+		`{"error":{"code":"429","message":"x"}}`:                                               429,
+		`{"error":{"code":1210,"message":"x"}}`:                                                502,
+		`{"error":{"message":"The engine is currently overloaded"}}`:                           529,
+		`{"error":{"type":"odd","message":"x"}}`:                                               502,
+	} {
+		require.Equal(t, want, wire.ReadFailure(0, []byte(body)).Status, body)
+	}
 	long := wire.ReadFailure(500, []byte(strings.Repeat("я", 5000)))
 	require.Less(t, len(long.Message), 3000)
 }

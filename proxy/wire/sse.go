@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -18,6 +20,12 @@ var ErrFrameTooLong = errors.New("an event of the stream is longer than 16 MiB")
 type Frame struct {
 	Raw  []byte // as it came, including the blank line that ends it
 	Data []byte // the data lines, joined by newlines; empty for a comment
+}
+
+// IsStream reports whether the header is that of a stream of server-sent events.
+func IsStream(h http.Header) bool {
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
 }
 
 // FrameReader splits a stream into its events and keeps their bytes exactly.
