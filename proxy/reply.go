@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +105,7 @@ func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
 	if &data[0] == &f.Data[0] && len(data) == len(f.Data) {
 		return f.Raw
 	}
-	return bytes.Replace(f.Raw, f.Data, data, 1)
+	return f.With(nil, data)
 }
 
 // restoreModel puts the client's name of the model where the backend shows its
