@@ -216,7 +216,7 @@ func (s *Server) tellCLI(_ context.Context, x *Exchange) error {
 		if status < 400 {
 			status = 0 // the error itself says which
 		}
-		refusal = &chat.Refusal{Failure: wire.ReadFailure(status, a.error()), RetryAfter: a.header.Get("Retry-After")}
+		refusal = &chat.Refusal{Failure: wire.ReadFailure(status, a.whole), RetryAfter: a.header.Get("Retry-After")}
 	}
 	for _, b := range s.backends {
 		if b.cli != nil && b.cli.tenant == x.scope.Tenant {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,51 @@ func TestMappedModelsAreMappedBack(t *testing.T) {
 			v.answer = says("text/event-stream", c.stream)
 			got = post(t, url+c.endpoint, request)
 			require.Equal(t, strings.ReplaceAll(c.stream, "real-1", "claude-opus-4-8"), got.body)
+		})
+	}
+}
+
+// Some servers spread the JSON of an event over several data lines.
+func TestEventsOfSeveralLinesAreEdited(t *testing.T) {
+	for name, c := range map[string]struct{ endpoint, kind, stream, model, id string }{
+		"messages": {"/v1/messages", proxy.KindAnthropic, messagesStream, "message.model", "content_block.id"},
+		"chat": {"/v1/chat/completions", proxy.KindOpenAI, chatStream, "model",
+			"choices.0.delta.tool_calls.0.id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spread := strings.NewReplacer(`,"`, ",\ndata:\"", "toolu_01A09q90qw90lq91", "f:0").Replace(c.stream)
+			v := vendor(t, says("text/event-stream", spread))
+			config := to(v, c.kind)
+			b := config.Backends["v"]
+			b.ModelMap = map[string]string{"*": "real-1"}
+			config.Backends["v"] = b
+			url, _ := gateway(t, config)
+			got := post(t, url+c.endpoint, `{"model":"mine","stream":true,"messages":[{"role":"user","content":"x"}]}`)
+			require.NotContains(t, got.body, "real-1")
+			require.NotContains(t, got.body, "f:0")
+			var models, ids []string
+			for event := range strings.SplitSeq(got.body, "\n\n") {
+				var lines []string
+				for line := range strings.Lines(event) {
+					if data, ok := strings.CutPrefix(line, "data:"); ok {
+						lines = append(lines, data)
+					}
+				}
+				data := strings.Join(lines, "")
+				if data := strings.TrimSpace(data); data != "" && data != "[DONE]" {
+					require.True(t, gjson.Valid(data), event)
+				}
+				if v := gjson.Get(data, c.model); v.Exists() {
+					models = append(models, v.Str)
+				}
+				if v := gjson.Get(data, c.id); v.Exists() {
+					ids = append(ids, v.Str)
+				}
+			}
+			require.NotEmpty(t, models)
+			require.Equal(t, []string{"mine"}, slices.Compact(models))
+			require.Len(t, ids, 1)
+			require.Regexp(t, "^call_[0-9A-Za-z]{24}$", ids[0])
 		})
 	}
 }

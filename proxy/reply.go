@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +106,7 @@ func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
 	if &data[0] == &f.Data[0] && len(data) == len(f.Data) {
 		return f.Raw
 	}
-	return bytes.Replace(f.Raw, f.Data, data, 1)
+	return f.With(nil, data)
 }
 
 // restoreModel puts the client's name of the model where the backend shows its
@@ -138,7 +137,9 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 	if x.endpoint.dialect == wire.Chat {
 		t = chatwire.NewChatAnswer(x.shown, time.Now())
 	}
+	format := chatwire.NewFormat(x.shown.AnswerTool)
 	if x.answer.frames == nil {
+		x.answer.whole = format.Body(x.answer.whole)
 		out, err := t.Body(nil, x.hearBody(ctx))
 		if err != nil {
 			return x.explained(err, x.answer.whole)
@@ -146,6 +147,7 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 		return x.finishTranslated(t, out)
 	}
 	var out []byte
+	var events [][]byte
 	ended := false
 	for size := 0; ; {
 		frame, err := x.answer.next()
@@ -157,7 +159,12 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 			return errTooLong
 		}
 		var failure error
-		out, failure = t.Event(out[:0], x.hear(ctx, frame.Data))
+		out, events = out[:0], format.Event(events[:0], frame.Data)
+		for _, data := range events {
+			if failure == nil {
+				out, failure = t.Event(out, x.hear(ctx, data))
+			}
+		}
 		switch {
 		case failure != nil && err != nil:
 			return chatwire.ErrCut // half an event

@@ -22,7 +22,7 @@ func translate(_ context.Context, x *Exchange) error {
 	if err != nil {
 		return err
 	}
-	x.shown = chatwire.Asked{Stream: x.asked.Stream, IncludeUsage: t.IncludeUsage}
+	x.shown = chatwire.Asked{Stream: x.asked.Stream, IncludeUsage: t.IncludeUsage, AnswerTool: t.AnswerTool}
 	if x.model != x.asked.Model {
 		x.shown.Model = x.asked.Model
 	}
@@ -54,7 +54,7 @@ func (x *Exchange) ownEffort() string {
 // that wants a budget gets one only where one is configured.
 func (x *Exchange) translation() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
-	o := chatwire.Options{Adaptive: x.profile.Thinking.Adapts()}
+	o := chatwire.Options{Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas}
 	if x.profile.Thinking.Modes != nil { // nothing of ours goes to a model that nobody knows
 		o.Effort = x.ownEffort()
 	}

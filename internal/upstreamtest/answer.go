@@ -94,7 +94,8 @@ func (a Answer) stopReason() string {
 const magicWords = "use the tool"
 
 // defaultAnswer thinks if it may, calls the first tool on the words "use the
-// tool" and then says what the tool gave, else what the user said.
+// tool" and then says what the tool gave, else what the user said, or what the
+// format of the answer requires.
 func defaultAnswer(r *Request) Answer {
 	var a Answer
 	if r.Thinking && !r.thought {
@@ -111,6 +112,8 @@ func defaultAnswer(r *Request) Answer {
 			t = r.Tools[i]
 		}
 		a.Blocks = append(a.Blocks, Say("Let me look."), Use(t.Name, t.sampleInput()))
+	case r.format != nil:
+		a.Blocks = append(a.Blocks, Say(Tool{Schema: r.format}.sampleInput()))
 	default:
 		a.Blocks = append(a.Blocks, Say("You said: "+clip(r.User)))
 	}

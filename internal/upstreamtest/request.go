@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"mneme/proxy/wire"
 )
 
@@ -55,8 +57,9 @@ type Request struct {
 	// no rule refused that.
 	Lost int
 
-	forced  string // the tool that must be called; "any" for any
-	thought bool   // the model has thought in this turn and does not think between calls
+	forced  string         // the tool that must be called; "any" for any
+	thought bool           // the model has thought in this turn and does not think between calls
+	format  jsontext.Value // the schema of the answer; nil for none
 }
 
 // exchange is one request at a model's endpoint while it is judged.

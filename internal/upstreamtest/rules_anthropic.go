@@ -3,6 +3,7 @@ package upstreamtest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,7 +18,8 @@ type rule func(*exchange) error
 // anthropicRules are those of the messages dialect, in the order in which
 // Anthropic looks at them.
 var anthropicRules = []rule{
-	versionGiven, fieldsKnown, betasKnown, modeFits, effortFits, budgetFits, temperatureFits, choiceFits, clearingFits,
+	versionGiven, fieldsKnown, betasKnown, modeFits, effortFits, formatFits, budgetFits, temperatureFits,
+	choiceFits, clearingFits,
 	schemaHolds, toolsPair, contentsHold, markersFit, lengthFits, offMeansOff, thinkingPlaced,
 	latestTurnKept, turnBegins, signaturesHold,
 }
@@ -133,6 +135,48 @@ func effortFits(x *exchange) error {
 	if x.modes.effortBound && x.kind == "disabled" && (effort == "xhigh" || effort == "max") {
 		return fmt.Errorf("output_config.effort '%s' is not supported when thinking is disabled on this model. Use effort "+
 			"'high' or below, or enable thinking.", effort)
+	}
+	return nil
+}
+
+// formatFits holds the schema of an answer to the part of JSON Schema that is taken.
+func formatFits(x *exchange) error {
+	format, ok := x.at("output_config").object("format")
+	if !ok {
+		return nil
+	}
+	schema, ok := format.object("schema")
+	if format.kind() != "json_schema" || !ok {
+		return errors.New("output_config.format.schema: Field required")
+	}
+	x.format = format["schema"]
+	return closedSchema(schema)
+}
+
+func closedSchema(s members) error {
+	const at = "output_config.format.schema: For '%s' type, "
+	if s.kind() == "object" && string(s["additionalProperties"]) != "false" {
+		return fmt.Errorf(at+"'additionalProperties' must be explicitly set to false", s.kind())
+	}
+	for _, name := range []string{"maxItems", "maxLength", "maximum", "minLength", "minimum", "multipleOf"} {
+		if s.has(name) {
+			return fmt.Errorf(at+"property '%s' is not supported", s.kind(), name)
+		}
+	}
+	inner, _ := s.list("anyOf")
+	if items, ok := s.object("items"); ok {
+		inner = append(inner, items)
+	}
+	properties, _ := s.object("properties")
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if p, ok := properties.object(name); ok {
+			inner = append(inner, p)
+		}
+	}
+	for _, schema := range inner {
+		if err := closedSchema(schema); err != nil {
+			return err
+		}
 	}
 	return nil
 }

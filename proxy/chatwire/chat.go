@@ -37,6 +37,8 @@ type request struct {
 	ReasoningEffort     string         `json:"reasoning_effort,omitzero"`
 	User                string         `json:"user,omitzero"`
 
+	ResponseFormat *responseFormat `json:"response_format,omitzero"`
+
 	Other map[string]jsontext.Value `json:",embed"`
 }
 
@@ -68,10 +70,17 @@ type chatMessage struct {
 type content []part
 
 type part struct {
-	Type     string    `json:"type"` // text, image_url, refusal
+	Type     string    `json:"type"` // text, image_url, file, refusal
 	Text     string    `json:"text,omitzero"`
 	Refusal  string    `json:"refusal,omitzero"`
 	ImageURL *imageURL `json:"image_url,omitzero"`
+	File     *file     `json:"file,omitzero"`
+}
+
+type file struct {
+	Name string `json:"filename,omitzero"`
+	Data string `json:"file_data,omitzero"` // a data: URL, or an address
+	ID   string `json:"file_id,omitzero"`
 }
 
 type imageURL struct {
@@ -81,6 +90,7 @@ type imageURL struct {
 const (
 	textPart    = "text"
 	imagePart   = "image_url"
+	filePart    = "file"
 	refusalPart = "refusal"
 )
 

@@ -20,14 +20,12 @@ type parameter struct {
 // chatParameters is the table of docs/gateway.md for chat-completions requests to a messages
 // backend. Members that are not listed are ignored too.
 var chatParameters = map[string]parameter{
-	"audio":         {refused: "audio answers are not served"},
-	"function_call": {refused: "use tool_choice", unless: []string{`"none"`, `"auto"`}},
-	"functions":     {refused: "use tools", unless: []string{"[]"}},
-	"logprobs":      {refused: "this model gives no log probabilities", unless: []string{"false"}},
-	"modalities":    {refused: "only text is served", unless: []string{`["text"]`, "[]"}},
-	"n":             {refused: "one request gives one choice", unless: []string{"1"}},
-	"response_format": {refused: "this model cannot be held to a format; ask for it in the prompt or give it a tool",
-		unless: []string{`{"type":"text"}`}},
+	"audio":              {refused: "audio answers are not served"},
+	"function_call":      {refused: "use tool_choice", unless: []string{`"none"`, `"auto"`}},
+	"functions":          {refused: "use tools", unless: []string{"[]"}},
+	"logprobs":           {refused: "this model gives no log probabilities", unless: []string{"false"}},
+	"modalities":         {refused: "only text is served", unless: []string{`["text"]`, "[]"}},
+	"n":                  {refused: "one request gives one choice", unless: []string{"1"}},
 	"top_logprobs":       {refused: "this model gives no log probabilities", unless: []string{"0"}},
 	"web_search_options": {refused: "web search is not served"},
 

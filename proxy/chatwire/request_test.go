@@ -123,6 +123,19 @@ func TestMessagesRequest(t *testing.T) {
 			want: `{"model":"m","max_tokens":12192,"thinking":{"type":"adaptive"},"output_config":{"effort":"medium"},
 				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
 		},
+		"a schema that the model holds by itself": {
+			options: chatwire.Options{Adaptive: true, Budget: worth(1), Schemas: true},
+			in: `{"model":"m","max_tokens":9,"reasoning_effort":"low","messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":` +
+				`{"type":"object","$schema":"x","additionalProperties":false,"properties":{"maximum":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["maximum"]}}}}`,
+			want: `{"model":"m","max_tokens":9,"thinking":{"type":"adaptive"},"output_config":{"effort":"low","format":{"type":"json_schema","schema":
+				{"type":"object","$schema":"x","additionalProperties":false,"properties":{"maximum":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["maximum"]}}},
+				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+		},
+		"a call that is forced is no answer yet": {
+			in: `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object"},"tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}]}`,
+			want: `{"model":"m","max_tokens":9,"tool_choice":{"type":"any"},"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}],
+				"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+		},
 		"thinking inside a tool loop": {
 			options: chatwire.Options{Budget: worth(10000)},
 			in:      `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}`,
@@ -139,6 +152,26 @@ func TestMessagesRequest(t *testing.T) {
 	}
 }
 
+func TestSchemasThatAVendorTakesItself(t *testing.T) {
+	for schema, own := range map[string]bool{
+		`{"type":"object","additionalProperties":false}`: true,
+		`{"type":"object"}`: false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"type":"integer","minimum":1}}}`:                                                   false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"type":["object","null"]}}}`:                                                       false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"type":"array","items":{"type":"object"}}}}`:                                       false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"#/$defs/a.b"}},"$defs":{"a.b":{"type":"string"}}}`:                         true,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"#/$defs/none"}}}`:                                                          false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"https://x/y"}}}`:                                                           false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"anyOf":[{"$ref":"#"},{"type":"null"}]}}}`:                                         false,
+		`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"}}}}`: false,
+	} {
+		got, err := chatwire.MessagesRequest([]byte(`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":`+
+			`{"type":"json_schema","json_schema":{"schema":`+schema+`}}}`), chatwire.Options{Schemas: true})
+		require.NoError(t, err)
+		require.Equal(t, own, got.AnswerTool == "", schema)
+	}
+}
+
 func TestMessagesRequestKeepsNumbersOfToolsAndInputs(t *testing.T) {
 	got,
 		err :=
@@ -151,18 +184,22 @@ func TestMessagesRequestKeepsNumbersOfToolsAndInputs(t *testing.T) {
 
 func TestMessagesRequestRefuses(t *testing.T) {
 	for body, says := range map[string]string{
-		`{"model":"m","messages":[]}`:                                                                                                            "at least one user message",
-		`{"model":"m","messages":[{"role":"system","content":"s"}]}`:                                                                             "at least one user message",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`:                                                                         `"n" cannot be served`,
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`:                                                               "log probabilities",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"functions":[{"name":"f"}]}`:                                                    "use tools",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_object"}}`:                                      "held to a format",
-		`{"model":"m","messages":[{"role":"robot","content":"x"}]}`:                                                                              `messages[0]: its role "robot"`,
-		`{"model":"m","messages":[{"role":"tool","content":"x"}]}`:                                                                               "tool_call_id",
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`:                                                          "input_audio",
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`:                                    "must begin with",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"custom"}]}`:                                                   "tools[0]",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"perhaps"}`: "perhaps",
+		`{"model":"m","messages":[]}`:                                                                                                                 "at least one user message",
+		`{"model":"m","messages":[{"role":"system","content":"s"}]}`:                                                                                  "at least one user message",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`:                                                                              `"n" cannot be served`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`:                                                                    "log probabilities",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"functions":[{"name":"f"}]}`:                                                         "use tools",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"grammar"}}`:                                               "none of text, json_object",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array"}}}}`: `must be of "type": "object"`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]}`:                                               "there is no file_id",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"JVBERi0"}}]}]}`:                                       "must be a data: URL",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"data:image/png;base64,AA"}}]}]}`:                      `"image/png" cannot be sent`,
+		`{"model":"m","messages":[{"role":"robot","content":"x"}]}`:                                                                                   `messages[0]: its role "robot"`,
+		`{"model":"m","messages":[{"role":"tool","content":"x"}]}`:                                                                                    "tool_call_id",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`:                                                               "input_audio",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`:                                         "must begin with",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"custom"}]}`:                                                        "tools[0]",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"perhaps"}`:      "perhaps",
 	} {
 		_, err := chatwire.MessagesRequest([]byte(body), chatwire.Options{})
 		var f wire.Failure

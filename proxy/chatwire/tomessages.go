@@ -2,9 +2,11 @@ package chatwire
 
 import (
 	"cmp"
+	"encoding/base64"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -26,6 +28,8 @@ type Options struct {
 	Budget func(effort string) int64
 	// Adaptive: the model chooses its budget itself and is told the effort instead.
 	Adaptive bool
+	// Schemas: the model holds its answer to a JSON Schema by itself, by output_config.format.
+	Schemas bool
 	// Effort is used for a chat request that has none; empty for no effort.
 	Effort string
 }
@@ -35,6 +39,7 @@ type Translated struct {
 	Body         []byte
 	Ignored      []string // members without a counterpart there, sorted
 	IncludeUsage bool     // the stream was asked to end with its usage
+	AnswerTool   string   // the tool by whose call the model gives its answer; empty for none
 }
 
 // MessagesRequest translates a chat-completions request. Its errors are a wire.Failure with status
@@ -70,8 +75,11 @@ func MessagesRequest(body []byte, o Options) (Translated, error) {
 		out.Metadata = &wire.Metadata{UserID: in.User}
 	}
 	out.MaxTokens = max(in.MaxCompletionTokens, in.MaxTokens)
-	think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
 	t := Translated{Ignored: ignored, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage}
+	if t.AnswerTool, err = format(&out, in.ResponseFormat, o); err != nil {
+		return Translated{}, err
+	}
+	think(&out, cmp.Or(in.ReasoningEffort, o.Effort), o)
 	t.Body, err = wire.Marshal(out)
 	return t, err
 }
@@ -104,9 +112,11 @@ func think(out *wire.Request, effort string, o Options) {
 		return
 	case o.Adaptive:
 		out.Thinking = &wire.Thinking{Type: "adaptive"}
-		out.Other = map[string]jsontext.Value{
-			"output_config": slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}")),
+		config := slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))
+		if own := out.Other["output_config"]; own != nil {
+			config = slices.Concat(config[:len(config)-1], []byte(","), own[1:])
 		}
+		out.Other = map[string]jsontext.Value{"output_config": config}
 	default:
 		out.Thinking = &wire.Thinking{Type: "enabled", BudgetTokens: budget}
 	}
@@ -181,8 +191,14 @@ func userBlocks(c content) (wire.Content, error) {
 				return nil, err
 			}
 			blocks = append(blocks, wire.Block{Type: wire.ImageBlock, Source: source})
+		case filePart:
+			document, err := documentBlock(p.File)
+			if err != nil {
+				return nil, err
+			}
+			blocks = append(blocks, document)
 		default:
-			return nil, refuse("a content part of type %q cannot be sent to this backend, only text and image_url", p.Type)
+			return nil, refuse("a content part of type %q cannot be sent to this backend, only text, image_url and file", p.Type)
 		}
 	}
 	return blocks, nil
@@ -203,6 +219,36 @@ func imageSource(u *imageURL) (*wire.Source, error) {
 		return &wire.Source{Type: "url", URL: u.URL}, nil
 	}
 	return nil, refuse("an image's URL must begin with data:, https:// or http://")
+}
+
+// documentBlock makes a document of a file: of a PDF, of a text, or of the address of a PDF.
+func documentBlock(f *file) (wire.Block, error) {
+	if f == nil || f.Data == "" {
+		return wire.Block{}, refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
+	}
+	b := wire.Block{Type: wire.DocumentBlock, Title: f.Name}
+	if strings.HasPrefix(f.Data, "https://") || strings.HasPrefix(f.Data, "http://") {
+		b.Source = &wire.Source{Type: "url", URL: f.Data}
+		return b, nil
+	}
+	rest, isURL := strings.CutPrefix(f.Data, "data:")
+	kind, data, isBase64 := strings.Cut(rest, ";base64,")
+	kind, _, _ = strings.Cut(kind, ";")
+	switch {
+	case !isURL || !isBase64:
+		return b, refuse("file.file_data must be a data: URL in base64, or begin with https:// or http://")
+	case kind == "application/pdf":
+		b.Source = &wire.Source{Type: "base64", MediaType: kind, Data: data}
+	case strings.HasPrefix(kind, "text/"):
+		text, err := base64.StdEncoding.DecodeString(data)
+		if err != nil || !utf8.Valid(text) {
+			return b, refuse("file.file_data is no UTF-8 text in base64")
+		}
+		b.Source = &wire.Source{Type: "text", MediaType: "text/plain", Data: string(text)}
+	default:
+		return b, refuse("a file of type %q cannot be sent to this backend, only application/pdf and text", kind)
+	}
+	return b, nil
 }
 
 func assistantBlocks(m chatMessage) wire.Content {

@@ -147,7 +147,8 @@ func (g generator) messagesBody(model string) string {
 		`{"type":"none"}`)
 	add("context_management", `{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}`,
 		`{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"clear_thinking_20251015"}]}`)
-	add("output_config", `{"effort":"max"}`, `{"effort":"low","format":{}}`, `{}`)
+	add("output_config", `{"effort":"max"}`, `{}`,
+		`{"effort":"low","format":{"type":"json_schema","schema":{"type":"object","additionalProperties":false}}}`)
 	add("temperature", "0.5", "1", "1.0")
 	add("top_p", "0.5", "0.99")
 	add("top_k", "5")

@@ -19,6 +19,7 @@ type Overrides struct {
 	Betas             []string          `yaml:"betas"`              // the only ones that are sent
 	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
 	CompletionTokens  *bool             `yaml:"completion_tokens"`
+	Schemas           *bool             `yaml:"json_schema"`
 }
 
 // ThinkingOverrides are those of Thinking.
@@ -146,6 +147,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	replace(&p.Betas, o.Betas)
 	given(&p.CacheMarkers, o.CacheMarkers)
 	given(&p.CompletionTokens, o.CompletionTokens)
+	given(&p.Schemas, o.Schemas)
 	return p
 }
 

@@ -24,6 +24,8 @@ type Profile struct {
 	CacheMarkers int
 	// CompletionTokens: chat completions refuse max_tokens and have max_completion_tokens instead.
 	CompletionTokens bool
+	// Schemas: an answer is held to a JSON Schema by output_config.format.
+	Schemas bool
 }
 
 // Mode is a way to ask for thinking, a value of thinking.type.

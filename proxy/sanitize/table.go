@@ -178,7 +178,7 @@ var claudeRows = []row{
 	{claudes("opus 4.7", "opus 4.8"), since47(Off, Adaptive, Disabled)},
 	{claudes("opus 4.6", "sonnet 4.6"), func(p *Profile) {
 		asked(Off, Enabled, Adaptive, Disabled)(p)
-		p.Thinking.Interleaved, p.Replay.First = true, true
+		p.Thinking.Interleaved, p.Replay.First, p.Schemas = true, true, true
 	}},
 	{claudes("opus 4.5"), until45},
 	{claudesUntil45, func(p *Profile) {
@@ -190,13 +190,14 @@ var claudeRows = []row{
 func since47(byDefault Switch, modes ...Mode) func(*Profile) {
 	return func(p *Profile) {
 		asked(byDefault, modes...)(p)
-		p.Sampling = SamplingFixed
+		p.Sampling, p.Schemas = SamplingFixed, true
 	}
 }
 
 func until45(p *Profile) {
 	asked(Off, Enabled, Disabled)(p)
 	p.Thinking.Interleaved, p.Replay.First = true, true
+	p.Schemas = strings.HasSuffix(p.Model, " 4.5")
 }
 
 func claudes(names ...string) func(modelName) (string, bool) {

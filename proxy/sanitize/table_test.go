@@ -80,6 +80,16 @@ func TestVendors(t *testing.T) {
 	}
 }
 
+func TestModelsThatHoldAnswersToASchema(t *testing.T) {
+	for model, holds := range map[string]bool{
+		"claude-opus-4-1": false, "claude-3-5-haiku": false, "claude-haiku-4-5": true, "claude-opus-4-5": true,
+		"claude-sonnet-4-6": true, "claude-opus-4-8": true, "claude-fable-5": true, "claude-opus-9": false,
+	} {
+		require.Equal(t, holds, sanitize.For("anthropic", model).Schemas, model)
+	}
+	require.False(t, sanitize.For("kimi", "claude-opus-4-8").Schemas)
+}
+
 func TestOverrides(t *testing.T) {
 	table := sanitize.For("anthropic", "claude-opus-4-8")
 	require.NoError(t, sanitize.Overrides{}.Validate())
@@ -98,7 +108,7 @@ func TestOverrides(t *testing.T) {
 		},
 		ToolIDs:  &sanitize.ToolIDs{Length: 12},
 		Roles:    sanitize.RolesOverrides{SystemInside: &no, Developer: &no, Strict: &yes},
-		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none,
+		Sampling: "free", ContextManagement: "rejected", Betas: []string{}, CacheMarkers: &none, Schemas: &no,
 	}
 	require.NoError(t, o.Validate())
 	require.Equal(t, sanitize.Profile{

@@ -106,6 +106,7 @@ type Block struct {
 	IsError   bool    `json:"is_error,omitzero"`
 
 	Source *Source `json:"source,omitzero"` // of an image or a document
+	Title  string  `json:"title,omitzero"`  // of a document
 }
 
 // MarshalJSONTo writes the members that a block of its type must have, even if they are empty.

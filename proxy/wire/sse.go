@@ -28,6 +28,30 @@ func IsStream(h http.Header) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
 }
 
+// With appends the event to dst with other data, in as many data lines as that has; its other lines
+// stay as they are. The event may lack the blank line at its end.
+func (f Frame) With(dst, data []byte) []byte {
+	written := false
+	for line := range bytes.Lines(f.Raw) {
+		if !bytes.HasPrefix(line, []byte("data:")) {
+			dst = append(dst, line...)
+			continue
+		}
+		if written {
+			continue
+		}
+		written = true
+		start, ending := "data:", line[len(bytes.TrimRight(line, "\r\n")):]
+		if bytes.HasPrefix(line, []byte("data: ")) {
+			start = "data: "
+		}
+		for part := range bytes.SplitSeq(data, []byte("\n")) {
+			dst = append(append(append(dst, start...), part...), ending...)
+		}
+	}
+	return dst
+}
+
 // FrameReader splits a stream into its events and keeps their bytes exactly.
 type FrameReader struct {
 	r   *bufio.Reader

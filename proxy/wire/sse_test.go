@@ -34,6 +34,20 @@ func TestFrameReader(t *testing.T) {
 	}
 }
 
+func TestAFrameWithOtherData(t *testing.T) {
+	for raw, want := range map[string]string{
+		"data:{\"a\":1}\n\n": "data:{\"b\":2}\n\n",
+		": {\"a\":1}\r\nevent: e\r\ndata: {\"a\":1}\r\nid: 7\r\n\r\n": ": {\"a\":1}\r\nevent: e\r\ndata: {\"b\":2}\r\nid: 7\r\n\r\n",
+		"data: {\nid: 7\ndata:  \"a\":1}\n\n":                         "data: {\"b\":2}\nid: 7\n\n",
+		"data: {\"a\":1}":                                             "data: {\"b\":2}",
+		": nothing\n\n":                                               ": nothing\n\n",
+	} {
+		frame := wire.Frame{Raw: []byte(raw)}
+		require.Equal(t, want, string(frame.With(nil, []byte(`{"b":2}`))))
+	}
+	require.Equal(t, "data: {\ndata: }\n\n", string(wire.Frame{Raw: []byte("data: x\n\n")}.With(nil, []byte("{\n}"))))
+}
+
 func TestFrameReaderGivesNoHalfEventWhenTheConnectionBreaks(t *testing.T) {
 	broken := errors.New("broken")
 	f := wire.NewFrameReader(io.MultiReader(strings.NewReader("data: 1\n\ndata: 2"), iotest.ErrReader(broken)))

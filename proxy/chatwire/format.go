@@ -1,0 +1,298 @@
+package chatwire
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
+)
+
+// responseFormat is the form that a chat client wants the answer to have.
+type responseFormat struct {
+	Type       string `json:"type"` // text, json_object, json_schema
+	JSONSchema struct {
+		Name        string         `json:"name"`
+		Description string         `json:"description"`
+		Schema      jsontext.Value `json:"schema"`
+	} `json:"json_schema"`
+}
+
+// answerTool is the tool that a model without a format of its own is made to answer by.
+const answerTool = "answer_in_json"
+
+var anyObject = jsontext.Value(`{"type":"object","properties":{},"additionalProperties":true}`)
+
+// format holds the answer to the wanted form: by the vendor's own format where the model has one that
+// takes the schema, else by a tool that must be called, whose name it returns. A call of another tool
+// that is forced is no answer yet and needs no form.
+func format(out *wire.Request, f *responseFormat, o Options) (tool string, err error) {
+	if f == nil || f.Type == "" || f.Type == "text" {
+		return "", nil
+	}
+	schema := anyObject
+	switch {
+	case f.Type == "json_schema" && f.JSONSchema.Schema.Kind() == '{':
+		schema = f.JSONSchema.Schema
+	case f.Type != "json_object" && f.Type != "json_schema":
+		return "", refuse("response_format %q is none of text, json_object, json_schema", f.Type)
+	}
+	if gjson.GetBytes(schema, "type").Str != "object" {
+		return "", refuse(`response_format.json_schema.schema must be of "type": "object"`)
+	}
+	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root, maxSchema}).closed(root) {
+		out.Other = map[string]jsontext.Value{
+			"output_config": slices.Concat([]byte(`{"format":{"type":"json_schema","schema":`), schema, []byte("}}")),
+		}
+		return "", nil
+	}
+	choice := out.ToolChoice
+	if choice != nil && (choice.Type == "any" || choice.Type == "tool") {
+		return "", nil
+	}
+	tool = answerTool
+	for slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Name == tool }) {
+		tool += "_"
+	}
+	out.ToolChoice = &wire.ToolChoice{Type: "tool", Name: tool}
+	if len(out.Tools) > 0 && (choice == nil || choice.Type != "none") {
+		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
+	}
+	says := "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a text."
+	if f.JSONSchema.Description != "" {
+		says += "\n\n" + f.JSONSchema.Description
+	}
+	out.Tools = append(out.Tools, wire.Tool{Name: tool, Description: says, InputSchema: schema})
+	return tool, nil
+}
+
+// schemaWords are the words of JSON Schema that vendors' own formats take, beside those that closed
+// looks into.
+var schemaWords = []string{
+	"$defs", "$schema", "additionalProperties", "const", "default", "definitions", "description", "enum", "required",
+	"title", "type",
+}
+
+// maxSchema bounds the schemas in a schema, references followed, so that a circle ends.
+const maxSchema = 2000
+
+// schemaReader looks through a schema.
+type schemaReader struct {
+	root gjson.Result
+	left int
+}
+
+// closed reports whether a schema keeps to what vendors' own formats take: every object says that it
+// has no other members, there are no bounds of numbers, texts and lists, and nothing refers to itself.
+func (r *schemaReader) closed(schema gjson.Result) bool {
+	if r.left--; r.left < 0 || !schema.IsObject() {
+		return false
+	}
+	if ref := schema.Get("$ref"); ref.Exists() {
+		path, ok := strings.CutPrefix(ref.Str, "#/")
+		at := r.root
+		for name := range strings.SplitSeq(path, "/") {
+			at = at.Map()[name]
+		}
+		return ok && r.closed(at)
+	}
+	ok := schema.Get("additionalProperties").Raw == "false" ||
+		!schema.Get("properties").Exists() && !strings.Contains(schema.Get("type").Raw, `"object"`)
+	schema.ForEach(func(name, value gjson.Result) bool {
+		switch name.Str {
+		case "anyOf", "properties":
+			value.ForEach(func(_, inner gjson.Result) bool {
+				ok = ok && r.closed(inner)
+				return ok
+			})
+		case "items":
+			ok = ok && r.closed(value)
+		default:
+			ok = ok && slices.Contains(schemaWords, name.Str)
+		}
+		return ok
+	})
+	return ok
+}
+
+// Format makes text of the call by which a model gave its answer, so that whoever reads the answer
+// behind it sees what the client asked for. Texts beside that call are left out. Nil changes nothing.
+type Format struct {
+	tool string
+
+	called bool // the answer has begun
+	others bool // other tools are called too
+	held   [][]byte
+	texts  int // blocks in held
+	gone   int // blocks that were left out
+	open   formatBlock
+	sent   bool   // a piece of the answer
+	whole  []byte // the answer as far as it came with the beginning of its block
+}
+
+// formatBlock is what becomes of the open block of a stream.
+type formatBlock int
+
+const (
+	blockPasses formatBlock = iota
+	blockAnswers
+	blockWaits // until it is known whether the answer comes by a call
+	blockGoes
+)
+
+// NewFormat is for an answer that comes by a call of the tool; nil without one.
+func NewFormat(tool string) *Format {
+	if tool == "" {
+		return nil
+	}
+	return &Format{tool: tool}
+}
+
+// Event appends to dst the events that stand for one event.
+func (f *Format) Event(dst [][]byte, data []byte) [][]byte {
+	if f == nil {
+		return append(dst, data)
+	}
+	switch wire.EventType(data) {
+	case wire.BlockStart:
+		return f.start(dst, data)
+	case wire.BlockDelta:
+		if f.open == blockAnswers {
+			return f.piece(dst, data, gjson.GetBytes(data, "delta.partial_json").Str)
+		}
+		return f.pass(dst, data)
+	case wire.BlockStop:
+		if f.open == blockAnswers && !f.sent {
+			dst = f.piece(dst, data, string(orObject(f.whole)))
+		}
+		return f.pass(dst, data)
+	case wire.MessageDelta:
+		return append(f.release(dst), f.stopped(data, "delta.stop_reason"))
+	}
+	return append(dst, data)
+}
+
+func (f *Format) start(dst [][]byte, data []byte) [][]byte {
+	block := gjson.GetBytes(data, "content_block")
+	switch f.open = f.judge(block); f.open {
+	case blockAnswers:
+		f.gone, f.held, f.texts = f.gone+f.texts, nil, 0
+		f.whole = []byte(block.Get("input").Raw)
+		return f.event(dst, wire.Event{Type: wire.BlockStart, Index: f.index(data), Block: &wire.Block{Type: wire.TextBlock}})
+	case blockWaits:
+		f.texts++
+	case blockGoes:
+		f.gone++
+	case blockPasses:
+		dst = f.release(dst)
+	}
+	return f.pass(dst, data)
+}
+
+// judge says what becomes of the next block.
+func (f *Format) judge(block gjson.Result) formatBlock {
+	switch kind := block.Get("type").Str; {
+	case kind == wire.ToolUseBlock && block.Get("name").Str == f.tool && !f.called:
+		f.called = true
+		return blockAnswers
+	case kind == wire.ToolUseBlock && block.Get("name").Str == f.tool, kind == wire.TextBlock && f.called:
+		return blockGoes
+	case kind == wire.TextBlock:
+		return blockWaits
+	case kind == wire.ToolUseBlock:
+		f.others = true
+	}
+	return blockPasses
+}
+
+// piece adds a piece of the answer.
+func (f *Format) piece(dst [][]byte, data []byte, text string) [][]byte {
+	if text == "" {
+		return dst
+	}
+	f.sent = true
+	return f.event(dst, wire.Event{Type: wire.BlockDelta, Index: f.index(data), Delta: wire.Delta{
+		Type: wire.TextDelta, Text: text,
+	}})
+}
+
+// pass hands on an event of the open block, if that is shown by now.
+func (f *Format) pass(dst [][]byte, data []byte) [][]byte {
+	switch {
+	case f.open == blockGoes:
+		return dst
+	case f.open == blockWaits:
+		f.held = append(f.held, bytes.Clone(data))
+		return dst
+	case f.gone > 0:
+		at := gjson.GetBytes(data, "index")
+		index := jsontext.Int(int64(f.index(data))).String()
+		data = wire.Splice(data, wire.Span{Start: at.Index, End: at.Index + len(at.Raw)}, []byte(index))
+	}
+	return append(dst, data)
+}
+
+// release hands on the texts that waited.
+func (f *Format) release(dst [][]byte) [][]byte {
+	dst = append(dst, f.held...)
+	f.held, f.texts = nil, 0
+	return dst
+}
+
+func (f *Format) index(data []byte) int { return int(gjson.GetBytes(data, "index").Int()) - f.gone }
+
+func (f *Format) event(dst [][]byte, e wire.Event) [][]byte {
+	b, err := wire.Marshal(e)
+	if err != nil { // nothing in it can be without JSON
+		return dst
+	}
+	return append(dst, b)
+}
+
+// stopped says that the model has ended its turn, where it did by giving the answer.
+func (f *Format) stopped(data []byte, path string) []byte {
+	reason := gjson.GetBytes(data, path)
+	if !f.called || f.others || reason.Str != wire.StopToolUse || reason.Index <= 0 {
+		return data
+	}
+	return wire.Splice(data, wire.Span{Start: reason.Index, End: reason.Index + len(reason.Raw)},
+		wire.Quote(wire.StopEndTurn))
+}
+
+// Body is Event for an answer that came whole.
+func (f *Format) Body(body []byte) []byte {
+	content := gjson.GetBytes(body, "content")
+	if f == nil || !content.IsArray() || content.Index <= 0 {
+		return body
+	}
+	var blocks, waiting [][]byte
+	content.ForEach(func(_, block gjson.Result) bool {
+		switch f.judge(block) {
+		case blockAnswers:
+			text := slices.Concat([]byte(`{"type":"text","text":`), wire.Quote(block.Get("input").Raw), []byte("}"))
+			blocks, waiting = append(blocks, text), nil
+		case blockWaits:
+			waiting = append(waiting, []byte(block.Raw))
+		case blockPasses:
+			blocks, waiting = append(append(blocks, waiting...), []byte(block.Raw)), nil
+		case blockGoes:
+		}
+		return true
+	})
+	if !f.called {
+		return body
+	}
+	shown := slices.Concat([]byte("["), bytes.Join(append(blocks, waiting...), []byte(",")), []byte("]"))
+	return f.stopped(wire.Splice(body, wire.Span{Start: content.Index, End: content.Index + len(content.Raw)}, shown),
+		"stop_reason")
+}
+
+func orObject(v []byte) []byte {
+	if len(v) == 0 {
+		return []byte("{}")
+	}
+	return v
+}

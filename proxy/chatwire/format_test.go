@@ -1,0 +1,72 @@
+package chatwire_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+	"pgregory.net/rapid"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/wire"
+)
+
+// An answer by a call of the tool is the same text, streamed in any pieces or whole.
+func TestFormatIsOneForAllWays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawResponse(t)
+		answers := 0
+		for i := range r.Content {
+			if b := &r.Content[i]; b.Type == wire.ToolUseBlock && rapid.Bool().Draw(t, "answers") {
+				b.Name = "answer"
+				answers++
+			}
+		}
+		body, err := wire.Marshal(r)
+		require.NoError(t, err)
+		var want wire.Response
+		require.NoError(t, wire.Unmarshal(chatwire.NewFormat("answer").Body(body), &want))
+
+		f, together := chatwire.NewFormat("answer"), wire.Assembler{}
+		for _, e := range shred(t, r) {
+			for _, data := range f.Event(nil, []byte(e)) {
+				var event wire.Event
+				require.NoError(t, wire.Unmarshal(data, &event))
+				require.NoError(t, together.Add(event), "blocks are numbered without a gap")
+			}
+		}
+		got, complete := together.Response()
+		require.True(t, complete)
+		wantJSON, err := wire.Marshal(want)
+		require.NoError(t, err)
+		gotJSON, err := wire.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, string(wantJSON), string(gotJSON))
+
+		texts := 0
+		for _, b := range got.Content {
+			require.NotEqual(t, "answer", b.Name)
+			if b.Type == wire.TextBlock && answers > 0 {
+				texts++
+			}
+		}
+		require.LessOrEqual(t, texts, 2)
+		if calls := strings.Count(string(body), `"tool_use","id"`); answers == calls && calls > 0 {
+			require.Equal(t, 1, texts)
+			require.True(t, gjson.Valid(got.Content[len(got.Content)-1].Text))
+			require.EqualValues(t, wire.StopEndTurn, got.StopReason)
+		}
+	})
+}
+
+func TestAnAnswerWithoutPieces(t *testing.T) {
+	for input, want := range map[string]string{`{}`: "{}", `{"a":1}`: `{"a":1}`} {
+		f := chatwire.NewFormat("answer")
+		events := f.Event(nil, []byte(`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t",`+
+			`"name":"answer","input":`+input+`}}`))
+		events = f.Event(events, []byte(`{"type":"content_block_stop","index":0}`))
+		require.Len(t, events, 3)
+		require.Equal(t, want, gjson.GetBytes(events[1], "delta.text").Str)
+	}
+}
