@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -301,4 +302,53 @@ func TestNewNamesEveryFault(t *testing.T) {
 		"a": {Kind: proxy.KindOpenAI, BaseURL: "nohost"},
 	}}, zerolog.Nop())
 	require.ErrorContains(t, err, "proxy.backends.a.base_url must be an http:// or https:// URL")
+}
+
+// A vendor that counts only when it is asked is asked, and the extra chunk goes only to clients that asked.
+func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
+	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
+	server := httptest.NewServer(v)
+	t.Cleanup(server.Close)
+	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{
+		"v": {Kind: proxy.KindOpenAI, BaseURL: server.URL + "/v1"},
+	}})
+	asks := map[string]bool{
+		``: false, `,"stream_options":null`: false, `,"stream_options":{"include_usage":false}`: false,
+		`,"stream_options":{"include_obfuscation":false}`: false, `,"stream_options":{"include_usage":true}`: true,
+	}
+	for more, shown := range asks {
+		got := post(t, url+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]`+
+			more+`}`)
+		require.Equal(t, 200, got.status, got.body)
+		require.True(t, strings.HasSuffix(got.body, "data: [DONE]\n\n"), got.body)
+		require.Contains(t, got.body, `"finish_reason":"stop"`)
+		require.Equal(t, shown, strings.Contains(got.body, `"choices":[]`), "%s: %s", more, got.body)
+		require.Equal(t, shown, strings.Contains(got.body, `"prompt_tokens"`), "%s: %s", more, got.body)
+	}
+	report := call(t, "GET", url+"/admin/usage?by=backend", "").body
+	require.Contains(t, report, `"estimated":0`)
+	require.Contains(t, report, `"calls":5`)
+}
+
+// A vendor that refuses to be asked is asked once.
+func TestAVendorThatRefusesStreamOptions(t *testing.T) {
+	var asked atomic.Int64
+	v := vendor(t, nil)
+	v.answer = func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(v.last(t).body, "stream_options") {
+			asked.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(400)
+			_, _ = io.WriteString(w, `{"error":{"message":"Unknown parameter: 'stream_options'.",`+
+				`"type":"invalid_request_error","param":"stream_options","code":"unknown_parameter"}}`)
+			return
+		}
+		says("text/event-stream", chatStream)(w, r)
+	}
+	url, _ := gateway(t, to(v, proxy.KindOpenAI))
+	for range 2 {
+		require.Equal(t, 200, post(t, url+"/v1/chat/completions", ask+`,"stream":true}`).status)
+	}
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, ask+`,"stream":true}`, v.last(t).body)
 }
