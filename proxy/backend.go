@@ -38,6 +38,7 @@ type backend struct {
 	profiles *profiles
 	lessons  *lessons
 	windows  *windows
+	lists    *vendorLists
 	secrets  *secrets // what must not come back; nil for none
 	// bound: it has once said that thinking was bound to a different conversation,
 	// so it checks what stands before a block.

@@ -80,6 +80,7 @@ type BackendConfig struct {
 	APIKey   string
 	KeyName  string            // of the variable that holds APIKey, for who must mend it; may be empty
 	ModelMap map[string]string // see docs/gateway.md: an exact name, a family, "*"
+	Models   []string          // that clients are shown; empty: the names in ModelMap, else what the vendor lists
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
 	CLI      CLIConfig          // of kind copilot
@@ -214,6 +215,9 @@ func (b BackendConfig) faults() []string {
 	if n := b.Thinking.BudgetTokens; n != 0 && n < 1024 {
 		add("thinking.budget_tokens must be at least 1024, or 0 for none, not %d", n)
 	}
+	if slices.Contains(b.Models, "") {
+		add("models has an empty name")
+	}
 	for name, model := range b.ModelMap {
 		if name == "" || model == "" {
 			add("model_map has an empty name (%q: %q)", name, model)
@@ -235,7 +239,7 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 	out := &backend{
 		name: name, config: b, dialect: wire.Messages, models: newModelMap(b.ModelMap),
 		profiles: new(profiles), lessons: new(lessons), windows: b.newWindows(), bound: new(atomic.Bool),
-		ownModel: new(atomic.Bool),
+		ownModel: new(atomic.Bool), lists: new(vendorLists),
 	}
 	out.vendor, out.why, out.guessed = b.vendor()
 	switch b.Kind {
@@ -254,6 +258,9 @@ func (b BackendConfig) open(name string, limits upstream.Limits, transport http.
 		return nil, fmt.Errorf("proxy.backends.%s.%w", name, err)
 	}
 	out.Backend, out.close, out.alone = client, client.Close, client.Open
+	if b.Kind == KindAnthropic || b.Kind == KindOpenAI {
+		out.lists.get = client.Get
+	}
 	return out, nil
 }
 

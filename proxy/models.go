@@ -1,13 +1,19 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
 
 	"github.com/gin-gonic/gin"
+	"github.com/tidwall/gjson"
 
+	"mneme/proxy/upstream"
 	"mneme/proxy/wire"
 )
 
@@ -58,24 +64,121 @@ func (b *backend) messagesModel(name string) messagesModel {
 	return messagesModel{"model", name, name, time.Unix(0, 0).UTC(), b.windows.of(b.models.find(name)).tokens}
 }
 
-// listModels names the aliases of the route's backend in the client's dialect.
-// A vendor's own list is never shown: what is behind an alias may change.
+// Bounds of a vendor's list of models.
+const (
+	listTime     = 5 * time.Second // to get it
+	listKept     = 10 * time.Minute
+	failureKept  = 30 * time.Second // before a vendor without a list is asked again
+	maxList      = 16 << 20         // in bytes; some have hundreds of models with their descriptions
+	maxListed    = 1000
+	maxModelName = 200 // in bytes
+)
+
+// vendorLists are the names that a backend's vendor lists, by the caller whose credential it was
+// asked with; that is "" where it is the backend's own.
+type vendorLists struct {
+	get func(ctx context.Context, call wire.Call, limit int64) ([]byte, error) // nil: it has no list
+
+	mu    sync.Mutex
+	known map[string]vendorList // guarded by mu
+}
+
+type vendorList struct {
+	names []string
+	until time.Time
+}
+
+// modelNames are the names that clients may choose from: the configured ones, else the aliases; a backend
+// that has none of them takes any name, so its vendor's list is shown, or else what every name leads to.
+func (s *Server) modelNames(ctx context.Context, b *backend, in http.Header, from wire.Dialect) []string {
+	names := b.config.Models
+	if len(names) == 0 {
+		names = b.models.aliases()
+	}
+	if len(names) == 0 {
+		names = s.vendorNames(ctx, b, in, from)
+	}
+	if to := b.models.names[anyModel]; len(names) == 0 && to != "" {
+		names = []string{to}
+	}
+	return names
+}
+
+// vendorNames are those that the vendor lists, as of a while ago. Two requests at once may both ask.
+func (s *Server) vendorNames(ctx context.Context, b *backend, in http.Header, from wire.Dialect) []string {
+	if b.lists.get == nil {
+		return nil
+	}
+	caller := ""
+	call := wire.Call{Dialect: b.dialect, Path: "/models", Header: http.Header{}}
+	if b.config.Auth == upstream.AuthPassthrough {
+		caller, call.Header = tenant(in), translatedHeader(in, b.dialect)
+		if from == b.dialect { // a bearer token is no API key
+			call.Header = http.Header{}
+			for _, name := range []string{"Authorization", "X-Api-Key", "Anthropic-Beta"} {
+				if values := in[name]; values != nil {
+					call.Header[name] = values
+				}
+			}
+		}
+	}
+	if b.dialect == wire.Messages {
+		call.Path = "/v1/models?limit=1000"
+	}
+	b.lists.mu.Lock()
+	kept, ok := b.lists.known[caller]
+	b.lists.mu.Unlock()
+	if ok && time.Now().Before(kept.until) {
+		return kept.names
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTime) // the next client has use for it too
+	defer cancel()
+	body, err := b.lists.get(ctx, call, maxList)
+	list := vendorList{until: time.Now().Add(failureKept)}
+	if err != nil {
+		s.seen.Often.Warn().Err(err).Str("backend", b.name).Msg("the vendor's list of models cannot be had")
+	} else if list.names = namesListed(hider{own: b.secrets}.answer(body)); len(list.names) > 0 {
+		list.until = time.Now().Add(listKept)
+	}
+	b.lists.mu.Lock()
+	defer b.lists.mu.Unlock()
+	if b.lists.known == nil || len(b.lists.known) >= maxProfiles {
+		b.lists.known = map[string]vendorList{}
+	}
+	b.lists.known[caller] = list
+	return list.names
+}
+
+// namesListed reads a list of models, which looks the same in both dialects.
+func namesListed(body []byte) (names []string) {
+	for _, id := range gjson.GetBytes(body, "data.#.id").Array() {
+		// Gemini's own names have a prefix that calls do not need.
+		name := strings.Clone(strings.TrimPrefix(id.String(), "models/"))
+		strange := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+		if name != "" && len(name) <= maxModelName && !strings.ContainsFunc(name, strange) && len(names) < maxListed {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// listModels names the models of the route's backend in the client's dialect.
 func (s *Server) listModels(c *gin.Context, scope string) {
 	b := s.modelsBackend(c, scope)
-	aliases := b.models.aliases()
+	names := s.modelNames(c.Request.Context(), b, c.Request.Header, guessDialect(c.Request))
 	if guessDialect(c.Request) == wire.Messages {
-		page := messagesModels{Data: make([]messagesModel, len(aliases))}
-		for i, name := range aliases {
+		page := messagesModels{Data: make([]messagesModel, len(names))}
+		for i, name := range names {
 			page.Data[i] = b.messagesModel(name)
 		}
-		if n := len(aliases); n > 0 {
-			page.FirstID, page.LastID = &aliases[0], &aliases[n-1]
+		if n := len(names); n > 0 {
+			page.FirstID, page.LastID = &names[0], &names[n-1]
 		}
 		c.JSON(http.StatusOK, page)
 		return
 	}
-	list := chatModels{Object: "list", Data: make([]chatModel, len(aliases))}
-	for i, name := range aliases {
+	list := chatModels{Object: "list", Data: make([]chatModel, len(names))}
+	for i, name := range names {
 		list.Data[i] = b.chatModel(name)
 	}
 	c.JSON(http.StatusOK, list)
@@ -85,7 +188,7 @@ func (s *Server) listModels(c *gin.Context, scope string) {
 func (s *Server) showModel(c *gin.Context, scope string) {
 	b, name := s.modelsBackend(c, scope), strings.TrimPrefix(c.Param("id"), "/")
 	switch {
-	case !b.models.takes(name):
+	case !b.models.takes(name) && !slices.Contains(b.config.Models, name):
 		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("there is no model %q here: GET /v1/models lists those there are",
 			name))
 	case guessDialect(c.Request) == wire.Messages:

@@ -33,13 +33,14 @@ var limits = map[string]string{"max_tokens": "max_completion_tokens", "max_compl
 
 // spellings are the parameters that an error may mean by a name, the likeliest first.
 var spellings = map[string][]string{
-	"effort":           {"output_config.effort", "reasoning_effort"},
-	"output_config":    {"output_config.effort"},
-	"reasoning":        {"reasoning", "reasoning_effort", "thinking"},
-	"reasoning.effort": {"reasoning", "reasoning_effort"},
-	"reasoning_effort": {"reasoning_effort", "output_config.effort", "reasoning", "think"},
-	"think":            {"think", "reasoning_effort", "thinking", "enable_thinking"},
-	"thinking":         {"thinking", "reasoning_effort"},
+	"effort":                       {"output_config.effort", "reasoning_effort"},
+	"output_config":                {"output_config.effort"},
+	"reasoning":                    {"reasoning", "reasoning_effort", "thinking"},
+	"reasoning.effort":             {"reasoning", "reasoning_effort"},
+	"reasoning_effort":             {"reasoning_effort", "output_config.effort", "reasoning", "think"},
+	"stream_options.include_usage": {"stream_options"},
+	"think":                        {"think", "reasoning_effort", "thinking", "enable_thinking"},
+	"thinking":                     {"thinking", "reasoning_effort"},
 }
 
 // leaveOut is the cure for a parameter that the model does not take: the request

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
@@ -60,6 +62,8 @@ func (x *Exchange) passBody(ctx context.Context) error {
 func (x *Exchange) passStream(ctx context.Context) error {
 	answerHeader(x.client.Header(), x.answer.header)
 	x.client.begin(x.answer.status)
+	asked := x.in.outline
+	unasked := x.endpoint.dialect == wire.Chat && asked.Stream && !sanitize.AsksUsage(asked)
 	for ended := false; ; {
 		frame, err := x.answer.next()
 		ended = ended || ends(x.endpoint.dialect, frame.Data)
@@ -70,6 +74,9 @@ func (x *Exchange) passStream(ctx context.Context) error {
 			return err
 		}
 		shown := x.restoreInFrame(frame, x.hear(ctx, frame.Data))
+		if unasked && onlyUsage(frame.Data) {
+			shown = nil
+		}
 		if err != nil {
 			x.heardAll(ctx)
 		}
@@ -90,6 +97,12 @@ func ends(d wire.Dialect, data []byte) bool {
 	}
 	return string(data) == "[DONE]" || gjson.GetBytes(data, "choices.0.finish_reason").Str != "" ||
 		gjson.GetBytes(data, "error").IsObject()
+}
+
+// onlyUsage reports whether an event of a chat stream is the one that has counts and nothing else.
+func onlyUsage(data []byte) bool {
+	return bytes.Contains(data, []byte(`"usage"`)) && gjson.GetBytes(data, "usage").IsObject() &&
+		gjson.GetBytes(data, "choices.#").Raw == "0"
 }
 
 // restoreInFrame is an event with the client's name of the model, and with other

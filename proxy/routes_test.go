@@ -1,14 +1,19 @@
 package proxy_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/upstream"
 )
 
 func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
@@ -51,6 +56,12 @@ func TestBadRequestsAreAnsweredInTheEndpointsDialect(t *testing.T) {
 			`{"type":"error","error":{"type":"not_found_error"`},
 		"unknown, by header": {"GET", "/v1/files", ``, []string{"anthropic-version", "2023-06-01"}, 404,
 			`"type":"not_found_error"`},
+		"base URL with /v1 too many": {"POST", "/v1/v1/messages", `{}`, nil, 404, `leave it out of its base URL`},
+		"base URL with /v1 too many, teammate": {"POST", "/teammate/v1/v1/chat/completions", `{}`, nil, 404,
+			`leave it out of its base URL`},
+		"base URL without /v1": {"POST", "/chat/completions", `{}`, nil, 404, `end its base URL in /v1; POST /v1/messages`},
+		"base URL without /v1, teammate": {"POST", "/teammate/a/messages", `{}`, []string{"anthropic-version", "2023-06-01"},
+			404, `"type":"not_found_error","message":"/teammate/a/messages is not served: the client does not add /v1`},
 		"trailing slash":     {"POST", "/v1/messages/", `{}`, nil, 404, `not served`},
 		"wrong method":       {"GET", "/v1/messages", ``, nil, 405, `/v1/messages takes POST, not GET`},
 		"wrong method, chat": {"DELETE", "/teammate/analytic/v1/chat/completions", ``, nil, 405, `takes POST, not DELETE`},
@@ -133,6 +144,57 @@ func TestModelsAreOurAliases(t *testing.T) {
 	require.JSONEq(t, `{"data":[{"type":"model","id":"alpha","display_name":"alpha","created_at":"1970-01-01T00:00:00Z"},
 		{"type":"model","id":"zeta","display_name":"zeta","created_at":"1970-01-01T00:00:00Z"}],"has_more":false,"first_id":"alpha","last_id":"zeta"}`,
 		call(t, "GET", url+"/v1/models", "", "anthropic-version", "2023-06-01").body)
+}
+
+// Where no name is an alias, pickers show what the vendor has, which is asked once, or what is configured.
+func TestModelsOfABackendWithoutAliases(t *testing.T) {
+	every := map[string]string{"*": "real-1"}
+	for _, kind := range []string{proxy.KindAnthropic, proxy.KindOpenAI} {
+		for _, auth := range []upstream.Auth{upstream.AuthKey, upstream.AuthPassthrough} {
+			vendorKind := upstreamtest.Anthropic
+			if kind == proxy.KindOpenAI {
+				vendorKind = upstreamtest.Chat
+			}
+			v := upstreamtest.New(upstreamtest.Config{Vendor: vendorKind, APIKey: "right", Models: []string{"real-1", "real-2"}})
+			var asked atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				v.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			b := proxy.BackendConfig{Kind: kind, BaseURL: server.URL, Auth: auth, ModelMap: every}
+			if auth == upstream.AuthKey {
+				b.APIKey = "right"
+			}
+			if kind == proxy.KindOpenAI {
+				b.BaseURL += "/v1"
+			}
+			url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{"v": b}})
+			for range 2 {
+				got := call(t, "GET", url+"/v1/models", "", "authorization", "Bearer right")
+				require.Equal(t, 200, got.status)
+				require.Contains(t, got.body, `"data":[{"id":"real-1",`, "%s %s", kind, auth)
+				require.Contains(t, got.body, `{"id":"real-2",`)
+				got = call(t, "GET", url+"/teammate/v1/models", "", "anthropic-version", "2023-06-01", "x-api-key", "right")
+				require.Contains(t, got.body, `"first_id":"real-1","last_id":"real-2"`)
+			}
+			require.EqualValues(t, 1, asked.Load(), "the list is kept")
+			require.Equal(t, 200, call(t, "GET", url+"/v1/models/real-2", "").status)
+			require.Equal(t, 200, call(t, "GET", url+"/v1/models/anything", "").status)
+			want := `"data":[{"id":"real-1",`
+			got := call(t, "GET", url+"/v1/models", "", "authorization", "Bearer wrong").body
+			require.Contains(t, got, want, "what every name leads to")
+			require.Equal(t, auth == upstream.AuthKey, strings.Contains(got, "real-2"), "a list is its caller's: %s", got)
+		}
+	}
+	url, _, a, _ := two(t, func(c *proxy.Config) {
+		b := c.Backends["a"]
+		b.Models = []string{"opus", "haiku"}
+		c.Backends["a"] = b
+	})
+	require.Contains(t, call(t, "GET", url+"/v1/models", "", "anthropic-version", "2023-06-01").body,
+		`"first_id":"opus","last_id":"haiku"`)
+	require.Zero(t, a.count())
 }
 
 func TestEmbeddingsGoToTheirBackendFromEveryEndpoint(t *testing.T) {
@@ -240,4 +302,53 @@ func TestNewNamesEveryFault(t *testing.T) {
 		"a": {Kind: proxy.KindOpenAI, BaseURL: "nohost"},
 	}}, zerolog.Nop())
 	require.ErrorContains(t, err, "proxy.backends.a.base_url must be an http:// or https:// URL")
+}
+
+// A vendor that counts only when it is asked is asked, and the extra chunk goes only to clients that asked.
+func TestStreamsAreCountedWhetherTheClientAsksOrNot(t *testing.T) {
+	v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Chat})
+	server := httptest.NewServer(v)
+	t.Cleanup(server.Close)
+	url, _ := gateway(t, proxy.Config{Backends: map[string]proxy.BackendConfig{
+		"v": {Kind: proxy.KindOpenAI, BaseURL: server.URL + "/v1"},
+	}})
+	asks := map[string]bool{
+		``: false, `,"stream_options":null`: false, `,"stream_options":{"include_usage":false}`: false,
+		`,"stream_options":{"include_obfuscation":false}`: false, `,"stream_options":{"include_usage":true}`: true,
+	}
+	for more, shown := range asks {
+		got := post(t, url+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]`+
+			more+`}`)
+		require.Equal(t, 200, got.status, got.body)
+		require.True(t, strings.HasSuffix(got.body, "data: [DONE]\n\n"), got.body)
+		require.Contains(t, got.body, `"finish_reason":"stop"`)
+		require.Equal(t, shown, strings.Contains(got.body, `"choices":[]`), "%s: %s", more, got.body)
+		require.Equal(t, shown, strings.Contains(got.body, `"prompt_tokens"`), "%s: %s", more, got.body)
+	}
+	report := call(t, "GET", url+"/admin/usage?by=backend", "").body
+	require.Contains(t, report, `"estimated":0`)
+	require.Contains(t, report, `"calls":5`)
+}
+
+// A vendor that refuses to be asked is asked once.
+func TestAVendorThatRefusesStreamOptions(t *testing.T) {
+	var asked atomic.Int64
+	v := vendor(t, nil)
+	v.answer = func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(v.last(t).body, "stream_options") {
+			asked.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(400)
+			_, _ = io.WriteString(w, `{"error":{"message":"Unknown parameter: 'stream_options'.",`+
+				`"type":"invalid_request_error","param":"stream_options","code":"unknown_parameter"}}`)
+			return
+		}
+		says("text/event-stream", chatStream)(w, r)
+	}
+	url, _ := gateway(t, to(v, proxy.KindOpenAI))
+	for range 2 {
+		require.Equal(t, 200, post(t, url+"/v1/chat/completions", ask+`,"stream":true}`).status)
+	}
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, ask+`,"stream":true}`, v.last(t).body)
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -144,7 +145,7 @@ func (s *Server) routes() http.Handler {
 	e.UseRawPath = false // no name in a path holds a slash
 	s.endpoints(e.Group(""), scopeMain, s.main, s.mainCount)
 	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
-	s.endpoints(e.Group("/teammate/:name", checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
+	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
 
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.GET("/admin/backend", s.showBackend)
@@ -198,20 +199,44 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p, count pipeline) 
 	g.GET("/v1/models/*id", func(c *gin.Context) { s.showModel(c, scope) })
 }
 
-func checkTeammate(c *gin.Context) {
-	if !teammateName.MatchString(c.Param("name")) {
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)",
-			c.Param("name")))
-		c.Abort()
+func (s *Server) checkTeammate(c *gin.Context) {
+	name := c.Param("name")
+	_, known := s.config.Teammates[name]
+	switch {
+	case name == "v1" && !known: // /teammate/v1/v1/messages
+		refuse(c, telemetry.ErrNoRoute)
+	case !teammateName.MatchString(name):
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%q is no subagent's name (1 to 64 characters of a-z 0-9 _ -)", name))
+	default:
+		return
 	}
+	c.Abort()
+}
+
+// slip says what is wrong with the base URL of a client that asks for a path; empty if nothing is seen.
+// Some clients add /v1 to it and some do not.
+func slip(path string) string {
+	if strings.Contains(path, "/v1/v1/") {
+		return "the client adds /v1 by itself, so leave it out of its base URL; "
+	}
+	if strings.Contains(path, "/v1/") {
+		return ""
+	}
+	for _, end := range []string{"/messages", "/messages/count_tokens", "/chat/completions", "/embeddings", "/models"} {
+		if strings.HasSuffix(path, end) {
+			return "the client does not add /v1 by itself, so end its base URL in /v1; "
+		}
+	}
+	return ""
 }
 
 // refuse answers where there is no route, and for a handler that panicked.
 func refuse(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
-		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: POST /v1/messages, /v1/messages/count_tokens, "+
-			"/v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>", c.Request.URL.Path))
+		refuseRoute(c, http.StatusNotFound, fmt.Sprintf("%s is not served: %sPOST /v1/messages, "+
+			"/v1/messages/count_tokens, /v1/chat/completions and /v1/embeddings are, also under /teammate and /teammate/<name>",
+			c.Request.URL.Path, slip(c.Request.URL.Path)))
 	case errors.Is(err, telemetry.ErrNoMethod):
 		refuseRoute(c, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.Request.URL.Path,
 			c.Writer.Header().Get("Allow"), c.Request.Method))

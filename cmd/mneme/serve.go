@@ -32,10 +32,13 @@ const proxyHelp = `Examples:
 // start runs services until the context ends, as those of package app.
 type start func(context.Context, config.Config, app.Options) error
 
-// service is a command that runs one.
+// service is a command that runs one. A check means that it is a gateway alone.
 func (con *console) service(name, short, long string, start start, check func(config.Config) error) *cobra.Command {
-	c := &cobra.Command{Use: name, Short: short, Long: long}
-	return con.withConfiguration(c, func(ctx context.Context, cfg config.Config, _ []string) error {
+	c, load := &cobra.Command{Use: name, Short: short, Long: long}, config.Load
+	if check != nil {
+		load = config.LoadGateway
+	}
+	return con.configured(c, load, func(ctx context.Context, cfg config.Config, _ []string) error {
 		return con.serve(ctx, cfg, start, check)
 	})
 }
@@ -56,10 +59,17 @@ func (con *console) proxy() *cobra.Command {
 func (con *console) withConfiguration(c *cobra.Command,
 	run func(ctx context.Context, cfg config.Config, args []string) error,
 ) *cobra.Command {
+	return con.configured(c, config.Load, run)
+}
+
+// configured is withConfiguration with another way to load it.
+func (con *console) configured(c *cobra.Command, load func(file string, environ []string) (config.Config, error),
+	run func(ctx context.Context, cfg config.Config, args []string) error,
+) *cobra.Command {
 	file := c.Flags().String("config", "", "Configuration `FILE`; mneme.yaml is read without this flag if it is there")
 	con.fromVariable(c, "config", "MNEME_CONFIG")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := config.Load(*file, con.environ)
+		cfg, err := load(*file, con.environ)
 		if err != nil {
 			return err
 		}

@@ -253,3 +253,23 @@ func (m *editedMessage) settle() {
 		m.object.set("tool_calls", array(m.body, m.members.Get("tool_calls"), len(items), items))
 	}
 }
+
+// askUsage asks the vendor to count the tokens of a stream, unless it is known to refuse that.
+func (r *request) askUsage() {
+	refused := func(f Refusal) bool { return f.Name == streamOptions }
+	if !r.Outline.Stream || r.Count || slices.ContainsFunc(r.Refusals, refused) || AsksUsage(r.Outline) {
+		return
+	}
+	r.setIn(RuleUsage, streamOptions, includeUsage, []byte("true"))
+}
+
+const (
+	streamOptions = "stream_options"
+	includeUsage  = "include_usage"
+)
+
+// AsksUsage reports whether a chat request wants a stream to end with its counts of tokens.
+func AsksUsage(o *wire.Outline) bool {
+	options := o.Object(o.Members.Get(streamOptions))
+	return string(o.Of(options.Get(includeUsage))) == "true"
+}

@@ -33,6 +33,7 @@ const (
 	RuleSampling   Rule = "sampling"
 	RuleLimit      Rule = "max_tokens"        // under the name that the model takes
 	RuleRefused    Rule = "parameter_refused" // the backend refused it for this model before
+	RuleUsage      Rule = "usage"             // a stream is asked to end with its counts of tokens
 	RuleContext    Rule = "context_management"
 	RuleBeta       Rule = "beta"
 )
@@ -83,6 +84,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).standForFields,
 		(*request).fitSampling,
 		(*request).nameLimit,
+		(*request).askUsage,
 		(*request).dropMarkers,
 		(*request).leaveOut,
 	},

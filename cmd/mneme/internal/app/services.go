@@ -109,7 +109,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
 			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
-			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap,
+			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
 				Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}

@@ -136,6 +136,7 @@ type Backend struct {
 	// names the variable that holds the key
 	APIKeyEnv string            `yaml:"api_key_env" env:"API_KEY_ENV"`
 	ModelMap  map[string]string `yaml:"model_map" env:"MODEL_MAP" envKeyValSeparator:"="` // our model name → the vendor's
+	Models    []string          `yaml:"models" env:"MODELS"`                              // that clients are shown
 	Thinking  Thinking          `yaml:"thinking" envPrefix:"THINKING_"`
 	Profile   *Profile          `yaml:"profile" env:"PROFILE"` // what the vendor's rules say otherwise
 	// Of kind copilot: Addr or Command.

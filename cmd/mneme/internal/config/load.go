@@ -18,7 +18,13 @@ const DefaultFile = "mneme.yaml"
 //
 // The variables that hold secrets are read here; that those of the backends are
 // set is checked by RequireKeys, since only the proxy needs them.
-func Load(path string, environ []string) (Config, error) {
+func Load(path string, environ []string) (Config, error) { return loaded(path, environ, false) }
+
+// LoadGateway is Load for a gateway alone, which does not know whose subagents call it: any of them may have
+// a backend of its own.
+func LoadGateway(path string, environ []string) (Config, error) { return loaded(path, environ, true) }
+
+func loaded(path string, environ []string, alone bool) (Config, error) {
 	c := Default()
 	c.origin.vars = map[string]string{}
 	vars := env.ToMap(environ)
@@ -40,7 +46,7 @@ func Load(path string, environ []string) (Config, error) {
 	c.completePanel()
 	c.completeProxy()
 	c.readSecrets(vars)
-	if err := c.Validate(); err != nil {
+	if err := c.validate(alone); err != nil {
 		return Config{}, err
 	}
 	return c, nil

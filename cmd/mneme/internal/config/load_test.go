@@ -25,6 +25,21 @@ func load(t *testing.T, text string, environ ...string) (Config, error) {
 	return Load("", environ)
 }
 
+// A gateway alone does not know the agents that call it; their names are checked all the same.
+func TestAGatewayAloneTakesAnySubagentsName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := "proxy:\n  teammates: {reviewer: offline}\n  backends: {offline: {kind: offline, models: [a, b]}}\n"
+	require.NoError(t, os.WriteFile(DefaultFile, []byte(text), 0o600))
+	c, err := LoadGateway("", nil)
+	require.NoError(t, err)
+	require.Equal(t, "offline", c.Proxy.Teammates["reviewer"])
+	require.Equal(t, []string{"a", "b"}, c.Proxy.Backends["offline"].Models)
+	_, err = Load("", nil)
+	require.ErrorContains(t, err, `proxy.teammates.reviewer: there is no subagent "reviewer"`)
+	_, err = LoadGateway("", []string{"MNEME_PROXY_TEAMMATES=Re.viewer=offline"})
+	require.ErrorContains(t, err, `a subagent's name is 1 to 64 characters of a-z 0-9 _ -, not "Re.viewer"`)
+}
+
 func TestDefaultsNeedNoFile(t *testing.T) {
 	golden, err := filepath.Abs("testdata/defaults.yaml")
 	require.NoError(t, err)
@@ -500,7 +515,7 @@ func TestWrongVariables(t *testing.T) {
 			"DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, " +
 			"CONTEXT_TOKENS",
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no field of a backend has this name; it must end in one of KIND, " +
-			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, " +
+			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, " +
 			"COMMAND, PROVIDER_BACKEND",
 		"MNEME_PROXY_BACKENDS_KIMI_KIND=gemini": `"gemini" is none of: anthropic, openai, copilot, offline`,
 		"MNEME_PANEL_MEMBERS_GPT_MODEL=x": `the panel has no member "gpt"; add it in the file, variables only ` +

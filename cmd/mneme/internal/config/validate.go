@@ -24,14 +24,16 @@ import (
 
 // Validate says the first thing that is wrong with a complete configuration,
 // naming its place if Load read it from one.
-func (c Config) Validate() error {
+func (c Config) Validate() error { return c.validate(false) }
+
+func (c Config) validate(gatewayAlone bool) error {
 	return c.origin.locate(cmp.Or(
 		c.validateCommon(),
 		c.HTTP.validate(),
 		c.Redis.validate(),
 		c.Webmemory.validate(),
 		c.Apiserver.validate(),
-		c.Proxy.validate(c.teammates()),
+		c.Proxy.validate(c.teammates(), gatewayAlone),
 		c.Retrieval.validate(),
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
@@ -148,7 +150,7 @@ func (c Config) teammates() []string {
 	return names
 }
 
-func (p Proxy) validate(teammates []string) error {
+func (p Proxy) validate(teammates []string, alone bool) error {
 	if err := cmp.Or(
 		address("proxy.listen", p.Listen),
 		positive("proxy.state_machine.ttl", p.StateMachine.TTL),
@@ -172,8 +174,9 @@ func (p Proxy) validate(teammates []string) error {
 	for name, backend := range sorted(p.Teammates) {
 		key := join("proxy.teammates", name)
 		if err := cmp.Or(
-			when(!slices.Contains(teammates, name), key, "there is no subagent %q; there are: %s", name,
+			when(!alone && !slices.Contains(teammates, name), key, "there is no subagent %q; there are: %s", name,
 				strings.Join(teammates, ", ")),
+			agentName(key, "a subagent's name", name),
 			p.has(key, backend),
 		); err != nil {
 			return err
@@ -214,6 +217,7 @@ func (b Backend) validate(key string) error {
 		when(b.Addr != "", key+".addr", only, KindCopilot),
 		when(len(b.Command) > 0, key+".command", only, KindCopilot),
 		when(b.ProviderBackend != "", key+".provider_backend", only, KindCopilot),
+		when(slices.Contains(b.Models, ""), key+".models", "a model's name is empty; remove it"),
 		oneOf(key+".auth", b.Auth, "", "key", "passthrough", "none"),
 		when(b.Auth == "key" && b.APIKeyEnv == "", key+".api_key_env", "auth is key; name the variable that holds it"),
 		notNegative(key+".thinking.budget_tokens", b.Thinking.BudgetTokens),
