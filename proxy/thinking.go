@@ -15,7 +15,8 @@ import (
 func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	session := thinking.Begin(ctx, s.ledger, x.request(), thinking.Policy{
 		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
-		OwnModel: x.backend.ownModel.Load(), Moved: x.moved(),
+		Own:   thinking.Strangers{Models: x.backend.ownModel.Load(), Backends: x.backend.ownBackend.Load()},
+		Moved: x.moved(),
 	})
 	body, report := session.Filter()
 	s.metrics.filtered(x, report)
@@ -49,10 +50,15 @@ func (x *Exchange) request() ledger.Request {
 	return r
 }
 
-// moved reports whether thinking that is older than the current turn may be bound
-// to something that no longer stands before it.
+// moved reports whether thinking that is older than the current turn is bound to
+// something that does not stand before it, as far as the model or the backend is
+// known to bind it. Where nobody knows it is sent.
 func (x *Exchange) moved() bool {
-	return x.continued != nil && x.continued.Moved && x.fitting().Replay.Signed
+	if x.continued == nil || !x.continued.Moved {
+		return false
+	}
+	replay := x.fitting().Replay
+	return replay.Signed && (replay.Bound || x.backend.bound.Load())
 }
 
 func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
