@@ -41,9 +41,9 @@ func (p pipeline) run(ctx context.Context, x *Exchange) error {
 // it gets to see. A teammate's is configuration: its turns are recorded and put
 // back, and that is all. Counting tokens leaves no trace.
 func (s *Server) build() {
-	s.main = pipeline{s.routeActive, name(scopeMain), translate, s.reconcile,
+	s.main = pipeline{s.routeActive, s.name(scopeMain), translate, s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
-	s.teammate = pipeline{s.routeTeammate, name(scopeTeammate), translate, s.reconcile,
+	s.teammate = pipeline{s.routeTeammate, s.name(scopeTeammate), translate, s.reconcile,
 		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, reply}
 
 	s.mainCount = pipeline{s.routeActive, counter, readName(scopeMain), s.reconcile,
