@@ -17,6 +17,7 @@ import (
 func (s *Server) attempts(stages ...Stage) Stage {
 	p := pipeline(stages)
 	return func(ctx context.Context, x *Exchange) error {
+		defer func() { s.metrics.shaped(x) }() // by the attempt whose answer the client gets
 		x.attempt = attempt{doc: x.asked}
 		if err := p.run(ctx, x); err != nil {
 			return err
@@ -149,6 +150,7 @@ func (x *Exchange) strip() *cure {
 		} else {
 			body, removed = thinking.Strip(o, dialect)
 		}
+		x.attempt.report = x.attempt.replay.Stripped(x.attempt.report, c.partial)
 		return o.WithBody(body)
 	}
 	c.learn = func(ctx context.Context) {

@@ -114,6 +114,7 @@ type attempt struct {
 	cures  []*cure          // what it changes; none in the first
 	doc    *wire.Outline    // the request as it becomes on its way
 	replay *thinking.Replay // what is known of the turns in it
+	report thinking.Report  // what became of the thinking in it
 	fitted sanitize.Output  // what the last hop made of it
 	header http.Header      // as it leaves, apart from the backend's credential
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/rs/zerolog"
+
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -19,12 +21,13 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 		Moved: x.moved(),
 	})
 	body, report := session.Filter()
-	s.metrics.filtered(x, report)
+	x.attempt.report = report
+	level := zerolog.DebugLevel
 	if report.Changed() {
-		x.log().Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(
-			report.String(),
-		)
+		level = zerolog.InfoLevel
 	}
+	x.log().WithLevel(level).Str("backend", x.backend.name).Str("model", x.model).
+		Str("conversation", x.scope.Conversation).Msg(report.String())
 	return x.resume(session.Replay, body)
 }
 
@@ -32,7 +35,7 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 	replay := thinking.Look(ctx, s.ledger, x.request())
 	body, report := replay.PutBack(x.fitting().Replay.Signed, x.moved())
-	s.metrics.putBack(x, report)
+	x.attempt.report = report
 	return x.resume(replay, body)
 }
 
@@ -236,7 +239,6 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.endpoint.name == countEndpoint.name,
 		Translated: x.translated(),
 	})
-	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {
 		x.log().Debug().Interface("changes", changes).Msg("[sanitize]")
 	}

@@ -135,6 +135,32 @@ func (r *Replay) StripStrangers(o *wire.Outline) (body []byte, removed []string)
 	return e.Apply(o.Body), removed
 }
 
+// Stripped is the report of a request from which Strip, or only StripStrangers, took what Filter or
+// PutBack had left in it.
+func (r *Replay) Stripped(report Report, strangers bool) Report {
+	h := history{r.request.Outline, r.request.Dialect}
+	for i, s := range r.steps {
+		j := &r.judged[i]
+		if strangers && r.stranger(j) == (Strangers{}) {
+			continue
+		}
+		switch n := 0; s.do {
+		case leave:
+			n = h.count(&h.Messages[j.Message])
+			report.Kept, report.Stripped = report.Kept-n, report.Stripped+n
+		case putBack:
+			for _, key := range j.TurnKeys {
+				if key != "" {
+					n++
+				}
+			}
+			report.Stripped += n
+			report.PutBack -= min(n, 1)
+		}
+	}
+	return report
+}
+
 // Strangers says which others of a backend's vendor have thought something.
 type Strangers struct {
 	Models   bool // other models of the same backend
