@@ -442,7 +442,8 @@ func TestConformanceRetriesAndFiltersShow(t *testing.T) {
 	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n",
 		g.metrics("thinking_retries"))
 	require.Equal(t, 1, w.log.count("[thinking_retry]"))
-	require.Equal(t, "thinking_filter_blocks_total{backend=\"claude\",fate=\"stripped\"} 1\n", g.metrics("thinking_filter"))
+	require.Equal(t, "thinking_filter_blocks_total{backend=\"claude\",fate=\"stripped\"} 1\n",
+		g.metrics("thinking_filter"))
 	require.Positive(t, w.log.count("[thinking_filter]"), "a line for every request")
 	c.say("Two") // and is left out from then on
 	require.Contains(t, g.metrics("thinking_filter"), `{backend="claude",fate="refused"} 1`)

@@ -40,6 +40,7 @@ type metrics struct {
 	conversations *prometheus.CounterVec
 	branches      *prometheus.CounterVec
 	rebuilt       *prometheus.CounterVec
+	gaveUp        *prometheus.CounterVec
 }
 
 func newMetrics(seen *telemetry.Service) *metrics {
@@ -81,6 +82,8 @@ func newMetrics(seen *telemetry.Service) *metrics {
 			"pipeline"),
 		rebuilt: counter("conversation_messages_rebuilt_total",
 			"Messages that a client's replay lacked or had changed, put back as they were.", "pipeline"),
+		gaveUp: counter("conversation_messages_given_up_total",
+			"Messages that a client's replay lacked or had changed, which could not be put back.", "pipeline"),
 	}
 }
 
@@ -183,6 +186,9 @@ func (m *metrics) continued(x *Exchange) {
 	m.conversations.WithLabelValues(x.pipeline, string(c.Outcome)).Inc()
 	if c.Branch {
 		m.branches.WithLabelValues(x.pipeline).Inc()
+	}
+	if c.GaveUp > 0 {
+		m.gaveUp.WithLabelValues(x.pipeline).Add(float64(c.GaveUp))
 	}
 	if c.Rebuilt > 0 {
 		m.rebuilt.WithLabelValues(x.pipeline).Add(float64(c.Rebuilt))
