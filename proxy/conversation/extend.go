@@ -28,11 +28,11 @@ func Extend(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wi
 		return o, nil
 	}
 	find := func() *ledger.Node {
-		if tree := l.Conversation(s, nil); len(ids) > 0 {
+		tree := l.Conversation(s, nil)
+		if len(ids) > 0 {
 			return tree.Calling(ids)
-		} else {
-			return tree.Newest()
 		}
+		return tree.Newest()
 	}
 	n := find()
 	if (n == nil || len(ids) == 0) && l.Refresh(ctx, s) { // the newest answer may be another process's
