@@ -17,6 +17,7 @@ import (
 func (s *Server) attempts(stages ...Stage) Stage {
 	p := pipeline(stages)
 	return func(ctx context.Context, x *Exchange) error {
+		defer func() { s.metrics.shaped(x) }() // by the attempt whose answer the client gets
 		x.attempt = attempt{doc: x.asked}
 		if err := p.run(ctx, x); err != nil {
 			return err
@@ -29,8 +30,11 @@ func (s *Server) attempts(stages ...Stage) Stage {
 				break
 			}
 			if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
-				cures[i].outdone(ctx, next)
-				break
+				if !cures[i].partial || next.partial {
+					cures[i].outdone(ctx, next)
+					break
+				}
+				cures = slices.Delete(cures, i, i+1)
 			}
 			s.metrics.refused(x)
 			if x.answer != refusal {
@@ -79,6 +83,8 @@ func amend(_ context.Context, x *Exchange) (err error) {
 type cure struct {
 	kind  cureKind
 	class thinking.Class // of the refusal, of kind cureThinking
+	// partial: it takes out the thinking of strangers alone; if that does not help, all of it goes.
+	partial bool
 
 	amend   func(*wire.Outline) (*wire.Outline, error) // of the request, before the last hop; nil for nothing
 	profile *sanitize.Profile                          // for the last hop, in place of the model's; nil for that
@@ -112,6 +118,9 @@ func (s *Server) cure(x *Exchange) *cure {
 	case thinking.ClassStrip:
 		return x.strip()
 	case thinking.ClassRestore:
+		if x.partly() {
+			return x.strip()
+		}
 		return x.refill()
 	}
 	if x.answer.length.Excess != thinking.NotLong {
@@ -126,22 +135,39 @@ func (x *Exchange) strip() *cure {
 	if !thinking.HasThinking(x.attempt.doc, dialect) {
 		return nil
 	}
-	if thinking.SaysBound(x.answer.whole) {
+	bound := thinking.SaysBound(x.answer.whole)
+	if bound {
 		x.backend.bound.Store(true)
 	}
-	c := &cure{kind: cureThinking, class: x.answer.class, log: x.logThinking()}
+	partly := x.partly() // and in vain
+	c := &cure{kind: cureThinking, class: thinking.ClassStrip, log: x.logThinking()}
+	c.partial = !bound && !partly && x.attempt.replay.MixesStrangers()
 	var removed []string // keys of the thinking that was taken out
 	c.amend = func(o *wire.Outline) (*wire.Outline, error) {
-		body, keys := thinking.Strip(o, dialect)
-		removed = keys
+		var body []byte
+		if c.partial {
+			body, removed = x.attempt.replay.StripStrangers(o)
+		} else {
+			body, removed = thinking.Strip(o, dialect)
+		}
+		x.attempt.report = x.attempt.replay.Stripped(x.attempt.report, c.partial)
 		return o.WithBody(body)
 	}
 	c.learn = func(ctx context.Context) {
-		if x.attempt.replay.Refused(ctx, removed) {
+		others := x.attempt.replay.Refused(ctx, removed, partly)
+		if others.Models {
 			x.backend.ownModel.Store(true)
+		}
+		if others.Backends {
+			x.backend.ownBackend.Store(true)
 		}
 	}
 	return c
+}
+
+// partly reports whether the attempt went without the thinking of strangers.
+func (x *Exchange) partly() bool {
+	return slices.ContainsFunc(x.attempt.cures, func(c *cure) bool { return c.partial })
 }
 
 func (x *Exchange) logThinking() func(*Exchange, bool) {

@@ -45,6 +45,8 @@ type backend struct {
 	bound *atomic.Bool
 	// ownModel: it has once refused thinking of another model of its vendor.
 	ownModel *atomic.Bool
+	// ownBackend: it has once refused thinking of another backend of its vendor.
+	ownBackend *atomic.Bool
 }
 
 // profile is what the vendor takes of a request for a model. It is shared. Where

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,22 +159,85 @@ func TestConformanceThereAndBackAgainKeepsTheFirstOnesThinking(t *testing.T) {
 }
 
 // Fault: two accounts of one vendor do not take each other's thinking, and every
-// request after a switch is refused. One refusal of each is enough.
+// request after a switch is refused, or each loses its own thinking for good. One
+// refusal of each is enough, and each keeps what it thought itself.
 func TestConformanceTwoAccountsOfOneVendor(t *testing.T) {
-	w := newWorld(t, claude, claude.with("work", func(c *upstreamtest.Config) { c.Name = "work" }))
-	g := w.gateway()
-	c := g.messages("claude-opus-4-8")
-	c.within("c1")
-	toolTurn(w.vendors["claude"], "alpha")
-	c.say("One")
-	g.use("work")
-	toolTurn(w.vendors["work"], "beta")
-	c.say("Two")
-	g.use("claude")
-	toolTurn(w.vendors["claude"], "gamma")
-	c.say("Three")
-	c.say("Four")
-	w.conforms(2) // each account, once
+	for _, of := range []backendCase{claude, prefixChecking} {
+		for _, conversation := range []string{"c1", ""} {
+			t.Run(of.name+", "+conversation, func(t *testing.T) {
+				w := newWorld(t, of, of.with("work", func(c *upstreamtest.Config) { c.Name = "work" }))
+				first, work := w.vendors[of.name], w.vendors["work"]
+				g := w.gateway()
+				c := g.messages("claude-opus-5-5")
+				if conversation != "" {
+					c.within(conversation)
+				}
+				toolTurn(first, "alpha")
+				c.say("One")
+				g.use("work")
+				toolTurn(work, "beta")
+				c.say("Two")
+				g.use(of.name)
+				toolTurn(first, "gamma")
+				c.say("Three")
+				g.use("work")
+				toolTurn(work, "delta")
+				c.say("Four")
+				for v, own := range map[*upstreamtest.Server][]string{first: {"alpha", "gamma"}, work: {"beta", "delta"}} {
+					body := string(v.Last().Body)
+					for _, name := range []string{"alpha", "beta", "gamma", "delta"} {
+						require.Equal(t, slices.Contains(own, name), strings.Contains(body, name+" thinks before"),
+							"%s", name)
+					}
+				}
+				w.conforms(2) // each account, once
+			})
+		}
+	}
+}
+
+// Fault: a coding agent goes on in another process, with another system text, other
+// tools and another note about them, and its named conversation loses thinking that
+// the vendor would have taken.
+func TestConformanceACodingAgentGoesOnElsewhere(t *testing.T) {
+	for _, conversation := range []string{"c1", ""} {
+		for _, other := range []backendCase{kimi, kimiChat} {
+			t.Run(conversation+", "+other.name, func(t *testing.T) {
+				w := newWorld(t, claude, other)
+				v := w.vendors["claude"]
+				g := w.gateway()
+				c := g.messages("claude-opus-4-8")
+				if conversation != "" {
+					c.within(conversation)
+				}
+				c.header.Set("Anthropic-Beta", "mid-conversation-system-2026-04-07")
+				process := func(n string) {
+					c.system = `[{"type":"text","text":"cc_version=` + n + `"},{"type":"text","text":"You are an agent."}]`
+					c.damage = func(history []message) []message {
+						note := message{role: "system", content: []block{textOf("The kinds of agents as of " + n)}, plain: true}
+						return slices.Insert(history, 1, note)
+					}
+				}
+				process("1")
+				toolTurn(v, "alpha")
+				c.say("One")
+				process("2")
+				g.use(other.name)
+				toolTurn(w.vendors[other.name], "beta")
+				c.say("Two")
+				process("3")
+				g.use("claude")
+				toolTurn(v, "gamma")
+				c.say("Three")
+				body := string(v.Last().Body)
+				for _, name := range []string{"alpha thinks before", "alpha thinks after", "gamma thinks before"} {
+					require.Contains(t, body, name)
+				}
+				require.NotContains(t, body, "beta thinks")
+				w.conforms(0)
+			})
+		}
+	}
 }
 
 // Fault: models of one vendor that do not take each other's thinking cost a refusal

@@ -366,6 +366,9 @@ func TestConformanceWithoutConversations(t *testing.T) {
 	require.Contains(t, string(v.Last().Body), "one thinks before", "the turn is known by the id of its call")
 	require.NotContains(t, string(v.Last().Body), "one thinks after", "what was said alone proves nothing")
 	require.Empty(t, g.metrics("conversation_"))
+	nameless := g.messages("claude-opus-4-8")
+	nameless.user(textOf("Hi"))
+	require.Empty(t, nameless.post().header.Values("X-AG-Conversation-Id"), "none is made up")
 	g.stop()
 	require.NotContains(t, kept(t, redis), "What I say")
 	w.conforms(0)
@@ -410,4 +413,43 @@ func kept(t *testing.T, redis *redistest.Server) string {
 		}
 	}
 	return strings.Join(all, "\n")
+}
+
+// Fault: a client that holds no history sends a tool's result alone, or the next
+// question alone, and the vendor is asked without what it belongs to.
+func TestConformanceAThinClient(t *testing.T) {
+	for _, of := range []backendCase{prefixChecking, kimiChat} {
+		for _, endpoint := range []string{"messages", "chat"} {
+			t.Run(of.name+", "+endpoint, func(t *testing.T) {
+				w := newWorld(t, of.told(budgeted))
+				w.shares(redistest.Start(t))
+				v := w.vendors[of.name]
+				first, second := w.gateway(), w.gateway()
+				c := agents(first, "claude-opus-5-5", "c1")[endpoint]
+				var header http.Header
+				switch c := c.(type) {
+				case *messagesClient:
+					c.damage = func(history []message) []message { return history[len(history)-1:] }
+					c.alternate, header = []*front{second, first}, c.header
+				case *chatClient:
+					c.damage = func(history []chatMessage) []chatMessage { return history[len(history)-1:] }
+					c.alternate, header = []*front{second, first}, c.header
+				}
+				toolTurn(v, "one")
+				require.Equal(t, "one is done.", c.say("First question"))
+				require.Contains(t, string(v.Last().Body), "First question")
+				require.Contains(t, string(v.Last().Body), "one thinks before")
+				header.Set("X-AG-Continue", "true")
+				toolTurn(v, "two")
+				require.Equal(t, "two is done.", c.say("Second question"))
+				for _, text := range []string{"First question", "one is done.", "Second question", "two thinks before"} {
+					require.Contains(t, string(v.Last().Body), text)
+				}
+				header.Del("X-AG-Continue")
+				c.say("Something else")
+				require.NotContains(t, string(v.Last().Body), "First question", "not asked for")
+				w.conforms(0)
+			})
+		}
+	}
 }

@@ -442,10 +442,17 @@ func TestConformanceRetriesAndFiltersShow(t *testing.T) {
 	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n",
 		g.metrics("thinking_retries"))
 	require.Equal(t, 1, w.log.count("[thinking_retry]"))
+	require.Equal(t, "thinking_filter_blocks_total{backend=\"claude\",fate=\"stripped\"} 1\n",
+		g.metrics("thinking_filter"))
+	require.Positive(t, w.log.count("[thinking_filter]"), "a line for every request")
 	c.say("Two") // and is left out from then on
 	require.Contains(t, g.metrics("thinking_filter"), `{backend="claude",fate="refused"} 1`)
 	require.Equal(t, 1, w.log.count("refused=1"))
 	c.damage = damages["thinking dropped"]
+	c.model, c.thinking = "claude-opus-4-5", `{"type":"adaptive"}`
+	c.say("In another mode")
+	require.Contains(t, g.metrics("sanitizer"), `{backend="claude",pipeline="main",rule="thinking_mode"} 1`)
+	c.model = "claude-opus-4-8"
 	c.say("Three") // what is dropped comes back
 	require.Contains(t, g.metrics("turns_put_back"), `{backend="claude",pipeline="main"}`)
 	c.damage = nil

@@ -20,6 +20,10 @@ import (
 // conversationHeader names the conversation, in requests and in answers.
 const conversationHeader = "X-Ag-Conversation-Id"
 
+// continueHeader says, as "true", that a request without any answer goes on from the
+// newest one of its conversation.
+const continueHeader = "X-Ag-Continue"
+
 const badConversationID = "a conversation's id must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
 
 func isConversationID(id string) bool {
@@ -30,7 +34,7 @@ func isConversationID(id string) bool {
 
 // name finds where the turns of a request belong. A request that names no
 // conversation gets a new one, whose id cannot be guessed.
-func name(route string) Stage {
+func (s *Server) name(route string) Stage {
 	return func(ctx context.Context, x *Exchange) error {
 		if err := readName(route)(ctx, x); err != nil {
 			return err
@@ -38,7 +42,9 @@ func name(route string) Stage {
 		if x.minted {
 			x.scope.Conversation = rand.Text()
 		}
-		x.client.Header().Set(conversationHeader, x.scope.Conversation)
+		if !x.minted || !s.config.Stateless { // else nothing would come of bringing it back
+			x.client.Header().Set(conversationHeader, x.scope.Conversation)
+		}
 		return nil
 	}
 }
@@ -66,10 +72,17 @@ func (s *Server) reconcile(ctx context.Context, x *Exchange) (err error) {
 	if x.minted || s.config.Stateless {
 		return nil
 	}
+	next, shown := x.in.header.Get(continueHeader) == "true", len(x.asked.Messages)
+	x.asked, err = conversation.Extend(ctx, s.ledger, x.scope, x.backend.dialect, x.asked, next)
+	if err != nil {
+		return err
+	}
+	extended := len(x.asked.Messages) - shown
 	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.asked)
 	if err != nil {
 		return err
 	}
+	x.continued.Rebuilt += extended
 	x.asked = x.continued.Outline
 	s.metrics.continued(x)
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"mneme/memory/telemetry"
-	"mneme/proxy/thinking"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/usage"
 )
 
@@ -40,6 +40,7 @@ type metrics struct {
 	conversations *prometheus.CounterVec
 	branches      *prometheus.CounterVec
 	rebuilt       *prometheus.CounterVec
+	gaveUp        *prometheus.CounterVec
 }
 
 func newMetrics(seen *telemetry.Service) *metrics {
@@ -81,6 +82,8 @@ func newMetrics(seen *telemetry.Service) *metrics {
 			"pipeline"),
 		rebuilt: counter("conversation_messages_rebuilt_total",
 			"Messages that a client's replay lacked or had changed, put back as they were.", "pipeline"),
+		gaveUp: counter("conversation_messages_given_up_total",
+			"Messages that a client's replay lacked or had changed, which could not be put back.", "pipeline"),
 	}
 }
 
@@ -148,26 +151,32 @@ func (m *metrics) retried(x *Exchange, c *cure, ok bool) {
 	m.retries.WithLabelValues(x.pipeline, x.backend.name, c.class.String(), outcome).Inc()
 }
 
-// filtered counts what a thinking session did to a request.
-func (m *metrics) filtered(x *Exchange, r thinking.Report) {
+// shaped counts what was done to the request that a backend answered at last.
+func (m *metrics) shaped(x *Exchange) {
+	r := x.attempt.report
 	for _, c := range []struct {
 		fate string
 		n    int
 	}{
-		{"kept", r.Kept}, {"into_text", r.IntoText}, {"refused", r.Refused}, {"foreign", r.Foreign}, {"edited", r.Edited},
-		{"unproven", r.Unproven}, {"unchained", r.Unchained},
+		{"kept", r.Kept}, {"stripped", r.Stripped}, {"into_text", r.IntoText}, {"refused", r.Refused},
+		{"foreign", r.Foreign}, {"edited", r.Edited}, {"unproven", r.Unproven}, {"unchained", r.Unchained},
 	} {
-		if c.n > 0 {
+		if c.n > 0 && x.pipeline == scopeMain {
 			m.filter.WithLabelValues(x.backend.name, c.fate).Add(float64(c.n))
 		}
 	}
-	m.putBack(x, r)
-}
-
-// putBack counts the turns that went back.
-func (m *metrics) putBack(x *Exchange, r thinking.Report) {
 	if r.PutBack > 0 {
 		m.restored.WithLabelValues(x.pipeline, x.backend.name).Add(float64(r.PutBack))
+	}
+	converted := false // a mode takes several members, and is one change
+	for _, c := range x.attempt.fitted.Changes {
+		if c.Rule == sanitize.RuleMode {
+			if converted {
+				continue
+			}
+			converted = true
+		}
+		m.changes.WithLabelValues(x.pipeline, x.backend.name, string(c.Rule)).Inc()
 	}
 }
 
@@ -178,15 +187,11 @@ func (m *metrics) continued(x *Exchange) {
 	if c.Branch {
 		m.branches.WithLabelValues(x.pipeline).Inc()
 	}
+	if c.GaveUp > 0 {
+		m.gaveUp.WithLabelValues(x.pipeline).Add(float64(c.GaveUp))
+	}
 	if c.Rebuilt > 0 {
 		m.rebuilt.WithLabelValues(x.pipeline).Add(float64(c.Rebuilt))
-	}
-}
-
-// sanitized counts what the last hop changed.
-func (m *metrics) sanitized(x *Exchange) {
-	for _, c := range x.attempt.fitted.Changes {
-		m.changes.WithLabelValues(x.pipeline, x.backend.name, string(c.Rule)).Inc()
 	}
 }
 

@@ -41,9 +41,9 @@ func (p pipeline) run(ctx context.Context, x *Exchange) error {
 // it gets to see. A teammate's is configuration: its turns are recorded and put
 // back, and that is all. Counting tokens leaves no trace.
 func (s *Server) build() {
-	s.main = pipeline{s.routeActive, name(scopeMain), translate, s.reconcile,
+	s.main = pipeline{s.routeActive, s.name(scopeMain), translate, s.reconcile,
 		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
-	s.teammate = pipeline{s.routeTeammate, name(scopeTeammate), translate, s.reconcile,
+	s.teammate = pipeline{s.routeTeammate, s.name(scopeTeammate), translate, s.reconcile,
 		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, s.tellCLI, reply}
 
 	s.mainCount = pipeline{s.routeActive, counter, readName(scopeMain), s.reconcile,
@@ -114,6 +114,7 @@ type attempt struct {
 	cures  []*cure          // what it changes; none in the first
 	doc    *wire.Outline    // the request as it becomes on its way
 	replay *thinking.Replay // what is known of the turns in it
+	report thinking.Report  // what became of the thinking in it
 	fitted sanitize.Output  // what the last hop made of it
 	header http.Header      // as it leaves, apart from the backend's credential
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/rs/zerolog"
+
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -15,15 +17,17 @@ import (
 func (s *Server) begin(ctx context.Context, x *Exchange) error {
 	session := thinking.Begin(ctx, s.ledger, x.request(), thinking.Policy{
 		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
-		OwnModel: x.backend.ownModel.Load(), Moved: x.moved(),
+		Own:   thinking.Strangers{Models: x.backend.ownModel.Load(), Backends: x.backend.ownBackend.Load()},
+		Moved: x.moved(),
 	})
 	body, report := session.Filter()
-	s.metrics.filtered(x, report)
+	x.attempt.report = report
+	level := zerolog.DebugLevel
 	if report.Changed() {
-		x.log().Info().Str("backend", x.backend.name).Str("model", x.model).Str("conversation", x.scope.Conversation).Msg(
-			report.String(),
-		)
+		level = zerolog.InfoLevel
 	}
+	x.log().WithLevel(level).Str("backend", x.backend.name).Str("model", x.model).
+		Str("conversation", x.scope.Conversation).Msg(report.String())
 	return x.resume(session.Replay, body)
 }
 
@@ -31,7 +35,7 @@ func (s *Server) begin(ctx context.Context, x *Exchange) error {
 func (s *Server) putBack(ctx context.Context, x *Exchange) error {
 	replay := thinking.Look(ctx, s.ledger, x.request())
 	body, report := replay.PutBack(x.fitting().Replay.Signed, x.moved())
-	s.metrics.putBack(x, report)
+	x.attempt.report = report
 	return x.resume(replay, body)
 }
 
@@ -49,10 +53,15 @@ func (x *Exchange) request() ledger.Request {
 	return r
 }
 
-// moved reports whether thinking that is older than the current turn may be bound
-// to something that no longer stands before it.
+// moved reports whether thinking that is older than the current turn is bound to
+// something that does not stand before it, as far as the model or the backend is
+// known to bind it. Where nobody knows it is sent.
 func (x *Exchange) moved() bool {
-	return x.continued != nil && x.continued.Moved && x.fitting().Replay.Signed
+	if x.continued == nil || !x.continued.Moved {
+		return false
+	}
+	replay := x.fitting().Replay
+	return replay.Signed && (replay.Bound || x.backend.bound.Load())
 }
 
 func (x *Exchange) resume(r *thinking.Replay, body []byte) (err error) {
@@ -232,7 +241,6 @@ func (s *Server) sanitize(_ context.Context, x *Exchange) (err error) {
 		Budget: x.backend.config.Thinking.BudgetTokens, Count: x.endpoint.name == countEndpoint.name,
 		Translated: x.translated(),
 	})
-	s.metrics.sanitized(x)
 	if changes := x.attempt.fitted.Changes; len(changes) > 0 {
 		x.log().Debug().Interface("changes", changes).Msg("[sanitize]")
 	}

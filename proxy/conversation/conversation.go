@@ -25,7 +25,8 @@ const (
 	Hit      Outcome = "hit"      // it continues a turn, and everything that it shows agrees with the branch
 	Forked   Outcome = "forked"   // it continues a turn, but shows something different before it
 	Missed   Outcome = "missed"   // the conversation is known, but no turn of it is what the request shows
-	NotKnown Outcome = "notknown" // the ledger knows nothing of the conversation, for example since it has expired
+	Expired  Outcome = "expired"  // this process knew the conversation, and it was not used for too long
+	NotKnown Outcome = "notknown" // nothing is known of the conversation
 )
 
 // Continued is a request after its conversation was consulted, and the place for its answer.
@@ -42,6 +43,7 @@ type Continued struct {
 	Moved   bool
 	Outcome Outcome
 	Rebuilt int  // messages that were inserted, or replaced by their stored form
+	GaveUp  int  // those that could not be: of another dialect, or with calls that nobody can tell apart
 	Branch  bool // the answer begins a branch beside others
 
 	dialect wire.Dialect
@@ -84,9 +86,11 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 		}
 	}
 	if best == nil {
-		c.Outcome = NotKnown
-		if tree.Size > 0 {
+		switch c.Outcome = NotKnown; {
+		case tree.Size > 0:
 			c.Outcome, c.Branch, c.Moved = Missed, true, true
+		case tree.Lapsed:
+			c.Outcome = Expired
 		}
 		return c, nil
 	}

@@ -416,7 +416,7 @@ func TestAdoption(t *testing.T) {
 	k.scope.Conversation = "c1"
 
 	k.now = k.now.Add(25 * time.Hour)
-	require.Equal(t, conversation.NotKnown, k.replay(append(h, user("Three"))...).Outcome)
+	require.Equal(t, conversation.Expired, k.replay(append(h, user("Three"))...).Outcome)
 }
 
 // What was said in another dialect is compared, and left as the client shows it.
@@ -428,6 +428,7 @@ func TestAnotherDialect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.Same(t, o, c.Outline)
+	require.Equal(t, 1, c.GaveUp, "the space after the question")
 	require.Len(t, h, 2)
 }
 

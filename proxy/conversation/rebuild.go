@@ -70,7 +70,11 @@ func (b *builder) pair(shown []exchange, p pair) {
 func (b *builder) before(s *exchange, p pair) {
 	was := b.branch.turn(p.opens)
 	stored := was.before[p.cut:]
-	if ledger.Equal(s.before, stored) || was.source.Turn().Dialect != b.dialect {
+	if ledger.Equal(s.before, stored) {
+		return
+	}
+	if was.source.Turn().Dialect != b.dialect {
+		b.GaveUp += len(stored)
 		return
 	}
 	b.put(s.first, len(s.before), b.stored(was, p.cut, b.names), len(stored))
@@ -81,6 +85,7 @@ func (b *builder) round(at, i int) {
 	called, next := b.branch.turn(i), b.branch.turn(i-1)
 	message := called.message()
 	if message == nil {
+		b.GaveUp += 1 + len(next.before)
 		return
 	}
 	if n := called.node; n != nil {
@@ -104,9 +109,12 @@ func (t *exchange) message() []byte {
 // calls restores the tool calls of an answer that the client shows without them. Its thinking is
 // put back by package thinking.
 func (b *builder) calls(at int, n *ledger.Node) {
-	if message := visible(n); message != nil {
-		b.put(at, 1, message, 1)
+	message := visible(n)
+	if message == nil {
+		b.GaveUp++
+		return
 	}
+	b.put(at, 1, message, 1)
 }
 
 // put replaces some of the request's messages by others, or inserts those before one.

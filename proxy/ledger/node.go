@@ -160,6 +160,8 @@ type Tree struct {
 	Size   int // the number of turns
 	// Known: the scope was read from the remote before, or there is no remote.
 	Known bool
+	// Lapsed: this process knew the scope and has dropped it, for its age or for room.
+	Lapsed bool
 }
 
 // Conversation returns the tree of a scope and sets By in the messages of a request.
@@ -169,6 +171,7 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	t := Tree{ledger: l, scope: s, Known: l.writer == nil}
 	b := l.find(s)
 	if b == nil {
+		_, t.Lapsed = l.store.lapsed[s]
 		return t
 	}
 	t.Size, t.Known = len(b.nodes), t.Known || b.loaded

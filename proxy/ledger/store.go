@@ -16,6 +16,7 @@ type store struct {
 	recent *list.List // of *book, the most recently used one in front
 	routes map[route]*commons
 	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
+	lapsed map[Scope]struct{} // scopes that were dropped for their age or for room, at most maxLapsed
 	turns  int
 	bytes  int
 }
@@ -55,6 +56,7 @@ const (
 	bookSize = 1024 // estimated memory of an empty book, in bytes
 
 	maxErasures = 4096
+	maxLapsed   = 4096
 	// erasureLife is longer than any request lasts that could still record a turn.
 	erasureLife = time.Hour
 )
@@ -62,6 +64,7 @@ const (
 func newStore(c Config) *store {
 	return &store{
 		config: c, books: map[Scope]*book{}, recent: list.New(), routes: map[route]*commons{}, erased: map[talk]time.Time{},
+		lapsed: map[Scope]struct{}{},
 	}
 }
 
@@ -72,7 +75,7 @@ func (s *store) find(scope Scope, now time.Time) *book {
 		return nil
 	}
 	if now.Sub(b.used) > s.config.TTL {
-		s.drop(b)
+		s.lapse(b)
 		return nil
 	}
 	b.used = now
@@ -88,8 +91,23 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	b := &book{scope: scope, used: now, bytes: bookSize}
 	b.place = s.recent.PushFront(b)
 	s.books[scope] = b
+	delete(s.lapsed, scope)
 	s.bytes += b.bytes
 	return b
+}
+
+// lapse drops a book that was not used for longest, and remembers that it was there.
+func (s *store) lapse(b *book) {
+	for old := range s.lapsed {
+		if len(s.lapsed) < maxLapsed {
+			break
+		}
+		delete(s.lapsed, old)
+	}
+	if b.size() > 0 {
+		s.lapsed[b.scope] = struct{}{}
+	}
+	s.drop(b)
 }
 
 // drop removes a book with all of its turns.
@@ -283,7 +301,7 @@ func (s *store) trim(b *book, now time.Time) {
 			return
 		}
 		if last != b {
-			s.drop(last)
+			s.lapse(last)
 		} else if b.size() > 0 {
 			s.removeOldest(b)
 		} else {

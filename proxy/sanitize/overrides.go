@@ -42,6 +42,7 @@ type ReplayOverrides struct {
 	Field       string   `yaml:"placeholder_field"` // one of those
 	Placeholder *string  `yaml:"placeholder"`
 	Signed      *bool    `yaml:"signed"`
+	Bound       *bool    `yaml:"bound"`
 	Redacted    *bool    `yaml:"redacted"`
 	First       *bool    `yaml:"first"`
 	StrictOff   *bool    `yaml:"strict_off"`
@@ -134,6 +135,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	named(&p.Replay.Field, o.Reasoning.Field)
 	given(&p.Replay.Placeholder, o.Reasoning.Placeholder)
 	given(&p.Replay.Signed, o.Reasoning.Signed)
+	given(&p.Replay.Bound, o.Reasoning.Bound)
 	given(&p.Replay.Redacted, o.Reasoning.Redacted)
 	given(&p.Replay.First, o.Reasoning.First)
 	given(&p.Replay.StrictOff, o.Reasoning.StrictOff)

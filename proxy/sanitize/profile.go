@@ -110,6 +110,8 @@ type Replay struct {
 	Missed bool
 	// Signed: the vendor verifies signatures, so blocks must have one.
 	Signed bool
+	// Bound: a block is bound to all that stands before it, and refused when that has changed.
+	Bound bool
 	// Redacted: redacted thinking blocks are accepted.
 	Redacted bool
 	// First: an assistant message with thinking must begin with it, unless thinking is adaptive.

@@ -168,13 +168,14 @@ func glmSince47(model modelName) (string, bool) {
 
 // claudeRows is the table of Claude's generations.
 var claudeRows = []row{
-	{claudes("fable 5", "fable 5.1", "mythos 5", "mythos 5.1", "opus 5.5"), since47(On, Adaptive)},
+	{claudes("fable 5", "mythos 5"), since47(On, Adaptive)},
+	{claudes("fable 5.1", "mythos 5.1", "opus 5.5"), bound(since47(On, Adaptive))},
 	{claudes("mythos preview"), func(p *Profile) {
 		since47(On, Enabled, Adaptive)(p)
 		p.Replay.First = true
 	}},
 	{claudes("opus 5", "sonnet 5"), since47(On, Adaptive, Disabled)},
-	{claudes("sonnet 5.5"), since47(On, Adaptive, BetweenTools)},
+	{claudes("sonnet 5.5"), bound(since47(On, Adaptive, BetweenTools))},
 	{claudes("opus 4.7", "opus 4.8"), since47(Off, Adaptive, Disabled)},
 	{claudes("opus 4.6", "sonnet 4.6"), func(p *Profile) {
 		asked(Off, Enabled, Adaptive, Disabled)(p)
@@ -191,6 +192,13 @@ func since47(byDefault Switch, modes ...Mode) func(*Profile) {
 	return func(p *Profile) {
 		asked(byDefault, modes...)(p)
 		p.Sampling, p.Schemas = SamplingFixed, true
+	}
+}
+
+func bound(set func(*Profile)) func(*Profile) {
+	return func(p *Profile) {
+		set(p)
+		p.Replay.Bound = true
 	}
 }
 

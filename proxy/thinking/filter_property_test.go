@@ -101,7 +101,7 @@ func TestFilterProperties(t *testing.T) {
 
 			stripped, keys := Strip(sent, c.dialect)
 			if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
-				s.Refused(context.Background(), keys)
+				s.Refused(context.Background(), keys, false)
 				sent, err = wire.ReadOutline(stripped)
 				require.NoError(t, err)
 			}

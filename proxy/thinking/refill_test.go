@@ -95,7 +95,7 @@ func TestRefillKeepsTheFilter(t *testing.T) {
 	k.answers(glm, turn("2"), user("a"), turn("1"), user("b"))
 	s := k.begin(glm, user("a"), turn("1"), user("b"), turn("2"), user("c"))
 	s.Filter()
-	s.Refused(t.Context(), []string{ledger.BlockKey([]byte(thought("2")))})
+	s.Refused(t.Context(), []string{ledger.BlockKey([]byte(thought("2")))}, false)
 	got, err := s.Refill(Placeholder{Block: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{assistant(string(emptyThinking), says("1")), turn("2")}, assistants(t, got.Body))

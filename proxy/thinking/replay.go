@@ -79,29 +79,97 @@ func (r *Replay) Register(ctx context.Context, sent *wire.Outline, a Answer, pla
 }
 
 // Refused records that the backend rejected these blocks, because the request passed without them.
-// keys are those that Strip returned. others is true if blocks of another model of the same vendor
-// were among them; then the asked model's own blocks are taken to be sound and are not recorded.
-func (r *Replay) Refused(ctx context.Context, keys []string) (others bool) {
-	var own []string
+// keys are those that Strip or StripStrangers returned. others are whose thinking of the same vendor
+// was among them; then what the asked backend and model thought is taken to be sound and is not
+// recorded, unless own says that the request had failed with that alone, too.
+func (r *Replay) Refused(ctx context.Context, keys []string, own bool) (others Strangers) {
+	var sound []string
 	for i := range r.judged {
 		j := &r.judged[i]
+		by := r.stranger(j)
 		switch {
 		case j.Turn == nil || r.foreign(j):
-		case r.otherModel(j):
-			others = others || slices.ContainsFunc(j.TurnKeys, func(k string) bool {
-				return k != "" && slices.Contains(keys, k)
-			})
-		default:
-			own = append(own, j.TurnKeys...)
+		case by == Strangers{}:
+			sound = append(sound, j.TurnKeys...)
+		case slices.ContainsFunc(j.TurnKeys, func(k string) bool { return k != "" && slices.Contains(keys, k) }):
+			others = others.And(by)
 		}
 	}
-	if others {
-		keys = slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return slices.Contains(own, k) })
+	if own {
+		others = Strangers{}
+	}
+	if others != (Strangers{}) {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return slices.Contains(sound, k) })
 	}
 	if len(keys) > 0 {
 		r.ledger.Refuse(ctx, r.request.Scope, r.request.Target, keys)
 	}
 	return others
+}
+
+// MixesStrangers reports whether thinking was sent both of other backends or models of the vendor
+// and of the asked one, or of nobody known: then a refusal need not be of all of it.
+func (r *Replay) MixesStrangers() bool {
+	own, others := false, false
+	for i, s := range r.steps {
+		if j := &r.judged[i]; s.do == putBack || s.do == leave && last(j.Keys) != "" {
+			stranger := r.stranger(j) != Strangers{}
+			own, others = own || !stranger, others || stranger
+		}
+	}
+	return own && others
+}
+
+// StripStrangers is Strip for the messages alone that another backend or model of the vendor has
+// answered. o is the request that Filter or PutBack made.
+func (r *Replay) StripStrangers(o *wire.Outline) (body []byte, removed []string) {
+	h := history{o, r.request.Dialect}
+	var e wire.Edits
+	for i := range r.judged {
+		if j := &r.judged[i]; r.stranger(j) != (Strangers{}) {
+			m := &o.Messages[j.Message]
+			removed = append(removed, h.keys(m)...)
+			h.drop(&e, m)
+		}
+	}
+	return e.Apply(o.Body), removed
+}
+
+// Stripped is the report of a request from which Strip, or only StripStrangers, took what Filter or
+// PutBack had left in it.
+func (r *Replay) Stripped(report Report, strangers bool) Report {
+	h := history{r.request.Outline, r.request.Dialect}
+	for i, s := range r.steps {
+		j := &r.judged[i]
+		if strangers && r.stranger(j) == (Strangers{}) {
+			continue
+		}
+		switch n := 0; s.do {
+		case leave:
+			n = h.count(&h.Messages[j.Message])
+			report.Kept, report.Stripped = report.Kept-n, report.Stripped+n
+		case putBack:
+			for _, key := range j.TurnKeys {
+				if key != "" {
+					n++
+				}
+			}
+			report.Stripped += n
+			report.PutBack -= min(n, 1)
+		}
+	}
+	return report
+}
+
+// Strangers says which others of a backend's vendor have thought something.
+type Strangers struct {
+	Models   bool // other models of the same backend
+	Backends bool // other backends: another account, another region
+}
+
+// And is both.
+func (s Strangers) And(other Strangers) Strangers {
+	return Strangers{s.Models || other.Models, s.Backends || other.Backends}
 }
 
 // action is what is done with a message's thinking.
@@ -153,9 +221,14 @@ func (r *Replay) foreign(j *ledger.Judged) bool {
 	return holds(j, ledger.Foreign)
 }
 
-// otherModel reports whether a message's turn comes from another model than the one that is asked.
-func (r *Replay) otherModel(j *ledger.Judged) bool {
-	return j.Turn != nil && j.Turn.Origin.Model != r.request.Target.Model
+// stranger tells whether a message's turn is of the same vendor, but of another model or backend
+// than the one that is asked.
+func (r *Replay) stranger(j *ledger.Judged) Strangers {
+	if j.Turn == nil || r.foreign(j) {
+		return Strangers{}
+	}
+	by, asked := j.Turn.Origin, r.request.Target
+	return Strangers{by.Backend == asked.Backend && by.Model != asked.Model, by.Backend != asked.Backend}
 }
 
 // holds reports whether a block of the message was judged to be in a state.

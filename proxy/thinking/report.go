@@ -13,6 +13,7 @@ type Report struct {
 	Kept     int // sent as the client showed them
 	PutBack  int // messages that were replaced by their stored turn
 	IntoText int
+	Stripped int // taken out for another attempt
 
 	// The removed blocks, by reason.
 	Refused   int // the backend rejected them before

@@ -23,10 +23,11 @@ type Policy struct {
 	// Bound: the backend has said that a block is bound to a different conversation, see SaysBound.
 	// Then turns that were made under another system text or other tools cannot be kept.
 	Bound bool
-	// OwnModel: the backend has refused thinking of another model of its vendor. Then that is as
-	// foreign as another vendor's.
-	OwnModel bool
-	// Moved: what precedes the current turn differs from what preceded it at the last answer. Then
+	// Own says whose thinking of its own vendor the backend has refused. That is as foreign as
+	// another vendor's.
+	Own Strangers
+	// Moved: what precedes the current turn differs from what preceded it at the last answer, and
+	// the model binds thinking to it. Then
 	// thinking older than the current turn, which is a leading run, is left out; if the backend is
 	// Bound, that of the current turn too.
 	Moved bool
@@ -76,7 +77,8 @@ func (s *Session) plan() []step {
 
 // foreign reports whether thinking is of no use to the model that is asked.
 func (s *Session) foreign(j *ledger.Judged) bool {
-	return s.Replay.foreign(j) || s.policy.OwnModel && s.otherModel(j)
+	by := s.stranger(j)
+	return s.Replay.foreign(j) || s.policy.Own.Models && by.Models || s.policy.Own.Backends && by.Backends
 }
 
 // walk follows the chain from the newest message to the oldest.
@@ -91,15 +93,28 @@ type walk struct {
 	context string // the request's context key; empty if the context does not count
 	moved   int    // thinking of messages before this index has moved, see Policy.Moved
 
+	own   chain // of the asked backend's thinking
+	other chain // of what other backends of the vendor thought and this one has not answered to
+}
+
+// chain is how far one has been followed.
+type chain struct {
 	begun  bool   // a block was kept, and the chain begins at the newest of those
 	linked bool   // wanted is known
-	wanted string // the key of the chain's next link
+	wanted string // the key of the next link
 	broken bool   // the chain has ended
 }
 
+// end marks the end of the chain. Before the first kept block there is no chain to end: older
+// blocks are not bound to anything that comes after them.
+func (c *chain) end() { c.broken = c.broken || c.begun }
+
+// leads reports whether a key is the chain's next link.
+func (c *chain) leads(key string) bool { return c.linked && key != "" && key == c.wanted }
+
 // step decides about one message. The order of the cases matters: what cannot be sent comes first.
 func (w *walk) step(j *ledger.Judged) step {
-	if w.session.refused(j) || j.Edited {
+	if w.breaks(j) || w.own.leads(last(j.TurnKeys)) && (w.session.refused(j) || w.session.foreign(j)) {
 		w.end()
 	}
 	if w.tears(j) {
@@ -130,7 +145,7 @@ func (w *walk) step(j *ledger.Judged) step {
 func (w *walk) tear() {
 	judged := w.session.judged
 	for i := range judged {
-		if j := &judged[i]; j.Message >= w.loop && (j.Edited || w.session.refused(j)) {
+		if j := &judged[i]; j.Message >= w.loop && w.breaks(j) {
 			w.torn = j.Message
 		}
 	}
@@ -139,6 +154,12 @@ func (w *walk) tear() {
 			w.gone = append(append(w.gone, j.Keys...), j.TurnKeys...)
 		}
 	}
+}
+
+// breaks reports whether what was thought in sight of a message cannot stand without its thinking.
+// That of another backend was not seen here if this one refuses it.
+func (w *walk) breaks(j *ledger.Judged) bool {
+	return j.Edited || w.session.refused(j) && w.session.stranger(j) == Strangers{}
 }
 
 // tears reports whether a message of the current tool loop has to lose its thinking because of the
@@ -162,9 +183,11 @@ func (w *walk) left(j *ledger.Judged) step {
 	return unchained
 }
 
-// end marks the end of the chain. Before the first kept block there is no chain to end: older
-// blocks are not bound to anything that comes after them.
-func (w *walk) end() { w.broken = w.broken || w.begun }
+// end marks the end of both chains.
+func (w *walk) end() {
+	w.own.end()
+	w.other.end()
+}
 
 // proven is the step for a message whose turn is known.
 func (w *walk) proven(j *ledger.Judged) step {
@@ -176,18 +199,23 @@ func (w *walk) proven(j *ledger.Judged) step {
 		w.end()
 		return unchained
 	}
-	if w.broken || w.linked && key != w.wanted {
+	c := &w.own
+	if w.session.stranger(j).Backends && !c.leads(key) {
+		c = &w.other
+	}
+	if c.broken || c.linked && key != c.wanted {
 		return unchained
 	}
-	w.begun, w.linked, w.wanted = true, true, j.Turn.Predecessor
-	w.broken = w.wanted == "" // nothing preceded it
+	wanted := j.Turn.Predecessor
+	*c = chain{begun: true, linked: true, wanted: wanted, broken: wanted == ""} // broken: nothing preceded it
 	return back(j)
 }
 
 // unknown is the step for a message with thinking that the ledger does not know. In the current
 // tool loop vendors want all thinking back, so it is sent and the vendor judges it.
 func (w *walk) unknown(j *ledger.Judged) step {
-	onChain := w.linked && last(j.Keys) == w.wanted
+	c := &w.own
+	onChain := c.linked && last(j.Keys) == c.wanted
 	if p := w.session.policy.Unproven; holds(j, ledger.Unknown) && (p == Text || p == Drop) {
 		if onChain {
 			w.end()
@@ -197,13 +225,13 @@ func (w *walk) unknown(j *ledger.Judged) step {
 		}
 		return step{remove, ledger.Unknown}
 	}
-	if (w.broken || w.linked && !onChain) && j.Message < w.loop {
+	if (c.broken || c.linked && !onChain) && j.Message < w.loop {
 		return unchained
 	}
 	if onChain {
-		w.linked = false // its predecessor is not known
+		c.linked = false // its predecessor is not known
 	}
-	w.begun = true
+	c.begun = true
 	return step{leave, ledger.Unknown}
 }
 

@@ -217,7 +217,7 @@ func TestFilterRemovesRefused(t *testing.T) {
 	stripped, keys := Strip(outline(t, string(body)), wire.Messages)
 	require.Len(t, keys, 2)
 	require.Equal(t, []string{assistant(says("1")), assistant(says("2"))}, assistants(t, stripped))
-	s.Refused(t.Context(), keys)
+	s.Refused(t.Context(), keys, false)
 
 	out, r := k.sends(claude, history...)
 	require.Equal(t, assistant(says("1")), out[1])
@@ -382,8 +382,8 @@ func TestSessionsDoNotDisturbEachOther(t *testing.T) {
 	s := k.begin(claude, history...)
 	k.answers(glm, assistant(says("title")), user("make a title"))
 	k.begin(glm, history...).Filter()
-	k.begin(glm, history...).Refused(t.Context(), s.judged[0].Keys)
-	k.begin(claude, history...).Refused(t.Context(), s.judged[0].Keys)
+	k.begin(glm, history...).Refused(t.Context(), s.judged[0].Keys, false)
+	k.begin(claude, history...).Refused(t.Context(), s.judged[0].Keys, false)
 	body, _ := s.Filter()
 	require.Same(t, &s.request.Outline.Body[0], &body[0], "it goes by what was proven when it was begun")
 }
@@ -401,7 +401,7 @@ func TestTeammatesDoNotDisturbTheMainAgent(t *testing.T) {
 			r := Look(t.Context(), k.ledger, mate.request(glm, history...))
 			r.PutBack(true, false)
 			r.Register(t.Context(), r.request.Outline, Answer{Content: []byte(gjson.Get(turn("1"), "content").Raw)}, nil)
-			r.Refused(t.Context(), r.judged[0].Keys)
+			r.Refused(t.Context(), r.judged[0].Keys, false)
 		})
 		wait.Go(func() {
 			s := k.begin(claude, history...)
@@ -552,7 +552,7 @@ func TestPutBack(t *testing.T) {
 	require.False(t, report.Changed())
 
 	_, keys := Strip(k.outline(assistant(thought("1"))), wire.Messages)
-	r.Refused(t.Context(), keys)
+	r.Refused(t.Context(), keys, false)
 	_, out = look(user("a"), assistant(uses("mine", "x")), results("mine"))
 	require.Equal(t, []string{assistant(uses("look:0", "x"))}, out)
 }

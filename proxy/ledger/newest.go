@@ -1,0 +1,43 @@
+package ledger
+
+import "slices"
+
+// Calling is the one turn that made all of these calls, by the ids that the client got; nil if there
+// is none or several did.
+func (t Tree) Calling(ids []string) (calling *Node) {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	b := t.ledger.find(t.scope)
+	if b == nil || len(ids) == 0 {
+		return nil
+	}
+	for _, e := range b.index[toolKey(ids[0])] {
+		made := func(id string) bool {
+			return slices.ContainsFunc(e.ids, func(have ToolID) bool { return have.Client == id })
+		}
+		if e.node == nil || slices.ContainsFunc(ids, func(id string) bool { return !made(id) }) {
+			continue
+		}
+		if calling != nil {
+			return nil
+		}
+		calling = e.node
+	}
+	return calling
+}
+
+// Newest is the turn of the tree whose request began last; nil for none.
+func (t Tree) Newest() *Node {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	b := t.ledger.find(t.scope)
+	if b == nil {
+		return nil
+	}
+	for _, e := range slices.Backward(b.turns) {
+		if e.node != nil {
+			return e.node
+		}
+	}
+	return nil
+}
