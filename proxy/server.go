@@ -166,7 +166,7 @@ func (s *Server) ready(c *gin.Context) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.backends)) {
 		if s.backends[name].alone() {
-			because("degraded", fmt.Sprintf("The backend %s failed too often in a row and is left alone for a moment.", name))
+			because("degraded", fmt.Sprintf("The backend %s failed too often and is left alone for a moment.", name))
 		}
 	}
 	if s.closed.Load() {
