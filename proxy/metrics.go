@@ -106,7 +106,7 @@ func (m *metrics) watch(s *Server) {
 	for name, b := range s.backends {
 		promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"backend": name},
 			s.seen)).NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often in a row is left alone.",
+			Name: "mneme_proxy_circuit_open", Help: "1 while a backend that failed too often is left alone.",
 		}, func() float64 { return flag(b.alone()) })
 	}
 }

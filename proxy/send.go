@@ -12,7 +12,7 @@ import (
 func send(ctx context.Context, x *Exchange) error {
 	call := wire.Call{
 		Dialect: x.backend.dialect, Path: x.endpoint.path[x.backend.dialect], Header: x.attempt.header,
-		Body: x.attempt.doc.Body, Stream: x.attempt.doc.Stream, Once: x.backend.once,
+		Body: x.attempt.doc.Body, Stream: x.attempt.doc.Stream, Model: x.model, Once: x.backend.once,
 	}
 	if !x.translated() && x.in.query != "" {
 		call.Path += "?" + x.in.query

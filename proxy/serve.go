@@ -217,7 +217,7 @@ func (x *Exchange) failure(err error) wire.Failure {
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("backend %q cannot be reached", name)}
 	case errors.Is(err, upstream.ErrOpen):
 		return wire.Failure{
-			Status: 503, Message: fmt.Sprintf("backend %q failed too often in a row and is left alone for a moment", name),
+			Status: 503, Message: fmt.Sprintf("backend %q failed too often and is left alone for a moment", name),
 		}
 	case errors.Is(err, upstream.ErrTimeout):
 		return wire.Failure{Status: 504, Message: fmt.Sprintf("backend %q took too long", name)}

@@ -172,7 +172,7 @@ func (s *Server) ready(c *gin.Context) {
 			because("degraded", fmt.Sprintf("The Copilot CLI of the backend %s does not answer.", name))
 		}
 		if s.backends[name].alone() {
-			because("degraded", fmt.Sprintf("The backend %s failed too often in a row and is left alone for a moment.", name))
+			because("degraded", fmt.Sprintf("The backend %s failed too often and is left alone for a moment.", name))
 		}
 	}
 	if s.closed.Load() {

@@ -3,12 +3,16 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"strings"
 	"sync"
 	"time"
+
+	"mneme/proxy/wire"
 )
 
 // ErrOpen is in every *OpenError.
-var ErrOpen = errors.New("the backend is not asked: it failed too often in a row")
+var ErrOpen = errors.New("the backend is not asked: it failed too often")
 
 // OpenError says that a call did not leave, because the backend's circuit is
 // open.
@@ -22,7 +26,7 @@ func (e *OpenError) Error() string {
 
 func (e *OpenError) Unwrap() error { return ErrOpen }
 
-// verdict is what an attempt shows about its backend.
+// verdict is what a call shows about its backend.
 type verdict int
 
 const (
@@ -31,25 +35,88 @@ const (
 	failing                // it failed, or did not answer in time
 )
 
-// circuit is a circuit breaker for one backend. Closed, it lets every attempt through and counts
-// failures in a row. Open, it lets one attempt per cooldown through, the probe, until one finds the
-// backend alive. A slow probe does not block the next one, because models may answer only after
-// minutes.
-type circuit struct {
-	limit    int // failures in a row that open it; negative for never
-	cooldown time.Duration
+// circuits are the circuit breakers of a backend: one for each model and credential, since a
+// deployment that is down, or an account that is blocked, says nothing of the others.
+type circuits struct {
+	limits Limits
+	seed   maphash.Seed
 
-	mu       sync.Mutex
-	failures int // in a row, while it is closed
-	open     bool
-	until    time.Time // while open: the earliest time of the next probe
+	mu    sync.Mutex
+	known map[lane]*circuit // guarded by mu
 }
 
-// enter asks for permission to make an attempt, after which report must be called at least once.
+// lane is what calls have in common that share a circuit.
+type lane struct {
+	model      string
+	credential uint64 // a hash of the caller's; 0 if all calls have the backend's own
+}
+
+// maxCircuits bounds their number, since clients choose the names of models.
+const maxCircuits = 256
+
+// of is the circuit of a call, whose header is as the client sent it.
+func (c *circuits) of(call wire.Call, auth Auth) *circuit {
+	l := lane{model: call.Model}
+	if auth == AuthPassthrough {
+		var presented []string
+		for _, name := range credentials {
+			presented = append(presented, call.Header.Get(name))
+		}
+		l.credential = maphash.String(c.seed, strings.Join(presented, "\n"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.known[l]
+	if !ok {
+		if len(c.known) >= maxCircuits {
+			clear(c.known)
+		}
+		l.model = strings.Clone(l.model)
+		found = &circuit{limit: c.limits.Failures, cooldown: c.limits.Cooldown}
+		c.known[l] = found
+	}
+	return found
+}
+
+// open reports whether one of them is open, unless nobody has asked for long whether it still is.
+func (c *circuits) open() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.known {
+		if one.isOpen(window) {
+			return true
+		}
+	}
+	return false
+}
+
+// Failures count for so long, in spans of which each is forgotten as a whole.
+const (
+	spans  = 12
+	span   = 5 * time.Second
+	window = spans * span
+)
+
+// circuit is a circuit breaker. Closed, it lets every call through and opens when enough calls of
+// the last minute have failed and less than a fifth of them have not: a request that always fails,
+// sent over and over, locks nobody out as long as others are answered. Open, it lets one call per
+// cooldown through, the probe, until one finds the backend alive. A slow probe does not block the
+// next one, because models may answer only after minutes.
+type circuit struct {
+	limit    int // failures that open it; negative for never
+	cooldown time.Duration
+
+	mu     sync.Mutex
+	counts [spans]struct{ at, calls, failures int64 } // at: the number of the span; while it is closed
+	opened bool
+	until  time.Time // while open: the earliest time of the next probe
+}
+
+// enter asks for permission to make a call, after which report must be called at least once.
 func (c *circuit) enter() (probe bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.open {
+	if !c.opened {
 		return false, nil
 	}
 	now := time.Now()
@@ -60,28 +127,48 @@ func (c *circuit) enter() (probe bool, err error) {
 	return true, nil
 }
 
-// report evaluates an attempt. While the circuit is open only probes count, because other attempts
-// began before it opened.
+// report evaluates a call. While the circuit is open only probes count, because other calls began
+// before it opened.
 func (c *circuit) report(probe bool, v verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.open && !probe:
-	case v == alive:
-		c.open, c.failures = false, 0
-	case v == failing && c.open:
+	case c.opened && !probe:
+	case c.opened && v == alive:
+		c.opened, c.counts = false, [spans]struct{ at, calls, failures int64 }{}
+	case c.opened && v == failing:
 		c.until = time.Now().Add(c.cooldown)
-	case v == failing:
-		if c.failures++; c.failures >= c.limit && c.limit > 0 {
-			c.open, c.until = true, time.Now().Add(c.cooldown)
-		}
-	case c.open: // a probe without a verdict: the next one may follow at once
+	case c.opened: // a probe without a verdict: the next one may follow at once
 		c.until = time.Time{}
+	case v != silent:
+		c.opened = c.count(v == failing)
+		c.until = time.Now().Add(c.cooldown)
 	}
 }
 
-func (c *circuit) isOpen() bool {
+// count adds a call to those of the window, and reports whether they open the circuit.
+func (c *circuit) count(failed bool) bool {
+	at := time.Now().UnixNano() / int64(span)
+	current := &c.counts[at%spans]
+	if current.at != at {
+		*current = struct{ at, calls, failures int64 }{at: at}
+	}
+	current.calls++
+	if failed {
+		current.failures++
+	}
+	var calls, failures int64
+	for _, s := range c.counts {
+		if at-s.at < spans {
+			calls, failures = calls+s.calls, failures+s.failures
+		}
+	}
+	return failed && c.limit > 0 && failures >= int64(c.limit) && failures*5 > calls*4
+}
+
+// isOpen reports whether calls are held back, or were until so long ago.
+func (c *circuit) isOpen(ago time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	return c.opened && time.Since(c.until) < ago
 }

@@ -107,7 +107,7 @@ func TestARunOfFailuresOpensTheCircuit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := open(t, upstream.Limits{Failures: 4, Cooldown: time.Minute}, fails)
+				b := open(t, upstream.Limits{Failures: 4, Cooldown: time.Minute, FirstByte: 10 * time.Second}, fails)
 				for range 4 {
 					require.False(t, b.Open())
 					_, err := b.call(t.Context())
@@ -136,6 +136,84 @@ func TestAnswersDoNotOpenTheCircuit(t *testing.T) {
 		}
 		require.False(t, b.Open(), status)
 	}
+}
+
+// Four requests that always fail lock nobody out, though each was tried three times.
+func TestFewRequestsThatFailLockNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := upstream.New(upstream.Config{
+			BaseURL: "http://vendor",
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/bad" {
+					return answer(500, strings.NewReader("{}")), nil
+				}
+				return answer(200, strings.NewReader("{}")), nil
+			}),
+		})
+		require.NoError(t, err)
+		send := func(path string) int {
+			resp, err := client.Send(t.Context(), wire.Call{Path: path})
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode
+		}
+		for range 4 {
+			require.Equal(t, 500, send("/bad"))
+		}
+		require.Equal(t, 200, send("/good"))
+		for range 100 { // nor do any number of them, as long as others are answered
+			require.Equal(t, 500, send("/bad"))
+			require.Equal(t, 200, send("/good"))
+		}
+		require.False(t, client.Open())
+	})
+}
+
+// A model that is down says nothing of the others, nor one caller's credential of another's.
+func TestCircuitsAreOfAModelAndACredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := upstream.New(upstream.Config{
+			BaseURL: "http://vendor", Auth: upstream.AuthPassthrough,
+			Limits: upstream.Limits{Retries: -1, Failures: 3, Cooldown: time.Minute},
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/down" || r.Header.Get("Authorization") == "Bearer blocked" {
+					return answer(500, strings.NewReader("{}")), nil
+				}
+				return answer(200, strings.NewReader("{}")), nil
+			}),
+		})
+		require.NoError(t, err)
+		send := func(model, credential string) error {
+			resp, err := client.Send(t.Context(), wire.Call{Path: "/" + model, Model: model,
+				Header: http.Header{"Authorization": {"Bearer " + credential}}})
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		for range 3 {
+			require.NoError(t, send("down", "good"))
+			require.NoError(t, send("up", "blocked"))
+		}
+		require.ErrorIs(t, send("down", "good"), upstream.ErrOpen)
+		require.ErrorIs(t, send("up", "blocked"), upstream.ErrOpen)
+		require.NoError(t, send("up", "good"))
+		require.True(t, client.Open())
+		time.Sleep(3 * time.Minute)
+		require.False(t, client.Open(), "nobody has asked for long")
+	})
+}
+
+// Failures are forgotten with time.
+func TestOnlyFailuresOfTheLastMinuteCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, upstream.Limits{Failures: 4}, says(503))
+		for range 40 {
+			_, err := b.call(t.Context())
+			require.NoError(t, err)
+			time.Sleep(25 * time.Second)
+		}
+	})
 }
 
 func TestARunIsEndedByAnAnswer(t *testing.T) {

@@ -132,16 +132,22 @@ func TestAnErrorBodyThatBreaksOffIsJudgedByWhatCame(t *testing.T) {
 	}
 }
 
-// A circuit that opens ends the retries of the call that opened it, too; its
-// client gets what the backend said.
+// A circuit that another call opens ends the retries; the client gets what the backend said.
 func TestAnOpenCircuitEndsTheRetries(t *testing.T) {
 	var tries atomic.Int32
-	client := vendor(t, upstream.Config{Limits: upstream.Limits{Retries: 9, Failures: 3, Backoff: time.Nanosecond}},
-		func(w http.ResponseWriter, _ *http.Request) {
-			tries.Add(1)
+	var client *upstream.Client
+	limits := upstream.Limits{Retries: 9, Burst: 100, Failures: 1, Backoff: time.Nanosecond}
+	client = vendor(t, upstream.Config{Limits: limits},
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/base/" && tries.Add(1) == 3 {
+				resp, err := client.Send(t.Context(), wire.Call{Path: "/other"})
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+				}
+			}
 			w.WriteHeader(503)
 		})
-	resp, err := client.Send(t.Context(), wire.Call{})
+	resp, err := client.Send(t.Context(), wire.Call{Path: "/"})
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 503, resp.StatusCode)

@@ -2,11 +2,13 @@
 // limits, retries and a circuit breaker, and does not look at what a call says.
 //
 // A call is repeated only as long as no byte of an answer was passed on: after a failed connection,
-// a 429 or a 5xx, also one that a stream names before it says anything else. The vendor's Retry-After is honoured, and all calls of a backend share a retry
-// budget. The answer that remains, an error status too, is returned unchanged.
+// a 429 or a 5xx, also one that a stream names before it says anything else. The vendor's
+// Retry-After is honoured, and all calls of a backend share a retry budget. The answer that remains,
+// an error status too, is returned unchanged.
 //
-// A backend that fails many times in a row is left alone for a while, see OpenError. Failures are
-// connections that fail or break, time-outs and 5xx other than 501; a 4xx, even 429, is an answer.
+// A backend of which nearly all calls of a minute failed is left alone for a while, for the model and
+// the credential of those calls, see OpenError. Failures are, after all retries, connections that
+// fail or break, time-outs and 5xx other than 501; a 4xx, even 429, is an answer.
 package upstream
 
 import (
@@ -15,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net"
 	"net/http"
@@ -56,7 +59,7 @@ type Limits struct {
 	Burst     int           // retries of all calls together at once, beyond one for every 5 calls and every 5 s; 10
 	Backoff   time.Duration // before the first retry when the vendor says nothing, then doubled; 250 ms
 	MaxWait   time.Duration // a longer Retry-After is left to the client; 10 s
-	Failures  int           // failed tries in a row that open the circuit; 10, negative for never
+	Failures  int           // failed calls within a minute that open a circuit; 10, negative for never
 	Cooldown  time.Duration // while it is open, from one try to the next; 10 s
 }
 
@@ -110,8 +113,8 @@ type Client struct {
 	judge  func(status int, body []byte) bool
 	early  func(data []byte) (status int, more bool)
 
-	circuit circuit
-	retries *budget
+	circuits circuits
+	retries  *budget
 }
 
 // New checks the configuration and makes a Client. It connects to nothing.
@@ -140,7 +143,8 @@ func New(c Config) (*Client, error) {
 	}
 	return &Client{
 		base: strings.TrimRight(c.BaseURL, "/"), auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
-		early: c.Early, circuit: circuit{limit: limits.Failures, cooldown: limits.Cooldown}, retries: newBudget(limits.Burst),
+		early: c.Early, retries: newBudget(limits.Burst),
+		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), known: map[lane]*circuit{}},
 	}, nil
 }
 
@@ -155,27 +159,24 @@ func (c *Client) Close() {
 // its status. The caller must
 // close its body, which ends the call; so does the end of ctx. Reading the body
 // fails with ErrTimeout or ErrBroken if the backend stops before its end. While
-// the backend's circuit is open Send fails with an *OpenError at once.
+// the call's circuit is open Send fails with an *OpenError at once.
 func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, error) {
 	deadline := time.Now().Add(c.limits.Total)
+	circuit := c.circuits.of(call, c.auth)
 	header := c.header(call)
 	c.retries.earn()
+	probe, err := circuit.enter()
+	if err != nil {
+		return nil, err
+	}
 	for try := 0; ; try++ {
-		probe, err := c.circuit.enter()
-		if err != nil {
-			return nil, err
-		}
 		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
-		c.settle(probe, v, resp)
-		if !again || call.Once || try >= c.limits.Retries || ctx.Err() != nil {
-			return resp, err
-		}
 		wait, ok := c.wait(try, resp)
-		switch {
-		case !ok || time.Until(deadline) < wait:
-			return resp, err
-		case c.circuit.isOpen() || !c.retries.spend(): // checked last, since spend changes the budget
+		// The budget is asked last, since that changes it.
+		if !again || call.Once || try >= c.limits.Retries || ctx.Err() != nil || !ok || time.Until(deadline) < wait ||
+			circuit.isOpen(0) || probe || !c.retries.spend() {
+			circuit.settle(probe, v, resp)
 			return resp, err
 		}
 		if resp != nil {
@@ -186,30 +187,30 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
+			circuit.report(probe, v)
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// settle reports an attempt to the circuit. The head of an answer is enough to end a probe, but not
-// to reset the count of failures: a backend may break off every answer in the middle. For that the
-// body reports again at its end.
-func (c *Client) settle(probe bool, v verdict, resp *http.Response) {
-	if v != alive || probe {
-		c.circuit.report(probe, v)
+// settle reports a call to the circuit. The head of an answer is enough to end a probe, but not to
+// count as a success: a backend may break off every answer in the middle. For that the body reports
+// at its end.
+func (c *circuit) settle(probe bool, v verdict, resp *http.Response) {
+	if v == alive && resp != nil {
+		resp.Body.(*body).circuit = c
 	}
-	switch {
-	case v != alive:
-	case resp == nil:
-		c.circuit.report(false, v)
-	default:
-		resp.Body.(*body).circuit = &c.circuit
+	if v != alive || probe || resp == nil {
+		c.report(probe, v)
 	}
 }
 
-// Open reports whether the backend's circuit is open: whether calls fail with an
-// *OpenError instead of leaving.
-func (c *Client) Open() bool { return c.circuit.isOpen() }
+// Open reports whether a circuit of the backend is open: whether calls of a model fail
+// with an *OpenError instead of leaving.
+func (c *Client) Open() bool { return c.circuits.open() }
+
+// credentials are the headers in which callers present theirs.
+var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
 // once makes one attempt.
 func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, deadline time.Time) (*http.Response,
@@ -251,7 +252,7 @@ func (c *Client) header(call wire.Call) http.Header {
 		h = http.Header{}
 	}
 	if c.auth != AuthPassthrough {
-		for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
+		for _, name := range credentials {
 			h.Del(name)
 		}
 	}

@@ -141,9 +141,10 @@ func fillGateway(t *testing.T, c redis.UniversalClient) {
 	turns := proxystore.NewTurns(c, proxystore.TurnLimits{})
 	scope := ledger.Scope{Route: "main", Conversation: "conversation"}
 	at := time.Now()
-	require.NoError(t, turns.Save(ctx, []ledger.Entry{{Scope: scope, At: at, Turn: &ledger.Turn{}, Keys: []string{"k1"}}}))
+	_, err := turns.Save(ctx, []ledger.Entry{{Scope: scope, At: at, Turn: &ledger.Turn{}, Keys: []string{"k1"}}})
+	require.NoError(t, err)
 	require.NoError(t, turns.Erase(ctx, ledger.Erasure{Conversation: "erased", At: at}))
-	_, err := turns.Load(ctx, ledger.Query{ErasedSince: at.Add(-time.Minute)})
+	_, err = turns.Load(ctx, ledger.Query{ErasedSince: at.Add(-time.Minute)})
 	require.NoError(t, err)
 	require.NoError(t, proxystore.NewUsage(c, 0).AppendUsage(ctx, make([]usage.Record, 2500)))
 	require.NoError(t, proxystore.NewActive(c, "a", func(string) bool { return true }, zerolog.Nop()).Use(ctx, "kimi"))
