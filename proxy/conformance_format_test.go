@@ -69,6 +69,9 @@ func TestConformanceStructuredOutput(t *testing.T) {
 				require.Contains(t, got.body, `"finish_reason":"stop"`)
 				require.Equal(t, c.native, gjson.GetBytes(v.Last().Body, "output_config.format").Exists())
 				require.Equal(t, c.native, !gjson.GetBytes(v.Last().Body, "tools").Exists())
+				if choice := gjson.GetBytes(v.Last().Body, "tool_choice.type").Str; choice == "tool" {
+					require.False(t, v.Last().Thinking, "vendors force no tool on a model that thinks")
+				}
 				m.Reasoning = nil
 				client.history = append(client.history, m)
 				client.more = ""

@@ -105,7 +105,7 @@ func think(out *wire.Request, effort string, o Options) {
 		out.MaxTokens = DefaultMaxTokens + budget
 	}
 	switch {
-	case o.Adaptive && effort == "none":
+	case o.Adaptive && (effort == "none" || forced):
 		out.Thinking = &wire.Thinking{Type: "disabled"}
 		return
 	case budget <= 0:

@@ -60,6 +60,27 @@ async function runTools(t) {
   assert.deepEqual(asked, ['sample'])
 }
 
+// What parse, generateObject and their like ask for.
+async function structured(t) {
+  const place = {
+    type: 'object', properties: { city: { type: 'string' }, n: { type: 'integer' } }, required: ['city', 'n'], additionalProperties: false,
+  }
+  const client = openai(t, { conversation: t.conversation })
+  const messages = [{ role: 'user', content: 'Where?' }]
+  for (const format of [{ type: 'json_schema', json_schema: { name: 'place', strict: true, schema: place } }, { type: 'json_object' }]) {
+    const body = { model: 'gpt-5', messages, response_format: format, reasoning_effort: 'medium' }
+    const whole = (await client.chat.completions.parse(body)).choices[0]
+    assert.equal(whole.finish_reason, 'stop')
+    const streamed = await client.chat.completions.stream(body).finalContent()
+    for (const text of [whole.message.content, streamed]) {
+      const answer = JSON.parse(text)
+      if (format.json_schema) assert.deepEqual(answer, { city: 'sample', n: 1 })
+    }
+    messages.push({ role: 'assistant', content: streamed }, { role: 'user', content: 'And then?' })
+  }
+  assert.match((await client.chat.completions.create({ model: 'gpt-5', messages })).choices[0].message.content, /You said: And then/)
+}
+
 async function embeddings(t) {
   const { data } = await openai(t).embeddings.create({ model: 'any', input: ['a small text', 'another one'] })
   assert.equal(data.length, 2)
@@ -83,6 +104,10 @@ export const scenarios = [
   })),
   ...each(everywhere, () => ({ name: 'parallel tools', run: parallelTools })),
   ...each(everywhere, () => ({ name: 'runTools', run: runTools })),
+  // A tool for the answer changes what adaptive's thinking is bound to.
+  ...each(['adaptive', 'manual', 'kimi', 'deepseek'], (backend) => ({
+    name: 'structured output', run: structured, refused: backend === 'adaptive' ? 1 : 0,
+  })),
   ...each(['generic'], () => ({ name: 'embeddings', run: embeddings })),
   ...each(['adaptive'], () => ({ name: 'models', run: models })),
 ]
