@@ -40,11 +40,32 @@ func (s *Server) answering(post func(*gin.Context) (*admitted, error)) func(*gin
 		switch {
 		case err != nil:
 			return err
+		case a.kept == nil && prefersAsync(c.Request):
+			c.Header("Preference-Applied", respondAsync)
+			api.WriteJSON(c.Writer, http.StatusAccepted, webapi.Started{
+				Outcome: webapi.OutcomeStarted, RunID: a.run.id, Events: webapi.RunPath(a.run.chat, a.run.id) + "/events",
+			})
+			return nil
 		case a.stream:
 			return s.serveEvents(c, a.run)
 		}
 		return s.answerWhole(c, a)
 	}
+}
+
+// respondAsync is the preference (RFC 7240) of a client that does not wait for the run.
+const respondAsync = "respond-async"
+
+func prefersAsync(r *http.Request) bool {
+	for _, list := range r.Header.Values("Prefer") {
+		for preference := range strings.SplitSeq(list, ",") {
+			name, _, _ := strings.Cut(preference, ";")
+			if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // admitted is a run that answers a post.

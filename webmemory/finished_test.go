@@ -66,7 +66,7 @@ func TestFinishedRunsAreBoundedByBytes(t *testing.T) {
 		events := path(n) + "/runs/" + runs[n] + "/events"
 		require.Equal(t, whole[n], w.frames("GET", events, nil))
 		after := strings.Index(whole[n], "id: 16\n")
-		require.Equal(t, whole[n][after:], w.frames("GET", events, nil, "Last-Event-ID", "15"))
+		require.Equal(t, "retry: 1000\n\n"+whole[n][after:], w.frames("GET", events, nil, "Last-Event-ID", "15"))
 		require.Equal(t, http.StatusNoContent, w.do("GET", events, nil, "Last-Event-ID", "23").status)
 		require.Equal(t, whole[n], w.frames("POST", path(n)+"/messages", message{fmt.Sprint(n % 10)}, "Idempotency-Key", "k"))
 		answered := w.do("POST", path(n)+"/messages", message{fmt.Sprint(n % 10)}, "Idempotency-Key", "k")

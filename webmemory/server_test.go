@@ -1,11 +1,13 @@
 package webmemory_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
 )
 
 func TestBadInput(t *testing.T) {
@@ -170,6 +173,66 @@ func TestARunOutlivesItsClient(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, over.status)
 	require.Equal(t, 400, w.do("GET", "/v1/chats/1/runs/"+run+"/events", nil, "Last-Event-ID", "99").status)
 	require.Equal(t, 404, w.do("GET", "/v1/chats/2/runs/"+run+"/events", nil).status, "a run is its chat's")
+}
+
+// A client that does not wait gets the run's place; the run goes on without a reader.
+func TestAMessageNeedNotBeWaitedFor(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, waits(release))
+	for _, post := range []struct {
+		path   string
+		body   any
+		header []string
+	}{
+		{"/v1/chats/a b/messages", message{"hi"}, []string{"Prefer", "wait=5, Respond-Async; x=1", "Idempotency-Key", "k"}},
+		{"/v1/chats/a b/messages", message{"hi"}, []string{"Prefer", "respond-async", "Idempotency-Key", "k",
+			"Accept", "text/event-stream"}},
+	} {
+		post.path = strings.ReplaceAll(post.path, " ", "=")
+		got := w.do("POST", post.path, post.body, post.header...)
+		require.Equal(t, http.StatusAccepted, got.status, string(got.body))
+		run := got.header.Get("Mneme-Run-Id")
+		require.Equal(t, "respond-async", got.header.Get("Preference-Applied"))
+		require.JSONEq(t, `{"outcome":"started","run_id":"`+run+`","events":"/v1/chats/a=b/runs/`+run+`/events"}`,
+			string(got.body))
+	}
+	got := w.do("POST", "/chat", `{"chat_id":2,"message":"hi"}`, "Prefer", "respond-async")
+	require.Equal(t, http.StatusAccepted, got.status, string(got.body))
+	var started webapi.Started
+	require.NoError(t, json.Unmarshal(got.body, &started))
+	tr := w.open("GET", started.Events, nil)
+	tr.until("subagent_delegation")
+	close(release)
+	tr.until("run_finished")
+	eventually(t, "the end of a run that nobody read is kept", func() bool {
+		over := w.do("POST", "/v1/chats/a=b/messages", message{"hi"}, "Prefer", "other", "Idempotency-Key", "k")
+		return over.status == 200 && len(w.stored("chat_history:a=b")) == 2
+	})
+	require.Equal(t, 400, w.do("POST", "/v1/chats/1/messages", message{""}, "Prefer", "respond-async").status)
+}
+
+// Clients must be able to tell a stream that broke off from one that ended: it is sent in chunks, over a
+// connection that is not announced to close. And they are told when to come back.
+func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	r := w.request("POST", "/v1/chats/1/messages", message{"hi"}, "Accept", "text/event-stream")
+	conn, err := net.Dial("tcp", r.URL.Host)
+	require.NoError(t, err)
+	require.NoError(t, r.Write(conn))
+	events := ""
+	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(); _ = resp.Body.Close() }() // the body is read to its end where it is closed
+	require.False(t, resp.Close)
+	require.Empty(t, resp.Header["Connection"])
+	require.Equal(t, []string{"chunked"}, resp.TransferEncoding)
+	body := bufio.NewReader(resp.Body)
+	for !strings.Contains(events, "event: subagent_delegation") {
+		line, err := body.ReadString('\n')
+		require.NoError(t, err)
+		events += line
+	}
+	require.True(t, strings.HasPrefix(events, "retry: 1000\n\nid: 1\n"), events)
 }
 
 func TestStop(t *testing.T) {

@@ -13,6 +13,9 @@ import (
 	"mneme/memory/event"
 )
 
+// reopen is after how long a client should open a stream again that broke off.
+const reopen = time.Second
+
 // Pace sets the timing of a stream. Zero fields take the defaults.
 type Pace struct {
 	Heartbeat time.Duration // between comments on an idle stream; 15 s
@@ -84,6 +87,9 @@ func LastEventID(r *http.Request) (int64, error) {
 func follow(ctx context.Context, log *Log, after int64, heartbeat time.Duration, to *sse.Writer) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	if to.Retry(reopen) != nil {
+		return
+	}
 	for ctx.Err() == nil {
 		changed := send(log, &after, to)
 		if changed == nil {

@@ -28,7 +28,7 @@ func TestFramesAreAsTheWireSays(t *testing.T) {
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(t, "no-cache", resp.Header.Get("Cache-Control"))
 	require.Equal(t, "no", resp.Header.Get("X-Accel-Buffering"))
-	require.Equal(t, "id: 1\ndata: "+string(delta(1, "a <b>\nc").Line())+"\nevent: assistant_delta\n\n"+
+	require.Equal(t, "retry: 1000\n\nid: 1\ndata: "+string(delta(1, "a <b>\nc").Line())+"\nevent: assistant_delta\n\n"+
 		"id: 2\ndata: {\"role\":\"newer\",\"run_id\":\"r1\",\"seq\":2}\nevent: newer\n\n"+
 		"id: 3\ndata: "+string(finished(3).Line())+"\nevent: run_finished\n\n", body)
 }
@@ -199,9 +199,9 @@ func TestAbortEndsAStreamWithAnErrorThatHasNoID(t *testing.T) {
 	url := serve(t, log, api.Pace{}).URL
 	_, body := get(t, url, "")
 	frames := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
-	require.Len(t, frames, 2)
+	require.Len(t, frames, 3)
 	require.Equal(t, ": closing\nevent: error\ndata: "+
-		`{"role":"error","run_id":"r1","code":"turn_moved","message":"Another turn\nhas begun.","retryable":true}`, frames[1])
+		`{"role":"error","run_id":"r1","code":"turn_moved","message":"Another turn\nhas begun.","retryable":true}`, frames[2])
 
 	seqs, err := read(t.Context(), client(t, url), url, 0)
 	require.Equal(t, []int64{1}, seqs)
@@ -236,7 +236,7 @@ func TestHeartbeatsComeWhileTheStreamIsIdle(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, log.Append(finished(2)))
 		<-ended
-		require.Equal(t, "id: 1\ndata: "+string(delta(1, "a").Line())+"\nevent: assistant_delta\n\n"+
+		require.Equal(t, "retry: 1000\n\nid: 1\ndata: "+string(delta(1, "a").Line())+"\nevent: assistant_delta\n\n"+
 			strings.Repeat(": heartbeat\n\n", 3)+
 			"id: 2\ndata: "+string(finished(2).Line())+"\nevent: run_finished\n\n", w.Body.String())
 	})

@@ -82,6 +82,16 @@ type Result struct {
 	Partial   bool             `json:"partial,omitempty"`
 }
 
+// OutcomeStarted is the outcome of a run whose end the client does not wait for.
+const OutcomeStarted = "started"
+
+// Started answers a message whose client prefers not to wait ("Prefer: respond-async").
+type Started struct {
+	Outcome string `json:"outcome"` // OutcomeStarted
+	RunID   string `json:"run_id"`
+	Events  string `json:"events"` // the path at which the run's events are read
+}
+
 // Finding is what a subagent that reads documents concluded in one delegation.
 type Finding struct {
 	Subagent memory.Agent `json:"subagent"`

@@ -47,6 +47,12 @@ func (w *Writer) Closing(name string, data []byte) error {
 	return w.write()
 }
 
+// Retry tells the reader how long to wait before it opens a stream that broke off again.
+func (w *Writer) Retry(wait time.Duration) error {
+	w.frame = strconv.AppendInt(append(w.frame[:0], "retry: "...), wait.Milliseconds(), 10)
+	return w.write()
+}
+
 // Comment writes a line that readers skip, such as a heartbeat.
 func (w *Writer) Comment(text string) error {
 	w.frame = append(append(w.frame[:0], ": "...), text...)
