@@ -78,8 +78,10 @@ func newGrowth(b *testing.B, gateways int) *growth {
 		b.Cleanup(func() { _ = client.Close() })
 		gateway, err := proxy.New(proxy.Config{
 			Active: "claude", TurnsWait: time.Second,
-			Backends: map[string]proxy.BackendConfig{"claude": {Kind: proxy.KindAnthropic, Vendor: "anthropic", BaseURL: vendor.URL}},
-			Shared:   proxy.Shared{Turns: redisstore.NewTurns(client, redisstore.TurnLimits{})},
+			Backends: map[string]proxy.BackendConfig{
+				"claude": {Kind: proxy.KindAnthropic, Vendor: "anthropic", BaseURL: vendor.URL},
+			},
+			Shared: proxy.Shared{Turns: redisstore.NewTurns(client, redisstore.TurnLimits{})},
 		}, zerolog.Nop())
 		require.NoError(b, err)
 		listener := httptest.NewServer(gateway.Handler())

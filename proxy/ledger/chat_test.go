@@ -70,7 +70,8 @@ func TestChatReplays(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := memoryOnly(t, ledger.Config{})
-			l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: deepseek, Dialect: wire.Chat, Content: []byte(chatTurn), Place: first})
+			l.Record(t.Context(), ledger.Turn{Scope: alice, Origin: deepseek, Dialect: wire.Chat, Content: []byte(chatTurn),
+				Place: first})
 			got := judgeChat(t, l, deepseek, test.message)
 			require.Equal(t, test.turn, got.Turn != nil)
 			require.Equal(t, test.same, got.Same)
@@ -120,21 +121,23 @@ func TestTurnsOfTheOtherDialect(t *testing.T) {
 }
 
 func TestToolIDs(t *testing.T) {
+	const callA, callB, callC = "call_AAAAAAAAAAAAAAAAAAAAAAAA", "call_BBBBBBBBBBBBBBBBBBBBBBBB",
+		"call_CCCCCCCCCCCCCCCCCCCCCCCC"
 	l := memoryOnly(t, ledger.Config{})
 	turn := answer(alice, kimi, content(toolUse("f:0", "a", `{}`), toolUse("f:1", "b", `{}`), toolUse("f:2", "b", `{}`)))
-	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: "call_AAAAAAAAAAAAAAAAAAAAAAAA"}, {Vendor: "f:1", Client: "call_BBBBBBBBBBBBBBBBBBBBBBBB"},
-		{Vendor: "f:2", Client: "call_CCCCCCCCCCCCCCCCCCCCCCCC"}}
+	turn.Tools = []ledger.ToolID{{Vendor: "f:0", Client: callA}, {Vendor: "f:1", Client: callB},
+		{Vendor: "f:2", Client: callC}}
 	l.Record(t.Context(), turn)
 	ids := func(x, y, z string) string {
 		return content(toolUse(x, "a", `{}`), toolUse(y, "b", `{}`), toolUse(z, "b", `{}`))
 	}
 	for c, want := range map[string][]ledger.ToolID{
 		ids("f:0", "f:1", "f:2"): nil,
-		ids("call_AAAAAAAAAAAAAAAAAAAAAAAA", "call_BBBBBBBBBBBBBBBBBBBBBBBB", "call_CCCCCCCCCCCCCCCCCCCCCCCC"): turn.Tools,
+		ids(callA, callB, callC): turn.Tools,
 		ids("x", "y", "z"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:1", Client: "y"},
 			{Vendor: "f:2", Client: "z"}},
-		ids("x", "y", "call_BBBBBBBBBBBBBBBBBBBBBBBB"): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"},
-			{Vendor: "f:1", Client: "call_BBBBBBBBBBBBBBBBBBBBBBBB"}},
+		ids("x", "y", callB): {{Vendor: "f:0", Client: "x"}, {Vendor: "f:2", Client: "y"},
+			{Vendor: "f:1", Client: callB}},
 		content(toolUse("y", "b", `{}`), toolUse("z", "b", `{}`), toolUse("x", "a", `{}`)): {
 			{Vendor: "f:1", Client: "y"}, {Vendor: "f:2", Client: "z"}, {Vendor: "f:0", Client: "x"},
 		},
@@ -143,8 +146,8 @@ func TestToolIDs(t *testing.T) {
 		require.NotNil(t, got.Turn, c)
 		require.Equal(t, want, got.Tools, c)
 	}
-	require.True(t, replayOne(t, l, alice, kimi, ids("call_AAAAAAAAAAAAAAAAAAAAAAAA", "call_BBBBBBBBBBBBBBBBBBBBBBBB", "call_CCCCCCCCCCCCCCCCCCCCCCCC")).Same)
-	require.True(t, replayOne(t, l, alice, kimi, content(toolUse("call_BBBBBBBBBBBBBBBBBBBBBBBB", "b", `{"edited":1}`))).Edited,
+	require.True(t, replayOne(t, l, alice, kimi, ids(callA, callB, callC)).Same)
+	require.True(t, replayOne(t, l, alice, kimi, content(toolUse(callB, "b", `{"edited":1}`))).Edited,
 		"the client's name finds it")
 }
 

@@ -253,7 +253,8 @@ func (s *store) plant(b *book, n *Node) {
 	}
 	b.adopt(n) // another process's child may have come before its parent
 	for b.leaves > maxBranches {
-		leaf := b.turns[slices.IndexFunc(b.turns, func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 })].node
+		isLeaf := func(e *entry) bool { return e.node != nil && len(e.node.children) == 0 }
+		leaf := b.turns[slices.IndexFunc(b.turns, isLeaf)].node // the oldest
 		for leaf != nil && len(leaf.children) == 0 {
 			parent := leaf.Parent()
 			s.remove(b, leaf.entry)

@@ -120,7 +120,9 @@ func TestNothingIsAskedThatIsKnown(t *testing.T) {
 }
 
 func TestWhatWaitsIsBounded(t *testing.T) {
-	l := open(t, ledger.Config{Remote: remote{save: func(context.Context, []ledger.Entry) ([]ledger.Mark, error) { return nil, errAway }}})
+	l := open(t, ledger.Config{Remote: remote{
+		save: func(context.Context, []ledger.Entry) ([]ledger.Mark, error) { return nil, errAway },
+	}})
 	done, cancel := context.WithCancel(t.Context())
 	cancel() // so that nobody waits
 	for i := range 5000 {

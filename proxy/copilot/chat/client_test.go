@@ -219,6 +219,9 @@ func (c *client) join(messages, tools any) []byte {
 	}
 	if c.way.stream {
 		body = append(body, `"stream":true,`...)
+		if !c.way.messages {
+			body = append(body, `"stream_options":{"include_usage":true},`...)
+		}
 	}
 	if len(c.tools) > 0 {
 		body = append(append(append(body, `"tools":`...), c.json(tools)...), ',')
