@@ -135,7 +135,7 @@ var statuses = func() map[string]int {
 		"context_length_exceeded": 400, "content_filter": 400, "insufficient_quota": 429, "rate_limit_reached_error": 429,
 		"exceeded_current_quota_error": 429, "engine_overloaded_error": 429, "internal_server_error": 500,
 		"internal_error": 500, "service_unavailable": 503, "service_unavailable_error": 503, "unavailable": 503,
-		"server_is_overloaded": 503, "slow_down": 503, "timeout": 504,
+		"server_is_overloaded": 503, "slow_down": 503, "timeout": 504, "model_not_found": 404, "model_not_found_error": 404,
 	}
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 529, 504} {
 		for _, name := range []string{classes[status].messages, classes[status].code} {
