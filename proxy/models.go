@@ -101,6 +101,9 @@ func (s *Server) modelNames(ctx context.Context, b *backend, in http.Header, fro
 	if to := b.models.names[anyModel]; len(names) == 0 && to != "" {
 		names = []string{to}
 	}
+	if len(names) == 0 && b.config.Kind == KindOffline {
+		names = []string{KindOffline} // it answers to any name
+	}
 	return names
 }
 

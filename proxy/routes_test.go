@@ -352,3 +352,15 @@ func TestAVendorThatRefusesStreamOptions(t *testing.T) {
 	require.EqualValues(t, 1, asked.Load())
 	require.Equal(t, ask+`,"stream":true}`, v.last(t).body)
 }
+
+// A picker shows something in front of the offline model, too.
+func TestTheOfflineModelHasAName(t *testing.T) {
+	server, err := proxy.New(proxy.Config{Active: "o", Backends: map[string]proxy.BackendConfig{
+		"o": {Kind: proxy.KindOffline},
+	}}, zerolog.Nop())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Close()) }()
+	w := httptest.NewRecorder()
+	server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
+	require.Contains(t, w.Body.String(), `"data":[{"id":"offline",`)
+}
