@@ -46,48 +46,48 @@ var spellings = map[string][]string{
 // leaveOut is the cure for a parameter that the model does not take: the request
 // goes without it, or with the name or the value that the error asks for. It is nil
 // for an error that names none, or one that the request needs.
-func (x *Exchange) leaveOut() *cure {
-	said := x.answer.parameter
+func (a *attempt) leaveOut() *cure {
+	said := a.answer.parameter
 	if said.Name == "" {
 		return nil
 	}
-	f, ok := x.refusal(said)
+	f, ok := a.refusal(said)
 	if !ok {
 		return nil
 	}
 	c := &cure{kind: cureParameter, without: []sanitize.Refusal{f}}
-	c.log = func(x *Exchange, ok bool) {
-		line := x.log().Warn().Str("parameter", f.Name).Bool("ok", ok).Str("backend", x.backend.name).Str("model", x.model)
+	c.log = func(ok bool) {
+		line := a.log().Warn().Str("parameter", f.Name).Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model)
 		if f.Instead != "" {
 			line = line.Str("instead", f.Instead)
 		}
 		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it")
 	}
 	c.learn = func(context.Context) {
-		x.backend.lessons.add(x.model, func(l *lesson) { l.refuse(f) })
+		a.backend.lessons.add(a.model, func(l *lesson) { l.refuse(f) })
 	}
 	return c
 }
 
 // refusal is what to leave out of requests like the one that was sent.
-func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
+func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 	f = sanitize.Refusal{Name: said.Name, Beside: said.Beside, Off: said.Off}
-	if f.Beside != "" && x.sent(f.Beside) == nil {
+	if f.Beside != "" && a.sent(f.Beside) == nil {
 		return f, false
 	}
 	if other, limit := limits[said.Name]; limit {
 		f.Instead = other
-		return f, x.backend.dialect == wire.Chat && !said.Value && x.sent(said.Name) != nil
+		return f, a.backend.dialect == wire.Chat && !said.Value && a.sent(said.Name) != nil
 	}
 	if f.Off { // it may be refused for what the model does without it
-		return f, x.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(x.sent(said.Name)) != `"none"`
+		return f, a.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(a.sent(said.Name)) != `"none"`
 	}
 	names := spellings[said.Name]
 	if names == nil {
 		names = []string{said.Name}
 	}
 	for _, name := range names {
-		value := x.sent(name)
+		value := a.sent(name)
 		if value == nil || !slices.Contains(optional, name) {
 			continue
 		}
@@ -103,8 +103,8 @@ func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) 
 }
 
 // sent is the raw value of a member of the request as it left; nil for none.
-func (x *Exchange) sent(name string) []byte {
-	o := x.attempt.doc
+func (a *attempt) sent(name string) []byte {
+	o := a.doc
 	outer, inner, nested := strings.Cut(name, ".")
 	at := o.Members.Get(outer)
 	if nested && at.Found() {
