@@ -1,15 +1,18 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/tidwall/gjson"
 
 	"mneme/memory/telemetry"
 	"mneme/proxy/conversation"
@@ -47,9 +50,29 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	n.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
 	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back
 		x.client.Header().Set(conversationHeader, id)
+		n.inBody = x.in.outline.Members.Get("_gateway").Found()
 	}
 	x.result.named = n
 	return n, nil
+}
+
+// tellID puts the conversation's id into the beginning of an answer, if the client asks
+// for it there: into the answer itself, or in a stream of the messages dialect into the
+// message of its first event.
+func (x named) tellID(head []byte, stream bool) []byte {
+	at := bytes.IndexByte(head, '{')
+	if !x.inBody || at < 0 {
+		return head
+	}
+	if stream && x.endpoint.dialect == wire.Messages {
+		message := gjson.GetBytes(head[at:], "message")
+		if !message.IsObject() {
+			return head
+		}
+		at += message.Index
+	}
+	member := slices.Concat([]byte(`"_gateway":{"conversation_id":`), wire.Quote(x.scope.Conversation), []byte(`},`))
+	return slices.Insert(slices.Clone(head), at+1, member...)
 }
 
 // reconcile has a request say what its conversation was, if the client has named

@@ -154,6 +154,7 @@ type named struct {
 	routed
 	scope   ledger.Scope  // where its turns belong
 	minted  bool          // the conversation's id was made for this request
+	inBody  bool          // the answer's body has the id too
 	outline *wire.Outline // without what only the gateway had to know
 }
 

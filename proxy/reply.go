@@ -35,7 +35,7 @@ func (l *listener) reply(ctx context.Context) error {
 	}
 	body := l.message(ctx, a.whole)
 	answerHeader(l.client.Header(), a.header)
-	return l.client.whole(a.status, l.restoreModel(body, "model"))
+	return l.client.whole(a.status, l.tellID(l.restoreModel(body, "model"), false))
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
@@ -57,7 +57,7 @@ func (l *listener) passStream(ctx context.Context) error {
 	answerHeader(l.client.Header(), l.answer.header)
 	l.client.begin(l.answer.status)
 	unasked := l.endpoint.dialect == wire.Chat && l.shown.Stream && !l.shown.IncludeUsage
-	for ended := false; ; {
+	for ended, told := false, false; ; {
 		frame, err := l.answer.next()
 		ended = ended || ends(l.endpoint.dialect, frame.Data)
 		switch {
@@ -66,7 +66,13 @@ func (l *listener) passStream(ctx context.Context) error {
 		case err != nil && !ended:
 			return err
 		}
-		shown := l.restoreInFrame(frame, l.event(ctx, frame.Data))
+		data := l.event(ctx, frame.Data)
+		if !told {
+			without := len(data)
+			data = l.tellID(data, true)
+			told = len(data) > without
+		}
+		shown := l.restoreInFrame(frame, data)
 		if unasked && onlyUsage(frame.Data) {
 			shown = nil
 		}
@@ -181,7 +187,7 @@ func (l *listener) replyTranslated(ctx context.Context) error {
 		}
 		// A client that wants JSON gets nothing before the end.
 		if len(out) > 0 {
-			l.beginTranslated()
+			out = l.beginTranslated(out)
 		}
 		if l.client.begun {
 			// Without output too: what the last event said may wait for this one.
@@ -197,14 +203,13 @@ func (l *listener) finishTranslated(t translator, out []byte) error {
 	if err != nil {
 		return err
 	}
-	l.beginTranslated()
-	return l.client.write(out, true)
+	return l.client.write(l.beginTranslated(out), true)
 }
 
-// beginTranslated writes the head of the answer, the first time.
-func (l *listener) beginTranslated() {
+// beginTranslated writes the header of the answer, the first time; out is what follows.
+func (l *listener) beginTranslated(out []byte) []byte {
 	if l.client.begun {
-		return
+		return out
 	}
 	answerHeader(l.client.Header(), l.answer.header)
 	kind := "application/json"
@@ -214,4 +219,5 @@ func (l *listener) beginTranslated() {
 	l.client.Header().Set("Content-Type", kind)
 	l.client.begin(http.StatusOK)
 	l.client.ping(l.endpoint.dialect)
+	return l.tellID(out, l.shown.Stream)
 }
