@@ -209,17 +209,17 @@ func (s *Store) retire(ctx context.Context, key memory.Key) error {
 	if s.Archive.MaxAge > 0 {
 		oldest = float64(s.now().Add(-s.Archive.MaxAge).UnixMilli()) / 1000
 	}
-	var gone []string
+	var gone []any
 	kept := 0
 	for _, seg := range slices.Backward(segments) {
 		if kept += seg.Messages; kept > most || seg.Newest < oldest {
-			gone = append(gone, strconv.Itoa(seg.Position), aboutField(seg.Position))
+			gone = append(gone, seg.Position, seg.about, "", "")
 		}
 	}
-	if len(gone) == 0 {
-		return nil
+	if len(gone) > 0 {
+		_, err = s.call(ctx, rearchiveScript, []string{archiveKey(key)}, gone...)
 	}
-	return unavailable(s.redis.HDel(ctx, archiveKey(key), gone...).Err())
+	return err
 }
 
 // rearchive passes the messages of each segment through keep, and writes what differs;

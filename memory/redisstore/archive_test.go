@@ -151,7 +151,14 @@ func TestABoundedArchive(t *testing.T) {
 	}
 	require.LessOrEqual(t, kept, 20)
 	require.Greater(t, kept, 10)
-	require.EqualValues(t, 2*len(segments), w.redis.HLen(ctx, archive).Val())
+	require.EqualValues(t, 2*len(segments)+2, w.redis.HLen(ctx, archive).Val())
+	bytes := 0
+	for _, seg := range segments {
+		bytes += len(w.redis.HGet(ctx, archive, fmt.Sprint(seg.Position)).Val())
+	}
+	measured, err := w.Measure(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, []int{kept, bytes}, []int{measured[0].Archived, measured[0].ArchivedBytes})
 
 	aged := newWorld(t)
 	aged.Store.Archive.MaxAge = time.Hour

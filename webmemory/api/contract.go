@@ -123,6 +123,9 @@ type HistoryInfo struct {
 	Subagent memory.Agent `json:"subagent"` // empty for the chat's own
 	Messages int          `json:"messages"`
 	Bytes    int          `json:"bytes"`
+	// What trims cut off it, and is kept in its archive.
+	Archived      int `json:"archived,omitempty"` // messages
+	ArchivedBytes int `json:"archived_bytes,omitempty"`
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.

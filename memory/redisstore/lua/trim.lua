@@ -16,6 +16,8 @@ local position = string.format('%.0f', number(meta[4]))
 if ARGV[9] == '1' then
   local segment = redis.call('GETRANGE', KEYS[1], 0, place - 2) .. ']'
   redis.call('HSET', KEYS[3], position, segment, position .. ':about', ARGV[10])
+  redis.call('HINCRBY', KEYS[3], 'bytes', #segment)
+  redis.call('HINCRBY', KEYS[3], 'messages', ARGV[8])
 end
 local kept = '[' .. redis.call('GETRANGE', KEYS[1], place, -1)
 redis.call('SET', KEYS[1], kept)
