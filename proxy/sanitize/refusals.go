@@ -2,6 +2,7 @@ package sanitize
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"mneme/proxy/wire"
@@ -18,6 +19,23 @@ type Refusal struct {
 	Instead string
 	// Off: the member must be "none", and must be added if it is missing.
 	Off bool
+	// Most is the largest value that is accepted; 0 for any.
+	Most int64
+	// Thinking is how the model is asked to think, by its refusal. Nothing is left out then.
+	Thinking *ThinkingOverrides
+}
+
+// whileThinking in Refusal.Beside stands for what the model does, not for the member.
+const whileThinking = "thinking"
+
+// Learn returns p as refusals have it.
+func (p Profile) Learn(refusals []Refusal) Profile {
+	for _, f := range refusals {
+		if f.Thinking != nil {
+			p = Overrides{Thinking: *f.Thinking}.Apply(p)
+		}
+	}
+	return p
 }
 
 // leaveOut applies the refusals that are known of the backend.
@@ -36,7 +54,9 @@ func (r *request) refuse(f *Refusal) {
 		value = o.get(inner)
 	}
 	switch {
-	case f.Beside != "" && (!r.root.has(f.Beside) || f.Beside == "tools" && !r.tools()):
+	case f.Thinking != nil, f.Beside == whileThinking && r.off():
+		return
+	case f.Beside != "" && f.Beside != whileThinking && (!r.root.has(f.Beside) || f.Beside == "tools" && !r.tools()):
 		return
 	case f.Off:
 		if none := wire.Quote(noEffort); !bytes.Equal(value, none) {
@@ -44,6 +64,11 @@ func (r *request) refuse(f *Refusal) {
 		}
 		return
 	case value == nil, f.Value != nil && !bytes.Equal(value, f.Value):
+		return
+	case f.Most > 0:
+		if n, ok := integer(value); ok && n > f.Most && nested {
+			r.setIn(RuleRefused, outer, inner, strconv.AppendInt(nil, f.Most, 10))
+		}
 		return
 	case nested:
 		r.setIn(RuleRefused, outer, inner, nil)
