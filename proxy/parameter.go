@@ -97,6 +97,10 @@ func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) 
 	if f.Off { // it may be refused for what the model does without it
 		return f, x.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(x.sent(said.Name)) != `"none"`
 	}
+	if form := x.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
+		f.Name, f.Value = sanitize.FormatType, slices.Clone(form)
+		return f, true
+	}
 	names := spellings[said.Name]
 	if names == nil {
 		names = []string{ofThinking.ReplaceAllString(said.Name, "thinking.")}

@@ -2,6 +2,7 @@ package sanitize
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,6 +71,8 @@ func (r *request) refuse(f *Refusal) {
 			r.setIn(RuleRefused, outer, inner, strconv.AppendInt(nil, f.Most, 10))
 		}
 		return
+	case f.Name == FormatType:
+		r.tellSchema()
 	case nested:
 		r.setIn(RuleRefused, outer, inner, nil)
 	default:
@@ -81,4 +84,17 @@ func (r *request) refuse(f *Refusal) {
 	if f.Name == "thinking" {
 		r.unthinking = true
 	}
+}
+
+// FormatType is the name of a Refusal of a form of the answer that the vendor does not hold to by itself.
+const FormatType = "response_format.type"
+
+// tellSchema asks for any JSON object, and tells the model in words which one it should be.
+func (r *request) tellSchema() {
+	form := objectOf(r.root.get("response_format"))
+	schema := objectOf(form.get("json_schema"))
+	r.set(RuleRefused, "response_format", []byte(`{"type":"json_object"}`))
+	says := "Answer with one JSON object that matches this JSON Schema, and with nothing else:\n" +
+		string(schema.get("schema"))
+	r.messages, r.moved = slices.Insert(r.messages, 0, written(wire.RoleSystem, says)), true
 }

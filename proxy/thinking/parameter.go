@@ -152,6 +152,8 @@ var refusals = slices.Concat(askings, []refusalRule{
 	}),
 
 	// The value is refused.
+	phrase("json_schema", `unknown variant 'json_schema'|response[_ ]format'? (?:of type )?'?json_schema'? (?:is )?`+
+		refusal+`|does not support response format '?json_schema`, always(Refused{Name: "response_format", Value: true})),
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
