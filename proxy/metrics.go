@@ -9,6 +9,7 @@ import (
 
 	"mneme/memory/telemetry"
 	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 )
 
@@ -54,7 +55,7 @@ func newMetrics(seen *telemetry.Service) *metrics {
 	}
 	return &metrics{
 		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend",
-			"class"),
+			"class", "kind"),
 		retries: counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline",
 			"backend", "class", "outcome"),
 		parameters: counter("parameter_retries_total",
@@ -131,7 +132,11 @@ func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
 // refused counts a backend's refusal.
 func (m *metrics) refused(x *Exchange) {
 	if x.answer.refused() {
-		m.refusals.WithLabelValues(x.backend.name, x.answer.about()).Inc()
+		kind := thinking.KindNone
+		if x.answer.class != thinking.ClassOther {
+			kind = thinking.KindOf(x.answer.whole)
+		}
+		m.refusals.WithLabelValues(x.backend.name, x.answer.about(), string(kind)).Inc()
 	}
 }
 
