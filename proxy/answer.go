@@ -17,26 +17,33 @@ const maxAnswer = 64 << 20
 
 var errTooLong = errors.New("the backend's answer is longer than 64 MiB")
 
-// backendAnswer is what a backend says to an attempt. So much of it has been read that
+// answer is what a backend says to an attempt. So much of it has been read that
 // the attempt can be judged before anything reaches the client: all of it, or a
 // stream's first event. A stream that begins with an error is none, see early.
-type backendAnswer struct {
+type answer struct {
 	status int
 	header http.Header
-	failed bool            // it is an error, whatever the status
-	class  thinking.Class  // of the error
-	length thinking.Length // what the error says about the request's length
-	whole  []byte          // unless it is a stream
+	fault
+	whole  []byte  // unless it is a stream
+	stream *stream // nil for an answer that came whole
+	body   io.Closer
+	hide   hider // of what it must not show
+}
 
-	parameter thinking.Refused // that the error names; without a name for none
+// fault is what an error says is wrong with a request; zero for an answer that is none.
+type fault struct {
+	failed    bool // it is an error, whatever the status
+	class     thinking.Class
+	length    thinking.Length  // of the request
+	parameter thinking.Refused // without a name for none
+}
 
-	frames *wire.FrameReader // of a stream
-	first  wire.Frame        // until it is taken; valid until the next is read
-	err    error             // that came with it
+// stream is an answer that comes in events.
+type stream struct {
+	frames *wire.FrameReader
+	first  wire.Frame // until it is taken; valid until the next is read
+	err    error      // that came with it
 	taken  bool
-
-	body io.Closer
-	hide hider // of what it must not show
 }
 
 // timed is a body that adds up how long it lets its readers wait.
@@ -52,17 +59,16 @@ func (t timed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// listen reads the beginning of an answer in a dialect. Waited grows by the time
-// that the backend takes, now and later. What hide hides is gone from all of the
-// answer.
-func listen(resp *http.Response, waited *time.Duration, hide hider) (*backendAnswer, error) {
-	a := &backendAnswer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
+// readHead reads the beginning of an answer. Waited grows by the time that the
+// backend takes, now and later. What hide hides is gone from all of the answer.
+func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, error) {
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: resp.Body, hide: hide}
 	hide.header(a.header)
 	body := timed{resp.Body, waited}
 	if a.status < 300 && wire.IsStream(a.header) {
-		a.frames = wire.NewFrameReader(body)
-		a.first, a.err = a.frames.Next()
-		a.first = hide.frame(a.first)
+		a.stream = &stream{frames: wire.NewFrameReader(body)}
+		a.stream.first, a.stream.err = a.stream.frames.Next()
+		a.stream.first = hide.frame(a.stream.first)
 		return a, nil
 	}
 	var err error
@@ -86,10 +92,10 @@ func listen(resp *http.Response, waited *time.Duration, hide hider) (*backendAns
 }
 
 // refused reports whether the backend refused the attempt.
-func (a *backendAnswer) refused() bool { return a.status >= 300 || a.failed }
+func (a *answer) refused() bool { return a.status >= 300 || a.failed }
 
 // about is what the refusal says is at fault, as metrics call it.
-func (a *backendAnswer) about() string {
+func (a *answer) about() string {
 	if a.parameter.Name != "" {
 		return "parameter"
 	}
@@ -97,22 +103,24 @@ func (a *backendAnswer) about() string {
 }
 
 // next is the next event of a stream, as wire.FrameReader gives it.
-func (a *backendAnswer) next() (wire.Frame, error) {
-	if !a.taken {
-		a.taken = true
-		return a.first, a.err
+func (a *answer) next() (wire.Frame, error) {
+	if s := a.stream; !s.taken {
+		s.taken = true
+		return s.first, s.err
 	}
-	f, err := a.frames.Next()
+	f, err := a.stream.frames.Next()
 	return a.hide.frame(f), err
 }
 
+// more reports whether the next event of a stream is here already.
+func (a *answer) more() bool { return a.stream.frames.More() }
+
 // close ends the answer, with all that was not kept of it. It may be called twice.
-func (a *backendAnswer) close() {
+func (a *answer) close() {
 	_ = a.body.Close()
-	if a.frames != nil {
-		a.first, a.taken, a.err = wire.Frame{}, true, io.EOF
-		a.frames.Release()
-		a.frames = nil
+	if s := a.stream; s != nil && s.frames != nil {
+		s.frames.Release()
+		*s = stream{err: io.EOF}
 	}
 }
 

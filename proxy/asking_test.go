@@ -3,8 +3,10 @@ package proxy_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
@@ -158,6 +160,37 @@ func TestRefusedWaysToAskForThinking(t *testing.T) {
 			require.JSONEq(t, want, string(v.Last().Body))
 			require.Contains(t, g.metrics("parameter_retries_total"), `outcome="ok"`)
 		})
+	}
+}
+
+// Requests at one time may each pay for it once, and none fails.
+func TestARefusedWayToAskForThinkingUnderLoad(t *testing.T) {
+	for _, body := range []string{`"thinking":{"type":"adaptive"}`,
+		`"tools":[{"name":"look","input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}`} {
+		v := upstreamtest.New(upstreamtest.Config{Vendor: upstreamtest.Kimi, Fault: func(r *upstreamtest.Request) (
+			f *upstreamtest.Fault) {
+			if gjson.GetBytes(r.Body, "tool_choice").Exists() && !gjson.GetBytes(r.Body, "thinking").Exists() {
+				fault := upstreamtest.Canned(400, body400("tool_choice 'required' is incompatible with thinking enabled"))
+				f = &fault
+			}
+			return f
+		}})
+		_, g := at(t, v, "b", "http://relay.example", proxy.BackendConfig{Kind: proxy.KindAnthropic})
+		body = `{"model":"my-model","max_tokens":9000,"messages":[{"role":"user","content":"hi"}],` + body + `}`
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				for range 4 {
+					got := g.ask("/v1/messages", body)
+					assert.Equal(t, 200, got.status, got.body)
+				}
+			})
+		}
+		all.Wait()
+		before := v.Count()
+		require.Less(t, before, 2*32*4)
+		require.Equal(t, 200, g.ask("/v1/messages", body).status)
+		require.Equal(t, before+1, v.Count())
 	}
 }
 

@@ -6,77 +6,88 @@ import (
 
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
-	"mneme/proxy/wire"
 )
+
+// restore decides what thinking a request is sent with, from what is known of the
+// turns in it. Fitting is what the vendor takes of this request.
+type restore func(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error)
 
 // attempts makes an attempt, and another one for each kind of cure if the answer
 // says what in the request is at fault and there is something to be done about it.
-// Each begins with the request as it was translated and makes the changes of all
-// cures so far; no kind is tried twice. When the last fails too the client gets the
-// first one's error, as it came.
-func (s *Server) attempts(stages ...Stage) Stage {
-	p := pipeline(stages)
-	return func(ctx context.Context, x *Exchange) error {
-		defer func() { s.metrics.shaped(x) }() // by the attempt whose answer the client gets
-		x.attempt = attempt{doc: x.asked}
-		if err := p.run(ctx, x); err != nil {
-			return err
-		}
-		refusal, refused := x.answer, x.attempt
-		var cures []*cure
-		for x.answer.refused() {
-			next := s.cure(x)
-			if next == nil {
-				break
-			}
-			if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
-				if !cures[i].partial || next.partial {
-					cures[i].outdone(ctx, next)
-					break
-				}
-				cures = slices.Delete(cures, i, i+1)
-			}
-			s.metrics.refused(x)
-			if x.answer != refusal {
-				x.answer.close()
-			}
-			cures = append(cures, next)
-			x.attempt, x.answer = attempt{doc: x.asked, cures: cures}, nil
-			if err := p.run(ctx, x); err != nil {
-				break
-			}
-		}
-		if len(cures) == 0 {
-			return nil
-		}
-		ok := x.answer != nil && !x.answer.refused()
-		for _, c := range cures {
-			s.metrics.retried(x, c, ok)
-			c.log(x, ok)
-			if ok && c.learn != nil {
-				c.learn(ctx)
-			}
-		}
-		if ok {
-			refusal.close()
-			return nil
-		}
-		if x.answer != nil && x.answer != refusal {
-			x.answer.close()
-		}
-		x.answer, x.attempt = refusal, refused
-		return ctx.Err()
+// Each begins with what was said and makes the changes of all cures so far; no kind
+// is tried twice. When the last fails too the client gets the first one's error, as
+// it came.
+func (s *Server) attempts(ctx context.Context, x said, thinks restore) (*attempt, error) {
+	defer func() { s.metrics.shaped(x.result.attempt) }() // by the attempt whose answer the client gets
+	first, err := x.try(ctx, nil, thinks)
+	if err != nil {
+		return first, err
 	}
+	last := first
+	var cures []*cure
+	for last.answer.refused() {
+		next := last.cure()
+		if next == nil {
+			break
+		}
+		if i := slices.IndexFunc(cures, func(c *cure) bool { return c.kind == next.kind }); i >= 0 {
+			if !cures[i].partial || next.partial {
+				cures[i].outdone(ctx, next)
+				break
+			}
+			cures = slices.Delete(slices.Clone(cures), i, i+1)
+		}
+		s.metrics.refused(last)
+		if last != first {
+			last.answer.close()
+		}
+		cures = append(cures, next)
+		if last, err = x.try(ctx, cures, thinks); err != nil {
+			break
+		}
+	}
+	if len(cures) == 0 {
+		return first, nil
+	}
+	ok := err == nil && !last.answer.refused()
+	for _, c := range cures {
+		s.metrics.retried(last, c, ok)
+		c.log(ok)
+		if ok && c.learn != nil {
+			c.learn(ctx)
+		}
+	}
+	if ok {
+		first.answer.close()
+		return last, nil
+	}
+	if err == nil && last != first {
+		last.answer.close()
+	}
+	x.result.attempt = first
+	return first, ctx.Err()
 }
 
-// amend makes the changes for which another attempt is made.
-func amend(_ context.Context, x *Exchange) (err error) {
-	for _, c := range x.attempt.cures {
-		if c.amend != nil && err == nil {
-			x.attempt.doc, err = c.amend(x.attempt.doc)
+// try makes one attempt, with the changes of cures.
+func (x said) try(ctx context.Context, cures []*cure, thinks restore) (a *attempt, err error) {
+	a = &attempt{said: x, cures: cures, fitting: x.fitted(cures)}
+	x.result.attempt = a
+	if a.replayed, err = thinks(ctx, x, a.fitting); err != nil {
+		return a, err
+	}
+	for _, c := range cures {
+		if c.amend == nil {
+			continue
+		}
+		if a.replayed, err = c.amend(a.replayed); err != nil {
+			return a, err
 		}
 	}
-	return err
+	out, err := a.sanitize()
+	if err != nil {
+		return a, err
+	}
+	return a, a.send(ctx, a.headers(out))
 }
 
 // cure is what another attempt changes.
@@ -86,11 +97,11 @@ type cure struct {
 	// partial: it takes out the thinking of strangers alone; if that does not help, all of it goes.
 	partial bool
 
-	amend   func(*wire.Outline) (*wire.Outline, error) // of the request, before the last hop; nil for nothing
-	profile *sanitize.Profile                          // for the last hop, in place of the model's; nil for that
-	without []sanitize.Refusal                         // what the last hop leaves out
+	amend   func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
+	profile *sanitize.Profile                // for the last hop, in place of the model's; nil for that
+	without []sanitize.Refusal               // what the last hop leaves out
 
-	log   func(x *Exchange, ok bool)
+	log   func(ok bool)
 	learn func(ctx context.Context) // remembers what has helped; nil for nothing
 }
 
@@ -113,68 +124,70 @@ const (
 )
 
 // cure finds what could make a refused request pass; nil for nothing.
-func (s *Server) cure(x *Exchange) *cure {
-	switch x.answer.class {
+func (a *attempt) cure() *cure {
+	switch a.answer.class {
 	case thinking.ClassStrip:
-		return x.strip()
+		return a.strip()
 	case thinking.ClassRestore:
-		if x.partly() {
-			return x.strip()
+		if a.partly() {
+			return a.strip()
 		}
-		return x.refill()
+		return a.refill()
 	}
-	if x.answer.length.Excess != thinking.NotLong {
-		return x.lessOutput()
+	if a.answer.length.Excess != thinking.NotLong {
+		return a.lessOutput()
 	}
-	return x.leaveOut()
+	return a.leaveOut()
 }
 
 // strip is the cure for thinking that is invalid: the request goes without.
-func (x *Exchange) strip() *cure {
-	dialect := x.backend.dialect
-	if !thinking.HasThinking(x.attempt.doc, dialect) {
+func (a *attempt) strip() *cure {
+	dialect := a.backend.dialect
+	if !thinking.HasThinking(a.doc, dialect) {
 		return nil
 	}
-	bound := thinking.SaysBound(x.answer.whole)
+	bound := thinking.SaysBound(a.answer.whole)
 	if bound {
-		x.backend.bound.Store(true)
+		a.backend.bound.Store(true)
 	}
-	partly := x.partly() // and in vain
-	c := &cure{kind: cureThinking, class: thinking.ClassStrip, log: x.logThinking()}
-	c.partial = !bound && !partly && x.attempt.replay.MixesStrangers()
+	partly := a.partly() // and in vain
+	c := &cure{kind: cureThinking, class: thinking.ClassStrip, log: a.logThinking()}
+	c.partial = !bound && !partly && a.replay.MixesStrangers()
+	var replay *thinking.Replay
 	var removed []string // keys of the thinking that was taken out
-	c.amend = func(o *wire.Outline) (*wire.Outline, error) {
+	c.amend = func(r replayed) (_ replayed, err error) {
 		var body []byte
-		if c.partial {
-			body, removed = x.attempt.replay.StripStrangers(o)
+		if replay = r.replay; c.partial {
+			body, removed = replay.StripStrangers(r.doc)
 		} else {
-			body, removed = thinking.Strip(o, dialect)
+			body, removed = thinking.Strip(r.doc, dialect)
 		}
-		x.attempt.report = x.attempt.replay.Stripped(x.attempt.report, c.partial)
-		return o.WithBody(body)
+		r.report = replay.Stripped(r.report, c.partial)
+		r.doc, err = r.doc.WithBody(body)
+		return r, err
 	}
 	c.learn = func(ctx context.Context) {
-		others := x.attempt.replay.Refused(ctx, removed, partly)
+		others := replay.Refused(ctx, removed, partly)
 		if others.Models {
-			x.backend.ownModel.Store(true)
+			a.backend.ownModel.Store(true)
 		}
 		if others.Backends {
-			x.backend.ownBackend.Store(true)
+			a.backend.ownBackend.Store(true)
 		}
 	}
 	return c
 }
 
 // partly reports whether the attempt went without the thinking of strangers.
-func (x *Exchange) partly() bool {
-	return slices.ContainsFunc(x.attempt.cures, func(c *cure) bool { return c.partial })
+func (a *attempt) partly() bool {
+	return slices.ContainsFunc(a.cures, func(c *cure) bool { return c.partial })
 }
 
-func (x *Exchange) logThinking() func(*Exchange, bool) {
-	class, said := x.answer.class, x.said(x.answer)
-	return func(x *Exchange, ok bool) {
-		x.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
-			Str("backend", x.backend.name).Str("model",
-			x.model).Msg("[thinking_retry] the backend refused the thinking in a request")
+func (a *attempt) logThinking() func(ok bool) {
+	class, said := a.answer.class, a.quote()
+	return func(ok bool) {
+		a.log().Warn().Stringer("class", class).Str("error", said).Bool("ok", ok).
+			Str("backend", a.backend.name).Str("model",
+			a.model).Msg("[thinking_retry] the backend refused the thinking in a request")
 	}
 }

@@ -121,6 +121,9 @@ func newModelMap(names map[string]string) modelMap {
 	return m
 }
 
+// MapModel is the name that a backend with this model_map gets for a model.
+func MapModel(names map[string]string, model string) string { return newModelMap(names).find(model) }
+
 // find goes by the exact name, then by the longest key that is one or more whole
 // words of the name (opus in claude-opus-4-8), then by "*", else leaves the name.
 func (m modelMap) find(model string) string {

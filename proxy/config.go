@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"mneme/memory/telemetry"
+	"mneme/proxy/copilot"
 	"mneme/proxy/copilot/chat"
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
@@ -83,7 +84,9 @@ type BackendConfig struct {
 	Models   []string          // that clients are shown; empty: the names in ModelMap, else what the vendor lists
 	Thinking ThinkingConfig
 	Profile  sanitize.Overrides // of the vendor's rules
-	CLI      CLIConfig          // of kind copilot
+
+	CLI             copilot.SupervisorConfig // of kind copilot; its token is APIKey
+	ProviderBackend string                   // that answers the CLI's own model calls
 }
 
 // ThinkingConfig says how a backend of the messages dialect is asked to think.
@@ -172,7 +175,7 @@ func (c Config) backendNames() string {
 func (b BackendConfig) faults() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if b.Kind != KindCopilot && b.CLI.given() {
+	if b.Kind != KindCopilot && (b.CLI.Addr != "" || b.CLI.Command != nil || b.ProviderBackend != "") {
 		add("addr, command and provider_backend are for kind copilot only")
 	}
 	switch b.Kind {

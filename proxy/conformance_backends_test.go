@@ -529,6 +529,37 @@ func TestConformanceChatsThatBeginAlikeAreTwo(t *testing.T) {
 	w.conforms(0)
 }
 
+// A client that cannot read headers asks for the id in the body, by any member _gateway. Nobody
+// else gets it there.
+func TestConformanceTheIdInTheBody(t *testing.T) {
+	for _, backend := range []backendCase{claude, kimiChat} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, stream %v", backend.name, stream), func(t *testing.T) {
+				w := newWorld(t, backend)
+				g := w.gateway()
+				m, c := g.messages("claude-opus-4-8"), g.chat("claude-opus-4-8")
+				m.stream, c.stream = stream, stream
+				m.user(textOf("Hello"))
+				c.user("Hello")
+				for _, post := range []func(string) answered{
+					func(more string) answered { m.more = more; return m.post() },
+					func(more string) answered { c.more = more; return c.post() },
+				} {
+					got := post(`,"_gateway":{}`)
+					id := got.header.Get("X-AG-Conversation-Id")
+					require.NotEmpty(t, id)
+					require.Equal(t, 1, strings.Count(got.body, `"_gateway":{"conversation_id":"`+id+`"}`), "%s", got.body)
+					if !stream {
+						require.Equal(t, id, gjson.Get(got.body, "_gateway.conversation_id").Str)
+					}
+					require.NotContains(t, post("").body, "_gateway")
+				}
+				w.conforms(0)
+			})
+		}
+	}
+}
+
 // Fault: the conversation is named and nobody hears it: by the header, in metadata,
 // in _gateway. The name goes no further, the answer has it.
 func TestConformanceWaysToNameAConversation(t *testing.T) {

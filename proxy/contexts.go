@@ -100,14 +100,14 @@ func isLocal(base string) bool {
 }
 
 // tellWindow puts the window of the request's model into the answer's header.
-func (x *Exchange) tellWindow() {
+func (x routed) tellWindow() {
 	if w := x.backend.windows.of(x.model); w.tokens > 0 {
 		x.client.Header()[contextHeader] = w.header
 	}
 }
 
 // learnWindow keeps what a refusal said of the model's window, and tells it.
-func (x *Exchange) learnWindow(l thinking.Length) {
+func (x routed) learnWindow(l thinking.Length) {
 	if l.Excess == thinking.OverWindow && l.Limit >= minWindow {
 		x.backend.windows.learn(x.model, l.Limit)
 		x.tellWindow()

@@ -1,15 +1,18 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/tidwall/gjson"
 
 	"mneme/memory/telemetry"
 	"mneme/proxy/conversation"
@@ -33,66 +36,74 @@ func isConversationID(id string) bool {
 }
 
 // name finds where the turns of a request belong. A request that names no
-// conversation gets a new one, whose id cannot be guessed.
-func (s *Server) name(route string) Stage {
-	return func(ctx context.Context, x *Exchange) error {
-		if err := readName(route)(ctx, x); err != nil {
-			return err
-		}
-		if x.minted {
-			x.scope.Conversation = rand.Text()
-		}
-		if !x.minted || !s.config.Stateless { // else nothing would come of bringing it back
-			x.client.Header().Set(conversationHeader, x.scope.Conversation)
-		}
-		return nil
+// conversation gets a new one, whose id cannot be guessed, unless it leaves no trace.
+func (x routed) name(route string, stateless bool) (n named, err error) {
+	n = named{routed: x}
+	id := ""
+	if id, n.outline, err = x.takeConversation(); err != nil {
+		return n, err
 	}
+	n.minted = id == ""
+	if n.minted && !x.endpoint.counts {
+		id = rand.Text()
+	}
+	n.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
+	if !x.endpoint.counts && (!n.minted || !stateless) { // else nothing would come of bringing it back
+		x.client.Header().Set(conversationHeader, id)
+		n.inBody = x.in.outline.Members.Get("_gateway").Found()
+	}
+	x.result.named = n
+	return n, nil
 }
 
-// readName is name for requests that leave no trace.
-func readName(route string) Stage {
-	return func(_ context.Context, x *Exchange) error {
-		id, err := x.takeConversation()
-		if err != nil {
-			return err
-		}
-		x.scope = ledger.Scope{Tenant: tenant(x.in.header), Route: route, Conversation: id}
-		if route == scopeTeammate {
-			x.scope.Route += "/" + x.teammate
-		}
-		x.minted = id == ""
-		return nil
+// tellID puts the conversation's id into the beginning of an answer, if the client asks
+// for it there: into the answer itself, or in a stream of the messages dialect into the
+// message of its first event.
+func (x named) tellID(head []byte, stream bool) []byte {
+	at := bytes.IndexByte(head, '{')
+	if !x.inBody || at < 0 {
+		return head
 	}
+	if stream && x.endpoint.dialect == wire.Messages {
+		message := gjson.GetBytes(head[at:], "message")
+		if !message.IsObject() {
+			return head
+		}
+		at += message.Index
+	}
+	member := slices.Concat([]byte(`"_gateway":{"conversation_id":`), wire.Quote(x.scope.Conversation), []byte(`},`))
+	return slices.Insert(slices.Clone(head), at+1, member...)
 }
 
 // reconcile has a request say what its conversation was, if the client has named
 // it. A request that does not belongs to nothing yet: its turn is kept, its history
 // is not.
-func (s *Server) reconcile(ctx context.Context, x *Exchange) (err error) {
+func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
+	x = said{asked: a}
 	if x.minted || s.config.Stateless {
-		return nil
+		return x, nil
 	}
-	next, shown := x.in.header.Get(continueHeader) == "true", len(x.asked.Messages)
-	x.asked, err = conversation.Extend(ctx, s.ledger, x.scope, x.backend.dialect, x.asked, next)
+	next, shown := x.in.header.Get(continueHeader) == "true", len(x.outline.Messages)
+	x.outline, err = conversation.Extend(ctx, s.ledger, x.scope, x.backend.dialect, x.outline, next)
 	if err != nil {
-		return err
+		return x, err
 	}
-	extended := len(x.asked.Messages) - shown
-	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.asked)
+	extended := len(x.outline.Messages) - shown
+	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.outline)
 	if err != nil {
-		return err
+		return x, err
 	}
 	x.continued.Rebuilt += extended
-	x.asked = x.continued.Outline
+	x.outline = x.continued.Outline
 	s.metrics.continued(x)
-	return nil
+	return x, nil
 }
 
 // takeConversation reads the id from one of the three places where clients can
 // put it, and takes it out of the body: vendors refuse members that they do not
 // know.
-func (x *Exchange) takeConversation() (id string, err error) {
-	o := x.asked
+func (x routed) takeConversation() (id string, o *wire.Outline, err error) {
+	o = x.in.outline
 	var e wire.Edits
 	for _, name := range []string{"metadata", "_gateway"} {
 		members := o.Object(o.Members.Get(name))
@@ -100,7 +111,7 @@ func (x *Exchange) takeConversation() (id string, err error) {
 		named, ok := o.Text(at)
 		switch {
 		case at.Found() && !ok, id != "" && ok && named != id:
-			return "", wire.Failure{
+			return "", o, wire.Failure{
 				Status: 400, Message: name + ".conversation_id must be a string, the same wherever the conversation is named",
 			}
 		case ok:
@@ -115,17 +126,17 @@ func (x *Exchange) takeConversation() (id string, err error) {
 	}
 	if header := x.in.header.Get(conversationHeader); header != "" {
 		if id != "" && id != header {
-			return "", wire.Failure{
+			return "", o, wire.Failure{
 				Status: 400, Message: "the header X-AG-Conversation-Id and the body name different conversations",
 			}
 		}
 		id = header
 	}
 	if id != "" && !isConversationID(id) {
-		return "", wire.Failure{Status: 400, Message: badConversationID}
+		return "", o, wire.Failure{Status: 400, Message: badConversationID}
 	}
-	x.asked, err = o.WithBody(e.Apply(o.Body))
-	return id, err
+	o, err = o.WithBody(e.Apply(o.Body))
+	return id, o, err
 }
 
 // eraseConversation forgets a conversation of the caller's on all its routes. One

@@ -1,12 +1,12 @@
 package proxy
 
 import (
-	"context"
 	"net/http"
 	"regexp"
 	"strings"
 
 	"mneme/memory/telemetry"
+	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
 
@@ -26,7 +26,7 @@ const ours = "X-Ag-"
 // headers decides what of the client's headers a backend sees: everything but
 // what concerns this connection where the dialect is the same, next to nothing
 // where it is not. Credentials are judged when the call is sent.
-func headers(_ context.Context, x *Exchange) error {
+func (x routed) headers(out sanitize.Output) http.Header {
 	var h http.Header
 	if x.translated() {
 		h = translatedHeader(x.in.header, x.backend.dialect)
@@ -35,9 +35,8 @@ func headers(_ context.Context, x *Exchange) error {
 		endToEnd(h, x.in.header, unasked)
 	}
 	h[telemetry.Header] = []string{x.trail.Parent()}
-	x.attempt.header = h
-	x.attempt.fitted.Header(h)
-	return nil
+	out.Header(h)
+	return h
 }
 
 // unasked are the headers that concern this gateway and not the backend. What callers
@@ -53,7 +52,7 @@ func unasked(name string) bool {
 
 // betas are the values of the header by which a client turns on what is new.
 // Another dialect's client has none.
-func (x *Exchange) betas() []string {
+func (x routed) betas() []string {
 	if x.translated() {
 		return nil
 	}

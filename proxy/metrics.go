@@ -114,34 +114,35 @@ func (m *metrics) watch(s *Server) {
 }
 
 // observe counts a request that is over.
-func (m *metrics) observe(x *Exchange, outcome string, took time.Duration) {
+func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 	backend := ""
-	if x.backend != nil {
-		backend = x.backend.name
+	if x.result.backend != nil {
+		backend = x.result.backend.name
 	}
 	m.requests.WithLabelValues(x.endpoint.name, x.pipeline, backend, outcome).Inc()
 	m.duration.WithLabelValues(x.endpoint.name, x.pipeline).Observe(took.Seconds())
-	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(max(0, took-x.elsewhere-x.client.spent).Seconds())
-	if x.answer != nil {
-		m.upstream.WithLabelValues(backend, strconv.Itoa(x.answer.status)).Inc()
-		m.firstByte.WithLabelValues(backend).Observe(x.firstByte.Seconds())
-		m.refused(x)
+	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(max(0, took-x.result.waited.all-x.client.spent).Seconds())
+	if x.answered() {
+		a := x.result.attempt
+		m.upstream.WithLabelValues(backend, strconv.Itoa(a.answer.status)).Inc()
+		m.firstByte.WithLabelValues(backend).Observe(x.result.waited.firstByte.Seconds())
+		m.refused(a)
 	}
 }
 
 // refused counts a backend's refusal.
-func (m *metrics) refused(x *Exchange) {
-	if x.answer.refused() {
+func (m *metrics) refused(a *attempt) {
+	if a.answer.refused() {
 		kind := thinking.KindNone
-		if x.answer.class != thinking.ClassOther {
-			kind = thinking.KindOf(x.answer.whole)
+		if a.answer.class != thinking.ClassOther {
+			kind = thinking.KindOf(a.answer.whole)
 		}
-		m.refusals.WithLabelValues(x.backend.name, x.answer.about(), string(kind)).Inc()
+		m.refusals.WithLabelValues(a.backend.name, a.answer.about(), string(kind)).Inc()
 	}
 }
 
 // retried counts a cure for which another attempt was made.
-func (m *metrics) retried(x *Exchange, c *cure, ok bool) {
+func (m *metrics) retried(x *attempt, c *cure, ok bool) {
 	outcome := outcomeOK
 	if !ok {
 		outcome = outcomeRefused
@@ -158,8 +159,8 @@ func (m *metrics) retried(x *Exchange, c *cure, ok bool) {
 }
 
 // shaped counts what was done to the request that a backend answered at last.
-func (m *metrics) shaped(x *Exchange) {
-	r := x.attempt.report
+func (m *metrics) shaped(x *attempt) {
+	r := x.report
 	for _, c := range []struct {
 		fate string
 		n    int
@@ -175,7 +176,7 @@ func (m *metrics) shaped(x *Exchange) {
 		m.restored.WithLabelValues(x.pipeline, x.backend.name).Add(float64(r.PutBack))
 	}
 	converted := false // a mode takes several members, and is one change
-	for _, c := range x.attempt.fitted.Changes {
+	for _, c := range x.changes {
 		if c.Rule == sanitize.RuleMode {
 			if converted {
 				continue
@@ -187,7 +188,7 @@ func (m *metrics) shaped(x *Exchange) {
 }
 
 // continued counts what became of a request in its conversation.
-func (m *metrics) continued(x *Exchange) {
+func (m *metrics) continued(x said) {
 	c := x.continued
 	m.conversations.WithLabelValues(x.pipeline, string(c.Outcome)).Inc()
 	if c.Branch {

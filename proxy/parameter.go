@@ -52,33 +52,33 @@ var spellings = map[string][]string{
 // leaveOut is the cure for a parameter that the model does not take: the request
 // goes without it, or with the name or the value that the error asks for. It is nil
 // for an error that names none, or one that the request needs.
-func (x *Exchange) leaveOut() *cure {
-	said := x.answer.parameter
+func (a *attempt) leaveOut() *cure {
+	said := a.answer.parameter
 	if said.Name == "" {
 		return nil
 	}
-	f, ok := x.refusal(said)
+	f, ok := a.refusal(said)
 	if !ok {
 		return nil
 	}
 	c := &cure{kind: cureParameter, without: []sanitize.Refusal{f}}
-	c.log = func(x *Exchange, ok bool) {
-		line := x.log().Warn().Str("parameter", f.Name).Bool("ok", ok).Str("backend", x.backend.name).Str("model", x.model)
+	c.log = func(ok bool) {
+		line := a.log().Warn().Str("parameter", f.Name).Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model)
 		if f.Instead != "" {
 			line = line.Str("instead", f.Instead)
 		}
 		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it, or as it asks")
 	}
 	c.learn = func(context.Context) {
-		x.backend.lessons.add(x.model, func(l *lesson) { l.refuse(f) })
+		a.backend.lessons.add(a.model, func(l *lesson) { l.refuse(f) })
 	}
 	return c
 }
 
 // refusal is what to leave out of requests like the one that was sent.
-func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
+func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 	f = sanitize.Refusal{Name: said.Name, Beside: said.Beside, Off: said.Off, Most: said.Most}
-	if f.Thinking = x.asking(said); f.Thinking != nil {
+	if f.Thinking = a.asking(said); f.Thinking != nil {
 		return f, true
 	}
 	switch f.Beside {
@@ -86,18 +86,18 @@ func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) 
 	case thinking.WhileOff:
 		f.Beside = ""
 	default:
-		if x.sent(f.Beside) == nil {
+		if a.sent(f.Beside) == nil {
 			return f, false
 		}
 	}
 	if other, limit := limits[said.Name]; limit {
 		f.Instead = other
-		return f, x.backend.dialect == wire.Chat && !said.Value && x.sent(said.Name) != nil
+		return f, a.backend.dialect == wire.Chat && !said.Value && a.sent(said.Name) != nil
 	}
 	if f.Off { // it may be refused for what the model does without it
-		return f, x.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(x.sent(said.Name)) != `"none"`
+		return f, a.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(a.sent(said.Name)) != `"none"`
 	}
-	if form := x.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
+	if form := a.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
 		f.Name, f.Value = sanitize.FormatType, slices.Clone(form)
 		return f, true
 	}
@@ -106,7 +106,7 @@ func (x *Exchange) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) 
 		names = []string{ofThinking.ReplaceAllString(said.Name, "thinking.")}
 	}
 	for _, name := range names {
-		value := x.sent(name)
+		value := a.sent(name)
 		if value == nil || !slices.Contains(optional, name) {
 			continue
 		}
@@ -126,12 +126,12 @@ var ofThinking = regexp.MustCompile(`^thinking\.(adaptive|between_tools|disabled
 
 // asking is how the model wants to be asked to think by the words of an error, which holds from now on in
 // place of its profile; nil where they do not say, or where the request asked in that way.
-func (x *Exchange) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
-	asked, known := gjson.GetBytes(x.sent("thinking"), "type").Str, x.fitting().Learn(x.refusals()).Thinking
+func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
+	asked, known := gjson.GetBytes(a.sent("thinking"), "type").Str, a.fitting.Thinking
 	yes := true
 	switch beside := said.Beside; {
-	case said.Name == "thinking.type" && x.sent("thinking") != nil:
-		return modes(said.Takes, asked, cmp.Or(said.Not, asked), known)
+	case said.Name == "thinking.type" && a.sent("thinking") != nil:
+		return a.modes(said.Takes, asked, cmp.Or(said.Not, asked))
 	case said.Needed && asked == string(sanitize.Enabled) && !known.NeedsBudget:
 		return &sanitize.ThinkingOverrides{NeedsBudget: &yes}
 	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == "" && known.Default != sanitize.On:
@@ -141,10 +141,10 @@ func (x *Exchange) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 	case beside == thinking.WhileOff && strings.Contains(said.Name, "effort") && !known.NoEffortOff:
 		return &sanitize.ThinkingOverrides{NoEffortOff: &yes}
 	case said.Takes != nil && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
-		return modes(nil, asked, asked, known)
+		return a.modes(nil, asked, asked)
 	case said.Takes != nil:
 		levels := sanitize.Levels(said.Takes)
-		effort := gjson.Parse(cmp.Or(string(x.sent("output_config.effort")), string(x.sent("reasoning_effort")))).Str
+		effort := gjson.Parse(cmp.Or(string(a.sent("output_config.effort")), string(a.sent("reasoning_effort")))).Str
 		if len(levels) > 0 && effort != "" && !slices.Contains(levels, effort) {
 			return &sanitize.ThinkingOverrides{Efforts: levels}
 		}
@@ -154,7 +154,8 @@ func (x *Exchange) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
 
 // modes are the ways to ask for thinking that an error leaves: those that it says are taken, else those that
 // are known without the one that is refused. Of enabled and adaptive the other one is left, known or not.
-func modes(takes []string, asked, refused string, known sanitize.Thinking) *sanitize.ThinkingOverrides {
+func (a *attempt) modes(takes []string, asked, refused string) *sanitize.ThinkingOverrides {
+	known := a.fitting.Learn(a.backend.lessons.of(a.model).refusals).Thinking
 	left := &sanitize.ThinkingOverrides{Modes: []string{}}
 	for _, m := range []sanitize.Mode{sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools} {
 		taken := slices.Contains(takes, string(m))
@@ -177,8 +178,8 @@ func modes(takes []string, asked, refused string, known sanitize.Thinking) *sani
 }
 
 // sent is the raw value of a member of the request as it left; nil for none.
-func (x *Exchange) sent(name string) []byte {
-	o := x.attempt.doc
+func (a *attempt) sent(name string) []byte {
+	o := a.doc
 	outer, inner, nested := strings.Cut(name, ".")
 	at := o.Members.Get(outer)
 	if nested && at.Found() {

@@ -13,85 +13,86 @@ import (
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
-	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
-// Stage does one thing to an exchange. An error ends the pipeline; as long as
-// nothing has been written it becomes an answer in the endpoint's dialect.
-type Stage func(ctx context.Context, x *Exchange) error
+// A pipeline takes a request to its answer. Each stage takes the value that the one
+// before it gave and gives the next: *request, routed, named, asked, said, attempt.
+// So a stage can neither run too early nor see what a later one decides. An error
+// ends the pipeline; as long as nothing has been written it becomes an answer in the
+// endpoint's dialect.
+type pipeline func(ctx context.Context, x *request) error
 
-// pipeline is a row of stages. A stage never asks what another one decided.
-type pipeline []Stage
+// main answers by the backend that is active when the request begins. It can be
+// switched, so a thinking session decides what thinking the backend gets to see.
+func (s *Server) main(ctx context.Context, x *request) error {
+	said, err := s.read(ctx, x.route(s.activeBackend(ctx)), scopeMain)
+	if err != nil {
+		return err
+	}
+	a, err := s.attempts(ctx, said, s.begin)
+	if err != nil {
+		return err
+	}
+	return a.listen().reply(ctx)
+}
 
-func (p pipeline) run(ctx context.Context, x *Exchange) error {
-	for _, stage := range p {
-		if err := stage(ctx, x); err != nil {
-			return err
+// teammate answers by the backend that the configuration gives the teammate,
+// whatever is active: turns are recorded and put back, and that is all.
+func (s *Server) teammate(ctx context.Context, x *request) error {
+	said, err := s.read(ctx, x.route(s.teammateBackend(x.teammate)), scopeTeammate+"/"+x.teammate)
+	if err != nil {
+		return err
+	}
+	a, err := s.attempts(ctx, said, s.putBack)
+	if err != nil {
+		return err
+	}
+	s.tellCLI(a)
+	return a.listen().reply(ctx)
+}
+
+// read finds out what a request says, for the backend that it goes to.
+func (s *Server) read(ctx context.Context, to routed, scope string) (said, error) {
+	n, err := to.name(scope, s.config.Stateless)
+	if err != nil {
+		return said{}, err
+	}
+	a, err := n.translate()
+	if err != nil {
+		return said{}, err
+	}
+	return s.reconcile(ctx, a)
+}
+
+// embeddings goes past everything: the request leaves as it came.
+func (s *Server) embeddings(ctx context.Context, x *request) error {
+	if s.embedder == nil {
+		return wire.Failure{
+			Status:  501,
+			Message: "no backend for embeddings is configured: set proxy.embeddings_backend to a backend of kind openai",
 		}
 	}
-	return nil
+	to := x.route(s.embedder)
+	to.model = x.in.outline.Model
+	x.result.routed = to
+	a := &attempt{said: said{asked: asked{named: named{routed: to}}}, replayed: replayed{doc: x.in.outline}}
+	x.result.attempt = a
+	if err := a.send(ctx, a.headers(sanitize.Output{})); err != nil {
+		return err
+	}
+	return a.listen().reply(ctx)
 }
 
-// build makes the pipelines, one for each kind of route. From translate on
-// everything is in the backend's dialect. An attempt begins with the request as it
-// is then; another follows where a refusal can be cured, see attempts.
-//
-// The main pipeline's backend can be switched, so a Session decides what thinking
-// it gets to see. A teammate's is configuration: its turns are recorded and put
-// back, and that is all. Counting tokens leaves no trace.
-func (s *Server) build() {
-	s.main = pipeline{s.routeActive, s.name(scopeMain), translate, s.reconcile,
-		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), observe, reply}
-	s.teammate = pipeline{s.routeTeammate, s.name(scopeTeammate), translate, s.reconcile,
-		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), observe, s.tellCLI, reply}
-
-	s.mainCount = pipeline{s.routeActive, counter, readName(scopeMain), s.reconcile,
-		s.attempts(s.begin, amend, mapModel, s.sanitize, headers, send), reply}
-	s.teammateCount = pipeline{s.routeTeammate, counter, readName(scopeTeammate), s.reconcile,
-		s.attempts(s.putBack, amend, mapModel, s.sanitize, headers, send), reply}
-
-	s.embeddings = pipeline{s.routeEmbeddings, headers, send, reply}
-}
-
-// Exchange is one request on its way through a pipeline, and its answer.
-type Exchange struct {
+// request is one call of a client, and where its answer goes.
+type request struct {
 	endpoint endpoint
 	pipeline string // main or teammate, for logs and metrics
 	teammate string // the name in /teammate/<name>, empty for none
 	in       received
-	id       string // of the request, for logs and records
-	trail    telemetry.Trail
-	logger   zerolog.Logger
-	often    zerolog.Logger // for what many requests may say alike
-
-	backend *backend
-	model   string // the backend's name for the request's
-	profile sanitize.Profile
-	scope   ledger.Scope // where its turns belong
-	minted  bool         // the conversation's id was made for this request
-
-	asked     *wire.Outline           // the request in the backend's dialect, with which an attempt begins
-	continued *conversation.Continued // what its conversation makes of it; nil for a request without one
-	attempt   attempt
-	answer    *backendAnswer // of the last attempt; closed by the server
-
-	shown    chatwire.Asked     // how the answer is to be shown, where it is translated
-	observer *thinking.Observer // nil for answers that are not recorded
-
-	registered bool // the answer is in the ledger
-	tokens     *usage.Reader
-	client     *clientWriter
-	elsewhere  time.Duration // that was the backend's
-	firstByte  time.Duration // part of it, until the last attempt's answer began
-	reason     reason        // why the backend refused; empty if it did not
-}
-
-// log is for lines about this request. Most requests have only one, at their end,
-// which is written without it.
-func (x *Exchange) log() *zerolog.Logger {
-	l := x.logger.With().Str("request_id", x.id).EmbedObject(x.trail).Logger()
-	return &l
+	client   *clientWriter
+	notes
+	result result
 }
 
 // received is a request as it came. Stages never write into it.
@@ -109,33 +110,102 @@ func (r received) model() string {
 	return r.outline.Model
 }
 
+// notes are how the log speaks of a request.
+type notes struct {
+	id     string // of the request, for logs and records
+	trail  telemetry.Trail
+	logger zerolog.Logger
+	often  zerolog.Logger // for what many requests may say alike
+}
+
+// log is for lines about this request. Most requests have only one, at their end,
+// which is written without it.
+func (n *notes) log() *zerolog.Logger {
+	l := n.logger.With().Str("request_id", n.id).EmbedObject(n.trail).Logger()
+	return &l
+}
+
+// result is what came of a request, for its line in the log, metrics and the records of
+// usage. Stages write it; only serve reads it, when the pipeline has ended.
+type result struct {
+	named             // zero for a request that was not routed
+	attempt *attempt  // the one whose answer the client gets, nil for none; serve closes the answer
+	heard   *listener // nil unless the client gets an answer
+	waited  waited
+	reason  reason // why the backend refused; empty if it did not
+}
+
+// waited is the time that was the backend's.
+type waited struct {
+	all       time.Duration
+	firstByte time.Duration // part of it, until the last attempt's answer began
+}
+
+// routed is a request and where it goes.
+type routed struct {
+	*request
+	backend *backend
+	model   string // the backend's name for the request's
+	profile sanitize.Profile
+}
+
+// named is a request and whose conversation it is.
+type named struct {
+	routed
+	scope   ledger.Scope  // where its turns belong
+	minted  bool          // the conversation's id was made for this request
+	inBody  bool          // the answer's body has the id too
+	outline *wire.Outline // without what only the gateway had to know
+}
+
+// asked is a request in the backend's dialect, like everything after it: what was
+// recorded, what goes back and what a vendor refuses.
+type asked struct {
+	named
+	shown chatwire.Asked // how the answer is to be shown
+}
+
+// said is a request and what its conversation makes of it.
+type said struct {
+	asked
+	continued *conversation.Continued // nil for a request without a conversation
+}
+
 // attempt is one try to get an answer.
 type attempt struct {
-	cures  []*cure          // what it changes; none in the first
-	doc    *wire.Outline    // the request as it becomes on its way
+	said
+	cures   []*cure          // what it changes; none in the first
+	fitting sanitize.Profile // for the last hop, see said.fitted
+	replayed
+	changes []sanitize.Change // that the last hop made
+	answer  *answer           // nil until there is one
+}
+
+// replayed is a request with the thinking in it that is sent.
+type replayed struct {
+	doc    *wire.Outline
 	replay *thinking.Replay // what is known of the turns in it
 	report thinking.Report  // what became of the thinking in it
-	fitted sanitize.Output  // what the last hop made of it
-	header http.Header      // as it leaves, apart from the backend's credential
 }
 
 // translated reports whether endpoint and backend speak different dialects.
-func (x *Exchange) translated() bool { return x.endpoint.dialect != x.backend.dialect }
+func (x routed) translated() bool { return x.endpoint.dialect != x.backend.dialect }
 
 // An endpoint is a kind of request that the gateway takes.
 type endpoint struct {
 	name    string
 	dialect wire.Dialect
+	counts  bool                    // tokens, and leaves no trace
 	path    map[wire.Dialect]string // at a backend of that dialect
 }
 
 var (
 	messagesPath = map[wire.Dialect]string{wire.Messages: "/v1/messages", wire.Chat: "/chat/completions"}
 
-	messagesEndpoint = endpoint{"messages", wire.Messages, messagesPath}
-	chatEndpoint     = endpoint{"chat", wire.Chat, messagesPath}
-	countEndpoint    = endpoint{"count_tokens", wire.Messages, map[wire.Dialect]string{
+	messagesEndpoint = endpoint{"messages", wire.Messages, false, messagesPath}
+	chatEndpoint     = endpoint{"chat", wire.Chat, false, messagesPath}
+	countEndpoint    = endpoint{"count_tokens", wire.Messages, true, map[wire.Dialect]string{
 		wire.Messages: "/v1/messages/count_tokens",
 	}}
-	embeddingsEndpoint = endpoint{"embeddings", wire.Chat, map[wire.Dialect]string{wire.Chat: "/embeddings"}}
+	embeddingsEndpoint = endpoint{"embeddings", wire.Chat, false, map[wire.Dialect]string{wire.Chat: "/embeddings"}}
 )

@@ -76,7 +76,7 @@ var wordings = []struct {
 }
 
 // reasonOf reads an error.
-func reasonOf(a *backendAnswer, f wire.Failure) reason {
+func reasonOf(a *answer, f wire.Failure) reason {
 	switch a.length.Excess {
 	case thinking.OverWindow:
 		return reasonTooLong
@@ -106,29 +106,28 @@ func reasonOf(a *backendAnswer, f wire.Failure) reason {
 
 // tellRefusal says in headers why the backend refused, keeps what is to be
 // remembered of it, and logs what it said.
-func (x *Exchange) tellRefusal() {
-	a := x.answer
-	x.learnWindow(a.length)
-	why := reasonOf(a, wire.ReadFailure(a.errorStatus(), a.whole))
-	h := x.client.Header()
+func (a *attempt) tellRefusal() {
+	said := a.answer
+	a.learnWindow(said.length)
+	why := reasonOf(said, wire.ReadFailure(said.errorStatus(), said.whole))
+	h := a.client.Header()
 	h[reasonHeader] = []string{string(why)}
-	for name, n := range map[string]int{limitHeader: a.length.Limit, sentHeader: cmp.Or(a.length.Input, a.length.Sent)} {
+	for name, n := range map[string]int{limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent)} {
 		if n > 0 {
 			h[name] = []string{strconv.Itoa(n)}
 		}
 	}
-	if name := x.backend.config.KeyName; why == reasonKey && name != "" {
+	if name := a.backend.config.KeyName; why == reasonKey && name != "" {
 		h[keyNameHeader] = []string{name}
 	}
-	x.reason = why // for the request's own line, which is always written
-	x.often.Warn().Str("request_id", x.id).EmbedObject(x.trail).Str("reason", string(why)).Int("upstream_status",
-		a.status).
-		Str("backend", x.backend.name).Str("model", x.model).Str("error", x.said(a)).
-		Msgf("the backend refused a request (%s: %s)", x.backend.name, why)
+	a.result.reason = why // for the request's own line, which is always written
+	a.often.Warn().Str("request_id", a.id).EmbedObject(a.trail).Str("reason", string(why)).
+		Int("upstream_status", said.status).Str("backend", a.backend.name).Str("model", a.model).Str("error", a.quote()).
+		Msgf("the backend refused a request (%s: %s)", a.backend.name, why)
 }
 
 // errorStatus is the status of an error; 0 for one that came as a success.
-func (a *backendAnswer) errorStatus() int {
+func (a *answer) errorStatus() int {
 	if a.status < http.StatusBadRequest {
 		return 0
 	}
@@ -141,7 +140,7 @@ var tooLongWords = regexp.MustCompile(`prompt is too long: \d+ tokens > \d+ max|
 
 // saysTooLong reports whether an error about length is one that clients of a dialect
 // know for it. Vendors and servers have many others.
-func (a *backendAnswer) saysTooLong(d wire.Dialect) bool {
+func (a *answer) saysTooLong(d wire.Dialect) bool {
 	said := gjson.GetBytes(a.whole, "error")
 	if d == wire.Messages {
 		return a.status == http.StatusBadRequest && tooLongWords.MatchString(said.Get("message").Str)
@@ -151,7 +150,7 @@ func (a *backendAnswer) saysTooLong(d wire.Dialect) bool {
 
 // inOurWords is a backend's error for a client that does not know the backend's
 // words: what it does about a request that is too long hangs on them.
-func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
+func (x routed) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 	if l.Excess != thinking.OverWindow {
 		return f
 	}
@@ -185,7 +184,7 @@ func (x *Exchange) inOurWords(f wire.Failure, l thinking.Length) wire.Failure {
 
 // explained is err in words that the client goes by, if it is a backend's error
 // that came as the data of an answer.
-func (x *Exchange) explained(err error, data []byte) error {
+func (x routed) explained(err error, data []byte) error {
 	var f wire.Failure
 	if !errors.As(err, &f) {
 		return err
@@ -198,18 +197,18 @@ const leastAnswer = 256
 
 // lessOutput is the cure for a request whose prompt fits the model's window while
 // the answer that it asks for does not: a smaller max_tokens. Nil if that is not it.
-func (x *Exchange) lessOutput() *cure {
-	room := x.answer.length.Room()
+func (a *attempt) lessOutput() *cure {
+	room := a.answer.length.Room()
 	room -= room / 16 // some vendors only estimate
 	if room < leastAnswer {
 		return nil
 	}
-	log := func(x *Exchange, ok bool) {
-		x.log().Warn().Int("max_tokens", room).Bool("ok", ok).Str("backend", x.backend.name).Str("model", x.model).
+	log := func(ok bool) {
+		a.log().Warn().Int("max_tokens", room).Bool("ok", ok).Str("backend", a.backend.name).Str("model", a.model).
 			Msg("[length_retry] the prompt fits and the answer that was asked for does not: it was asked for again, shorter")
 	}
-	return &cure{kind: cureLength, log: log, amend: func(o *wire.Outline) (*wire.Outline, error) {
-		value := strconv.AppendInt(nil, int64(room), 10)
+	return &cure{kind: cureLength, log: log, amend: func(r replayed) (_ replayed, err error) {
+		value, o := strconv.AppendInt(nil, int64(room), 10), r.doc
 		var e wire.Edits
 		for _, m := range o.Members {
 			if slices.Contains(outputMembers, m.Name) {
@@ -220,7 +219,8 @@ func (x *Exchange) lessOutput() *cure {
 			at := len(o.Body) - len(bytes.TrimLeft(o.Body, " \t\r\n")) + 1
 			e.Replace(wire.Span{Start: at, End: at}, slices.Concat([]byte(`"max_tokens":`), value, []byte(`,`)))
 		}
-		return o.WithBody(e.Apply(o.Body))
+		r.doc, err = o.WithBody(e.Apply(o.Body))
+		return r, err
 	}}
 }
 
@@ -232,22 +232,26 @@ const maxLogged = 500
 
 // shownError is what the log shows of an error that ended a request. One that came
 // in the middle of an answer is the backend's, and may hold what the user wrote.
-func (x *Exchange) shownError(err error) string {
+func (x *request) shownError(err error) string {
 	var f wire.Failure
-	if x.answer == nil || !errors.As(err, &f) {
+	if !x.answered() || !errors.As(err, &f) {
 		return err.Error()
 	}
-	text := withoutRequest(f.Message[:min(len(f.Message), 4*maxLogged)], x.in.outline.Body)
-	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
+	return x.shortened(f.Message)
 }
 
-// said is what the log shows of a backend's error: bounded, and without what it
-// repeats of the request, which the user wrote.
-func (x *Exchange) said(a *backendAnswer) string {
-	f := wire.ReadFailure(a.errorStatus(), a.whole)
-	text := f.Message
-	if reasonOf(a, f) != reasonRejected || a.class != thinking.ClassOther {
-		text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)
+// quote is what the log shows of a backend's error.
+func (a *attempt) quote() string {
+	f := wire.ReadFailure(a.answer.errorStatus(), a.answer.whole)
+	if reasonOf(a.answer, f) == reasonRejected && a.answer.class == thinking.ClassOther {
+		return strings.ToValidUTF8(f.Message[:min(len(f.Message), maxLogged)], "")
 	}
+	return a.shortened(f.Message)
+}
+
+// shortened is a backend's text for the log: bounded, and without what it repeats of
+// the request, which the user wrote.
+func (x *request) shortened(text string) string {
+	text = withoutRequest(text[:min(len(text), 4*maxLogged)], x.in.outline.Body)
 	return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "")
 }

@@ -12,75 +12,74 @@ import (
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
-	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
 	"mneme/proxy/wire"
 )
 
 // reply gives the backend's answer to the client.
-func reply(ctx context.Context, x *Exchange) error {
-	a := x.answer
+func (l *listener) reply(ctx context.Context) error {
+	a := l.answer
 	if a.failed {
-		x.tellRefusal()
+		l.tellRefusal()
 	}
 	switch {
 	case a.status >= 300 && a.status < 400:
 		return wire.Failure{Status: 502, Message: fmt.Sprintf(
-			"the backend %q answered with a redirection (%d): correct its base_url", x.backend.name, a.status)}
+			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
-		return x.replyError()
-	case x.translated():
-		return x.replyTranslated(ctx)
-	case a.frames != nil:
-		return x.passStream(ctx)
+		return l.replyError()
+	case l.translated():
+		return l.replyTranslated(ctx)
+	case a.stream != nil:
+		return l.passStream(ctx)
 	}
-	return x.passBody(ctx)
+	body := l.message(ctx, a.whole)
+	answerHeader(l.client.Header(), a.header)
+	return l.client.whole(a.status, l.tellID(l.restoreModel(body, "model"), false))
 }
 
 // replyError passes a vendor's refusal: as it is to a client that speaks the
 // vendor's dialect, since such clients go by its words, else with its message. A
 // request that is too long is said in the words that clients of the dialect go by.
-func (x *Exchange) replyError() error {
-	a := x.answer
-	answerHeader(x.client.Header(), a.header)
-	if !x.translated() && (a.length.Excess != thinking.OverWindow || a.saysTooLong(x.endpoint.dialect)) {
-		return x.client.whole(a.status, a.whole)
+func (a *attempt) replyError() error {
+	said := a.answer
+	answerHeader(a.client.Header(), said.header)
+	if !a.translated() && (said.length.Excess != thinking.OverWindow || said.saysTooLong(a.endpoint.dialect)) {
+		return a.client.whole(said.status, said.whole)
 	}
-	x.client.Header().Set("Content-Type", "application/json")
-	f := x.inOurWords(wire.ReadFailure(a.status, a.whole), a.length)
-	return x.client.whole(f.Status, f.Body(x.endpoint.dialect))
-}
-
-// passBody hands on an answer of the endpoint's own dialect.
-func (x *Exchange) passBody(ctx context.Context) error {
-	body := x.hearBody(ctx)
-	answerHeader(x.client.Header(), x.answer.header)
-	return x.client.whole(x.answer.status, x.restoreModel(body, "model"))
+	a.client.Header().Set("Content-Type", "application/json")
+	f := a.inOurWords(wire.ReadFailure(said.status, said.whole), said.length)
+	return a.client.whole(f.Status, f.Body(a.endpoint.dialect))
 }
 
 // passStream hands on a stream of the endpoint's own dialect, event by event.
-func (x *Exchange) passStream(ctx context.Context) error {
-	answerHeader(x.client.Header(), x.answer.header)
-	x.client.begin(x.answer.status)
-	asked := x.in.outline
-	unasked := x.endpoint.dialect == wire.Chat && asked.Stream && !sanitize.AsksUsage(asked)
-	for ended := false; ; {
-		frame, err := x.answer.next()
-		ended = ended || ends(x.endpoint.dialect, frame.Data)
+func (l *listener) passStream(ctx context.Context) error {
+	answerHeader(l.client.Header(), l.answer.header)
+	l.client.begin(l.answer.status)
+	unasked := l.endpoint.dialect == wire.Chat && l.shown.Stream && !l.shown.IncludeUsage
+	for ended, told := false, false; ; {
+		frame, err := l.answer.next()
+		ended = ended || ends(l.endpoint.dialect, frame.Data)
 		switch {
 		case errors.Is(err, io.EOF) && !ended:
 			return chatwire.ErrCut // what follows the last blank line would garble the error's event
 		case err != nil && !ended:
 			return err
 		}
-		shown := x.restoreInFrame(frame, x.hear(ctx, frame.Data))
+		data := l.event(ctx, frame.Data)
+		if !told {
+			without := len(data)
+			data = l.tellID(data, true)
+			told = len(data) > without
+		}
+		shown := l.restoreInFrame(frame, data)
 		if unasked && onlyUsage(frame.Data) {
 			shown = nil
 		}
 		if err != nil {
-			x.heardAll(ctx)
+			l.end(ctx)
 		}
-		if failure := x.client.write(shown, err != nil || !x.answer.frames.More()); failure != nil {
+		if failure := l.client.write(shown, err != nil || !l.answer.more()); failure != nil {
 			return failure
 		}
 		if err != nil { // the answer is complete, however the connection ended
@@ -107,7 +106,7 @@ func onlyUsage(data []byte) bool {
 
 // restoreInFrame is an event with the client's name of the model, and with other
 // data if that is to be shown.
-func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
+func (x asked) restoreInFrame(f wire.Frame, data []byte) []byte {
 	path := "model"
 	if x.endpoint.dialect == wire.Messages {
 		path = "message.model"
@@ -124,16 +123,15 @@ func (x *Exchange) restoreInFrame(f wire.Frame, data []byte) []byte {
 
 // restoreModel puts the client's name of the model where the backend shows its
 // own, if the model was mapped.
-func (x *Exchange) restoreModel(body []byte, path string) []byte {
-	if x.model == x.in.outline.Model {
+func (x asked) restoreModel(body []byte, path string) []byte {
+	if x.shown.Model == "" {
 		return body
 	}
 	shown := gjson.GetBytes(body, path)
 	if shown.Type != gjson.String || shown.Index <= 0 {
 		return body
 	}
-	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)},
-		wire.Quote(x.in.outline.Model))
+	return wire.Splice(body, wire.Span{Start: shown.Index, End: shown.Index + len(shown.Raw)}, wire.Quote(x.shown.Model))
 }
 
 // translator is an answer on its way into the other dialect.
@@ -145,26 +143,26 @@ type translator interface {
 
 // replyTranslated takes the answer as JSON or as a stream, whatever was asked
 // for, and gives it as the client asked.
-func (x *Exchange) replyTranslated(ctx context.Context) error {
-	var t translator = chatwire.NewMessagesAnswer(x.shown)
-	if x.endpoint.dialect == wire.Chat {
-		t = chatwire.NewChatAnswer(x.shown, time.Now())
+func (l *listener) replyTranslated(ctx context.Context) error {
+	var t translator = chatwire.NewMessagesAnswer(l.shown)
+	if l.endpoint.dialect == wire.Chat {
+		t = chatwire.NewChatAnswer(l.shown, time.Now())
 	}
-	format := chatwire.NewFormat(x.shown.AnswerTool)
-	if x.answer.frames == nil {
-		x.answer.whole = format.Body(x.answer.whole)
-		out, err := t.Body(nil, x.hearBody(ctx))
+	format := chatwire.NewFormat(l.shown.AnswerTool)
+	if l.answer.stream == nil {
+		body := format.Body(l.answer.whole)
+		out, err := t.Body(nil, l.message(ctx, body))
 		if err != nil {
-			return x.explained(err, x.answer.whole)
+			return l.explained(err, body)
 		}
-		return x.finishTranslated(t, out)
+		return l.finishTranslated(t, out)
 	}
 	var out []byte
 	var events [][]byte
 	ended := false
 	for size := 0; ; {
-		frame, err := x.answer.next()
-		ended = ended || ends(x.backend.dialect, frame.Data)
+		frame, err := l.answer.next()
+		ended = ended || ends(l.backend.dialect, frame.Data)
 		if err != nil && !errors.Is(err, io.EOF) && !ended {
 			return err
 		}
@@ -175,51 +173,51 @@ func (x *Exchange) replyTranslated(ctx context.Context) error {
 		out, events = out[:0], format.Event(events[:0], frame.Data)
 		for _, data := range events {
 			if failure == nil {
-				out, failure = t.Event(out, x.hear(ctx, data))
+				out, failure = t.Event(out, l.event(ctx, data))
 			}
 		}
 		switch {
 		case failure != nil && err != nil:
 			return chatwire.ErrCut // half an event
 		case failure != nil:
-			return x.explained(failure, frame.Data)
+			return l.explained(failure, frame.Data)
 		case err != nil:
-			x.heardAll(ctx)
-			return x.finishTranslated(t, out)
+			l.end(ctx)
+			return l.finishTranslated(t, out)
 		}
 		// A client that wants JSON gets nothing before the end.
 		if len(out) > 0 {
-			x.beginTranslated()
+			out = l.beginTranslated(out)
 		}
-		if x.client.begun {
+		if l.client.begun {
 			// Without output too: what the last event said may wait for this one.
-			if err := x.client.write(out, !x.answer.frames.More()); err != nil {
+			if err := l.client.write(out, !l.answer.more()); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (x *Exchange) finishTranslated(t translator, out []byte) error {
+func (l *listener) finishTranslated(t translator, out []byte) error {
 	out, err := t.End(out)
 	if err != nil {
 		return err
 	}
-	x.beginTranslated()
-	return x.client.write(out, true)
+	return l.client.write(l.beginTranslated(out), true)
 }
 
-// beginTranslated writes the head of the answer, the first time.
-func (x *Exchange) beginTranslated() {
-	if x.client.begun {
-		return
+// beginTranslated writes the header of the answer, the first time; out is what follows.
+func (l *listener) beginTranslated(out []byte) []byte {
+	if l.client.begun {
+		return out
 	}
-	answerHeader(x.client.Header(), x.answer.header)
+	answerHeader(l.client.Header(), l.answer.header)
 	kind := "application/json"
-	if x.shown.Stream {
+	if l.shown.Stream {
 		kind = "text/event-stream"
 	}
-	x.client.Header().Set("Content-Type", kind)
-	x.client.begin(http.StatusOK)
-	x.client.ping(x.endpoint.dialect)
+	l.client.Header().Set("Content-Type", kind)
+	l.client.begin(http.StatusOK)
+	l.client.ping(l.endpoint.dialect)
+	return l.tellID(out, l.shown.Stream)
 }

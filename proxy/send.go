@@ -2,29 +2,29 @@ package proxy
 
 import (
 	"context"
+	"net/http"
 	"time"
 
-	"mneme/proxy/usage"
 	"mneme/proxy/wire"
 )
 
 // send calls the backend and takes the beginning of its answer.
-func send(ctx context.Context, x *Exchange) error {
+func (a *attempt) send(ctx context.Context, header http.Header) error {
 	call := wire.Call{
-		Dialect: x.backend.dialect, Path: x.endpoint.path[x.backend.dialect], Header: x.attempt.header,
-		Body: x.attempt.doc.Body, Stream: x.attempt.doc.Stream, Model: x.model, Once: x.backend.once,
+		Dialect: a.backend.dialect, Path: a.endpoint.path[a.backend.dialect], Header: header,
+		Body: a.doc.Body, Stream: a.doc.Stream, Model: a.model, Once: a.backend.once,
 	}
-	if !x.translated() && x.in.query != "" {
-		call.Path += "?" + x.in.query
+	if !a.translated() && a.in.query != "" {
+		call.Path += "?" + a.in.query
 	}
+	waited := &a.result.waited
 	began := time.Now()
-	resp, err := x.backend.Send(x.inConversation(ctx), call)
-	x.firstByte = time.Since(began)
-	x.elsewhere += x.firstByte
+	resp, err := a.backend.Send(a.inConversation(ctx), call)
+	waited.firstByte = time.Since(began)
+	waited.all += waited.firstByte
 	if err != nil {
 		return err
 	}
-	x.tokens = usage.NewReader(x.backend.dialect)
-	x.answer, err = listen(resp, &x.elsewhere, hider{x.backend.secrets, x.in.header})
+	a.answer, err = readHead(resp, &waited.all, hider{a.backend.secrets, a.in.header})
 	return err
 }

@@ -32,20 +32,21 @@ func stamp(w http.ResponseWriter) {
 // serve takes a request through a pipeline and sees to its end.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pipeline, scope, teammate string) {
 	began := time.Now()
-	x := &Exchange{
+	x := &request{
 		endpoint: d, pipeline: scope, teammate: teammate, in: received{header: r.Header, query: r.URL.RawQuery},
-		client: newClientWriter(w, s.limits.Client), id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often,
+		client: newClientWriter(w, s.limits.Client),
+		notes:  notes{id: w.Header().Get(requestIDHeader), logger: s.log, often: s.seen.Often},
 	}
 	defer x.close()
 	err := s.receive(r, x)
 	if err == nil {
 		began = time.Now() // until here it was the client
-		err = p.run(r.Context(), x)
+		err = p(r.Context(), x)
 	}
 	outcome := s.conclude(r.Context(), x, err)
 	took := time.Since(began)
-	if outcome == outcomeCut || outcome == outcomeCanceled {
-		x.cut(context.WithoutCancel(r.Context()))
+	if x.result.heard != nil && (outcome == outcomeCut || outcome == outcomeCanceled) {
+		x.result.heard.cut(context.WithoutCancel(r.Context()))
 	}
 	s.metrics.observe(x, outcome, took)
 	s.count(x, outcome)
@@ -54,57 +55,59 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint, p pip
 	if err != nil {
 		level = zerolog.WarnLevel
 	}
+	to := x.result.named
 	line := s.log.WithLevel(level).Str("request_id", x.id).EmbedObject(x.trail)
-	if x.reason != "" {
-		line = line.Str("reason", string(x.reason)).Int("upstream_status", x.answer.status)
+	if why := x.result.reason; why != "" {
+		line = line.Str("reason", string(why)).Int("upstream_status", x.result.attempt.answer.status)
 	}
 	if err != nil {
 		line = line.Str(zerolog.ErrorFieldName, x.shownError(err))
 	}
-	if x.backend != nil {
-		line = line.Str("backend", x.backend.name).Str("upstream_model", x.model).Str("conversation", x.scope.Conversation)
+	if to.backend != nil {
+		line = line.Str("backend", to.backend.name).Str("upstream_model", to.model).
+			Str("conversation", to.scope.Conversation)
 	}
 	line.Str("door", d.name).Str("pipeline", scope).Str("teammate", teammate).Str("model", x.in.model()).
 		Int("status", x.client.status).Dur("took_ms", took).Str("outcome", outcome).Msg("model call")
 }
 
-// cut records what came of an answer that broke off: a block that is whole may
-// come back.
-func (x *Exchange) cut(ctx context.Context) {
-	if x.observer != nil && x.attempt.replay != nil && x.answer != nil && !x.answer.refused() {
-		x.register(ctx, true)
-	}
-}
+// answered reports whether a backend has answered.
+func (x *request) answered() bool { return x.result.attempt != nil && x.result.attempt.answer != nil }
 
 // count keeps the record of what a call took.
-func (s *Server) count(x *Exchange, outcome string) {
-	if x.answer == nil || x.endpoint.name == countEndpoint.name {
+func (s *Server) count(x *request, outcome string) {
+	if !x.answered() || x.endpoint.counts {
 		return
 	}
-	tokens, estimated := x.tokens.Tokens(x.attempt.doc.Body)
+	a := x.result.attempt
+	read := usage.NewReader(a.backend.dialect) // nothing, if the client left before its answer
+	if heard := x.result.heard; heard != nil {
+		read = heard.tokens
+	}
+	tokens, estimated := read.Tokens(a.doc.Body)
 	r := usage.Record{
 		At: time.Now(), RequestID: x.id,
-		Tenant: x.scope.Tenant, Route: x.scope.Route, Conversation: x.scope.Conversation,
-		Backend: x.backend.name, Model: x.in.model(), UpstreamModel: x.model,
+		Tenant: a.scope.Tenant, Route: a.scope.Route, Conversation: a.scope.Conversation,
+		Backend: a.backend.name, Model: x.in.model(), UpstreamModel: a.model,
 		Tokens: tokens, Estimated: estimated, Outcome: outcome,
 	}
 	r.Run, r.Chat = x.trail.Run, x.trail.Chat
-	if r.Chat == "" && !x.minted {
+	if r.Chat == "" && !a.minted {
 		r.Chat = r.Conversation
 	}
 	s.usage.Record(r)
 }
 
 // close ends the call and takes the deadline off the client's connection.
-func (x *Exchange) close() {
-	if x.answer != nil {
-		x.answer.close()
+func (x *request) close() {
+	if x.answered() {
+		x.result.attempt.answer.close()
 	}
 	x.client.release()
 }
 
 // receive reads and checks what every endpoint needs of a request.
-func (s *Server) receive(r *http.Request, x *Exchange) (err error) {
+func (s *Server) receive(r *http.Request, x *request) (err error) {
 	err = nameRun(r)
 	x.trail = telemetry.From(r.Context())
 	if err != nil {
@@ -159,7 +162,7 @@ func tooLarge(limit int64) error {
 
 // conclude turns how the pipeline ended into what the client gets of it, as far
 // as it can still be told: a status and a body, or a stream's last event.
-func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome string) {
+func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome string) {
 	if err == nil {
 		switch {
 		case x.client.status >= 500 || x.client.status == http.StatusTooManyRequests:
@@ -197,16 +200,16 @@ func (s *Server) conclude(ctx context.Context, x *Exchange, err error) (outcome 
 }
 
 // failure is the one place where errors get a status and words for the client.
-func (x *Exchange) failure(err error) wire.Failure {
+func (x *request) failure(err error) wire.Failure {
 	var f wire.Failure
 	name := ""
-	if x.backend != nil {
-		name = x.backend.name
+	if b := x.result.backend; b != nil {
+		name = b.name
 	}
 	switch {
 	case errors.As(err, &f):
 		return f
-	case errors.Is(err, wire.ErrBadJSON) && x.answer == nil:
+	case errors.Is(err, wire.ErrBadJSON) && !x.answered():
 		return wire.Failure{Status: 400, Code: "bad_json", Message: err.Error()}
 	case errors.Is(err, wire.ErrBadJSON):
 		return wire.Failure{Status: 502, Message: fmt.Sprintf("the answer of backend %q cannot be understood", name)}

@@ -45,10 +45,6 @@ type Server struct {
 	ledger *ledger.Ledger
 	usage  *usage.Recorder
 
-	main, teammate           pipeline
-	mainCount, teammateCount pipeline
-	embeddings               pipeline
-
 	handler http.Handler
 	closed  atomic.Bool
 }
@@ -98,7 +94,6 @@ func New(c Config, log zerolog.Logger) (*Server, error) {
 		s.teammates[copilotTeammate] = &b
 	}
 	s.metrics.watch(s)
-	s.build()
 	s.handler = s.routes()
 	return s, nil
 }
@@ -143,9 +138,9 @@ func (s *Server) routes() http.Handler {
 	e := s.seen.Edge(refuse, func(c *gin.Context) { stamp(c.Writer) })
 	e.IDHeader = requestIDHeader
 	e.UseRawPath = false // no name in a path holds a slash
-	s.endpoints(e.Group(""), scopeMain, s.main, s.mainCount)
-	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate, s.teammateCount)
-	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate, s.teammateCount)
+	s.endpoints(e.Group(""), scopeMain, s.main)
+	s.endpoints(e.Group("/teammate"), scopeTeammate, s.teammate)
+	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate)
 
 	e.DELETE("/v1/conversations/:id", s.eraseConversation)
 	e.GET("/admin/backend", s.showBackend)
@@ -183,8 +178,8 @@ func (s *Server) ready(c *gin.Context) {
 }
 
 // endpoints registers the endpoints under a prefix; its requests take the pipeline p,
-// whose name is scope, or count, if they only count tokens.
-func (s *Server) endpoints(g *gin.RouterGroup, scope string, p, count pipeline) {
+// whose name is scope.
+func (s *Server) endpoints(g *gin.RouterGroup, scope string, p pipeline) {
 	through := func(d endpoint, p pipeline) gin.HandlerFunc {
 		return func(c *gin.Context) {
 			telemetry.Told(c.Request.Context())
@@ -192,7 +187,7 @@ func (s *Server) endpoints(g *gin.RouterGroup, scope string, p, count pipeline) 
 		}
 	}
 	g.POST("/v1/messages", through(messagesEndpoint, p))
-	g.POST("/v1/messages/count_tokens", through(countEndpoint, count))
+	g.POST("/v1/messages/count_tokens", through(countEndpoint, p))
 	g.POST("/v1/chat/completions", through(chatEndpoint, p))
 	g.POST("/v1/embeddings", through(embeddingsEndpoint, s.embeddings))
 	g.GET("/v1/models", func(c *gin.Context) { s.listModels(c, scope) })

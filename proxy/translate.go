@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"strings"
 
 	"mneme/proxy/chatwire"
@@ -10,28 +9,30 @@ import (
 )
 
 // translate puts the request into the backend's dialect.
-func translate(_ context.Context, x *Exchange) error {
+func (x named) translate() (a asked, err error) {
+	a = asked{named: x}
+	a.shown.Stream, a.shown.IncludeUsage = x.outline.Stream, sanitize.AsksUsage(x.outline)
+	if x.model != x.outline.Model {
+		a.shown.Model = x.outline.Model
+	}
 	if !x.translated() {
-		return nil
+		return a, nil
 	}
 	to := chatwire.MessagesRequest
 	if x.backend.dialect == wire.Chat {
 		to = chatwire.ChatRequest
 	}
-	t, err := to(x.asked.Body, x.translation())
+	t, err := to(x.outline.Body, x.translation())
 	if err != nil {
-		return err
+		return a, err
 	}
-	x.shown = chatwire.Asked{Stream: x.asked.Stream, IncludeUsage: t.IncludeUsage, AnswerTool: t.AnswerTool}
-	if x.model != x.asked.Model {
-		x.shown.Model = x.asked.Model
-	}
+	a.shown.IncludeUsage, a.shown.AnswerTool = t.IncludeUsage, t.AnswerTool
 	if len(t.Ignored) > 0 {
 		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
 			x.backend.name).Msg("parameters ignored: the backend has none like them")
 	}
-	x.asked, err = wire.ReadOutline(t.Body)
-	return err
+	a.outline, err = wire.ReadOutline(t.Body)
+	return a, err
 }
 
 // effortHeader leaves the effort of a chat request to the gateway: with the value
@@ -43,7 +44,7 @@ const autoEffort = "medium"
 
 // ownEffort is the effort of a request that leaves it to the gateway; empty for
 // one that does not.
-func (x *Exchange) ownEffort() string {
+func (x routed) ownEffort() string {
 	if x.endpoint.dialect == wire.Chat && strings.EqualFold(x.in.header.Get(effortHeader), "auto") {
 		return autoEffort
 	}
@@ -52,7 +53,7 @@ func (x *Exchange) ownEffort() string {
 
 // translation is what the other dialect must know of the backend's model. A model
 // that wants a budget gets one only where one is configured.
-func (x *Exchange) translation() chatwire.Options {
+func (x routed) translation() chatwire.Options {
 	bound := x.backend.config.Thinking.BudgetTokens
 	o := chatwire.Options{Adaptive: x.profile.Thinking.Adapts(), Schemas: x.profile.Schemas}
 	if x.profile.Thinking.Modes != nil { // nothing of ours goes to a model that nobody knows

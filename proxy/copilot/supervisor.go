@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"time"
@@ -20,6 +21,24 @@ type SupervisorConfig struct {
 	Connect    time.Duration // for one attempt, including the start of the CLI; 30 s
 	MinBackoff time.Duration // before the second attempt, then doubled; 100 ms
 	MaxBackoff time.Duration // 10 s
+}
+
+// Faults are sentences about where the CLI is, each beginning with the key at fault.
+func (c SupervisorConfig) Faults() []string {
+	switch {
+	case c.Addr == "" && c.Command == nil:
+		return []string{"addr is missing: give the host:port of a Copilot CLI that runs with --headless, or a command that " +
+			"runs one"}
+	case c.Addr != "" && c.Command != nil:
+		return []string{"command is set beside addr: keep one of them"}
+	case c.Addr != "":
+		if host, port, err := net.SplitHostPort(c.Addr); err != nil || host == "" || port == "" {
+			return []string{fmt.Sprintf("addr must be host:port, such as 127.0.0.1:4321, not %q", c.Addr)}
+		}
+	case c.Command.Path == "":
+		return []string{"command names no program"}
+	}
+	return nil
 }
 
 // Supervisor keeps a connection to a CLI: it redials when the connection ends, and restarts a CLI
@@ -41,8 +60,8 @@ type Supervisor struct {
 // Supervise starts a Supervisor. It does not wait for the first connection; Router does. Close ends
 // it, and the CLI too if the Supervisor started it.
 func Supervise(config SupervisorConfig) (*Supervisor, error) {
-	if (config.Addr == "") == (config.Command == nil) {
-		return nil, errors.New("a copilot backend needs either the address of a running CLI or a command that runs one")
+	if faults := config.Faults(); len(faults) > 0 {
+		return nil, errors.New(faults[0])
 	}
 	config.Connect = cmp.Or(config.Connect, 30*time.Second)
 	config.MinBackoff = cmp.Or(config.MinBackoff, 100*time.Millisecond)

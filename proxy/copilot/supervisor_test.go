@@ -105,10 +105,10 @@ func TestLastingFailuresAreToldAtOnce(t *testing.T) {
 }
 
 func TestAddressOrCommand(t *testing.T) {
-	for _, c := range []copilot.SupervisorConfig{{}, {Addr: "127.0.0.1:1", Command: &copilot.Command{Path: "x"}}} {
-		_, err := copilot.Supervise(c)
-		require.ErrorContains(t, err, "either the address of a running CLI or a command")
-	}
+	_, err := copilot.Supervise(copilot.SupervisorConfig{})
+	require.ErrorContains(t, err, "addr is missing")
+	_, err = copilot.Supervise(copilot.SupervisorConfig{Addr: "127.0.0.1:1", Command: &copilot.Command{Path: "x"}})
+	require.ErrorContains(t, err, "keep one of them")
 }
 
 func TestACLIOfOurOwn(t *testing.T) {

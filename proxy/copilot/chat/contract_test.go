@@ -18,6 +18,7 @@ import (
 	"mneme/internal/copilottest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/copilot"
 )
 
 // cliVar names a Copilot CLI, as for the tests of the connection to it: the test of
@@ -54,11 +55,11 @@ func realCLI(t *testing.T, model http.Handler) (g *gateway, home string, pid fun
 	pidFile := filepath.Join(home, "pid")
 	g = start(t, copilottest.Start(t), func(c *proxy.Config) {
 		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}
-		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: proxy.CLIConfig{
+		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, ProviderBackend: "gpt", CLI: copilot.SupervisorConfig{
 			// The shell notes the process's id and becomes the CLI.
-			Command: []string{"/bin/sh", "-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home, ProviderBackend: "gpt",
-			Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"),
-				"PID_FILE=" + pidFile},
+			Command: &copilot.Command{Path: "/bin/sh", Args: []string{"-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home,
+				Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"),
+					"PID_FILE=" + pidFile}},
 		}}
 	})
 	c := g.client(way{}, "start")

@@ -15,6 +15,7 @@ import (
 	"mneme/internal/copilottest"
 	"mneme/internal/upstreamtest"
 	"mneme/proxy"
+	"mneme/proxy/copilot"
 )
 
 func TestFailures(t *testing.T) {
@@ -145,20 +146,21 @@ func TestTheModelCallsOfTheCLI(t *testing.T) {
 }
 
 func TestNewNamesEveryFaultOfACopilotBackend(t *testing.T) {
-	backend := func(c proxy.CLIConfig) proxy.BackendConfig {
-		return proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: c}
+	backend := func(provider string, c copilot.SupervisorConfig) proxy.BackendConfig {
+		return proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: c, ProviderBackend: provider}
 	}
+	addr := copilot.SupervisorConfig{Addr: "127.0.0.1:1"}
 	_, err := proxy.New(proxy.Config{
 		Active: "a", Teammates: map[string]string{"copilot": "off"},
 		Backends: map[string]proxy.BackendConfig{
-			"a": backend(proxy.CLIConfig{Addr: "127.0.0.1:1", ProviderBackend: "off"}),
-			"b": backend(proxy.CLIConfig{Addr: "nowhere", ProviderBackend: "a"}),
-			"c": backend(proxy.CLIConfig{}),
-			"d": backend(proxy.CLIConfig{Addr: "127.0.0.1:1", Command: []string{"x"}, ProviderBackend: "gone"}),
+			"a": backend("off", addr),
+			"b": backend("a", copilot.SupervisorConfig{Addr: "nowhere"}),
+			"c": backend("", copilot.SupervisorConfig{}),
+			"d": backend("gone", copilot.SupervisorConfig{Addr: "127.0.0.1:1", Command: &copilot.Command{Path: "x"}}),
 			"e": {Kind: proxy.KindCopilot, BaseURL: "http://x", Auth: "none", Vendor: "kimi", APIKey: "k",
-				CLI: proxy.CLIConfig{Command: []string{"x"}, ProviderBackend: "pass"}},
-			"f":    backend(proxy.CLIConfig{Command: []string{""}, ProviderBackend: "open"}),
-			"off":  {Kind: proxy.KindOffline, CLI: proxy.CLIConfig{Addr: "127.0.0.1:1"}},
+				CLI: copilot.SupervisorConfig{Command: &copilot.Command{Path: "x"}}, ProviderBackend: "pass"},
+			"f":    backend("open", copilot.SupervisorConfig{Command: &copilot.Command{}}),
+			"off":  {Kind: proxy.KindOffline, CLI: addr},
 			"open": {Kind: proxy.KindOpenAI, BaseURL: "https://x/v1"},
 			"pass": {Kind: proxy.KindOpenAI, BaseURL: "https://x/v1", Auth: "passthrough"},
 		},

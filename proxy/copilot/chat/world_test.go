@@ -18,6 +18,7 @@ import (
 
 	"mneme/internal/copilottest"
 	"mneme/proxy"
+	"mneme/proxy/copilot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +47,7 @@ func start(t testing.TB, cli *copilottest.Server, change ...func(*proxy.Config))
 	config := proxy.Config{
 		Active: "cli", TeammateBackend: "off", SelfURL: g.url,
 		Backends: map[string]proxy.BackendConfig{
-			"cli": {Kind: proxy.KindCopilot, CLI: proxy.CLIConfig{Addr: cli.Addr(), ProviderBackend: "off"}},
+			"cli": {Kind: proxy.KindCopilot, ProviderBackend: "off", CLI: copilot.SupervisorConfig{Addr: cli.Addr()}},
 			"off": {Kind: proxy.KindOffline},
 		},
 	}
@@ -178,7 +179,7 @@ func behind(vendor string) func(*proxy.Config) {
 	return func(c *proxy.Config) {
 		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor + "/v1"}
 		cli := c.Backends["cli"]
-		cli.CLI.ProviderBackend = "gpt"
+		cli.ProviderBackend = "gpt"
 		c.Backends["cli"] = cli
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"mneme/memory/spool"
 	"mneme/memory/telemetry"
 	"mneme/proxy"
+	"mneme/proxy/copilot"
 	proxystore "mneme/proxy/redisstore"
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
@@ -109,7 +110,7 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 	for name, b := range cfg.Proxy.Backends {
 		backend := proxy.BackendConfig{
 			Kind: b.Kind, Vendor: b.Vendor, BaseURL: b.BaseURL, Auth: upstream.Auth(b.Auth), APIKey: b.APIKey.Reveal(),
-			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models,
+			KeyName: b.APIKeyEnv, ModelMap: b.ModelMap, Models: b.Models, ProviderBackend: b.ProviderBackend,
 			Thinking: proxy.ThinkingConfig{BudgetTokens: int64(b.Thinking.BudgetTokens),
 				Unproven: thinking.Unproven(b.Thinking.Unproven)},
 		}
@@ -136,8 +137,8 @@ func (a *app) startProxy(cfg config.Config, o Options) (string, error) {
 
 // copilotCLI says where a backend has its CLI. One that the gateway runs gets a
 // folder of its own, where it works and keeps what was said.
-func copilotCLI(cfg config.Config, name string, b config.Backend) (proxy.CLIConfig, error) {
-	c := proxy.CLIConfig{Addr: b.Addr, ProviderBackend: b.ProviderBackend}
+func copilotCLI(cfg config.Config, name string, b config.Backend) (copilot.SupervisorConfig, error) {
+	c := copilot.SupervisorConfig{Addr: b.Addr}
 	if len(b.Command) == 0 {
 		return c, nil
 	}
@@ -145,22 +146,22 @@ func copilotCLI(cfg config.Config, name string, b config.Backend) (proxy.CLIConf
 	if err != nil {
 		return c, fmt.Errorf("proxy.backends.%s.command: %w; install the Copilot CLI, or give its whole path", name, err)
 	}
-	c.Dir = filepath.Join(cfg.DataDir, "copilot", name)
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+	run := &copilot.Command{Args: b.Command[1:], Env: slices.Clone(b.CommandEnv)}
+	run.Dir = filepath.Join(cfg.DataDir, "copilot", name)
+	if err := os.MkdirAll(run.Dir, 0o700); err != nil {
 		return c, fmt.Errorf("proxy.backends.%s.command: no folder for it: %w; check data_dir", name, err)
 	}
 	// It runs in that folder, from which relative paths would lead elsewhere.
-	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+	if run.Dir, err = filepath.Abs(run.Dir); err != nil {
 		return c, err
 	}
-	if program, err = filepath.Abs(program); err != nil {
+	if run.Path, err = filepath.Abs(program); err != nil {
 		return c, err
 	}
-	c.Command = append([]string{program}, b.Command[1:]...)
-	c.Env = slices.Clone(b.CommandEnv)
-	if !slices.ContainsFunc(c.Env, func(v string) bool { return strings.HasPrefix(v, "COPILOT_HOME=") }) {
-		c.Env = append(c.Env, "COPILOT_HOME="+filepath.Join(c.Dir, "home"))
+	if !slices.ContainsFunc(run.Env, func(v string) bool { return strings.HasPrefix(v, "COPILOT_HOME=") }) {
+		run.Env = append(run.Env, "COPILOT_HOME="+filepath.Join(run.Dir, "home"))
 	}
+	c.Command = run
 	return c, nil
 }
 

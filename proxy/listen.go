@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"context"
+
+	"mneme/proxy/ledger"
+	"mneme/proxy/thinking"
+	"mneme/proxy/usage"
+	"mneme/proxy/wire"
+)
+
+// listener hears an answer before the client gets it: it counts the tokens and
+// records the turn.
+type listener struct {
+	*attempt
+	tokens   *usage.Reader
+	observer *thinking.Observer // nil for answers that are not recorded
+	recorded bool               // the answer is in the ledger
+}
+
+// listen has the answer listened to, and recorded if the request leaves a trace.
+func (a *attempt) listen() *listener {
+	l := &listener{attempt: a, tokens: usage.NewReader(a.backend.dialect)}
+	if a.replay != nil && !a.endpoint.counts {
+		l.observer = thinking.NewObserver(a.backend.dialect, a.profile.ToolIDs.Recurring)
+	}
+	a.result.heard = l
+	return l
+}
+
+// event takes an event of the answer and gives what the client gets of it. When it
+// is the one that ends the answer, the turn is recorded first: the client's next
+// request may be here before this one is over.
+func (l *listener) event(ctx context.Context, data []byte) []byte {
+	if l.backend.dialect == wire.Messages && l.observer != nil {
+		// What a stream has most of is read once for all who want to know it.
+		if piece, ok := wire.ReadTextPiece(data); ok {
+			l.tokens.Text(piece.Text)
+			l.observer.Text(piece)
+			return data
+		}
+	}
+	l.tokens.Event(data)
+	if l.observer == nil {
+		return data
+	}
+	data = l.observer.Event(data)
+	if l.observer.Complete() {
+		l.record(ctx)
+	}
+	return data
+}
+
+// message is event for an answer that came whole. One of the messages dialect is
+// read once for all who want to know of it.
+func (l *listener) message(ctx context.Context, body []byte) []byte {
+	if l.observer == nil {
+		l.tokens.Body(body)
+		return body
+	}
+	defer l.record(ctx)
+	if l.backend.dialect == wire.Messages {
+		if o, err := wire.ReadMessage(body); err == nil {
+			l.tokens.Message(o)
+			return l.observer.Message(o)
+		}
+	}
+	l.tokens.Body(body)
+	return l.observer.Body(body)
+}
+
+// end says that the stream has ended by itself.
+func (l *listener) end(ctx context.Context) {
+	if l.observer != nil {
+		l.observer.End()
+		l.record(ctx)
+	}
+}
+
+// cut records what came of an answer that broke off: a block that is whole may come
+// back.
+func (l *listener) cut(ctx context.Context) {
+	if l.observer != nil && !l.answer.refused() {
+		l.record(ctx)
+	}
+}
+
+// record keeps the answer, once.
+func (l *listener) record(ctx context.Context) {
+	if l.recorded {
+		return
+	}
+	heard, ok := l.observer.Answer()
+	if !ok {
+		return
+	}
+	l.recorded = true
+	var place *ledger.Place
+	if l.continued != nil && !heard.Cut {
+		place = l.continued.Place()
+	}
+	l.replay.Register(ctx, l.doc, heard, place)
+}
