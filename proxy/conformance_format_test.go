@@ -110,6 +110,56 @@ func TestConformanceStructuredOutputBesideTools(t *testing.T) {
 	}
 }
 
+// A client of messages gets the form of the answer from a chat backend too: by the format of that dialect, or
+// told in words where the vendor takes any JSON object only, which costs one refusal.
+func TestConformanceStructuredOutputOfMessagesClients(t *testing.T) {
+	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
+	for _, member := range []string{`,"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}`,
+		`,"output_format":{"type":"json_schema","schema":` + schema + `}`} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("openai stream=%v %.16s", stream, member), func(t *testing.T) {
+				w := knocked(t, unlisted)
+				client := w.gateway().messages("gpt-4.1")
+				client.stream, client.tools, client.more = stream, false, member
+				said := client.say("Where is it?")
+				require.JSONEq(t, `{"city":"sample","n":1}`, said)
+				sent := w.vendors["openai"].Last().Body
+				require.JSONEq(t, schema, gjson.GetBytes(sent, "response_format.json_schema.schema").Raw)
+				require.True(t, gjson.GetBytes(sent, "response_format.json_schema.strict").Bool())
+				require.Empty(t, w.vendors["openai"].Rejections())
+			})
+			t.Run(fmt.Sprintf("deepseek stream=%v %.16s", stream, member), func(t *testing.T) {
+				w := knocked(t, deepSeekChat)
+				v, g := w.vendors["deepseek-chat"], w.gateway()
+				client := g.messages("deepseek-chat")
+				client.stream, client.tools, client.more = stream, false, member
+				client.thinking = ""
+				for i := range 2 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Say(`{"city":"Oslo","n":1}`)))
+					require.JSONEq(t, `{"city":"Oslo","n":1}`, client.say("Where is it?"))
+					require.Equal(t, 2+i, v.Count(), "one refusal")
+				}
+				require.Equal(t, `{"type":"json_object"}`, gjson.GetBytes(v.Last().Body, "response_format").Raw)
+				require.Contains(t, gjson.GetBytes(v.Last().Body, "messages.0.content").Str, schema)
+			})
+		}
+	}
+}
+
+// A chat client's schema is told in words in the same way.
+func TestConformanceASchemaToldInWords(t *testing.T) {
+	w := knocked(t, deepSeekChat)
+	v, g := w.vendors["deepseek-chat"], w.gateway()
+	client := g.chat("deepseek-chat")
+	client.tools, client.more = false, `,"response_format":`+closedFormat
+	for i := range 2 {
+		v.Queue(upstreamtest.Reply(upstreamtest.Say(`{"city":"Oslo","n":1}`)))
+		require.JSONEq(t, `{"city":"Oslo","n":1}`, client.say("Where is it?"))
+		require.Equal(t, 2+i, v.Count(), "one refusal")
+	}
+	require.Equal(t, "system", gjson.GetBytes(v.Last().Body, "messages.0.role").Str)
+}
+
 // A file is a document in the messages dialect.
 func TestConformanceFiles(t *testing.T) {
 	w := newWorld(t, claude)

@@ -16,9 +16,37 @@ type responseFormat struct {
 	Type       string `json:"type"` // text, json_object, json_schema
 	JSONSchema struct {
 		Name        string         `json:"name"`
-		Description string         `json:"description"`
+		Description string         `json:"description,omitzero"`
 		Schema      jsontext.Value `json:"schema"`
+		Strict      bool           `json:"strict,omitzero"`
 	} `json:"json_schema"`
+}
+
+// chatFormat is the form that a messages client wants the answer to have; nil for none. What it reads is taken
+// out of the members that have no counterpart. A schema that leaves nothing open is held to strictly, as such a
+// client's own vendor does with any.
+func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
+	config := gjson.ParseBytes(members["output_config"])
+	name, asked := "output_config.format", config.Get("format")
+	if !asked.IsObject() {
+		name, asked = "output_format", gjson.ParseBytes(members["output_format"])
+	}
+	if !asked.IsObject() {
+		return nil, nil
+	}
+	schema := asked.Get("schema")
+	if asked.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
+		return nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
+	}
+	delete(members, "output_format")
+	if len(config.Map()) == 1 && config.Get("format").Exists() {
+		delete(members, "output_config")
+	}
+	f := &responseFormat{Type: "json_schema"}
+	f.JSONSchema.Name, f.JSONSchema.Schema = answerTool, jsontext.Value(schema.Raw)
+	r := &schemaReader{root: schema, left: maxSchema}
+	f.JSONSchema.Strict = r.closed(schema) && !r.optional
+	return f, nil
 }
 
 // answerTool is the tool that a model without a format of its own is made to answer by.
@@ -43,7 +71,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if gjson.GetBytes(schema, "type").Str != "object" {
 		return "", refuse(`response_format.json_schema.schema must be of "type": "object"`)
 	}
-	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root, maxSchema}).closed(root) {
+	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root: root, left: maxSchema}).closed(root) {
 		out.Other = map[string]jsontext.Value{
 			"output_config": slices.Concat([]byte(`{"format":{"type":"json_schema","schema":`), schema, []byte("}}")),
 		}
@@ -81,8 +109,9 @@ const maxSchema = 2000
 
 // schemaReader looks through a schema.
 type schemaReader struct {
-	root gjson.Result
-	left int
+	root     gjson.Result
+	left     int
+	optional bool // a member may be missing, or has a default
 }
 
 // closed reports whether a schema keeps to what vendors' own formats take: every object says that it
@@ -99,6 +128,8 @@ func (r *schemaReader) closed(schema gjson.Result) bool {
 		}
 		return ok && r.closed(at)
 	}
+	r.optional = r.optional || schema.Get("default").Exists() ||
+		len(schema.Get("properties").Map()) > len(schema.Get("required").Array())
 	ok := schema.Get("additionalProperties").Raw == "false" ||
 		!schema.Get("properties").Exists() && !strings.Contains(schema.Get("type").Raw, `"object"`)
 	schema.ForEach(func(name, value gjson.Result) bool {

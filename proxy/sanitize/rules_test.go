@@ -448,6 +448,18 @@ func TestRefusals(t *testing.T) {
 		{sanitize.Refusal{Name: "thinking"}, wire.Messages,
 			`,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`,
 			`,"output_config":{"effort":"high"}}`},
+		{sanitize.Refusal{Name: "thinking.type", Thinking: &sanitize.ThinkingOverrides{Modes: []string{"enabled"}}},
+			wire.Messages, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
+			`,"thinking":{"type":"enabled","budget_tokens":4096},"output_config":{"effort":"low"}}`},
+		{sanitize.Refusal{Name: "tool_choice", Thinking: &sanitize.ThinkingOverrides{Default: "on"}}, wire.Messages,
+			`,"tools":[{}],"tool_choice":{"type":"any"}}`,
+			`,"tools":[{}],"tool_choice":{"type":"any"},"thinking":{"type":"disabled"}}`},
+		{sanitize.Refusal{Name: "thinking.budget_tokens", Most: 1500}, wire.Messages,
+			`,"thinking":{"type":"enabled","budget_tokens":2000}}`, `,"thinking":{"type":"enabled","budget_tokens":1500}}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"enabled"},"top_p":0.5}`,
+			`,"thinking":{"type":"enabled"}}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"disabled"},"top_p":0.5}`,
+			`,"thinking":{"type":"disabled"},"top_p":0.5}`},
 	} {
 		const open = `{"model":"m","max_tokens":9000,"messages":[` + hi + `]`
 		body := open

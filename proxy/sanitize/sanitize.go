@@ -68,7 +68,7 @@ func (o Output) Header(h http.Header) {
 
 // Sanitize makes a request fit its profile. It is a pure function, and idempotent.
 func Sanitize(in Input) Output {
-	in.Betas = splitBetas(in.Betas)
+	in.Betas, in.Profile = splitBetas(in.Betas), in.Profile.Learn(in.Refusals)
 	r := read(in)
 	for _, rule := range rules[in.Dialect] {
 		rule(r)
