@@ -146,6 +146,48 @@ func TestConformanceStructuredOutputOfMessagesClients(t *testing.T) {
 	}
 }
 
+// On a messages backend that has no format of its own a messages client gets the answer by a tool, as text.
+func TestConformanceStructuredOutputByAToolForMessagesClients(t *testing.T) {
+	glm := backendCase{name: "glm", vendor: upstreamtest.Config{Vendor: upstreamtest.GLM},
+		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "glm"}}
+	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
+	for _, c := range []personality{{kimi, "kimi-k2.5", true}, {kimi, "kimi-k2-thinking", true},
+		{deepSeek, "deepseek-reasoner", true}, {glm, "glm-4.7", false}, {claude, "claude-3-5-haiku", false},
+		{claude, "claude-opus-4-8", false}} {
+		for _, stream := range []bool{false, true} {
+			for _, tools := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s stream=%v tools=%v", c.model, stream, tools), func(t *testing.T) {
+					native := c.model == "claude-opus-4-8"
+					w := newWorld(t, c.backendCase.told(func(b *proxy.BackendConfig) {
+						b.ModelMap = map[string]string{"mine": c.model}
+					}))
+					client := w.gateway().messages("mine")
+					client.thinking = ""
+					client.stream, client.tools = stream, tools
+					client.within("conversation")
+					client.say("Good morning.")
+					client.more = `,"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}`
+					v := w.vendors[c.name]
+					if !native {
+						v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("I look it up."),
+							upstreamtest.Use("answer_in_json", `{"city":"Oslo","n":1}`)))
+					}
+					said := client.say("Where is it?")
+					require.NotEmpty(t, gjson.Get(said, "city").Str, said)
+					require.True(t, gjson.Valid(said), said)
+					require.Equal(t, native, gjson.GetBytes(v.Last().Body, "output_config.format").Exists())
+					require.Equal(t, native, !gjson.GetBytes(v.Last().Body, "tool_choice").Exists())
+					require.Len(t, client.history, 4, "a question and an answer, twice")
+					client.more = ""
+					client.say("And thank you.")
+					require.Contains(t, string(v.Last().Body), string(must(marshal(said))))
+					w.conforms(0)
+				})
+			}
+		}
+	}
+}
+
 // A chat client's schema is told in words in the same way.
 func TestConformanceASchemaToldInWords(t *testing.T) {
 	w := knocked(t, deepSeekChat)

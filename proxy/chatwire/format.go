@@ -43,14 +43,18 @@ func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
 		delete(members, "output_config")
 	}
 	f := &responseFormat{Type: "json_schema"}
-	f.JSONSchema.Name, f.JSONSchema.Schema = answerTool, jsontext.Value(schema.Raw)
+	f.JSONSchema.Name, f.JSONSchema.Schema = AnswerTool, jsontext.Value(schema.Raw)
 	r := &schemaReader{root: schema, left: maxSchema}
 	f.JSONSchema.Strict = r.closed(schema) && !r.optional
 	return f, nil
 }
 
-// answerTool is the tool that a model without a format of its own is made to answer by.
-const answerTool = "answer_in_json"
+// AnswerTool is the tool that a model without a format of its own is made to answer by, with its description.
+const (
+	AnswerTool     = "answer_in_json"
+	AnswerToolSays = "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a " +
+		"text."
+)
 
 var anyObject = jsontext.Value(`{"type":"object","properties":{},"additionalProperties":true}`)
 
@@ -81,7 +85,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if choice != nil && (choice.Type == "any" || choice.Type == "tool") {
 		return "", nil
 	}
-	tool = answerTool
+	tool = AnswerTool
 	for slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Name == tool }) {
 		tool += "_"
 	}
@@ -89,7 +93,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if len(out.Tools) > 0 && (choice == nil || choice.Type != "none") {
 		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
 	}
-	says := "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a text."
+	says := AnswerToolSays
 	if f.JSONSchema.Description != "" {
 		says += "\n\n" + f.JSONSchema.Description
 	}

@@ -37,6 +37,7 @@ type Output struct {
 	AddBetas    []string
 	RemoveBetas []string
 	Changes     []Change // in the order in which they were made
+	AnswerTool  string   // the tool by whose call the model gives its answer; empty for none
 }
 
 // Change is one change that was made.
