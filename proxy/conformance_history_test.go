@@ -438,7 +438,8 @@ func TestConformanceRetriesAndFiltersShow(t *testing.T) {
 			textOf("Hello.")}},
 	}
 	c.say("One") // the forged one is refused
-	require.Equal(t, "upstream_refusals_total{backend=\"claude\",class=\"strip\"} 1\n", g.metrics("upstream_refusals"))
+	require.Equal(t, "upstream_refusals_total{backend=\"claude\",class=\"strip\",kind=\"signature\"} 1\n",
+		g.metrics("upstream_refusals"))
 	require.Equal(t, "thinking_retries_total{backend=\"claude\",class=\"strip\",outcome=\"ok\",pipeline=\"main\"} 1\n",
 		g.metrics("thinking_retries"))
 	require.Equal(t, 1, w.log.count("[thinking_retry]"))

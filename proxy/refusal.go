@@ -83,6 +83,9 @@ func reasonOf(a *answer, f wire.Failure) reason {
 	case thinking.OverAllowance:
 		return reasonAllowance
 	}
+	if a.class != thinking.ClassOther { // whatever status and words gateways in between have put around it
+		return reasonRejected
+	}
 	said := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
 	for _, w := range wordings {
 		if w.words.MatchString(said) && (a.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {

@@ -144,6 +144,9 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts,
 		Translated: a.translated(),
 	})
+	if out.AnswerTool != "" {
+		a.shown.AnswerTool = out.AnswerTool
+	}
 	if a.changes = out.Changes; len(a.changes) > 0 {
 		a.log().Debug().Interface("changes", a.changes).Msg("[sanitize]")
 	}

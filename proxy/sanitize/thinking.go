@@ -146,7 +146,7 @@ func (r *request) makeAdaptive() {
 func (r *request) turnOff(rule Rule) bool {
 	t := r.p.Thinking
 	switch {
-	case t.Default == Off || len(t.Modes) == 0:
+	case t.Default == Off || len(t.Modes) == 0 && t.Default != On:
 		r.unthinking = true
 		if r.root.get("thinking") != nil {
 			r.set(rule, "thinking", nil)

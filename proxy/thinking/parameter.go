@@ -17,8 +17,16 @@ type Refused struct {
 	// Instead is the parameter that the error suggests instead; empty if there is none.
 	Instead string
 	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
-	// request.
+	// request. WhileThinking and WhileOff stand for what the model does.
 	Beside string
+	// Takes are the values that the error says are accepted, of thinking.type or an effort; Not is the one
+	// that it refuses, where it names no others.
+	Takes []string
+	Not   string
+	// Most is the largest number that is accepted; 0 if the error tells none.
+	Most int64
+	// Needed: the parameter is missing.
+	Needed bool
 	// Off: the parameter has to be sent as "none"; leaving it out does not help.
 	Off bool
 }
@@ -67,6 +75,9 @@ func refusedIn(text string) (Refused, bool) {
 			}
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
+			}
+			if r.Value && strings.HasSuffix(r.Name, "effort") && r.Takes == nil {
+				r.Takes = words(accepted.FindString(text))
 			}
 			return r, true
 		}
@@ -123,8 +134,9 @@ func phrase(near, expression string, read func([]string) (Refused, bool)) refusa
 	return refusalRule{near, regexp.MustCompile(`(?i)` + expression), read}
 }
 
-// refusals are the known wordings, in the order in which they are tried.
-var refusals = []refusalRule{
+// refusals are the known wordings, in the order in which they are tried. Those about the way to ask for
+// thinking come first, since their words are the more special ones.
+var refusals = slices.Concat(askings, []refusalRule{
 	// The model has no such mode at all; the error does not name the parameter.
 	phrase("think value", `\bthink value '?\w+'? is not supported`,
 		always(Refused{Name: "reasoning_effort", Value: true})),
@@ -140,6 +152,8 @@ var refusals = []refusalRule{
 	}),
 
 	// The value is refused.
+	phrase("json_schema", `unknown variant 'json_schema'|response[_ ]format'? (?:of type )?'?json_schema'? (?:is )?`+
+		refusal+`|does not support response format '?json_schema`, always(Refused{Name: "response_format", Value: true})),
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
@@ -180,7 +194,7 @@ var refusals = []refusalRule{
 		func(m []string) (Refused, bool) {
 			return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
 		}),
-}
+})
 
 // location matches the list in which pydantic says where a value is.
 const location = `'loc': ?[\[(] ?'body', ?((?:'[^']*'|\d+)(?:, ?(?:'[^']*'|\d+))*),? ?[\])]`
