@@ -40,6 +40,7 @@ func (s *Server) routes() http.Handler {
 	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.GET("/recall", r.Answered(s.getRecall))
 	chat.GET("/export", r.Answered(s.exportChat))
 	chat.POST("/import", r.Answered(s.importChat))
 	chat.GET("/history", r.Answered(s.getHistory))

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"mneme/memory"
 )
 
@@ -155,6 +157,33 @@ func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error)
 		}
 	}
 	slices.SortFunc(out, func(a, b Segment) int { return a.Position - b.Position })
+	return out, nil
+}
+
+// ArchiveState is what an index over a history and its archive is held against.
+type ArchiveState struct {
+	Archived int   // messages that have left the history by trims since it began
+	Edits    int64 // deliberate changes of single messages
+}
+
+// ArchiveStates gives those of histories, in one round trip.
+func (s *Store) ArchiveStates(ctx context.Context, keys ...memory.Key) ([]ArchiveState, error) {
+	cmds := make([]*redis.SliceCmd, len(keys))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			cmds[i] = p.HMGet(ctx, metaKey(key), "archived", "edits")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failure(err, "looking at the archives of %v", keys)
+	}
+	out := make([]ArchiveState, len(keys))
+	for i, cmd := range cmds {
+		fields := cmd.Val()
+		text := func(i int) string { t, _ := fields[i].(string); return t }
+		out[i] = ArchiveState{Archived: int(integer(text(0))), Edits: integer(text(1))}
+	}
 	return out, nil
 }
 

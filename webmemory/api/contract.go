@@ -130,6 +130,25 @@ type HistoryInfo struct {
 	ArchivedBytes int `json:"archived_bytes,omitempty"`
 }
 
+// Recalled answers GET …/recall.
+type Recalled struct {
+	Hits []RecallHit `json:"hits"`
+	// Partial: the oldest messages are not searched yet; the same request finds them in a
+	// moment.
+	Partial bool `json:"partial"`
+}
+
+// RecallHit is a message that was found.
+type RecallHit struct {
+	ID       string       `json:"id"`
+	TS       float64      `json:"ts"` // Unix seconds
+	Role     string       `json:"role"`
+	Name     string       `json:"name,omitempty"`
+	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
+	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
+	Text     string       `json:"text"`     // a literal piece of the message
+}
+
 // ExportLine is a line of GET …/export, and of the body of POST …/import.
 type ExportLine struct {
 	Subagent memory.Agent    `json:"subagent,omitempty"` // whose history it is of; empty for the chat's own
