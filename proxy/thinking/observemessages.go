@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -75,6 +76,9 @@ func (a *messagesCollector) growText(d wire.TextPiece) int {
 	b := a.block(int64(d.Index))
 	if b == nil {
 		return 0
+	}
+	if b.text == nil {
+		b.text = make([]byte, 0, 256) // saves the first steps of growing
 	}
 	b.text = append(b.text, d.Text...)
 	return len(d.Text)
@@ -190,7 +194,6 @@ func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Outline = o.Detached()
-	out.Content = out.Outline.Body
+	out.Outline, out.Content = o, bytes.Clone(o.Of(m.Content))
 	return out
 }

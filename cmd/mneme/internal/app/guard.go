@@ -84,8 +84,8 @@ const maxUnread = 256 << 10
 func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), left: wait}
-			if r.URL.Query().Get("stream") == "true" {
+			b := &body{ReadCloser: r.Body, control: *http.NewResponseController(w), left: wait}
+			if r.URL.RawQuery != "" && r.URL.Query().Get("stream") == "true" {
 				b.left *= streamed
 			}
 			// Also for a body that the handler never reads: the server does, before and
@@ -109,7 +109,7 @@ func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http
 // body is a request's body while it is read, by one goroutine.
 type body struct {
 	io.ReadCloser
-	control *http.ResponseController
+	control http.ResponseController
 	left    time.Duration // of waiting
 	came    int           // bytes that have not earned a second yet
 }
