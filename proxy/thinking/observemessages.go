@@ -36,10 +36,16 @@ func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finishe
 	if d, ok := wire.ReadTextPiece(data); ok {
 		return a.growText(d), false
 	}
+	kind := wire.EventType(data)
+	switch kind {
+	case wire.BlockStart, wire.BlockDelta, wire.BlockStop, wire.MessageStop:
+	default:
+		return 0, false
+	}
 	if !gjson.ValidBytes(data) {
 		return 0, false
 	}
-	switch wire.EventType(data) {
+	switch kind {
 	case wire.BlockStart:
 		return a.start(string(data), e), false
 	case wire.BlockDelta:
@@ -62,10 +68,12 @@ func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finishe
 func (a *messagesCollector) start(data string, e *wire.Edits) int {
 	opened := gjson.Get(data, "content_block")
 	b := &block{index: gjson.Get(data, "index").Int(), start: jsontext.Value(opened.Raw), broken: !opened.IsObject()}
-	if id := opened.Get("id"); opened.Get("type").Str == wire.ToolUseBlock && id.Type == gjson.String {
-		tool := a.names.of(id.Str)
-		b.tool = &tool
-		renamed(e, spanOf(id), tool)
+	if opened.Get("type").Str == wire.ToolUseBlock {
+		if id := opened.Get("id"); id.Type == gjson.String {
+			tool := a.names.of(id.Str)
+			b.tool = &tool
+			renamed(e, spanOf(id), tool)
+		}
 	}
 	a.blocks = append(a.blocks, b)
 	return len(b.start)

@@ -111,11 +111,18 @@ type body struct {
 	io.ReadCloser
 	control http.ResponseController
 	left    time.Duration // of waiting
+	until   time.Time     // when that ends for one read, as the connection was told
 	came    int           // bytes that have not earned a second yet
 }
 
 // begin starts the time for one read. A connection that knows no deadlines has none.
-func (b *body) begin() { _ = b.control.SetReadDeadline(time.Now().Add(b.left)) }
+func (b *body) begin() {
+	until := time.Now().Add(b.left)
+	if until.Sub(b.until).Abs() > 100*time.Millisecond { // telling costs more than a read
+		b.until = until
+		_ = b.control.SetReadDeadline(until)
+	}
+}
 
 func (b *body) Read(p []byte) (int, error) {
 	b.begin()
