@@ -172,6 +172,8 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	b := l.find(s)
 	if b == nil {
 		_, t.Lapsed = l.store.lapsed[s]
+		_, earlier := l.store.earlier[s]
+		t.Lapsed = t.Lapsed || earlier
 		return t
 	}
 	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
