@@ -6,7 +6,7 @@
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, conversation, lost, told,
-//	                                  s:<name>, r:<run>
+//	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
@@ -436,7 +436,7 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 	for _, key := range keys {
 		err := s.erase(ctx, turn, key, key.Agent() == "")
 		if err == nil && key.Agent() != "" {
-			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent())).Err()
+			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent()), "agents").Err()
 		}
 		if err != nil {
 			return failure(err, "erasing %s", key)
