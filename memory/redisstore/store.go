@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -156,6 +157,16 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (red
 // in the same round trip, nil for none.
 func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
+	if short := have.From(foundIn(r).first); short != nil && slices.Contains([]string{"whole", "tail"}, r.Word()) {
+		// Another process has trimmed it: what the copy has of the rest need not move.
+		less, err := s.look(ctx, turn, short)
+		if err == nil && less.Word() != "whole" {
+			h, err := s.interpret(ctx, turn, short, less, nil)
+			if !errors.Is(err, errChanged) {
+				return h, err
+			}
+		}
+	}
 	for range attempts {
 		h, err := s.interpret(ctx, turn, have, r, value)
 		if !errors.Is(err, errChanged) {
