@@ -435,6 +435,19 @@ func (h *History) JSON() []byte {
 	return append(b, ']')
 }
 
+// From is what a trim leaves that keeps the message with this id as the first one; nil if the
+// history does not hold it, or begins with it.
+func (h *History) From(id string) *History {
+	if id == "" || id == h.First() {
+		return nil
+	}
+	at := slices.Index(h.IDs(), id)
+	if at <= 0 {
+		return nil
+	}
+	return h.Last(h.n - at)
+}
+
 // Last is a history of its own with the last n messages at most, from the first
 // user message among them on, each with its id; without one it is h.
 func (h *History) Last(n int) *History {
