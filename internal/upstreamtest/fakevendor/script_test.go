@@ -27,6 +27,19 @@ func TestScript(t *testing.T) {
 	require.Nil(t, answer(words, nil), "it calls a tool that is not offered")
 	require.Nil(t, answer(words, tools, "1", "2", "3"), "more results than it has calls")
 	require.Contains(t, answer(`SCRIPT [[{"shout":"x"}]]`, nil).Blocks[0].Text, "cannot be read")
+
+	words = `SCRIPT [[{"say":"x"},{"cut":{"after":2,"error":529,"times":1}}]]`
+	require.Equal(t, &upstreamtest.Cut{After: 2, Error: 529}, answer(words, nil).Cut)
+	require.Nil(t, answer(words, nil).Cut, "it was said once")
+	require.Equal(t, &upstreamtest.Cut{After: 3, Inside: true, Clean: true},
+		answer(`SCRIPT [[{"say":"x"},{"cut":{"after":3,"inside":true,"clean":true}}]]`, nil).Cut)
+}
+
+func TestReplayedThinking(t *testing.T) {
+	require.Equal(t, 3, thoughts([]byte(`{"messages":[{"role":"user","content":"thinking"},
+		{"role":"assistant","content":[{"type":"thinking"},{"type":"text"},{"type":"redacted_thinking"}]},
+		{"role":"assistant","content":null,"reasoning_content":"Well."}, {"role":"assistant","reasoning_content":""}]}`)))
+	require.Zero(t, thoughts([]byte(`no JSON`)))
 }
 
 func TestMoreBetas(t *testing.T) {
