@@ -219,8 +219,12 @@ func line(r upstreamtest.Request) string {
 	if r.Thinking {
 		s += " thinking"
 	}
-	if n := thoughts(r.Body); n > 0 {
-		s += fmt.Sprintf(" replayed %d", n)
+	thoughts, documents := contents(r.Body)
+	if thoughts > 0 {
+		s += fmt.Sprintf(" replayed %d", thoughts)
+	}
+	if documents > 0 {
+		s += fmt.Sprintf(" documents %d", documents)
 	}
 	if len(r.Dropped) > 0 {
 		s += " dropped " + strings.Join(r.Dropped, " ")
@@ -234,8 +238,9 @@ func line(r upstreamtest.Request) string {
 	return s
 }
 
-// thoughts is how many blocks of thinking, or messages with reasoning, a request's history has.
-func thoughts(body []byte) (n int) {
+// contents is how many blocks of thinking, or messages with reasoning, and how many
+// documents a request's messages have.
+func contents(body []byte) (thoughts, documents int) {
 	var request struct {
 		Messages []struct {
 			Content   jsontext.Value `json:"content"`
@@ -245,7 +250,7 @@ func thoughts(body []byte) (n int) {
 	_ = json.Unmarshal(body, &request) // a body of another shape shows none
 	for _, m := range request.Messages {
 		if m.Reasoning != "" {
-			n++
+			thoughts++
 		}
 		var blocks []struct {
 			Type string `json:"type"`
@@ -254,10 +259,13 @@ func thoughts(body []byte) (n int) {
 			continue // a text
 		}
 		for _, b := range blocks {
-			if b.Type == "thinking" || b.Type == "redacted_thinking" {
-				n++
+			switch b.Type {
+			case "thinking", "redacted_thinking":
+				thoughts++
+			case "document", "file":
+				documents++
 			}
 		}
 	}
-	return n
+	return thoughts, documents
 }

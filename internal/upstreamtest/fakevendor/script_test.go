@@ -35,11 +35,14 @@ func TestScript(t *testing.T) {
 		answer(`SCRIPT [[{"say":"x"},{"cut":{"after":3,"inside":true,"clean":true}}]]`, nil).Cut)
 }
 
-func TestReplayedThinking(t *testing.T) {
-	require.Equal(t, 3, thoughts([]byte(`{"messages":[{"role":"user","content":"thinking"},
+func TestContents(t *testing.T) {
+	thoughts, documents := contents([]byte(`{"messages":[{"role":"user","content":"thinking"},
+		{"role":"user","content":[{"type":"document"},{"type":"file"},{"type":"text"}]},
 		{"role":"assistant","content":[{"type":"thinking"},{"type":"text"},{"type":"redacted_thinking"}]},
-		{"role":"assistant","content":null,"reasoning_content":"Well."}, {"role":"assistant","reasoning_content":""}]}`)))
-	require.Zero(t, thoughts([]byte(`no JSON`)))
+		{"role":"assistant","content":null,"reasoning_content":"Well."}, {"role":"assistant","reasoning_content":""}]}`))
+	require.Equal(t, []int{3, 2}, []int{thoughts, documents})
+	thoughts, documents = contents([]byte(`no JSON`))
+	require.Equal(t, []int{0, 0}, []int{thoughts, documents})
 }
 
 func TestMoreBetas(t *testing.T) {
