@@ -12,8 +12,11 @@ import * as controls from './scenarios/controls.mjs'
 import * as errors from './scenarios/errors.mjs'
 import * as faults from './scenarios/faults.mjs'
 import * as frameworks from './scenarios/frameworks.mjs'
+import * as listed from './scenarios/listed.mjs'
 import * as messages from './scenarios/messages.mjs'
+import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
+import * as vendors from './scenarios/vendors.mjs'
 
 const modules = join(dirname(fileURLToPath(import.meta.url)), 'node_modules')
 const packages = Object.keys(JSON.parse(readFileSync(join(dirname(fileURLToPath(import.meta.url)), 'package.json'))).dependencies)
@@ -24,7 +27,7 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, claude]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, claude]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))

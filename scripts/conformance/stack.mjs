@@ -113,7 +113,8 @@ export class Stack {
           if (name !== 'gateway') {
             if (/^200 models/.test(line)) continue // a gateway that starts asks everybody
             seen.upstream++
-            seen.calls.push({ vendor: name, line, replayed: Number(/ replayed (\d+)/.exec(line)?.[1] ?? 0) })
+            const count = (what) => Number(new RegExp(` ${what} (\\d+)`).exec(line)?.[1] ?? 0)
+            seen.calls.push({ vendor: name, line, replayed: count('replayed'), documents: count('documents') })
             if (/^200 .* thinking/.test(line)) seen.thinking++
             if (/ (dropped|lost) /.test(line)) seen.dropped++
             if (!line.startsWith('200 ')) seen.refused.push(`${name}: ${line}`)
