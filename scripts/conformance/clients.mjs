@@ -11,6 +11,7 @@ import { forecast, named, openai } from './talk.mjs'
 
 setOpenAIAPI('chat_completions')
 setTracingDisabled(true)
+globalThis.AI_SDK_LOG_WARNINGS = false
 
 const instructions = 'You are helpful.'
 const description = 'The weather in a city.'

@@ -16,6 +16,7 @@ import * as listed from './scenarios/listed.mjs'
 import * as messages from './scenarios/messages.mjs'
 import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
+import * as usage from './scenarios/usage.mjs'
 import * as vendors from './scenarios/vendors.mjs'
 
 const modules = join(dirname(fileURLToPath(import.meta.url)), 'node_modules')
@@ -27,7 +28,7 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, claude]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude]
 const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
