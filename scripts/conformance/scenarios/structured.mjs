@@ -61,22 +61,21 @@ async function reads(t, client, backend) {
   assert.equal(look().calls.at(-1).documents, 1)
 }
 
-// DeepSeek takes no schemas by chat completions, and no documents.
 const messages = ['adaptive', 'manual', 'kimi', 'deepseek']
-const chat = ['kimi-chat', 'generic']
-// These send output_config.format, of which only Claude knows.
-const native = ['anthropic sdk', 'ai sdk, messages']
-const served = (client, backend) => !native.includes(client) || !['kimi', 'deepseek'].includes(backend)
-// Messages become chat completions without their documents.
-const carries = (client, backend) => !native.includes(client) || !chat.includes(backend)
+const chat = ['kimi-chat', 'deepseek-chat', 'generic']
+// Messages become chat completions without their documents, and DeepSeek takes none in its messages dialect.
+const carries = (client, backend) => backend !== 'deepseek' && (!['anthropic sdk', 'ai sdk, messages'].includes(client) || !chat.includes(backend))
+// DeepSeek's refusal teaches the gateway once that it takes no schemas. The AI SDK reads no thinking without a signature.
+const refusals = (backend) => (backend === 'deepseek-chat' ? 1 : 0)
+const unread = (client, backend) => client === 'ai sdk, messages' && backend === 'deepseek'
 const schemas = { 'of a schema': place, 'of a schema with bounds': bounded }
 
 export const scenarios = [
   ...[...messages, ...chat].flatMap((backend) => Object.entries(schemas).flatMap(([what, schema]) =>
-    Object.entries(givers).filter(([client]) => served(client, backend)).map(([client, give]) => ({
-      backend, name: `structured output, ${backend}: ${what}, ${client}`, run: (t) => give(t, schema, backend),
+    Object.entries(givers).filter(([client]) => !unread(client, backend)).map(([client, give]) => ({
+      backend, refused: refusals(backend), name: `structured output, ${backend}: ${what}, ${client}`, run: (t) => give(t, schema, backend),
     })))),
-  ...['adaptive', 'manual', 'kimi', ...chat].flatMap((backend) => Object.keys(readers).filter((client) => carries(client, backend)).map((client) => ({
+  ...[...messages, ...chat].flatMap((backend) => Object.keys(readers).filter((client) => carries(client, backend)).map((client) => ({
     backend, name: `documents, ${backend}: ${client}`, run: (t) => reads(t, client, backend),
   }))),
 ]
