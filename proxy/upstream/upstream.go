@@ -238,7 +238,10 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 		return nil, fmt.Errorf("%w (%s)", ErrEncoding, e)
 	}
 	if c.early != nil && resp.StatusCode < 300 && wire.IsStream(resp.Header) {
-		b.lead(resp, c.early)
+		if err := b.lead(resp, c.early); err != nil {
+			_ = b.Close()
+			return nil, err
+		}
 	}
 	return resp, nil
 }

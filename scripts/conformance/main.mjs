@@ -10,11 +10,17 @@ import * as chat from './scenarios/chat.mjs'
 import * as claude from './scenarios/claude.mjs'
 import * as controls from './scenarios/controls.mjs'
 import * as errors from './scenarios/errors.mjs'
+import * as faults from './scenarios/faults.mjs'
+import * as frameworks from './scenarios/frameworks.mjs'
+import * as listed from './scenarios/listed.mjs'
 import * as messages from './scenarios/messages.mjs'
+import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
+import * as usage from './scenarios/usage.mjs'
+import * as vendors from './scenarios/vendors.mjs'
 
 const modules = join(dirname(fileURLToPath(import.meta.url)), 'node_modules')
-const packages = ['@anthropic-ai/sdk', 'openai', '@anthropic-ai/claude-code']
+const packages = Object.keys(JSON.parse(readFileSync(join(dirname(fileURLToPath(import.meta.url)), 'package.json'))).dependencies)
 
 const { values: flags } = parseArgs({
   options: {
@@ -22,7 +28,8 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const scenarios = [controls, messages, chat, switches, errors, claude]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude]
+const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
 
@@ -113,7 +120,7 @@ const version = (name) => JSON.parse(readFileSync(join(modules, name, 'package.j
 
 let failures = 0
 try {
-  const stack = await Stack.start({ bin: flags.bin, dir: flags.dir, redis: !flags['without-redis'] })
+  const stack = await Stack.start({ bin: flags.bin, dir: flags.dir, redis: !flags['without-redis'], sets })
   console.log(`${packages.map((p) => `${p} ${version(p)}`).join(', ')}, node ${process.versions.node}`)
   console.log(stack.redis ? 'the gateway has a Redis' : 'the gateway has no Redis and forgets at each restart')
   const table = await runAll(stack)
