@@ -90,13 +90,16 @@ async function switched(t, options, [a, b]) {
 const adaptive = 'messages/claude-opus-4-8'
 const manual = 'messages/master'
 const chat = 'chat/gpt-5'
-const ways = [[adaptive, 'adaptive', 'kimi'], [adaptive, 'adaptive', 'generic'], [manual, 'deepseek', 'kimi'], [chat, 'adaptive', 'kimi-chat'], [chat, 'deepseek-chat', 'manual']]
+const ways = [
+  [adaptive, 'adaptive', 'kimi', true], [adaptive, 'adaptive', 'generic'], [manual, 'deepseek', 'kimi'],
+  [chat, 'adaptive', 'kimi-chat', true], [chat, 'deepseek-chat', 'manual'],
+]
 
 export const scenarios = [
   ...[[adaptive, 'adaptive'], [manual, 'manual'], [manual, 'kimi'], [manual, 'deepseek'], [manual, 'generic'], ...['adaptive', 'kimi', 'kimi-chat', 'deepseek-chat', 'generic'].map((b) => [chat, b])]
     .map(([model, backend]) => ({ name: `opencode, ${model.split('/')[0]}, ${backend}: turns with tools`, backend, run: (t) => loops(t, { model }) })),
-  ...ways.flatMap(([model, ...way]) => ['', ', conversation named'].map((named) => ({
-    name: `opencode, ${model.split('/')[0]}, ${way.join(' ⇄ ')}${named}: switched`, backend: way[0],
-    run: (t) => switched(t, { model, ...(named && { conversation: t.conversation }) }, way),
+  ...ways.flatMap(([model, a, b, named]) => ['', ...(named ? [', conversation named'] : [])].map((title) => ({
+    name: `opencode, ${model.split('/')[0]}, ${a} ⇄ ${b}${title}: switched`, backend: a,
+    run: (t) => switched(t, { model, ...(title && { conversation: t.conversation }) }, [a, b]),
   }))),
 ].map((s) => ({ ...s, lacks }))
