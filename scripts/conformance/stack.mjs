@@ -7,8 +7,8 @@ import { freePort, lines, run, start, stop, until } from './processes.mjs'
 /** The key that the vendor "keyed" wants. */
 export const vendorKey = 'right-key'
 
-// Betas that Claude Code sends and that the fake vendor does not know by itself.
-const betas = ['advanced-tool-use-2025-11-20', 'mid-conversation-tool-changes-2026-07-01', 'per-turn-control-2026-07-01']
+// Betas that Claude Code and opencode send and that the fake vendor does not know by itself.
+const betas = ['structured-outputs-2025-11-13', 'advanced-tool-use-2025-11-20', 'mid-conversation-tool-changes-2026-07-01', 'per-turn-control-2026-07-01']
 
 // The two Anthropics have one name, so their signatures are one vendor's. One of
 // them drops thinking of the other's model silently, the other refuses it; both
@@ -101,6 +101,12 @@ export class Stack {
     this.active = backend
     const { code, stderr } = await run(join(this.bin, 'mneme'), ['proxy', 'use', backend, '--url', this.url])
     if (code !== 0) throw new Error(`mneme proxy use ${backend}: ${stderr}`)
+  }
+
+  /** The next requests to a vendor fail so; see the fake vendor's program. */
+  async fail(vendor, ...faults) {
+    const { status } = await fetch(`${this.vendorURLs[vendor]}/fail`, { method: 'POST', body: JSON.stringify(faults) })
+    if (status !== 204) throw new Error(`the vendor ${vendor} takes no such faults: ${status}`)
   }
 
   /** Notes where the logs stand; the function that it gives tells what came since. */

@@ -5,6 +5,10 @@
 //
 //	SCRIPT [[{"think":"Look."},{"use":"Read","input":{"file_path":"/a"}},{"use":"Read","input":{"file_path":"/b"}}],
 //	        [{"redacted":true},{"say":"Both are there."}]]
+//
+// Faults of the next requests are posted to /fail of that URL, in their order:
+//
+//	[{"status":429,"retry_after":60,"times":3},{"status":529,"first":"messages","message":"Overloaded"}]
 package main
 
 import (
@@ -91,6 +95,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		"anthropic: refuse thinking of another model instead of dropping it")
 	f.BoolVar(&c.Thinking.KeepAll, "keep-all", false, "anthropic: count thinking of older turns as input")
 	f.BoolVar(&c.Thinking.Omit, "omit", false, "anthropic: leave the text of thinking out")
+	f.IntVar(&c.Thinking.Window, "window", 0, "`tokens` of input that are taken; 0 is any number")
 	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
 	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
 	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
@@ -188,7 +193,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return exitFailure
 	}
-	server := &http.Server{Handler: upstreamtest.New(o.config), ReadHeaderTimeout: 10 * time.Second}
+	vendor := upstreamtest.New(o.config)
+	mux := http.NewServeMux()
+	mux.Handle("/", vendor)
+	mux.HandleFunc("POST /fail", fail(vendor))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }() // ends with Shutdown or Close
 	fmt.Fprintf(stdout, "http://%s\n", l.Addr())
