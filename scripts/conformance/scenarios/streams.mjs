@@ -8,7 +8,7 @@ import { freePort, lines, signal, start, until } from '../processes.mjs'
 import { say, script, think } from '../talk.mjs'
 
 export const vendors = { slow: ['-vendor', 'chat', '-delay', '20ms'] }
-export const backends = (url) => ({ slow: { kind: 'openai', vendor: 'generic', base_url: `${url.slow}/v1`, model_map: { '*': 'generic-model' } } })
+const slow = (url) => ({ slow: { kind: 'openai', vendor: 'generic', base_url: `${url.slow}/v1`, model_map: { '*': 'generic-model' } } })
 
 const whole = Array.from({ length: 60 }, (_, n) => `This is part ${n} of a long answer.`).join(' ')
 
@@ -25,7 +25,7 @@ class House {
     const config = {
       redis: { url: `redis://127.0.0.1:${redis}` }, data_dir: join(h.dir, 'data'), log: { format: 'json' },
       webmemory: { listen: `127.0.0.1:${port}` }, apiserver: { listen: '127.0.0.1:0' },
-      proxy: { listen: `127.0.0.1:${proxy}`, active: 'slow', backends: backends(t.stack.vendorURLs) },
+      proxy: { listen: `127.0.0.1:${proxy}`, active: 'slow', backends: slow(t.stack.vendorURLs) },
     }
     h.config = join(h.dir, 'mneme.yaml')
     writeFileSync(h.config, JSON.stringify(config))
@@ -147,6 +147,7 @@ async function plain(t, path, how) {
     const words = script(`${t.key} ${after}`, [think('Slowly.'), say('All of it has come, in many small pieces.'), { cut: { after, ...how } }])
     const answer = await ask(t, path, words)
     const text = await answer.text().catch((e) => e)
+    if (!answer.ok) assert.equal(answer.status, 502, text) // nothing of the answer had come
     if (text instanceof TypeError || !answer.ok) broke++
     else if (/"error":\s*\{/.test(text)) broke++
     else assert.match(text, ended[path], `cut after ${after} events, fetch took this for whole: ${text.slice(-700)}`)
@@ -167,12 +168,19 @@ async function gatewayKilled(t, path) {
 
 const ways = { 'the vendor breaks off': {}, 'the vendor breaks off inside an event': { inside: true }, 'the vendor just ends': { clean: true } }
 const anyFailures = { failed: Infinity, refused: Infinity }
+/** Each has a backend of its own, since the circuit breaker leaves one alone once many of its streams broke off. */
+const cuts = ['manual', 'generic'].flatMap((on) => Object.keys(ended).flatMap((path) => Object.keys(ways).map((way) =>
+  ({ backend: `cut, ${on}, ${path}, ${way}`.replaceAll(/[^a-z]+/g, '-'), on, path, way }))))
+
+export const backends = (url) => Object.assign(slow(url), Object.fromEntries(cuts.map(({ backend, on }) => [backend, on === 'manual'
+  ? { kind: 'anthropic', vendor: 'anthropic', base_url: url.manual, model_map: { '*': 'claude-sonnet-4-5' } }
+  : { kind: 'openai', vendor: 'generic', base_url: `${url.generic}/v1`, model_map: { '*': 'generic-model' } }])))
 
 export const scenarios = [
   { name: 'fetch-event-source, webmemory: its connection is cut five times', needsRedis: true, run: cutInBetween },
   { name: 'fetch-event-source, webmemory: killed and started again', needsRedis: true, run: killed },
-  ...['manual', 'generic'].flatMap((backend) => Object.keys(ended).flatMap((path) => Object.entries(ways).map(([way, how]) => ({
-    ...anyFailures, backend, name: `plain fetch, ${path} on ${backend}: ${way}`, run: (t) => plain(t, path, how),
-  })))),
+  ...cuts.map(({ backend, on, path, way }) => ({
+    ...anyFailures, backend, name: `plain fetch, ${path} on ${on}: ${way}`, run: (t) => plain(t, path, ways[way]),
+  })),
   ...Object.keys(ended).map((path) => ({ name: `plain fetch, ${path} on slow: the gateway is killed`, backend: 'slow', needsRedis: true, run: (t) => gatewayKilled(t, path) })),
 ]
