@@ -121,7 +121,8 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 	}
 	m.requests.WithLabelValues(x.endpoint.name, x.pipeline, backend, outcome).Inc()
 	m.duration.WithLabelValues(x.endpoint.name, x.pipeline).Observe(took.Seconds())
-	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(max(0, took-x.result.waited.all-x.client.spent).Seconds())
+	ours := max(0, took-x.result.waited.all-x.client.spent)
+	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(ours.Seconds())
 	if x.answered() {
 		a := x.result.attempt
 		m.upstream.WithLabelValues(backend, strconv.Itoa(a.answer.status)).Inc()

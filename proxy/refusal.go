@@ -115,7 +115,9 @@ func (a *attempt) tellRefusal() {
 	why := reasonOf(said, wire.ReadFailure(said.errorStatus(), said.whole))
 	h := a.client.Header()
 	h[reasonHeader] = []string{string(why)}
-	for name, n := range map[string]int{limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent)} {
+	for name, n := range map[string]int{
+		limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent),
+	} {
 		if n > 0 {
 			h[name] = []string{strconv.Itoa(n)}
 		}

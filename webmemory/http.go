@@ -214,7 +214,7 @@ func (s *Server) forward(c *gin.Context) error {
 		return errShutdown
 	}
 	if c.Query("stream") == "true" { // results are read while the body is on its way
-		api.FullDuplex(c.Writer)
+		defer api.FullDuplex(c.Writer, c.Request)()
 	}
 	body := &forwarded{ReadCloser: c.Request.Body}
 	c.Request.Body = body

@@ -17,7 +17,7 @@ const reasoningField = "reasoning_content"
 
 // chatRules are those of chat completions, by vendor.
 var chatRules = map[Vendor][]rule{
-	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning},
+	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning, chatFormat},
 	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
 	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed,

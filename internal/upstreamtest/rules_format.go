@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // chatFormat holds the form of an answer to what OpenAI takes: a strict schema leaves nothing open.
@@ -43,6 +44,24 @@ func deepSeekFormat(x *exchange) error {
 		return strings.Contains(strings.ToLower(strings.Join(texts(m), "\n")), "json")
 	}):
 		return errors.New("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")
+	case kind == "json_object":
+		x.format = schemaIn(x.messages)
 	}
 	return nil
+}
+
+// schemaIn is the schema of an object that messages speak of, the one of any object if there is none.
+func schemaIn(messages []members) jsontext.Value {
+	for _, m := range messages {
+		text := strings.Join(texts(m), "\n")
+		at := strings.Index(text, "{")
+		if at < 0 {
+			continue
+		}
+		schema, err := jsontext.NewDecoder(strings.NewReader(text[at:])).ReadValue()
+		if object, ok := (members{"schema": schema}).object("schema"); err == nil && ok && object.kind() == "object" {
+			return schema
+		}
+	}
+	return jsontext.Value("{}")
 }

@@ -80,7 +80,7 @@ func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n in
 	for _, raw := range have.Raw(0)[:n] {
 		place += len(raw) + len(",")
 	}
-	short, keep := have.From(n), 1
+	short, keep := have.Without(n), 1
 	if s.Archive.Off {
 		keep = 0
 	}

@@ -3,11 +3,12 @@ package thinking
 import (
 	"bytes"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // Class is what a vendor's error says about the thinking in a request, which decides how the
@@ -159,7 +160,7 @@ type signs struct {
 // pattern is a regular expression that is tried only where word occurs, since that is much cheaper.
 type pattern struct {
 	word string
-	*regexp.Regexp
+	*lazyregexp.Regexp
 }
 
 func (s signs) in(text string) bool {
@@ -167,7 +168,7 @@ func (s signs) in(text string) bool {
 		slices.ContainsFunc(s.patterns, func(p pattern) bool { return strings.Contains(text, p.word) && p.MatchString(text) })
 }
 
-func near(word, expression string) pattern { return pattern{word, regexp.MustCompile(expression)} }
+func near(word, expression string) pattern { return pattern{word, lazyregexp.New(expression)} }
 
 // missing are the signs of the errors after which Refill may help.
 var missing = signs{phrases: []string{

@@ -2,9 +2,10 @@ package thinking
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // Refused is a parameter that a vendor's error says the model does not accept.
@@ -105,9 +106,9 @@ func spoken(body []byte) string {
 }
 
 var (
-	escapes = regexp.MustCompile(`\\+(u0022|u0027|u0060|[nrt]|)`)
+	escapes = lazyregexp.New(`\\+(u0022|u0027|u0060|[nrt]|)`)
 	quotes  = strings.NewReplacer(`"`, `'`, "`", `'`, "“", `'`, "”", `'`, "‘", `'`, "’", `'`)
-	instead = regexp.MustCompile(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
+	instead = lazyregexp.New(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )
 
 // path matches a parameter's name, possibly that of a member of something.
@@ -124,14 +125,14 @@ const (
 // refusalRule recognises one wording. The rules are tried in their order.
 type refusalRule struct {
 	near string // must occur in the text, in lower case; empty for no condition
-	*regexp.Regexp
+	*lazyregexp.Regexp
 	// read makes a Refused of a match; ok is false if the match means something else. A result
 	// without a name ends the search.
 	read func(m []string) (r Refused, ok bool)
 }
 
 func phrase(near, expression string, read func([]string) (Refused, bool)) refusalRule {
-	return refusalRule{near, regexp.MustCompile(`(?i)` + expression), read}
+	return refusalRule{near, lazyregexp.New(`(?i)` + expression), read}
 }
 
 // refusals are the known wordings, in the order in which they are tried. Those about the way to ask for
@@ -250,8 +251,8 @@ func located(value bool) func([]string) (Refused, bool) {
 }
 
 var (
-	camel  = regexp.MustCompile(`[a-z0-9][A-Z]`)
-	digits = regexp.MustCompile(`^\d+$`)
+	camel  = lazyregexp.New(`[a-z0-9][A-Z]`)
+	digits = lazyregexp.New(`^\d+$`)
 	// prose are words that can stand where a name could, and are not names.
 	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that",
 		"the", "this", "to", "value", "values", "was", "with"}
