@@ -79,7 +79,8 @@ func (c clock) date() (span, int) {
 var (
 	months = [][]string{{"january", "январ", "jan"}, {"february", "феврал", "feb"}, {"march", "март", "mar"},
 		{"april", "апрел", "apr"}, {"may", "май", "мая", "мае", "маю", "маем"},
-		{"june", "июн", "jun"}, {"july", "июл", "jul"}, {"august", "август", "aug"}, {"september", "сентябр", "sep", "sept"}, {"october", "октябр", "oct"},
+		{"june", "июн", "jun"}, {"july", "июл", "jul"}, {"august", "август", "aug"},
+		{"september", "сентябр", "sep", "sept"}, {"october", "октябр", "oct"},
 		{"november", "ноябр", "nov"}, {"december", "декабр", "dec"}}
 	before = words(`in of last this next since during early late mid until till by from every past previous before after`)
 )
