@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		group("journal", "Mend what is on the disk.", con.journalSalvage()),
 		group("config", "Check the configuration, or show it.", con.configCheck(), con.configShow()),
 		con.health(),
-		group("eval", "Measure how good searches are.", con.evalRetrieval()),
+		group("eval", "Measure how good searches are.", con.evalRetrieval(), con.evalRecall()),
 		con.version(),
 		con.completion(),
 	)
