@@ -3,9 +3,12 @@ package webmemory
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,7 +55,7 @@ func (s *Server) getRecall(c *gin.Context) error {
 	}
 	for name, at := range map[string]*time.Time{"from": &q.From, "to": &q.To, "asked_at": &q.AskedAt} {
 		if text := c.Query(name); text != "" {
-			if *at, err = recall.ParseTime(text); err != nil {
+			if *at, err = readTime(text); err != nil {
 				return badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.", name, text)
 			}
 		}
@@ -69,11 +72,11 @@ func (s *Server) getRecall(c *gin.Context) error {
 		}
 		keys = []memory.Key{memory.SubagentKey(agent, chat)}
 	}
-	found, partial, err := s.recall(ctx, q, keys...)
+	found, err := s.recall(ctx, q, keys...)
 	if err != nil {
 		return err
 	}
-	out := webapi.Recalled{Hits: []webapi.RecallHit{}, Partial: partial}
+	out := webapi.Recalled{Hits: []webapi.RecallHit{}, Partial: found.Partial}
 	for _, h := range found.Hits {
 		out.Hits = append(out.Hits, recallHit(h))
 	}
@@ -84,72 +87,91 @@ func (s *Server) getRecall(c *gin.Context) error {
 func recallHit(h recall.Hit) webapi.RecallHit {
 	return webapi.RecallHit{
 		ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
+		Messages: h.Exchange,
 	}
 }
 
-// recall searches histories of one chat. Partial says that an index does not reach back to
-// the beginning yet.
-func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (r recall.Result, partial bool,
-	err error) {
+// readTime reads a time of a query.
+func readTime(text string) (time.Time, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		return time.UnixMilli(int64(seconds * 1000)), nil
+	}
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		at, err = time.Parse(time.RFC3339, text)
+	}
+	return at, err
+}
+
+// recall searches histories of one chat.
+func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
 	slices.SortFunc(keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
 	keys = slices.Compact(keys)
+	indexes, err := s.upToDate(ctx, keys)
+	if err != nil {
+		return recall.Result{}, err
+	}
+	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
+	return recall.Search(indexes, q), nil
+}
+
+// upToDate gives the indexes of histories, each of which knows what is stored now, but for
+// the oldest part of its archive, which may come later. The keys are in order, so that two
+// searches cannot wait for each other.
+func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall.Index, err error) {
+	held := make([]*indexed, len(keys))
 	copies := make([]*memory.History, len(keys))
 	for i, key := range keys {
-		copies[i] = memory.Empty(key)
+		held[i], copies[i] = s.indexes.of(key), memory.Empty(key)
+		held[i].mu.Lock()
+		defer held[i].mu.Unlock()
 	}
 	current, err := s.cache.Load(ctx, 0, copies...)
 	if err != nil {
-		return r, false, err
+		return nil, err
 	}
 	// After the histories: what a trim moves in between is in both, and not in neither.
 	states, err := s.store.ArchiveStates(ctx, keys...)
 	if err != nil {
-		return r, false, err
+		return nil, err
 	}
-	var indexes []*recall.Index
 	for i, h := range current {
 		if h.Len() == 0 && states[i].Archived == 0 {
 			s.indexes.drop(keys[i])
 			continue
 		}
-		held := s.indexes.of(keys[i])
-		whole, err := s.bringUpToDate(ctx, held, h, states[i])
-		if err != nil {
-			return r, false, err
+		if err := s.bringUpToDate(ctx, held[i], h, states[i]); err != nil {
+			return nil, err
 		}
-		partial = partial || !whole
-		indexes = append(indexes, held.index)
+		out = append(out, held[i].index)
 	}
-	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
-	return recall.Search(indexes, q), partial, nil
+	return out, nil
 }
 
-// bringUpToDate has an index know what is stored now: h, and what its archive holds, of
-// which the oldest part may come later, in the background.
-func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, state redisstore.ArchiveState) (
-	whole bool, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	defer func() { x.bytes.Store(int64(x.index.Bytes())) }()
+// bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
+// hold its mu.
+func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History,
+	state redisstore.ArchiveState) error {
 	if x.index == nil || x.cut != h.Cut() || x.edits != state.Edits || x.archived > state.Archived {
-		if err := s.begin(ctx, x, h, state); err != nil {
-			return false, err
+		if err := s.indexAnew(ctx, x, h, state); err != nil {
+			return err
 		}
 	} else if x.archived < state.Archived { // trims moved what this process may not have seen
 		if err := s.fill(ctx, x, state.Archived); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if x.sum != h.Sum() {
 		x.index.Append(h.Raw(0)...)
 		x.sum = h.Sum()
 	}
-	return len(x.older) == 0, nil
+	x.bytes.Store(int64(x.index.Size()))
+	return nil
 }
 
-// begin makes the index anew: of what is at hand and the newest segments at once, of the
+// indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
 // others in the background, newest first.
-func (s *Server) begin(ctx context.Context, x *indexed, h *memory.History, state redisstore.ArchiveState) error {
+func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, state redisstore.ArchiveState) error {
 	segments, err := s.store.Segments(ctx, h.Key())
 	if err != nil {
 		return err
@@ -159,6 +181,9 @@ func (s *Server) begin(ctx context.Context, x *indexed, h *memory.History, state
 	x.index, x.older, x.sum, x.cut = index, segments, h.Sum(), h.Cut()
 	x.edits, x.archived = state.Edits, state.Archived
 	x.generation++
+	if len(segments) == 0 {
+		index.Whole()
+	}
 	for read := 0; read < fillFirst && len(x.older) > 0; read += fillAtOnce {
 		if err := s.fillOlder(ctx, x); err != nil {
 			return err
@@ -173,13 +198,40 @@ func (s *Server) begin(ctx context.Context, x *indexed, h *memory.History, state
 // fillOlder puts some segments in front of an index. Callers hold its mu.
 func (s *Server) fillOlder(ctx context.Context, x *indexed) error {
 	from := max(len(x.older)-fillAtOnce, 0)
-	read, err := s.store.ReadSegments(ctx, x.index.Key(), x.older[from:]...)
+	read, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
 	if err != nil {
 		return err
 	}
-	x.index.Prepend(slices.Concat(read...)...)
-	x.older = x.older[:from]
+	x.index.Prepend(read...)
+	if x.older = x.older[:from]; from == 0 {
+		x.index.Whole()
+	}
+	x.bytes.Store(int64(x.index.Size()))
 	return nil
+}
+
+// readSegments gives the messages of segments, without those of one that is damaged.
+func (s *Server) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+	raw []json.RawMessage, err error) {
+	read, err := s.store.ReadSegments(ctx, key, segments...)
+	if err == nil {
+		return slices.Concat(read...), nil
+	}
+	if !errors.Is(err, memory.ErrDamaged) {
+		return nil, err
+	}
+	if len(segments) == 1 {
+		s.seen.Often.Error().Err(err).Msg("a part of an archive is damaged, and not searched")
+		return nil, nil
+	}
+	for _, one := range segments {
+		more, err := s.readSegments(ctx, key, []redisstore.Segment{one})
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, more...)
+	}
+	return raw, nil
 }
 
 // fillRest reads the rest of an archive, unless the index is made anew meanwhile.
@@ -212,11 +264,11 @@ func (s *Server) fill(ctx context.Context, x *indexed, archived int) error {
 	}
 	segments = slices.DeleteFunc(segments, func(seg redisstore.Segment) bool { return seg.Position < x.archived })
 	for some := range slices.Chunk(segments, fillAtOnce) {
-		read, err := s.store.ReadSegments(ctx, x.index.Key(), some...)
+		read, err := s.readSegments(ctx, x.index.Key(), some)
 		if err != nil {
 			return err
 		}
-		x.index.Append(slices.Concat(read...)...)
+		x.index.Append(read...)
 	}
 	x.archived = archived
 	return nil

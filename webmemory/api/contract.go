@@ -147,6 +147,7 @@ type RecallHit struct {
 	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
 	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
 	Text     string       `json:"text"`     // a literal piece of the message
+	Messages []string     `json:"messages"` // ids of the exchange that it is of
 }
 
 // ExportLine is a line of GET …/export, and of the body of POST …/import.
