@@ -445,18 +445,42 @@ func (h *History) From(id string) *History {
 	if at <= 0 {
 		return nil
 	}
-	return h.Last(h.n - at)
+	short := h.Identified().Without(at)
+	short.Follows(h.Cut(), id)
+	return short
 }
 
-// Last is a history of its own with the last n messages at most, from the first
-// user message among them on, each with its id; without one it is h.
-func (h *History) Last(n int) *History {
+// Excess is how many of the oldest messages a trim cuts off so that n stay at most (0 for
+// any number), in bytes of JSON at most: what stays begins with a user message, and holds
+// one exchange at least.
+func (h *History) Excess(n, bytes int) int {
 	raw := h.Raw(0)
-	from := nextUser(raw, max(h.n-n, 0))
-	if from == len(raw) {
-		return h
+	from := 0
+	if n > 0 {
+		from = max(h.n-n, 0)
 	}
-	short := Empty(h.key).with(identified(raw)[from:])
-	short.Follows(h.Cut(), IDs(raw)[from])
+	size := 0
+	for i := len(raw) - 1; i >= from; i-- {
+		if size += len(raw[i]) + len(","); size > bytes {
+			from = i + 1
+		}
+	}
+	if from == 0 {
+		return 0
+	}
+	if from = nextUser(raw, from); from < len(raw) {
+		return from
+	}
+	for from--; from > 0 && !isUser(raw[from]); from-- {
+	}
+	return max(from, 0)
+}
+
+// Without is a history of its own without the first n messages, of which the others carry
+// their ids. As a trim does, it notes which message was kept first.
+func (h *History) Without(n int) *History {
+	raw := h.Raw(n)
+	short := Empty(h.key).with(raw)
+	short.Follows(h.Cut(), IDs(raw[:1])[0])
 	return short
 }

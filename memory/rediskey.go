@@ -8,6 +8,7 @@ type Kind string
 // Kinds of keys that belong to a chat.
 const (
 	KindHistory Kind = "history" // a history's JSON array
+	KindArchive Kind = "archive" // beside a history: what trims cut off it, in segments
 	KindMeta    Kind = "meta"    // beside a history: its sum, length, turn, and an index of the chat
 	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
 	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
@@ -25,7 +26,7 @@ const (
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
-	KindHistory: "string", KindMeta: "hash", KindLease: "string", KindFirst: "string", KindEvents: "stream",
+	KindHistory: "string", KindArchive: "hash", KindMeta: "hash", KindLease: "string", KindFirst: "string", KindEvents: "stream",
 	KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string", KindProcesses: "hash",
 }
 
@@ -72,7 +73,7 @@ func (k RedisKey) String() string {
 }
 
 func (k RedisKey) besideHistory() bool {
-	return k.Kind == KindMeta || k.Kind == KindLease || k.Kind == KindFirst
+	return k.Kind == KindArchive || k.Kind == KindMeta || k.Kind == KindLease || k.Kind == KindFirst
 }
 
 // Type is the type that Redis should say the key has, "" for what was set aside, which

@@ -409,6 +409,7 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 			}
 		}
 		s.dropRuns(chat)
+		s.indexes.dropChat(chat)
 		if turn <= known[name] {
 			continue // another process of this disk has
 		}

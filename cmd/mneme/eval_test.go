@@ -32,3 +32,27 @@ func TestEvalRetrievalPrintsTheTable(t *testing.T) {
 	require.Equal(t, result{1, "", "mneme: " + data + " holds no judged set \"garden\", only kitchen\n"},
 		mneme(t, "", append(line, "--set", "garden")...))
 }
+
+func TestEvalRecallPrintsTheTable(t *testing.T) {
+	line := []string{"eval", "recall", "--data",
+		filepath.Join("..", "..", "memory", "recall", "evaluate", "testdata", "garden")}
+	r := mneme(t, "", line...)
+	require.Zero(t, r.code)
+	require.Contains(t, r.stdout, "all        5  recall  1.000/1.000  1.000/1.000  1.000/1.000   1.000/1.000   0.800")
+	require.Contains(t, r.stdout, "all        5  bm25    0.800/0.600  0.800/0.600  1.000/0.800   1.000/0.800   0.800")
+	require.Contains(t, r.stderr, "importing ada: 10 messages\n")
+
+	r = mneme(t, "", append(line, "--json")...)
+	require.Zero(t, r.code)
+	var report struct {
+		Questions int
+		Budgets   map[string]struct{ Any, All float64 }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+	require.Equal(t, 5, report.Questions)
+	require.Equal(t, struct{ Any, All float64 }{1, 1}, report.Budgets["1500"])
+
+	r = mneme(t, "", "eval", "recall", "--data", t.TempDir())
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "has no conversations/*.jsonl")
+}

@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	"memory/telemetry":   {},
 	"memory/redisscript": {},
 	"memory/textindex":   {"=memory"},
+	"memory/recall":      {"=memory", "memory/textindex", "memory/recall"},
 	"proxy":              {"proxy", "=memory/telemetry", "=memory/redisscript"},
 	"proxy/lazyregexp":   {},
 	"proxy/wire":         {},

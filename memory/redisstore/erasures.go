@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,9 +88,13 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 			return cut, err
 		}
 		h := before[0]
-		short, err := since(h, turn)
+		left, err := begunSince(h.Raw(0), turn)
 		if err != nil {
 			return cut, err
+		}
+		short := memory.Empty(key)
+		for _, raw := range left {
+			short = short.With(raw)
 		}
 		if short.Len() < h.Len() {
 			c := change{turn: writingBack, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: short, cut: turn}
@@ -109,6 +114,13 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 		if err == nil {
 			_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
 		}
+		if err == nil { // last, since what a trim moves goes there
+			var changed bool
+			changed, err = s.rearchive(ctx, key, func(raw []json.RawMessage) ([]json.RawMessage, error) {
+				return begunSince(raw, turn)
+			})
+			cut = cut || changed
+		}
 		if err != nil {
 			return cut, fmt.Errorf("erasing %s once more: %w", key, err)
 		}
@@ -117,19 +129,15 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 	return cut, fmt.Errorf("erasing %s once more: %w: it changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// since is a history of its own without the messages from before a turn.
-func since(h *memory.History, turn int64) (*memory.History, error) {
-	messages, err := h.Messages(0)
-	if err != nil {
-		return nil, err
-	}
-	short := memory.Empty(h.Key())
-	for i, raw := range h.Raw(0) {
-		if at := messages[i].Timestamp; at == 0 || at*1000 >= float64(turn) {
-			short = short.With(raw)
+// begunSince are the messages that are not from before a turn.
+func begunSince(raw []json.RawMessage, turn int64) (left []json.RawMessage, err error) {
+	messages, err := memory.Decode(raw)
+	for i, m := range messages {
+		if m.Timestamp == 0 || m.Timestamp*1000 >= float64(turn) {
+			left = append(left, raw[i])
 		}
 	}
-	return short, nil
+	return left, err
 }
 
 // EraseOldRuns removes the logs and records of a chat's runs that began before a

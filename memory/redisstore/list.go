@@ -18,6 +18,9 @@ type Stored struct {
 	Key      memory.Key
 	Messages int // 0 as long as nobody took over a foreign writer's value
 	Bytes    int
+	// What its archive holds.
+	Archived      int // messages
+	ArchivedBytes int
 }
 
 // Chats lists some chats that have a history, from cursor on ("" is the start);
@@ -113,10 +116,12 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 	}))
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
+	archives := make([]*redis.SliceCmd, len(ordered))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, k := range ordered {
 			sizes[i] = p.StrLen(ctx, k.String())
 			counts[i] = p.HGet(ctx, metaKey(k), "count")
+			archives[i] = p.HMGet(ctx, archiveKey(k), "messages", "bytes")
 		}
 		return nil
 	})
@@ -129,7 +134,11 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 			continue
 		}
 		n, _ := counts[i].Int() // absent for a value that nobody took over yet
-		out = append(out, Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())})
+		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())}
+		if totals := archives[i].Val(); len(totals) == 2 && totals[0] != nil {
+			stored.Archived, stored.ArchivedBytes = int(integer(fmt.Sprint(totals[0]))), int(integer(fmt.Sprint(totals[1])))
+		}
+		out = append(out, stored)
 	}
 	return out, nil
 }

@@ -34,9 +34,12 @@ var (
 	openScript    = redisscript.New(lua, "common", "open")
 	finishScript  = redisscript.New(lua, "common", "finish")
 	closeScript   = redisscript.New(lua, "common", "close")
+	trimScript    = redisscript.New(lua, "common", "trim")
 
 	distrustScript   = redisscript.New(lua, "common", "distrust")
 	restoreCutScript = redisscript.New(lua, "common", "restore_cut")
+	segmentScript    = redisscript.New(lua, "common", "segment")
+	rearchiveScript  = redisscript.New(lua, "common", "rearchive")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -97,6 +100,10 @@ func (s *Store) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...re
 // The keys, by what they hold; RedisKey is what makes them.
 
 func metaKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta, Key: k}.String() }
+
+func archiveKey(k memory.Key) string {
+	return memory.RedisKey{Kind: memory.KindArchive, Key: k}.String()
+}
 
 func asideKey(k memory.Key, at string) string {
 	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()

@@ -3,7 +3,9 @@
 //
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
-//	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, erased, adopted;
+//	{<history key>}:archive           hash: what trims cut off, an array of messages by the position of its
+//	                                  first one, and beside it what describes it, see Segments
+//	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, conversation, lost, told,
 //	                                  s:<name>, r:<run>; agents and kept where there are many of them
@@ -71,6 +73,9 @@ type Store struct {
 	// read once it is over; what is kept of runs lives accordingly. Set them before
 	// the first call.
 	RunLife, ResumeLife time.Duration
+
+	// Archive says what becomes of what Trim cuts off. Set it before the first call.
+	Archive Archive
 
 	// Compact rewrites the store's files without what was deleted; nil where that is
 	// not in this process's hands. Set it before the first call.
@@ -477,7 +482,8 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	}
 	aside, err := s.setAsideOf(ctx, key)
 	if err == nil {
-		_, err = s.call(ctx, eraseScript, append(historyKeys(key), aside...), turn, int(tombstone.Seconds()), flag)
+		keys := append(historyKeys(key), archiveKey(key))
+		_, err = s.call(ctx, eraseScript, append(keys, aside...), turn, int(tombstone.Seconds()), flag)
 	}
 	return err
 }
@@ -496,28 +502,4 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 		}
 	}
 	return names, nil
-}
-
-// Trim rewrites a history to its last messages, beginning with a user message,
-// when it holds more than a quarter above limit; 0 is no limit. The copy must be
-// current; if it is not, the history stays as it is.
-func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
-	if limit <= 0 || have.Len() <= limit+limit/4 {
-		return have, nil
-	}
-	short := have.Last(limit)
-	if short == have {
-		return have, nil
-	}
-	err := s.replace(ctx, change{
-		turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: short,
-	})
-	if errors.Is(err, errChanged) {
-		return have, nil
-	}
-	if err != nil {
-		return nil, failure(err, "trimming %s", have.Key())
-	}
-	short.ProvenIn(turn)
-	return short, nil
 }

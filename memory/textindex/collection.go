@@ -71,6 +71,14 @@ func (c *Collection) Search(q Query) Result { return c.Snapshot().Search(q) }
 // Snapshot gives the collection as it is now.
 func (c *Collection) Snapshot() *Snapshot { return c.current.Load() }
 
+// Has says whether a document is there.
+func (c *Collection) Has(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, found := c.places[id]
+	return found
+}
+
 // Apply makes a change. When it returns, every search sees it. The analysis, which takes time, is done before the lock is
 // taken. Under the lock a copy of the list of segments is edited and published by one atomic store, so that searches,
 // which take no lock, see all of the change or nothing of it (copy on write). Segments themselves never change: a

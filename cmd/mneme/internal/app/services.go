@@ -254,6 +254,8 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	}
 	store := redisstore.New(client, seen.Log)
 	store.WaitReplicas = cfg.Redis.WaitReplicas
+	kept := cfg.Webmemory.Archive
+	store.Archive = redisstore.Archive{Off: !kept.Enabled, MaxMessages: kept.MaxMessages, MaxAge: kept.MaxAge}
 	if cfg.Redis.Embedded() {
 		store.Compact = a.embedded.Compact
 		if err := store.ReleaseAll(a.ctx); err != nil {

@@ -74,7 +74,8 @@ type Webmemory struct {
 	// base URL of this very process for other webmemories; empty: its own address
 	Advertise string `yaml:"advertise" env:"ADVERTISE"`
 	// messages kept per history, 0 for all
-	MaxHistory int `yaml:"max_history" env:"MAX_HISTORY"`
+	MaxHistory int     `yaml:"max_history" env:"MAX_HISTORY"`
+	Archive    Archive `yaml:"archive" envPrefix:"ARCHIVE_"`
 	// messages of the chat that the master sees
 	ContextWindow int `yaml:"context_window" env:"CONTEXT_WINDOW"`
 	// messages of its own that a subagent sees
@@ -84,6 +85,13 @@ type Webmemory struct {
 	CacheBytes    int64 `yaml:"cache_bytes" env:"CACHE_BYTES"`
 	FinishedBytes int64 `yaml:"finished_bytes" env:"FINISHED_BYTES"` // of memory for finished runs
 	Queue         Queue `yaml:"queue" envPrefix:"QUEUE_"`
+}
+
+// Archive is where messages go that max_history cuts off.
+type Archive struct {
+	Enabled     bool          `yaml:"enabled" env:"ENABLED"`
+	MaxMessages int           `yaml:"max_messages" env:"MAX_MESSAGES"` // of a history; 0 for no end
+	MaxAge      time.Duration `yaml:"max_age" env:"MAX_AGE"`           // 0 for no end
 }
 
 // Queue bounds what waits for a chat's turn.

@@ -24,6 +24,7 @@ func Default() Config {
 			Listen:                "127.0.0.1:8080",
 			Apiserver:             "http://127.0.0.1:8081",
 			MaxHistory:            100,
+			Archive:               Archive{Enabled: true},
 			ContextWindow:         10,
 			SubagentContextWindow: 50,
 			MaxChats:              10_000,

@@ -108,6 +108,8 @@ func (w Webmemory) validate() error {
 		address("webmemory.listen", w.Listen),
 		baseURL("webmemory.apiserver", w.Apiserver),
 		notNegative("webmemory.max_history", w.MaxHistory),
+		notNegative("webmemory.archive.max_messages", w.Archive.MaxMessages),
+		when(w.Archive.MaxAge < 0, "webmemory.archive.max_age", "must be 0 or more, is %s", w.Archive.MaxAge),
 		positive("webmemory.context_window", w.ContextWindow),
 		positive("webmemory.subagent_context_window", w.SubagentContextWindow),
 		w.fits("webmemory.context_window", w.ContextWindow),

@@ -1,0 +1,194 @@
+package evaluate
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Recall is what is measured: a memory that takes conversations and is asked.
+type Recall interface {
+	// Import stores a conversation, each under its own id.
+	Import(ctx context.Context, c Conversation) error
+	// Ask gives hits for a question, best first, that fit into a budget of tokens.
+	Ask(ctx context.Context, q Question, askedAt float64, budget int) ([]Hit, error)
+}
+
+// Hit is a literal piece of a message.
+type Hit struct {
+	ID   string // of the message
+	Text string
+}
+
+// Budgets are the tokens that are asked for; one token is four characters. Ranks are
+// measured on the answer to the largest.
+var Budgets = []int{500, 800, 1500, 4000}
+
+// pieceLength is how many literal characters of a longer message count as found.
+const pieceLength = 600
+
+// Share is how often some and how often all of the evidence was found.
+type Share struct {
+	Any float64 `json:"any"`
+	All float64 `json:"all"`
+}
+
+// outcome is what came of one question, by one way.
+type outcome struct {
+	shares   []Share // by budget, each 0 or 1
+	r1, r5   float64 // share of the evidence that is in the first hit, in the first five
+	any5     float64
+	rank     float64 // reciprocal, of the first hit with evidence; 0 for none
+	overdrew bool    // hits were longer than a budget
+}
+
+// judge says what hits found.
+type judge struct {
+	evidence []string // texts
+}
+
+// found says which evidence stands in the text of some hits.
+func (j judge) found(hits []Hit) (n int) {
+	for _, text := range j.evidence {
+		if slices.ContainsFunc(hits, func(h Hit) bool { return stands(text, h.Text) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// stands says whether a message is found in a text: as a whole, or at least pieceLength
+// characters of it in one piece.
+func stands(message, text string) bool {
+	if strings.Contains(text, message) {
+		return true
+	}
+	runes := utf8.RuneCountInString(message)
+	if runes <= pieceLength || utf8.RuneCountInString(text) < pieceLength {
+		return false
+	}
+	if strings.Contains(message, text) {
+		return true
+	}
+	// A piece of the message somewhere in a longer text. It holds one of the message's
+	// blocks of half its length, by which most texts are told apart soon.
+	offsets := make([]int, 0, runes+1)
+	for i := range message {
+		offsets = append(offsets, i)
+	}
+	offsets = append(offsets, len(message))
+	const half = pieceLength / 2
+	shared := false
+	for i := 0; i+half < len(offsets) && !shared; i += half {
+		shared = strings.Contains(text, message[offsets[i]:offsets[i+half]])
+	}
+	if !shared {
+		return false
+	}
+	for i := 0; i+pieceLength < len(offsets); i++ {
+		if strings.Contains(text, message[offsets[i]:offsets[i+pieceLength]]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (j judge) share(hits []Hit) (s Share) {
+	n := j.found(hits)
+	if n > 0 {
+		s.Any = 1
+	}
+	if n == len(j.evidence) {
+		s.All = 1
+	}
+	return s
+}
+
+func (j judge) ranks(o *outcome, hits []Hit) {
+	of := float64(len(j.evidence))
+	o.r1 = float64(j.found(hits[:min(1, len(hits))])) / of
+	o.r5 = float64(j.found(hits[:min(5, len(hits))])) / of
+	if o.r5 > 0 {
+		o.any5 = 1
+	}
+	for i := range hits {
+		if j.found(hits[i:i+1]) > 0 {
+			o.rank = 1 / float64(i+1)
+			return
+		}
+	}
+}
+
+// Run imports the conversations of a set and asks its questions.
+func Run(ctx context.Context, s *Set, r Recall, tell func(doing string)) (*Report, error) {
+	conversations := map[string]*Conversation{}
+	texts := map[string]map[string]string{}
+	baselines := map[string]*textbook{}
+	for i := range s.Conversations {
+		c := &s.Conversations[i]
+		tell(fmt.Sprintf("importing %s: %d messages", c.ID, len(c.Messages)))
+		if err := r.Import(ctx, *c); err != nil {
+			return nil, fmt.Errorf("importing %s: %w", c.ID, err)
+		}
+		conversations[c.ID], texts[c.ID], baselines[c.ID] = c, map[string]string{}, newTextbook(c.Messages)
+		for _, m := range c.Messages {
+			texts[c.ID][m.ID] = m.Text
+		}
+	}
+	report := &Report{}
+	for n, q := range s.Questions {
+		if n%100 == 0 {
+			tell(fmt.Sprintf("asking: %d of %d questions", n, len(s.Questions)))
+		}
+		var j judge
+		for _, id := range q.Evidence {
+			j.evidence = append(j.evidence, texts[q.Conversation][id])
+		}
+		a := asked{question: q}
+		ranking, window := baselines[q.Conversation].rank(q.Question), baselines[q.Conversation].window()
+		j.ranks(&a.bm25, ranking)
+		for _, budget := range Budgets {
+			hits, err := r.Ask(ctx, q, q.askedAt(conversations[q.Conversation]), budget)
+			if err != nil {
+				return nil, fmt.Errorf("question %s: %w", q.ID, err)
+			}
+			a.own.overdrew = a.own.overdrew || len(fitting(hits, budget)) < len(hits)
+			a.own.shares = append(a.own.shares, j.share(hits))
+			a.bm25.shares = append(a.bm25.shares, j.share(fitting(ranking, budget)))
+			a.window.shares = append(a.window.shares, j.share(fitting(window, budget)))
+			if budget == slices.Max(Budgets) {
+				j.ranks(&a.own, hits)
+			}
+		}
+		report.asked = append(report.asked, a)
+	}
+	report.count()
+	return report, nil
+}
+
+// asked is a question and what came of it by each way.
+type asked struct {
+	question          Question
+	own, bm25, window outcome
+}
+
+// resamples is how often questions are drawn anew for an interval.
+const resamples = 1000
+
+// interval is the middle 95 % of a mean over questions that are drawn with replacement
+// (percentile bootstrap, Efron 1979), the same on every run.
+func interval(values []float64) [2]float64 {
+	draw := rand.New(rand.NewPCG(1, 2))
+	means := make([]float64, resamples)
+	for i := range means {
+		for range values {
+			means[i] += values[draw.IntN(len(values))]
+		}
+		means[i] /= float64(len(values))
+	}
+	slices.Sort(means)
+	return [2]float64{means[resamples*25/1000], means[resamples*975/1000-1]}
+}

@@ -1,0 +1,336 @@
+package recall
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"mneme/memory"
+	"mneme/memory/textindex"
+)
+
+// Index is the messages of one history, to be searched. Safe for concurrent use: a search
+// that begins after a change has returned sees all of it. Make one with New.
+type Index struct {
+	key     memory.Key
+	words   *textindex.Collection // a document for each position, with passages of the text
+	vectors *textindex.Collection // the same, of what is placed
+
+	writer sync.Mutex // held by changes, so that they take turns
+
+	mu    sync.RWMutex
+	front []*entry       // before the first message that was appended, the latest first; guarded by mu
+	back  []*entry       // from it on; guarded by mu
+	at    map[string]int // positions by id; guarded by mu
+	size  int            // of the entries, in bytes; guarded by mu
+	whole bool           // guarded by mu
+}
+
+// entry is a message as it is searched and shown. It never changes. Its position counts
+// from the first that was appended, those in front of it from -1 down.
+type entry struct {
+	id       string // "" of one that was removed
+	role     string
+	name     string
+	ts       float64
+	text     string  // "" of one that says nothing
+	passages []int32 // where the passages after the first begin in text
+}
+
+// New makes an Index without messages.
+func New(key memory.Key) *Index {
+	return &Index{
+		key: key, words: textindex.NewCollection(), vectors: textindex.NewCollection(), at: map[string]int{},
+	}
+}
+
+// Key is the history that the index is of.
+func (ix *Index) Key() memory.Key { return ix.key }
+
+// Len is how many messages the index holds.
+func (ix *Index) Len() int {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return len(ix.at)
+}
+
+// Size is about how many bytes the index takes. Who bounds it stops to put messages in
+// front; what is searched then is the newest, and results are partial.
+func (ix *Index) Size() int {
+	ix.mu.RLock()
+	size := ix.size
+	ix.mu.RUnlock()
+	return size + ix.words.Snapshot().Size() + ix.vectors.Snapshot().Size()
+}
+
+// Whole says that nothing is left to be put in front: results are not partial from then on.
+func (ix *Index) Whole() {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.whole = true
+}
+
+func (ix *Index) isWhole() bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.whole
+}
+
+// Append adds stored messages behind all others, the oldest first. Their ids are those of
+// memory.IDs; one that is known is passed over, so that a message which stands in an
+// archive and in a history counts once. A message that cannot be read is never found.
+func (ix *Index) Append(raw ...json.RawMessage) {
+	ix.writer.Lock()
+	defer ix.writer.Unlock()
+	fresh := ix.fresh(raw)
+	ix.mu.Lock()
+	first := len(ix.back)
+	ix.back = append(ix.back, fresh...)
+	ix.mu.Unlock()
+	ix.put(fresh, func(i int) int { return first + i })
+}
+
+// Prepend is Append in front of all others; the oldest first, too.
+func (ix *Index) Prepend(raw ...json.RawMessage) {
+	ix.writer.Lock()
+	defer ix.writer.Unlock()
+	fresh := ix.fresh(raw)
+	slices.Reverse(fresh)
+	ix.mu.Lock()
+	first := -1 - len(ix.front)
+	ix.front = append(ix.front, fresh...)
+	ix.mu.Unlock()
+	ix.put(fresh, func(i int) int { return first - i })
+}
+
+// Replace puts stored messages in place of those with their ids, as far as there are any.
+func (ix *Index) Replace(raw ...json.RawMessage) {
+	ix.writer.Lock()
+	defer ix.writer.Unlock()
+	var entries []*entry
+	var positions []int
+	ix.mu.Lock()
+	for i, id := range memory.IDs(raw) {
+		if position, known := ix.at[id]; known {
+			e := newEntry(id, raw[i])
+			ix.size -= ix.entry(position).size()
+			ix.set(position, e)
+			entries, positions = append(entries, e), append(positions, position)
+		}
+	}
+	ix.mu.Unlock()
+	ix.discard(positions)
+	ix.put(entries, func(i int) int { return positions[i] })
+}
+
+// Remove takes messages out; ids that are not known are passed over.
+func (ix *Index) Remove(ids ...string) {
+	ix.writer.Lock()
+	defer ix.writer.Unlock()
+	var positions []int
+	ix.mu.Lock()
+	for _, id := range ids {
+		if position, known := ix.at[id]; known {
+			positions = append(positions, position)
+			ix.size -= ix.entry(position).size()
+			ix.set(position, &entry{})
+			delete(ix.at, id)
+		}
+	}
+	ix.mu.Unlock()
+	ix.discard(positions)
+}
+
+// set changes what is at a position. Callers hold mu.
+func (ix *Index) set(position int, e *entry) {
+	if position < 0 {
+		ix.front[-1-position] = e
+	} else {
+		ix.back[position] = e
+	}
+}
+
+// entry is the one at a position, nil if there is none. Callers hold mu.
+func (ix *Index) entry(position int) *entry {
+	switch {
+	case position >= 0 && position < len(ix.back):
+		return ix.back[position]
+	case position < 0 && -1-position < len(ix.front):
+		return ix.front[-1-position]
+	}
+	return nil
+}
+
+// put makes entries known, which have their places, and lets their words be found. Nothing
+// is found that has no place, so that this comes last.
+func (ix *Index) put(entries []*entry, position func(i int) int) {
+	if len(entries) == 0 {
+		return
+	}
+	ix.mu.Lock()
+	for i, e := range entries {
+		ix.at[e.id] = position(i)
+		ix.size += e.size()
+	}
+	ix.mu.Unlock()
+	var documents []textindex.Document
+	for i, e := range entries {
+		if e.text != "" {
+			documents = append(documents, textindex.Document{ID: strconv.Itoa(position(i)), Passages: e.indexed()})
+		}
+	}
+	ix.words.Apply(textindex.Change{Put: documents})
+}
+
+// discard makes what stood at positions unknown to the collections.
+func (ix *Index) discard(positions []int) {
+	documents := make([]string, len(positions))
+	for i, position := range positions {
+		documents[i] = strconv.Itoa(position)
+	}
+	ix.words.Delete(documents...)
+	ix.vectors.Delete(documents...)
+}
+
+// fresh are the messages that are not known yet.
+func (ix *Index) fresh(raw []json.RawMessage) []*entry {
+	ids := memory.IDs(raw)
+	known := make([]bool, len(raw))
+	ix.mu.RLock()
+	for i, id := range ids {
+		_, known[i] = ix.at[id]
+	}
+	ix.mu.RUnlock()
+	entries := make([]*entry, 0, len(raw))
+	for i, id := range ids {
+		if !known[i] {
+			entries = append(entries, newEntry(id, raw[i]))
+		}
+	}
+	return entries
+}
+
+// Text is what a message says, for who places it.
+type Text struct{ ID, Text string }
+
+// Unplaced are the newest messages that have no vector yet, at most so many.
+func (ix *Index) Unplaced(limit int) []Text {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var list []Text
+	for position := len(ix.back) - 1; position >= -len(ix.front) && len(list) < limit; position-- {
+		if e := ix.entry(position); e.text != "" && !ix.vectors.Has(strconv.Itoa(position)) {
+			list = append(list, Text{e.id, e.text})
+		}
+	}
+	return list
+}
+
+// Place says where an embedding model places messages, by their ids. All vectors of an
+// index, and those of its queries, are of one model.
+func (ix *Index) Place(vectors map[string][]float32) {
+	ix.writer.Lock()
+	defer ix.writer.Unlock()
+	var documents []textindex.Document
+	ix.mu.RLock()
+	for id, vector := range vectors {
+		if position, known := ix.at[id]; known {
+			document := strconv.Itoa(position)
+			documents = append(documents, textindex.Document{
+				// A text of its own, or it would count as another's duplicate.
+				ID: document, Passages: []textindex.Passage{{Text: document, Vector: vector}},
+			})
+		}
+	}
+	ix.mu.RUnlock()
+	ix.vectors.Put(documents...)
+}
+
+// maxToolResult bounds what of a tool's result is searched and shown, in bytes.
+const maxToolResult = 4 << 10
+
+func newEntry(id string, raw json.RawMessage) *entry {
+	e := &entry{id: strings.Clone(id)}
+	var m memory.Message
+	if json.Unmarshal(raw, &m) != nil || m.Failure != "" {
+		return e
+	}
+	e.role, e.name, e.ts, e.text = m.Role, m.Name, m.Timestamp, m.Content
+	if m.Role == memory.RoleTool && len(e.text) > maxToolResult {
+		e.text = strings.Clone(front(e.text, maxToolResult))
+	}
+	if strings.TrimSpace(e.text) == "" {
+		e.text = ""
+	}
+	e.passages = passages(e.text)
+	return e
+}
+
+// entrySize is what an entry takes besides its strings, with its place in the index and in
+// the list of ids.
+const entrySize = 256
+
+func (e *entry) size() int {
+	return entrySize + len(e.id) + len(e.role) + len(e.name) + len(e.text) + 4*cap(e.passages)
+}
+
+func (e *entry) time() time.Time { return time.UnixMilli(int64(1000 * e.ts)) }
+
+// passageLength is about how long the passages of a long message are, in bytes.
+const passageLength = 900
+
+// passages are where the passages of a text begin, but for the first: a long one is cut at
+// paragraphs, lines, sentences or words.
+func passages(text string) []int32 {
+	var starts []int32
+	for from := 0; len(text)-from > passageLength*3/2; {
+		window := text[from : from+passageLength]
+		length := len(front(text[from:], passageLength))
+		for _, end := range []string{"\n\n", "\n", ". ", " "} {
+			if at := strings.LastIndex(window, end); at > passageLength/2 {
+				length = at + len(end)
+				break
+			}
+		}
+		from += length
+		starts = append(starts, int32(from))
+	}
+	return slices.Clip(starts)
+}
+
+// front is the front of a text, in whole characters.
+func front(text string, bytes int) string {
+	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
+		bytes--
+	}
+	return text[:bytes]
+}
+
+// piece is where a passage stands in the text.
+func (e *entry) piece(passage int) (start, end int) {
+	end = len(e.text)
+	if passage > 0 {
+		start = int(e.passages[passage-1])
+	}
+	if passage < len(e.passages) {
+		end = int(e.passages[passage])
+	}
+	return start, end
+}
+
+// indexed are the passages as they are searched: with who speaks.
+func (e *entry) indexed() []textindex.Passage {
+	list := make([]textindex.Passage, len(e.passages)+1)
+	for i := range list {
+		start, end := e.piece(i)
+		list[i].Text = e.text[start:end]
+		if e.name != "" {
+			list[i].Text = e.name + ": " + list[i].Text
+		}
+	}
+	return list
+}

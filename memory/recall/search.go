@@ -1,0 +1,492 @@
+package recall
+
+import (
+	"cmp"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"mneme/memory"
+	"mneme/memory/textindex"
+)
+
+// Query is what is looked for.
+type Query struct {
+	Text string
+	// AskedAt is when it is asked, which "yesterday" and its like are relative to; zero for now.
+	AskedAt time.Time
+	// From and To bound the times of what may be found, To itself left out; zero for no
+	// bound. They hold before anything is ranked.
+	From, To time.Time
+	// Budget is how many tokens the hits may have, ⌈characters ÷ 4⌉ of their texts and of
+	// Overhead for each; 0 or less for DefaultBudget.
+	Budget int
+	// Overhead is how many characters the asker adds to each hit.
+	Overhead int
+	// OldestFirst orders the hits by time instead of by score.
+	OldestFirst bool
+	// Seen says which messages the asker has before it anyway: they are not shown, though
+	// what stands near them may be. Nil for none.
+	Seen func(key memory.Key, id string) bool
+	// Vector is the query as the model places it that the messages were placed by, see
+	// Index.Place; nil for a search by words alone. VectorWeight is its part against that
+	// of the words; 0 for 0.5.
+	Vector       []float32
+	VectorWeight float64
+}
+
+// DefaultBudget is that of a Query which has none, in tokens.
+const DefaultBudget = 800
+
+// Hit is a literal piece of a message: all of it, or of a long one at least
+// PieceLength characters around what matched.
+type Hit struct {
+	Key      memory.Key // whose memory it is
+	ID       string     // of the message
+	TS       float64    // Unix seconds
+	Role     string
+	Name     string
+	Score    float64 // more is better; hits of one Result compare
+	Text     string
+	Exchange []string // the ids of the messages around it, see the package comment
+}
+
+// PieceLength is how many characters of a message are shown at least, if it has as many; they
+// are a little more where that ends with a word.
+const PieceLength = 600
+
+// Result is what was found.
+type Result struct {
+	Hits []Hit
+	// Strength is how much of the query's words the best message has, see
+	// textindex.Result. Weak says that it is less than is usual in each history, or that
+	// nothing matched.
+	Strength float64
+	Weak     bool
+	// Partial says that a history is not known to its beginning, see Index.Whole.
+	Partial bool
+}
+
+// How candidates are scored. The values were chosen on judged conversations; around each
+// of them the results are flat, and none is better for all of the conversations.
+const (
+	// pool is how many passages of each history are looked at closer.
+	pool = 400
+
+	// A message lends of its score to those around it, since an answer often has none of
+	// the question's words: to the one beside it in its exchange, to the one beside it in
+	// another, and to the second next. A message of dampLength bytes borrows the half: the
+	// longer it is, the more it speaks for itself.
+	lendExchange = 0.6
+	lendNext     = 0.4
+	lendSecond   = 0.2
+	dampLength   = 500
+	// sitting is the longest silence, in seconds, that messages lend across.
+	sitting = 3600
+
+	// userFavor is for what the user said: it is what a model knows from nowhere else.
+	userFavor = 0.2
+	// recentFavor is for a message of this moment; it halves in recentHalf days.
+	recentFavor = 0.05
+	recentHalf  = 30
+	// timeFavor is for a message from the time that a question speaks of, lateFavor for one
+	// from the lateDays behind it: things are told after they happen.
+	timeFavor = 1
+	lateFavor = 0.7
+	lateDays  = 4
+	// timeAlone is the score, before favors, of a message that only its time speaks for.
+	timeAlone = 0.02
+	// maxTimed bounds how many of those are looked at, the newest.
+	maxTimed = 200
+	// A query of less than this strength is asked again with words of the passages that it
+	// finds first, which have this weight.
+	vague    = 0.3
+	feedback = 0.1
+	// mostShown is how many characters of a message are shown at most.
+	mostShown = PieceLength + 40
+)
+
+// candidate is a message that may be shown.
+type candidate struct {
+	*entry
+	ix       *Index
+	position int
+	own      float64 // by its own words
+	score    float64
+	passage  int // that matched best
+}
+
+// Search finds in several histories of one chat what answers a query, best first or
+// oldest first. Their scores are made comparable: each is a share of what a message with
+// all words of the query would have.
+func Search(indexes []*Index, q Query) Result {
+	if q.AskedAt.IsZero() {
+		q.AskedAt = time.Now()
+	}
+	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
+	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
+	spans := times(q.Text, q.AskedAt)
+	r := Result{Weak: true}
+	var all []*candidate
+	for _, ix := range indexes {
+		found, some := ix.search(q, spans)
+		r.Strength = max(r.Strength, found.Strength)
+		r.Weak = r.Weak && found.Status != textindex.StatusOK
+		r.Partial = r.Partial || !ix.isWhole()
+		all = append(all, some...)
+	}
+	slices.SortStableFunc(all, func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.ts, a.ts), cmp.Compare(b.position, a.position))
+	})
+	r.Hits = fill(all, q)
+	if q.OldestFirst {
+		slices.SortStableFunc(r.Hits, func(a, b Hit) int { return cmp.Compare(a.TS, b.TS) })
+	}
+	return r
+}
+
+// fill takes the best candidates that fit into the budget. One that is too long for what
+// is left leaves its place to the next.
+func fill(all []*candidate, q Query) []Hit {
+	var hits []Hit
+	var taken []wordSet
+	left := 4 * q.Budget
+	for _, c := range all {
+		if left <= q.Overhead {
+			break
+		}
+		text := c.text
+		if utf8.RuneCountInString(text) > mostShown {
+			text = c.around(PieceLength, mostShown)
+		}
+		n := q.Overhead + utf8.RuneCountInString(text)
+		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) {
+			continue
+		}
+		said := wordsOf(text)
+		if slices.ContainsFunc(taken, said.repeats) {
+			continue
+		}
+		taken = append(taken, said)
+		left -= n
+		hits = append(hits, Hit{c.ix.key, c.id, c.ts, c.role, c.name, c.score, text, c.ix.exchange(c.position)})
+	}
+	return hits
+}
+
+// search gives what the history has, and what its words alone found.
+func (ix *Index) search(q Query, spans []span) (textindex.Result, []*candidate) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := scoring{ix: ix, q: q, by: map[int]*candidate{}}
+	words := textindex.Query{Text: subjectOf(q.Text), Limit: pool, Duplicates: true, Filter: s.filter()}
+	found := ix.words.Search(words)
+	if found.Strength < vague && len(spans) == 0 { // the words of times match little
+		words.Feedback = &textindex.Feedback{Text: ix.passage, Weight: feedback}
+		found = ix.words.Search(words)
+	}
+	s.byWords(found)
+	s.byVector(words.Filter)
+	s.byTime(spans)
+	s.lend()
+	for _, c := range s.list {
+		c.score *= s.favor(c, spans)
+	}
+	return found, s.list
+}
+
+// passage is a passage's text, for feedback.
+func (ix *Index) passage(document string, passage int) string {
+	position, _ := strconv.Atoi(document)
+	e := ix.entry(position)
+	if e == nil || passage > len(e.passages) {
+		return ""
+	}
+	start, end := e.piece(passage)
+	return e.text[start:end]
+}
+
+// scoring is the candidates of one history for one query.
+type scoring struct {
+	ix   *Index
+	q    Query
+	by   map[int]*candidate // by position
+	list []*candidate
+}
+
+// inside says whether a message may be found at all.
+func (s *scoring) inside(e *entry) bool {
+	t := e.time()
+	return e.text != "" && (s.q.From.IsZero() || !t.Before(s.q.From)) && (s.q.To.IsZero() || t.Before(s.q.To))
+}
+
+func (s *scoring) filter() *textindex.Filter {
+	if s.q.From.IsZero() && s.q.To.IsZero() {
+		return nil
+	}
+	return textindex.NewFilter(func(document string) bool {
+		position, _ := strconv.Atoi(document)
+		e := s.ix.entry(position)
+		return e != nil && s.inside(e)
+	})
+}
+
+// at is the candidate at a position, nil if there can be none.
+func (s *scoring) at(position int) *candidate {
+	c, known := s.by[position]
+	if known {
+		return c
+	}
+	if e := s.ix.entry(position); e != nil && s.inside(e) {
+		c = &candidate{entry: e, ix: s.ix, position: position}
+		s.list = append(s.list, c)
+	}
+	s.by[position] = c
+	return c
+}
+
+func (s *scoring) byWords(found textindex.Result) {
+	if len(found.Hits) == 0 {
+		return
+	}
+	scale := found.Strength / found.Hits[0].Score
+	if s.q.Vector != nil {
+		scale *= 1 - s.q.VectorWeight
+	}
+	for _, h := range found.Hits {
+		position, _ := strconv.Atoi(h.Document)
+		if c := s.at(position); c != nil && c.own == 0 && h.Passage <= len(c.passages) { // the best comes first
+			c.own, c.passage = scale*h.Score, h.Passage
+		}
+	}
+}
+
+// byVector adds how near the messages' vectors are, stretched from 0 for the last of the
+// pool to the vectors' weight for the first.
+func (s *scoring) byVector(filter *textindex.Filter) {
+	if s.q.Vector == nil {
+		return
+	}
+	near := s.ix.vectors.Snapshot().Nearest(s.q.Vector, pool, filter)
+	if len(near) == 0 {
+		return
+	}
+	most, least := near[0].Score, near[len(near)-1].Score
+	for _, h := range near {
+		position, _ := strconv.Atoi(h.Document)
+		if c := s.at(position); c != nil {
+			c.own += s.q.VectorWeight * (h.Score - least) / max(most-least, 1e-9)
+		}
+	}
+}
+
+// byTime takes in messages of the time that the question speaks of.
+func (s *scoring) byTime(spans []span) {
+	if len(spans) == 0 {
+		return
+	}
+	left := maxTimed
+	for position := len(s.ix.back) - 1; position >= -len(s.ix.front) && left > 0; position-- {
+		e := s.ix.entry(position)
+		if !slices.ContainsFunc(spans, func(at span) bool { return at.has(e.time()) }) {
+			continue
+		}
+		if c := s.at(position); c != nil && c.own == 0 {
+			c.own = timeAlone
+			left--
+		}
+	}
+}
+
+// lend spreads scores to the messages around.
+func (s *scoring) lend() {
+	for _, c := range slices.Clone(s.list) {
+		c.score += c.own
+		for _, step := range []int{-1, 1} {
+			share := 0.0
+			e := c.entry
+			position := c.position
+			for n := range 2 {
+				next, distance := s.ix.neighbour(position, step)
+				if next == nil || math.Abs(next.ts-c.ts) > sitting {
+					break
+				}
+				later := next
+				if step < 0 {
+					later = e
+				}
+				switch {
+				case n == 1:
+					share = lendSecond
+				case later.role == memory.RoleUser:
+					share = lendNext
+				default:
+					share = lendExchange
+				}
+				position += distance
+				if o := s.at(position); o != nil {
+					o.score += share * c.own * dampLength / float64(dampLength+len(o.text))
+				}
+				e = next
+			}
+		}
+	}
+}
+
+// neighbour is the next message that says something, and how far away it is; nil if it is
+// too far.
+func (ix *Index) neighbour(position, step int) (e *entry, distance int) {
+	const far = 8
+	for distance = step; distance <= far && distance >= -far; distance += step {
+		if e = ix.entry(position + distance); e == nil || e.text != "" {
+			return e, distance
+		}
+	}
+	return nil, 0
+}
+
+// favor is the factor for what speaks for a message besides its words.
+func (s *scoring) favor(c *candidate, spans []span) float64 {
+	f := 1.0
+	if c.role == memory.RoleUser {
+		f += userFavor
+	}
+	days := s.q.AskedAt.Sub(c.time()).Hours() / 24
+	f *= 1 + recentFavor*math.Exp2(-max(days, 0)/recentHalf)
+	timely := 0.0
+	for _, at := range spans {
+		switch late := c.time().Sub(at.to); {
+		case at.has(c.time()):
+			timely = timeFavor
+		case late >= 0 && late < lateDays*24*time.Hour:
+			timely = max(timely, lateFavor)
+		}
+	}
+	return f * (1 + timely)
+}
+
+// around is a piece of a text of at least so many characters and at most as many as
+// most, around the passage that matched. It begins and ends between words if it can.
+func (c *candidate) around(least, most int) string {
+	start, end := c.piece(c.passage)
+	text := c.text
+	for n := utf8.RuneCountInString(text[start:end]); n < least && (start > 0 || end < len(text)); n++ {
+		if end < len(text) {
+			end += width(text, end)
+		} else {
+			_, size := utf8.DecodeLastRuneInString(text[:start])
+			start -= size
+		}
+	}
+	if utf8.RuneCountInString(text[start:end]) <= most {
+		return text[start:end]
+	}
+	end = start
+	soft := 0
+	for n := range most {
+		if n >= least && strings.IndexByte(" \n", text[end]) >= 0 {
+			soft = end
+		}
+		end += width(text, end)
+	}
+	if soft > 0 {
+		end = soft
+	}
+	return text[start:end]
+}
+
+func width(text string, at int) int {
+	_, size := utf8.DecodeRuneInString(text[at:])
+	return size
+}
+
+// maxExchange bounds the ids of an exchange, before and behind a message.
+const maxExchange = 8
+
+// exchange are the ids of the exchange that a message is in: from a user's message up to
+// the next.
+func (ix *Index) exchange(position int) []string {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	first := position
+	for e := ix.entry(first); e != nil && e.role != memory.RoleUser && position-first < maxExchange; e = ix.entry(first) {
+		first--
+	}
+	if ix.entry(first) == nil {
+		first++
+	}
+	var ids []string
+	for at := first; at <= position+maxExchange; at++ {
+		e := ix.entry(at)
+		if e == nil || at > position && e.role == memory.RoleUser {
+			break
+		}
+		if e.id != "" {
+			ids = append(ids, e.id)
+		}
+	}
+	return ids
+}
+
+// wordSet is the words of a text by their hashes, ascending.
+type wordSet []uint64
+
+var seed = maphash.MakeSeed()
+
+func wordsOf(text string) wordSet {
+	var set wordSet
+	for w := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r)
+	}) {
+		set = append(set, maphash.String(seed, w))
+	}
+	slices.Sort(set)
+	return slices.Compact(set)
+}
+
+// alike is the share of words that two texts must have in common to say the same.
+const alike = 0.9
+
+// repeats says whether two texts say the same, but for a word in ten.
+func (s wordSet) repeats(other wordSet) bool {
+	most := max(len(s), len(other))
+	if float64(min(len(s), len(other))) < alike*float64(most) {
+		return false
+	}
+	shared := 0
+	for i, j := 0, 0; i < len(s) && j < len(other); {
+		switch {
+		case s[i] == other[j]:
+			shared, i, j = shared+1, i+1, j+1
+		case s[i] < other[j]:
+			i++
+		default:
+			j++
+		}
+	}
+	return float64(shared) >= alike*float64(most)
+}
+
+// asked are words of questions about what was said, which say nothing of it.
+var asked = words(`say said says saying tell told telling mention mentioned talk talked talking discuss discussed remember
+remind recall list говорил говорила говорили сказал сказала сказали рассказывал рассказывала рассказывали рассказал рассказала
+упоминал упоминала упоминали упомянул упомянула обсуждали помнишь напомни вспомни перечисли`)
+
+// subjectOf is a question without those words, if others are left.
+func subjectOf(question string) string {
+	var kept []string
+	for w := range strings.FieldsSeq(question) {
+		if !asked[strings.Trim(strings.ToLower(w), ".,?!;:'\"()")] {
+			kept = append(kept, w)
+		}
+	}
+	if subject := strings.Join(kept, " "); len(textindex.Terms(subject)) > 0 {
+		return subject
+	}
+	return question
+}

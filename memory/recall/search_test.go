@@ -1,0 +1,273 @@
+package recall
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"mneme/memory"
+)
+
+var (
+	chat  = memory.MustChat("c")
+	key   = memory.ChatKey(chat)
+	start = time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)
+)
+
+func at(t time.Time) float64 { return float64(t.Unix()) }
+
+// said is a stored message.
+func said(id, role, text string, t time.Time) json.RawMessage {
+	return memory.Message{ID: id, Role: role, Content: text, Timestamp: at(t)}.Encode()
+}
+
+// told is an index of what a user said, a day apart, with a reply to each.
+func told(texts ...string) *Index {
+	ix := New(key)
+	for i, text := range texts {
+		day := start.AddDate(0, 0, i)
+		ix.Append(said(fmt.Sprintf("u.%d", i), memory.RoleUser, text, day),
+			said(fmt.Sprintf("a.%d", i), memory.RoleAssistant, "Noted.", day.Add(time.Second)))
+	}
+	return ix
+}
+
+func ask(ix *Index, text string) Result {
+	return Search([]*Index{ix}, Query{Text: text, AskedAt: start.AddDate(1, 0, 0)})
+}
+
+func ids(r Result) (list []string) {
+	for _, h := range r.Hits {
+		list = append(list, h.ID)
+	}
+	return list
+}
+
+func TestWhatWasToldIsFound(t *testing.T) {
+	ix := told("My name is Aliya.", "I am allergic to hazelnuts.", "The weather is fine.", "Мы ездили в Берлин с Ёлкой.")
+	assert.Equal(t, "u.1", ids(ask(ix, "What am I allergic to?"))[0])
+	assert.Equal(t, "u.3", ids(ask(ix, "когда была поездка с елкой в Берлине"))[0])
+	assert.Empty(t, ask(ix, "quantum chromodynamics").Hits)
+	assert.True(t, ask(ix, "quantum chromodynamics").Weak)
+	hit := ask(ix, "allergic").Hits[0]
+	assert.Equal(t, []string{"u.1", "a.1"}, hit.Exchange)
+	assert.Equal(t, memory.RoleUser, hit.Role)
+	assert.Equal(t, key, hit.Key)
+	assert.InDelta(t, at(start.AddDate(0, 0, 1)), hit.TS, 0)
+}
+
+func TestAnAnswerIsFoundByItsQuestion(t *testing.T) {
+	ix := told("The weather is fine.", "Bread again.")
+	ix.Append(said("q", memory.RoleUser, "Which dentist did Ann recommend?", start.AddDate(0, 1, 0)),
+		said("c", memory.RoleAssistant, "", start.AddDate(0, 1, 0)),
+		said("r", memory.RoleTool, `{"rows":1}`, start.AddDate(0, 1, 0)),
+		said("a", memory.RoleAssistant, "Doctor Novak in the Main Street.", start.AddDate(0, 1, 0)))
+	r := ask(ix, "the dentist from Ann")
+	assert.Contains(t, ids(r), "a")
+	assert.Equal(t, []string{"q", "c", "r", "a"}, r.Hits[0].Exchange)
+}
+
+func TestAnIndexGrowsAtBothEnds(t *testing.T) {
+	ix := New(key)
+	ix.Append(said("m.5", memory.RoleUser, "violet", start.AddDate(0, 0, 5)))
+	assert.True(t, ask(ix, "violet").Partial)
+	ix.Prepend(said("m.3", memory.RoleUser, "violet and green things", start.AddDate(0, 0, 3)),
+		said("m.4", memory.RoleAssistant, "of course", start.AddDate(0, 0, 4)))
+	ix.Append(said("m.6", memory.RoleUser, "violet or blue things", start.AddDate(0, 0, 6)))
+	ix.Prepend(said("m.1", memory.RoleUser, "violet or red things", start.AddDate(0, 0, 1)),
+		said("m.3", memory.RoleUser, "known already", start.AddDate(0, 0, 3)))
+	ix.Whole()
+	r := Search([]*Index{ix}, Query{Text: "violet", OldestFirst: true})
+	assert.Equal(t, []string{"m.1", "m.3", "m.5", "m.6"}, ids(r))
+	assert.False(t, r.Partial)
+	assert.Equal(t, 5, ix.Len(), "one that stands in archive and history counts once")
+	assert.Equal(t, []string{"m.3", "m.4"}, r.Hits[1].Exchange)
+}
+
+func TestWhatIsRemovedOrReplacedIsNotFound(t *testing.T) {
+	ix := told("The code is cormorant-7.", "The code of the door is heron-9.")
+	before := ix.Size()
+	ix.Replace(said("u.0", memory.RoleUser, "(redacted)", start))
+	assert.Empty(t, ask(ix, "cormorant").Hits)
+	assert.Equal(t, "u.0", ids(ask(ix, "redacted"))[0])
+	ix.Remove("u.1", "nobody")
+	assert.Empty(t, ask(ix, "heron").Hits)
+	assert.Equal(t, 3, ix.Len())
+	assert.Less(t, ix.Size(), before)
+	ix.Append(said("u.1", memory.RoleUser, "heron again", start.AddDate(0, 2, 0)))
+	assert.Equal(t, []string{"u.1"}, ids(ask(ix, "heron")))
+}
+
+func TestBoundsHoldBeforeRanking(t *testing.T) {
+	ix := told("violet one thing", "violet two things", "violet three things", "violet four things")
+	r := Search([]*Index{ix}, Query{Text: "violet", From: start.AddDate(0, 0, 1), To: start.AddDate(0, 0, 3),
+		OldestFirst: true})
+	assert.Equal(t, []string{"u.1", "u.2", "a.2"}, ids(r))
+}
+
+func TestTimeInAQuestionSpeaksForItsMessages(t *testing.T) {
+	ix := New(key)
+	for i := range 300 {
+		day := start.AddDate(0, 0, i)
+		ix.Append(said(fmt.Sprintf("d.%d", i), memory.RoleUser, fmt.Sprintf("Lunch with person%d in Berlin.", i), day))
+	}
+	for _, question := range []string{"What did I say about Berlin in May?", "что я говорил о Berlin в мае",
+		"Berlin 2024-05", "what did I tell you in May 2024?"} {
+		r := Search([]*Index{ix}, Query{Text: question, AskedAt: start.AddDate(0, 0, 300), Budget: 200})
+		require.NotEmpty(t, r.Hits, question)
+		for _, h := range r.Hits {
+			assert.Equal(t, time.May, time.Unix(int64(h.TS), 0).UTC().Month(), question)
+		}
+	}
+	r := Search([]*Index{ix}, Query{Text: "what was yesterday?", AskedAt: start.AddDate(0, 0, 200)})
+	require.NotEmpty(t, r.Hits)
+	assert.Equal(t, "d.199", r.Hits[0].ID)
+}
+
+func TestSeenMessagesAreNotShown(t *testing.T) {
+	ix := told("violet one thing", "violet two things")
+	r := Search([]*Index{ix}, Query{Text: "violet", Seen: func(_ memory.Key, id string) bool { return id != "u.0" }})
+	assert.Equal(t, []string{"u.0"}, ids(r))
+}
+
+func TestEqualMessagesAreShownOnce(t *testing.T) {
+	ix := told("Is it violet?", "Is it violet?", "Is it violet?", "It is violet, not blue.")
+	r := ask(ix, "violet")
+	assert.Len(t, r.Hits, 3, "the reply is one of them: %v", ids(r))
+}
+
+func TestHistoriesOfAChatAreSearchedTogether(t *testing.T) {
+	own, other := told("The invoice is due on Friday."), New(memory.SubagentKey("billing", chat))
+	other.Append(said("s.1", memory.RoleUser, "Find the invoice of the violet shop.", start),
+		said("s.2", memory.RoleAssistant, "It has the number 4711.", start))
+	r := Search([]*Index{own, other}, Query{Text: "number of the violet invoice"})
+	assert.Equal(t, memory.Agent("billing"), r.Hits[0].Key.Agent())
+	assert.Contains(t, ids(r), "u.0")
+}
+
+func TestVectorsFindWhatWordsDoNot(t *testing.T) {
+	ix := told("I'm Aliya.", "It rains.", "Bread again.")
+	assert.Len(t, ix.Unplaced(100), 6)
+	ix.Place(map[string][]float32{"u.0": {1, 0, 0}, "u.1": {0, 1, 0}, "u.2": {0, 0, 1}, "nobody": {1, 1, 1}})
+	assert.Len(t, ix.Unplaced(100), 3)
+	r := Search([]*Index{ix}, Query{Text: "What is my name?", Vector: []float32{1, 0.1, 0}})
+	assert.Equal(t, "u.0", ids(r)[0])
+	ix.Remove("u.0")
+	assert.NotContains(t, ids(Search([]*Index{ix}, Query{Text: "name", Vector: []float32{1, 0, 0}})), "u.0")
+}
+
+func TestUnreadableMessagesAreNotFound(t *testing.T) {
+	ix := New(key)
+	ix.Append(json.RawMessage(`{"content":"violet"}`), json.RawMessage(`nonsense`), json.RawMessage(``),
+		memory.Failed("timeout").Encode(), said("ok", memory.RoleUser, "violet", start))
+	assert.Equal(t, []string{"ok"}, ids(ask(ix, "violet timeout")))
+	assert.Empty(t, Search(nil, Query{Text: "violet"}).Hits)
+	assert.Empty(t, ask(New(key), "violet").Hits)
+}
+
+// Every text is a literal piece of the message with its id, and they fit into the budget.
+func TestHitsAreLiteralAndFitProperty(t *testing.T) {
+	vocabulary := strings.Fields("violet blue river Берлин ёлка hotel 2024-05-01 naïve 日本語 the and\n\n wrote: code() 😀 " +
+		"«цитата» yesterday в мае " + strings.Repeat("x", 700))
+	rapid.Check(t, func(t *rapid.T) {
+		texts := map[string]string{}
+		var raw []json.RawMessage
+		for i := range rapid.IntRange(0, 40).Draw(t, "messages") {
+			id := fmt.Sprintf("m.%d", i)
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, 400).Draw(t, "words"), " ")
+			role := rapid.SampledFrom([]string{memory.RoleUser, memory.RoleAssistant, memory.RoleTool}).Draw(t, "role")
+			texts[id] = text
+			raw = append(raw, said(id, role, text, start.Add(time.Duration(i)*time.Hour)))
+		}
+		ix := New(key)
+		cut := rapid.IntRange(0, len(raw)).Draw(t, "cut")
+		ix.Append(raw[cut:]...)
+		ix.Prepend(raw[:cut]...)
+		q := Query{
+			Text:    strings.Join(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, 6).Draw(t, "query"), " "),
+			AskedAt: start.AddDate(0, 5, 0), Budget: rapid.IntRange(1, 5000).Draw(t, "budget"),
+			Overhead:    rapid.IntRange(0, 100).Draw(t, "overhead"),
+			OldestFirst: rapid.Bool().Draw(t, "order"),
+		}
+		characters := 0
+		r := Search([]*Index{ix}, q)
+		for i, h := range r.Hits {
+			require.NotEmpty(t, h.Text)
+			require.Contains(t, texts[h.ID], h.Text)
+			require.True(t, utf8.ValidString(h.Text))
+			length := utf8.RuneCountInString(h.Text)
+			if h.Role != memory.RoleTool {
+				require.GreaterOrEqual(t, length, min(PieceLength, utf8.RuneCountInString(texts[h.ID])))
+			}
+			require.Contains(t, h.Exchange, h.ID)
+			characters += q.Overhead + length
+			if i > 0 && q.OldestFirst {
+				require.LessOrEqual(t, r.Hits[i-1].TS, h.TS)
+			} else if i > 0 {
+				require.GreaterOrEqual(t, r.Hits[i-1].Score, h.Score)
+			}
+		}
+		require.LessOrEqual(t, (characters+3)/4, q.Budget)
+	})
+}
+
+// A message that was appended is found by every search that begins afterwards, whatever is
+// put in front, removed and replaced meanwhile.
+func TestWhatIsAppendedIsFoundAtOnce(t *testing.T) {
+	ix := New(key)
+	var group sync.WaitGroup
+	const each = 150
+	for w := range 3 {
+		group.Go(func() {
+			for i := range each {
+				id := fmt.Sprintf("w%d.%d", w, i)
+				ix.Append(said(id, memory.RoleUser, fmt.Sprintf("the number%dof%d is here", i, w), start))
+				r := ask(ix, fmt.Sprintf("number%dof%d", i, w))
+				if assert.NotEmpty(t, r.Hits, id) {
+					assert.Equal(t, id, r.Hits[0].ID)
+				}
+				if i%10 == 0 {
+					ix.Remove(id)
+					assert.Empty(t, ask(ix, fmt.Sprintf("number%dof%d", i, w)).Hits)
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for i := range each {
+			ix.Prepend(said(fmt.Sprintf("old.%d", i), memory.RoleUser, fmt.Sprintf("old stories number %d", i), start))
+			ix.Replace(said(fmt.Sprintf("old.%d", i/2), memory.RoleUser, "older stories", start))
+			_ = ix.Size()
+		}
+	})
+	group.Wait()
+	assert.Equal(t, 3*each-3*each/10+each, ix.Len())
+}
+
+// conversation is n messages of words that are distributed as in texts, by Zipf's law.
+func conversation(n int) []json.RawMessage {
+	draw := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(draw, 1.1, 4, 60_000)
+	raw := make([]json.RawMessage, n)
+	for i := range raw {
+		var text strings.Builder
+		for range 20 + draw.IntN(60) {
+			fmt.Fprintf(&text, "w%d ", zipf.Uint64())
+		}
+		role := memory.RoleUser
+		if i%2 == 1 {
+			role = memory.RoleAssistant
+		}
+		raw[i] = said(fmt.Sprintf("m.%d", i), role, text.String(), start.Add(time.Duration(i)*time.Minute))
+	}
+	return raw
+}

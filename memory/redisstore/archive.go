@@ -1,0 +1,406 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// trimBytes is the size of a history, in bytes of JSON, above which it is trimmed however
+// few messages it has.
+const trimBytes = 8 << 20
+
+// Archive says what becomes of messages that a trim cuts off a history.
+type Archive struct {
+	Off         bool          // they are deleted
+	MaxMessages int           // kept of one history, in whole segments; 0: all
+	MaxAge      time.Duration // of a segment's newest message; 0: no end
+}
+
+// Segment describes messages that one trim cut off, which followed one another.
+type Segment struct {
+	Position int // of its first message, counted since the history began
+	Messages int
+	Newest   float64 // the newest timestamp among them, in Unix seconds
+	about    string  // as it is stored
+}
+
+// Trim moves the oldest messages of a history into its archive when it holds more than a
+// quarter above limit (0 is no limit) or more than 8 MiB; what stays begins with a user
+// message. The copy must be current; if it is not, the history stays as it is. Each
+// message carries its id from then on.
+func (s *Store) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
+	many := limit > 0 && have.Len() > limit+limit/4
+	large := have.Size() > trimBytes && !(s.Archive.Off && limit == 0)
+	if !many && !large {
+		return have, nil
+	}
+	n := have.Excess(limit, trimBytes*4/5)
+	if n == 0 {
+		return have, nil
+	}
+	short, err := s.trim(ctx, have, turn, n)
+	if errors.Is(err, errChanged) {
+		return have, nil
+	}
+	if err != nil {
+		return nil, failure(err, "trimming %s", have.Key())
+	}
+	short.ProvenIn(turn)
+	return short, nil
+}
+
+// trim moves the first n messages.
+func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n int) (*memory.History, error) {
+	key := have.Key()
+	// Versions before wrote messages without ids, and a foreign writer other spaces.
+	if whole := have.Identified(); whole.Sum() != have.Sum() || whole.Size() != have.Size() {
+		whole.Follows(have.Cut(), have.First())
+		err := s.replace(ctx, change{
+			turn: turn, seen: "version", old: have.Sum().String(), oldLen: have.Size(), fresh: whole,
+		})
+		if err != nil {
+			return nil, err
+		}
+		have = whole
+	}
+	place := len("[")
+	for _, raw := range have.Raw(0)[:n] {
+		place += len(raw) + len(",")
+	}
+	short, keep := have.Without(n), 1
+	if s.Archive.Off {
+		keep = 0
+	}
+	r, err := s.call(ctx, trimScript, append(historyKeys(key), archiveKey(key)), turn, have.Sum().String(), have.Size(),
+		place, short.Sum().String(), short.Len(), short.First(), n, keep, describe(have.Raw(0)[:n]).about)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Word() != "ok":
+		return nil, errChanged
+	}
+	if err := s.retire(ctx, key); err != nil { // the next trim tries again
+		s.log.Warn().Err(err).Str("key", key.String()).Msg("old segments of an archive could not be dropped")
+	}
+	return short, nil
+}
+
+// segmentJSON is the array that holds messages as a segment.
+func segmentJSON(raw []json.RawMessage) []byte {
+	b := []byte{'['}
+	for i, m := range raw {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, m...)
+	}
+	return append(b, ']')
+}
+
+// describe makes what is stored beside a segment: the number of its messages, the SHA-256
+// of its array, and its newest timestamp.
+func describe(raw []json.RawMessage) Segment {
+	seg := Segment{Messages: len(raw)}
+	if messages, err := memory.Decode(raw); err == nil {
+		for _, m := range messages {
+			seg.Newest = max(seg.Newest, m.Timestamp)
+		}
+	}
+	sum := sha256.Sum256(segmentJSON(raw))
+	seg.about = fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(seg.Newest, 'f', -1, 64))
+	return seg
+}
+
+// aboutField is the field that describes the segment at a position.
+func aboutField(position int) string { return strconv.Itoa(position) + ":about" }
+
+// Segments lists what the archive of a history holds, the oldest first.
+func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
+	fields, err := s.redis.HKeys(ctx, archiveKey(key)).Result()
+	if err != nil {
+		return nil, failure(err, "listing the archive of %s", key)
+	}
+	var segments []Segment
+	var abouts []string
+	for _, f := range fields {
+		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
+		if err == nil && f == aboutField(position) {
+			segments, abouts = append(segments, Segment{Position: position}), append(abouts, f)
+		}
+	}
+	if len(abouts) == 0 {
+		return nil, nil
+	}
+	values, err := s.redis.HMGet(ctx, archiveKey(key), abouts...).Result()
+	if err != nil {
+		return nil, failure(err, "listing the archive of %s", key)
+	}
+	out := segments[:0]
+	for i, seg := range segments {
+		seg.about, _ = values[i].(string)
+		var sum string
+		if _, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest); err == nil {
+			out = append(out, seg)
+		}
+	}
+	slices.SortFunc(out, func(a, b Segment) int { return a.Position - b.Position })
+	return out, nil
+}
+
+// ArchiveState is what an index over a history and its archive is held against.
+type ArchiveState struct {
+	Archived int   // messages that have left the history by trims since it began
+	Edits    int64 // deliberate changes of single messages
+}
+
+// ArchiveStates gives those of histories, in one round trip.
+func (s *Store) ArchiveStates(ctx context.Context, keys ...memory.Key) ([]ArchiveState, error) {
+	cmds := make([]*redis.SliceCmd, len(keys))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			cmds[i] = p.HMGet(ctx, metaKey(key), "archived", "edits")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failure(err, "looking at the archives of %v", keys)
+	}
+	out := make([]ArchiveState, len(keys))
+	for i, cmd := range cmds {
+		fields := cmd.Val()
+		text := func(i int) string { t, _ := fields[i].(string); return t }
+		out[i] = ArchiveState{Archived: int(integer(text(0))), Edits: integer(text(1))}
+	}
+	return out, nil
+}
+
+// ReadSegments gives the messages of segments, in their order. One that is gone meanwhile
+// has none; one that is not what was archived is a memory.DamagedError.
+func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Segment) ([][]json.RawMessage, error) {
+	if len(segments) == 0 {
+		return nil, nil
+	}
+	fields := make([]string, len(segments))
+	for i, seg := range segments {
+		fields[i] = strconv.Itoa(seg.Position)
+	}
+	values, err := s.redis.HMGet(ctx, archiveKey(key), fields...).Result()
+	if err != nil {
+		return nil, failure(err, "reading the archive of %s", key)
+	}
+	out := make([][]json.RawMessage, len(segments))
+	for i, v := range values {
+		text, ok := v.(string)
+		if !ok {
+			continue
+		}
+		_, sum, _ := strings.Cut(segments[i].about, " ")
+		sum, _, _ = strings.Cut(sum, " ")
+		found := sha256.Sum256([]byte(text))
+		h, err := memory.ParseHistory(key, []byte(text))
+		if err == nil && hex.EncodeToString(found[:]) != sum {
+			err = errors.New("its sum is another one")
+		}
+		if err != nil {
+			return nil, &memory.DamagedError{Key: archiveKey(key) + " " + fields[i], Cause: err}
+		}
+		out[i] = h.Raw(0)
+	}
+	return out, nil
+}
+
+// retire drops the oldest segments of an archive that is bounded.
+func (s *Store) retire(ctx context.Context, key memory.Key) error {
+	if s.Archive.MaxMessages <= 0 && s.Archive.MaxAge <= 0 {
+		return nil
+	}
+	segments, err := s.Segments(ctx, key)
+	if err != nil {
+		return err
+	}
+	most, oldest := math.MaxInt, 0.0
+	if s.Archive.MaxMessages > 0 {
+		most = s.Archive.MaxMessages
+	}
+	if s.Archive.MaxAge > 0 {
+		oldest = float64(s.now().Add(-s.Archive.MaxAge).UnixMilli()) / 1000
+	}
+	var gone []any
+	kept := 0
+	for _, seg := range slices.Backward(segments) {
+		if kept += seg.Messages; kept > most || seg.Newest < oldest {
+			gone = append(gone, seg.Position, seg.about, "", "")
+		}
+	}
+	if len(gone) > 0 {
+		_, err = s.call(ctx, rearchiveScript, []string{archiveKey(key)}, gone...)
+	}
+	return err
+}
+
+// rearchive passes the messages of each segment through keep, and writes what differs;
+// a segment of which none stays goes. It starts over if a segment was changed meanwhile.
+func (s *Store) rearchive(ctx context.Context, key memory.Key,
+	keep func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool, err error) {
+	for range attempts {
+		segments, err := s.Segments(ctx, key)
+		if err != nil {
+			return false, err
+		}
+		var args []any
+		for chunk := range slices.Chunk(segments, 64) {
+			messages, err := s.ReadSegments(ctx, key, chunk...)
+			if err != nil {
+				return false, err
+			}
+			for i, raw := range messages {
+				left, err := keep(raw)
+				if err != nil {
+					return false, err
+				}
+				if slices.EqualFunc(left, raw, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
+					continue
+				}
+				about, value := "", ""
+				if len(left) > 0 {
+					about, value = describe(left).about, string(segmentJSON(left))
+				}
+				args = append(args, chunk[i].Position, chunk[i].about, about, value)
+			}
+		}
+		if len(args) == 0 {
+			return false, nil
+		}
+		r, err := s.call(ctx, rearchiveScript, []string{archiveKey(key)}, args...)
+		if err != nil || r.Word() == "ok" {
+			return err == nil, err
+		}
+	}
+	return false, fmt.Errorf("%w: the archive changed under every attempt", memory.ErrUnavailable)
+}
+
+// segmentMessages and segmentBytes bound a segment that is not made by a trim.
+const (
+	segmentMessages = 256
+	segmentBytes    = 1 << 20
+)
+
+// Importer fills a history that is empty, oldest message first. Add what it is to hold, then
+// Close it.
+type Importer struct {
+	store    *Store
+	turn     int64
+	limit    int
+	key      memory.Key
+	position int               // messages that were archived
+	kept     []json.RawMessage // the others
+	bytes    int
+}
+
+// Import begins to fill a history under a turn, which must have been raised on it. No more
+// than limit messages (0: any number) of at most 8 MiB stay at hand, the others go to the
+// archive, or nowhere if there is none.
+func (s *Store) Import(ctx context.Context, turn int64, key memory.Key, limit int) (*Importer, error) {
+	if key.Agent() != "" {
+		if _, err := s.indexHistory(ctx, key, turn); err != nil {
+			return nil, err
+		}
+	}
+	im := &Importer{store: s, turn: turn, limit: limit, key: key}
+	return im, im.segment(ctx, 0, "", "")
+}
+
+// Add takes the next message, which carries its id.
+func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
+	im.kept, im.bytes = append(im.kept, message), im.bytes+len(message)
+	if im.bytes > 2*trimBytes || im.limit > 0 && len(im.kept) > 2*im.limit+segmentMessages {
+		return im.shorten(ctx)
+	}
+	return nil
+}
+
+// shorten archives what is too much.
+func (im *Importer) shorten(ctx context.Context) error {
+	h := memory.Empty(im.key)
+	for _, raw := range im.kept {
+		h = h.With(raw)
+	}
+	n := h.Excess(im.limit, trimBytes*4/5)
+	if n == 0 && im.limit > 0 { // one exchange, or messages of no user: no matter where it is cut
+		n = max(len(im.kept)-im.limit, 0)
+	}
+	gone := im.kept[:n]
+	im.kept = slices.Clone(im.kept[n:])
+	im.bytes = 0
+	for _, raw := range im.kept {
+		im.bytes += len(raw)
+	}
+	for len(gone) > 0 {
+		size, count := 0, 0
+		for count < len(gone) && count < segmentMessages && (count == 0 || size+len(gone[count]) <= segmentBytes) {
+			size += len(gone[count])
+			count++
+		}
+		if err := im.archive(ctx, gone[:count]); err != nil {
+			return err
+		}
+		gone = gone[count:]
+	}
+	return nil
+}
+
+func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
+	if im.store.Archive.Off {
+		return nil
+	}
+	err := im.segment(ctx, len(raw), describe(raw).about, string(segmentJSON(raw)))
+	im.position += len(raw)
+	return err
+}
+
+func (im *Importer) segment(ctx context.Context, count int, about, value string) error {
+	r, err := im.store.call(ctx, segmentScript, append(historyKeys(im.key), archiveKey(im.key)),
+		im.turn, im.position, count, about, value)
+	if err == nil && r.Word() != "ok" {
+		err = fmt.Errorf("%w: somebody else writes into the history", memory.ErrUnavailable)
+	}
+	return failure(err, "importing %s", im.key)
+}
+
+// Close stores what stays at hand, and with it that the history was changed on purpose.
+func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
+	if err := im.shorten(ctx); err != nil {
+		return nil, err
+	}
+	h := memory.Empty(im.key)
+	for _, raw := range im.kept {
+		h = h.With(raw)
+	}
+	if h.Len() == 0 {
+		return h, nil
+	}
+	first := ""
+	if im.position > 0 {
+		first = h.IDs()[0]
+	}
+	h.Follows(im.turn, first)
+	err := im.store.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
+	if err != nil {
+		return nil, failure(err, "importing %s", im.key)
+	}
+	h.ProvenIn(im.turn)
+	return h, im.store.retire(ctx, im.key)
+}
