@@ -43,18 +43,11 @@ func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
 		delete(members, "output_config")
 	}
 	f := &responseFormat{Type: "json_schema"}
-	f.JSONSchema.Name, f.JSONSchema.Schema = AnswerTool, jsontext.Value(schema.Raw)
+	f.JSONSchema.Name, f.JSONSchema.Schema = wire.AnswerTool, jsontext.Value(schema.Raw)
 	r := &schemaReader{root: schema, left: maxSchema}
 	f.JSONSchema.Strict = r.closed(schema) && !r.optional
 	return f, nil
 }
-
-// AnswerTool is the tool that a model without a format of its own is made to answer by, with its description.
-const (
-	AnswerTool     = "answer_in_json"
-	AnswerToolSays = "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a " +
-		"text."
-)
 
 var anyObject = jsontext.Value(`{"type":"object","properties":{},"additionalProperties":true}`)
 
@@ -85,7 +78,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if choice != nil && (choice.Type == "any" || choice.Type == "tool") {
 		return "", nil
 	}
-	tool = AnswerTool
+	tool = wire.AnswerTool
 	for slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Name == tool }) {
 		tool += "_"
 	}
@@ -93,7 +86,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if len(out.Tools) > 0 && (choice == nil || choice.Type != "none") {
 		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
 	}
-	says := AnswerToolSays
+	says := wire.AnswerToolSays
 	if f.JSONSchema.Description != "" {
 		says += "\n\n" + f.JSONSchema.Description
 	}

@@ -3,7 +3,6 @@ package sanitize
 import (
 	"slices"
 
-	"mneme/proxy/chatwire"
 	"mneme/proxy/wire"
 )
 
@@ -36,7 +35,7 @@ func (r *request) answerByTool() {
 	if choice == "any" || choice == "tool" {
 		return
 	}
-	raw, name := r.root.get("tools"), chatwire.AnswerTool
+	raw, name := r.root.get("tools"), wire.AnswerTool
 	tools := elements(raw)
 	for slices.ContainsFunc(tools, func(it item) bool {
 		o := objectOf(it.raw)
@@ -49,7 +48,7 @@ func (r *request) answerByTool() {
 		forced = []byte(`{"type":"any","disable_parallel_tool_use":true}`)
 	}
 	tool := slices.Concat([]byte(`{"name":`), wire.Quote(name), []byte(`,"description":`),
-		wire.Quote(chatwire.AnswerToolSays), []byte(`,"input_schema":`), schema.raw(), []byte("}"))
+		wire.Quote(wire.AnswerToolSays), []byte(`,"input_schema":`), schema.raw(), []byte("}"))
 	if len(tools) == 0 {
 		raw = []byte("[]")
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"mneme/proxy/chatwire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
@@ -477,7 +476,7 @@ func TestRefusals(t *testing.T) {
 // A model that is known to have no format of its own answers by a tool; any other request stays as it is.
 func TestAnswersByTool(t *testing.T) {
 	const form = `{"type":"json_schema","schema":{"type":"object"}}`
-	const tool = `{"name":"answer_in_json","description":"` + chatwire.AnswerToolSays + `","input_schema":{"type":"object"}}`
+	const tool = `{"name":"answer_in_json","description":"` + wire.AnswerToolSays + `","input_schema":{"type":"object"}}`
 	for _, c := range []struct{ vendor, model, in, out, tool string }{
 		{"kimi", "k", `,"output_config":{"format":` + form + `}}`,
 			`,"tools":[` + tool + `],"tool_choice":{"type":"tool","name":"answer_in_json"}}`, "answer_in_json"},

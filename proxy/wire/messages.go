@@ -236,3 +236,10 @@ func (s NullString) MarshalJSONTo(e *jsontext.Encoder) error {
 	}
 	return e.WriteToken(jsontext.String(string(s)))
 }
+
+// AnswerTool is the tool that a model without a format of its own is made to answer by, with its description.
+const (
+	AnswerTool     = "answer_in_json"
+	AnswerToolSays = "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a " +
+		"text."
+)
