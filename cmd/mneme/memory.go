@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -259,6 +261,63 @@ Examples:
 		}
 		return nil
 	})
+}
+
+func (con *console) memorySearch() *cobra.Command {
+	c := &cobra.Command{
+		Use: "search <chat> <query>", Short: "Find what was said in a chat, however long ago.",
+		Long: `It prints the messages that match best, literally, with their time, whose memory they are of and their ids. The query is words, or a question in English or Russian, also about a time ("in May", "last week").
+
+Examples:
+  mneme memory search 12345 "what am I allergic to?"
+  mneme memory search 12345 "berlin budget" --subagent analytic --json | jq`,
+	}
+	f := c.Flags()
+	subagent := f.String("subagent", "", "Only the memory of this subagent, a `NAME`")
+	from := f.String("from", "", "Not from before this `TIME`, such as 2024-03-05 or 2024-03-05T10:00:00Z")
+	to := f.String("to", "", "Only from before this `TIME`")
+	budget := f.Int("budget", 800, "Tokens of text at most, a `NUMBER`")
+	asJSON := f.Bool("json", false, "Print JSON")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		chat, _, err := historyKey(args[:1])
+		if err != nil {
+			return err
+		}
+		query := url.Values{"query": {args[1]}, "budget": {strconv.Itoa(*budget)}}
+		for name, value := range map[string]string{"subagent": *subagent, "from": *from, "to": *to} {
+			if value != "" {
+				query.Set(name, value)
+			}
+		}
+		found, err := client.Recall(ctx, chat, query)
+		if err != nil {
+			return err
+		}
+		return con.print(recalled{found}, *asJSON)
+	})
+}
+
+// recalled is what a search found, to be shown.
+type recalled struct{ webapi.Recalled }
+
+func (r recalled) WriteText(out io.Writer) error {
+	var b bytes.Buffer
+	for _, h := range r.Hits {
+		who := h.Role
+		if h.Subagent != "" {
+			who = string(h.Subagent) + ", " + h.Role
+		}
+		at := time.UnixMilli(int64(h.TS * 1000)).UTC().Format(time.DateTime)
+		fmt.Fprintf(&b, "%s  %s  %s\n  %s\n", at, who, h.ID, term.OneLine(h.Text, 2000))
+	}
+	switch {
+	case len(r.Hits) == 0:
+		b.WriteString("nothing was found\n")
+	case r.Partial:
+		b.WriteString("(the oldest messages are not searched yet; ask again in a moment)\n")
+	}
+	_, err := out.Write(b.Bytes())
+	return err
 }
 
 func (con *console) memoryExport() *cobra.Command {

@@ -150,6 +150,13 @@ func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
 	return out.Erased, err
 }
 
+// Recall searches a chat's memory; query has the parameters of GET …/recall.
+func (c *Client) Recall(ctx context.Context, chat memory.Chat, query url.Values) (Recalled, error) {
+	var out Recalled
+	err := c.Call(ctx, http.MethodGet, ChatPath(chat)+"/recall?"+query.Encode(), &out)
+	return out, err
+}
+
 // Export copies all of a chat's memory as lines of ExportLine. An answer that is not whole
 // is an error.
 func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) error {
