@@ -62,7 +62,7 @@ func (k *chat) outline(messages ...string) *wire.Outline {
 }
 
 func (k *chat) replay(messages ...string) *conversation.Continued {
-	c, err := conversation.Continue(k.t.Context(), k.ledger, k.scope, wire.Messages, k.outline(messages...))
+	c, err := conversation.Continue(k.t.Context(), k.ledger, k.scope, wire.Messages, k.outline(messages...), "")
 	require.NoError(k, err)
 	return c
 }
@@ -97,7 +97,7 @@ func TestAFaithfulReplayIsLeftAsItIs(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	h := k.toolTurn()
 	o := k.outline(h...)
-	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, o)
+	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, o, "")
 	require.NoError(t, err)
 	require.Same(t, o, c.Outline)
 	require.Equal(t, conversation.Hit, c.Outcome)
@@ -424,7 +424,7 @@ func TestAnotherDialect(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	h := k.ask([]string{user("One ")}, thought("t"), text("1"))
 	o := k.outline(user("One"), `{"role":"assistant","content":"1"}`, user("Two"))
-	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Chat, o)
+	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Chat, o, "")
 	require.NoError(t, err)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.Same(t, o, c.Outline)
@@ -440,7 +440,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 50 {
-				c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, k.outline(h...))
+				c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, k.outline(h...), "")
 				require.NoError(t, err)
 				require.Equal(t, conversation.Hit, c.Outcome)
 				k.ledger.Record(t.Context(), ledger.Turn{
