@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -413,3 +414,201 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 
 // share is the cached share of the prefix, in percent.
 func (c *recalling) share() float64 { return 100 * float64(c.common) / float64(c.size) }
+
+const (
+	recalledPart  = `{"type":"text","text":"<memory>"}`
+	questionPart  = `{"type":"text","text":"What is it?"}`
+	anyTool       = `{"type":"tool_use","id":"toolu_0000000000000000000001","name":"look","input":{"q":"x"}}`
+	anyResult     = `{"type":"tool_result","tool_use_id":"toolu_0000000000000000000001","content":"found"}`
+	cacheMark     = `"cache_control":{"type":"ephemeral"}`
+	chatImage     = `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}`
+	messagesImage = `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}`
+)
+
+func userSays(content string) string { return `{"role":"user","content":` + content + `}` }
+
+// Fault: what was recalled is lost, torn off its question, sent as a list to a vendor that
+// takes a text only, or comes back out of the gateway's own memory.
+func TestConformanceEphemeralPartsAsTheyAreSent(t *testing.T) {
+	type backends []backendCase
+	openAI := backendCase{name: "openai", vendor: upstreamtest.Config{Vendor: upstreamtest.Chat},
+		config: proxy.BackendConfig{Kind: proxy.KindOpenAI, Vendor: "openai"}}
+	question, parts := userSays(`"What is it?"`), `[`+recalledPart+`,`+questionPart+`]`
+	joined := `"<memory>\n\nWhat is it?"`
+	for name, c := range map[string]struct {
+		endpoint string
+		to       backends
+		n        string
+		messages string // as they are sent to the gateway, and
+		content  string // the content of the last as the vendor gets it
+		then     string // the message as a later request shows it
+	}{
+		"messages, as it came":  {"messages", backends{claude, kimi}, "1", userSays(parts), parts, question},
+		"chat, as it came":      {"chat", backends{openAI, kimiChat}, "1", userSays(parts), parts, question},
+		"one text":              {"chat", backends{genericChat, deepSeekChat}, "1", userSays(parts), joined, question},
+		"one text, in messages": {"messages", backends{deepSeek}, "1", userSays(parts), joined, question},
+		"one text of three": {"chat", backends{genericChat}, "2",
+			userSays(`[` + recalledPart + `,{"type":"text","text":"<notes>"},` + questionPart + `]`),
+			`"<memory>\n\n<notes>\n\nWhat is it?"`, question},
+		"translated to chat":     {"messages", backends{kimiChat, deepSeekChat}, "1", userSays(parts), joined, question},
+		"translated to messages": {"chat", backends{claude, kimi}, "1", userSays(parts), parts, question},
+		"translated to one text": {"chat", backends{deepSeek}, "1", userSays(parts), joined, question},
+		"an image, to messages": {"chat", backends{claude}, "1", userSays(`[` + recalledPart + `,` + chatImage + `,` + questionPart + `]`),
+			`[` + recalledPart + `,` + messagesImage + `,` + questionPart + `]`, userSays(`[` + chatImage + `,` + questionPart + `]`)},
+		"an image, to chat": {"messages", backends{openAI}, "1",
+			userSays(`[` + recalledPart + `,` + messagesImage + `,` + questionPart + `]`),
+			`[` + recalledPart + `,` + chatImage + `,` + questionPart + `]`, userSays(`[` + messagesImage + `,` + questionPart + `]`)},
+		"a recalled image, to chat": {"messages", backends{openAI}, "2",
+			userSays(`[` + recalledPart + `,` + messagesImage + `,` + questionPart + `]`),
+			`[` + recalledPart + `,` + chatImage + `,` + questionPart + `]`, question},
+		"cache markers": {"messages", backends{claude}, "1",
+			userSays(`[{"type":"text","text":"<memory>",` + cacheMark + `},{"type":"text","text":"What is it?",` + cacheMark + `}]`),
+			`[{"type":"text","text":"<memory>",` + cacheMark + `},{"type":"text","text":"What is it?",` + cacheMark + `}]`, question},
+		"cache markers, in one text": {"messages", backends{deepSeek}, "1",
+			userSays(`[` + recalledPart + `,{"type":"text","text":"What is it?",` + cacheMark + `}]`),
+			`[{"type":"text","text":"<memory>\n\nWhat is it?",` + cacheMark + `}]`, question},
+		"five cache markers": {"messages", backends{claude}, "1",
+			userSays(`[` + strings.Repeat(`{"type":"text","text":"a",`+cacheMark+`},`, 4) + `{"type":"text","text":"a",` + cacheMark + `}]`),
+			`[{"type":"text","text":"a"},` + strings.Repeat(`{"type":"text","text":"a",`+cacheMark+`},`, 3) +
+				`{"type":"text","text":"a",` + cacheMark + `}]`, userSays(`"aaaa"`)},
+		"behind a result": {"messages", backends{claude}, "1",
+			question + `,{"role":"assistant","content":[` + anyTool + `]},` +
+				userSays(`[`+anyResult+`,`+recalledPart+`,`+questionPart+`]`),
+			`[` + anyResult + `,` + recalledPart + `,` + questionPart + `]`, userSays(`[` + anyResult + `,` + questionPart + `]`)},
+	} {
+		for _, backend := range c.to {
+			t.Run(name+", "+backend.name, func(t *testing.T) {
+				w := newWorld(t, backend.told(budgeted))
+				w.shares(redistest.Start(t))
+				saved := &savedTurns{Remote: w.turns.Remote}
+				w.turns.Remote = saved
+				v, g := w.vendors[backend.name], w.gateway()
+				header := http.Header{"Authorization": {"Bearer caller"}, "X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: {c.n}}
+				path, model := "/v1/messages", "claude-opus-4-8"
+				if c.endpoint == "chat" {
+					path = "/v1/chat/completions"
+				}
+				send := func(messages string) answered {
+					got := g.send(t.Context(), path, header, []byte(`{"model":"`+model+`","max_tokens":4000,"messages":[`+messages+`]}`))
+					require.Equal(t, 200, got.status, got.body)
+					return got
+				}
+				v.Queue(upstreamtest.Reply(upstreamtest.Say("It is so.")))
+				send(c.messages)
+				last := gjson.GetBytes(v.Last().Body, "messages.@reverse.0.content").Raw
+				require.Equal(t, c.content, last)
+				require.NotContains(t, v.Last().Header, ephemeralHeader)
+
+				header.Del(ephemeralHeader)
+				before := c.messages[:strings.LastIndex(c.messages, `{"role":"user"`)]
+				send(before + c.then + `,{"role":"assistant","content":"It is so."},` + userSays(`"And?"`))
+				require.Contains(t, g.metrics("conversation_requests"), `outcome="hit"`)
+				require.NotContains(t, string(v.Last().Body), "memory")
+				g.stop()
+				require.NotContains(t, saved.all.String(), "memory")
+				w.conforms(0)
+			})
+		}
+	}
+}
+
+// Fault: a header that means nothing is taken for something, and what the user said is
+// not recorded.
+func TestConformanceEphemeralPartsThatAreNone(t *testing.T) {
+	w := newWorld(t, claude)
+	v, g := w.vendors["claude"], w.gateway()
+	two := userSays(`[` + recalledPart + `,` + questionPart + `]`)
+	try := func(path, messages string, values ...string) {
+		header := http.Header{"X-Ag-Conversation-Id": {"c1"}, ephemeralHeader: values}
+		got := g.send(t.Context(), path, header, []byte(`{"model":"m","max_tokens":10,"messages":[`+messages+`]}`))
+		require.Equal(t, 400, got.status, "%q with %s", values, messages)
+		said := gjson.Get(got.body, "error.message").Str
+		require.Contains(t, said, "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 8")
+	}
+	for _, path := range []string{"/v1/messages", "/v1/chat/completions", "/teammate/analytic/v1/messages",
+		"/v1/messages/count_tokens"} {
+		for _, value := range []string{"", "0", "9", "-1", "+1", "01", "1.0", "x", "true", "1,1", "٣"} {
+			try(path, two, value)
+		}
+		try(path, two, "1", "1")
+		try(path, two, "2")
+		try(path, two, "3")
+		try(path, userSays(`"What is it?"`), "1")
+		try(path, two+`,{"role":"assistant","content":"So."},`+userSays(`"And?"`), "1")
+		try(path, `{"role":"assistant","content":[`+anyTool+`]},`+userSays(`[`+anyResult+`]`), "1")
+		try(path, "", "1")
+	}
+	require.Zero(t, v.Count())
+	w.conforms(0)
+}
+
+// Fault: a client without a conversation's id gets its thinking refused, request after
+// request, since it was bound to what was recalled.
+func TestConformanceEphemeralPartsWithoutAConversation(t *testing.T) {
+	for _, stateless := range []bool{false, true} {
+		w := newWorld(t, prefixChecking)
+		w.config.Stateless = stateless
+		v := w.vendors["bound"]
+		c := w.gateway().messages("claude-opus-5-5")
+		c.recall(1)
+		for turn := range 4 {
+			toolTurn(v, fmt.Sprint("turn ", turn))
+			c.say(fmt.Sprint("Question ", turn))
+			require.Contains(t, string(v.Last().Body), fmt.Sprintf("turn %d thinks before", turn))
+			require.Equal(t, 1, strings.Count(string(v.Last().Body), recalled))
+		}
+		w.conforms(0)
+	}
+}
+
+// Fault: a client recalls something for the first turn, and the vendor gets none of what
+// was thought in all turns after it.
+func TestConformanceThinkingBehindEphemeralPartsStays(t *testing.T) {
+	for _, of := range []backendCase{claude, prefixChecking} {
+		for _, endpoint := range []string{"messages", "chat"} {
+			w := newWorld(t, of.told(budgeted))
+			v := w.vendors[of.name]
+			c := agents(w.gateway(), "claude-opus-5-5", "c1")[endpoint]
+			switch c := c.(type) {
+			case *messagesClient:
+				c.recall(2)
+			case *chatClient:
+				c.recall(2)
+			}
+			for turn := range 4 {
+				toolTurn(v, fmt.Sprint("turn ", turn+1))
+				c.say(fmt.Sprint("Question ", turn+1))
+			}
+			body := string(v.Last().Body) // something was recalled for the turns 2 and 4
+			for turn, stays := range []bool{false, false, true, true} {
+				require.Equal(t, stays, strings.Contains(body, fmt.Sprintf("turn %d thinks before", turn+1)), "turn %d", turn+1)
+			}
+			w.conforms(0)
+		}
+	}
+}
+
+// Fault: a gateway that had lost its memory, or another client under the same id, and what
+// was recalled before is not what is recalled now.
+func TestConformanceEphemeralPartsThatChangeInATurn(t *testing.T) {
+	w := newWorld(t, prefixChecking)
+	v := w.vendors["bound"]
+	g := w.gateway()
+	c := g.messages("claude-opus-5-5")
+	c.within("c1")
+	n := 0
+	c.header.Set(ephemeralHeader, "1")
+	c.damage = func(history []message) []message {
+		n++
+		at := starts(history)
+		m := &history[at[len(at)-1]]
+		m.content = append([]block{textOf(recallOf(n))}, m.content...)
+		return history
+	}
+	for turn := range 3 {
+		toolTurn(v, fmt.Sprint("turn ", turn))
+		require.Equal(t, fmt.Sprintf("turn %d is done.", turn), c.say("Go on"))
+	}
+	require.Contains(t, g.metrics("conversation_requests"), `{outcome="hit",pipeline="main"} 5`)
+	w.refusedAtMost(1)
+}

@@ -35,7 +35,7 @@ func (o *Outline) TakeEphemeral(n int) (without *Outline, parts []jsontext.Value
 	}
 	m := &o.Messages[at]
 	if len(m.Blocks) < results+n {
-		return nil, nil, fmt.Errorf("the newest user message has %d content parts", max(0, len(m.Blocks)-results))
+		return nil, nil, fmt.Errorf("content parts of the newest user message: %d", max(0, len(m.Blocks)-results))
 	}
 	for i, b := range m.Blocks[results : results+n] {
 		if b.Members == nil || b.Type == ToolResultBlock {
