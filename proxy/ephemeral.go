@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/chatwire"
 	"mneme/proxy/ledger"
@@ -30,8 +31,8 @@ func (e ephemeral) print() string { return ledger.PartsPrint(e.parts) }
 
 // takeEphemeral takes out what the request alone has. From here until it is put back the
 // request is the one that a client without such parts would have sent.
-func (n *named) takeEphemeral() error {
-	values := n.in.header[ephemeralHeader]
+func (x *named) takeEphemeral() error {
+	values := x.in.header[ephemeralHeader]
 	if len(values) == 0 {
 		return nil
 	}
@@ -42,15 +43,15 @@ func (n *named) takeEphemeral() error {
 	if v := values[0]; len(values) > 1 || len(v) != 1 || v < "1" || v > fmt.Sprint(maxEphemeral) {
 		return bad("it is no such number")
 	}
-	without, parts, err := n.outline.TakeEphemeral(int(values[0][0] - '0'))
+	without, parts, err := x.outline.TakeEphemeral(int(values[0][0] - '0'))
 	switch {
 	case errors.Is(err, wire.ErrBadJSON):
 		return err
 	case err != nil:
 		return bad(err.Error())
 	}
-	n.ephemeral = ephemeral{parts, n.outline, without}
-	n.outline = without
+	x.ephemeral = ephemeral{parts, x.outline, without}
+	x.outline = without
 	return nil
 }
 
@@ -58,6 +59,9 @@ func (n *named) takeEphemeral() error {
 func (e ephemeral) translated(x named) (ephemeral, error) {
 	var out []jsontext.Value
 	for _, p := range e.parts {
+		if text := gjson.GetBytes(p, "text"); text.Type == gjson.String && text.Str == "" {
+			continue
+		}
 		body := slices.Concat([]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[`), p, []byte("]}]}"))
 		to := chatwire.MessagesRequest
 		if x.backend.dialect == wire.Chat {

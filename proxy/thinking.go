@@ -155,6 +155,9 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 	for _, c := range a.cures {
 		refusals = slices.Concat(refusals, c.without)
 	}
+	if a.backend.cli != nil {
+		a.fitting.TextOnly = true // a prompt is a text
+	}
 	a.doc = a.doc.WithModel(a.model)
 	out = sanitize.Sanitize(sanitize.Input{
 		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Refusals: refusals,

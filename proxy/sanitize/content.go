@@ -138,8 +138,11 @@ func (r *request) joinTexts() {
 		return
 	}
 	m := r.messages[i]
-	isOther := func(b *block) bool { return b.kind != wire.TextBlock }
+	isOther := func(b *block) bool { return b.kind != wire.TextBlock || !bytes.HasPrefix(b.get("text"), []byte(`"`)) }
 	if len(m.blocks) == 0 || slices.ContainsFunc(m.blocks, isOther) {
+		return
+	}
+	if len(m.blocks) == 1 && r.Dialect == wire.Messages && m.blocks[0].has(wire.CacheControl) {
 		return
 	}
 	texts := make([]string, len(m.blocks))
