@@ -593,8 +593,40 @@ func TestConformanceThinkingBehindEphemeralPartsStays(t *testing.T) {
 	}
 }
 
-// Fault: a gateway that had lost its memory, or another client under the same id, and what
-// was recalled before is not what is recalled now.
+// Fault: a client that holds no history recalls something for its question, and that goes to
+// the front of the history, or into it.
+func TestConformanceEphemeralPartsOfAThinClient(t *testing.T) {
+	w := newWorld(t, prefixChecking)
+	v := w.vendors["bound"]
+	c := w.gateway().messages("claude-opus-5-5")
+	c.within("c1")
+	toolTurn(v, "one")
+	c.say("First question")
+	c.header.Set("X-AG-Continue", "true")
+	c.damage = func(history []message) []message {
+		last := history[len(history)-1:]
+		c.header.Del(ephemeralHeader)
+		if !isResult(last[0]) {
+			c.header.Set(ephemeralHeader, "1")
+			last[0].content = append([]block{textOf(recallOf(2))}, last[0].content...)
+		}
+		return last
+	}
+	v.Queue(upstreamtest.Reply(upstreamtest.Say("two is done.")))
+	require.Equal(t, "two is done.", c.say("Second question"))
+	last := gjson.GetBytes(v.Last().Body, "messages.@reverse.0.content").Array()
+	require.Len(t, last, 2)
+	require.Equal(t, recallOf(2), last[0].Get("text").Str)
+	require.Contains(t, string(v.Last().Body), "First question")
+	toolTurn(v, "three") // results alone: what was recalled is nowhere
+	require.Equal(t, "three is done.", c.say("Third question"))
+	require.Contains(t, string(v.Last().Body), "Second question")
+	require.NotContains(t, string(v.Last().Body), recalled)
+	w.refusedAtMost(0)
+}
+
+// Fault: a client recalls something else in the middle of a turn, and the vendor refuses what it
+// thought before.
 func TestConformanceEphemeralPartsThatChangeInATurn(t *testing.T) {
 	w := newWorld(t, prefixChecking)
 	v := w.vendors["bound"]
@@ -615,5 +647,5 @@ func TestConformanceEphemeralPartsThatChangeInATurn(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("turn %d is done.", turn), c.say("Go on"))
 	}
 	require.Contains(t, g.metrics("conversation_requests"), `{outcome="hit",pipeline="main"} 5`)
-	w.refusedAtMost(1)
+	w.refusedAtMost(0)
 }

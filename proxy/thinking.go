@@ -60,11 +60,11 @@ func (x said) moved(replay sanitize.Replay, all bool) int {
 	bound := replay.Signed && (replay.Bound || x.backend.bound.Load())
 	at := 0
 	if c := x.continued; c != nil {
-		if at = c.MovedBefore; c.Moved && bound {
-			at = max(at, thinking.Loop(x.outline, x.backend.dialect))
-		}
-		if c.Moved && bound && all {
+		switch at = c.MovedBefore; {
+		case bound && (c.MovedLoop || c.Moved && all):
 			at = len(x.outline.Messages)
+		case bound && c.Moved:
+			at = max(at, thinking.Loop(x.outline, x.backend.dialect))
 		}
 	} else if len(x.ephemeral.parts) > 0 { // such a client has had others in the messages before
 		at, _ = x.outline.NewestUser()

@@ -45,10 +45,13 @@ type Continued struct {
 	// message had ephemeral parts that it has no longer. Answers behind it were given without them.
 	// It is 0 for none.
 	MovedBefore int
-	Outcome     Outcome
-	Rebuilt     int  // messages that were inserted, or replaced by their stored form
-	GaveUp      int  // those that could not be: of another dialect, or with calls that nobody can tell apart
-	Branch      bool // the answer begins a branch beside others
+	// MovedLoop: the answers since the newest message of the user were given to other ephemeral
+	// parts than the request has.
+	MovedLoop bool
+	Outcome   Outcome
+	Rebuilt   int  // messages that were inserted, or replaced by their stored form
+	GaveUp    int  // those that could not be: of another dialect, or with calls that nobody can tell apart
+	Branch    bool // the answer begins a branch beside others
 
 	ephemeral string
 
@@ -120,7 +123,7 @@ func (c *Continued) compareEphemeral() {
 	for i, n := range c.Known {
 		switch had := n.Turn().Place.Ephemeral; {
 		case i > newest:
-			c.Moved = c.Moved || had != c.ephemeral
+			c.MovedLoop = c.MovedLoop || had != c.ephemeral
 		case had != "":
 			c.MovedBefore = max(c.MovedBefore, i+1)
 		}

@@ -430,10 +430,10 @@ func TestEphemeralParts(t *testing.T) {
 	h = append(h, blocks("user", result("1", "found")))
 	c := k.replay(h...)
 	require.Equal(t, "print", c.Place().Ephemeral)
-	require.False(t, c.Moved, "the same parts stand before the tool loop")
+	require.False(t, c.MovedLoop, "the same parts stand before the tool loop")
 	require.Zero(t, c.MovedBefore)
 	k.ephemeral = ""
-	require.True(t, k.replay(h...).Moved, "they are gone in the middle of it")
+	require.True(t, k.replay(h...).MovedLoop, "they are gone in the middle of it")
 	k.ephemeral = "print"
 	h = k.ask(h, thought("t2"), text("1"))
 
