@@ -41,9 +41,8 @@ type Continued struct {
 	// Moved: what precedes an answer differs from what preceded it when it was given. Thinking may
 	// be bound to that.
 	Moved bool
-	// MovedBefore: of the answers before the message of this index the newest was given when a
-	// message had ephemeral parts that it has no longer. Answers behind it were given without them.
-	// It is 0 for none.
+	// MovedBefore is the index behind the newest answer of an older turn that was given in sight of
+	// ephemeral parts, which are gone; 0 for none.
 	MovedBefore int
 	// MovedLoop: the answers since the newest message of the user were given to other ephemeral
 	// parts than the request has.
