@@ -393,7 +393,7 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 					turns := 100
 					switch {
 					case testing.Short():
-						turns = 20
+						turns = 10
 					case of.name == "bound" && prefix == "" && (client == "chat") == (of.model == "claude-sonnet-4-5"):
 						turns = 1000
 					}
