@@ -350,6 +350,19 @@ type chatMessage struct {
 	Reasoning  *string    `json:"reasoning_content,omitempty"`
 	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
+
+	parts []json.RawMessage // if not nil, the content
+}
+
+func (m chatMessage) MarshalJSON() ([]byte, error) {
+	type plain chatMessage
+	if m.parts == nil {
+		return marshal(plain(m))
+	}
+	return marshal(struct {
+		plain
+		Content []json.RawMessage `json:"content"`
+	}{plain(m), m.parts})
 }
 
 type chatCall struct {

@@ -43,6 +43,9 @@ func (x routed) name(route string, stateless bool) (n named, err error) {
 	if id, n.outline, err = x.takeConversation(); err != nil {
 		return n, err
 	}
+	if err = n.takeEphemeral(); err != nil {
+		return n, err
+	}
 	n.minted = id == ""
 	if n.minted && !x.endpoint.counts {
 		id = rand.Text()
@@ -89,7 +92,8 @@ func (s *Server) reconcile(ctx context.Context, a asked) (x said, err error) {
 		return x, err
 	}
 	extended := len(x.outline.Messages) - shown
-	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.outline)
+	x.continued, err = conversation.Continue(ctx, s.ledger, x.scope, x.backend.dialect, x.outline,
+		x.ephemeral.print())
 	if err != nil {
 		return x, err
 	}

@@ -62,7 +62,11 @@ func (s *Server) read(ctx context.Context, to routed, scope string) (said, error
 	if err != nil {
 		return said{}, err
 	}
-	return s.reconcile(ctx, a)
+	x, err := s.reconcile(ctx, a)
+	if err != nil {
+		return x, err
+	}
+	return x.withEphemeral()
 }
 
 // embeddings goes past everything: the request leaves as it came.
@@ -156,6 +160,8 @@ type named struct {
 	minted  bool          // the conversation's id was made for this request
 	inBody  bool          // the answer's body has the id too
 	outline *wire.Outline // without what only the gateway had to know
+
+	ephemeral ephemeral // not in outline until a request says what its conversation was
 }
 
 // asked is a request in the backend's dialect, like everything after it: what was

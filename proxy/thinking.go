@@ -9,6 +9,7 @@ import (
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
+	"mneme/proxy/wire"
 )
 
 // begin opens the thinking session of a request of the main pipeline: it captures
@@ -17,7 +18,7 @@ func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (r
 	session := thinking.Begin(ctx, s.ledger, x.replays(), thinking.Policy{
 		Unproven: x.backend.config.Thinking.Unproven, Bound: x.backend.bound.Load(),
 		Own:   thinking.Strangers{Models: x.backend.ownModel.Load(), Backends: x.backend.ownBackend.Load()},
-		Moved: x.moved(fitting.Replay),
+		Moved: x.moved(fitting.Replay, x.backend.bound.Load()),
 	})
 	body, report := session.Filter()
 	level := zerolog.DebugLevel
@@ -33,7 +34,7 @@ func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (r
 // putBack gives a teammate's requests the turns as its backend gave them.
 func (s *Server) putBack(ctx context.Context, x said, fitting sanitize.Profile) (replayed, error) {
 	replay := thinking.Look(ctx, s.ledger, x.replays())
-	body, report := replay.PutBack(fitting.Replay.Signed, x.moved(fitting.Replay))
+	body, report := replay.PutBack(fitting.Replay.Signed, x.moved(fitting.Replay, false))
 	doc, err := x.outline.WithBody(body)
 	return replayed{doc, replay, report}, err
 }
@@ -50,11 +51,28 @@ func (x said) replays() ledger.Request {
 	return r
 }
 
-// moved reports whether thinking that is older than the current turn is bound to
-// something that does not stand before it, as far as the model or the backend is
-// known to bind it. Where nobody knows it is sent.
-func (x said) moved(replay sanitize.Replay) bool {
-	return x.continued != nil && x.continued.Moved && replay.Signed && (replay.Bound || x.backend.bound.Load())
+// moved is the index of the message before which thinking may be bound to something
+// that does not stand before it; 0 for none. Where messages were edited or are gone,
+// that counts as far as the model or the backend is known to bind thinking, since it may
+// never come again; where the client has parts of its own in each request, it counts for
+// every vendor that verifies thinking. all: the current turn's has moved, too.
+func (x said) moved(replay sanitize.Replay, all bool) int {
+	bound := replay.Signed && (replay.Bound || x.backend.bound.Load())
+	at := 0
+	if c := x.continued; c != nil {
+		switch at = c.MovedBefore; {
+		case bound && (c.MovedLoop || c.Moved && all):
+			at = len(x.outline.Messages)
+		case bound && c.Moved:
+			at = max(at, thinking.Loop(x.outline, x.backend.dialect))
+		}
+	} else if len(x.ephemeral.parts) > 0 { // such a client has had others in the messages before
+		at, _ = x.outline.NewestUser()
+	}
+	if bound || replay.Signed && x.backend.dialect == wire.Messages {
+		return at
+	}
+	return 0
 }
 
 // refill is the cure for reasoning that is missing: the ledger's, else a
@@ -137,12 +155,15 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 	for _, c := range a.cures {
 		refusals = slices.Concat(refusals, c.without)
 	}
+	if a.backend.cli != nil {
+		a.fitting.TextOnly = true // a prompt is a text
+	}
 	a.doc = a.doc.WithModel(a.model)
 	out = sanitize.Sanitize(sanitize.Input{
 		Outline: a.doc, Dialect: a.backend.dialect, Profile: a.fitting, Refusals: refusals,
 		Betas: a.betas(), Effort: a.ownEffort(),
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts,
-		Translated: a.translated(),
+		Translated: a.translated(), Ephemeral: len(a.ephemeral.parts) > 0,
 	})
 	if out.AnswerTool != "" {
 		a.shown.AnswerTool = out.AnswerTool

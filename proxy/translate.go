@@ -31,6 +31,9 @@ func (x named) translate() (a asked, err error) {
 		x.log().Info().Strs("parameters", t.Ignored).Str("backend",
 			x.backend.name).Msg("parameters ignored: the backend has none like them")
 	}
+	if a.ephemeral, err = x.ephemeral.translated(x); err != nil {
+		return a, err
+	}
 	a.outline, err = wire.ReadOutline(t.Body)
 	return a, err
 }

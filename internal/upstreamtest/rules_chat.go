@@ -20,7 +20,7 @@ var chatRules = map[Vendor][]rule{
 	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning, chatFormat},
 	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
-	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed,
+	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, textOnly, reasoningReplayed,
 		thoughtsSigned, chatFormat},
 }
 
@@ -76,6 +76,17 @@ func argumentsKnown(x *exchange) error {
 func chatThinking(x *exchange) error {
 	effort, kind := x.effort(), x.at("thinking").kind()
 	x.Thinking = effort != "" && effort != "none" || kind == "enabled" || kind == "adaptive"
+	return nil
+}
+
+// textOnly refuses lists of content parts.
+func textOnly(x *exchange) error {
+	for i, m := range x.messages {
+		if role, _ := m.text("role"); role == user && x.config.Chat.TextOnly && m["content"].Kind() != '"' {
+			return fmt.Errorf("Failed to deserialize the JSON body into the target type: messages[%d]: invalid type: sequence, "+
+				"expected a string", i)
+		}
+	}
 	return nil
 }
 

@@ -40,11 +40,19 @@ type Continued struct {
 	Known map[int]*ledger.Node
 	// Moved: what precedes an answer differs from what preceded it when it was given. Thinking may
 	// be bound to that.
-	Moved   bool
-	Outcome Outcome
-	Rebuilt int  // messages that were inserted, or replaced by their stored form
-	GaveUp  int  // those that could not be: of another dialect, or with calls that nobody can tell apart
-	Branch  bool // the answer begins a branch beside others
+	Moved bool
+	// MovedBefore is the index behind the newest answer of an older turn that was given in sight of
+	// ephemeral parts, which are gone; 0 for none.
+	MovedBefore int
+	// MovedLoop: the answers since the newest message of the user were given to other ephemeral
+	// parts than the request has.
+	MovedLoop bool
+	Outcome   Outcome
+	Rebuilt   int  // messages that were inserted, or replaced by their stored form
+	GaveUp    int  // those that could not be: of another dialect, or with calls that nobody can tell apart
+	Branch    bool // the answer begins a branch beside others
+
+	ephemeral string
 
 	dialect wire.Dialect
 	parent  *ledger.Node
@@ -55,9 +63,12 @@ type Continued struct {
 }
 
 // Continue finds the turn that a request continues. The scope's conversation must be one that the
-// client has named, not a minted one.
-func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) (*Continued, error) {
-	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o)}
+// client has named, not a minted one. ephemeral is the print of the parts that the newest user
+// message is sent with beside what the request shows; empty for none.
+func Continue(
+	ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline, ephemeral string,
+) (*Continued, error) {
+	c := &Continued{Outline: o, dialect: d, Outcome: Began, from: leading(o), ephemeral: ephemeral}
 	if !slices.ContainsFunc(o.Messages, func(m wire.MessageOutline) bool { return m.Role == wire.RoleAssistant }) {
 		// A frequent case: the request starts something, and none of its messages can be matched.
 		c.Branch = l.Conversation(s, nil).Size > 0
@@ -92,12 +103,30 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 		case tree.Lapsed:
 			c.Outcome = Expired
 		}
+		if ephemeral != "" { // such a client has likely had others in the messages before
+			c.MovedBefore, _ = o.NewestUser()
+		}
 		return c, nil
 	}
 	err := c.rebuild(shown, best)
+	c.compareEphemeral()
 	c.Moved = c.Moved || elsewhere(shown[best.last+1:len(shown)-1], tree)
 	c.Branch = c.parent == nil || tree.Continued(c.parent)
 	return c, err
+}
+
+// compareEphemeral finds the answers that were given to other ephemeral parts than stand before them.
+// Only the newest message of the user has any.
+func (c *Continued) compareEphemeral() {
+	newest, _ := c.Outline.NewestUser()
+	for i, n := range c.Known {
+		switch had := n.Turn().Place.Ephemeral; {
+		case i > newest:
+			c.MovedLoop = c.MovedLoop || had != c.ephemeral
+		case had != "":
+			c.MovedBefore = max(c.MovedBefore, i+1)
+		}
+	}
 }
 
 // elsewhere reports whether one of these turns has an answer that the ledger knows from another
@@ -108,7 +137,7 @@ func elsewhere(turns []exchange, tree ledger.Tree) bool {
 
 // Place is the position of the request's answer in the conversation.
 func (c *Continued) Place() *ledger.Place {
-	p := &ledger.Place{Depth: c.depth, Front: c.front}
+	p := &ledger.Place{Depth: c.depth, Front: c.front, Ephemeral: c.ephemeral}
 	if c.parent != nil {
 		p.Parent = c.parent.ID()
 	}

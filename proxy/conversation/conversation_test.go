@@ -24,6 +24,8 @@ type chat struct {
 	scope  ledger.Scope
 	origin ledger.Origin
 	now    time.Time
+
+	ephemeral string // of the requests that follow
 }
 
 func newChat(t *testing.T, c ledger.Config) *chat {
@@ -63,7 +65,8 @@ func (k *chat) outline(messages ...string) *wire.Outline {
 }
 
 func (k *chat) replay(messages ...string) *conversation.Continued {
-	c, err := conversation.Continue(k.t.Context(), k.ledger, k.scope, wire.Messages, k.outline(messages...))
+	c, err := conversation.Continue(k.t.Context(), k.ledger, k.scope, wire.Messages, k.outline(messages...),
+		k.ephemeral)
 	require.NoError(k, err)
 	return c
 }
@@ -98,7 +101,7 @@ func TestAFaithfulReplayIsLeftAsItIs(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	h := k.toolTurn()
 	o := k.outline(h...)
-	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, o)
+	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, o, "")
 	require.NoError(t, err)
 	require.Same(t, o, c.Outline)
 	require.Equal(t, conversation.Hit, c.Outcome)
@@ -420,12 +423,46 @@ func TestAdoption(t *testing.T) {
 	require.Equal(t, conversation.Expired, k.replay(append(h, user("Three"))...).Outcome)
 }
 
+// What precedes an answer is not what it was where the newest message had ephemeral parts.
+func TestEphemeralParts(t *testing.T) {
+	k := newChat(t, ledger.Config{})
+	k.ephemeral = "print"
+	h := k.ask([]string{user("One")}, thought("t1"), call("1"))
+	h = append(h, blocks("user", result("1", "found")))
+	c := k.replay(h...)
+	require.Equal(t, "print", c.Place().Ephemeral)
+	require.False(t, c.MovedLoop, "the same parts stand before the tool loop")
+	require.Zero(t, c.MovedBefore)
+	k.ephemeral = ""
+	require.True(t, k.replay(h...).MovedLoop, "they are gone in the middle of it")
+	k.ephemeral = "print"
+	h = k.ask(h, thought("t2"), text("1"))
+
+	for _, k.ephemeral = range []string{"", "another"} {
+		c = k.replay(append(h, user("Two"))...)
+		require.Equal(t, conversation.Hit, c.Outcome)
+		require.False(t, c.Moved)
+		require.Equal(t, 4, c.MovedBefore, "both answers")
+	}
+	k.ephemeral = ""
+	h = k.ask(append(h, user("Two")), thought("t3"), text("2"))
+	c = k.replay(append(h, user("Three"))...)
+	require.Equal(t, 4, c.MovedBefore, "what the third followed stands there still")
+
+	k.ephemeral = "print"
+	h[5] = said("Another answer.")
+	k.scope.Conversation = "c2"
+	c = k.replay(append(h, user("Three"))...)
+	require.Equal(t, conversation.NotKnown, c.Outcome)
+	require.Equal(t, 6, c.MovedBefore, "nothing is known of what was said")
+}
+
 // What was said in another dialect is compared, and left as the client shows it.
 func TestAnotherDialect(t *testing.T) {
 	k := newChat(t, ledger.Config{})
 	h := k.ask([]string{user("One ")}, thought("t"), text("1"))
 	o := k.outline(user("One"), `{"role":"assistant","content":"1"}`, user("Two"))
-	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Chat, o)
+	c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Chat, o, "")
 	require.NoError(t, err)
 	require.Equal(t, conversation.Hit, c.Outcome)
 	require.Same(t, o, c.Outline)
@@ -441,7 +478,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 50 {
-				c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, k.outline(h...))
+				c, err := conversation.Continue(t.Context(), k.ledger, k.scope, wire.Messages, k.outline(h...), "")
 				require.NoError(t, err)
 				require.Equal(t, conversation.Hit, c.Outcome)
 				k.ledger.Record(t.Context(), ledger.Turn{

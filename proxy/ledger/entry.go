@@ -291,7 +291,7 @@ func take(used []bool, fits func(j int) bool) int {
 	return -1
 }
 
-// recordID is a hash of all of a turn but its time: its identity.
+// recordID is a hash of all of a turn but its time and the print of ephemeral parts: its identity.
 func recordID(t *Turn) sum {
 	d := newDigest().add(t.Origin.Backend).add(t.Origin.Vendor).add(t.Origin.Model).add(string(t.Dialect)).addBytes(
 		t.Content,

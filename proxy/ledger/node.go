@@ -21,6 +21,9 @@ type Place struct {
 	Input jsontext.Value
 	Depth int // messages of the branch before Input
 	Front int // position in the branch of the first message that the request had
+	// Ephemeral is the PartsPrint of the content parts that the request's newest user message had
+	// and that are in no Input; empty for none.
+	Ephemeral string
 }
 
 // placeSize is the estimated memory of a Place beside its Input's bytes, and of each of its

@@ -89,6 +89,26 @@ func saidOf(o *wire.Outline, m *wire.MessageOutline, d wire.Dialect) *Said {
 	return s
 }
 
+// PartsPrint tells content parts of the user from others, by a hash without their cache markers; empty
+// for none.
+func PartsPrint(parts []jsontext.Value) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	message := []byte(`[{"role":"user","content":[`)
+	for i, p := range parts {
+		if i > 0 {
+			message = append(message, ',')
+		}
+		message = append(message, p...)
+	}
+	o, err := wire.ReadMessages(append(message, "]}]"...))
+	if err != nil {
+		return "" // impossible: they were parsed before
+	}
+	return saidOf(o, &o.Messages[0], wire.Messages).exact.String()
+}
+
 const (
 	roleTool   = "tool" // the role of a tool's result in chat completions
 	toolCallID = "tool_call_id"

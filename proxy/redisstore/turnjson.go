@@ -37,6 +37,8 @@ type placeJSON struct {
 	Parent string `json:"parent,omitzero"`
 	Depth  int    `json:"depth,omitzero"`
 	Front  int    `json:"front,omitzero"`
+
+	Ephemeral string `json:"ephemeral,omitzero"`
 }
 
 type toolJSON struct {
@@ -65,7 +67,7 @@ func encodeEntry(e ledger.Entry) ([]byte, error) {
 	var input []byte
 	if e.Turn != nil && e.Turn.Place != nil {
 		p := e.Turn.Place
-		j.Place = &placeJSON{p.Parent, p.Depth, p.Front}
+		j.Place = &placeJSON{p.Parent, p.Depth, p.Front, p.Ephemeral}
 		input = slices.Concat([]byte(`,"`+inputMember+`":`), p.Input)
 	}
 	b, err := wire.Marshal(j)
@@ -110,7 +112,9 @@ func decodeEntry(s ledger.Scope, b []byte) (ledger.Entry, error) {
 		Predecessor: j.Predecessor, Context: j.Context, Asked: j.Asked, Cut: j.Cut, At: e.At,
 	}
 	if p := j.Place; p != nil && spans[1].Found() {
-		e.Turn.Place = &ledger.Place{Parent: p.Parent, Depth: p.Depth, Front: p.Front, Input: b[spans[1].Start:spans[1].End]}
+		e.Turn.Place = &ledger.Place{
+			Parent: p.Parent, Depth: p.Depth, Front: p.Front, Ephemeral: p.Ephemeral, Input: b[spans[1].Start:spans[1].End],
+		}
 	}
 	for _, id := range j.Tools {
 		e.Turn.Tools = append(e.Turn.Tools, ledger.ToolID(id))

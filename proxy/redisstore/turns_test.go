@@ -93,7 +93,7 @@ func TestARedisThatComesBackEmptyIsFilledAgain(t *testing.T) {
 	client := server.Client()
 	l := shared(t, client)
 	placed := turnOf(turnScope, 0)
-	placed.Place = &ledger.Place{Input: []byte(`[{"role":"user","content":"hi"}]`)}
+	placed.Place = &ledger.Place{Input: []byte(`[{"role":"user","content":"hi"}]`), Ephemeral: "print"}
 	l.Record(t.Context(), placed)
 	for i := 1; i < 20; i++ {
 		l.Record(t.Context(), turnOf(turnScope, i))

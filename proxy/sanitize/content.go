@@ -3,6 +3,7 @@ package sanitize
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"mneme/proxy/wire"
 )
@@ -123,6 +124,42 @@ func elements(raw []byte) []item {
 		items[i] = item{i, at, raw[at.Start:at.End]}
 	}
 	return items
+}
+
+// joinTexts makes one text of the newest user message, if it begins with parts of this request alone
+// and the vendor may take nothing else. Translation does the same with all other messages.
+func (r *request) joinTexts() {
+	if !r.Ephemeral || !r.p.TextOnly && (!r.Translated || r.Dialect == wire.Messages) {
+		return
+	}
+	at, _ := r.Outline.NewestUser()
+	i := slices.IndexFunc(r.messages, func(m *editedMessage) bool { return m.index == at })
+	if i < 0 {
+		return
+	}
+	m := r.messages[i]
+	isOther := func(b *block) bool { return b.kind != wire.TextBlock || !bytes.HasPrefix(b.get("text"), []byte(`"`)) }
+	if len(m.blocks) == 0 || slices.ContainsFunc(m.blocks, isOther) {
+		return
+	}
+	if len(m.blocks) == 1 && r.Dialect == wire.Messages && m.blocks[0].has(wire.CacheControl) {
+		return
+	}
+	texts := make([]string, len(m.blocks))
+	var mark []byte
+	for i, b := range m.blocks {
+		texts[i] = b.text("text")
+		if b.has(wire.CacheControl) {
+			mark = b.get(wire.CacheControl)
+		}
+	}
+	text := strings.Join(texts, "\n\n")
+	content := wire.Quote(text)
+	if mark != nil && r.Dialect == wire.Messages {
+		content = wire.MarkedText(text, mark)
+	}
+	m.setContent(content)
+	r.note(RuleJoined, m, nil)
 }
 
 // settleRoles makes the order of roles one that the vendor accepts.

@@ -20,6 +20,7 @@ type Overrides struct {
 	CacheMarkers      *int              `yaml:"cache_markers"`      // 0: any number
 	CompletionTokens  *bool             `yaml:"completion_tokens"`
 	Schemas           *bool             `yaml:"json_schema"`
+	TextOnly          *bool             `yaml:"text_only"`
 }
 
 // ThinkingOverrides are those of Thinking.
@@ -150,6 +151,7 @@ func (o Overrides) Apply(p Profile) Profile {
 	given(&p.CacheMarkers, o.CacheMarkers)
 	given(&p.CompletionTokens, o.CompletionTokens)
 	given(&p.Schemas, o.Schemas)
+	given(&p.TextOnly, o.TextOnly)
 	return p
 }
 

@@ -26,6 +26,9 @@ type Profile struct {
 	CompletionTokens bool
 	// Schemas: an answer is held to a JSON Schema by output_config.format.
 	Schemas bool
+	// TextOnly: what a user says is sent as one text where the client has no choice but parts, since
+	// not all of the vendor's models or servers take parts.
+	TextOnly bool
 }
 
 // Mode is a way to ask for thinking, a value of thinking.type.

@@ -40,6 +40,7 @@ func drawInput(t *rapid.T) sanitize.Input {
 		g.pick("beta", "", "a-2025-01-01, interleaved-thinking-2025-05-14", "context-management-2025-06-27"))
 	in.Budget = rapid.SampledFrom([]int64{0, 10000}).Draw(t, "budget")
 	in.Count = rapid.Bool().Draw(t, "count")
+	in.Ephemeral = rapid.Bool().Draw(t, "ephemeral")
 	return in
 }
 

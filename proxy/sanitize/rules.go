@@ -23,6 +23,7 @@ const (
 	RuleEmpty   Rule = "empty"
 	RuleRole    Rule = "role"
 	RuleMarkers Rule = "cache_markers"
+	RuleJoined  Rule = "texts_joined" // the parts of what the user says became one text
 
 	RuleMode       Rule = "thinking_mode"   // asked for in the model's own way
 	RuleBudget     Rule = "thinking_budget" // made legal, or thinking is off for want of one
@@ -47,6 +48,7 @@ var rules = map[wire.Dialect][]func(*request){
 	wire.Messages: {
 		(*request).chainBlocks,
 		(*request).fillEmpty,
+		(*request).joinTexts,
 		(*request).dropThinking,
 		(*request).dropStrayMembers,
 		(*request).settleRoles,
@@ -73,6 +75,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).readCalls,
 		(*request).chainCalls,
 		(*request).fillEmpty,
+		(*request).joinTexts,
 		(*request).dropReasoning,
 		(*request).settleRoles,
 

@@ -498,3 +498,35 @@ func TestAnswersByTool(t *testing.T) {
 		require.Equal(t, c.tool, out.AnswerTool)
 	}
 }
+
+// What a client adds to one request alone is one text with the rest where parts may be refused.
+func TestEphemeralPartsAreJoined(t *testing.T) {
+	const (
+		head  = `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},`
+		image = `{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}`
+		parts = `[{"type":"text","text":"a"},{"type":"text","text":"<\u00e9>"},{"type":"text","text":"c"}]`
+	)
+	for name, c := range map[string]struct {
+		vendor, content, out string
+		translated           bool
+	}{
+		"text only":         {"generic", parts, `"a\n\n<é>\n\nc"`, false},
+		"takes parts":       {"openai", parts, parts, false},
+		"translated":        {"openai", parts, `"a\n\n<é>\n\nc"`, true},
+		"an image":          {"deepseek", `[` + parts[1:len(parts)-1] + `,` + image + `]`, `[` + parts[1:len(parts)-1] + `,` + image + `]`, false},
+		"one text":          {"deepseek", `"a"`, `"a"`, false},
+		"a blank one":       {"deepseek", `[{"type":"text","text":" "},{"type":"text","text":"b"}]`, `"b"`, false},
+		"what is no string": {"deepseek", `[{"type":"text","text":5},{"type":"text","text":"b"}]`, `[{"type":"text","text":5},{"type":"text","text":"b"}]`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(t, wire.Chat, head+`{"role":"assistant","content":"so"},{"role":"user","content":`+c.content+`}]}`, c.vendor)
+			in.Ephemeral, in.Translated = true, c.translated
+			out := sanitize.Sanitize(in)
+			require.Equal(t, head+`{"role":"assistant","content":"so"},{"role":"user","content":`+c.out+`}]}`, string(out.Body))
+			in.Ephemeral = false
+			if name != "a blank one" {
+				require.Same(t, &in.Outline.Body[0], &sanitize.Sanitize(in).Body[0])
+			}
+		})
+	}
+}

@@ -29,6 +29,9 @@ type Input struct {
 	// Translated: the client used another dialect, in which it cannot ask for thinking between
 	// tools. It gets that where the model has it.
 	Translated bool
+	// Ephemeral: the newest user message begins with content parts that the client adds to this
+	// request alone.
+	Ephemeral bool
 }
 
 // Output is the request to send.

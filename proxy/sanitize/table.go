@@ -20,6 +20,7 @@ func base(vendor string) Profile {
 		ToolIDs:  ToolIDs{Max: 40},
 		Roles:    Roles{SystemInside: true, Developer: true},
 		Sampling: SamplingFree, ContextManagement: Passed, CacheMarkers: 4,
+		TextOnly: !slices.Contains(takesParts, vendor),
 	}
 	switch vendor {
 	case "anthropic", "bedrock":
@@ -66,6 +67,9 @@ func base(vendor string) Profile {
 	}
 	return p
 }
+
+// takesParts are the vendors that take a list of texts for what a user says with every model.
+var takesParts = []string{"anthropic", "azure", "bedrock", "gemini", "groq", "kimi", "mistral", "openai", "xai"}
 
 // bedrockBetas are the values that Bedrock knows; any other is "invalid beta
 // flag". Context management is not among them: it depends on the model there.

@@ -160,6 +160,9 @@ func (h history) loop() int {
 	return 0
 }
 
+// Loop is the index of the first message of the current tool loop.
+func Loop(o *wire.Outline, d wire.Dialect) int { return history{o, d}.loop() }
+
 // LastThinking is the ledger's key of the last thinking in a request that a vendor produced; empty
 // if there is none. Placeholders do not count.
 func LastThinking(o *wire.Outline, d wire.Dialect) string {

@@ -37,16 +37,20 @@ func Look(ctx context.Context, l Ledger, r ledger.Request) *Replay {
 // PutBack replaces turns by their stored form where the client shows them differently, with the
 // vendor's tool ids, and removes what the backend refused before. Everything else stays as it is. A
 // vendor that verifies signatures gets thinking from before the current turn only as far as the
-// chain leads (see the package documentation), and none of it if it has moved, see Policy.
-func (r *Replay) PutBack(signed, moved bool) (body []byte, report Report) {
+// chain leads (see the package documentation), and none of what has moved, see Policy.
+func (r *Replay) PutBack(signed bool, moved int) (body []byte, report Report) {
 	steps := make([]step, len(r.judged))
 	loop := history{r.request.Outline, r.request.Dialect}.loop()
 	// ended: nothing older is on the chain. wanted: the key of its next link, empty before the first.
-	ended, wanted := moved, ""
+	ended, wanted := false, ""
 	for i := len(r.judged) - 1; i >= 0; i-- {
 		j := &r.judged[i]
 		if r.refused(j) {
 			steps[i] = step{remove, ledger.Refused}
+			continue
+		}
+		if j.Message < moved && last(j.TurnKeys)+last(j.Keys) != "" {
+			steps[i] = unchained
 			continue
 		}
 		if r.foreign(j) || j.Edited || !r.known(j) {

@@ -26,11 +26,10 @@ type Policy struct {
 	// Own says whose thinking of its own vendor the backend has refused. That is as foreign as
 	// another vendor's.
 	Own Strangers
-	// Moved: what precedes the current turn differs from what preceded it at the last answer, and
-	// the model binds thinking to it. Then
-	// thinking older than the current turn, which is a leading run, is left out; if the backend is
-	// Bound, that of the current turn too.
-	Moved bool
+	// Moved: what precedes the message of this index differs from what preceded it at the last
+	// answer, and the model binds thinking to it. The thinking before that message, which is a
+	// leading run, is left out.
+	Moved int
 }
 
 // Session is the Replay of a request in the main pipeline, whose backend may change between
@@ -58,15 +57,9 @@ func (s *Session) Filter() (body []byte, report Report) {
 func (s *Session) plan() []step {
 	h := history{s.request.Outline, s.request.Dialect}
 	steps := make([]step, len(s.judged))
-	w := walk{session: s, loop: h.loop(), torn: -1}
+	w := walk{session: s, loop: h.loop(), torn: -1, moved: s.policy.Moved}
 	if s.policy.Bound {
 		w.context = ledger.ContextKey(s.request.Outline)
-	}
-	if s.policy.Moved {
-		w.moved = w.loop
-		if s.policy.Bound {
-			w.moved = len(h.Messages)
-		}
 	}
 	w.tear()
 	for i := len(s.judged) - 1; i >= 0; i-- {

@@ -49,7 +49,7 @@ func (k *talk) request(to ledger.Origin, messages ...string) ledger.Request {
 }
 
 func (k *talk) continued(messages ...string) *conversation.Continued {
-	c, err := conversation.Continue(k.Context(), k.ledger, k.scope, k.dialect, k.outline(messages...))
+	c, err := conversation.Continue(k.Context(), k.ledger, k.scope, k.dialect, k.outline(messages...), "")
 	require.NoError(k, err)
 	return c
 }
@@ -399,7 +399,7 @@ func TestTeammatesDoNotDisturbTheMainAgent(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			r := Look(t.Context(), k.ledger, mate.request(glm, history...))
-			r.PutBack(true, false)
+			r.PutBack(true, 0)
 			r.Register(t.Context(), r.request.Outline, Answer{Content: []byte(gjson.Get(turn("1"), "content").Raw)}, nil)
 			r.Refused(t.Context(), r.judged[0].Keys, false)
 		})
@@ -538,7 +538,7 @@ func TestPutBack(t *testing.T) {
 	unknown := turn("unknown")
 	look := func(messages ...string) (*Replay, []string) {
 		r := Look(t.Context(), k.ledger, k.request(glm, messages...))
-		body, _ := r.PutBack(true, false)
+		body, _ := r.PutBack(true, 0)
 		return r, assistants(t, body)
 	}
 	_, out := look(user("a"), assistant(uses("mine", "x")), results("mine"), unknown, user("b"))
@@ -547,7 +547,7 @@ func TestPutBack(t *testing.T) {
 	k.answers(claude, turn("2"), user("b"))
 	r, out := look(user("b"), turn("2"), user("c"))
 	require.Equal(t, []string{turn("2")}, out, "no foreign filter")
-	body, report := r.PutBack(true, false)
+	body, report := r.PutBack(true, 0)
 	require.Same(t, &r.request.Outline.Body[0], &body[0])
 	require.False(t, report.Changed())
 

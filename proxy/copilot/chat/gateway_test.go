@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -395,4 +396,36 @@ func TestAConversationThatIsOver(t *testing.T) {
 		require.Contains(t, c.give(got.calls[0].id, "RESULT-42").text, "RESULT-42")
 		require.Equal(t, "2", c.gateway.replayed())
 	})
+}
+
+// What a client adds to one request alone is in the prompt, and in nothing that later sessions
+// are told.
+func TestEphemeralParts(t *testing.T) {
+	cli := fake(t)
+	g := start(t, cli)
+	ask := func(messages string, header http.Header) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/chat/completions",
+			strings.NewReader(`{"model":"gpt-5","messages":[`+messages+`]}`))
+		require.NoError(t, err)
+		r.Header = header
+		resp, err := g.http.Do(r)
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode, string(body))
+	}
+	named := http.Header{"X-Ag-Conversation-Id": {"c1"}}
+	first := `{"role":"user","content":"TAG one"},`
+	ask(`{"role":"user","content":[{"type":"text","text":"(recalled)"},{"type":"text","text":"TAG one"}]}`,
+		http.Header{"X-Ag-Conversation-Id": {"c1"}, "X-Ag-Ephemeral-Parts": {"1"}})
+	ask(first+`{"role":"assistant","content":"`+tagged("one")+`"},{"role":"user","content":"TAG two"}`, named)
+	sent := cli.Seen("session.send")
+	require.Contains(t, string(sent[0].Params), `(recalled)\n\nTAG one`)
+	require.NotContains(t, string(sent[1].Params), "recalled")
+	sessions := created(t, cli)
+	require.Len(t, sessions, 2, "the first has a prompt that nobody shows")
+	require.Contains(t, sessions[1].System.Content, "TAG one")
+	require.NotContains(t, sessions[1].System.Content, "recalled")
+	g.stop()
 }

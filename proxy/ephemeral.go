@@ -1,0 +1,105 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
+
+	"mneme/proxy/chatwire"
+	"mneme/proxy/ledger"
+	"mneme/proxy/wire"
+)
+
+// ephemeralHeader says how many content parts at the front of the newest user message
+// belong to this request alone, such as what the client's memory recalled for it. They
+// are sent, and neither compared nor stored: no later request has them.
+const ephemeralHeader = "X-Ag-Ephemeral-Parts"
+
+const maxEphemeral = 8
+
+// ephemeral are the parts of a request that belong to it alone.
+type ephemeral struct {
+	parts          []jsontext.Value // in the dialect that the request is in
+	whole, without *wire.Outline    // the request as it was named, with them and without
+}
+
+// print tells parts from others; empty for none.
+func (e ephemeral) print() string { return ledger.PartsPrint(e.parts) }
+
+// takeEphemeral takes out what the request alone has. From here until it is put back the
+// request is the one that a client without such parts would have sent.
+func (x *named) takeEphemeral() error {
+	values := x.in.header[ephemeralHeader]
+	if len(values) == 0 {
+		return nil
+	}
+	bad := func(why string) error {
+		return wire.Failure{Status: 400, Message: "X-AG-Ephemeral-Parts must be the number of content parts, 1 to 8, " +
+			"at the front of the newest user message, with more behind them: " + why}
+	}
+	if v := values[0]; len(values) > 1 || len(v) != 1 || v < "1" || v > fmt.Sprint(maxEphemeral) {
+		return bad("it is no such number")
+	}
+	without, parts, err := x.outline.TakeEphemeral(int(values[0][0] - '0'))
+	switch {
+	case errors.Is(err, wire.ErrBadJSON):
+		return err
+	case err != nil:
+		return bad(err.Error())
+	}
+	x.ephemeral = ephemeral{parts, x.outline, without}
+	x.outline = without
+	return nil
+}
+
+// translated are the parts in the other dialect.
+func (e ephemeral) translated(x named) (ephemeral, error) {
+	var out []jsontext.Value
+	for _, p := range e.parts {
+		if text := gjson.GetBytes(p, "text"); text.Type == gjson.String && text.Str == "" {
+			continue
+		}
+		body := slices.Concat([]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[`), p, []byte("]}]}"))
+		to := chatwire.MessagesRequest
+		if x.backend.dialect == wire.Chat {
+			to = chatwire.ChatRequest
+		}
+		t, err := to(body, chatwire.Options{})
+		if err != nil {
+			return e, err
+		}
+		o, err := wire.ReadOutline(t.Body)
+		if err != nil {
+			return e, err
+		}
+		for i := range o.Messages {
+			m := &o.Messages[i]
+			if text := o.Of(m.Content); text.Kind() == '"' {
+				out = append(out, slices.Concat([]byte(`{"type":"text","text":`), text, []byte("}")))
+			}
+			for _, b := range m.Blocks {
+				out = append(out, o.Of(b.Span))
+			}
+		}
+	}
+	e.parts = out
+	return e, nil
+}
+
+// withEphemeral puts back what the request alone has, into the request that says what
+// its conversation was. One that is as it came gets its own bytes.
+func (x said) withEphemeral() (said, error) {
+	if len(x.ephemeral.parts) == 0 {
+		return x, nil
+	}
+	if x.outline == x.ephemeral.without {
+		x.outline = x.ephemeral.whole
+		return x, nil
+	}
+	var err error
+	x.outline, err = x.outline.PutEphemeral(x.ephemeral.parts)
+	return x, err
+}
