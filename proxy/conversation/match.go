@@ -85,11 +85,15 @@ type match struct {
 	whole  bool   // nothing that the request shows before last contradicts the branch
 }
 
+// maxContinued is how many turns that others follow are tried beside one that ends a branch: the
+// newest, since a client that steps back seldom steps back far.
+const maxContinued = 16
+
 // find returns the longest match of a request's turns; among equally long ones the one that lacks
 // least, then the newest. It tries the newest answer that any branch has first, and older ones only
 // if that match does not reach the front of the request. If the request shows the end of a branch
-// and nothing that contradicts it, only the ends of other branches are tried, however many turns
-// have said the same.
+// and nothing that contradicts it, the ends of other branches are tried and few turns besides,
+// however many have said the same.
 func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 	if tree.Size == 0 {
 		return nil
@@ -100,10 +104,12 @@ func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 		if n := shown[last].node; n != nil {
 			candidates = slices.Values([]*ledger.Node{n})
 		}
-		ended := false // a match is whole with the end of a branch
+		ended, more := false, maxContinued // a match is whole with the end of a branch
 		for n := range candidates {
 			if ended && tree.Continued(n) {
-				continue
+				if more--; more < 0 {
+					continue
+				}
 			}
 			m := &match{branch: &branch{node: n, next: n}, last: last}
 			m.walk(shown, d)

@@ -189,29 +189,30 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	return t
 }
 
-// Showing yields the turns that a message with this form shows, the one that was recorded here last
-// first. A message without anything visible shows none.
+// Showing yields the turns that a message with this form shows, the newest first.
 func (t Tree) Showing(m *Form) iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
-		var lists [][]*entry
+		var entries []*entry
 		t.ledger.mu.Lock()
 		if b := t.ledger.find(t.scope); b != nil {
 			for i, k := range m.keys[m.shown:] {
 				if !slices.Contains(m.keys[m.shown:m.shown+i], k) {
-					lists = append(lists, b.index[k])
+					entries = append(entries, b.index[k]...)
 				}
 			}
 		}
 		t.ledger.mu.Unlock()
-		for i, list := range lists {
-			for _, e := range slices.Backward(list) {
-				before := func(other []*entry) bool { return slices.Contains(other, e) }
-				if e.node == nil || !e.node.answer.shows(m) || slices.ContainsFunc(lists[:i], before) {
-					continue
-				}
-				if !yield(e.node) {
-					return
-				}
+		newer := func(a, b *entry) int { return b.turn.At.Compare(a.turn.At) } // others' come in any order
+		if !slices.IsSortedFunc(entries, newer) {
+			slices.SortStableFunc(entries, newer)
+		}
+		for i, e := range entries {
+			again := len(m.keys)-m.shown > 1 && slices.Contains(entries[:i], e)
+			if e.node == nil || again || !e.node.answer.shows(m) {
+				continue
+			}
+			if !yield(e.node) {
+				return
 			}
 		}
 	}
