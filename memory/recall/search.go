@@ -77,6 +77,8 @@ type Result struct {
 const (
 	// pool is how many passages of each history are looked at closer.
 	pool = 400
+	// maxTerms bounds the words that are looked for, since a task may have hundreds.
+	maxTerms = 24
 
 	// A message lends of its score to those around it, since an answer often has none of
 	// the question's words: to the one beside it in its exchange, to the one beside it in
@@ -160,11 +162,11 @@ func fill(all []*candidate, q Query) []Hit {
 		if left <= q.Overhead {
 			break
 		}
-		text := c.text
-		if utf8.RuneCountInString(text) > mostShown {
+		text, n := c.text, q.Overhead+c.length
+		if c.length > mostShown && left >= q.Overhead+PieceLength {
 			text = c.around(PieceLength, mostShown)
+			n = q.Overhead + utf8.RuneCountInString(text)
 		}
-		n := q.Overhead + utf8.RuneCountInString(text)
 		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) {
 			continue
 		}
@@ -183,8 +185,16 @@ func fill(all []*candidate, q Query) []Hit {
 func (ix *Index) search(q Query, spans []span) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := scoring{ix: ix, q: q, by: map[int]*candidate{}}
-	words := textindex.Query{Text: subjectOf(q.Text), Limit: pool, Duplicates: true, Filter: s.filter()}
+	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
+	if !q.From.IsZero() {
+		s.from = seconds(q.From)
+	}
+	if !q.To.IsZero() {
+		s.to = seconds(q.To)
+	}
+	words := textindex.Query{
+		Text: subjectOf(q.Text), Limit: pool, Terms: maxTerms, Duplicates: true, Filter: s.filter(),
+	}
 	found := ix.words.Search(words)
 	if found.Strength < vague && len(spans) == 0 { // the words of times match little
 		words.Feedback = &textindex.Feedback{Text: ix.passage, Weight: feedback}
@@ -213,20 +223,20 @@ func (ix *Index) passage(document string, passage int) string {
 
 // scoring is the candidates of one history for one query.
 type scoring struct {
-	ix   *Index
-	q    Query
-	by   map[int]*candidate // by position
-	list []*candidate
+	ix       *Index
+	q        Query
+	from, to float64            // bounds of the messages' times
+	by       map[int]*candidate // by position
+	list     []*candidate
 }
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // inside says whether a message may be found at all.
-func (s *scoring) inside(e *entry) bool {
-	t := e.time()
-	return e.text != "" && (s.q.From.IsZero() || !t.Before(s.q.From)) && (s.q.To.IsZero() || t.Before(s.q.To))
-}
+func (s *scoring) inside(e *entry) bool { return e.text != "" && e.ts >= s.from && e.ts < s.to }
 
 func (s *scoring) filter() *textindex.Filter {
-	if s.q.From.IsZero() && s.q.To.IsZero() {
+	if math.IsInf(s.from, -1) && math.IsInf(s.to, 1) {
 		return nil
 	}
 	return textindex.NewFilter(func(document string) bool {
