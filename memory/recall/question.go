@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"mneme/memory/textindex"
 )
 
 // IsQuestion says whether a message or a task asks for something that may have been said
@@ -38,11 +40,39 @@ func asks(text string) bool {
 	if len(w) == 0 || smallTalk(w) {
 		return false
 	}
+	if !anyOf(w, first) && (anyOf(w, second) && !anyOf(w, known) && !slices.ContainsFunc(w, past) || !says(text)) {
+		return false // about the one who is asked, or about nothing
+	}
 	if strings.ContainsAny(text, "?？؟") {
 		return len(w) > 1 || interrogatives[w[0]]
 	}
 	return !strings.Contains(text, "!") && (englishAsks(w) || russianAsks(w, text)) || toBeTold(w)
 }
+
+// A question that speaks of the one who is asked, and not of who asks, is small talk unless
+// it is about what that one did, knows or can do.
+var (
+	first = words(`i me my mine myself we us our ours i'm i've i'd i'll we're we've я меня мне мной мы нас нам нами мой моя мое
+мои моего моей моему моем моих моим моими мою наш наша наше наши нашего нашей нашему нашем наших нашим нашу`)
+	second = words(`you your yours you're you've ты тебя тебе тобой вы вас вам вами твой твоя твое твои твоего твоей твоих твою
+ваш ваша ваше ваши вашего вашей ваших вашу`)
+	known = words(`did have has had was were remember know recall can could would will should can't couldn't wouldn't
+помнишь помните знаешь знаете можешь можете мог могла могли`)
+)
+
+// past tells Russian verbs of the past by their endings.
+func past(w string) bool {
+	return len(w) > len("лжи") && slices.ContainsFunc([]string{"л", "ла", "ли", "лся", "лась", "лись"}, func(end string) bool {
+		return strings.HasSuffix(w, end)
+	})
+}
+
+func anyOf(w []string, set map[string]bool) bool {
+	return slices.ContainsFunc(w, func(word string) bool { return set[word] })
+}
+
+// says tells whether a text has words to search by.
+func says(text string) bool { return len(textindex.Terms(text)) > 0 }
 
 // fillers stand before what a sentence begins with.
 var fillers = words(`please ok okay hey hi hello so and but well oh um also then now btw actually sorry thanks again
@@ -152,7 +182,7 @@ var (
 	toldOf = words(`what when where who whom whose which why how about again if whether everything all my our the his her
 your what's who's where's кто что где когда куда откуда почему зачем как какой какая какое какие какого каком какую каких
 сколько чей чья чье чьи чем кому кого о об обо про мой моя мое мои мою моего моих наш наша наше наши все всё`)
-	between = words(`me us please again once more to know let мне нам пожалуйста еще раз ка мне-ка снова`)
+	between = words(`me us please again once more to know let out up мне нам пожалуйста еще раз ка мне-ка снова`)
 )
 
 // tells are the requests that toldOf must follow, and those that ask by themselves.
@@ -160,23 +190,25 @@ var (
 	tells = words(`remind tell remember recall show list name explain forgot forget напомни напомните скажи скажите
 подскажи подскажите расскажи расскажите покажи вспомни вспомните помнишь помните забыл забыла назови перечисли объясни
 помню знаешь знаете`)
+	finds = words(`find check determine figure identify look найди найдите узнай узнайте проверь проверьте выясни выясните
+определи определите уточни уточните`)
 	forgotten = words(`forgot forget забыл забыла`)
 	lead      = words(`i can you could would do don't can't cannot we not just quickly я не ты вы можешь можете мы уже`)
 )
 
 // toBeTold says whether a sentence asks to be told or reminded of something.
 func toBeTold(w []string) bool {
-	known := false // "I remember …" tells, and "I don't remember …" asks
+	own := false // "I remember …" tells, and "I don't remember …" asks
 	for len(w) > 1 && lead[w[0]] {
-		known = w[0] == "i" || w[0] == "we" || w[0] == "я" || w[0] == "мы" || known && w[0] == "уже"
+		own = w[0] == "i" || w[0] == "we" || w[0] == "я" || w[0] == "мы" || own && w[0] == "уже"
 		w = w[1:]
 	}
-	if len(w) < 2 || !tells[w[0]] || known && !forgotten[w[0]] {
+	if len(w) < 2 || !tells[w[0]] && !finds[w[0]] || own && !forgotten[w[0]] {
 		return false
 	}
 	for _, next := range w[1:] {
 		if !between[next] {
-			return toldOf[next]
+			return interrogatives[next] || next == "whether" || next == "if" || tells[w[0]] && toldOf[next]
 		}
 		if next == "to" && w[0] != "remember" { // "remind me to …"
 			return false

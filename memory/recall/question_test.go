@@ -12,6 +12,15 @@ func lines(text string) []string { return strings.Split(strings.TrimSpace(text),
 func TestQuestionsAreKnownByTheirForm(t *testing.T) {
 	for _, q := range lines(`
 What is my name?
+Who am I?
+Find out when the customer's contract ends.
+Check whether the invoice was paid
+Выясни, когда заканчивается договор
+What did you recommend for the garden?
+Can you suggest a hotel in Rome?
+Have you found the invoice?
+Какой рецепт ты советовал?
+Кто я?
 what's my sister's birthday
 when did we agree to meet
 Where did I park
@@ -66,6 +75,13 @@ Thanks, that works.
 How are you?
 How are you today?
 What's up?
+Check the logs and restart the server
+Найди ошибку в программе
+How was it?
+How do you stay motivated?
+What kind of music do you like?
+Do you like jazz?
+Как ты отдыхаешь?
 Hey, how's it going?
 I moved to Berlin last week.
 My name is Aliya and I work as a nurse.
