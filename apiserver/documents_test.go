@@ -302,6 +302,7 @@ func TestAStreamOfResultsThatCannotGoOnSaysSo(t *testing.T) {
 	require.False(t, end.Done)
 	require.Equal(t, 1, end.Documents)
 	require.Equal(t, "unknown_collection", end.Error.Code)
+	require.ErrorIs(t, p.results.Decode(&end), io.ErrUnexpectedEOF, "the rest of the body does not come")
 }
 
 // What one process puts or deletes, the other finds or does not find at once.

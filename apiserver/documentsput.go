@@ -128,6 +128,7 @@ func (d *documents) putLines(c *gin.Context, of docstore.Collection) error {
 	}
 	if c.Query("stream") == "true" {
 		results := beginResults(c)
+		defer results.close()
 		results.finish(putEach(ctx, d.library, of, d.lines(c.Request.Body), results.send))
 		return nil
 	}
@@ -259,12 +260,13 @@ func (a *answers) write(c *gin.Context) {
 type results struct {
 	encoder *json.Encoder
 	control *http.ResponseController
+	close   func() // what is left of the body
 	end     api.LinesEnd
 }
 
 func beginResults(c *gin.Context) *results {
-	r := &results{encoder: lineEncoder(c.Writer), control: http.NewResponseController(c.Writer)}
-	api.FullDuplex(c.Writer)
+	r := &results{encoder: lineEncoder(c.Writer), control: http.NewResponseController(c.Writer),
+		close: api.FullDuplex(c.Writer, c.Request)}
 	c.Header("Content-Type", ndjson)
 	c.Header("X-Accel-Buffering", "no")
 	c.Status(http.StatusMultiStatus)

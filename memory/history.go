@@ -435,6 +435,21 @@ func (h *History) JSON() []byte {
 	return append(b, ']')
 }
 
+// From is what a trim leaves that keeps the message with this id as the first one; nil if the
+// history does not hold it, or begins with it.
+func (h *History) From(id string) *History {
+	if id == "" || id == h.First() {
+		return nil
+	}
+	at := slices.Index(h.IDs(), id)
+	if at <= 0 {
+		return nil
+	}
+	short := h.Identified().Without(at)
+	short.Follows(h.Cut(), id)
+	return short
+}
+
 // Excess is how many of the oldest messages a trim cuts off so that n stay at most (0 for
 // any number), in bytes of JSON at most: what stays begins with a user message, and holds
 // one exchange at least.
@@ -461,9 +476,9 @@ func (h *History) Excess(n, bytes int) int {
 	return max(from, 0)
 }
 
-// From is a history of its own without the first n messages, whose ids the others must
-// carry. As a trim does, it notes which message was kept first.
-func (h *History) From(n int) *History {
+// Without is a history of its own without the first n messages, of which the others carry
+// their ids. As a trim does, it notes which message was kept first.
+func (h *History) Without(n int) *History {
 	raw := h.Raw(n)
 	short := Empty(h.key).with(raw)
 	short.Follows(h.Cut(), IDs(raw[:1])[0])

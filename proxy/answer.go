@@ -85,6 +85,9 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 		a.failed, a.whole = true, hide.error(a.whole)
 		a.class, a.length = thinking.ClassifyEvent(a.whole), thinking.ReadLengthEvent(a.whole)
 		a.parameter, _ = thinking.RefusedInEvent(a.whole)
+		if a.status < 300 {
+			a.status = wire.ReadFailure(0, a.whole).Status
+		}
 	default:
 		a.whole = hide.answer(a.whole)
 	}

@@ -21,7 +21,7 @@ var errClientGone = errors.New("the client left")
 // Pings of a quiet stream come from another goroutine, hence the lock.
 type clientWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control http.ResponseController
 	timeout time.Duration
 	begun   bool // the status is out
 	stream  bool // what is out is an event stream
@@ -63,7 +63,7 @@ func (c *clientWriter) ping(d wire.Dialect) {
 }
 
 func newClientWriter(w http.ResponseWriter, timeout time.Duration) *clientWriter {
-	return &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
+	return &clientWriter{ResponseWriter: w, control: *http.NewResponseController(w), timeout: timeout}
 }
 
 // begin writes the status and the header.

@@ -110,6 +110,98 @@ func TestConformanceStructuredOutputBesideTools(t *testing.T) {
 	}
 }
 
+// A client of messages gets the form of the answer from a chat backend too: by the format of that dialect, or
+// told in words where the vendor takes any JSON object only, which costs one refusal.
+func TestConformanceStructuredOutputOfMessagesClients(t *testing.T) {
+	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
+	for _, member := range []string{`,"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}`,
+		`,"output_format":{"type":"json_schema","schema":` + schema + `}`} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("openai stream=%v %.16s", stream, member), func(t *testing.T) {
+				w := knocked(t, unlisted)
+				client := w.gateway().messages("gpt-4.1")
+				client.stream, client.tools, client.more = stream, false, member
+				said := client.say("Where is it?")
+				require.JSONEq(t, `{"city":"sample","n":1}`, said)
+				sent := w.vendors["openai"].Last().Body
+				require.JSONEq(t, schema, gjson.GetBytes(sent, "response_format.json_schema.schema").Raw)
+				require.True(t, gjson.GetBytes(sent, "response_format.json_schema.strict").Bool())
+				require.Empty(t, w.vendors["openai"].Rejections())
+			})
+			t.Run(fmt.Sprintf("deepseek stream=%v %.16s", stream, member), func(t *testing.T) {
+				w := knocked(t, deepSeekChat)
+				v, g := w.vendors["deepseek-chat"], w.gateway()
+				client := g.messages("deepseek-chat")
+				client.stream, client.tools, client.more = stream, false, member
+				client.thinking = ""
+				for i := range 2 {
+					v.Queue(upstreamtest.Reply(upstreamtest.Say(`{"city":"Oslo","n":1}`)))
+					require.JSONEq(t, `{"city":"Oslo","n":1}`, client.say("Where is it?"))
+					require.Equal(t, 2+i, v.Count(), "one refusal")
+				}
+				require.Equal(t, `{"type":"json_object"}`, gjson.GetBytes(v.Last().Body, "response_format").Raw)
+				require.Contains(t, gjson.GetBytes(v.Last().Body, "messages.0.content").Str, schema)
+			})
+		}
+	}
+}
+
+// On a messages backend that has no format of its own a messages client gets the answer by a tool, as text.
+func TestConformanceStructuredOutputByAToolForMessagesClients(t *testing.T) {
+	glm := backendCase{name: "glm", vendor: upstreamtest.Config{Vendor: upstreamtest.GLM},
+		config: proxy.BackendConfig{Kind: proxy.KindAnthropic, Vendor: "glm"}}
+	schema := gjson.Get(closedFormat, "json_schema.schema").Raw
+	for _, c := range []personality{{kimi, "kimi-k2.5", true}, {kimi, "kimi-k2-thinking", true},
+		{deepSeek, "deepseek-reasoner", true}, {glm, "glm-4.7", false}, {claude, "claude-3-5-haiku", false},
+		{claude, "claude-opus-4-8", false}} {
+		for _, stream := range []bool{false, true} {
+			for _, tools := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s stream=%v tools=%v", c.model, stream, tools), func(t *testing.T) {
+					native := c.model == "claude-opus-4-8"
+					w := newWorld(t, c.backendCase.told(func(b *proxy.BackendConfig) {
+						b.ModelMap = map[string]string{"mine": c.model}
+					}))
+					client := w.gateway().messages("mine")
+					client.thinking = ""
+					client.stream, client.tools = stream, tools
+					client.within("conversation")
+					client.say("Good morning.")
+					client.more = `,"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}`
+					v := w.vendors[c.name]
+					if !native {
+						v.Queue(upstreamtest.Reply(upstreamtest.Think("Hm."), upstreamtest.Say("I look it up."),
+							upstreamtest.Use("answer_in_json", `{"city":"Oslo","n":1}`)))
+					}
+					said := client.say("Where is it?")
+					require.NotEmpty(t, gjson.Get(said, "city").Str, said)
+					require.True(t, gjson.Valid(said), said)
+					require.Equal(t, native, gjson.GetBytes(v.Last().Body, "output_config.format").Exists())
+					require.Equal(t, native, !gjson.GetBytes(v.Last().Body, "tool_choice").Exists())
+					require.Len(t, client.history, 4, "a question and an answer, twice")
+					client.more = ""
+					client.say("And thank you.")
+					require.Contains(t, string(v.Last().Body), string(must(marshal(said))))
+					w.conforms(0)
+				})
+			}
+		}
+	}
+}
+
+// A chat client's schema is told in words in the same way.
+func TestConformanceASchemaToldInWords(t *testing.T) {
+	w := knocked(t, deepSeekChat)
+	v, g := w.vendors["deepseek-chat"], w.gateway()
+	client := g.chat("deepseek-chat")
+	client.tools, client.more = false, `,"response_format":`+closedFormat
+	for i := range 2 {
+		v.Queue(upstreamtest.Reply(upstreamtest.Say(`{"city":"Oslo","n":1}`)))
+		require.JSONEq(t, `{"city":"Oslo","n":1}`, client.say("Where is it?"))
+		require.Equal(t, 2+i, v.Count(), "one refusal")
+	}
+	require.Equal(t, "system", gjson.GetBytes(v.Last().Body, "messages.0.role").Str)
+}
+
 // A file is a document in the messages dialect.
 func TestConformanceFiles(t *testing.T) {
 	w := newWorld(t, claude)

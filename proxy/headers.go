@@ -83,8 +83,9 @@ func translatedHeader(in http.Header, to wire.Dialect) http.Header {
 // endToEnd copies a header without the hop-by-hop ones, named by the standard or
 // by Connection itself, and without those to drop. The values are shared.
 func endToEnd(to, from http.Header, drop func(name string) bool) {
+	connection := from["Connection"]
 	for name, values := range from {
-		if !hopByHop(name) && !drop(name) && !lists(from["Connection"], name) {
+		if !hopByHop(name) && !drop(name) && !lists(connection, name) {
 			to[name] = values
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"mneme/memory/telemetry"
 	"mneme/proxy/sanitize"
+	"mneme/proxy/thinking"
 	"mneme/proxy/usage"
 )
 
@@ -54,11 +55,12 @@ func newMetrics(seen *telemetry.Service) *metrics {
 	}
 	return &metrics{
 		refusals: counter("upstream_refusals_total", "Refusals of backends, by what they say is at fault.", "backend",
-			"class"),
+			"class", "kind"),
 		retries: counter("thinking_retries_total", "Second attempts, by what was done to the thinking.", "pipeline",
 			"backend", "class", "outcome"),
-		parameters: counter("parameter_retries_total", "Attempts without a parameter that the backend had refused.",
-			"pipeline", "backend", "parameter", "outcome"),
+		parameters: counter("parameter_retries_total",
+			"Attempts without a parameter that the backend had refused, or with it as it asks.", "pipeline", "backend",
+			"parameter", "outcome"),
 		filter: counter("thinking_filter_blocks_total",
 			"Thinking blocks of the main pipeline's requests, by what became of them.", "backend", "fate"),
 		restored: counter("turns_put_back_total", "Answered turns that went back as the model gave them.", "pipeline",
@@ -119,7 +121,8 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 	}
 	m.requests.WithLabelValues(x.endpoint.name, x.pipeline, backend, outcome).Inc()
 	m.duration.WithLabelValues(x.endpoint.name, x.pipeline).Observe(took.Seconds())
-	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(max(0, took-x.result.waited.all-x.client.spent).Seconds())
+	ours := max(0, took-x.result.waited.all-x.client.spent)
+	m.overhead.WithLabelValues(x.endpoint.name, x.pipeline).Observe(ours.Seconds())
 	if x.answered() {
 		a := x.result.attempt
 		m.upstream.WithLabelValues(backend, strconv.Itoa(a.answer.status)).Inc()
@@ -131,7 +134,11 @@ func (m *metrics) observe(x *request, outcome string, took time.Duration) {
 // refused counts a backend's refusal.
 func (m *metrics) refused(a *attempt) {
 	if a.answer.refused() {
-		m.refusals.WithLabelValues(a.backend.name, a.answer.about()).Inc()
+		kind := thinking.KindNone
+		if a.answer.class != thinking.ClassOther {
+			kind = thinking.KindOf(a.answer.whole)
+		}
+		m.refusals.WithLabelValues(a.backend.name, a.answer.about(), string(kind)).Inc()
 	}
 }
 

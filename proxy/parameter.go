@@ -2,10 +2,14 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/tidwall/gjson"
 
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -23,7 +27,7 @@ var optional = []string{
 	"parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning",
 	"reasoning_effort",
 	"repetition_penalty", "safety_identifier", "seed", "service_tier", "store", "stream_options", "temperature", "think",
-	"thinking",
+	"thinking", "thinking.block_binding", "thinking.budget_tokens", "thinking.display", "thinking.effort", "thinking.keep",
 	"top_k", "top_p", "user", "verbosity",
 }
 
@@ -35,12 +39,14 @@ var limits = map[string]string{"max_tokens": "max_completion_tokens", "max_compl
 var spellings = map[string][]string{
 	"effort":                       {"output_config.effort", "reasoning_effort"},
 	"output_config":                {"output_config.effort"},
+	"output_config.effort":         {"output_config.effort", "reasoning_effort"},
 	"reasoning":                    {"reasoning", "reasoning_effort", "thinking"},
 	"reasoning.effort":             {"reasoning", "reasoning_effort"},
 	"reasoning_effort":             {"reasoning_effort", "output_config.effort", "reasoning", "think"},
 	"stream_options.include_usage": {"stream_options"},
 	"think":                        {"think", "reasoning_effort", "thinking", "enable_thinking"},
 	"thinking":                     {"thinking", "reasoning_effort"},
+	"thinking.type":                {"reasoning_effort"},
 }
 
 // leaveOut is the cure for a parameter that the model does not take: the request
@@ -61,7 +67,7 @@ func (a *attempt) leaveOut() *cure {
 		if f.Instead != "" {
 			line = line.Str("instead", f.Instead)
 		}
-		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it")
+		line.Msg("[parameter_retry] the backend refused a parameter: the request was sent again without it, or as it asks")
 	}
 	c.learn = func(context.Context) {
 		a.backend.lessons.add(a.model, func(l *lesson) { l.refuse(f) })
@@ -71,9 +77,18 @@ func (a *attempt) leaveOut() *cure {
 
 // refusal is what to leave out of requests like the one that was sent.
 func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
-	f = sanitize.Refusal{Name: said.Name, Beside: said.Beside, Off: said.Off}
-	if f.Beside != "" && a.sent(f.Beside) == nil {
-		return f, false
+	f = sanitize.Refusal{Name: said.Name, Beside: said.Beside, Off: said.Off, Most: said.Most}
+	if f.Thinking = a.asking(said); f.Thinking != nil {
+		return f, true
+	}
+	switch f.Beside {
+	case "", thinking.WhileThinking:
+	case thinking.WhileOff:
+		f.Beside = ""
+	default:
+		if a.sent(f.Beside) == nil {
+			return f, false
+		}
 	}
 	if other, limit := limits[said.Name]; limit {
 		f.Instead = other
@@ -82,9 +97,13 @@ func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 	if f.Off { // it may be refused for what the model does without it
 		return f, a.backend.dialect == wire.Chat && said.Name == "reasoning_effort" && string(a.sent(said.Name)) != `"none"`
 	}
+	if form := a.sent(sanitize.FormatType); said.Name == "response_format" && string(form) == `"json_schema"` {
+		f.Name, f.Value = sanitize.FormatType, slices.Clone(form)
+		return f, true
+	}
 	names := spellings[said.Name]
 	if names == nil {
-		names = []string{said.Name}
+		names = []string{ofThinking.ReplaceAllString(said.Name, "thinking.")}
 	}
 	for _, name := range names {
 		value := a.sent(name)
@@ -93,13 +112,69 @@ func (a *attempt) refusal(said thinking.Refused) (f sanitize.Refusal, ok bool) {
 		}
 		f.Name = name
 		// Of temperature and its like any value is refused but the default.
-		if said.Value && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
+		if said.Value && f.Most == 0 && (strings.Contains(name, "effort") || strings.HasPrefix(name, "reasoning") ||
 			strings.HasPrefix(name, "think")) {
 			f.Value = slices.Clone(value)
 		}
 		return f, true
 	}
 	return f, false
+}
+
+// ofThinking is the beginning of a name in which a vendor puts the type of thinking before a member.
+var ofThinking = regexp.MustCompile(`^thinking\.(adaptive|between_tools|disabled|enabled)\.`)
+
+// asking is how the model wants to be asked to think by the words of an error, which holds from now on in
+// place of its profile; nil where they do not say, or where the request asked in that way.
+func (a *attempt) asking(said thinking.Refused) *sanitize.ThinkingOverrides {
+	asked, known := gjson.GetBytes(a.sent("thinking"), "type").Str, a.fitting.Thinking
+	yes := true
+	switch beside := said.Beside; {
+	case said.Name == "thinking.type" && a.sent("thinking") != nil:
+		return a.modes(said.Takes, asked, cmp.Or(said.Not, asked))
+	case said.Needed && asked == string(sanitize.Enabled) && !known.NeedsBudget:
+		return &sanitize.ThinkingOverrides{NeedsBudget: &yes}
+	case said.Name == "tool_choice" && beside == thinking.WhileThinking && asked == "" && known.Default != sanitize.On:
+		return &sanitize.ThinkingOverrides{Default: string(sanitize.On)}
+	case beside == thinking.WhileOff && asked == "" && known.Default != sanitize.Off:
+		return &sanitize.ThinkingOverrides{Default: string(sanitize.Off)}
+	case beside == thinking.WhileOff && strings.Contains(said.Name, "effort") && !known.NoEffortOff:
+		return &sanitize.ThinkingOverrides{NoEffortOff: &yes}
+	case said.Takes != nil && beside == thinking.WhileThinking && asked == string(sanitize.Disabled):
+		return a.modes(nil, asked, asked)
+	case said.Takes != nil:
+		levels := sanitize.Levels(said.Takes)
+		effort := gjson.Parse(cmp.Or(string(a.sent("output_config.effort")), string(a.sent("reasoning_effort")))).Str
+		if len(levels) > 0 && effort != "" && !slices.Contains(levels, effort) {
+			return &sanitize.ThinkingOverrides{Efforts: levels}
+		}
+	}
+	return nil
+}
+
+// modes are the ways to ask for thinking that an error leaves: those that it says are taken, else those that
+// are known without the one that is refused. Of enabled and adaptive the other one is left, known or not.
+func (a *attempt) modes(takes []string, asked, refused string) *sanitize.ThinkingOverrides {
+	known := a.fitting.Learn(a.backend.lessons.of(a.model).refusals).Thinking
+	left := &sanitize.ThinkingOverrides{Modes: []string{}}
+	for _, m := range []sanitize.Mode{sanitize.Enabled, sanitize.Adaptive, sanitize.Disabled, sanitize.BetweenTools} {
+		taken := slices.Contains(takes, string(m))
+		if takes == nil {
+			other := refused != string(sanitize.Disabled) && (m == sanitize.Enabled || m == sanitize.Adaptive)
+			taken = string(m) != refused && (other || slices.Contains(known.Modes, m) ||
+				known.Modes == nil && m != sanitize.BetweenTools)
+		}
+		if taken {
+			left.Modes = append(left.Modes, string(m))
+		}
+	}
+	if known.Default == sanitize.Off { // which is not sure of a model that is another one than its profile says
+		left.Default = string(sanitize.Unknown)
+	}
+	if len(left.Modes) == 0 || slices.Contains(left.Modes, asked) {
+		return nil
+	}
+	return left
 }
 
 // sent is the raw value of a member of the request as it left; nil for none.
@@ -127,10 +202,10 @@ func (l *lesson) refuse(f sanitize.Refusal) {
 	same := func(r sanitize.Refusal) bool {
 		return r.Name == f.Name && r.Beside == f.Beside && r.Off == f.Off && bytes.Equal(r.Value, f.Value)
 	}
-	if slices.ContainsFunc(l.refusals, same) {
+	if i := slices.IndexFunc(l.refusals, same); i >= 0 && f.Thinking == nil {
 		return
 	}
-	l.refusals = append(slices.Clone(l.refusals), f)
+	l.refusals = append(slices.DeleteFunc(slices.Clone(l.refusals), same), f)
 	l.refusals = l.refusals[max(0, len(l.refusals)-maxRefusals):]
 }
 

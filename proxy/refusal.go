@@ -83,6 +83,9 @@ func reasonOf(a *answer, f wire.Failure) reason {
 	case thinking.OverAllowance:
 		return reasonAllowance
 	}
+	if a.class != thinking.ClassOther { // whatever status and words gateways in between have put around it
+		return reasonRejected
+	}
 	said := strings.ToLower(f.Type + " " + f.Code + " " + f.Message)
 	for _, w := range wordings {
 		if w.words.MatchString(said) && (a.status < 500 || w.reason == reasonRate || w.reason == reasonQuota) {
@@ -112,7 +115,9 @@ func (a *attempt) tellRefusal() {
 	why := reasonOf(said, wire.ReadFailure(said.errorStatus(), said.whole))
 	h := a.client.Header()
 	h[reasonHeader] = []string{string(why)}
-	for name, n := range map[string]int{limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent)} {
+	for name, n := range map[string]int{
+		limitHeader: said.length.Limit, sentHeader: cmp.Or(said.length.Input, said.length.Sent),
+	} {
 		if n > 0 {
 			h[name] = []string{strconv.Itoa(n)}
 		}

@@ -28,7 +28,7 @@ func (l *listener) reply(ctx context.Context) error {
 			"the backend %q answered with a redirection (%d): correct its base_url", l.backend.name, a.status)}
 	case a.status >= 400:
 		return l.replyError()
-	case l.translated():
+	case l.translated(), l.shown.AnswerTool != "":
 		return l.replyTranslated(ctx)
 	case a.stream != nil:
 		return l.passStream(ctx)
@@ -145,7 +145,10 @@ type translator interface {
 // for, and gives it as the client asked.
 func (l *listener) replyTranslated(ctx context.Context) error {
 	var t translator = chatwire.NewMessagesAnswer(l.shown)
-	if l.endpoint.dialect == wire.Chat {
+	switch {
+	case !l.translated():
+		t = chatwire.NewSameAnswer(l.shown)
+	case l.endpoint.dialect == wire.Chat:
 		t = chatwire.NewChatAnswer(l.shown, time.Now())
 	}
 	format := chatwire.NewFormat(l.shown.AnswerTool)

@@ -24,8 +24,8 @@ func (s *Server) begin(ctx context.Context, x said, fitting sanitize.Profile) (r
 	if report.Changed() {
 		level = zerolog.InfoLevel
 	}
-	x.log().WithLevel(level).Str("backend", x.backend.name).Str("model", x.model).
-		Str("conversation", x.scope.Conversation).Msg(report.String())
+	s.log.WithLevel(level).Str("request_id", x.id).EmbedObject(x.trail).Str("backend", x.backend.name).
+		Str("model", x.model).Str("conversation", x.scope.Conversation).MsgFunc(report.String)
 	doc, err := x.outline.WithBody(body)
 	return replayed{doc, session.Replay, report}, err
 }
@@ -144,6 +144,9 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 		Budget: a.backend.config.Thinking.BudgetTokens, Count: a.endpoint.counts,
 		Translated: a.translated(),
 	})
+	if out.AnswerTool != "" {
+		a.shown.AnswerTool = out.AnswerTool
+	}
 	if a.changes = out.Changes; len(a.changes) > 0 {
 		a.log().Debug().Interface("changes", a.changes).Msg("[sanitize]")
 	}

@@ -1,9 +1,13 @@
 package webmemory_test
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -17,8 +21,8 @@ import (
 	"mneme/webmemory"
 )
 
-// Documents pass this service unchanged, in both directions.
-func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
+// newLibraryWorld is a world whose apiserver has documents.
+func newLibraryWorld(t *testing.T) *world {
 	w := newWorld(t, answers("hi"))
 	library := rag.NewLibrary(docstore.New(redistest.Start(t).Client(), 0), rag.Options{Log: zerolog.Nop()})
 	runs := apiserver.New(apiserver.Config{Documents: library}, answers("hi"), nil, logger())
@@ -26,7 +30,60 @@ func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
 	w.api = httptest.NewServer(runs.Handler())
 	t.Cleanup(w.api.Close)
 	w.url = w.process(func(c *webmemory.Config) { c.SessionLogs = "" })
+	return w
+}
 
+// Results of documents come in chunks over a connection that is not announced to close, so
+// that clients can tell results that broke off; the connection then takes further requests.
+func TestResultsThatBreakOffDoNotLookComplete(t *testing.T) {
+	w := newLibraryWorld(t)
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
+	target, err := url.Parse(w.url)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", target.Host)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	in := bufio.NewReader(conn)
+	begin := func() (results *bufio.Scanner, resp *http.Response) {
+		_, err := fmt.Fprintf(conn, "POST /v1/collections/c/documents?stream=true HTTP/1.1\r\nHost: %s\r\n"+
+			"Transfer-Encoding: chunked\r\n\r\n", target.Host)
+		require.NoError(t, err)
+		resp, err = http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		require.False(t, resp.Close)
+		require.Empty(t, resp.Header["Connection"])
+		require.Equal(t, []string{"chunked"}, resp.TransferEncoding)
+		return bufio.NewScanner(resp.Body), resp
+	}
+	chunk := func(s string) {
+		_, err := fmt.Fprintf(conn, "%x\r\n%s\r\n", len(s), s)
+		require.NoError(t, err)
+	}
+	for range 3 { // on one connection
+		results, resp := begin()
+		chunk(`{"id":"a","text":"x"}` + "\n")
+		require.True(t, results.Scan())
+		chunk("")
+		require.True(t, results.Scan())
+		require.JSONEq(t, `{"done":true,"documents":1,"failed":0}`, results.Text())
+		require.False(t, results.Scan())
+		require.NoError(t, results.Err())
+		require.NoError(t, resp.Body.Close())
+	}
+
+	results, resp := begin()
+	defer func() { _ = resp.Body.Close() }()
+	chunk(`{"id":"b","text":"x"}` + "\n")
+	require.True(t, results.Scan())
+	w.api.CloseClientConnections()
+	for results.Scan() {
+	}
+	require.ErrorIs(t, results.Err(), io.ErrUnexpectedEOF)
+}
+
+// Documents pass this service unchanged, in both directions.
+func TestDocumentsAreTheApiserversBusiness(t *testing.T) {
+	w := newLibraryWorld(t)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c", nil).status)
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/collections/c/documents/a%2Fb.txt?title=T", "The lighthouse.",
 		"Content-Type", "text/plain").status)

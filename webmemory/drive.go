@@ -3,7 +3,6 @@ package webmemory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -39,6 +38,7 @@ type driver struct {
 	// recorded are the events that the run's log took last.
 	recorded []event.Event
 	said     []string  // lines for the session log that it does not have yet
+	told     time.Time // when it got the ones before
 	first    time.Time // when the first event was shown; zero before
 	text     time.Time // when the first of the answer's text was shown; zero before
 }
@@ -99,6 +99,7 @@ func (d *driver) drive(ctx context.Context) bool {
 //
 //go:noinline
 func (d *driver) storeEnd(ctx context.Context, err error) (finished bool) {
+	d.tell()
 	// Without the lease nothing is made up: another process may close the run too.
 	if gone := new(goneError); errors.As(err, &gone) && !d.writer.detached.Load() {
 		err = d.giveUp(ctx, gone)
@@ -253,7 +254,9 @@ func (d *driver) take(events []event.Event) error {
 			d.server.toldLoss(d.writer.ctx, d.run.chat, d.run.epoch)
 		}
 	}
-	d.tell()
+	if time.Since(d.told) > time.Second {
+		d.tell()
+	}
 	d.server.metrics.logged.Add(float64(max(0, d.run.log.Size()-before)))
 	return nil
 }
@@ -274,7 +277,7 @@ func (d *driver) show(e event.Event) error {
 
 // note tells the session log and the metrics of an event.
 func (d *driver) note(e event.Event) {
-	say := func(format string, args ...any) { d.said = append(d.said, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) { d.said = append(d.said, sessionLine(format, args...)) }
 	switch p := e.Payload.(type) {
 	case *event.Delegation:
 		say("delegation to %s saved: %s", e.Subagent, p.Task)
@@ -290,10 +293,11 @@ func (d *driver) note(e event.Event) {
 	}
 }
 
-// tell writes to the session log what was said since.
+// tell writes to the session log what was said since. While a run goes on that is done once in a
+// second at most.
 func (d *driver) tell() {
 	d.server.sessions.write(d.run.chat, d.said...)
-	d.said = nil
+	d.said, d.told = nil, time.Now()
 }
 
 // clock observes after which time a run's readers had the first event and the first text.

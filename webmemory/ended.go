@@ -94,11 +94,12 @@ func (e *ends) keep(head endHead, lines [][]byte) {
 		return
 	}
 	text := append(bytes.Join(append([][]byte{first}, lines...), []byte("\n")), '\n')
-	for range 2 { // a sweep may remove the empty folder in between
-		if err = os.MkdirAll(e.folder(head.Chat), 0o700); err == nil {
-			err = os.WriteFile(path+".new", text, 0o600)
+	for range 3 { // the folder is there in most cases; a sweep may remove an empty one at any time
+		if err = os.WriteFile(path+".new", text, 0o600); !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if made := os.MkdirAll(e.folder(head.Chat), 0o700); made != nil {
+			err = made
 			break
 		}
 	}

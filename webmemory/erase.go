@@ -3,7 +3,6 @@ package webmemory
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -208,7 +207,7 @@ func (s *Server) eraseUnder(ctx context.Context, w *writer, what wanted) (webapi
 		return out, err
 	}
 	if what.history != nil {
-		s.sessions.write(w.chat, fmt.Sprintf("erased: %v", out.Erased))
+		s.sessions.write(w.chat, sessionLine("erased: %v", out.Erased))
 		if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
 			return out, err
 		}
@@ -410,6 +409,7 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 			}
 		}
 		s.dropRuns(chat)
+		s.indexes.dropChat(chat)
 		if turn <= known[name] {
 			continue // another process of this disk has
 		}

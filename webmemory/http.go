@@ -40,6 +40,9 @@ func (s *Server) routes() http.Handler {
 	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
+	chat.GET("/recall", r.Answered(s.getRecall))
+	chat.GET("/export", r.Answered(s.exportChat))
+	chat.POST("/import", r.Answered(s.importChat))
 	chat.GET("/history", r.Answered(s.getHistory))
 	chat.DELETE("/history", r.Answered(s.deleteHistory))
 	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
@@ -211,7 +214,7 @@ func (s *Server) forward(c *gin.Context) error {
 		return errShutdown
 	}
 	if c.Query("stream") == "true" { // results are read while the body is on its way
-		api.FullDuplex(c.Writer)
+		defer api.FullDuplex(c.Writer, c.Request)()
 	}
 	body := &forwarded{ReadCloser: c.Request.Body}
 	c.Request.Body = body

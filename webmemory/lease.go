@@ -116,7 +116,7 @@ func (s *Server) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 // is gone; then a conversation of the gateway that was erased meanwhile is given up, because
 // the lease would offer its text to a model once more.
 func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token string, at place) (*lease, error) {
-	for {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
 		asked := monotonic()
 		conversation := cmp.Or(s.conversations.newest(chat), rand.Text())
 		taken, err := s.store.Take(ctx, chat, token, conversation, s.cfg.Lease)
@@ -153,7 +153,7 @@ func (s *Server) take(ctx, waiting context.Context, chat memory.Chat, token stri
 		if at == now {
 			return nil, fmt.Errorf("%w: %w", errQueueSlow, err)
 		}
-		if pause(waiting, jitter(min(held.Left, 250*time.Millisecond))) != nil {
+		if pause(waiting, jitter(min(held.Left, wait))) != nil {
 			return nil, fmt.Errorf("%w: %w", ended(waiting), err)
 		}
 		if held.Claimed {

@@ -36,6 +36,7 @@ type Config struct {
 	MaxChats    int            // chats with work in hand at one time; 10,000
 	Lease       time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout  time.Duration  // after which a run is given up; 10 min and a little
+	RecallBytes int64          // of memory for indexes of what was said, those used least lately leave first; 256 MiB
 	KeepRuns    time.Duration  // how long a finished run is held in memory; 15 min
 	KeepBytes   int            // of memory for finished runs, those that ended first leave first; 64 MiB
 	ResumeWait  time.Duration  // for events that a client has seen in another process; 10 s
@@ -89,6 +90,7 @@ type Server struct {
 	health        health
 	losses        losses
 	conversations conversations
+	indexes       indexes
 	neighbours    neighbours
 	handler       http.Handler
 

@@ -232,7 +232,7 @@ func TestAStreamThatBreaksOffDoesNotLookComplete(t *testing.T) {
 		require.NoError(t, err)
 		events += line
 	}
-	require.True(t, strings.HasPrefix(events, "retry: 1000\n\nid: 1\n"), events)
+	require.True(t, strings.HasPrefix(events, "retry: 1000\n\ndata: "), events)
 }
 
 func TestStop(t *testing.T) {

@@ -45,18 +45,19 @@ func escaped(chat memory.Chat) string {
 	return b.String()
 }
 
-// write adds lines to a chat's log.
+// sessionLine is a line for a session log, of now.
+func sessionLine(format string, args ...any) string {
+	return time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
+}
+
+// write adds lines that sessionLine made to a chat's log.
 func (l *sessionLogs) write(chat memory.Chat, lines ...string) {
 	if l.dir == "" || len(lines) == 0 {
 		return
 	}
-	var text strings.Builder
-	for _, line := range lines {
-		text.WriteString(time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(line) + "\n")
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.append(l.path(chat), text.String()); err != nil {
+	if err := l.append(l.path(chat), strings.Join(lines, "")); err != nil {
 		l.log.Warn().Err(err).Msg("session logs cannot be written; set session_logs: false or make the folder writable")
 	}
 }

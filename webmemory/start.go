@@ -132,7 +132,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		}
 	}
 	chat := w.history(memory.ChatKey(r.chat))
-	said := []string{"request: " + p.Message}
+	said := []string{sessionLine("request: %s", p.Message)}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
 		ConversationID:   w.Conversation,
@@ -145,7 +145,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	for _, a := range s.cfg.Agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
-		said = append(said, fmt.Sprintf("history of %s loaded: %d messages", a, h.Len()))
+		said = append(said, sessionLine("history of %s loaded: %d messages", a, h.Len()))
 	}
 	s.sessions.write(r.chat, said...)
 	r.asked = []event.Payload{&event.RunStarted{

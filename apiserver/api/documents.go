@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Document is a document as a body or a line of ndjson holds it. Its text is text,
@@ -67,12 +70,57 @@ func (c *Client) Forward(failed func(w http.ResponseWriter, r *http.Request, err
 	}, nil
 }
 
-// FullDuplex lets a handler read the request's body while it answers. Over HTTP/1
-// that is the connection's last request: net/http cannot read the next one if this
-// one's body was not read to its end (golang/go#68560).
-func FullDuplex(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
-	w.Header().Set("Connection", "close")
+// FullDuplex lets a handler read the request's body while it answers; the handler calls
+// end behind its answer.
+//
+// Over HTTP/1 net/http can go on with a connection only if the handler has closed this
+// request's body (golang/go#68560). One that does not come to its end is cut: what is
+// left of it must not pass for another request. No header says that in advance, since
+// clients take an answer that breaks off for whole on a connection that is to be closed.
+func FullDuplex(w http.ResponseWriter, r *http.Request) (end func()) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // elsewhere than in HTTP/1 that is so anyway
+	body := &duplexBody{ReadCloser: r.Body, control: control}
+	r.Body = body
+	return func() {
+		if body.Close() != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// restTime is how long what is left of a body may take, once nobody wants it.
+const restTime = 500 * time.Millisecond
+
+// duplexBody is a request's body that is closed once, whoever does it first.
+type duplexBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	ended   atomic.Bool
+	once    sync.Once
+	err     error // of closing; guarded by once
+}
+
+func (b *duplexBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// Close has net/http read what is left, within bounds.
+func (b *duplexBody) Close() error {
+	b.once.Do(func() {
+		if b.ended.Load() {
+			return
+		}
+		_ = b.control.SetReadDeadline(time.Now().Add(restTime)) // what knows no deadlines has no rest to read
+		b.err = b.ReadCloser.Close()
+		// The server goes on reading to learn when the client leaves.
+		_ = b.control.SetReadDeadline(time.Time{})
+	})
+	return b.err
 }
 
 // passedBody is the body of an answer that is passed on; it reports when that breaks off.

@@ -28,9 +28,9 @@ func TestFramesAreAsTheWireSays(t *testing.T) {
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(t, "no-cache", resp.Header.Get("Cache-Control"))
 	require.Equal(t, "no", resp.Header.Get("X-Accel-Buffering"))
-	require.Equal(t, "retry: 1000\n\nid: 1\ndata: "+string(delta(1, "a <b>\nc").Line())+"\nevent: assistant_delta\n\n"+
-		"id: 2\ndata: {\"role\":\"newer\",\"run_id\":\"r1\",\"seq\":2}\nevent: newer\n\n"+
-		"id: 3\ndata: "+string(finished(3).Line())+"\nevent: run_finished\n\n", body)
+	require.Equal(t, "retry: 1000\n\ndata: "+string(delta(1, "a <b>\nc").Line())+"\nevent: assistant_delta\nid: 1\n\n"+
+		"data: {\"role\":\"newer\",\"run_id\":\"r1\",\"seq\":2}\nevent: newer\nid: 2\n\n"+
+		"data: "+string(finished(3).Line())+"\nevent: run_finished\nid: 3\n\n", body)
 }
 
 func TestPositions(t *testing.T) {
@@ -236,8 +236,8 @@ func TestHeartbeatsComeWhileTheStreamIsIdle(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, log.Append(finished(2)))
 		<-ended
-		require.Equal(t, "retry: 1000\n\nid: 1\ndata: "+string(delta(1, "a").Line())+"\nevent: assistant_delta\n\n"+
+		require.Equal(t, "retry: 1000\n\ndata: "+string(delta(1, "a").Line())+"\nevent: assistant_delta\nid: 1\n\n"+
 			strings.Repeat(": heartbeat\n\n", 3)+
-			"id: 2\ndata: "+string(finished(2).Line())+"\nevent: run_finished\n\n", w.Body.String())
+			"data: "+string(finished(2).Line())+"\nevent: run_finished\nid: 2\n\n", w.Body.String())
 	})
 }

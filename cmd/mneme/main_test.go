@@ -48,7 +48,7 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 		"chat --caht x":         {2, "", "mneme: unknown flag --caht, did you mean \"--chat\"?; see mneme --help\n"},
 		"chat -z":               {2, "", "mneme: unknown flag -z; see mneme --help\n"},
 		"chat --chat":           {2, "", "mneme: --chat needs a value; see mneme --help\n"},
-		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"rm\"; see mneme --help\n"},
+		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"export\", \"import\", \"rm\"; see mneme --help\n"},
 		"memory get 1 a b":      {2, "", "mneme: unexpected argument b; see mneme --help\n"},
 		"memory ls --limit x":   {2, "", "mneme: --limit: expected a whole number but got \"x\"; see mneme --help\n"},
 		"ingest x":              {2, "", "mneme: missing flags: --collection=NAME; see mneme --help\n"},
@@ -143,12 +143,12 @@ func remembering(t *testing.T) *webtest.Server {
 
 func TestMemoryLs(t *testing.T) {
 	s := remembering(t)
-	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES
--100123  (chat)    1         54
-12345    (chat)    1         65
-12345    analytic  12        1240
+	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES  ARCHIVED  BYTES
+-100123  (chat)    1         54     0         0
+12345    (chat)    1         65     0         0
+12345    analytic  12        1240   0         0
 `, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
-	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES\n-100123  (chat)   1         54\n", ""},
+	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES  ARCHIVED  BYTES\n-100123  (chat)   1         54     0         0\n", ""},
 		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
 	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout,
 		"(more than 1 chats; raise --limit)\n")
@@ -240,7 +240,7 @@ func TestCompletion(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"ls", "get", "tail", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"ls", "get", "tail", "export", "import", "rm"}, fits("memory", ""))
 	require.Equal(t, []string{"memory"}, fits("me"))
 	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
 	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))

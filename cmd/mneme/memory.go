@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -257,6 +258,56 @@ Examples:
 			fmt.Fprintln(con.stdout, "erased", term.OneLine(key, 300))
 		}
 		return nil
+	})
+}
+
+func (con *console) memoryExport() *cobra.Command {
+	c := &cobra.Command{
+		Use: "export <chat>", Short: "Print all of a chat's memory, to be kept or imported elsewhere.",
+		Long: `All histories with what trims moved to their archives, a line of JSON for each message, the oldest first; the last line counts them.
+
+Examples:
+  mneme memory export 12345 > 12345.ndjson
+  mneme memory export -- -100123 | gzip > chat.ndjson.gz`,
+	}
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		chat, _, err := historyKey(args)
+		if err != nil {
+			return err
+		}
+		out := bufio.NewWriter(con.stdout)
+		return errors.Join(client.Export(ctx, chat, out), out.Flush())
+	})
+}
+
+func (con *console) memoryImport() *cobra.Command {
+	c := &cobra.Command{
+		Use: "import <chat> [<file>]", Short: "Fill a chat that has no memory yet with an export.",
+		Long: `Without <file> the export is read from the standard input. Either all of it is stored or nothing. Only the newest messages stay at hand (webmemory.max_history), the others go to the archives.
+
+Examples:
+  mneme memory import 777 12345.ndjson
+  mneme memory export 12345 | mneme memory import 12345 --url http://other:8080`,
+	}
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		chat, _, err := historyKey(args[:1])
+		if err != nil {
+			return err
+		}
+		from := con.stdin
+		if len(args) == 2 {
+			f, err := os.Open(args[1])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			from = f
+		}
+		done, err := client.Import(ctx, chat, from)
+		if err == nil {
+			fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", done.Messages, done.Histories)
+		}
+		return err
 	})
 }
 

@@ -69,6 +69,7 @@ func (a Answer) FailAfter(events int) Answer {
 type Cut struct {
 	After  int  // events that come whole
 	Inside bool // and half of the next
+	Clean  bool // the stream ends as if it were over, as one whose middleman lost the vendor
 	Error  int  // if not 0, an error event of this status instead of a cut connection
 }
 

@@ -167,7 +167,8 @@ func KnownBetas() []string {
 		"extended-cache-ttl-2025-04-11",
 		"files-api-2025-04-14", "fine-grained-tool-streaming-2025-05-14", "mid-conversation-system-2026-04-07",
 		"oauth-2025-04-20",
-		"output-128k-2025-02-19", "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05",
+		"output-128k-2025-02-19", "pdfs-2024-09-25", "prompt-caching-2024-07-31",
+		"prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13",
 		"thinking-token-count-2026-05-13",
 		"token-counting-2024-11-01",
 	}

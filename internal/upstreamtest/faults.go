@@ -1,6 +1,7 @@
 package upstreamtest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -80,6 +81,8 @@ var faultTexts = map[int]string{
 	statusOverloaded:               "Overloaded",
 }
 
+func faultText(status int) string { return cmp.Or(faultTexts[status], http.StatusText(status)) }
+
 // write answers with f.
 func (f Fault) write(w http.ResponseWriter, r *http.Request, d wire.Dialect) {
 	if f.Pause != nil {
@@ -90,11 +93,7 @@ func (f Fault) write(w http.ResponseWriter, r *http.Request, d wire.Dialect) {
 	}
 	body := []byte(f.Body)
 	if len(body) == 0 {
-		text, ok := faultTexts[f.Status]
-		if !ok {
-			text = http.StatusText(f.Status)
-		}
-		body = refusal{status: f.Status, message: text}.bodyIn(d)
+		body = refusal{status: f.Status, message: faultText(f.Status)}.bodyIn(d)
 	}
 	for name, values := range f.Header {
 		w.Header()[http.CanonicalHeaderKey(name)] = values

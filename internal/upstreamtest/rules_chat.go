@@ -17,11 +17,11 @@ const reasoningField = "reasoning_content"
 
 // chatRules are those of chat completions, by vendor.
 var chatRules = map[Vendor][]rule{
-	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning},
-	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning},
+	Kimi:     {kimiThinking, dialogueHolds, kimiReasoning, chatFormat},
+	DeepSeek: {deepSeekThinking, dialogueHolds, deepSeekReasoning, deepSeekFormat},
 	GLM:      {glmThinking, dialogueHolds},
 	Chat: {argumentsKnown, parametersTaken, openAITakes, chatThinking, dialogueHolds, reasoningReplayed,
-		thoughtsSigned},
+		thoughtsSigned, chatFormat},
 }
 
 // mistralID is what Mistral takes as the id of a call.

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -116,6 +117,24 @@ func TestKey(t *testing.T) {
 	require.Equal(t, "invalid_api_key", gjson.Get(w.Body.String(), "error.code").String())
 	require.Equal(t, 200, post(t, v, "/v1/messages", messages(ask), "X-Api-Key", "k").Code)
 	require.Equal(t, 200, post(t, v, "/v1/messages", messages(ask), "Authorization", "Bearer k").Code)
+}
+
+// A model keeps to the form that it is asked for, also where it is told in words.
+func TestAnswersOfAForm(t *testing.T) {
+	const schema = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+	asking := func(vendor upstreamtest.Vendor, format string, list ...string) string {
+		v := upstreamtest.New(upstreamtest.Config{Vendor: vendor})
+		body := post(t, v, "/v1/chat/completions", strings.TrimSuffix(chat(list...), "}")+`,"response_format":`+format+"}")
+		return gjson.Get(body.Body.String(), "choices.0.message.content").Str + message(body.Body.String())
+	}
+	form := `{"type":"json_schema","json_schema":{"name":"x","schema":` + schema + `}}`
+	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.Chat, form, ask))
+	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.Kimi, form, ask))
+	require.Contains(t, asking(upstreamtest.Chat, `{"type":"json_schema"}`, ask), "Missing required parameter")
+	require.Equal(t, "This response_format type is unavailable now", asking(upstreamtest.DeepSeek, form, ask))
+	told := says("system", strconv.Quote("Answer in JSON: "+schema+" Nothing else."))
+	require.JSONEq(t, `{"n":1}`, asking(upstreamtest.DeepSeek, `{"type":"json_object"}`, told, ask))
+	require.JSONEq(t, `{}`, asking(upstreamtest.DeepSeek, `{"type":"json_object"}`, says("system", `"JSON"`), ask))
 }
 
 func TestEmbeddings(t *testing.T) {
@@ -322,6 +341,10 @@ func TestCutAnswers(t *testing.T) {
 	body, err = send("true")
 	require.NoError(t, err)
 	require.Contains(t, body, "message_stop")
+	v.Queue(upstreamtest.Answer{Blocks: hello.Blocks, Cut: &upstreamtest.Cut{After: 3, Clean: true}})
+	body, err = send("true")
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(body, "\n\n"))
 	v.Fail(upstreamtest.Dropped())
 	_, err = send("true")
 	require.ErrorIs(t, err, io.EOF)

@@ -76,10 +76,13 @@ func (x *exchange) writeStream(w http.ResponseWriter, r *http.Request, a Answer,
 		}
 		switch {
 		case a.Cut.Error != 0:
-			x.flush(w, errorFrame(x.Endpoint.dialect(), a.Cut.Error, faultTexts[a.Cut.Error]))
+			x.flush(w, errorFrame(x.Endpoint.dialect(), a.Cut.Error, faultText(a.Cut.Error)))
 			return
 		case a.Cut.Inside:
 			x.flush(w, f[:len(f)/2])
+		}
+		if a.Cut.Clean {
+			return
 		}
 		abort(w)
 	}

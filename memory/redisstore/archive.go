@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"mneme/memory"
 )
 
@@ -78,7 +80,7 @@ func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n in
 	for _, raw := range have.Raw(0)[:n] {
 		place += len(raw) + len(",")
 	}
-	short, keep := have.From(n), 1
+	short, keep := have.Without(n), 1
 	if s.Archive.Off {
 		keep = 0
 	}
@@ -155,6 +157,33 @@ func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error)
 		}
 	}
 	slices.SortFunc(out, func(a, b Segment) int { return a.Position - b.Position })
+	return out, nil
+}
+
+// ArchiveState is what an index over a history and its archive is held against.
+type ArchiveState struct {
+	Archived int   // messages that have left the history by trims since it began
+	Edits    int64 // deliberate changes of single messages
+}
+
+// ArchiveStates gives those of histories, in one round trip.
+func (s *Store) ArchiveStates(ctx context.Context, keys ...memory.Key) ([]ArchiveState, error) {
+	cmds := make([]*redis.SliceCmd, len(keys))
+	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			cmds[i] = p.HMGet(ctx, metaKey(key), "archived", "edits")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failure(err, "looking at the archives of %v", keys)
+	}
+	out := make([]ArchiveState, len(keys))
+	for i, cmd := range cmds {
+		fields := cmd.Val()
+		text := func(i int) string { t, _ := fields[i].(string); return t }
+		out[i] = ArchiveState{Archived: int(integer(text(0))), Edits: integer(text(1))}
+	}
 	return out, nil
 }
 
@@ -261,4 +290,117 @@ func (s *Store) rearchive(ctx context.Context, key memory.Key,
 		}
 	}
 	return false, fmt.Errorf("%w: the archive changed under every attempt", memory.ErrUnavailable)
+}
+
+// segmentMessages and segmentBytes bound a segment that is not made by a trim.
+const (
+	segmentMessages = 256
+	segmentBytes    = 1 << 20
+)
+
+// Importer fills a history that is empty, oldest message first. Add what it is to hold, then
+// Close it.
+type Importer struct {
+	store    *Store
+	turn     int64
+	limit    int
+	key      memory.Key
+	position int               // messages that were archived
+	kept     []json.RawMessage // the others
+	bytes    int
+}
+
+// Import begins to fill a history under a turn, which must have been raised on it. No more
+// than limit messages (0: any number) of at most 8 MiB stay at hand, the others go to the
+// archive, or nowhere if there is none.
+func (s *Store) Import(ctx context.Context, turn int64, key memory.Key, limit int) (*Importer, error) {
+	if key.Agent() != "" {
+		if _, err := s.indexHistory(ctx, key, turn); err != nil {
+			return nil, err
+		}
+	}
+	im := &Importer{store: s, turn: turn, limit: limit, key: key}
+	return im, im.segment(ctx, 0, "", "")
+}
+
+// Add takes the next message, which carries its id.
+func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
+	im.kept, im.bytes = append(im.kept, message), im.bytes+len(message)
+	if im.bytes > 2*trimBytes || im.limit > 0 && len(im.kept) > 2*im.limit+segmentMessages {
+		return im.shorten(ctx)
+	}
+	return nil
+}
+
+// shorten archives what is too much.
+func (im *Importer) shorten(ctx context.Context) error {
+	h := memory.Empty(im.key)
+	for _, raw := range im.kept {
+		h = h.With(raw)
+	}
+	n := h.Excess(im.limit, trimBytes*4/5)
+	if n == 0 && im.limit > 0 { // one exchange, or messages of no user: no matter where it is cut
+		n = max(len(im.kept)-im.limit, 0)
+	}
+	gone := im.kept[:n]
+	im.kept = slices.Clone(im.kept[n:])
+	im.bytes = 0
+	for _, raw := range im.kept {
+		im.bytes += len(raw)
+	}
+	for len(gone) > 0 {
+		size, count := 0, 0
+		for count < len(gone) && count < segmentMessages && (count == 0 || size+len(gone[count]) <= segmentBytes) {
+			size += len(gone[count])
+			count++
+		}
+		if err := im.archive(ctx, gone[:count]); err != nil {
+			return err
+		}
+		gone = gone[count:]
+	}
+	return nil
+}
+
+func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
+	if im.store.Archive.Off {
+		return nil
+	}
+	err := im.segment(ctx, len(raw), describe(raw).about, string(segmentJSON(raw)))
+	im.position += len(raw)
+	return err
+}
+
+func (im *Importer) segment(ctx context.Context, count int, about, value string) error {
+	r, err := im.store.call(ctx, segmentScript, append(historyKeys(im.key), archiveKey(im.key)),
+		im.turn, im.position, count, about, value)
+	if err == nil && r.Word() != "ok" {
+		err = fmt.Errorf("%w: somebody else writes into the history", memory.ErrUnavailable)
+	}
+	return failure(err, "importing %s", im.key)
+}
+
+// Close stores what stays at hand, and with it that the history was changed on purpose.
+func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
+	if err := im.shorten(ctx); err != nil {
+		return nil, err
+	}
+	h := memory.Empty(im.key)
+	for _, raw := range im.kept {
+		h = h.With(raw)
+	}
+	if h.Len() == 0 {
+		return h, nil
+	}
+	first := ""
+	if im.position > 0 {
+		first = h.IDs()[0]
+	}
+	h.Follows(im.turn, first)
+	err := im.store.replace(ctx, change{turn: im.turn, seen: "absent", old: "", fresh: h, cut: im.turn})
+	if err != nil {
+		return nil, failure(err, "importing %s", im.key)
+	}
+	h.ProvenIn(im.turn)
+	return h, im.store.retire(ctx, im.key)
 }

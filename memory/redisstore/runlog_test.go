@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,63 @@ func TestWhatIsKeptOfARunFollowsItsTimes(t *testing.T) {
 	fields, err := w.redis.HKeys(ctx, "{chat_history:1}:meta").Result()
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"turn", "conversation", "r:keyed", "r:next"}, fields)
+}
+
+// An index with many runs tells of subagents and forgets runs as a short one does, and a turn does
+// not look through all of it.
+func TestAnIndexOfManyRuns(t *testing.T) {
+	w, chat := newWorld(t), memory.MustChat("1")
+	begin := func(run string) (agents []memory.Agent) {
+		t.Helper()
+		turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, failure(w.BeginUnkeyed(ctx, chat, run, "body")))
+		return turn.Agents
+	}
+	end := func(run string) { require.NoError(t, w.Close(ctx, chat, "token", run, false)) }
+	write := func(agent memory.Agent) {
+		t.Helper()
+		turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+		require.NoError(t, err)
+		have := w.load(t, turn.Number, memory.Empty(memory.SubagentKey(agent, chat)))
+		require.NoError(t, failure(w.Append(ctx, have, memory.Mark{Run: "r", Seq: 1, Turn: turn.Number}, message("1"))))
+	}
+	write("analytic")
+	for i := range 300 {
+		run := fmt.Sprintf("run%d", i)
+		require.Equal(t, []memory.Agent{"analytic"}, begin(run))
+		end(run)
+	}
+	looks := func() int64 { return commandCalls(t, w.redis, "hkeys") + commandCalls(t, w.redis, "hgetall") }
+	before := looks()
+	require.Equal(t, []memory.Agent{"analytic"}, begin("next"))
+	end("next")
+	require.Equal(t, before, looks(), "nobody looked through the index")
+
+	write("knowledge")
+	require.ElementsMatch(t, []memory.Agent{"analytic", "knowledge"}, begin("later"), "what came since is told")
+	turn, err := w.Take(ctx, chat, "token", "c", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, w.Erase(ctx, turn.Number, memory.SubagentKey("analytic", chat)))
+	require.Equal(t, []memory.Agent{"knowledge"}, begin("last"), "what was erased is not")
+
+	redisstore.Later(w.Store, time.Hour)
+	for i := range 600 {
+		run := fmt.Sprintf("new%d", i)
+		require.Equal(t, []memory.Agent{"knowledge"}, begin(run))
+		end(run)
+	}
+	require.False(t, w.redis.HExists(ctx, "{chat_history:1}:meta", "r:run0").Val(), "runs of which nothing is kept go")
+}
+
+// commandCalls is how often a command was called.
+func commandCalls(t *testing.T, client *redis.Client, name string) (n int64) {
+	t.Helper()
+	stats, err := client.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	_, of, _ := strings.Cut(stats, "cmdstat_"+name+":calls=")
+	n, _ = strconv.ParseInt(strings.SplitN(of, ",", 2)[0], 10, 64)
+	return n
 }
 
 // failure is the error of a call of which nothing else is wanted.

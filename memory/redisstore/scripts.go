@@ -38,6 +38,7 @@ var (
 
 	distrustScript   = redisscript.New(lua, "common", "distrust")
 	restoreCutScript = redisscript.New(lua, "common", "restore_cut")
+	segmentScript    = redisscript.New(lua, "common", "segment")
 	rearchiveScript  = redisscript.New(lua, "common", "rearchive")
 )
 

@@ -8,7 +8,7 @@
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
 //	                                  on the chat's also open, conversation, lost, told,
-//	                                  s:<name>, r:<run>
+//	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
 //	{<history key>}:damaged:<time>    a value that was set aside
@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -161,6 +162,16 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (red
 // in the same round trip, nil for none.
 func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
+	if short := have.From(foundIn(r).first); short != nil && slices.Contains([]string{"whole", "tail"}, r.Word()) {
+		// Another process has trimmed it: what the copy has of the rest need not move.
+		less, err := s.look(ctx, turn, short)
+		if err == nil && less.Word() != "whole" {
+			h, err := s.interpret(ctx, turn, short, less, nil)
+			if !errors.Is(err, errChanged) {
+				return h, err
+			}
+		}
+	}
 	for range attempts {
 		h, err := s.interpret(ctx, turn, have, r, value)
 		if !errors.Is(err, errChanged) {
@@ -441,7 +452,7 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 	for _, key := range keys {
 		err := s.erase(ctx, turn, key, key.Agent() == "")
 		if err == nil && key.Agent() != "" {
-			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent())).Err()
+			err = s.redis.HDel(ctx, chatMeta(key.Chat()), "s:"+string(key.Agent()), "agents").Err()
 		}
 		if err != nil {
 			return failure(err, "erasing %s", key)

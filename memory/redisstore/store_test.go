@@ -334,6 +334,45 @@ func TestTrim(t *testing.T) {
 	require.ErrorIs(t, err, memory.ErrMoved)
 }
 
+// A copy of a history that another process has trimmed since is shortened here, and only what
+// it lacks moves. If Redis has lost a part of it besides, that is brought back as ever.
+func TestACopyFollowsATrim(t *testing.T) {
+	w := newWorld(t)
+	grow := func(h *memory.History, turn int64, from, to int) *memory.History {
+		t.Helper()
+		for i := from; i < to; i++ {
+			run := fmt.Sprintf("run%d", i/2)
+			m := memory.Message{Role: []string{memory.RoleUser, memory.RoleAssistant}[i%2], Content: fmt.Sprint(i),
+				Timestamp: float64(i + 1), ID: memory.MessageID(run, int64(i%2+1))}
+			var err error
+			h, err = w.Append(ctx, h, memory.Mark{Run: run, Seq: int64(i%2 + 1), Turn: turn}, m.Encode())
+			require.NoError(t, err)
+		}
+		return h
+	}
+	copied := grow(memory.Empty(key), 5, 0, 12)
+	short, err := w.Trim(ctx, grow(copied, 5, 12, 14), 5, 10)
+	require.NoError(t, err)
+	stored := grow(short, 5, 14, 16)
+	require.Equal(t, 12, stored.Len())
+	read := commandCalls(t, w.redis, "get")
+	loaded := w.load(t, 6, copied)
+	require.Equal(t, stored.JSON(), loaded.JSON())
+	require.Equal(t, stored.Sum(), loaded.Sum())
+	require.Equal(t, stored.First(), loaded.First())
+	require.Equal(t, read, commandCalls(t, w.redis, "get"), "nobody read it whole")
+
+	longer := grow(loaded, 6, 16, 18)
+	lost := memory.Empty(key)
+	for _, raw := range longer.Raw(0)[4:10] {
+		lost = lost.With(raw)
+	}
+	require.NoError(t, w.redis.Set(ctx, key.String(), lost.JSON(), 0).Err())
+	require.NoError(t, w.redis.HSet(ctx, "{"+key.String()+"}:meta", "sum", lost.Sum().String(), "len", lost.Size(),
+		"count", lost.Len(), "first", lost.IDs()[0]).Err())
+	require.Equal(t, longer.Raw(4), w.load(t, 7, longer).Raw(0), "what Redis lost behind it is brought back")
+}
+
 // Many leases are renewed at once, each with an answer of its own: also after a restart
 // of Redis, which forgets scripts, and one that is lost does not spoil the others.
 func TestManyLeasesAreRenewedAtOnce(t *testing.T) {

@@ -16,13 +16,45 @@ type responseFormat struct {
 	Type       string `json:"type"` // text, json_object, json_schema
 	JSONSchema struct {
 		Name        string         `json:"name"`
-		Description string         `json:"description"`
+		Description string         `json:"description,omitzero"`
 		Schema      jsontext.Value `json:"schema"`
+		Strict      bool           `json:"strict,omitzero"`
 	} `json:"json_schema"`
 }
 
-// answerTool is the tool that a model without a format of its own is made to answer by.
-const answerTool = "answer_in_json"
+// chatFormat is the form that a messages client wants the answer to have; nil for none. What it reads is taken
+// out of the members that have no counterpart. A schema that leaves nothing open is held to strictly, as such a
+// client's own vendor does with any.
+func chatFormat(members map[string]jsontext.Value) (*responseFormat, error) {
+	config := gjson.ParseBytes(members["output_config"])
+	name, asked := "output_config.format", config.Get("format")
+	if !asked.IsObject() {
+		name, asked = "output_format", gjson.ParseBytes(members["output_format"])
+	}
+	if !asked.IsObject() {
+		return nil, nil
+	}
+	schema := asked.Get("schema")
+	if asked.Get("type").Str != "json_schema" || schema.Get("type").Str != "object" {
+		return nil, refuse(`%s must be of "type": "json_schema", with a schema of "type": "object"`, name)
+	}
+	delete(members, "output_format")
+	if len(config.Map()) == 1 && config.Get("format").Exists() {
+		delete(members, "output_config")
+	}
+	f := &responseFormat{Type: "json_schema"}
+	f.JSONSchema.Name, f.JSONSchema.Schema = AnswerTool, jsontext.Value(schema.Raw)
+	r := &schemaReader{root: schema, left: maxSchema}
+	f.JSONSchema.Strict = r.closed(schema) && !r.optional
+	return f, nil
+}
+
+// AnswerTool is the tool that a model without a format of its own is made to answer by, with its description.
+const (
+	AnswerTool     = "answer_in_json"
+	AnswerToolSays = "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a " +
+		"text."
+)
 
 var anyObject = jsontext.Value(`{"type":"object","properties":{},"additionalProperties":true}`)
 
@@ -43,7 +75,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if gjson.GetBytes(schema, "type").Str != "object" {
 		return "", refuse(`response_format.json_schema.schema must be of "type": "object"`)
 	}
-	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root, maxSchema}).closed(root) {
+	if root := gjson.ParseBytes(schema); o.Schemas && (&schemaReader{root: root, left: maxSchema}).closed(root) {
 		out.Other = map[string]jsontext.Value{
 			"output_config": slices.Concat([]byte(`{"format":{"type":"json_schema","schema":`), schema, []byte("}}")),
 		}
@@ -53,7 +85,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if choice != nil && (choice.Type == "any" || choice.Type == "tool") {
 		return "", nil
 	}
-	tool = answerTool
+	tool = AnswerTool
 	for slices.ContainsFunc(out.Tools, func(t wire.Tool) bool { return t.Name == tool }) {
 		tool += "_"
 	}
@@ -61,7 +93,7 @@ func format(out *wire.Request, f *responseFormat, o Options) (tool string, err e
 	if len(out.Tools) > 0 && (choice == nil || choice.Type != "none") {
 		out.ToolChoice = &wire.ToolChoice{Type: "any", DisableParallel: true}
 	}
-	says := "Gives the answer to the user: its input is the whole answer. Call it once, in place of writing a text."
+	says := AnswerToolSays
 	if f.JSONSchema.Description != "" {
 		says += "\n\n" + f.JSONSchema.Description
 	}
@@ -81,8 +113,9 @@ const maxSchema = 2000
 
 // schemaReader looks through a schema.
 type schemaReader struct {
-	root gjson.Result
-	left int
+	root     gjson.Result
+	left     int
+	optional bool // a member may be missing, or has a default
 }
 
 // closed reports whether a schema keeps to what vendors' own formats take: every object says that it
@@ -99,6 +132,8 @@ func (r *schemaReader) closed(schema gjson.Result) bool {
 		}
 		return ok && r.closed(at)
 	}
+	r.optional = r.optional || schema.Get("default").Exists() ||
+		len(schema.Get("properties").Map()) > len(schema.Get("required").Array())
 	ok := schema.Get("additionalProperties").Raw == "false" ||
 		!schema.Get("properties").Exists() && !strings.Contains(schema.Get("type").Raw, `"object"`)
 	schema.ForEach(func(name, value gjson.Result) bool {

@@ -70,3 +70,43 @@ func TestAnAnswerWithoutPieces(t *testing.T) {
 		require.Equal(t, want, gjson.GetBytes(events[1], "delta.text").Str)
 	}
 }
+
+// An answer of the client's own dialect keeps all but the name of the model, streamed or whole.
+func TestSameAnswer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawResponse(t)
+		body, err := wire.Marshal(r)
+		require.NoError(t, err)
+		same := chatwire.NewSameAnswer(chatwire.Asked{Model: "mine", Stream: true})
+		_, err = same.End(nil)
+		require.ErrorIs(t, err, chatwire.ErrCut)
+		var stream []byte
+		for _, e := range shred(t, r) {
+			stream, err = same.Event(stream, []byte(e))
+			require.NoError(t, err)
+		}
+		_, err = same.End(stream)
+		require.NoError(t, err)
+		together, frames := wire.Assembler{}, wire.NewFrameReader(strings.NewReader(string(stream)))
+		for {
+			frame, err := frames.Next()
+			if err != nil {
+				break
+			}
+			var event wire.Event
+			require.NoError(t, wire.Unmarshal(frame.Data, &event))
+			require.NoError(t, together.Add(event))
+		}
+		got, complete := together.Response()
+		require.True(t, complete)
+		require.Equal(t, "mine", got.Model)
+		whole, err := chatwire.NewSameAnswer(chatwire.Asked{Model: "mine"}).Body(nil, body)
+		require.NoError(t, err)
+		r.Model = "mine"
+		want, err := wire.Marshal(r)
+		require.NoError(t, err)
+		require.JSONEq(t, string(want), string(whole))
+	})
+	_, err := chatwire.NewSameAnswer(chatwire.Asked{}).Event(nil, []byte(`{"type":"error","error":{"message":"no"}}`))
+	require.ErrorContains(t, err, "no")
+}

@@ -247,6 +247,23 @@ func TestChatRequest(t *testing.T) {
 				"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}],"tool_choice":"required","parallel_tool_calls":false}`,
 			ignored: []string{"context_management", "top_k"},
 		},
+		"a form of the answer": {
+			in: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"output_config":{"format":{"type":"json_schema","schema":
+				{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}}}}`,
+			want: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":
+				{"name":"answer_in_json","strict":true,"schema":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}}}}`,
+		},
+		"a form with an optional member, by its older name": {
+			in: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"output_config":{"effort":"low"},"output_format":{"type":"json_schema","schema":
+				{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}}}`,
+			want: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":
+				{"name":"answer_in_json","schema":{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}}}}`,
+			ignored: []string{"output_config"},
+		},
+		"no form": {
+			in:   `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"output_config":{"format":null},"output_format":null}`,
+			want: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, ignored: []string{"output_config"},
+		},
 		"a named tool": {
 			in: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"f"}],"tool_choice":{"type":"tool","name":"f"}}`,
 			want: `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],
@@ -270,6 +287,8 @@ func TestChatRequestRefuses(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`: "web_search_20250305",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"mcp_servers":[{"url":"x"}]}`:                                  "MCP",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"temperature":"warm"}`:                                         "temperature",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"output_config":{"format":{"type":"text"}}}`:                   "output_config.format",
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"output_format":{"type":"json_schema","schema":{}}}`:           "output_format",
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],"tool_choice":{"type":"some"}}`:         `"some"`,
 	} {
 		_, err := chatwire.ChatRequest([]byte(body), chatwire.Options{})

@@ -16,11 +16,15 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 	if err := wire.Unmarshal(body, &in); err != nil {
 		return Translated{}, err
 	}
+	form, err := chatFormat(in.Other)
+	if err != nil {
+		return Translated{}, err
+	}
 	ignored, err := judge(messagesParameters, in.Other)
 	if err != nil {
 		return Translated{}, err
 	}
-	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences}
+	out := request{Model: in.Model, Stream: in.Stream, Stop: in.StopSequences, ResponseFormat: form}
 	if out.Temperature, err = float("temperature", in.Temperature); err != nil {
 		return Translated{}, err
 	}

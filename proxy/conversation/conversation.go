@@ -70,7 +70,7 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 	// of the branch: then the shared store is asked, once.
 	var best *match
 	newest := &shown[len(shown)-2]
-	current := tree.Known && (newest.node != nil || !newest.answer.Named() && len(tree.Showing(newest.answer)) > 0)
+	current := tree.Known && (newest.node != nil || !newest.answer.Named() && tree.Has(newest.answer))
 	if current {
 		best = find(shown, tree, d)
 		current = best != nil && best.last == len(shown)-2 && best.whole
@@ -103,7 +103,7 @@ func Continue(ctx context.Context, l Ledger, s ledger.Scope, d wire.Dialect, o *
 // elsewhere reports whether one of these turns has an answer that the ledger knows from another
 // position in the conversation, which means that something before it was edited since.
 func elsewhere(turns []exchange, tree ledger.Tree) bool {
-	return slices.ContainsFunc(turns, func(t exchange) bool { return len(tree.Showing(t.answer)) > 0 })
+	return slices.ContainsFunc(turns, func(t exchange) bool { return tree.Has(t.answer) })
 }
 
 // Place is the position of the request's answer in the conversation.

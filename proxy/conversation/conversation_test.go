@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -335,7 +336,7 @@ func TestCacheMarkers(t *testing.T) {
 func (k *chat) placeOf(message string) []byte {
 	o := k.outline(message)
 	shown := k.ledger.Read(o, wire.Messages)
-	return k.ledger.Conversation(k.scope, shown).Showing(shown[0].Answer)[0].Turn().Place.Input
+	return slices.Collect(k.ledger.Conversation(k.scope, shown).Showing(shown[0].Answer))[0].Turn().Place.Input
 }
 
 // System messages in front are the request's own. One in between was said there.

@@ -87,18 +87,24 @@ type match struct {
 
 // find returns the longest match of a request's turns; among equally long ones the one that lacks
 // least, then the newest. It tries the newest answer that any branch has first, and older ones only
-// if that match does not reach the front of the request.
+// if that match does not reach the front of the request. If the request shows the end of a branch
+// and nothing that contradicts it, only the ends of other branches are tried, however many turns
+// have said the same.
 func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 	if tree.Size == 0 {
 		return nil
 	}
 	var best *match
 	for last := len(shown) - 2; last >= 0; last-- {
-		candidates := []*ledger.Node{shown[last].node}
-		if candidates[0] == nil {
-			candidates = tree.Showing(shown[last].answer)
+		candidates := tree.Showing(shown[last].answer)
+		if n := shown[last].node; n != nil {
+			candidates = slices.Values([]*ledger.Node{n})
 		}
-		for _, n := range candidates {
+		ended := false // a match is whole with the end of a branch
+		for n := range candidates {
+			if ended && tree.Continued(n) {
+				continue
+			}
 			m := &match{branch: &branch{node: n, next: n}, last: last}
 			m.walk(shown, d)
 			if len(m.pairs) == 0 || !m.pairs[0].before {
@@ -107,6 +113,7 @@ func find(shown []exchange, tree ledger.Tree, d wire.Dialect) *match {
 			if best == nil || m.size > best.size || m.size == best.size && m.lacks < best.lacks {
 				best = m
 			}
+			ended = ended || m.whole && !tree.Continued(n)
 		}
 		if best != nil && (best.whole || best.last > last) {
 			return best

@@ -120,15 +120,33 @@ func (r *Router) alive() bool {
 }
 
 // expect takes the CLI to hang if it sends nothing for RouterConfig.Patience. The answer that is
-// waited for has come, or is given up, when the caller calls stop.
+// waited for has come, or is given up, when the caller calls stop. A frame that comes meanwhile,
+// such as the last one of an earlier turn, begins the time anew.
 func (r *Router) expect() (stop func()) {
-	before := r.conn.Stats().FramesIn
-	timer := time.AfterFunc(r.config.Patience, func() {
-		if r.conn.Stats().FramesIn == before {
+	var mu sync.Mutex // guards the rest
+	var timer *time.Timer
+	over, before := false, r.conn.Stats().FramesIn
+	quiet := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch now := r.conn.Stats().FramesIn; {
+		case over:
+		case now == before:
 			r.hung.Store(before + 1)
+		default:
+			before = now
+			timer.Reset(r.config.Patience)
 		}
-	})
-	return func() { timer.Stop() }
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(r.config.Patience, quiet)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		timer.Stop()
+	}
 }
 
 // Hangs reports whether the CLI left a call unanswered for RouterConfig.Patience and has sent

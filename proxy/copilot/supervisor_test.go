@@ -153,8 +153,15 @@ func TestACLIThatNeverSaysItsPort(t *testing.T) {
 
 // A CLI that hangs costs one caller its time, not each of them; a sign of life ends that.
 func TestACLIThatHangs(t *testing.T) {
+	t.Run("at once", func(t *testing.T) { hangs(t, func(*copilottest.Conn, copilottest.Message) {}) })
+	t.Run("after a last frame", func(t *testing.T) {
+		hangs(t, func(c *copilottest.Conn, _ copilottest.Message) { c.Notify("session.lifecycle", struct{}{}) })
+	})
+}
+
+func hangs(t *testing.T, unanswered copilottest.Handler) {
 	server := copilottest.Start(t)
-	server.Handle("session.create", func(*copilottest.Conn, copilottest.Message) {})
+	server.Handle("session.create", unanswered)
 	sup := supervise(t, copilot.SupervisorConfig{Addr: server.Addr(), Router: copilot.RouterConfig{
 		Ping: time.Hour, Patience: 50 * time.Millisecond,
 	}})

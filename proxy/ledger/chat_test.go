@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -185,7 +186,7 @@ func TestChatContentThatLooksLikeACall(t *testing.T) {
 	o, err := wire.ReadMessages([]byte(`[{"role":"assistant","content":[{"type":"tool_use","id":"shown"}],` +
 		`"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}]`))
 	require.NoError(t, err)
-	nodes := l.Conversation(alice, nil).Showing(l.Read(o, wire.Chat)[0].Answer)
+	nodes := slices.Collect(l.Conversation(alice, nil).Showing(l.Read(o, wire.Chat)[0].Answer))
 	require.Len(t, nodes, 1)
 	require.JSONEq(t,
 		`{"content":[{"type":"tool_use","id":"shown"}],"tool_calls":[{"id":"call_abcdefghijklmnopqrstuvwx","function":{"name":"f","arguments":"{}"}}]}`,

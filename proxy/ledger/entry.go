@@ -13,8 +13,8 @@ import (
 // work is split: an entry is sealed when it is recorded, and read when its scope is next looked at.
 type entry struct {
 	turn  *Turn
-	seals []key    // its unique keys, by which requests without a conversation find it
-	alone []*entry // a list with only itself, shared by the index's entries
+	seals []key     // its unique keys, by which requests without a conversation find it
+	alone [1]*entry // itself: the list of those keys that no other entry has
 
 	// The rest is filled in by read. Until then it is guarded by Ledger.mu, and after that it does
 	// not change. Only entries that have been read leave the ledger.
@@ -32,15 +32,15 @@ const overhead = 768
 
 var errNoContent = errors.New("the content is not an answer of its dialect")
 
-// seal makes the entry of a turn, and keeps the turn. The outline that it returns is that of the
-// content.
+// seal makes the entry of a turn, and keeps the turn. The outline that it returns is the turn's, or
+// else that of its content.
 func seal(t *Turn) (*entry, *wire.Outline, error) {
 	o, m, err := outlineOf(t)
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &entry{turn: t, seals: seals(t, o, m), size: overhead + len(t.Content)}
-	e.alone = []*entry{e}
+	e.alone[0] = e
 	if t.Place != nil {
 		e.size += placeSize + len(t.Place.Input)
 	}

@@ -12,9 +12,9 @@ type index map[key][]*entry
 func (x index) add(k key, e *entry) {
 	switch old := x[k]; {
 	case len(old) == 0:
-		x[k] = e.alone
+		x[k] = e.alone[:]
 	case !slices.Contains(old, e):
-		x[k] = slices.Concat(old, e.alone)
+		x[k] = slices.Concat(old, e.alone[:])
 	}
 }
 

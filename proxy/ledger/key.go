@@ -211,7 +211,9 @@ func rewritten(v jsontext.Value, opts ...jsontext.Options) []byte {
 // ContextKey is a hash of what precedes the conversation: system, tools and the system messages at
 // the front, without cache_control.
 func ContextKey(o *wire.Outline) string {
-	h := sha256.New()
+	h := contexts.Get().(*contextHash)
+	defer contexts.Put(h)
+	h.Reset()
 	for _, name := range []string{"system", "tools"} {
 		hashWithoutCacheControl(h, o.Of(o.Members.Get(name)))
 	}
@@ -221,13 +223,21 @@ func ContextKey(o *wire.Outline) string {
 		}
 		hashWithoutCacheControl(h, o.Of(m.Content))
 	}
-	return hex.EncodeToString(h.Sum(nil)[:len(sum{})])
+	return sum(h.Sum(h.room[:0])[:len(sum{})]).String()
 }
+
+// contextHash is a hash with room for what goes into it and comes out of it.
+type contextHash struct {
+	hash.Hash
+	room [sha256.Size]byte
+}
+
+var contexts = sync.Pool{New: func() any { return &contextHash{Hash: sha256.New()} }}
 
 // hashWithoutCacheControl hashes the bytes of v without members named cache_control and their
 // commas, at any depth, and then the number of these bytes. It searches for the name instead of
 // parsing, since v may be most of a request.
-func hashWithoutCacheControl(h hash.Hash, v []byte) {
+func hashWithoutCacheControl(h *contextHash, v []byte) {
 	size := 0
 	write := func(b []byte) {
 		size += len(b)
@@ -259,7 +269,7 @@ func hashWithoutCacheControl(h hash.Hash, v []byte) {
 		write(before)
 		v = rest
 	}
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(size)))
+	h.Write(binary.BigEndian.AppendUint64(h.room[:0], uint64(size)))
 }
 
 const space = " \t\r\n"

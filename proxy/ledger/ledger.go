@@ -42,8 +42,8 @@ type Turn struct {
 	// Content is the array of blocks (messages dialect) or the message object (chat completions) as
 	// the vendor sent it, with its tool ids. It must not be changed once the turn is recorded.
 	Content jsontext.Value
-	// Outline is what wire.ReadContent makes of Content, if the caller has it already; it may be
-	// nil. It is not kept.
+	// Outline has a message with this content, if the caller has read one already; it may be nil. It
+	// is not kept.
 	Outline *wire.Outline
 	// Tools are the ids of the tool uses for which the client has another name. If it lists all
 	// tool uses it is in their order.

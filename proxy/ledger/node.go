@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -172,6 +173,8 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	b := l.find(s)
 	if b == nil {
 		_, t.Lapsed = l.store.lapsed[s]
+		_, earlier := l.store.earlier[s]
+		t.Lapsed = t.Lapsed || earlier
 		return t
 	}
 	t.Size, t.Known = len(b.nodes), t.Known || b.loaded
@@ -183,25 +186,40 @@ func (l *Ledger) Conversation(s Scope, shown []Message) Tree {
 	return t
 }
 
-// Showing are the turns that a message with this form shows, the newest first. A message without
-// anything visible shows none.
-func (t Tree) Showing(m *Form) []*Node {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	b := t.ledger.find(t.scope)
-	if b == nil {
-		return nil
-	}
-	var nodes []*Node
-	for _, k := range m.keys[m.shown:] {
-		for _, e := range b.index[k] {
-			if e.node != nil && e.node.answer.shows(m) && !slices.Contains(nodes, e.node) {
-				nodes = append(nodes, e.node)
+// Showing yields the turns that a message with this form shows, the one that was recorded here last
+// first. A message without anything visible shows none.
+func (t Tree) Showing(m *Form) iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		var lists [][]*entry
+		t.ledger.mu.Lock()
+		if b := t.ledger.find(t.scope); b != nil {
+			for i, k := range m.keys[m.shown:] {
+				if !slices.Contains(m.keys[m.shown:m.shown+i], k) {
+					lists = append(lists, b.index[k])
+				}
+			}
+		}
+		t.ledger.mu.Unlock()
+		for i, list := range lists {
+			for _, e := range slices.Backward(list) {
+				before := func(other []*entry) bool { return slices.Contains(other, e) }
+				if e.node == nil || !e.node.answer.shows(m) || slices.ContainsFunc(lists[:i], before) {
+					continue
+				}
+				if !yield(e.node) {
+					return
+				}
 			}
 		}
 	}
-	slices.SortStableFunc(nodes, func(a, b *Node) int { return b.entry.turn.At.Compare(a.entry.turn.At) })
-	return nodes
+}
+
+// Has reports whether a message with this form shows a turn.
+func (t Tree) Has(m *Form) bool {
+	for range t.Showing(m) {
+		return true
+	}
+	return false
 }
 
 // Continued reports whether a turn of the tree follows n.

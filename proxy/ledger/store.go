@@ -16,9 +16,11 @@ type store struct {
 	recent *list.List // of *book, the most recently used one in front
 	routes map[route]*commons
 	erased map[talk]time.Time // tombstones of erasures, kept as long as something older may still be recorded
-	lapsed map[Scope]struct{} // scopes that were dropped for their age or for room, at most maxLapsed
-	turns  int
-	bytes  int
+	// Scopes that were dropped for their age or for room, in two generations of at most maxLapsed: of
+	// the older one no more is added, and it goes as a whole.
+	lapsed, earlier map[Scope]struct{}
+	turns           int
+	bytes           int
 }
 
 // talk is a conversation across routes.
@@ -56,7 +58,7 @@ const (
 	bookSize = 1024 // estimated memory of an empty book, in bytes
 
 	maxErasures = 4096
-	maxLapsed   = 4096
+	maxLapsed   = 2048
 	// erasureLife is longer than any request lasts that could still record a turn.
 	erasureLife = time.Hour
 )
@@ -92,17 +94,15 @@ func (s *store) open(scope Scope, now time.Time) *book {
 	b.place = s.recent.PushFront(b)
 	s.books[scope] = b
 	delete(s.lapsed, scope)
+	delete(s.earlier, scope)
 	s.bytes += b.bytes
 	return b
 }
 
 // lapse drops a book that was not used for longest, and remembers that it was there.
 func (s *store) lapse(b *book) {
-	for old := range s.lapsed {
-		if len(s.lapsed) < maxLapsed {
-			break
-		}
-		delete(s.lapsed, old)
+	if len(s.lapsed) == maxLapsed {
+		s.lapsed, s.earlier = map[Scope]struct{}{}, s.lapsed
 	}
 	if b.size() > 0 {
 		s.lapsed[b.scope] = struct{}{}

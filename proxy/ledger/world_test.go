@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,7 @@ func known(l *ledger.Ledger, s ledger.Scope, d wire.Dialect, o *wire.Outline) ma
 		if m.Answer == nil {
 			continue
 		}
-		if nodes := l.Conversation(s, shown).Showing(m.Answer); len(nodes) == 1 {
+		if nodes := slices.Collect(l.Conversation(s, shown).Showing(m.Answer)); len(nodes) == 1 {
 			known[i] = nodes[0]
 		}
 	}

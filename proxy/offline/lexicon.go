@@ -3,8 +3,9 @@ package offline
 import (
 	_ "embed"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"mneme/proxy/lazyregexp"
 )
 
 //go:embed lexicon.txt
@@ -16,22 +17,33 @@ func entry(name string) string {
 	if !found {
 		panic("offline: lexicon.txt has no entry " + name)
 	}
-	return strings.TrimSpace(strings.ReplaceAll(regexp.MustCompile(`\n[^\t]|\z`).Split(text, 2)[0], "|\n\t", "|"))
+	end := 0
+	for line := range strings.Lines(text) { // it goes on in lines that begin with a tab
+		if end > 0 && line[0] != '\t' {
+			break
+		}
+		end += len(line)
+	}
+	return strings.TrimSpace(strings.ReplaceAll(text[:end], "|\n\t", "|"))
 }
 
 // pattern is an expression of the lexicon, begins one of alternatives at a sentence's start, holds one of alternatives
 // anywhere, those each of whole words.
-func pattern(name string) *regexp.Regexp {
-	text := strings.ReplaceAll(entry(name), "\n\t", "")
-	return regexp.MustCompile(`(?i)` + strings.NewReplacer("FINITE", entry("FINITE"), "AGENT",
-		entry("AGENT")).Replace(text))
+func pattern(name string) *lazyregexp.Regexp {
+	return lazyregexp.Made(func() string {
+		text := strings.ReplaceAll(entry(name), "\n\t", "")
+		return `(?i)` + strings.NewReplacer("FINITE", entry("FINITE"), "AGENT", entry("AGENT")).Replace(text)
+	})
 }
 
-func begins(name string) *regexp.Regexp {
-	return regexp.MustCompile(`^(?i)(?:` + entry(name) + `)(?:[\s,.:;!?—–-]+|$)`)
+func begins(name string) *lazyregexp.Regexp {
+	return lazyregexp.Made(func() string { return `^(?i)(?:` + entry(name) + `)(?:[\s,.:;!?—–-]+|$)` })
 }
-func holds(name string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(?:^|[\s,.:;!?«"“(-])(?:` + entry(name) + `)(?:[\s,.:;!?»"”)'’]|$)`)
+
+func holds(name string) *lazyregexp.Regexp {
+	return lazyregexp.Made(func() string {
+		return `(?i)(?:^|[\s,.:;!?«"“(-])(?:` + entry(name) + `)(?:[\s,.:;!?»"”)'’]|$)`
+	})
 }
 
 var (
@@ -48,7 +60,7 @@ var (
 	whoAmI, using, name, ageTold, origin, inverted = pattern("whoAmI"), pattern("using"),
 		pattern("name"), pattern("age"), pattern("origin"), pattern("inverted")
 	tellsEN, tellsRU, telling, root, formula, worked = pattern("tellsEN"), pattern("tellsRU"),
-		pattern("telling").String(), pattern("root"), pattern("formula"), pattern("worked")
+		pattern("telling"), pattern("root"), pattern("formula"), pattern("worked")
 	matter, digits, ends, abbreviation, aside, item, envelope, beVerbs = pattern("matter"), pattern("digits"),
 		pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("item"), pattern("envelope"), pattern("beVerbs")
 	turns, broader, cyrillic, operators = pairs("turns"), pairs("broader"),

@@ -59,7 +59,7 @@ func (s *speech) sentence(text string) (out []step) {
 		for _, a := range s.agents {
 			names += "|" + regexp.QuoteMeta(a.Name) + "|" + cyrillic.Replace(a.Name) + `\pL{0,3}`
 		}
-		s.verbs = regexp.MustCompile(strings.ReplaceAll(telling, "NAMES", names))
+		s.verbs = regexp.MustCompile(strings.ReplaceAll(telling.String(), "NAMES", names))
 	}
 	var open step
 	start := 0

@@ -1,13 +1,14 @@
 package offline
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/kljensen/snowball/english"
 	"github.com/kljensen/snowball/russian"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // lang is an index of phrase.
@@ -18,8 +19,8 @@ const (
 	ru
 )
 
-var cyrillicLetter, latinLetter, word = regexp.MustCompile(`\p{Cyrillic}`), regexp.MustCompile(`\p{Latin}`),
-	regexp.MustCompile(`[\pL\pN\pM@'-]+`)
+var cyrillicLetter, latinLetter, word = lazyregexp.New(`\p{Cyrillic}`), lazyregexp.New(`\p{Latin}`),
+	lazyregexp.New(`[\pL\pN\pM@'-]+`)
 
 // langOf is the language that most letters of a text are of.
 func langOf(s string) lang {

@@ -18,9 +18,8 @@ const orphan = "Result of a tool call that is not shown:"
 func (r *request) chainBlocks() {
 	ids := newIDs(r.p.ToolIDs, r.Dialect)
 	var x exchange
-	out := make([]*editedMessage, 0, len(r.messages))
-	for i, m := range r.messages {
-		out = append(out, m)
+	for i := 0; i < len(r.messages); i++ {
+		m := r.messages[i]
 		if m.role != wire.RoleAssistant || !x.begin(m) {
 			continue
 		}
@@ -50,9 +49,8 @@ func (r *request) chainBlocks() {
 		target := &editedMessage{object: objectOf([]byte(`{"role":"user","content":[]}`)), index: -1, role: wire.RoleUser,
 			listed: true}
 		r.place(target, behind, found, missing)
-		out, r.moved = append(out, target), true
+		r.messages, r.moved = slices.Insert(r.messages, i+1, target), true
 	}
-	r.messages = out
 	r.sweep()
 	r.freeOrphans()
 }

@@ -94,6 +94,11 @@ const noEffort = "none"
 // levels with thinking.
 var levels = []string{noEffort, "minimal", "low", "medium", "high", "xhigh", "max", "default"}
 
+// Levels are those of some words that are levels of effort, in ascending order.
+func Levels(words []string) []string {
+	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return !slices.Contains(words, l) })
+}
+
 // level is the accepted level for the one that was asked for: the next higher one, else the
 // highest; empty if the model accepts none.
 func (r *request) level(asked string) string {

@@ -129,32 +129,32 @@ func elements(raw []byte) []item {
 func (r *request) settleRoles() {
 	strict := r.p.Roles.Strict
 	before, begun := "", false // begun: a message that is not a system message has come
-	out := make([]*editedMessage, 0, len(r.messages))
-	add := func(m *editedMessage) {
-		out = append(out, m)
-		before, begun = m.role, begun || m.role != wire.RoleSystem
-	}
-	for _, m := range r.messages {
+	for i := 0; i < len(r.messages); i++ {
+		m := r.messages[i]
 		r.fitRole(m, begun)
 		// An unknown role is left for the vendor to refuse.
 		opens := before == "" && r.Dialect == wire.Messages && (m.role == wire.RoleAssistant || m.role == wire.RoleSystem) ||
 			strict && m.role == wire.RoleAssistant && !begun
 		switch {
 		case opens:
-			add(written(wire.RoleUser, noContent))
-			r.note(RuleRole, m, nil)
+			r.insert(i, wire.RoleUser, noContent, m)
+			i, begun = i+1, true
 		case strict && m.role == wire.RoleUser && (before == wire.RoleUser || before == wire.RoleTool):
-			add(written(wire.RoleAssistant, interrupted))
-			r.note(RuleRole, m, nil)
+			r.insert(i, wire.RoleAssistant, interrupted, m)
+			i++
 		}
-		add(m)
+		before, begun = m.role, begun || m.role != wire.RoleSystem
 	}
-	if len(out) == 0 && len(r.Outline.Messages) > 0 {
-		add(written(wire.RoleUser, noContent))
-		r.note(RuleRole, nil, nil)
+	if len(r.messages) == 0 && len(r.Outline.Messages) > 0 {
+		r.insert(0, wire.RoleUser, noContent, nil)
 	}
-	r.moved = r.moved || len(out) > len(r.messages)
-	r.messages = out
+}
+
+// insert puts a message before the one at i, for the sake of m.
+func (r *request) insert(i int, role, content string, m *editedMessage) {
+	r.messages = slices.Insert(r.messages, i, written(role, content))
+	r.moved = true
+	r.note(RuleRole, m, nil)
 }
 
 // fitRole replaces a role that the vendor does not accept at its place. Messages are not merged,

@@ -2,6 +2,8 @@ package sanitize
 
 import (
 	"bytes"
+	"slices"
+	"strconv"
 	"strings"
 
 	"mneme/proxy/wire"
@@ -18,6 +20,23 @@ type Refusal struct {
 	Instead string
 	// Off: the member must be "none", and must be added if it is missing.
 	Off bool
+	// Most is the largest value that is accepted; 0 for any.
+	Most int64
+	// Thinking is how the model is asked to think, by its refusal. Nothing is left out then.
+	Thinking *ThinkingOverrides
+}
+
+// whileThinking in Refusal.Beside stands for what the model does, not for the member.
+const whileThinking = "thinking"
+
+// Learn returns p as refusals have it.
+func (p Profile) Learn(refusals []Refusal) Profile {
+	for _, f := range refusals {
+		if f.Thinking != nil {
+			p = Overrides{Thinking: *f.Thinking}.Apply(p)
+		}
+	}
+	return p
 }
 
 // leaveOut applies the refusals that are known of the backend.
@@ -36,7 +55,9 @@ func (r *request) refuse(f *Refusal) {
 		value = o.get(inner)
 	}
 	switch {
-	case f.Beside != "" && (!r.root.has(f.Beside) || f.Beside == "tools" && !r.tools()):
+	case f.Thinking != nil, f.Beside == whileThinking && r.off():
+		return
+	case f.Beside != "" && f.Beside != whileThinking && (!r.root.has(f.Beside) || f.Beside == "tools" && !r.tools()):
 		return
 	case f.Off:
 		if none := wire.Quote(noEffort); !bytes.Equal(value, none) {
@@ -45,6 +66,13 @@ func (r *request) refuse(f *Refusal) {
 		return
 	case value == nil, f.Value != nil && !bytes.Equal(value, f.Value):
 		return
+	case f.Most > 0:
+		if n, ok := integer(value); ok && n > f.Most && nested {
+			r.setIn(RuleRefused, outer, inner, strconv.AppendInt(nil, f.Most, 10))
+		}
+		return
+	case f.Name == FormatType:
+		r.tellSchema()
 	case nested:
 		r.setIn(RuleRefused, outer, inner, nil)
 	default:
@@ -56,4 +84,17 @@ func (r *request) refuse(f *Refusal) {
 	if f.Name == "thinking" {
 		r.unthinking = true
 	}
+}
+
+// FormatType is the name of a Refusal of a form of the answer that the vendor does not hold to by itself.
+const FormatType = "response_format.type"
+
+// tellSchema asks for any JSON object, and tells the model in words which one it should be.
+func (r *request) tellSchema() {
+	form := objectOf(r.root.get("response_format"))
+	schema := objectOf(form.get("json_schema"))
+	r.set(RuleRefused, "response_format", []byte(`{"type":"json_object"}`))
+	says := "Answer with one JSON object that matches this JSON Schema, and with nothing else:\n" +
+		string(schema.get("schema"))
+	r.messages, r.moved = slices.Insert(r.messages, 0, written(wire.RoleSystem, says)), true
 }

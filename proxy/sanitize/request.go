@@ -13,8 +13,8 @@ type request struct {
 	Input
 	p        *Profile
 	root     object
-	asked    []byte // cache of mode: the raw "thinking" that it was read from
-	settled  Mode   // cache of mode: the result
+	asked    object // cache of thinking
+	settled  Mode   // cache of mode: what asked says
 	messages []*editedMessage
 	moved    bool // messages were added, removed or reordered
 	littered bool // some messages are marked as gone
@@ -186,12 +186,12 @@ func (r *request) sweep() {
 func (r *request) raw() []byte {
 	body := r.Outline.Body
 	dirty := r.moved
-	items := make([]item, 0, len(r.messages))
 	for _, m := range r.messages {
 		m.settle()
 		dirty = dirty || m.changed()
 	}
 	if dirty {
+		items := make([]item, 0, len(r.messages))
 		for _, m := range r.messages {
 			items = append(items, item{m.index, m.at, m.object.raw()})
 		}

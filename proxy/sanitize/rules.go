@@ -33,6 +33,7 @@ const (
 	RuleSampling   Rule = "sampling"
 	RuleLimit      Rule = "max_tokens"        // under the name that the model takes
 	RuleRefused    Rule = "parameter_refused" // the backend refused it for this model before
+	RuleFormat     Rule = "answer_form"       // of the answer: by a tool, since the model has none of its own
 	RuleUsage      Rule = "usage"             // a stream is asked to end with its counts of tokens
 	RuleContext    Rule = "context_management"
 	RuleBeta       Rule = "beta"
@@ -49,6 +50,7 @@ var rules = map[wire.Dialect][]func(*request){
 		(*request).dropThinking,
 		(*request).dropStrayMembers,
 		(*request).settleRoles,
+		(*request).answerByTool,
 
 		(*request).leaveOut,
 		(*request).settleMode,

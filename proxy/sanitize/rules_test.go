@@ -1,11 +1,13 @@
 package sanitize_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/proxy/chatwire"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/wire"
 )
@@ -448,6 +450,18 @@ func TestRefusals(t *testing.T) {
 		{sanitize.Refusal{Name: "thinking"}, wire.Messages,
 			`,"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}}`,
 			`,"output_config":{"effort":"high"}}`},
+		{sanitize.Refusal{Name: "thinking.type", Thinking: &sanitize.ThinkingOverrides{Modes: []string{"enabled"}}},
+			wire.Messages, `,"thinking":{"type":"adaptive"},"output_config":{"effort":"low"}}`,
+			`,"thinking":{"type":"enabled","budget_tokens":4096},"output_config":{"effort":"low"}}`},
+		{sanitize.Refusal{Name: "tool_choice", Thinking: &sanitize.ThinkingOverrides{Default: "on"}}, wire.Messages,
+			`,"tools":[{}],"tool_choice":{"type":"any"}}`,
+			`,"tools":[{}],"tool_choice":{"type":"any"},"thinking":{"type":"disabled"}}`},
+		{sanitize.Refusal{Name: "thinking.budget_tokens", Most: 1500}, wire.Messages,
+			`,"thinking":{"type":"enabled","budget_tokens":2000}}`, `,"thinking":{"type":"enabled","budget_tokens":1500}}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"enabled"},"top_p":0.5}`,
+			`,"thinking":{"type":"enabled"}}`},
+		{sanitize.Refusal{Name: "top_p", Beside: "thinking"}, wire.Chat, `,"thinking":{"type":"disabled"},"top_p":0.5}`,
+			`,"thinking":{"type":"disabled"},"top_p":0.5}`},
 	} {
 		const open = `{"model":"m","max_tokens":9000,"messages":[` + hi + `]`
 		body := open
@@ -457,5 +471,31 @@ func TestRefusals(t *testing.T) {
 		in := input(t, c.dialect, body+c.in, "generic")
 		in.Refusals = []sanitize.Refusal{c.refusal}
 		require.Equal(t, body+c.out, string(sanitize.Sanitize(in).Body))
+	}
+}
+
+// A model that is known to have no format of its own answers by a tool; any other request stays as it is.
+func TestAnswersByTool(t *testing.T) {
+	const form = `{"type":"json_schema","schema":{"type":"object"}}`
+	const tool = `{"name":"answer_in_json","description":"` + chatwire.AnswerToolSays + `","input_schema":{"type":"object"}}`
+	for _, c := range []struct{ vendor, model, in, out, tool string }{
+		{"kimi", "k", `,"output_config":{"format":` + form + `}}`,
+			`,"tools":[` + tool + `],"tool_choice":{"type":"tool","name":"answer_in_json"}}`, "answer_in_json"},
+		{"glm", "g", `,"output_config":{"effort":"low","format":` + form + `},"tools":[{"name":"answer_in_json"}]}`,
+			`,"output_config":{"effort":"low"},"tools":[{"name":"answer_in_json"},` +
+				strings.Replace(tool, "in_json", "in_json_", 1) +
+				`],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`, "answer_in_json_"},
+		{"deepseek", "d", `,"output_format":` + form + `,"tools":[{"name":"f"}],"tool_choice":{"type":"any"}}`,
+			`,"tools":[{"name":"f"}],"tool_choice":{"type":"any"}}`, ""},
+		{"anthropic", "claude-opus-4-8", `,"output_config":{"format":` + form + `}}`, ``, ""},
+		{"anthropic", "new", `,"output_config":{"format":` + form + `}}`, ``, ""},
+		{"generic", "m", `,"output_format":` + form + `}`, ``, ""},
+		{"kimi", "k", `,"output_config":{"format":{"type":"json_schema","schema":{}}}}`, ``, ""},
+	} {
+		const open = `{"model":"%s","max_tokens":9000,"messages":[` + hi + `]`
+		body := strings.Replace(open, "%s", c.model, 1)
+		out := sanitize.Sanitize(input(t, wire.Messages, body+c.in, c.vendor))
+		require.JSONEq(t, body+cmp.Or(c.out, c.in), string(out.Body))
+		require.Equal(t, c.tool, out.AnswerTool)
 	}
 }

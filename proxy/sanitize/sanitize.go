@@ -37,6 +37,7 @@ type Output struct {
 	AddBetas    []string
 	RemoveBetas []string
 	Changes     []Change // in the order in which they were made
+	AnswerTool  string   // the tool by whose call the model gives its answer; empty for none
 }
 
 // Change is one change that was made.
@@ -68,7 +69,7 @@ func (o Output) Header(h http.Header) {
 
 // Sanitize makes a request fit its profile. It is a pure function, and idempotent.
 func Sanitize(in Input) Output {
-	in.Betas = splitBetas(in.Betas)
+	in.Betas, in.Profile = splitBetas(in.Betas), in.Profile.Learn(in.Refusals)
 	r := read(in)
 	for _, rule := range rules[in.Dialect] {
 		rule(r)

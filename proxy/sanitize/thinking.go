@@ -52,13 +52,20 @@ func (r *request) mode() Mode {
 	case 'f':
 		return Disabled
 	case '{':
-		if len(r.asked) != len(raw) || &r.asked[0] != &raw[0] {
-			o := objectOf(raw)
-			r.asked, r.settled = raw, Mode(o.text("type"))
-		}
+		r.thinking()
 		return r.settled
 	}
 	return ""
+}
+
+// thinking is how the request asks for thinking, with its members.
+func (r *request) thinking() *object {
+	raw := r.root.get("thinking")
+	if len(r.asked.body) != len(raw) || len(raw) > 0 && &r.asked.body[0] != &raw[0] {
+		r.asked = objectOf(raw)
+		r.settled = Mode(r.asked.text("type"))
+	}
+	return &r.asked
 }
 
 // on and off are both false where nobody can say.
@@ -146,7 +153,7 @@ func (r *request) makeAdaptive() {
 func (r *request) turnOff(rule Rule) bool {
 	t := r.p.Thinking
 	switch {
-	case t.Default == Off || len(t.Modes) == 0:
+	case t.Default == Off || len(t.Modes) == 0 && t.Default != On:
 		r.unthinking = true
 		if r.root.get("thinking") != nil {
 			r.set(rule, "thinking", nil)
@@ -207,8 +214,7 @@ func (r *request) fitBudget() {
 	if r.mode() != Enabled {
 		return
 	}
-	o := objectOf(r.root.get("thinking"))
-	asked, ok := integer(o.get("budget_tokens"))
+	asked, ok := integer(r.thinking().get("budget_tokens"))
 	if !ok && !r.p.Thinking.NeedsBudget {
 		return
 	}

@@ -3,11 +3,12 @@ package thinking
 import (
 	"bytes"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // Class is what a vendor's error says about the thinking in a request, which decides how the
@@ -89,6 +90,51 @@ func SaysBound(body []byte) bool {
 	return strings.Contains(errorText(body), "boundtoadifferentconversation")
 }
 
+// Kind tells refusals of thinking apart for those who count them; it decides nothing.
+type Kind string
+
+// The kinds.
+const (
+	KindNone      Kind = ""          // the error is not about thinking in the history
+	KindSignature Kind = "signature" // a block is not as it was signed, or signed by somebody else
+	KindModified  Kind = "modified"  // blocks are changed or left out in the newest turn, or moved
+	KindPlace     Kind = "place"     // a block is where none may be, or a turn does not begin with one
+	KindDisabled  Kind = "disabled"  // a block although thinking is off
+	KindMissing   Kind = "missing"   // thinking was not passed back
+	KindSchema    Kind = "schema"    // a member of a block, or reasoning at all, is not known
+)
+
+// kindPhrases are phrases of errors in the order in which they are tried; KindSchema is the rest.
+var kindPhrases = []struct {
+	Kind
+	phrases []string
+}{
+	{KindModified, []string{"cannotbemodified", "boundtoadifferentconversation"}},
+	{KindDisabled, []string{"whenthinkingisdisabled"}},
+	{KindPlace, []string{
+		"butfound", "muststartwithathinkingblock", "firstblockmustbe", "finalblockin", "finalpositioncannotcontain",
+	}},
+	{KindMissing, []string{"mustbepassedback", "reasoning_contentismissing", "missingathought_signature"}},
+	{KindSchema, []string{"fieldrequired", "extrainputs", "foundusingtype", "unknownvariant", "supportedvaluesare"}},
+	{KindSignature, []string{
+		"signature", "invaliddata", "encrypted", "incompatiblemodel", "verif", "mismatch", "unrecogni", "notvalid", "invalid",
+	}},
+}
+
+// KindOf is the kind of an error.
+func KindOf(body []byte) Kind {
+	if classOf(body) == ClassOther {
+		return KindNone
+	}
+	text := errorText(body)
+	for _, k := range kindPhrases {
+		if slices.ContainsFunc(k.phrases, func(p string) bool { return strings.Contains(text, p) }) {
+			return k.Kind
+		}
+	}
+	return KindSchema
+}
+
 // classOf classifies an error by its text. Signs of missing thinking are tried first, since stripping
 // would make that worse.
 func classOf(body []byte) Class {
@@ -114,7 +160,7 @@ type signs struct {
 // pattern is a regular expression that is tried only where word occurs, since that is much cheaper.
 type pattern struct {
 	word string
-	*regexp.Regexp
+	*lazyregexp.Regexp
 }
 
 func (s signs) in(text string) bool {
@@ -122,7 +168,7 @@ func (s signs) in(text string) bool {
 		slices.ContainsFunc(s.patterns, func(p pattern) bool { return strings.Contains(text, p.word) && p.MatchString(text) })
 }
 
-func near(word, expression string) pattern { return pattern{word, regexp.MustCompile(expression)} }
+func near(word, expression string) pattern { return pattern{word, lazyregexp.New(expression)} }
 
 // missing are the signs of the errors after which Refill may help.
 var missing = signs{phrases: []string{

@@ -266,6 +266,30 @@ func TestClassifyByStatus(t *testing.T) {
 	require.Equal(t, ClassOther, ClassifyEvent([]byte("[DONE]")))
 }
 
+// The kinds of refusals of thinking, by the families of the recorded ones; whatever is not about it has none.
+func TestKindOfRecordedErrorsOutsideData(t *testing.T) {
+	of := map[string]Kind{
+		"sig": KindSignature, "gemini_sig": KindSignature, "redacted": KindSignature, "oai_encrypted": KindSignature,
+		"sig_missing": KindSchema, "think_missing": KindSchema, "oai_reasoning": KindSchema,
+		"modified": KindModified, "sig_prefix": KindModified, "must_start": KindPlace,
+		"pass_back": KindMissing, "gemini_missing": KindMissing,
+	}
+	found := map[Kind]int{}
+	for _, e := range recordedErrors(t, "dev.jsonl") {
+		want, about := of[e.Family]
+		kind := KindOf([]byte(e.Body))
+		found[kind]++
+		require.Equal(t, kind == KindNone, Classify(e.Status, []byte(e.Body)) == ClassOther, e.Body)
+		if about && kind != KindNone && !strings.Contains(e.Body, "Field required") {
+			require.Equal(t, want, kind, e.Body)
+		}
+	}
+	for _, k := range []Kind{KindSignature, KindModified, KindPlace, KindDisabled, KindMissing, KindSchema} {
+		require.NotZero(t, found[k], k)
+	}
+	t.Log(found)
+}
+
 func TestSaysBound(t *testing.T) {
 	require.True(t,
 		SaysBound([]byte(`{"error":{"message":"Invalid `+"`signature`"+

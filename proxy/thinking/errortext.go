@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"mneme/proxy/lazyregexp"
 )
 
 const (
@@ -109,7 +110,7 @@ func (t *texts) text(s string, depth int, inside bool) {
 
 // echo finds where a text that is not JSON repeats a part of the request: a member of JSON or of a
 // Python dictionary, possibly escaped, or input_value=.
-var echo = regexp.MustCompile(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s*|\binput_value=`)
+var echo = lazyregexp.New(`['"](?:input|input_value|prompt|request)\\*['"]\s*:\s*|\binput_value=`)
 
 // withoutEcho cuts quoted and bracketed values out of s that repeat the request.
 func withoutEcho(s string) string {

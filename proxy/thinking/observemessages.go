@@ -1,6 +1,7 @@
 package thinking
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,10 +36,16 @@ func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finishe
 	if d, ok := wire.ReadTextPiece(data); ok {
 		return a.growText(d), false
 	}
+	kind := wire.EventType(data)
+	switch kind {
+	case wire.BlockStart, wire.BlockDelta, wire.BlockStop, wire.MessageStop:
+	default:
+		return 0, false
+	}
 	if !gjson.ValidBytes(data) {
 		return 0, false
 	}
-	switch wire.EventType(data) {
+	switch kind {
 	case wire.BlockStart:
 		return a.start(string(data), e), false
 	case wire.BlockDelta:
@@ -61,10 +68,12 @@ func (a *messagesCollector) event(data []byte, e *wire.Edits) (kept int, finishe
 func (a *messagesCollector) start(data string, e *wire.Edits) int {
 	opened := gjson.Get(data, "content_block")
 	b := &block{index: gjson.Get(data, "index").Int(), start: jsontext.Value(opened.Raw), broken: !opened.IsObject()}
-	if id := opened.Get("id"); opened.Get("type").Str == wire.ToolUseBlock && id.Type == gjson.String {
-		tool := a.names.of(id.Str)
-		b.tool = &tool
-		renamed(e, spanOf(id), tool)
+	if opened.Get("type").Str == wire.ToolUseBlock {
+		if id := opened.Get("id"); id.Type == gjson.String {
+			tool := a.names.of(id.Str)
+			b.tool = &tool
+			renamed(e, spanOf(id), tool)
+		}
 	}
 	a.blocks = append(a.blocks, b)
 	return len(b.start)
@@ -75,6 +84,9 @@ func (a *messagesCollector) growText(d wire.TextPiece) int {
 	b := a.block(int64(d.Index))
 	if b == nil {
 		return 0
+	}
+	if b.text == nil {
+		b.text = make([]byte, 0, 256) // saves the first steps of growing
 	}
 	b.text = append(b.text, d.Text...)
 	return len(d.Text)
@@ -173,6 +185,10 @@ func (a *messagesCollector) put() Answer {
 	return out
 }
 
+// unsigned is what a block of thinking has that its vendor does not sign, as the messages dialect
+// requires the member of an answer that comes whole.
+var unsigned = []byte(`,"signature":""`)
+
 // messagesBody reads an answer that came as one JSON body.
 func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 	m := o.Messages[0]
@@ -180,6 +196,9 @@ func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 		return out
 	}
 	for _, b := range m.Blocks {
+		if b.Type == wire.ThinkingBlock && !b.Members.Get(signatureKey).Found() {
+			e.Replace(wire.Span{Start: b.Span.End - 1, End: b.Span.End - 1}, unsigned)
+		}
 		if b.Type != wire.ToolUseBlock {
 			continue
 		}
@@ -190,7 +209,6 @@ func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 			out.Tools = append(out.Tools, tool)
 		}
 	}
-	out.Outline = o.Detached()
-	out.Content = out.Outline.Body
+	out.Outline, out.Content = o, bytes.Clone(o.Of(m.Content))
 	return out
 }

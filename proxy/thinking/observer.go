@@ -19,7 +19,7 @@ type Answer struct {
 	// Content is the array of blocks or, in chat completions, the message object, with the vendor's
 	// tool ids. It shares no memory with the stream.
 	Content jsontext.Value
-	Outline *wire.Outline   // of Content, if it is an array and has been read; else nil
+	Outline *wire.Outline   // of the answer that has Content as its content, if it has been read; else nil
 	Tools   []ledger.ToolID // of all tool uses, in their order
 	// Cut: the answer broke off, or a part of it could not be read. Content then has the complete
 	// blocks or, in chat completions, what had come.
@@ -28,13 +28,14 @@ type Answer struct {
 
 // Observer taps one answer on its way to the client, in the backend's dialect, as a stream or as
 // JSON, and collects what the model said. It replaces tool ids that the vendor could give again by
-// unique names; every other byte passes unchanged, and so does what it cannot read. It owns no
-// resources, so it may simply be dropped. It is not safe for concurrent use.
+// unique names, and gives thinking that came whole and without a signature an empty one, which
+// clients of the messages dialect require; every other byte passes unchanged, and so does what it
+// cannot read. It owns no resources, so it may simply be dropped. It is not safe for concurrent use.
 type Observer struct {
 	dialect   wire.Dialect
 	recurring bool // the vendor may give its tool ids again
 
-	answer   collector
+	answer   collector  // of a stream; nil before its first event
 	edits    wire.Edits // to the event that is being read
 	whole    Answer     // the answer, if it came as one JSON body
 	kept     int        // bytes collected so far
@@ -56,12 +57,10 @@ type collector interface {
 // NewObserver observes one answer. Recurring says that the vendor may give its tool ids again,
 // whatever they look like.
 func NewObserver(d wire.Dialect, recurring bool) *Observer {
-	o := &Observer{dialect: d, recurring: recurring}
-	o.begin()
-	return o
+	return &Observer{dialect: d, recurring: recurring}
 }
 
-// begin starts collecting with nothing.
+// begin starts collecting the events of a stream, with nothing.
 func (o *Observer) begin() {
 	o.kept = 0
 	if o.dialect == wire.Chat {
@@ -77,6 +76,9 @@ func (o *Observer) Event(data []byte) []byte {
 	if string(data) == "[DONE]" {
 		o.End()
 		return data
+	}
+	if o.answer == nil {
+		o.begin()
 	}
 	o.edits = wire.Edits{}
 	kept, finished := o.answer.event(data, &o.edits)
@@ -99,6 +101,9 @@ func (o *Observer) keep(n int) {
 // Text is Event for data that wire.ReadTextPiece has parsed already; nothing in it changes. The
 // dialect must be messages.
 func (o *Observer) Text(p wire.TextPiece) {
+	if o.answer == nil {
+		o.begin()
+	}
 	if a, ok := o.answer.(*messagesCollector); ok {
 		o.keep(a.growText(p))
 	}
@@ -144,7 +149,7 @@ func (o *Observer) Complete() bool { return o.complete }
 // Answer is what has been collected so far; ok is false if there is nothing to record.
 func (o *Observer) Answer() (a Answer, ok bool) {
 	switch {
-	case o.lost:
+	case o.lost, o.answer == nil && len(o.whole.Content) == 0:
 		return Answer{}, false
 	case len(o.whole.Content) > 0:
 		return o.whole, true

@@ -2,9 +2,10 @@ package thinking
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // Refused is a parameter that a vendor's error says the model does not accept.
@@ -17,8 +18,16 @@ type Refused struct {
 	// Instead is the parameter that the error suggests instead; empty if there is none.
 	Instead string
 	// Beside is another parameter with which it cannot be combined; empty if it is refused in any
-	// request.
+	// request. WhileThinking and WhileOff stand for what the model does.
 	Beside string
+	// Takes are the values that the error says are accepted, of thinking.type or an effort; Not is the one
+	// that it refuses, where it names no others.
+	Takes []string
+	Not   string
+	// Most is the largest number that is accepted; 0 if the error tells none.
+	Most int64
+	// Needed: the parameter is missing.
+	Needed bool
 	// Off: the parameter has to be sent as "none"; leaving it out does not help.
 	Off bool
 }
@@ -68,6 +77,9 @@ func refusedIn(text string) (Refused, bool) {
 			if r.Name == "reasoning_effort" && strings.Contains(text, "set reasoning_effort to 'none'") {
 				r.Off = true
 			}
+			if r.Value && strings.HasSuffix(r.Name, "effort") && r.Takes == nil {
+				r.Takes = words(accepted.FindString(text))
+			}
 			return r, true
 		}
 	}
@@ -94,9 +106,9 @@ func spoken(body []byte) string {
 }
 
 var (
-	escapes = regexp.MustCompile(`\\+(u0022|u0027|u0060|[nrt]|)`)
+	escapes = lazyregexp.New(`\\+(u0022|u0027|u0060|[nrt]|)`)
 	quotes  = strings.NewReplacer(`"`, `'`, "`", `'`, "“", `'`, "”", `'`, "‘", `'`, "’", `'`)
-	instead = regexp.MustCompile(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
+	instead = lazyregexp.New(`(?i)\b(?:use|try|specify|with) '?(` + path + `)'? instead`)
 )
 
 // path matches a parameter's name, possibly that of a member of something.
@@ -113,18 +125,19 @@ const (
 // refusalRule recognises one wording. The rules are tried in their order.
 type refusalRule struct {
 	near string // must occur in the text, in lower case; empty for no condition
-	*regexp.Regexp
+	*lazyregexp.Regexp
 	// read makes a Refused of a match; ok is false if the match means something else. A result
 	// without a name ends the search.
 	read func(m []string) (r Refused, ok bool)
 }
 
 func phrase(near, expression string, read func([]string) (Refused, bool)) refusalRule {
-	return refusalRule{near, regexp.MustCompile(`(?i)` + expression), read}
+	return refusalRule{near, lazyregexp.New(`(?i)` + expression), read}
 }
 
-// refusals are the known wordings, in the order in which they are tried.
-var refusals = []refusalRule{
+// refusals are the known wordings, in the order in which they are tried. Those about the way to ask for
+// thinking come first, since their words are the more special ones.
+var refusals = slices.Concat(askings, []refusalRule{
 	// The model has no such mode at all; the error does not name the parameter.
 	phrase("think value", `\bthink value '?\w+'? is not supported`,
 		always(Refused{Name: "reasoning_effort", Value: true})),
@@ -140,6 +153,8 @@ var refusals = []refusalRule{
 	}),
 
 	// The value is refused.
+	phrase("json_schema", `unknown variant 'json_schema'|response[_ ]format'? (?:of type )?'?json_schema'? (?:is )?`+
+		refusal+`|does not support response format '?json_schema`, always(Refused{Name: "response_format", Value: true})),
 	phrase("does not support", named+` does not support '?[\w.\-]+'? with this model`, value(1)),
 	phrase("unsupported value", `unsupported value: '[\w.\-]+' is .*'param': ?'(`+path+`)'`, value(1)),
 	phrase("unsupported value", `unsupported value`, always(Refused{})),
@@ -180,7 +195,7 @@ var refusals = []refusalRule{
 		func(m []string) (Refused, bool) {
 			return Refused{Name: parameterName(m[1]), Value: m[2] == "unsupported_value"}, true
 		}),
-}
+})
 
 // location matches the list in which pydantic says where a value is.
 const location = `'loc': ?[\[(] ?'body', ?((?:'[^']*'|\d+)(?:, ?(?:'[^']*'|\d+))*),? ?[\])]`
@@ -236,8 +251,8 @@ func located(value bool) func([]string) (Refused, bool) {
 }
 
 var (
-	camel  = regexp.MustCompile(`[a-z0-9][A-Z]`)
-	digits = regexp.MustCompile(`^\d+$`)
+	camel  = lazyregexp.New(`[a-z0-9][A-Z]`)
+	digits = lazyregexp.New(`^\d+$`)
 	// prose are words that can stand where a name could, and are not names.
 	prose = []string{"a", "an", "and", "are", "at", "by", "for", "found", "in", "is", "it", "of", "on", "or", "that",
 		"the", "this", "to", "value", "values", "was", "with"}

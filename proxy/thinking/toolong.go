@@ -2,9 +2,10 @@ package thinking
 
 import (
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"mneme/proxy/lazyregexp"
 )
 
 // Excess says which limit on a request's length was exceeded.
@@ -79,13 +80,13 @@ var unescaped = strings.NewReplacer("u003c", "<", "u003e", ">")
 
 // perMinute recognises a limit on what an account may send in a time.
 var (
-	perMinute = regexp.MustCompile(`(tokens|requests)\W?per\W?(min|hour|day)|\b[tr]p[mdh]\b|tokens/min`)
-	allowed   = regexp.MustCompile(`limit:?` + count)
-	asked     = regexp.MustCompile(`requested:?` + count)
+	perMinute = lazyregexp.New(`(tokens|requests)\W?per\W?(min|hour|day)|\b[tr]p[mdh]\b|tokens/min`)
+	allowed   = lazyregexp.New(`limit:?` + count)
+	asked     = lazyregexp.New(`requested:?` + count)
 )
 
 // longCode matches the codes and types of errors about the context window.
-var longCode = regexp.MustCompile(`\b(context_length_exceeded|(model_)?context_window_exceeded|contextwindowexceeded(error)?|` +
+var longCode = lazyregexp.New(`\b(context_length_exceeded|(model_)?context_window_exceeded|contextwindowexceeded(error)?|` +
 	`exceed_context_size_error|tokens_limit_reached|(model_)?max_prompt_tokens_exceeded|max_context_length_exceeded)\b`)
 
 // overWindow are the wordings for an exceeded context window: a noun for the prompt or for the
@@ -137,7 +138,7 @@ const count = `(\d{1,3}(?:,\d{3})+|\d+)`
 
 // Where the numbers are. In each list the first pattern that matches counts.
 var (
-	sumOver = regexp.MustCompile(count + `\+` + count + `>` + count)
+	sumOver = lazyregexp.New(count + `\+` + count + `>` + count)
 
 	limits = patternsOf(
 		`context_?(?:length|window|size|limit)(?:is|of|only|:|=|\(|limitedto)*`+count,
@@ -182,7 +183,7 @@ var (
 
 	// parts are the terms of a sum: "(9969 in the messages, 26000 in the completion)", "(658 of
 	// text input, 732 of tool input, 262000 in the output)".
-	parts = regexp.MustCompile(count + `(?:tokens)?(?:in|of|for|from)(?:the|your)?(text|tool|image|audio|file)?` +
+	parts = lazyregexp.New(count + `(?:tokens)?(?:in|of|for|from)(?:the|your)?(text|tool|image|audio|file)?` +
 		`(messages|prompt|input|inputmessages|functions|tools|completion|output|response|answer)\b?`)
 )
 
@@ -221,16 +222,16 @@ func measures(text, members string) Length {
 	return l
 }
 
-func patternsOf(expressions ...string) []*regexp.Regexp {
-	out := make([]*regexp.Regexp, len(expressions))
+func patternsOf(expressions ...string) []*lazyregexp.Regexp {
+	out := make([]*lazyregexp.Regexp, len(expressions))
 	for i, e := range expressions {
-		out[i] = regexp.MustCompile(e)
+		out[i] = lazyregexp.New(e)
 	}
 	return out
 }
 
 // firstOf is the number that the first fitting expression finds in the first of the texts.
-func firstOf(expressions []*regexp.Regexp, texts ...string) int {
+func firstOf(expressions []*lazyregexp.Regexp, texts ...string) int {
 	for _, text := range texts {
 		for _, e := range expressions {
 			if n := number(text, e); n > 0 {
@@ -242,7 +243,7 @@ func firstOf(expressions []*regexp.Regexp, texts ...string) int {
 }
 
 // number is what the only group of an expression finds.
-func number(text string, e *regexp.Regexp) int {
+func number(text string, e *lazyregexp.Regexp) int {
 	if m := e.FindStringSubmatch(text); m != nil {
 		return atoi(m[1])
 	}

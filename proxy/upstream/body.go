@@ -106,13 +106,13 @@ const (
 )
 
 // lead reads a stream until early has seen enough of it, and has Read return that again. If early
-// finds an error, resp becomes an answer of the status that the error names.
-func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) {
+// finds an error, resp becomes an answer of the status that the error names. A stream that ends
+// before that is none.
+func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) error {
 	var held bytes.Buffer
 	frames := wire.NewFrameReader(io.TeeReader(b, &held))
 	defer frames.Release()
 	for began := time.Now(); ; {
-		// An error here occurs again in Read.
 		frame, err := frames.Next()
 		status, more := early(frame.Data)
 		if status != 0 {
@@ -120,11 +120,18 @@ func (b *body) lead(resp *http.Response, early func([]byte) (int, bool)) {
 			b.rc = io.NopCloser(bytes.NewReader(bytes.Clone(frame.Data)))
 			resp.StatusCode, resp.ContentLength = status, int64(len(frame.Data))
 			resp.Header.Set("Content-Type", "application/json")
-			return
+			return nil
 		}
-		if !more || err != nil || held.Len() > maxHeld || time.Since(began) > maxHeldSince {
+		if more && errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: the stream ended before its answer began", ErrBroken)
+		}
+		if more && err != nil {
+			return err
+		}
+		// An error here occurs again in Read.
+		if !more || held.Len() > maxHeld || time.Since(began) > maxHeldSince {
 			b.ahead = held.Bytes()
-			return
+			return nil
 		}
 	}
 }

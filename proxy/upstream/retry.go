@@ -54,7 +54,7 @@ const maxJudged = 64 << 10
 // weigh says what an attempt shows about the backend, and whether it may be repeated.
 func (c *Client) weigh(resp *http.Response, err error) (v verdict, again bool) {
 	switch {
-	case errors.Is(err, ErrUnreachable):
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrBroken):
 		return failing, true
 	case errors.Is(err, ErrTimeout):
 		return failing, false

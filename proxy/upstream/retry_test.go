@@ -100,6 +100,44 @@ func TestTheHeadOfAStreamIsHeldForAWhileOnly(t *testing.T) {
 	}
 }
 
+// Nothing of the answer has come, so nothing is said twice.
+func TestAStreamThatEndsBeforeItsAnswerIsRepeated(t *testing.T) {
+	early := func(data []byte) (int, bool) { return 0, string(data) != "yes" }
+	for name, c := range map[string]struct {
+		end   func()
+		fails int32
+	}{
+		"cut once": {func() { panic(http.ErrAbortHandler) }, 1}, "over once": {func() {}, 1},
+		"cut always": {func() { panic(http.ErrAbortHandler) }, 9}, "over always": {func() {}, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int32
+			config := upstream.Config{Limits: quick(), Early: early}
+			client := vendor(t, config, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: start\n\n")
+				_ = http.NewResponseController(w).Flush()
+				if tries.Add(1) <= c.fails {
+					c.end()
+					return
+				}
+				_, _ = io.WriteString(w, "data: yes\n\n")
+			})
+			resp, err := client.Send(t.Context(), wire.Call{})
+			if c.fails > 1 {
+				require.ErrorIs(t, err, upstream.ErrBroken)
+				require.Equal(t, int32(3), tries.Load())
+				return
+			}
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, "data: start\n\ndata: yes\n\n", string(body))
+		})
+	}
+}
+
 func TestJudgedAnswersDoNotOpenTheCircuit(t *testing.T) {
 	client := vendor(t, upstream.Config{Limits: upstream.Limits{Failures: 1}, Judge: aboutThinking},
 		func(w http.ResponseWriter, _ *http.Request) {

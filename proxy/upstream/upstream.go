@@ -172,10 +172,12 @@ func (c *Client) Send(ctx context.Context, call wire.Call) (*http.Response, erro
 	for try := 0; ; try++ {
 		resp, err := c.once(ctx, call, header, deadline)
 		v, again := c.weigh(resp, err)
-		wait, ok := c.wait(try, resp)
+		var wait time.Duration
+		if again = again && !call.Once && !probe && try < c.limits.Retries && ctx.Err() == nil && !circuit.isOpen(0); again {
+			wait, again = c.wait(try, resp)
+		}
 		// The budget is asked last, since that changes it.
-		if !again || call.Once || try >= c.limits.Retries || ctx.Err() != nil || !ok || time.Until(deadline) < wait ||
-			circuit.isOpen(0) || probe || !c.retries.spend() {
+		if !again || time.Until(deadline) < wait || !c.retries.spend() {
 			circuit.settle(probe, v, resp)
 			return resp, err
 		}
@@ -236,7 +238,10 @@ func (c *Client) once(ctx context.Context, call wire.Call, header http.Header, d
 		return nil, fmt.Errorf("%w (%s)", ErrEncoding, e)
 	}
 	if c.early != nil && resp.StatusCode < 300 && wire.IsStream(resp.Header) {
-		b.lead(resp, c.early)
+		if err := b.lead(resp, c.early); err != nil {
+			_ = b.Close()
+			return nil, err
+		}
 	}
 	return resp, nil
 }

@@ -30,7 +30,7 @@ var (
 
 // Event takes the data of one server-sent event.
 func (r *Reader) Event(data []byte) {
-	if !r.final {
+	if !r.final && (r.dialect == wire.Chat || wire.EventType(data) == wire.BlockDelta) {
 		_, delta, _ := bytes.Cut(data, deltaName)
 		r.text.answer(r.spoken, delta)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -90,15 +89,25 @@ func ReadOutline(body []byte) (*Outline, error) {
 // ReadMessage parses one message, or an answer of the messages dialect, which has the same shape.
 // The outline has nothing else. Errors wrap ErrBadJSON.
 func ReadMessage(body []byte) (*Outline, error) {
-	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
+	o := single(body)
 	return o, read(body, '{', func(r *outliner) error { return r.message(&o.Messages[0]) })
 }
 
 // ReadContent parses the content of one message, an array of blocks. The outline has nothing else.
 // Errors wrap ErrBadJSON.
 func ReadContent(body []byte) (*Outline, error) {
-	o := &Outline{Body: body, Messages: make([]MessageOutline, 1)}
+	o := single(body)
 	return o, read(body, '[', func(r *outliner) error { return r.content(&o.Messages[0]) })
+}
+
+// single is an outline of one message, in one piece of memory.
+func single(body []byte) *Outline {
+	o := &struct {
+		Outline
+		message [1]MessageOutline
+	}{Outline: Outline{Body: body}}
+	o.Messages = o.message[:]
+	return &o.Outline
 }
 
 // ReadMessages parses an array of messages. The outline has nothing else. Errors wrap ErrBadJSON.
@@ -119,10 +128,14 @@ func (o *Outline) readHead() error {
 	if !model.Found() {
 		return fmt.Errorf("%w: \"model\" is missing", ErrBadJSON)
 	}
-	if json.Unmarshal(o.Of(model), &o.Model, lenient) != nil || o.Model == "" {
+	if o.Model, _ = o.Text(model); o.Model == "" {
 		return fmt.Errorf("%w: \"model\" must be a non-empty string", ErrBadJSON)
 	}
-	if s := o.Members.Get("stream"); s.Found() && json.Unmarshal(o.Of(s), &o.Stream, lenient) != nil {
+	switch stream := o.Of(o.Members.Get("stream")); stream.Kind() {
+	case 'n', 'f', jsontext.KindInvalid: // also without one
+	case 't':
+		o.Stream = true
+	default:
 		return fmt.Errorf("%w: \"stream\" must be true or false", ErrBadJSON)
 	}
 	return nil
@@ -160,16 +173,6 @@ func (o *Outline) WithModel(model string) *Outline {
 		m.Blocks = movedBlocks(m.Blocks, moved)
 	}
 	return out
-}
-
-// Detached is the result of ReadContent for a copy of the first message's content, an array of
-// blocks, without parsing it again. o itself is not modified.
-func (o *Outline) Detached() *Outline {
-	m := &o.Messages[0]
-	by := m.Content.Start
-	moved := func(s Span) Span { return Span{s.Start - by, s.End - by} }
-	content := MessageOutline{Content: moved(m.Content), Blocks: movedBlocks(m.Blocks, moved)}
-	return &Outline{Body: bytes.Clone(o.Of(m.Content)), Messages: []MessageOutline{content}}
 }
 
 // moved is a copy of o with translated spans.

@@ -127,25 +127,6 @@ func TestACutHasNoRoomForWhatItWasCutFrom(t *testing.T) {
 	require.Equal(t, len(cut), cap(cut))
 }
 
-// A content that was cut out of an answer is read as if it had come alone.
-func FuzzDetached(f *testing.F) {
-	for _, body := range []string{
-		`{"id":"m","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"x","input":{"a":[1,{"type":"thinking"}]}}],"usage":{}}`,
-		` { "content" : [ ] , "content":[1]}`, `{"content":[1,{},[],{"type":5,"type":"text"}]}`, `{"content":"a"}`, `{}`,
-	} {
-		f.Add([]byte(body))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		o, err := ReadMessage(body)
-		if err != nil || o.Messages[0].Blocks == nil {
-			return
-		}
-		alone, err := ReadContent(bytes.Clone(o.Of(o.Messages[0].Content)))
-		require.NoError(t, err)
-		require.Equal(t, alone, o.Detached())
-	})
-}
-
 func FuzzOutline(f *testing.F) {
 	f.Add([]byte(outlined))
 	f.Fuzz(func(t *testing.T, body []byte) {

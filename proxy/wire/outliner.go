@@ -224,7 +224,7 @@ var names = func() map[string]string {
 		"function", "arguments", "index", "extra_content", "user", "assistant", "system", "tool", "tool_use", "tool_result",
 		"redacted_thinking", "image", "citations", "model", "messages", "max_tokens", "stream", "tools", "usage", "choices",
 		"message",
-		"finish_reason", "stop_reason", "stop_sequence",
+		"finish_reason", "stop_reason", "stop_sequence", "budget_tokens", "tool_choice", "temperature", "metadata",
 	} {
 		m[n] = n
 	}

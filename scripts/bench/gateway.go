@@ -19,9 +19,9 @@ import (
 )
 
 type gatewayCmd struct {
-	Requests, Rounds, Connections int
-	Turns                         []int
-	Mneme                         string // program; "" to build one
+	Requests, Rounds, Connections, Growth int
+	Turns                                 []int
+	Mneme                                 string // program; "" to build one
 }
 
 func (c *gatewayCmd) command() *cobra.Command {
@@ -30,7 +30,8 @@ func (c *gatewayCmd) command() *cobra.Command {
 		Long: `Requests in the messages dialect go straight to a vendor that answers at once, through nginx (left out if ` +
 			`it is not on the PATH), through the smallest reverse proxy of net/http, and through mneme proxy with all that it ` +
 			`does, without Redis. CPU is that of the process in between. A conversation grows by a question and an answer ` +
-			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent.`,
+			`with thinking at a time and is sent whole; its CPU is that of the ten turns up to the length shown, per kB sent. ` +
+			`The growth of a conversation over Redis is measured by ./proxy's own benchmark, vendor and client in its process.`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
 	f := b.Flags()
@@ -38,6 +39,7 @@ func (c *gatewayCmd) command() *cobra.Command {
 	f.IntVar(&c.Rounds, "rounds", 5, "How often each is measured, one after the other")
 	f.IntVar(&c.Connections, "connections", 64, "At one time; streams on a quarter of them")
 	f.IntSliceVar(&c.Turns, "turns", []int{10, 100, 500}, "Where a growing conversation is measured")
+	f.IntVar(&c.Growth, "growth", 50, "How often old and young conversations over Redis take turns; 0 leaves them out")
 	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
 	return b
 }
@@ -94,6 +96,12 @@ func (c *gatewayCmd) run() error {
 		[]int{l.Start(lab.Ready(addr), l.Mneme, "proxy", "--config", l.File("proxy.yaml", at(gatewayConfig, addr)))},
 	})
 
+	const few = 2500
+	memory := map[string]float64{}
+	for _, w := range ways {
+		w.many(few, c.Connections, false)
+		memory[w.name] = lab.Resident(w.pids...)
+	}
 	for _, stream := range []bool{false, true} {
 		n, connections := c.Requests, c.Connections
 		if stream {
@@ -102,25 +110,50 @@ func (c *gatewayCmd) run() error {
 		fmt.Printf("small requests, stream %v, %d connections, medians of %d rounds of %d\n", stream, connections, c.Rounds,
 			n)
 		used, rate := map[string][]float64{}, map[string][]float64{}
-		for round := range c.Rounds + 1 {
+		for range c.Rounds {
 			for _, w := range ways {
 				before, began := lab.CPU(w.pids...), time.Now()
 				w.many(n, connections, stream)
-				if round > 0 { // the first one warms up
-					used[w.name] = append(used[w.name], 1000*ms(lab.CPU(w.pids...)-before)/float64(n))
-					rate[w.name] = append(rate[w.name], float64(n)/time.Since(began).Seconds())
-				}
+				used[w.name] = append(used[w.name], 1000*ms(lab.CPU(w.pids...)-before)/float64(n))
+				rate[w.name] = append(rate[w.name], float64(n)/time.Since(began).Seconds())
 			}
 		}
+		floor := quantile(used["net/http"], .5)
 		for _, w := range ways {
-			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.0f/s\n", w.name, quantile(used[w.name], .5), used[w.name][0],
-				slices.Max(used[w.name]), quantile(rate[w.name], .5))
+			cpu := quantile(used[w.name], .5)
+			fmt.Printf("  %-9s CPU %4.0f µs (%.0f–%.0f), %.2f × net/http, %.0f/s\n", w.name, cpu, used[w.name][0],
+				slices.Max(used[w.name]), cpu/floor, quantile(rate[w.name], .5))
 		}
 	}
 	for _, w := range ways[1:] {
 		fmt.Printf("%-9s conversation, CPU per kB:", w.name)
 		w.grow(c.Turns)
-		fmt.Printf("; memory %.0f MB\n", lab.Resident(w.pids...)/1e6)
+		fmt.Printf("; memory %.0f MB after the first %d requests, %.0f MB now\n", memory[w.name]/1e6, few,
+			lab.Resident(w.pids...)/1e6)
+	}
+	return c.growth()
+}
+
+// growth has ./proxy's benchmark of that measure how the cost of a turn grows with a conversation.
+func (c *gatewayCmd) growth() error {
+	if c.Growth == 0 {
+		return nil
+	}
+	out, err := exec.Command("go", "test", "-run", "^$", "-bench", "Growth", "-benchtime", fmt.Sprintf("%dx", c.Growth),
+		"./proxy").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, figures, found := strings.Cut(line, "\t")
+		if _, gateways, ok := strings.Cut(name, "/gateways="); ok && found {
+			of := map[string]string{} // by their units
+			for f := strings.Fields(figures)[1:]; len(f) > 1; f = f[2:] {
+				of[f[1]] = f[0]
+			}
+			fmt.Printf("mneme     conversation over Redis, gateways that take turns: %s; CPU of the 1,000th turn %s µs, "+
+				"of the 5th %s µs: ÷ %s\n", gateways[:1], of["µs/turn1000"], of["µs/turn5"], of["turn1000÷turn5"])
+		}
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type turnCmd struct {
 	Mneme         string // program; "" to build one
 	Draw          string // file
 	Age, Live     int
+	Growth        bool
 	Files         uint64
 }
 
@@ -31,11 +32,14 @@ func (c *turnCmd) command() *cobra.Command {
 
 CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-server (INFO cpu) and bytes of INFO stats. Commands are those that clients sent, each of a pipeline by itself, counted by MONITOR in turns of their own; those that scripts call are left out.
 
+With --growth one chat of the three services grows to --age turns, with windows of four messages. Blocks of ten of its last turns are measured in turns with the turns 5 to 14 of new chats. The same again with another three services over the same Redis, which answer every other turn.
+
 With --live N answers are held open in the middle of their last call: memory (RSS), goroutines and descriptors of each service, from its /metrics, less those before; then all are let go and must complete.
 
 Examples:
   go run ./scripts/bench turn
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
+  go run ./scripts/bench turn --growth
   go run ./scripts/bench turn --live 2000`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
@@ -44,7 +48,8 @@ Examples:
 	f.IntVar(&c.Rounds, "rounds", 5, "How often both ways are measured, one after the other")
 	f.StringVar(&c.Mneme, "mneme", "", "A built mneme, a `FILE`; without it one is built from ./cmd/mneme")
 	f.StringVar(&c.Draw, "draw", "", "Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, `FILE`, SVG")
-	f.IntVar(&c.Age, "age", 150, "Turns of that chat")
+	f.IntVar(&c.Age, "age", 1000, "Turns of an old chat")
+	f.BoolVar(&c.Growth, "growth", false, "Instead: turns of a chat that has --age of them beside those of young ones")
 	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
 	f.Uint64Var(&c.Files, "files", 20000, "Limit of descriptors for every process of --live")
 	return b
@@ -76,6 +81,10 @@ func (c *turnCmd) run() error {
 	}
 	if c.Draw != "" {
 		c.age(ways)
+		return nil
+	}
+	if c.Growth {
+		c.growth(l, v)
 		return nil
 	}
 	var load [3]float64 // ms of CPU, bytes in, bytes out of Redis
@@ -113,21 +122,21 @@ func (c *turnCmd) run() error {
 	return nil
 }
 
-// age lets one chat of each way grow and draws what ten of its turns took.
+// age lets one chat of each way grow and draws what its turns took, by fifteenths.
 func (c *turnCmd) age(ways []*way) {
-	lines, labels := make([][]float64, len(ways)), []string{}
-	for turn := 0; turn < c.Age; turn += 10 {
+	lines, labels, step := make([][]float64, len(ways)), []string{}, max(c.Age/15, 1)
+	for turn := step; turn <= c.Age; turn += step {
 		for i, w := range ways {
 			used := lab.CPU(w.pids...)
-			for range 10 {
+			for range step {
 				lab.Must(0, say(w.url, "old"))
 			}
-			lines[i] = append(lines[i], ms(lab.CPU(w.pids...)-used)/10)
+			lines[i] = append(lines[i], ms(lab.CPU(w.pids...)-used)/float64(step))
 		}
-		labels = append(labels, strconv.Itoa(turn+10))
+		labels = append(labels, strconv.Itoa(turn))
 	}
 	for i, w := range ways {
-		fmt.Printf("%-6s CPU per turn in ms, ten by ten: %.2f\n", w.name, lines[i])
+		fmt.Printf("%-6s CPU per turn in ms, by %d: %.2f\n", w.name, step, lines[i])
 	}
 	draw(c.Draw, "CPU of a turn in ms, over the turns that a chat has", []string{"mneme", "the bare chain"}, labels,
 		lines...)

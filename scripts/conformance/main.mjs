@@ -1,20 +1,31 @@
 // Runs the scenarios one after the other and prints a line for each.
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { stopAll } from './processes.mjs'
 import { Stack } from './stack.mjs'
+import * as agents from './scenarios/agents.mjs'
 import * as chat from './scenarios/chat.mjs'
 import * as claude from './scenarios/claude.mjs'
 import * as controls from './scenarios/controls.mjs'
+import * as copilot from './scenarios/copilot.mjs'
 import * as errors from './scenarios/errors.mjs'
+import * as faults from './scenarios/faults.mjs'
+import * as frameworks from './scenarios/frameworks.mjs'
+import * as listed from './scenarios/listed.mjs'
 import * as messages from './scenarios/messages.mjs'
+import * as opencode from './scenarios/opencode.mjs'
+import * as streams from './scenarios/streams.mjs'
+import * as structured from './scenarios/structured.mjs'
 import * as switches from './scenarios/switches.mjs'
+import * as usage from './scenarios/usage.mjs'
+import * as vendors from './scenarios/vendors.mjs'
 
 const modules = join(dirname(fileURLToPath(import.meta.url)), 'node_modules')
-const packages = ['@anthropic-ai/sdk', 'openai', '@anthropic-ai/claude-code']
+const { dependencies, optionalDependencies } = JSON.parse(readFileSync(join(dirname(fileURLToPath(import.meta.url)), 'package.json')))
+const packages = Object.keys({ ...dependencies, ...optionalDependencies })
 
 const { values: flags } = parseArgs({
   options: {
@@ -22,7 +33,8 @@ const { values: flags } = parseArgs({
     list: { type: 'boolean' }, 'without-redis': { type: 'boolean' },
   },
 })
-const scenarios = [controls, messages, chat, switches, errors, claude]
+const sets = [controls, messages, chat, switches, errors, faults, frameworks, vendors, structured, listed, usage, claude, agents, opencode, copilot, streams]
+const scenarios = sets
   .flatMap((m) => m.scenarios)
   .filter((s) => !flags.only || flags.only.some((text) => s.name.includes(text)))
 
@@ -63,6 +75,8 @@ const counted = ['upstream', 'thinking', 'refused', 'retried', 'dropped']
 /** Runs one scenario; gives its verdict, a reason and what was seen meanwhile. */
 async function judge(stack, s) {
   if (s.needsRedis && !stack.redis) return { verdict: 'skip', reason: 'the gateway has no Redis' }
+  const lacks = s.lacks?.()
+  if (lacks) return { verdict: 'skip', reason: lacks }
   await stack.use(s.backend ?? 'adaptive')
   const look = stack.watch()
   let error
@@ -109,11 +123,14 @@ function print({ all, ...rows }) {
   for (const [name, row] of Object.entries({ ...rows, all })) line(name, columns.map((c) => row[c]))
 }
 
-const version = (name) => JSON.parse(readFileSync(join(modules, name, 'package.json'))).version
+function version(name) {
+  const file = join(modules, name, 'package.json')
+  return existsSync(file) ? JSON.parse(readFileSync(file)).version : 'is not for this machine'
+}
 
 let failures = 0
 try {
-  const stack = await Stack.start({ bin: flags.bin, dir: flags.dir, redis: !flags['without-redis'] })
+  const stack = await Stack.start({ bin: flags.bin, dir: flags.dir, redis: !flags['without-redis'], sets })
   console.log(`${packages.map((p) => `${p} ${version(p)}`).join(', ')}, node ${process.versions.node}`)
   console.log(stack.redis ? 'the gateway has a Redis' : 'the gateway has no Redis and forgets at each restart')
   const table = await runAll(stack)

@@ -7,8 +7,8 @@ import { freePort, lines, run, start, stop, until } from './processes.mjs'
 /** The key that the vendor "keyed" wants. */
 export const vendorKey = 'right-key'
 
-// Betas that Claude Code sends and that the fake vendor does not know by itself.
-const betas = ['advanced-tool-use-2025-11-20', 'mid-conversation-tool-changes-2026-07-01', 'per-turn-control-2026-07-01']
+// Betas that Claude Code and opencode send and that the fake vendor does not know by itself.
+const betas = ['structured-outputs-2025-11-13', 'advanced-tool-use-2025-11-20', 'mid-conversation-tool-changes-2026-07-01', 'per-turn-control-2026-07-01']
 
 // The two Anthropics have one name, so their signatures are one vendor's. One of
 // them drops thinking of the other's model silently, the other refuses it; both
@@ -46,13 +46,13 @@ function limitedVendor() {
 }
 
 export class Stack {
-  /** Starts everything: programs from bin, logs into dir. */
-  static async start({ bin, dir, redis = true }) {
+  /** Starts everything: programs from bin, logs into dir; sets of scenarios may have vendors, backends and variables of their own. */
+  static async start({ bin, dir, redis = true, sets = [] }) {
     const s = new Stack()
-    Object.assign(s, { bin, dir, vendors: {} })
+    Object.assign(s, { bin, dir, vendors: {}, environment: Object.assign({}, ...sets.map((m) => m.environment)) })
     mkdirSync(dir, { recursive: true })
     const url = (s.vendorURLs = {})
-    for (const [name, rules] of Object.entries(vendors)) {
+    for (const [name, rules] of Object.entries(Object.assign({}, vendors, ...sets.map((m) => m.vendors)))) {
       const p = start(join(dir, `vendor-${name}.log`), join(bin, 'fakevendor'), [...rules, '-script', '-betas', betas.join(',')])
       s.vendors[name] = p
       url[name] = await until(p, `the vendor ${name}`, () => lines(p)[0])
@@ -66,7 +66,7 @@ export class Stack {
       redis: s.redis ? { url: s.redis } : {},
       data_dir: join(dir, 'data'),
       log: { format: 'json' },
-      proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: backends(url) },
+      proxy: { listen: `127.0.0.1:${s.port}`, active: 'adaptive', embeddings_backend: 'generic', teammates: { analytic: 'kimi' }, backends: Object.assign(backends(url), ...sets.map((m) => m.backends?.(url))) },
     }
     s.config = join(dir, 'mneme.yaml')
     writeFileSync(s.config, JSON.stringify(config, null, 2)) // JSON is YAML
@@ -85,7 +85,7 @@ export class Stack {
 
   async startGateway() {
     const { MNEME_CONFIG: _, ...env } = process.env
-    this.gateway = start(join(this.dir, 'gateway.log'), join(this.bin, 'mneme'), ['proxy', '--config', this.config], { env })
+    this.gateway = start(join(this.dir, 'gateway.log'), join(this.bin, 'mneme'), ['proxy', '--config', this.config], { env: { ...env, ...this.environment } })
     await until(this.gateway, 'the gateway', () => fetch(`${this.url}/readyz`).then((r) => r.ok, () => false))
   }
 
@@ -103,15 +103,24 @@ export class Stack {
     if (code !== 0) throw new Error(`mneme proxy use ${backend}: ${stderr}`)
   }
 
+  /** The next requests to a vendor fail so; see the fake vendor's program. */
+  async fail(vendor, ...faults) {
+    const { status } = await fetch(`${this.vendorURLs[vendor]}/fail`, { method: 'POST', body: JSON.stringify(faults) })
+    if (status !== 204) throw new Error(`the vendor ${vendor} takes no such faults: ${status}`)
+  }
+
   /** Notes where the logs stand; the function that it gives tells what came since. */
   watch() {
     const from = Object.entries({ ...this.vendors, gateway: this.gateway }).map(([name, p]) => [name, p, lines(p).length])
     return () => {
-      const seen = { upstream: 0, refused: [], failed: [], retried: 0, thinking: 0, dropped: 0 }
+      const seen = { calls: [], upstream: 0, refused: [], failed: [], retried: 0, thinking: 0, dropped: 0 }
       for (const [name, p, start] of from) {
         for (const line of lines(p).slice(start)) {
           if (name !== 'gateway') {
+            if (/^200 models/.test(line)) continue // a gateway that starts asks everybody
             seen.upstream++
+            const count = (what) => Number(new RegExp(` ${what} (\\d+)`).exec(line)?.[1] ?? 0)
+            seen.calls.push({ vendor: name, line, replayed: count('replayed'), documents: count('documents') })
             if (/^200 .* thinking/.test(line)) seen.thinking++
             if (/ (dropped|lost) /.test(line)) seen.dropped++
             if (!line.startsWith('200 ')) seen.refused.push(`${name}: ${line}`)

@@ -23,7 +23,7 @@ export const rounds = (words) =>
 const weather = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }
 const tools = [{ name: 'weather', description: 'The weather in a city.', input_schema: weather }]
 const functions = tools.map((t) => ({ type: 'function', function: { name: t.name, description: t.description, parameters: t.input_schema } }))
-const forecast = (city) => `Sunny in ${city}.`
+export const forecast = (city) => `Sunny in ${city}.`
 
 /** How a client asks for thinking between tools: what each generation of models takes. */
 export const thinkingOf = {

@@ -32,11 +32,20 @@ func (c HopCmd) Run() error {
 		resp := Must(http.DefaultTransport.RoundTrip(r2))
 		defer resp.Body.Close()
 		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
-		buffer := make([]byte, 32<<10)
+		if resp.ContentLength >= 0 {
+			answer := make([]byte, resp.ContentLength)
+			n, _ := io.ReadFull(resp.Body, answer) // net/http cuts an answer that is shorter than its length
+			w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+			Must(w.Write(answer[:n]))
+			return
+		}
+		control, buffer := http.NewResponseController(w), make([]byte, 4<<10)
 		for {
 			n, err := resp.Body.Read(buffer)
-			Must(w.Write(buffer[:n]))
-			_ = http.NewResponseController(w).Flush()
+			if n > 0 {
+				Must(w.Write(buffer[:n]))
+				_ = control.Flush()
+			}
 			if err != nil {
 				return
 			}

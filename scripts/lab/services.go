@@ -24,7 +24,7 @@ type Services struct {
 const config = `data_dir: DIR/data
 run_timeout: 30m
 redis: {url: "redis://REDIS"}
-webmemory: {listen: WEB, apiserver: "http://API", max_chats: 100000}
+webmemory: {listen: WEB, apiserver: "http://API", max_chats: 100000, SETTINGS}
 apiserver: {listen: API, proxy: "http://PROXY", max_runs: 100000}
 proxy:
   listen: PROXY
@@ -32,17 +32,23 @@ proxy:
     vendor: {kind: openai, base_url: "http://VENDOR/v1", model_map: {master: front, "*": back}}
 `
 
-// Services starts them, apart or as mneme up.
-func (l *Lab) Services(v *Vendor, apart bool) Services {
-	redis, client := l.Redis()
+// Services starts them over a Redis of their own, apart or as mneme up; settings are further ones
+// of webmemory.
+func (l *Lab) Services(v *Vendor, apart bool, settings ...string) Services {
+	_, client := l.Redis()
+	return l.Replica(Services{Redis: client}, v, apart, settings...)
+}
+
+// Replica starts further ones over the Redis of others.
+func (l *Lab) Replica(of Services, v *Vendor, apart bool, settings ...string) Services {
 	web, api, proxy := FreeAddr(), FreeAddr(), FreeAddr()
 	// Folders of their own: one process must not find what another left.
-	file := l.File("mneme.yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, strconv.Itoa(l.Mark())), "REDIS", redis,
-		"WEB", web, "API", api, "PROXY", proxy,
-		"VENDOR", v.Listener.Addr().String()).Replace(config))
-	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: client, Names: []string{"up"}, Addrs: []string{
-		web,
-	}}
+	dir := strconv.Itoa(l.Mark())
+	file := l.File("mneme-"+dir+".yaml", strings.NewReplacer("DIR", filepath.Join(l.Dir, dir),
+		"REDIS", of.Redis.Options().Addr, "WEB", web, "API", api, "PROXY", proxy,
+		"VENDOR", v.Listener.Addr().String(), "SETTINGS", strings.Join(settings, ", ")).Replace(config))
+	s := Services{URL: "http://" + web + "/v1/chats/CHAT/messages", Redis: of.Redis, Names: []string{"up"},
+		Addrs: []string{web}}
 	if apart {
 		s.Names, s.Addrs = []string{"proxy", "apiserver", "webmemory"}, []string{proxy, api, web}
 	}

@@ -29,11 +29,37 @@ type partialCall struct {
 	arguments strings.Builder
 }
 
+// chunk is what is read of a part of the stream: decoding all that go-openai knows takes longer.
+type chunk struct {
+	Choices []struct {
+		Index int `json:"index"`
+		Delta struct {
+			Content   string            `json:"content"`
+			Refusal   string            `json:"refusal"`
+			ToolCalls []openai.ToolCall `json:"tool_calls"`
+		} `json:"delta"`
+		FinishReason openai.FinishReason `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *struct {
+		Prompt     int64 `json:"prompt_tokens"`
+		Completion int64 `json:"completion_tokens"`
+	} `json:"usage"`
+}
+
+// receive waits for the next chunk.
+func receive(stream *openai.ChatCompletionStream) (c chunk, err error) {
+	line, err := stream.RecvRaw()
+	if err == nil {
+		err = json.Unmarshal(line, &c)
+	}
+	return c, err
+}
+
 // add takes a chunk and returns its text. The usage comes in a chunk without
 // choices.
-func (a *collector) add(c openai.ChatCompletionStreamResponse) (text string) {
+func (a *collector) add(c chunk) (text string) {
 	if c.Usage != nil {
-		a.usage = event.Usage{InputTokens: int64(c.Usage.PromptTokens), OutputTokens: int64(c.Usage.CompletionTokens)}
+		a.usage = event.Usage{InputTokens: c.Usage.Prompt, OutputTokens: c.Usage.Completion}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {

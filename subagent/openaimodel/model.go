@@ -81,7 +81,7 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		defer func() { _ = stream.Close() }()
 		var a collector
 		for {
-			chunk, err := stream.Recv()
+			chunk, err := receive(stream)
 			if errors.Is(err, io.EOF) {
 				break
 			}

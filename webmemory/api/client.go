@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,6 +148,45 @@ func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
 	var out Erased
 	err := c.Call(ctx, http.MethodDelete, path, &out)
 	return out.Erased, err
+}
+
+// Export copies all of a chat's memory as lines of ExportLine. An answer that is not whole
+// is an error.
+func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) error {
+	resp, err := c.Send(ctx, http.MethodGet, ChatPath(chat)+"/export", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines, count := bufio.NewReaderSize(resp.Body, 64<<10), 0
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return &BrokenError{fmt.Errorf("the export broke off after %d messages", count)}
+		}
+		if _, err := to.Write(line); err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(line, []byte(`{"messages":`)) {
+			count++
+			continue
+		}
+		var end ExportLine
+		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages == count {
+			return nil
+		}
+	}
+}
+
+// Import fills a chat that has no memory with what Export gave.
+func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (Imported, error) {
+	var out Imported
+	resp, err := c.Send(ctx, http.MethodPost, ChatPath(chat)+"/import", nil, from)
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	return out, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.

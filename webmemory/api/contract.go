@@ -48,6 +48,8 @@ const (
 	CodeTooManyChats      = "too_many_chats"         // are busy
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited
+	CodeUnknownChat       = "unknown_chat"           // it has no memory
+	CodeChatNotEmpty      = "chat_not_empty"         // an import would mix two memories
 	CodeTurnMoved         = "turn_moved"             // another process has the chat's lease
 	CodeHistoryFull       = "history_full"           // it has to be deleted, or a part of it
 	CodeHistoryDamaged    = "history_damaged"        // what is stored is no history
@@ -126,6 +128,41 @@ type HistoryInfo struct {
 	// What trims cut off it, and is kept in its archive.
 	Archived      int `json:"archived,omitempty"` // messages
 	ArchivedBytes int `json:"archived_bytes,omitempty"`
+}
+
+// Recalled answers GET …/recall.
+type Recalled struct {
+	Hits []RecallHit `json:"hits"`
+	// Partial: the oldest messages are not searched yet; the same request finds them in a
+	// moment.
+	Partial bool `json:"partial"`
+}
+
+// RecallHit is a message that was found.
+type RecallHit struct {
+	ID       string       `json:"id"`
+	TS       float64      `json:"ts"` // Unix seconds
+	Role     string       `json:"role"`
+	Name     string       `json:"name,omitempty"`
+	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
+	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
+	Text     string       `json:"text"`     // a literal piece of the message
+	Messages []string     `json:"messages"` // ids of the exchange that it is of
+}
+
+// ExportLine is a line of GET …/export, and of the body of POST …/import.
+type ExportLine struct {
+	Subagent memory.Agent    `json:"subagent,omitempty"` // whose history it is of; empty for the chat's own
+	Message  json.RawMessage `json:"message,omitempty"`  // as stored, with its id
+	// Messages stands in the last line, alone: how many lines have a message. An import
+	// that is not whole is refused by it.
+	Messages *int `json:"messages,omitempty"`
+}
+
+// Imported answers POST …/import.
+type Imported struct {
+	Messages  int `json:"messages"`
+	Histories int `json:"histories"`
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.

@@ -33,10 +33,12 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	return &Writer{to: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// Event writes an event. Its name and its data are one line each.
+// Event writes an event. Its name and its data are one line each. The id is the last line,
+// since there are readers that take an id whose event broke off for one that they have.
 func (w *Writer) Event(id int64, name string, data []byte) error {
-	w.frame = append(strconv.AppendInt(append(w.frame[:0], "id: "...), id, 10), "\ndata: "...)
-	w.frame = append(append(append(w.frame, data...), "\nevent: "...), name...)
+	w.frame = append(append(w.frame[:0], "data: "...), data...)
+	w.frame = append(append(append(w.frame, "\nevent: "...), name...), "\nid: "...)
+	w.frame = strconv.AppendInt(w.frame, id, 10)
 	return w.write()
 }
 

@@ -5,6 +5,10 @@
 //
 //	SCRIPT [[{"think":"Look."},{"use":"Read","input":{"file_path":"/a"}},{"use":"Read","input":{"file_path":"/b"}}],
 //	        [{"redacted":true},{"say":"Both are there."}]]
+//
+// Faults of the next requests are posted to /fail of that URL, in their order:
+//
+//	[{"status":429,"retry_after":60,"times":3},{"status":529,"first":"messages","message":"Overloaded"}]
 package main
 
 import (
@@ -22,6 +26,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"mneme/internal/upstreamtest"
 )
@@ -88,6 +95,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		"anthropic: refuse thinking of another model instead of dropping it")
 	f.BoolVar(&c.Thinking.KeepAll, "keep-all", false, "anthropic: count thinking of older turns as input")
 	f.BoolVar(&c.Thinking.Omit, "omit", false, "anthropic: leave the text of thinking out")
+	f.IntVar(&c.Thinking.Window, "window", 0, "`tokens` of input that are taken; 0 is any number")
 	f.BoolVar(&c.Thinking.SkipSignatures, "skip-signatures", false, "anthropic: take any signature")
 	f.BoolVar(&c.Thinking.Bedrock, "bedrock", false, "anthropic: in the words of Bedrock")
 	f.BoolVar(&c.Thinking.OnlyEnabled, "only-enabled", false, "kimi: take no thinking.type but enabled")
@@ -95,7 +103,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		"anthropic: `values` of the anthropic-beta header, parted by commas, that are taken besides the known ones")
 	f.BoolVar(&script, "script", false,
 		"answer what the user's last words say behind \"SCRIPT \": a JSON array of answers, each an array of\n"+
-			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}`)
+			`{"say":TEXT}, {"think":TEXT}, {"omitted":true}, {"redacted":true} and {"use":TOOL,"input":OBJECT}; and`+"\n"+
+			`{"cut":{"after":EVENTS}}, with "inside":true in the middle of the next event, "clean":true as if it`+"\n"+
+			`were over, "error":STATUS by an error event; "times":N is the first N times that the user says it`)
 	f.StringVar(&ids, "tool-ids", "openai", "chat: ids of calls: "+listed(toolIDs))
 	f.StringVar(&replay, "replay", "ignored", "chat: what becomes of reasoning_content in the history: "+listed(replays))
 	f.BoolVar(&c.Chat.ThoughtSignatures, "thought-signatures", false, "chat: sign calls like Gemini")
@@ -129,7 +139,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		c.Thinking.Betas = append(upstreamtest.KnownBetas(), strings.Split(betas, ",")...)
 	}
 	if script {
-		c.Answer = scripted
+		c.Answer = (&scripts{cut: map[string]int{}}).answer
 	}
 	if delay > 0 {
 		c.Stream.Pause = func(ctx context.Context, _ int) {
@@ -183,7 +193,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return exitFailure
 	}
-	server := &http.Server{Handler: upstreamtest.New(o.config), ReadHeaderTimeout: 10 * time.Second}
+	vendor := upstreamtest.New(o.config)
+	mux := http.NewServeMux()
+	mux.Handle("/", vendor)
+	mux.HandleFunc("POST /fail", fail(vendor))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }() // ends with Shutdown or Close
 	fmt.Fprintf(stdout, "http://%s\n", l.Addr())
@@ -214,6 +228,13 @@ func line(r upstreamtest.Request) string {
 	if r.Thinking {
 		s += " thinking"
 	}
+	thoughts, documents := contents(r.Body)
+	if thoughts > 0 {
+		s += fmt.Sprintf(" replayed %d", thoughts)
+	}
+	if documents > 0 {
+		s += fmt.Sprintf(" documents %d", documents)
+	}
 	if len(r.Dropped) > 0 {
 		s += " dropped " + strings.Join(r.Dropped, " ")
 	}
@@ -224,4 +245,36 @@ func line(r upstreamtest.Request) string {
 		s += ": " + r.Rejection
 	}
 	return s
+}
+
+// contents is how many blocks of thinking, or messages with reasoning, and how many
+// documents a request's messages have.
+func contents(body []byte) (thoughts, documents int) {
+	var request struct {
+		Messages []struct {
+			Content   jsontext.Value `json:"content"`
+			Reasoning string         `json:"reasoning_content"`
+		} `json:"messages"`
+	}
+	_ = json.Unmarshal(body, &request) // a body of another shape shows none
+	for _, m := range request.Messages {
+		if m.Reasoning != "" {
+			thoughts++
+		}
+		var blocks []struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(m.Content, &blocks) != nil {
+			continue // a text
+		}
+		for _, b := range blocks {
+			switch b.Type {
+			case "thinking", "redacted_thinking":
+				thoughts++
+			case "document", "file":
+				documents++
+			}
+		}
+	}
+	return thoughts, documents
 }

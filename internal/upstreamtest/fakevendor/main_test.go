@@ -6,11 +6,14 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"mneme/internal/upstreamtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -78,4 +81,31 @@ func TestUsage(t *testing.T) {
 		require.Contains(t, stderr.String(), c.says, args)
 		require.Empty(t, stdout.String(), args)
 	}
+}
+
+func TestFaultsArePosted(t *testing.T) {
+	vendor := upstreamtest.New(upstreamtest.Config{})
+	posted := func(body string) int {
+		w := httptest.NewRecorder()
+		fail(vendor)(w, httptest.NewRequest(http.MethodPost, "/fail", strings.NewReader(body)))
+		return w.Code
+	}
+	require.Equal(t, http.StatusNoContent, posted(`[{"status":429,"retry_after":60,"times":2},
+		{"status":529,"first":"messages","message":"Full."},{"status":400,"body":"no"}]`))
+	for _, want := range []struct {
+		status int
+		says   string
+	}{{429, "rate_limit_error"}, {429, "rate_limit_error"}, {200, "event: error"}, {400, "no"}, {200, "message_stop"}} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/v1/messages",
+			strings.NewReader(`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+		r.Header.Set("Anthropic-Version", "2023-06-01")
+		vendor.ServeHTTP(w, r)
+		require.Equal(t, want.status, w.Code, w.Body)
+		require.Contains(t, w.Body.String(), want.says)
+		if want.status == 429 {
+			require.Equal(t, "60", w.Header().Get("Retry-After"))
+		}
+	}
+	require.Equal(t, http.StatusBadRequest, posted(`[{"shout":1}]`))
 }

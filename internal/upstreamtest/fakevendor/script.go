@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,7 +16,8 @@ import (
 // scriptMark stands before a script in a user's words.
 const scriptMark = "SCRIPT "
 
-// part is a block of a scripted answer; exactly one member but input is set.
+// part is a block of a scripted answer, or where the answer ends early; exactly one
+// member but input is set.
 type part struct {
 	Say      string         `json:"say"`
 	Think    string         `json:"think"`
@@ -23,13 +25,29 @@ type part struct {
 	Redacted bool           `json:"redacted"`
 	Use      string         `json:"use"`
 	Input    jsontext.Value `json:"input"`
+	Cut      *cut           `json:"cut"`
 }
 
-// scripted answers with what the user's last words say, as often as they have an
+// cut is where an answer ends early; see upstreamtest.Cut.
+type cut struct {
+	After  int  `json:"after"`
+	Inside bool `json:"inside"`
+	Clean  bool `json:"clean"`
+	Error  int  `json:"error"`
+	Times  int  `json:"times"` // only the first so many times that the user says this; 0 is always
+}
+
+// scripts answer what users' words say.
+type scripts struct {
+	mu  sync.Mutex
+	cut map[string]int // answers that were cut, by the user's words
+}
+
+// answer answers with what the user's last words say, as often as they have an
 // answer for the results that are there. Nil leaves it to the default answer:
 // also when the script calls a tool that this request does not offer, as one does
 // that only quotes the user.
-func scripted(r *upstreamtest.Request) *upstreamtest.Answer {
+func (s *scripts) answer(r *upstreamtest.Request) *upstreamtest.Answer {
 	_, text, found := strings.Cut(r.User, scriptMark)
 	if !found {
 		return nil
@@ -56,9 +74,25 @@ func scripted(r *upstreamtest.Request) *upstreamtest.Answer {
 			}
 		}
 		a := upstreamtest.Reply(blocks(parts)...)
+		a.Cut = s.cutOf(parts, r.User)
 		return &a
 	}
 	return nil
+}
+
+// cutOf is where an answer of these parts to these words ends early; nil for nowhere.
+func (s *scripts) cutOf(parts []part, words string) *upstreamtest.Cut {
+	i := slices.IndexFunc(parts, func(p part) bool { return p.Cut != nil })
+	if i < 0 {
+		return nil
+	}
+	c := parts[i].Cut
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut[words]++; c.Times > 0 && s.cut[words] > c.Times {
+		return nil
+	}
+	return &upstreamtest.Cut{After: c.After, Inside: c.Inside, Clean: c.Clean, Error: c.Error}
 }
 
 func calls(parts []part) (n int) {
@@ -73,6 +107,7 @@ func calls(parts []part) (n int) {
 func blocks(parts []part) (all []upstreamtest.Block) {
 	for _, p := range parts {
 		switch {
+		case p.Cut != nil:
 		case p.Use != "":
 			all = append(all, upstreamtest.Use(p.Use, string(p.Input)))
 		case p.Redacted:

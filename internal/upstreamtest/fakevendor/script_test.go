@@ -27,6 +27,22 @@ func TestScript(t *testing.T) {
 	require.Nil(t, answer(words, nil), "it calls a tool that is not offered")
 	require.Nil(t, answer(words, tools, "1", "2", "3"), "more results than it has calls")
 	require.Contains(t, answer(`SCRIPT [[{"shout":"x"}]]`, nil).Blocks[0].Text, "cannot be read")
+
+	words = `SCRIPT [[{"say":"x"},{"cut":{"after":2,"error":529,"times":1}}]]`
+	require.Equal(t, &upstreamtest.Cut{After: 2, Error: 529}, answer(words, nil).Cut)
+	require.Nil(t, answer(words, nil).Cut, "it was said once")
+	require.Equal(t, &upstreamtest.Cut{After: 3, Inside: true, Clean: true},
+		answer(`SCRIPT [[{"say":"x"},{"cut":{"after":3,"inside":true,"clean":true}}]]`, nil).Cut)
+}
+
+func TestContents(t *testing.T) {
+	thoughts, documents := contents([]byte(`{"messages":[{"role":"user","content":"thinking"},
+		{"role":"user","content":[{"type":"document"},{"type":"file"},{"type":"text"}]},
+		{"role":"assistant","content":[{"type":"thinking"},{"type":"text"},{"type":"redacted_thinking"}]},
+		{"role":"assistant","content":null,"reasoning_content":"Well."}, {"role":"assistant","reasoning_content":""}]}`))
+	require.Equal(t, []int{3, 2}, []int{thoughts, documents})
+	thoughts, documents = contents([]byte(`no JSON`))
+	require.Equal(t, []int{0, 0}, []int{thoughts, documents})
 }
 
 func TestMoreBetas(t *testing.T) {

@@ -8,11 +8,18 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 redis.call('HDEL', KEYS[2], 'open')
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
-local fields = redis.call('HGETALL', KEYS[2])
-for i = 1, #fields, 2 do
-  local till = tonumber(fields[i + 1])
-  if string.sub(fields[i], 1, 2) == 'r:' and till and till < tonumber(ARGV[4]) then
-    redis.call('HDEL', KEYS[2], fields[i])
+-- A long index is looked through when it has doubled, so that this costs no more the more runs there are.
+local size = redis.call('HLEN', KEYS[2])
+if size <= 64 or size >= 2 * number(redis.call('HGET', KEYS[2], 'kept')) then
+  local fields = redis.call('HGETALL', KEYS[2])
+  for i = 1, #fields, 2 do
+    local till = tonumber(fields[i + 1])
+    if string.sub(fields[i], 1, 2) == 'r:' and till and till < tonumber(ARGV[4]) then
+      redis.call('HDEL', KEYS[2], fields[i])
+    end
+  end
+  if size > 64 then
+    redis.call('HSET', KEYS[2], 'kept', redis.call('HLEN', KEYS[2]))
   end
 end
 return redis.call('DEL', KEYS[1])

@@ -7,6 +7,8 @@ local turn = redis.call('HGET', KEYS[1], 'turn')
 if ARGV[1] ~= '0' and number(turn) > tonumber(ARGV[1]) then
   return {'moved', turn}
 end
-redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[1])
+if redis.call('HSETNX', KEYS[1], ARGV[2], ARGV[1]) == 1 then
+  redis.call('HDEL', KEYS[1], 'agents')
+end
 redis.call('PERSIST', KEYS[1])
 return {'ok', string.format('%.0f', number(turn))}

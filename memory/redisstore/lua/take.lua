@@ -39,9 +39,22 @@ if not string.match(redis.call('HGET', KEYS[2], 'conversation') or '', '^[%w_-]+
 end
 redis.call('PERSIST', KEYS[2])
 local reply = {'ok', turn, erased, redis.call('HGET', KEYS[2], 'conversation'), redis.call('HGET', KEYS[2], 'open') or ''}
+-- Of an index with many runs the subagents are noted by themselves, so that a turn does not cost more
+-- the more of them there are.
+local long = redis.call('HLEN', KEYS[2]) > 64
+local agents = long and redis.call('HGET', KEYS[2], 'agents')
+if agents then
+  for name in string.gmatch(agents, '%S+') do
+    reply[#reply + 1] = name
+  end
+  return reply
+end
 for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   if string.sub(field, 1, 2) == 's:' then
     reply[#reply + 1] = string.sub(field, 3)
   end
+end
+if long then
+  redis.call('HSET', KEYS[2], 'agents', table.concat(reply, ' ', 6))
 end
 return reply

@@ -55,12 +55,12 @@ func realCLI(t *testing.T, model http.Handler) (g *gateway, home string, pid fun
 	pidFile := filepath.Join(home, "pid")
 	g = start(t, copilottest.Start(t), func(c *proxy.Config) {
 		c.Backends["gpt"] = proxy.BackendConfig{Kind: proxy.KindOpenAI, BaseURL: vendor.URL + "/v1"}
-		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, ProviderBackend: "gpt", CLI: copilot.SupervisorConfig{
+		c.Backends["cli"] = proxy.BackendConfig{Kind: proxy.KindCopilot, CLI: copilot.SupervisorConfig{
 			// The shell notes the process's id and becomes the CLI.
 			Command: &copilot.Command{Path: "/bin/sh", Args: []string{"-c", `echo $$ > "$PID_FILE"; exec "$0" "$@"`, path}, Dir: home,
 				Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "COPILOT_HOME=" + filepath.Join(home, "copilot"),
 					"PID_FILE=" + pidFile}},
-		}}
+		}, ProviderBackend: "gpt"}
 	})
 	c := g.client(way{}, "start")
 	for i := range 100 { // the CLI takes a while to start, the first time

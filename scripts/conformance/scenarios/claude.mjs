@@ -9,7 +9,7 @@ const fileText = 'The file says marmalade.'
 const commandText = 'the command says thyme'
 
 /** A scratch folder with a home, a file and a command named "sample", as the fake vendor fills in what a tool requires. */
-class Session {
+export class Session {
   constructor(t, { conversation, experimental } = {}) {
     this.t = t
     const [home, bin, work] = ['home', 'bin', 'work'].map((name) => join(t.dir, name))

@@ -99,6 +99,7 @@ func run(ctx context.Context, o Options, start func(*app) error) error {
 	if err := start(a); err != nil {
 		return err
 	}
+	dropStart()
 	if o.Ready != nil {
 		o.Ready(a.addrs)
 	}

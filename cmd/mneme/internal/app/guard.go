@@ -84,8 +84,8 @@ const maxUnread = 256 << 10
 func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), left: wait}
-			if r.URL.Query().Get("stream") == "true" {
+			b := &body{ReadCloser: r.Body, control: *http.NewResponseController(w), left: wait}
+			if r.URL.RawQuery != "" && r.URL.Query().Get("stream") == "true" {
 				b.left *= streamed
 			}
 			// Also for a body that the handler never reads: the server does, before and
@@ -109,13 +109,20 @@ func bounded(h http.Handler, wait time.Duration, refuse crossorigin.Refuse) http
 // body is a request's body while it is read, by one goroutine.
 type body struct {
 	io.ReadCloser
-	control *http.ResponseController
+	control http.ResponseController
 	left    time.Duration // of waiting
+	until   time.Time     // when that ends for one read, as the connection was told
 	came    int           // bytes that have not earned a second yet
 }
 
 // begin starts the time for one read. A connection that knows no deadlines has none.
-func (b *body) begin() { _ = b.control.SetReadDeadline(time.Now().Add(b.left)) }
+func (b *body) begin() {
+	until := time.Now().Add(b.left)
+	if until.Sub(b.until).Abs() > 100*time.Millisecond { // telling costs more than a read
+		b.until = until
+		_ = b.control.SetReadDeadline(until)
+	}
+}
 
 func (b *body) Read(p []byte) (int, error) {
 	b.begin()

@@ -1,0 +1,310 @@
+package webmemory
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about taking a chat's memory along: all histories as lines of JSON, and back.
+
+// exportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
+// own history, then those of the subagents' by name, the oldest first, and a last one that
+// counts them, by which a torn answer is known.
+func (s *Server) exportChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	if len(stored) == 0 {
+		return errUnknownChat
+	}
+	c.Header("Content-Type", "application/x-ndjson")
+	c.Header("Content-Disposition", fmt.Sprintf("attachment; filename=%q", chat.ID()+".ndjson"))
+	out := bufio.NewWriterSize(c.Writer, 64<<10)
+	count := 0
+	for _, h := range stored {
+		for raw, err := range s.remembered(ctx, h.Key) {
+			if err == nil {
+				count++
+				err = writeLine(out, webapi.ExportLine{Subagent: h.Key.Agent(), Message: raw})
+			}
+			if err != nil {
+				return broken(c, err)
+			}
+		}
+	}
+	if err := errors.Join(writeLine(out, webapi.ExportLine{Messages: &count}), out.Flush()); err != nil {
+		return broken(c, err)
+	}
+	return nil
+}
+
+// broken ends an answer that has begun so that its client sees that it is not whole.
+func broken(c *gin.Context, err error) error {
+	if !c.Writer.Written() {
+		c.Writer.Header().Del("Content-Disposition")
+		return err
+	}
+	_ = c.Error(err)
+	panic(http.ErrAbortHandler)
+}
+
+func writeLine(to io.Writer, line webapi.ExportLine) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(line); err != nil {
+		return err
+	}
+	_, err := to.Write(b.Bytes())
+	return err
+}
+
+// remembered walks a history from its first message on, archive and all, each message with
+// its id, once.
+func (s *Server) remembered(ctx context.Context, key memory.Key) func(func(json.RawMessage, error) bool) {
+	return func(yield func(json.RawMessage, error) bool) {
+		h, _, err := s.current(ctx, key)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		// What a trim moves from now on is in both, and shown where it was.
+		hot := map[string]bool{}
+		for _, id := range h.IDs() {
+			hot[id] = true
+		}
+		segments, err := s.store.Segments(ctx, key)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for some := range slices.Chunk(segments, 32) {
+			read, err := s.store.ReadSegments(ctx, key, some...)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, raw := range slices.Concat(read...) {
+				if !hot[memory.IDs([]json.RawMessage{raw})[0]] && !yield(raw, nil) {
+					return
+				}
+			}
+		}
+		for _, raw := range h.Identified().Raw(0) {
+			if !yield(raw, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Bounds of an import.
+const (
+	maxImport     = 1 << 30 // bytes of the body
+	maxImportLine = 2 << 20 // bytes of a line
+)
+
+// importChat is POST …/import: lines as exportChat writes them, into a chat that has no
+// memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
+func (s *Server) importChat(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	var out webapi.Imported
+	err = s.underTurn(ctx, chat, func(ctx context.Context, w *writer) error {
+		stored, err := s.store.Histories(ctx, chat, s.cfg.Agents...)
+		if err == nil && len(stored) > 0 {
+			err = errNotEmpty
+		}
+		if err != nil {
+			return err
+		}
+		in := importing{server: s, writer: w}
+		err = in.read(ctx, http.MaxBytesReader(c.Writer, c.Request.Body, maxImport))
+		if err == nil {
+			err = in.close(ctx)
+		}
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			return errors.Join(err, s.cache.Erase(ctx, w.Number, in.keys...))
+		}
+		out = webapi.Imported{Messages: in.count, Histories: len(in.keys)}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusCreated, out)
+	return nil
+}
+
+// underTurn does something to a chat as its only writer. A lease that is lost meanwhile ends
+// its context.
+func (s *Server) underTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *writer) error) error {
+	waiting, cancel := context.WithTimeout(ctx, s.cfg.QueueWait)
+	defer cancel()
+	w, err := s.turnFor(ctx, waiting, chat, "", behind)
+	if err != nil {
+		return err
+	}
+	within, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(w.ctx, func() { stop(context.Cause(w.ctx)) })()
+	err = do(within, w)
+	return errors.Join(err, w.release(w.end, &s.log))
+}
+
+// importing is an import under way.
+type importing struct {
+	server *Server
+	writer *writer
+
+	keys []memory.Key // of the histories begun, in their order
+	into interface {
+		Add(context.Context, json.RawMessage) error
+		Close(context.Context) (*memory.History, error)
+	}
+	ids   map[string]bool // of the history that is being filled
+	count int
+	line  int
+}
+
+// read stores what the lines say.
+func (in *importing) read(ctx context.Context, body io.Reader) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 64<<10), maxImportLine)
+	ended := false
+	for lines.Scan() {
+		in.line++
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		var line webapi.ExportLine
+		if err := json.Unmarshal(text, &line); err != nil {
+			return in.refuse("it is no line of an export: %v", err)
+		}
+		switch {
+		case ended:
+			return in.refuse("it follows the line that ends the export")
+		case line.Messages != nil:
+			if ended = true; *line.Messages != in.count {
+				return in.refuse("the export counts %d messages, %d came: it is not whole", *line.Messages, in.count)
+			}
+		case line.Message != nil:
+			if err := in.add(ctx, line); err != nil {
+				return err
+			}
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
+			Message: fmt.Sprintf("Line %d has more than %d bytes.", in.line+1, maxImportLine)}
+	case err != nil:
+		return err
+	case in.count == 0:
+		return badRequest("The body has no messages: it must be lines such as GET …/export gives.")
+	}
+	return nil
+}
+
+func (in *importing) refuse(format string, args ...any) error {
+	return badRequest("Line %d: %s.", in.line, fmt.Sprintf(format, args...))
+}
+
+// add stores one message.
+func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
+	var m memory.Message
+	if err := json.Unmarshal(line.Message, &m); err != nil {
+		return in.refuse("%v", err)
+	}
+	switch {
+	case m.Role != memory.RoleUser && m.Role != memory.RoleAssistant && m.Role != memory.RoleTool:
+		return in.refuse("the role is user, assistant or tool, not %.40q", m.Role)
+	case len(m.Content) > memory.MaxMessage:
+		return in.refuse("the message has %d bytes, at most %d are kept", len(m.Content), memory.MaxMessage)
+	case m.Role == memory.RoleTool && len(m.Content) > memory.MaxToolResult:
+		return in.refuse("the tool's result has %d bytes, at most %d are kept", len(m.Content), memory.MaxToolResult)
+	}
+	key := memory.ChatKey(in.writer.chat)
+	if line.Subagent != "" {
+		key = memory.SubagentKey(line.Subagent, in.writer.chat)
+	}
+	if n := len(in.keys); n == 0 || in.keys[n-1] != key {
+		if slices.Contains(in.keys, key) {
+			return in.refuse("the messages of a history must follow one another")
+		}
+		if err := in.close(ctx); err != nil {
+			return err
+		}
+		into, err := in.server.store.Import(ctx, in.writer.Number, key, in.server.cfg.MaxHistory)
+		if err != nil {
+			return err
+		}
+		in.keys, in.into, in.ids = append(in.keys, key), into, map[string]bool{}
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, line.Message); err != nil {
+		return in.refuse("%v", err)
+	}
+	raw := json.RawMessage(compact.Bytes())
+	id := m.ID
+	if id == "" {
+		id = memory.IDs([]json.RawMessage{raw})[0]
+		for n := 1; in.ids[id]; n++ { // the same once more
+			id = fmt.Sprintf("%s%d", id[:len("x0123456789abcdef.")], n)
+		}
+		raw = memory.WithID(raw, id)
+	}
+	if in.ids[id] {
+		return in.refuse("an earlier message of the history has the id %s too", id)
+	}
+	in.ids[id] = true
+	in.count++
+	return in.into.Add(ctx, raw)
+}
+
+// close ends the history that was filled last.
+func (in *importing) close(ctx context.Context) error {
+	if in.into == nil {
+		return nil
+	}
+	h, err := in.into.Close(ctx)
+	if err != nil {
+		return err
+	}
+	in.into = nil
+	in.writer.histories[h.Key()] = h
+	in.server.cache.Put(h)
+	return nil
+}
+
+var (
+	errUnknownChat = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownChat,
+		Message: "This chat has no memory."}
+	errNotEmpty = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatNotEmpty,
+		Message: "The chat has a memory already; import into a chat that has none, or delete this one first."}
+)

@@ -1,0 +1,133 @@
+package webmemory_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+// lines is an export of a chat's own history of n exchanges and a subagent's of m.
+func lines(n, m int) string {
+	var b strings.Builder
+	for who, count := range map[string]int{"": n, "analytic": m} {
+		name := ""
+		if who != "" {
+			name = fmt.Sprintf(`"subagent":%q,`, who)
+		}
+		var part strings.Builder
+		for i := range count {
+			fmt.Fprintf(&part, `{%s"message":{"role":"user","content":"question %d — ё <b>","timestamp":%d,"name":"Anna","id":"s1:%d"}}`+"\n",
+				name, i, i, i)
+			fmt.Fprintf(&part, `{%s"message":{"role":"assistant","content":"answer %d","timestamp":%d.5,"id":"x.%d"}}`+"\n", name, i, i, i)
+		}
+		if who == "" {
+			rest := b.String()
+			b.Reset()
+			b.WriteString(part.String() + rest)
+		} else {
+			b.WriteString(part.String())
+		}
+	}
+	fmt.Fprintf(&b, `{"messages":%d}`+"\n", 2*(n+m))
+	return b.String()
+}
+
+func (w *world) ask(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(got)
+}
+
+// A chat's memory can be taken along: what is imported is exported byte for byte, also
+// what goes straight to the archive, and the chat goes on from there.
+func TestExportAndImport(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 20 })
+	text := lines(1000, 3)
+	status, body := w.ask(t, "POST", "/v1/chats/new/import", text)
+	require.Equal(t, 201, status, "%s", body)
+	require.JSONEq(t, `{"messages":2006,"histories":2}`, body)
+	status, got := w.ask(t, "GET", "/v1/chats/new/export", "")
+	require.Equal(t, 200, status)
+	require.Equal(t, text, got)
+	status, body = w.ask(t, "POST", "/v1/chats/new/import", text)
+	require.Equal(t, 409, status, "%s", body)
+
+	var info webapi.ChatInfo
+	_, body = w.ask(t, "GET", "/v1/chats/new", "")
+	require.NoError(t, json.Unmarshal([]byte(body), &info))
+	require.LessOrEqual(t, info.Histories[0].Messages, 20)
+	require.Equal(t, 2000, info.Histories[0].Messages+info.Histories[0].Archived)
+
+	status, body = w.ask(t, "POST", "/v1/chats/new/messages", `{"message":"and now?"}`)
+	require.Equal(t, 200, status, "%s", body)
+	_, got = w.ask(t, "GET", "/v1/chats/new/export", "")
+	require.Equal(t, 2010, strings.Count(got, `"message":{`))
+	require.True(t, strings.HasPrefix(got, text[:strings.Index(text, `{"subagent"`)]))
+
+	status, _ = w.ask(t, "DELETE", "/v1/chats/new", "")
+	require.Equal(t, 200, status)
+	status, _ = w.ask(t, "GET", "/v1/chats/new/export", "")
+	require.Equal(t, 404, status)
+	for _, value := range w.look.Keys(t.Context(), "*new*").Val() {
+		require.NotContains(t, value, "archive")
+	}
+}
+
+// An import that is refused says in which line, and leaves nothing behind.
+func TestImportsThatAreRefused(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	good := `{"message":{"role":"user","content":"a","id":"1"}}` + "\n"
+	long := strings.Repeat("x", memory.MaxMessage+1)
+	for body, want := range map[string]string{
+		"":                             "no messages",
+		"no JSON":                      "Line 1",
+		good + `{"message":{}}`:        "Line 2",
+		good + good:                    "has the id 1 too",
+		good + `{"messages":2}`:        "not whole",
+		`{"messages":0}` + "\n" + good: "Line 2",
+		good + `{"message":{"role":"system","content":"obey"}}`:                              "not \\\"system\\\"",
+		`{"message":{"role":"user","content":"` + long + `"}}`:                               "at most",
+		`{"subagent":"No Name","message":{"role":"user","content":"a"}}`:                     "Line 1",
+		strings.Repeat(good, 1) + strings.Replace(lines(200, 0), `{"messages":400}`, "{", 1): "Line 402",
+	} {
+		status, got := w.ask(t, "POST", "/v1/chats/bad/import", body)
+		require.Equal(t, 400, status, "%.80s: %s", body, got)
+		require.Contains(t, got, want, "%.80s", body)
+		status, _ = w.ask(t, "GET", "/v1/chats/bad/export", "")
+		require.Equal(t, 404, status)
+	}
+	status, got := w.ask(t, "POST", "/v1/chats/bad/import", `{"message":{"role":"user","content":"`+strings.Repeat("x", 3<<20)+`"}}`)
+	require.Equal(t, 413, status, "%s", got)
+	status, got = w.ask(t, "POST", "/v1/chats/bad/import", good)
+	require.Equal(t, 201, status, "a refused one is in nobody's way: %s", got)
+}
+
+// What an import left that died with its process is no memory, and in nobody's way.
+func TestAnImportThatDied(t *testing.T) {
+	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4 })
+	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:archive", "0", "[]", "0:about", "0 x 0",
+		"messages", 0, "bytes", 2).Err())
+	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:meta", "archived", 7, "turn", 5).Err())
+	text := lines(30, 0)
+	status, got := w.ask(t, "POST", "/v1/chats/c/import", text)
+	require.Equal(t, 201, status, "%s", got)
+	_, got = w.ask(t, "GET", "/v1/chats/c/export", "")
+	require.Equal(t, text, got)
+	require.True(t, bytes.HasSuffix([]byte(got), []byte("{\"messages\":60}\n")))
+}

@@ -1,0 +1,351 @@
+package webmemory
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/recall"
+	"mneme/memory/redisstore"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about finding what was said in a chat, however long ago. Each history that is
+// searched has an index in this process, which a search brings up to date first: what was
+// acknowledged before it began is found, whichever process wrote it.
+
+// Bounds of a search.
+const (
+	recallBudget    = 800    // tokens of an answer, if the request says nothing
+	maxRecallBudget = 32_000 // tokens
+	maxRecallQuery  = 4 << 10
+	recallBytes     = 256 << 20 // of all indexes, when nothing is configured
+	fillAtOnce      = 16        // segments of an archive that are read in one go
+	fillFirst       = 64        // of the newest of them, before the first answer
+)
+
+// getRecall is GET …/recall.
+func (s *Server) getRecall(c *gin.Context) error {
+	chat, err := memory.ParseChat(c.Param("chat"))
+	if err != nil {
+		return err
+	}
+	q := recall.Query{Text: strings.TrimSpace(c.Query("query")), AskedAt: time.Now()}
+	switch {
+	case q.Text == "":
+		return badRequest("query is missing: say what to look for.")
+	case len(q.Text) > maxRecallQuery:
+		return badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
+	}
+	if q.Budget, err = number(c, "budget", recallBudget, 1, maxRecallBudget); err != nil {
+		return err
+	}
+	for name, at := range map[string]*time.Time{"from": &q.From, "to": &q.To, "asked_at": &q.AskedAt} {
+		if text := c.Query(name); text != "" {
+			if *at, err = readTime(text); err != nil {
+				return badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.", name, text)
+			}
+		}
+	}
+	ctx := c.Request.Context()
+	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return err
+	}
+	if name := c.Query("subagent"); name != "" {
+		agent, err := memory.ParseAgent(name)
+		if err != nil {
+			return err
+		}
+		keys = []memory.Key{memory.SubagentKey(agent, chat)}
+	}
+	found, err := s.recall(ctx, q, keys...)
+	if err != nil {
+		return err
+	}
+	out := webapi.Recalled{Hits: []webapi.RecallHit{}, Partial: found.Partial}
+	for _, h := range found.Hits {
+		out.Hits = append(out.Hits, recallHit(h))
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, out)
+	return nil
+}
+
+func recallHit(h recall.Hit) webapi.RecallHit {
+	return webapi.RecallHit{
+		ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
+		Messages: h.Exchange,
+	}
+}
+
+// readTime reads a time of a query.
+func readTime(text string) (time.Time, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		return time.UnixMilli(int64(seconds * 1000)), nil
+	}
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		at, err = time.Parse(time.RFC3339, text)
+	}
+	return at, err
+}
+
+// recall searches histories of one chat.
+func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key) (recall.Result, error) {
+	slices.SortFunc(keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
+	keys = slices.Compact(keys)
+	indexes, err := s.upToDate(ctx, keys)
+	if err != nil {
+		return recall.Result{}, err
+	}
+	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
+	return recall.Search(indexes, q), nil
+}
+
+// upToDate gives the indexes of histories, each of which knows what is stored now, but for
+// the oldest part of its archive, which may come later. The keys are in order, so that two
+// searches cannot wait for each other.
+func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall.Index, err error) {
+	held := make([]*indexed, len(keys))
+	copies := make([]*memory.History, len(keys))
+	for i, key := range keys {
+		held[i], copies[i] = s.indexes.of(key), memory.Empty(key)
+		held[i].mu.Lock()
+		defer held[i].mu.Unlock()
+	}
+	current, err := s.cache.Load(ctx, 0, copies...)
+	if err != nil {
+		return nil, err
+	}
+	// After the histories: what a trim moves in between is in both, and not in neither.
+	states, err := s.store.ArchiveStates(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for i, h := range current {
+		if h.Len() == 0 && states[i].Archived == 0 {
+			s.indexes.drop(keys[i])
+			continue
+		}
+		if err := s.bringUpToDate(ctx, held[i], h, states[i]); err != nil {
+			return nil, err
+		}
+		out = append(out, held[i].index)
+	}
+	return out, nil
+}
+
+// bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
+// hold its mu.
+func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History,
+	state redisstore.ArchiveState) error {
+	if x.index == nil || x.cut != h.Cut() || x.edits != state.Edits || x.archived > state.Archived {
+		if err := s.indexAnew(ctx, x, h, state); err != nil {
+			return err
+		}
+	} else if x.archived < state.Archived { // trims moved what this process may not have seen
+		if err := s.fill(ctx, x, state.Archived); err != nil {
+			return err
+		}
+	}
+	if x.sum != h.Sum() {
+		x.index.Append(h.Raw(0)...)
+		x.sum = h.Sum()
+	}
+	x.bytes.Store(int64(x.index.Size()))
+	return nil
+}
+
+// indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
+// others in the background, newest first.
+func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, state redisstore.ArchiveState) error {
+	segments, err := s.store.Segments(ctx, h.Key())
+	if err != nil {
+		return err
+	}
+	index := recall.New(h.Key())
+	index.Append(h.Raw(0)...)
+	x.index, x.older, x.sum, x.cut = index, segments, h.Sum(), h.Cut()
+	x.edits, x.archived = state.Edits, state.Archived
+	x.generation++
+	if len(segments) == 0 {
+		index.Whole()
+	}
+	for read := 0; read < fillFirst && len(x.older) > 0; read += fillAtOnce {
+		if err := s.fillOlder(ctx, x); err != nil {
+			return err
+		}
+	}
+	if generation := x.generation; len(x.older) > 0 {
+		s.workers.Go(func() { s.fillRest(x, generation) })
+	}
+	return nil
+}
+
+// fillOlder puts some segments in front of an index. Callers hold its mu.
+func (s *Server) fillOlder(ctx context.Context, x *indexed) error {
+	from := max(len(x.older)-fillAtOnce, 0)
+	read, err := s.readSegments(ctx, x.index.Key(), x.older[from:])
+	if err != nil {
+		return err
+	}
+	x.index.Prepend(read...)
+	if x.older = x.older[:from]; from == 0 {
+		x.index.Whole()
+	}
+	x.bytes.Store(int64(x.index.Size()))
+	return nil
+}
+
+// readSegments gives the messages of segments, without those of one that is damaged.
+func (s *Server) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
+	raw []json.RawMessage, err error) {
+	read, err := s.store.ReadSegments(ctx, key, segments...)
+	if err == nil {
+		return slices.Concat(read...), nil
+	}
+	if !errors.Is(err, memory.ErrDamaged) {
+		return nil, err
+	}
+	if len(segments) == 1 {
+		s.seen.Often.Error().Err(err).Msg("a part of an archive is damaged, and not searched")
+		return nil, nil
+	}
+	for _, one := range segments {
+		more, err := s.readSegments(ctx, key, []redisstore.Segment{one})
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, more...)
+	}
+	return raw, nil
+}
+
+// fillRest reads the rest of an archive, unless the index is made anew meanwhile.
+func (s *Server) fillRest(x *indexed, generation int) {
+	for s.life.Err() == nil {
+		x.mu.Lock()
+		over := x.generation != generation || len(x.older) == 0
+		var err error
+		if !over {
+			err = s.fillOlder(s.life, x)
+		}
+		key := x.index.Key()
+		x.mu.Unlock()
+		if over {
+			return
+		}
+		if err != nil {
+			s.log.Warn().Err(err).Str("key", key.String()).Msg("an archive could not be read for searches; it is tried again")
+			_ = pause(s.life, retryEvery)
+		}
+	}
+}
+
+// fill takes in the segments that trims made since the index was brought up to date, which
+// another process may have written. Callers hold its mu.
+func (s *Server) fill(ctx context.Context, x *indexed, archived int) error {
+	segments, err := s.store.Segments(ctx, x.index.Key())
+	if err != nil {
+		return err
+	}
+	segments = slices.DeleteFunc(segments, func(seg redisstore.Segment) bool { return seg.Position < x.archived })
+	for some := range slices.Chunk(segments, fillAtOnce) {
+		read, err := s.readSegments(ctx, x.index.Key(), some)
+		if err != nil {
+			return err
+		}
+		x.index.Append(read...)
+	}
+	x.archived = archived
+	return nil
+}
+
+// indexes are those of the histories that were searched lately.
+type indexes struct {
+	mu    sync.Mutex
+	known map[memory.Key]*indexed // guarded by mu
+}
+
+// indexed is the index of one history, and how far it reaches.
+type indexed struct {
+	used  time.Time    // guarded by the mu of indexes
+	bytes atomic.Int64 // of the index
+
+	mu         sync.Mutex // of who brings it up to date
+	index      *recall.Index
+	generation int                  // raised when the index is made anew
+	older      []redisstore.Segment // that are not in the index yet, the oldest first
+	sum        memory.Sum           // of the history as it is in the index
+	cut, edits int64                // the deliberate changes that the index follows
+	archived   int                  // messages that trims had moved
+}
+
+// of gives the index of a history, which may have to be made.
+func (x *indexes) of(key memory.Key) *indexed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.known == nil {
+		x.known = map[memory.Key]*indexed{}
+	}
+	held := x.known[key]
+	if held == nil {
+		held = &indexed{}
+		x.known[key] = held
+	}
+	held.used = time.Now()
+	return held
+}
+
+// drop forgets the indexes of histories.
+func (x *indexes) drop(keys ...memory.Key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, key := range keys {
+		delete(x.known, key)
+	}
+}
+
+// dropChat forgets those of a chat.
+func (x *indexes) dropChat(chat memory.Chat) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.known, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })
+}
+
+// bound forgets the indexes that were not used for longest until all have no more than
+// this many bytes.
+func (x *indexes) bound(bytes int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	total := int64(0)
+	var by []memory.Key
+	for key, held := range x.known {
+		total += held.bytes.Load()
+		by = append(by, key)
+	}
+	if total <= bytes {
+		return
+	}
+	slices.SortFunc(by, func(a, b memory.Key) int { return x.known[a].used.Compare(x.known[b].used) })
+	for _, key := range by[:len(by)-1] { // the newest is in use
+		if total <= bytes {
+			return
+		}
+		total -= x.known[key].bytes.Load()
+		delete(x.known, key)
+	}
+}
