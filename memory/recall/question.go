@@ -60,11 +60,11 @@ var (
 помнишь помните знаешь знаете можешь можете мог могла могли`)
 )
 
+var pastEnding = regexp.MustCompile(`(л|ла|ли|лся|лась|лись)$`)
+
 // past tells Russian verbs of the past by their endings.
 func past(w string) bool {
-	return len(w) > len("лжи") && slices.ContainsFunc([]string{"л", "ла", "ли", "лся", "лась", "лись"}, func(end string) bool {
-		return strings.HasSuffix(w, end)
-	})
+	return len(w) > len("лжи") && pastEnding.MatchString(w)
 }
 
 func anyOf(w []string, set map[string]bool) bool {

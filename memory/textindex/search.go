@@ -299,16 +299,9 @@ func (s *Snapshot) hit(number int, score float64) Hit {
 // Size is about how many bytes the snapshot takes, with what its Collection keeps of each
 // document.
 func (s *Snapshot) Size() int {
-	const perDocument = 96 // its entry, and its place in the collection
 	size := 0
 	for _, p := range s.parts {
-		size += len(p.terms) + 4*(len(p.starts)+len(p.offsets)+len(p.lengths)) + len(p.lists) + 8*(len(p.hashes)+len(p.dead))
-		for _, d := range p.docs {
-			size += perDocument + len(d.id)
-		}
-		for _, v := range p.vectors {
-			size += 24 + 4*len(v)
-		}
+		size += p.bytes
 	}
 	return size
 }
