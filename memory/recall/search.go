@@ -84,17 +84,17 @@ const (
 	// the question's words: to the one beside it in its exchange, to the one beside it in
 	// another, and to the second next. A message of dampLength bytes borrows the half: the
 	// longer it is, the more it speaks for itself.
-	lendExchange = 0.6
+	lendExchange = 0.7
 	lendNext     = 0.4
 	lendSecond   = 0.2
-	dampLength   = 500
+	dampLength   = 300
 	// sitting is the longest silence, in seconds, that messages lend across.
 	sitting = 3600
 
 	// userFavor is for what the user said: it is what a model knows from nowhere else.
-	userFavor = 0.2
+	userFavor = 0.25
 	// recentFavor is for a message of this moment; it halves in recentHalf days.
-	recentFavor = 0.05
+	recentFavor = 0.03
 	recentHalf  = 30
 	// timeFavor is for a message from the time that a question speaks of, lateFavor for one
 	// from the lateDays behind it: things are told after they happen.
