@@ -351,7 +351,7 @@ func (s *scoring) lend() {
 // neighbour is the next message that says something, and how far away it is; nil if it is
 // too far.
 func (ix *Index) neighbour(position, step int) (e *entry, distance int) {
-	const far = 8
+	const far = 64
 	for distance = step; distance <= far && distance >= -far; distance += step {
 		if e = ix.entry(position + distance); e == nil || e.text != "" {
 			return e, distance
