@@ -252,40 +252,42 @@ func (r *scoring) best(limit int, duplicates bool) []Hit {
 	}
 }
 
-// top gives the n best hits in their order, equal texts and all. It collects up to 2n candidates and then keeps the
-// better half: from there on a score below the worst that was kept is passed over, so that sorting costs little.
+// top gives the n best hits in their order, equal texts and all.
 func (r *scoring) top(n int) []Hit {
+	best := []Hit{}
 	if n == 0 {
-		return []Hit{}
+		return best
 	}
-	type candidate struct {
-		number int
-		score  float64
-	}
-	compare := func(a, b candidate) int {
-		if a.score != b.score {
-			return cmp.Compare(b.score, a.score)
-		}
-		return r.hit(a.number, a.score).compare(r.hit(b.number, b.score))
-	}
-	var best []candidate
-	least := r.none
+	least := r.least(n)
 	for i, score := range r.scores {
-		if score <= r.none || score < least {
+		if score > r.none && score >= least {
+			best = append(best, r.hit(i, score))
+		}
+	}
+	slices.SortFunc(best, Hit.compare)
+	return best[:min(n, len(best))]
+}
+
+// least is the n-th highest score, or less if there are fewer. It collects up to 2n scores and then keeps the better half:
+// from there on a score below the worst that was kept is passed over, so that sorting costs little.
+func (r *scoring) least(n int) float64 {
+	var best []float64
+	least := r.none
+	for _, score := range r.scores {
+		if score <= least {
 			continue
 		}
-		if best = append(best, candidate{i, score}); len(best) == 2*n {
-			slices.SortFunc(best, compare)
+		if best = append(best, score); len(best) == 2*n {
+			slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
 			best = best[:n]
-			least = best[n-1].score
+			least = best[n-1]
 		}
 	}
-	slices.SortFunc(best, compare)
-	hits := make([]Hit, min(n, len(best)))
-	for i := range hits {
-		hits[i] = r.hit(best[i].number, best[i].score)
+	if len(best) < n {
+		return r.none
 	}
-	return hits
+	slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
+	return best[n-1]
 }
 
 // hit is the passage of a number with its score.
