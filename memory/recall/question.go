@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"mneme/memory/textindex"
 )
@@ -14,6 +15,7 @@ import (
 // than small talk, begins as questions do, or asks to be told or reminded. Of a long text
 // the first and the last sentences count. Code, quotations and addresses do not.
 func IsQuestion(text string) bool {
+	text = ends(text)
 	text = oneSpelling.Replace(strings.ToLower(notProse.ReplaceAllString(text, "\n")))
 	sentences := sentence.FindAllString(text, -1)
 	const edge = 3
@@ -21,6 +23,20 @@ func IsQuestion(text string) bool {
 		sentences = slices.Concat(sentences[:edge], sentences[len(sentences)-edge:])
 	}
 	return slices.ContainsFunc(sentences, asks)
+}
+
+// ends is a text, or the front and the back of one that is very long: a question stands
+// there, before or behind what is pasted.
+func ends(text string) string {
+	const most = 8 << 10 // bytes
+	if len(text) <= 2*most {
+		return text
+	}
+	back := len(text) - most
+	for !utf8.RuneStart(text[back]) {
+		back++
+	}
+	return front(text, most) + "\n" + text[back:]
 }
 
 var (

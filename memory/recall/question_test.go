@@ -141,3 +141,12 @@ No problem
 		assert.False(t, IsQuestion(s), s)
 	}
 }
+
+func TestQuestionsAroundPastedText(t *testing.T) {
+	pasted := strings.Repeat("Много слов без вопроса. ", 100_000)
+	assert.False(t, IsQuestion(pasted))
+	assert.True(t, IsQuestion(pasted+"What did I say about it?"))
+	assert.True(t, IsQuestion("Что я говорил об этом?\n"+pasted))
+	ix := told("My dentist is Novak.")
+	assert.Equal(t, "u.0", ids(ask(ix, pasted+"Who is my dentist?"))[0])
+}

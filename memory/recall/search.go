@@ -17,6 +17,7 @@ import (
 
 // Query is what is looked for.
 type Query struct {
+	// Text is a question or a task; of a very long one the front and the back count.
 	Text string
 	// AskedAt is when it is asked, which "yesterday" and its like are relative to; zero for now.
 	AskedAt time.Time
@@ -130,6 +131,7 @@ func Search(indexes []*Index, q Query) Result {
 	if q.AskedAt.IsZero() {
 		q.AskedAt = time.Now()
 	}
+	q.Text = ends(q.Text)
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	spans := times(q.Text, q.AskedAt)
