@@ -1,22 +1,30 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"mneme/cmd/mneme/internal/app"
+	"mneme/cmd/mneme/internal/config"
 	"mneme/memory"
-	"mneme/memory/recall"
 	"mneme/memory/recall/evaluate"
+	webapi "mneme/webmemory/api"
 )
 
 func (con *console) evalRecall() *cobra.Command {
 	c := &cobra.Command{
 		Use: "recall", Short: "Measure how well what was said is found again.",
-		Long: `Imports conversations, each as a chat of its own, asks for the messages that answer their questions, and prints how often some and all of these are found in 500, 800, 1,500 and 4,000 tokens, by kind of question, with R@1, R@5 and MRR. Beside it, from the same run: textbook BM25 and the newest messages alone. The intervals are bootstraps over the questions. Words alone are searched, so that the figures are the same on every run; the exit code does not depend on them.
+		Long: `Starts a webmemory of its own in a temporary folder, imports conversations, each as a chat, asks for the messages that answer their questions, and prints how often some and all of these are found in 500, 800, 1,500 and 4,000 tokens, by kind of question, with R@1, R@5 and MRR. Beside it, from the same run: textbook BM25 and the newest messages alone. The intervals are bootstraps over the questions. Words alone are searched, so that the figures are the same on every run; the exit code does not depend on them.
 
 A set is a folder with conversations/NAME.jsonl (lines {"id","ts","role","name"?,"text"}) and questions.jsonl ({"conversation","id","kind","question","asked_at"?,"evidence":["message id"]}). Questions without evidence are passed over.
 
@@ -35,8 +43,13 @@ Examples:
 		}
 		ctx, release := untilSignal(c.Context())
 		defer release()
+		service, stop, err := ownWebmemory(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		tell, done := con.progress()
-		report, err := evaluate.Run(ctx, set, indexes{}, tell)
+		report, err := evaluate.Run(ctx, set, service, tell)
 		done()
 		if err != nil && ctx.Err() != nil {
 			return errors.New("stopped before the end; an incomplete run is not shown")
@@ -49,31 +62,82 @@ Examples:
 	return c
 }
 
-// indexes are the conversations of a set, each as the index of a chat.
-type indexes map[string]*recall.Index
+// recallService is a webmemory that is measured by its public routes.
+type recallService struct{ client *webapi.Client }
 
-func (in indexes) Import(ctx context.Context, c evaluate.Conversation) error {
+// ownWebmemory runs a webmemory in this process, with a store that is gone after stop.
+func ownWebmemory(ctx context.Context) (s recallService, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "mneme-eval-")
+	if err != nil {
+		return s, nil, err
+	}
+	cfg := config.Default()
+	cfg.DataDir, cfg.SessionLogs = dir, false
+	cfg.Redis.EmbeddedListen, cfg.Webmemory.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
+	go func() { // ends with ctx
+		o := app.Options{Out: io.Discard, Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }}
+		ended <- app.Webmemory(ctx, cfg, o)
+	}()
+	select {
+	case at := <-ready:
+		s.client, err = webapi.New("http://" + at.Webmemory)
+		return s, func() {
+			s.client.Close()
+			cancel()
+			<-ended
+			os.RemoveAll(dir)
+		}, err
+	case err = <-ended:
+		cancel()
+		os.RemoveAll(dir)
+		return s, nil, err
+	}
+}
+
+// Import stores a conversation as a chat.
+func (s recallService) Import(ctx context.Context, c evaluate.Conversation) error {
 	chat, err := memory.ParseChat(c.ID)
 	if err != nil {
 		return err
 	}
-	raw := make([]json.RawMessage, len(c.Messages))
-	for i, m := range c.Messages {
-		raw[i] = memory.Message{ID: m.ID, Role: m.Role, Name: m.Name, Timestamp: m.TS, Content: m.Text}.Encode()
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	for _, m := range c.Messages {
+		stored := memory.Message{ID: m.ID, Role: m.Role, Name: m.Name, Timestamp: m.TS, Content: m.Text}
+		if err := lines.Encode(webapi.ExportLine{Message: stored.Encode()}); err != nil {
+			return err
+		}
 	}
-	ix := recall.New(memory.ChatKey(chat))
-	ix.Append(raw...)
-	in[c.ID] = ix
-	return ctx.Err()
+	_, err = s.client.Import(ctx, chat, &b)
+	return err
 }
 
-func (in indexes) Ask(ctx context.Context, q evaluate.Question, askedAt float64, budget int) ([]evaluate.Hit, error) {
-	r := recall.Search([]*recall.Index{in[q.Conversation]}, recall.Query{
-		Text: q.Question, AskedAt: time.UnixMilli(int64(1000 * askedAt)).UTC(), Budget: budget,
-	})
-	hits := make([]evaluate.Hit, len(r.Hits))
-	for i, h := range r.Hits {
-		hits[i] = evaluate.Hit{ID: h.ID, Text: h.Text}
+// Ask asks until all of the chat is searched.
+func (s recallService) Ask(
+	ctx context.Context, q evaluate.Question, askedAt float64, budget int,
+) ([]evaluate.Hit, error) {
+	chat, err := memory.ParseChat(q.Conversation)
+	if err != nil {
+		return nil, err
 	}
-	return hits, ctx.Err()
+	path := webapi.ChatPath(chat) + "/recall?" + url.Values{
+		"query": {q.Question}, "budget": {strconv.Itoa(budget)},
+		"asked_at": {strconv.FormatFloat(askedAt, 'f', -1, 64)},
+	}.Encode()
+	for {
+		var found webapi.Recalled
+		if err := s.client.Call(ctx, http.MethodGet, path, &found); err != nil {
+			return nil, err
+		}
+		if found.Partial {
+			continue
+		}
+		hits := make([]evaluate.Hit, len(found.Hits))
+		for i, h := range found.Hits {
+			hits[i] = evaluate.Hit{ID: h.ID, Text: h.Text}
+		}
+		return hits, nil
+	}
 }

@@ -38,6 +38,7 @@ type entry struct {
 	name     string
 	ts       float64
 	text     string  // "" of one that says nothing
+	length   int     // of the text, in characters
 	passages []int32 // where the passages after the first begin in text
 }
 
@@ -266,6 +267,7 @@ func newEntry(id string, raw json.RawMessage) *entry {
 	if strings.TrimSpace(e.text) == "" {
 		e.text = ""
 	}
+	e.length = utf8.RuneCountInString(e.text)
 	e.passages = passages(e.text)
 	return e
 }

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"mneme/memory/textindex"
 )
 
 // IsQuestion says whether a message or a task asks for something that may have been said
@@ -12,6 +15,7 @@ import (
 // than small talk, begins as questions do, or asks to be told or reminded. Of a long text
 // the first and the last sentences count. Code, quotations and addresses do not.
 func IsQuestion(text string) bool {
+	text = ends(text)
 	text = oneSpelling.Replace(strings.ToLower(notProse.ReplaceAllString(text, "\n")))
 	sentences := sentence.FindAllString(text, -1)
 	const edge = 3
@@ -19,6 +23,20 @@ func IsQuestion(text string) bool {
 		sentences = slices.Concat(sentences[:edge], sentences[len(sentences)-edge:])
 	}
 	return slices.ContainsFunc(sentences, asks)
+}
+
+// ends is a text, or the front and the back of one that is very long: a question stands
+// there, before or behind what is pasted.
+func ends(text string) string {
+	const most = 8 << 10 // bytes
+	if len(text) <= 2*most {
+		return text
+	}
+	back := len(text) - most
+	for !utf8.RuneStart(text[back]) {
+		back++
+	}
+	return front(text, most) + "\n" + text[back:]
 }
 
 var (
@@ -38,11 +56,39 @@ func asks(text string) bool {
 	if len(w) == 0 || smallTalk(w) {
 		return false
 	}
+	if !anyOf(w, first) && (anyOf(w, second) && !anyOf(w, known) && !slices.ContainsFunc(w, past) || !says(text)) {
+		return false // about the one who is asked, or about nothing
+	}
 	if strings.ContainsAny(text, "?？؟") {
 		return len(w) > 1 || interrogatives[w[0]]
 	}
 	return !strings.Contains(text, "!") && (englishAsks(w) || russianAsks(w, text)) || toBeTold(w)
 }
+
+// A question that speaks of the one who is asked, and not of who asks, is small talk unless
+// it is about what that one did, knows or can do.
+var (
+	first = words(`i me my mine myself we us our ours i'm i've i'd i'll we're we've я меня мне мной мы нас нам нами мой моя мое
+мои моего моей моему моем моих моим моими мою наш наша наше наши нашего нашей нашему нашем наших нашим нашу`)
+	second = words(`you your yours you're you've ты тебя тебе тобой вы вас вам вами твой твоя твое твои твоего твоей твоих твою
+ваш ваша ваше ваши вашего вашей ваших вашу`)
+	known = words(`did have has had was were remember know recall can could would will should can't couldn't wouldn't
+помнишь помните знаешь знаете можешь можете мог могла могли`)
+)
+
+var pastEnding = regexp.MustCompile(`(л|ла|ли|лся|лась|лись)$`)
+
+// past tells Russian verbs of the past by their endings.
+func past(w string) bool {
+	return len(w) > len("лжи") && pastEnding.MatchString(w)
+}
+
+func anyOf(w []string, set map[string]bool) bool {
+	return slices.ContainsFunc(w, func(word string) bool { return set[word] })
+}
+
+// says tells whether a text has words to search by.
+func says(text string) bool { return len(textindex.Terms(text)) > 0 }
 
 // fillers stand before what a sentence begins with.
 var fillers = words(`please ok okay hey hi hello so and but well oh um also then now btw actually sorry thanks again
@@ -152,7 +198,7 @@ var (
 	toldOf = words(`what when where who whom whose which why how about again if whether everything all my our the his her
 your what's who's where's кто что где когда куда откуда почему зачем как какой какая какое какие какого каком какую каких
 сколько чей чья чье чьи чем кому кого о об обо про мой моя мое мои мою моего моих наш наша наше наши все всё`)
-	between = words(`me us please again once more to know let мне нам пожалуйста еще раз ка мне-ка снова`)
+	between = words(`me us please again once more to know let out up мне нам пожалуйста еще раз ка мне-ка снова`)
 )
 
 // tells are the requests that toldOf must follow, and those that ask by themselves.
@@ -160,23 +206,25 @@ var (
 	tells = words(`remind tell remember recall show list name explain forgot forget напомни напомните скажи скажите
 подскажи подскажите расскажи расскажите покажи вспомни вспомните помнишь помните забыл забыла назови перечисли объясни
 помню знаешь знаете`)
+	finds = words(`find check determine figure identify look найди найдите узнай узнайте проверь проверьте выясни выясните
+определи определите уточни уточните`)
 	forgotten = words(`forgot forget забыл забыла`)
 	lead      = words(`i can you could would do don't can't cannot we not just quickly я не ты вы можешь можете мы уже`)
 )
 
 // toBeTold says whether a sentence asks to be told or reminded of something.
 func toBeTold(w []string) bool {
-	known := false // "I remember …" tells, and "I don't remember …" asks
+	own := false // "I remember …" tells, and "I don't remember …" asks
 	for len(w) > 1 && lead[w[0]] {
-		known = w[0] == "i" || w[0] == "we" || w[0] == "я" || w[0] == "мы" || known && w[0] == "уже"
+		own = w[0] == "i" || w[0] == "we" || w[0] == "я" || w[0] == "мы" || own && w[0] == "уже"
 		w = w[1:]
 	}
-	if len(w) < 2 || !tells[w[0]] || known && !forgotten[w[0]] {
+	if len(w) < 2 || !tells[w[0]] && !finds[w[0]] || own && !forgotten[w[0]] {
 		return false
 	}
 	for _, next := range w[1:] {
 		if !between[next] {
-			return toldOf[next]
+			return interrogatives[next] || next == "whether" || next == "if" || tells[w[0]] && toldOf[next]
 		}
 		if next == "to" && w[0] != "remember" { // "remind me to …"
 			return false

@@ -12,6 +12,15 @@ func lines(text string) []string { return strings.Split(strings.TrimSpace(text),
 func TestQuestionsAreKnownByTheirForm(t *testing.T) {
 	for _, q := range lines(`
 What is my name?
+Who am I?
+Find out when the customer's contract ends.
+Check whether the invoice was paid
+Выясни, когда заканчивается договор
+What did you recommend for the garden?
+Can you suggest a hotel in Rome?
+Have you found the invoice?
+Какой рецепт ты советовал?
+Кто я?
 what's my sister's birthday
 when did we agree to meet
 Where did I park
@@ -66,6 +75,13 @@ Thanks, that works.
 How are you?
 How are you today?
 What's up?
+Check the logs and restart the server
+Найди ошибку в программе
+How was it?
+How do you stay motivated?
+What kind of music do you like?
+Do you like jazz?
+Как ты отдыхаешь?
 Hey, how's it going?
 I moved to Berlin last week.
 My name is Aliya and I work as a nurse.
@@ -124,4 +140,13 @@ No problem
 `) {
 		assert.False(t, IsQuestion(s), s)
 	}
+}
+
+func TestQuestionsAroundPastedText(t *testing.T) {
+	pasted := strings.Repeat("Много слов без вопроса. ", 100_000)
+	assert.False(t, IsQuestion(pasted))
+	assert.True(t, IsQuestion(pasted+"What did I say about it?"))
+	assert.True(t, IsQuestion("Что я говорил об этом?\n"+pasted))
+	ix := told("My dentist is Novak.")
+	assert.Equal(t, "u.0", ids(ask(ix, pasted+"Who is my dentist?"))[0])
 }

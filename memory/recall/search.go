@@ -17,6 +17,7 @@ import (
 
 // Query is what is looked for.
 type Query struct {
+	// Text is a question or a task; of a very long one the front and the back count.
 	Text string
 	// AskedAt is when it is asked, which "yesterday" and its like are relative to; zero for now.
 	AskedAt time.Time
@@ -77,22 +78,24 @@ type Result struct {
 const (
 	// pool is how many passages of each history are looked at closer.
 	pool = 400
+	// maxTerms bounds the words that are looked for, since a task may have hundreds.
+	maxTerms = 24
 
 	// A message lends of its score to those around it, since an answer often has none of
 	// the question's words: to the one beside it in its exchange, to the one beside it in
 	// another, and to the second next. A message of dampLength bytes borrows the half: the
 	// longer it is, the more it speaks for itself.
-	lendExchange = 0.6
+	lendExchange = 0.7
 	lendNext     = 0.4
 	lendSecond   = 0.2
-	dampLength   = 500
+	dampLength   = 300
 	// sitting is the longest silence, in seconds, that messages lend across.
 	sitting = 3600
 
 	// userFavor is for what the user said: it is what a model knows from nowhere else.
-	userFavor = 0.2
+	userFavor = 0.25
 	// recentFavor is for a message of this moment; it halves in recentHalf days.
-	recentFavor = 0.05
+	recentFavor = 0.03
 	recentHalf  = 30
 	// timeFavor is for a message from the time that a question speaks of, lateFavor for one
 	// from the lateDays behind it: things are told after they happen.
@@ -128,6 +131,7 @@ func Search(indexes []*Index, q Query) Result {
 	if q.AskedAt.IsZero() {
 		q.AskedAt = time.Now()
 	}
+	q.Text = ends(q.Text)
 	q.Budget = cmp.Or(max(q.Budget, 0), DefaultBudget)
 	q.VectorWeight = cmp.Or(q.VectorWeight, 0.5)
 	spans := times(q.Text, q.AskedAt)
@@ -160,11 +164,11 @@ func fill(all []*candidate, q Query) []Hit {
 		if left <= q.Overhead {
 			break
 		}
-		text := c.text
-		if utf8.RuneCountInString(text) > mostShown {
+		text, n := c.text, q.Overhead+c.length
+		if c.length > mostShown && left >= q.Overhead+PieceLength {
 			text = c.around(PieceLength, mostShown)
+			n = q.Overhead + utf8.RuneCountInString(text)
 		}
-		n := q.Overhead + utf8.RuneCountInString(text)
 		if n > left || q.Seen != nil && q.Seen(c.ix.key, c.id) {
 			continue
 		}
@@ -183,8 +187,16 @@ func fill(all []*candidate, q Query) []Hit {
 func (ix *Index) search(q Query, spans []span) (textindex.Result, []*candidate) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := scoring{ix: ix, q: q, by: map[int]*candidate{}}
-	words := textindex.Query{Text: subjectOf(q.Text), Limit: pool, Duplicates: true, Filter: s.filter()}
+	s := scoring{ix: ix, q: q, from: math.Inf(-1), to: math.Inf(1), by: map[int]*candidate{}}
+	if !q.From.IsZero() {
+		s.from = seconds(q.From)
+	}
+	if !q.To.IsZero() {
+		s.to = seconds(q.To)
+	}
+	words := textindex.Query{
+		Text: subjectOf(q.Text), Limit: pool, Terms: maxTerms, Duplicates: true, Filter: s.filter(),
+	}
 	found := ix.words.Search(words)
 	if found.Strength < vague && len(spans) == 0 { // the words of times match little
 		words.Feedback = &textindex.Feedback{Text: ix.passage, Weight: feedback}
@@ -213,20 +225,20 @@ func (ix *Index) passage(document string, passage int) string {
 
 // scoring is the candidates of one history for one query.
 type scoring struct {
-	ix   *Index
-	q    Query
-	by   map[int]*candidate // by position
-	list []*candidate
+	ix       *Index
+	q        Query
+	from, to float64            // bounds of the messages' times
+	by       map[int]*candidate // by position
+	list     []*candidate
 }
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // inside says whether a message may be found at all.
-func (s *scoring) inside(e *entry) bool {
-	t := e.time()
-	return e.text != "" && (s.q.From.IsZero() || !t.Before(s.q.From)) && (s.q.To.IsZero() || t.Before(s.q.To))
-}
+func (s *scoring) inside(e *entry) bool { return e.text != "" && e.ts >= s.from && e.ts < s.to }
 
 func (s *scoring) filter() *textindex.Filter {
-	if s.q.From.IsZero() && s.q.To.IsZero() {
+	if math.IsInf(s.from, -1) && math.IsInf(s.to, 1) {
 		return nil
 	}
 	return textindex.NewFilter(func(document string) bool {
@@ -341,7 +353,7 @@ func (s *scoring) lend() {
 // neighbour is the next message that says something, and how far away it is; nil if it is
 // too far.
 func (ix *Index) neighbour(position, step int) (e *entry, distance int) {
-	const far = 8
+	const far = 64
 	for distance = step; distance <= far && distance >= -far; distance += step {
 		if e = ix.entry(position + distance); e == nil || e.text != "" {
 			return e, distance

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -270,4 +271,63 @@ func conversation(n int) []json.RawMessage {
 		raw[i] = said(fmt.Sprintf("m.%d", i), role, text.String(), start.Add(time.Duration(i)*time.Minute))
 	}
 	return raw
+}
+
+// However an index came to its messages, it finds what one finds that was given them at once.
+func TestTheWayToAnIndexDoesNotMatterProperty(t *testing.T) {
+	vocabulary := strings.Fields("violet blue river hotel Берлин ёлка nine apple stone glass")
+	rapid.Check(t, func(t *rapid.T) {
+		ix := New(key)
+		var order []string // of the ids, as they stand in the history
+		texts := map[string]string{}
+		made := 0
+		fresh := func() json.RawMessage {
+			id := fmt.Sprintf("m.%d", made)
+			words := rapid.SliceOfN(rapid.SampledFrom(vocabulary), 1, 4).Draw(t, "text")
+			texts[id] = fmt.Sprintf("%s u%d", strings.Join(words, " "), made)
+			made++
+			return said(id, memory.RoleUser, texts[id], start)
+		}
+		known := func() string {
+			if len(order) == 0 {
+				return "nobody"
+			}
+			return rapid.SampledFrom(order).Draw(t, "id")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"append":  func(*rapid.T) { ix.Append(fresh(), fresh()); order = append(order, idsBefore(made)...) },
+			"prepend": func(*rapid.T) { ix.Prepend(fresh(), fresh()); order = append(idsBefore(made), order...) },
+			"again": func(*rapid.T) {
+				if id := known(); id != "nobody" {
+					ix.Prepend(said(id, memory.RoleUser, "violet forged", start))
+				}
+			},
+			"remove": func(*rapid.T) {
+				id := known()
+				ix.Remove(id)
+				order = slices.DeleteFunc(order, func(o string) bool { return o == id })
+			},
+			"replace": func(*rapid.T) {
+				id := known()
+				if _, there := texts[id]; there {
+					texts[id] = rapid.SampledFrom(vocabulary).Draw(t, "new") + " replaced" + id
+				}
+				ix.Replace(said(id, memory.RoleUser, texts[id], start))
+			},
+		})
+		whole := New(key)
+		for _, id := range order {
+			whole.Append(said(id, memory.RoleUser, texts[id], start))
+		}
+		require.Equal(t, len(order), ix.Len())
+		for _, word := range vocabulary {
+			q := Query{Text: word, AskedAt: start, Budget: 4000}
+			require.ElementsMatch(t, ids(Search([]*Index{whole}, q)), ids(Search([]*Index{ix}, q)), word)
+		}
+	})
+}
+
+// idsBefore are the ids of the last two messages that were made.
+func idsBefore(made int) []string {
+	return []string{fmt.Sprintf("m.%d", made-2), fmt.Sprintf("m.%d", made-1)}
 }

@@ -243,6 +243,7 @@ type part struct {
 	dead   bitset // by passage; nil for none
 	live   int    // passages
 	length int    // terms of the live passages
+	bytes  int    // that it takes, about
 }
 
 // bitset holds one bit per passage.
@@ -263,6 +264,7 @@ func (e *edit) add(s *segment) {
 	for _, n := range s.lengths {
 		p.length += int(n)
 	}
+	p.bytes = s.bytes()
 	e.parts = append(e.parts, p)
 }
 

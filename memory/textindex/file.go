@@ -115,7 +115,7 @@ func Read(from io.Reader, size int64) (c *Collection, err error) {
 
 // adopt adds a segment that was read.
 func (c *Collection) adopt(e *edit, s *segment, dead bitset) {
-	p := part{segment: s, dead: dead}
+	p := part{segment: s, dead: dead, bytes: s.bytes()}
 	for i, n := range s.lengths {
 		if !p.dead.has(i) {
 			p.live++

@@ -192,3 +192,42 @@ func cosine(v, w []float32) float64 {
 	}
 	return dot / math.Sqrt(vv*ww)
 }
+
+// Of a long text only what tells passages apart is looked for.
+func TestTermsAreBounded(t *testing.T) {
+	c := NewCollection()
+	var all []Document
+	for i := range common + 2 {
+		text := "everywhere"
+		if i < 3 {
+			text += " harbour"
+		}
+		if i < 2 {
+			text += " anchor"
+		}
+		all = append(all, document(fmt.Sprint(i), text))
+	}
+	c.Put(all...)
+	q := Query{Text: "everywhere is an anchor or a harbour", Limit: 2 * common, Duplicates: true}
+	require.Len(t, c.Search(q).Hits, common+2)
+	q.Terms = 3
+	require.Equal(t, []string{"0", "1", "2"}, ids(c.Search(q).Hits), "what is everywhere tells nothing beside rare words")
+	q.Terms = 1
+	require.Equal(t, []string{"0", "1"}, ids(c.Search(q).Hits))
+	q.Text = "everywhere"
+	require.Len(t, c.Search(q).Hits, common+2, "it is all there is")
+}
+
+func TestSizeGrowsAndShrinksWithTheDocuments(t *testing.T) {
+	c := NewCollection()
+	require.Zero(t, c.Snapshot().Size())
+	require.False(t, c.Has("1"))
+	c.Put(document("1", "anchor"))
+	one := c.Snapshot().Size()
+	require.Positive(t, one)
+	require.True(t, c.Has("1"))
+	c.Put(document("2", "harbour and mountain"))
+	require.Greater(t, c.Snapshot().Size(), one)
+	c.Delete("1", "2")
+	require.Zero(t, c.Snapshot().Size())
+}

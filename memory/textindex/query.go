@@ -19,6 +19,10 @@ type Query struct {
 	Filter *Filter
 	// Limit is how many hits are wanted at most.
 	Limit int
+	// Terms bounds the different terms that are looked for, to those that tell passages
+	// apart best, for texts that are longer than questions. Terms of very many passages
+	// are then left out beside rare ones. 0 for all terms.
+	Terms int
 	// Duplicates lets passages of equal text follow the best of them; without it
 	// they are left out.
 	Duplicates bool

@@ -1,6 +1,7 @@
 package textindex
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -74,6 +75,9 @@ func (s *Snapshot) Search(q Query) Result {
 	defer s.shared.analyzers.Put(a)
 	refused := s.refused(q.Filter)
 	terms := a.query(q.Text, s.related(a, q.Text, earlierOf(q.History), refused))
+	if q.Terms > 0 {
+		terms = s.telling(terms, q.Terms)
+	}
 	found := s.score(terms, refused)
 	defer found.release()
 	result := Result{Status: StatusOK, Strength: found.strength(), Threshold: s.weak, Version: s.version}
@@ -95,6 +99,36 @@ func (s *Snapshot) Search(q Query) Result {
 	}
 	result.Hits = found.best(q.Limit, q.Duplicates)
 	return result
+}
+
+// A term that more than common passages have is not told apart by when it would add less
+// than a part in commonGain of what the best term adds.
+const (
+	common     = 8192
+	commonGain = 8
+)
+
+// telling are the at most n terms of the greatest weights and idf.
+func (s *Snapshot) telling(terms []term, n int) []term {
+	room := scoring{Snapshot: s}
+	type gain struct {
+		term
+		gain   float64
+		common bool
+	}
+	gains := make([]gain, len(terms))
+	for i, t := range terms {
+		_, frequency := room.lists(t.text)
+		gains[i] = gain{t, t.weight * s.idf(frequency), frequency > common}
+	}
+	slices.SortStableFunc(gains, func(a, b gain) int { return cmp.Compare(b.gain, a.gain) })
+	var told []term
+	for _, g := range gains[:min(n, len(gains))] {
+		if !g.common || g.gain*commonGain >= gains[0].gain {
+			told = append(told, g.term)
+		}
+	}
+	return told
 }
 
 // dead are the passages that are no longer there, by part.
@@ -155,7 +189,7 @@ func (r *scoring) strength() float64 {
 func (r *scoring) add(t term) {
 	lists, frequency := r.lists(t.text)
 	r.known = append(r.known, frequency > 0)
-	idf := math.Log(1 + (float64(r.live-frequency)+0.5)/(float64(frequency)+0.5))
+	idf := r.idf(frequency)
 	r.most += t.weight * idf
 	average := float64(r.length) / float64(max(r.live, 1))
 	most := t.weight * idf * (k1 + 1)
@@ -174,6 +208,11 @@ func (r *scoring) add(t term) {
 			scores[at.passage] += most * times / (times + discount)
 		}
 	}
+}
+
+// idf is the inverse document frequency of a term that so many live passages have.
+func (s *Snapshot) idf(frequency int) float64 {
+	return math.Log(1 + (float64(s.live-frequency)+0.5)/(float64(frequency)+0.5))
 }
 
 // lists gives a term's postings in each part and how many live passages have it.
@@ -213,26 +252,42 @@ func (r *scoring) best(limit int, duplicates bool) []Hit {
 	}
 }
 
-// top gives the n best hits in their order, equal texts and all. It collects up to 2n candidates and then keeps the
-// better half: from there on a score below the worst that was kept is passed over, so that sorting costs little.
+// top gives the n best hits in their order, equal texts and all.
 func (r *scoring) top(n int) []Hit {
 	best := []Hit{}
 	if n == 0 {
 		return best
 	}
-	least := r.none
+	least := r.least(n)
 	for i, score := range r.scores {
-		if score <= r.none || score < least {
-			continue
-		}
-		if best = append(best, r.hit(i, score)); len(best) == 2*n {
-			slices.SortFunc(best, Hit.compare)
-			best = best[:n]
-			least = best[n-1].Score
+		if score > r.none && score >= least {
+			best = append(best, r.hit(i, score))
 		}
 	}
 	slices.SortFunc(best, Hit.compare)
 	return best[:min(n, len(best))]
+}
+
+// least is the n-th highest score, or less if there are fewer. It collects up to 2n scores and then keeps the better half:
+// from there on a score below the worst that was kept is passed over, so that sorting costs little.
+func (r *scoring) least(n int) float64 {
+	var best []float64
+	least := r.none
+	for _, score := range r.scores {
+		if score <= least {
+			continue
+		}
+		if best = append(best, score); len(best) == 2*n {
+			slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
+			best = best[:n]
+			least = best[n-1]
+		}
+	}
+	if len(best) < n {
+		return r.none
+	}
+	slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
+	return best[n-1]
 }
 
 // hit is the passage of a number with its score.
@@ -246,16 +301,9 @@ func (s *Snapshot) hit(number int, score float64) Hit {
 // Size is about how many bytes the snapshot takes, with what its Collection keeps of each
 // document.
 func (s *Snapshot) Size() int {
-	const perDocument = 96 // its entry, and its place in the collection
 	size := 0
 	for _, p := range s.parts {
-		size += len(p.terms) + 4*(len(p.starts)+len(p.offsets)+len(p.lengths)) + len(p.lists) + 8*(len(p.hashes)+len(p.dead))
-		for _, d := range p.docs {
-			size += perDocument + len(d.id)
-		}
-		for _, v := range p.vectors {
-			size += 24 + 4*len(v)
-		}
+		size += p.bytes
 	}
 	return size
 }

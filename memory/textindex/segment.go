@@ -62,6 +62,19 @@ func (s *segment) passages(doc int) (first, end int) {
 	return int(s.docs[doc].first), len(s.lengths)
 }
 
+// bytes is about how many the segment takes, with what a Collection keeps of its documents.
+func (s *segment) bytes() int {
+	const perDocument, perVector = 96, 24
+	size := len(s.terms) + 4*(len(s.starts)+len(s.offsets)+len(s.lengths)) + len(s.lists) + 8*len(s.hashes)
+	for _, d := range s.docs {
+		size += perDocument + len(d.id)
+	}
+	for _, v := range s.vectors {
+		size += perVector + 4*len(v)
+	}
+	return size
+}
+
 // vector is that of a passage, nil if it has none.
 func (s *segment) vector(passage int) vector {
 	if s.vectors == nil {
