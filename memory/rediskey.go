@@ -26,8 +26,9 @@ const (
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
-	KindHistory: "string", KindArchive: "hash", KindMeta: "hash", KindLease: "string", KindFirst: "string", KindEvents: "stream",
-	KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string", KindProcesses: "hash",
+	KindHistory: "string", KindArchive: "hash", KindMeta: "hash", KindLease: "string", KindFirst: "string",
+	KindEvents: "stream", KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
+	KindProcesses: "hash",
 }
 
 // RedisKey is a key of Redis in its parts. String makes each key that the memory has

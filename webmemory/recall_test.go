@@ -117,7 +117,7 @@ func TestRecallReadsWhatWasWritten(t *testing.T) {
 func TestRecallWhileTheChatGoesOn(t *testing.T) {
 	w := newWorld(t, answers("hello"), func(c *webmemory.Config) { c.MaxHistory = 4; c.RecallBytes = 1 })
 	var working sync.WaitGroup
-	for _, chat := range []string{"c", "d"} {
+	for chat, other := range map[string]string{"c": "d", "d": "c"} {
 		working.Go(func() {
 			for i := range 20 {
 				status, body := w.ask(t, "POST", "/v1/chats/"+chat+"/messages", fmt.Sprintf(`{"message":"word%d of %s"}`, i, chat))
@@ -128,7 +128,7 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 		for range 2 {
 			working.Go(func() {
 				for range 30 {
-					require.NotContains(t, texts(w.recall(t, chat, "word1 word2 word3")), "of "+map[string]string{"c": "d", "d": "c"}[chat])
+					require.NotContains(t, texts(w.recall(t, chat, "word1 word2 word3")), "of "+other)
 				}
 			})
 		}

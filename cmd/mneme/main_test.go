@@ -148,7 +148,8 @@ func TestMemoryLs(t *testing.T) {
 12345    (chat)    1         65     0         0
 12345    analytic  12        1240   0         0
 `, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
-	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES  ARCHIVED  BYTES\n-100123  (chat)   1         54     0         0\n", ""},
+	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES  ARCHIVED  BYTES\n" +
+		"-100123  (chat)   1         54     0         0\n", ""},
 		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
 	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout,
 		"(more than 1 chats; raise --limit)\n")
