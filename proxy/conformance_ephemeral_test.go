@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -373,7 +374,8 @@ var genericChat = backendCase{name: "generic-chat", vendor: upstreamtest.Config{
 // Fault: a client puts what it recalled for this request before what the user says. The
 // next request does not have it, so that nothing before its answer is what it was: the
 // conversation is not found, its rounds of tools are forgotten, the vendor refuses its
-// thinking, or what was recalled lies in Redis for good.
+// thinking, or what was recalled lies in Redis for good. MNEME_TURNS says how many turns
+// each conversation has.
 func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 	for _, of := range []struct {
 		backendCase
@@ -390,12 +392,12 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 					continue // as at the root
 				}
 				t.Run(fmt.Sprint(of.name, ", ", of.model, ", ", client, prefix), func(t *testing.T) {
-					turns := 100
-					switch {
-					case testing.Short():
+					turns := 20
+					if testing.Short() {
 						turns = 10
-					case of.name == "bound" && prefix == "" && (client == "chat") == (of.model == "claude-sonnet-4-5"):
-						turns = 1000
+					}
+					if n, err := strconv.Atoi(os.Getenv("MNEME_TURNS")); err == nil {
+						turns = n
 					}
 					var all []*recalling
 					for _, every := range []int{0, 1, 3} {
