@@ -158,12 +158,16 @@ func (s *shelf) search(c docstore.Collection) {
 func (s *shelf) settle() {
 	for c, ids := range s.unsure {
 		for id := range ids {
-			d, err := s.replicas[0].Get(ctx, c, id)
-			if errors.Is(err, docstore.ErrNoDocument) {
+			var d docstore.Document
+			var err error
+			require.Eventually(s.t, func() bool { // a store that was just started may still read its files
+				d, err = s.replicas[0].Get(ctx, c, id)
+				return err == nil || errors.Is(err, docstore.ErrNoDocument)
+			}, 30*time.Second, 50*time.Millisecond)
+			if err != nil {
 				delete(s.texts[c], id)
 				continue
 			}
-			require.NoError(s.t, err)
 			s.texts[c][id] = d.Text
 		}
 		clear(ids)
