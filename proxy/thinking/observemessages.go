@@ -185,10 +185,6 @@ func (a *messagesCollector) put() Answer {
 	return out
 }
 
-// unsigned is what a block of thinking has that its vendor does not sign, as the messages dialect
-// requires the member of an answer that comes whole.
-var unsigned = []byte(`,"signature":""`)
-
 // messagesBody reads an answer that came as one JSON body.
 func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 	m := o.Messages[0]
@@ -196,9 +192,6 @@ func messagesBody(o *wire.Outline, e *wire.Edits, n names) (out Answer) {
 		return out
 	}
 	for _, b := range m.Blocks {
-		if b.Type == wire.ThinkingBlock && !b.Members.Get(signatureKey).Found() {
-			e.Replace(wire.Span{Start: b.Span.End - 1, End: b.Span.End - 1}, unsigned)
-		}
 		if b.Type != wire.ToolUseBlock {
 			continue
 		}

@@ -28,9 +28,8 @@ type Answer struct {
 
 // Observer taps one answer on its way to the client, in the backend's dialect, as a stream or as
 // JSON, and collects what the model said. It replaces tool ids that the vendor could give again by
-// unique names, and gives thinking that came whole and without a signature an empty one, which
-// clients of the messages dialect require; every other byte passes unchanged, and so does what it
-// cannot read. It owns no resources, so it may simply be dropped. It is not safe for concurrent use.
+// unique names; every other byte passes unchanged, and so does what it cannot read. It owns no
+// resources, so it may simply be dropped. It is not safe for concurrent use.
 type Observer struct {
 	dialect   wire.Dialect
 	recurring bool // the vendor may give its tool ids again

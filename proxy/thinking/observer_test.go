@@ -246,18 +246,6 @@ func TestObserverRenamesRecurringIDs(t *testing.T) {
 	}
 }
 
-// Clients check that an answer has what the dialect requires; what is kept is what the vendor gave.
-func TestObserverOfUnsignedThinking(t *testing.T) {
-	body := []byte(`{"content":[{"type":"thinking","thinking":"t"},{"type":"thinking","thinking":"u","signature":"s"},` +
-		`{"type":"text","text":"x"}]}`)
-	o := NewObserver(wire.Messages, false)
-	require.Equal(t, `{"content":[{"type":"thinking","thinking":"t","signature":""},`+
-		`{"type":"thinking","thinking":"u","signature":"s"},{"type":"text","text":"x"}]}`, string(o.Body(body)))
-	a, ok := o.Answer()
-	require.True(t, ok)
-	require.Equal(t, gjson.GetBytes(body, "content").Raw, string(a.Content))
-}
-
 func TestObserverParallelCallsInPieces(t *testing.T) {
 	o := NewObserver(wire.Chat, false)
 	out := observe(o,

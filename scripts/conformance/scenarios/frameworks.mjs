@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { frameworks } from '../clients.mjs'
 import { call, rounds, say, script, think, useTheTool } from '../talk.mjs'
 
-const backends = ['adaptive', 'manual', 'kimi', 'deepseek', 'generic']
+const backends = ['adaptive', 'manual', 'kimi', 'generic']
 const ways = [['adaptive', 'kimi', 'adaptive'], ['manual', 'generic', 'manual'], ['kimi', 'manual', 'kimi']]
 const each = Object.entries(frameworks)
 /** Whether the client can see reasoning: the AI SDK and the Agents SDK read none of chat completions' reasoning_content. */
