@@ -419,8 +419,10 @@ func (h *History) Compact() *History {
 }
 
 // JSON is the compact array, as it would be stored.
-func (h *History) JSON() []byte {
-	raw := h.Raw(0)
+func (h *History) JSON() []byte { return Array(h.Raw(0)) }
+
+// Array is the compact JSON array of messages.
+func Array(raw []json.RawMessage) []byte {
 	size := len("[]") + len(raw)
 	for _, m := range raw {
 		size += len(m)

@@ -15,6 +15,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/redisstore"
 	webapi "mneme/webmemory/api"
 )
 
@@ -181,12 +182,9 @@ type importing struct {
 	server *Server
 	writer *writer
 
-	keys []memory.Key // of the histories begun, in their order
-	into interface {
-		Add(context.Context, json.RawMessage) error
-		Close(context.Context) (*memory.History, error)
-	}
-	ids   map[string]bool // of the history that is being filled
+	keys  []memory.Key         // of the histories begun, in their order
+	into  *redisstore.Importer // of the last one; nil when it is filled
+	ids   map[string]bool      // of the history that is being filled
 	count int
 	line  int
 }

@@ -131,16 +131,16 @@ func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall
 		return nil, err
 	}
 	// After the histories: what a trim moves in between is in both, and not in neither.
-	states, err := s.store.ArchiveStates(ctx, keys...)
+	archived, err := s.store.Archived(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
 	for i, h := range current {
-		if h.Len() == 0 && states[i].Archived == 0 {
+		if h.Len() == 0 && archived[i] == 0 {
 			s.indexes.drop(keys[i])
 			continue
 		}
-		if err := s.bringUpToDate(ctx, held[i], h, states[i]); err != nil {
+		if err := s.bringUpToDate(ctx, held[i], h, archived[i]); err != nil {
 			return nil, err
 		}
 		out = append(out, held[i].index)
@@ -150,14 +150,13 @@ func (s *Server) upToDate(ctx context.Context, keys []memory.Key) (out []*recall
 
 // bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
 // hold its mu.
-func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History,
-	state redisstore.ArchiveState) error {
-	if x.index == nil || x.cut != h.Cut() || x.edits != state.Edits || x.archived > state.Archived {
-		if err := s.indexAnew(ctx, x, h, state); err != nil {
+func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
+	if x.index == nil || x.cut != h.Cut() || x.archived > archived {
+		if err := s.indexAnew(ctx, x, h, archived); err != nil {
 			return err
 		}
-	} else if x.archived < state.Archived { // trims moved what this process may not have seen
-		if err := s.fill(ctx, x, state.Archived); err != nil {
+	} else if x.archived < archived { // trims moved what this process may not have seen
+		if err := s.fill(ctx, x, archived); err != nil {
 			return err
 		}
 	}
@@ -171,7 +170,7 @@ func (s *Server) bringUpToDate(ctx context.Context, x *indexed, h *memory.Histor
 
 // indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
 // others in the background, newest first.
-func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, state redisstore.ArchiveState) error {
+func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	segments, err := s.store.Segments(ctx, h.Key())
 	if err != nil {
 		return err
@@ -179,7 +178,7 @@ func (s *Server) indexAnew(ctx context.Context, x *indexed, h *memory.History, s
 	index := recall.New(h.Key())
 	index.Append(h.Raw(0)...)
 	x.index, x.older, x.sum, x.cut = index, segments, h.Sum(), h.Cut()
-	x.edits, x.archived = state.Edits, state.Archived
+	x.archived = archived
 	x.generation++
 	if len(segments) == 0 {
 		index.Whole()
@@ -290,7 +289,7 @@ type indexed struct {
 	generation int                  // raised when the index is made anew
 	older      []redisstore.Segment // that are not in the index yet, the oldest first
 	sum        memory.Sum           // of the history as it is in the index
-	cut, edits int64                // the deliberate changes that the index follows
+	cut        int64                // the deliberate change that the index follows
 	archived   int                  // messages that trims had moved
 }
 

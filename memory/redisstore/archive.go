@@ -85,7 +85,7 @@ func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n in
 		keep = 0
 	}
 	r, err := s.call(ctx, trimScript, append(historyKeys(key), archiveKey(key)), turn, have.Sum().String(), have.Size(),
-		place, short.Sum().String(), short.Len(), short.First(), n, keep, describe(have.Raw(0)[:n]).about)
+		place, short.Sum().String(), short.Len(), short.First(), n, keep, describe(have.Raw(0)[:n]))
 	switch {
 	case err != nil:
 		return nil, err
@@ -98,30 +98,17 @@ func (s *Store) trim(ctx context.Context, have *memory.History, turn int64, n in
 	return short, nil
 }
 
-// segmentJSON is the array that holds messages as a segment.
-func segmentJSON(raw []json.RawMessage) []byte {
-	b := []byte{'['}
-	for i, m := range raw {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, m...)
-	}
-	return append(b, ']')
-}
-
-// describe makes what is stored beside a segment: the number of its messages, the SHA-256
-// of its array, and its newest timestamp.
-func describe(raw []json.RawMessage) Segment {
-	seg := Segment{Messages: len(raw)}
+// describe is what is stored beside a segment: the number of its messages, the SHA-256 of
+// its array, and its newest timestamp.
+func describe(raw []json.RawMessage) string {
+	newest := 0.0
 	if messages, err := memory.Decode(raw); err == nil {
 		for _, m := range messages {
-			seg.Newest = max(seg.Newest, m.Timestamp)
+			newest = max(newest, m.Timestamp)
 		}
 	}
-	sum := sha256.Sum256(segmentJSON(raw))
-	seg.about = fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(seg.Newest, 'f', -1, 64))
-	return seg
+	sum := sha256.Sum256(memory.Array(raw))
+	return fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(newest, 'f', -1, 64))
 }
 
 // aboutField is the field that describes the segment at a position.
@@ -160,29 +147,22 @@ func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error)
 	return out, nil
 }
 
-// ArchiveState is what an index over a history and its archive is held against.
-type ArchiveState struct {
-	Archived int   // messages that have left the history by trims since it began
-	Edits    int64 // deliberate changes of single messages
-}
-
-// ArchiveStates gives those of histories, in one round trip.
-func (s *Store) ArchiveStates(ctx context.Context, keys ...memory.Key) ([]ArchiveState, error) {
-	cmds := make([]*redis.SliceCmd, len(keys))
-	_, err := s.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+// Archived is how many messages have left each history by trims since it began, in one round
+// trip: what an index over a history and its archive is held against.
+func (s *Store) Archived(ctx context.Context, keys ...memory.Key) ([]int, error) {
+	cmds := make([]*redis.StringCmd, len(keys))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, key := range keys {
-			cmds[i] = p.HMGet(ctx, metaKey(key), "archived", "edits")
+			cmds[i] = p.HGet(ctx, metaKey(key), "archived")
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, failure(err, "looking at the archives of %v", keys)
-	}
-	out := make([]ArchiveState, len(keys))
+	out := make([]int, len(keys))
 	for i, cmd := range cmds {
-		fields := cmd.Val()
-		text := func(i int) string { t, _ := fields[i].(string); return t }
-		out[i] = ArchiveState{Archived: int(integer(text(0))), Edits: integer(text(1))}
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "looking at the archive of %s", keys[i])
+		}
+		out[i] = int(integer(cmd.Val()))
 	}
 	return out, nil
 }
@@ -276,7 +256,7 @@ func (s *Store) rearchive(ctx context.Context, key memory.Key,
 				}
 				about, value := "", ""
 				if len(left) > 0 {
-					about, value = describe(left).about, string(segmentJSON(left))
+					about, value = describe(left), string(memory.Array(left))
 				}
 				args = append(args, chunk[i].Position, chunk[i].about, about, value)
 			}
@@ -366,7 +346,7 @@ func (im *Importer) archive(ctx context.Context, raw []json.RawMessage) error {
 	if im.store.Archive.Off {
 		return nil
 	}
-	err := im.segment(ctx, len(raw), describe(raw).about, string(segmentJSON(raw)))
+	err := im.segment(ctx, len(raw), describe(raw), string(memory.Array(raw)))
 	im.position += len(raw)
 	return err
 }

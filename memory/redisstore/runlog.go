@@ -74,7 +74,7 @@ func (e entry) add(key string) *redis.XAddArgs {
 }
 
 // deflaters are writers of deflate, each of which takes far more memory than what it
-// writes here. The fastest level leaves a tenth more, the slowest takes twice the time for little.
+// writes here. The level is a middle one: the fastest leaves more, the slowest takes longer for little.
 var deflaters = sync.Pool{New: func() any {
 	w, _ := flate.NewWriter(io.Discard, 4) // a level that there is
 	return w
