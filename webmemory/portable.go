@@ -222,7 +222,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
 			Message: fmt.Sprintf("Line %d has more than %d bytes.", in.line+1, maxImportLine)}
 	case err != nil:
-		return err
+		return api.BodyError(err)
 	case in.count == 0:
 		return badRequest("The body has no messages: it must be lines such as GET …/export gives.")
 	}

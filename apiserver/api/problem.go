@@ -149,6 +149,18 @@ func DecodeRun(w http.ResponseWriter, r *http.Request, limit int64) (body RunReq
 	return body, err
 }
 
+// BodyError is the Problem of a request whose body could not be read to its end.
+func BodyError(err error) *Problem {
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrBodyTimeout
+	}
+	return badRequest("The body ended before it was complete.")
+}
+
 // decodeBody reads a body in which no member is there twice, down to a depth, into v.
 func decodeBody(w http.ResponseWriter, r *http.Request, limit int64, depth int, v any) (raw []byte, err error) {
 	if raw, err = readBody(w, r, limit); err != nil {
@@ -166,15 +178,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 			Message: fmt.Sprintf("The body must be application/json, not %q.", kind)}
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var over *http.MaxBytesError
-	if errors.As(err, &over) {
-		return nil, tooLarge(fmt.Sprintf("The body is larger than %d bytes.", over.Limit))
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, ErrBodyTimeout
-	}
 	if err != nil {
-		return nil, badRequest("The body ended before it was complete.")
+		return nil, BodyError(err)
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, badRequest("The body is empty: send a JSON object.")
