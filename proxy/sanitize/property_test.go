@@ -16,13 +16,15 @@ import (
 
 var dialects = []wire.Dialect{wire.Messages, wire.Chat}
 
-// again is a request that has been sanitized, on its way through once more.
+// again is a request that has been sanitized, on its way through once more. Which parts were of
+// one request alone is not said again: the newest user message may be another one by then, since
+// a result without its call is told as the user's.
 func again(t *rapid.T, in sanitize.Input, out sanitize.Output) sanitize.Input {
 	o, err := wire.ReadOutline(out.Body)
 	require.NoError(t, err, "%s\nbecame\n%s", in.Outline.Body, out.Body)
 	h := http.Header{"Anthropic-Beta": slices.Clone(in.Betas)}
 	out.Header(h)
-	in.Outline, in.Betas = o, h.Values("Anthropic-Beta")
+	in.Outline, in.Betas, in.Ephemeral = o, h.Values("Anthropic-Beta"), false
 	return in
 }
 

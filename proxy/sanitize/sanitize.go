@@ -70,7 +70,8 @@ func (o Output) Header(h http.Header) {
 	h.Set(betaHeader, strings.Join(values, ","))
 }
 
-// Sanitize makes a request fit its profile. It is a pure function, and idempotent.
+// Sanitize makes a request fit its profile. It is a pure function, and idempotent but for Ephemeral,
+// which is said of what the client sent.
 func Sanitize(in Input) Output {
 	in.Betas, in.Profile = splitBetas(in.Betas), in.Profile.Learn(in.Refusals)
 	r := read(in)
