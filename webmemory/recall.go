@@ -20,7 +20,6 @@ import (
 	"mneme/memory"
 	"mneme/memory/recall"
 	"mneme/memory/redisstore"
-	webapi "mneme/webmemory/api"
 )
 
 // This file is about finding what was said in a chat, however long ago. Each history that is
@@ -76,7 +75,7 @@ func (s *Server) getRecall(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := webapi.Recalled{Hits: []webapi.RecallHit{}, Partial: found.Partial}
+	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
 	for _, h := range found.Hits {
 		out.Hits = append(out.Hits, recallHit(h))
 	}
@@ -84,8 +83,8 @@ func (s *Server) getRecall(c *gin.Context) error {
 	return nil
 }
 
-func recallHit(h recall.Hit) webapi.RecallHit {
-	return webapi.RecallHit{
+func recallHit(h recall.Hit) api.RecallHit {
+	return api.RecallHit{
 		ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
 		Messages: h.Exchange,
 	}

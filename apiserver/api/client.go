@@ -33,8 +33,9 @@ const (
 
 // Client talks to one apiserver. Safe for concurrent use.
 type Client struct {
-	base string
-	http *http.Client
+	base  string
+	http  *http.Client
+	token string // bearer; empty for none
 	// Idle is how long an event stream may be silent before it counts as cut; it
 	// must be longer than the server's heartbeat. Set it before the first call.
 	Idle time.Duration
@@ -127,6 +128,9 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

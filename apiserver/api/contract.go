@@ -25,6 +25,8 @@ type RunRequest struct {
 	// MemoryReset says that the memory lost data since the chat's run before, which this
 	// one is to tell.
 	MemoryReset bool `json:"memory_reset,omitempty"`
+	// Memory is how the agents search what the windows do not show; nil where they cannot.
+	Memory *MemoryAccess `json:"memory,omitempty"`
 }
 
 // MarshalJSON writes histories that hold nothing as [], also where a sender of an

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"net/url"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/event"
 )
@@ -131,24 +132,7 @@ type HistoryInfo struct {
 }
 
 // Recalled answers GET …/recall.
-type Recalled struct {
-	Hits []RecallHit `json:"hits"`
-	// Partial: the oldest messages are not searched yet; the same request finds them in a
-	// moment.
-	Partial bool `json:"partial"`
-}
-
-// RecallHit is a message that was found.
-type RecallHit struct {
-	ID       string       `json:"id"`
-	TS       float64      `json:"ts"` // Unix seconds
-	Role     string       `json:"role"`
-	Name     string       `json:"name,omitempty"`
-	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
-	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
-	Text     string       `json:"text"`     // a literal piece of the message
-	Messages []string     `json:"messages"` // ids of the exchange that it is of
-}
+type Recalled = api.Recalled
 
 // ExportLine is a line of GET …/export, and of the body of POST …/import.
 type ExportLine struct {

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"mneme/memory"
+)
+
+// MemoryAccess is how the agents of one run reach their chat's memory: routes below URL, of
+// the very process that holds the run, which take Token as bearer for as long as it does.
+type MemoryAccess struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// RecallRequest is the body of POST {MemoryAccess.URL}/recall.
+type RecallRequest struct {
+	// Subagent is who asks; empty for the master. A subagent's own memory of the chat is
+	// searched, for the master the chat's and those of its subagents.
+	Subagent memory.Agent `json:"subagent,omitempty"`
+	Query    string       `json:"query"`
+	From     string       `json:"from,omitempty"`   // see ReadTime; empty for no bound
+	To       string       `json:"to,omitempty"`     // the first moment that is too late
+	Budget   int          `json:"budget,omitempty"` // tokens of the hits; 0 for the default
+	Overhead int          `json:"overhead,omitempty"`
+	// Automatic is a search for a prompt that nobody asked for: in the asker's own memory
+	// alone, for what its window does not show, the oldest first.
+	Automatic bool `json:"automatic,omitempty"`
+}
+
+// Recalled is what a search of a chat's memory found.
+type Recalled struct {
+	Hits []RecallHit `json:"hits"`
+	// Partial: the oldest messages are not searched yet; the same request finds them in a
+	// moment.
+	Partial bool `json:"partial"`
+}
+
+// RecallHit is a message that was found.
+type RecallHit struct {
+	ID       string       `json:"id"`
+	TS       float64      `json:"ts"` // Unix seconds
+	Role     string       `json:"role"`
+	Name     string       `json:"name,omitempty"`
+	Subagent memory.Agent `json:"subagent"` // whose memory it is; empty for the chat's own
+	Score    float64      `json:"score"`    // more is better; only hits of one answer compare
+	Text     string       `json:"text"`     // a literal piece of the message
+	Messages []string     `json:"messages"` // ids of the exchange that it is of
+}
+
+// Recall searches the chat's memory, by h.
+func (m MemoryAccess) Recall(ctx context.Context, h *http.Client, r RecallRequest) (Recalled, error) {
+	var out Recalled
+	err := m.post(ctx, h, "/recall", r, &out)
+	return out, err
+}
+
+// post calls a route below URL. Its errors are those of a Client.
+func (m MemoryAccess) post(ctx context.Context, h *http.Client, path string, body, into any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	at := &Client{base: m.URL, http: h, token: m.Token}
+	return at.call(ctx, http.MethodPost, path, bytes.NewReader(raw), into)
+}
