@@ -220,6 +220,7 @@ func (w *world) process(change ...func(*webmemory.Config)) string {
 	require.NoError(w.t, err)
 	door := httptest.NewUnstartedServer(nil)
 	cfg.Advertise = "http://" + door.Listener.Addr().String()
+	cfg.SelfURL = cfg.Advertise
 	server := webmemory.New(cfg, store, cache.New(store, 1<<20), appends, runs, zerolog.Nop())
 	door.Config.Handler = server.Handler()
 	if w.guard != nil {

@@ -42,22 +42,15 @@ func (s *Server) getRecall(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q := recall.Query{Text: strings.TrimSpace(c.Query("query")), AskedAt: time.Now()}
-	switch {
-	case q.Text == "":
-		return badRequest("query is missing: say what to look for.")
-	case len(q.Text) > maxRecallQuery:
+	q, err := recallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"))
+	if err != nil {
+		return err
+	}
+	if len(q.Text) > maxRecallQuery {
 		return badRequest("query has %d bytes, at most %d are taken.", len(q.Text), maxRecallQuery)
 	}
 	if q.Budget, err = number(c, "budget", recallBudget, 1, maxRecallBudget); err != nil {
 		return err
-	}
-	for name, at := range map[string]*time.Time{"from": &q.From, "to": &q.To, "asked_at": &q.AskedAt} {
-		if text := c.Query(name); text != "" {
-			if *at, err = readTime(text); err != nil {
-				return badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.", name, text)
-			}
-		}
 	}
 	ctx := c.Request.Context()
 	keys, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
@@ -71,23 +64,105 @@ func (s *Server) getRecall(c *gin.Context) error {
 		}
 		keys = []memory.Key{memory.SubagentKey(agent, chat)}
 	}
-	found, err := s.recall(ctx, q, keys...)
+	return s.answerRecall(c, q, keys...)
+}
+
+// postRecall is what the agents of a run ask, see api.RecallRequest. Messages of the run
+// itself are before them anyway.
+func (s *Server) postRecall(c *gin.Context) error {
+	r, err := s.ofAgents(c)
+	if err != nil {
+		return err
+	}
+	var asked api.RecallRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	q, err := recallQuery(asked.Query, asked.From, asked.To, "")
+	if err != nil {
+		return err
+	}
+	if asked.Budget < 0 || asked.Budget > maxRecallBudget || asked.Overhead < 0 {
+		return badRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.", maxRecallBudget)
+	}
+	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(asked.Budget, recallBudget), asked.Overhead, asked.Automatic
+	own := memory.ChatKey(r.chat)
+	if asked.Subagent != "" {
+		if _, err := memory.ParseAgent(string(asked.Subagent)); err != nil {
+			return err
+		}
+		own = memory.SubagentKey(asked.Subagent, r.chat)
+	}
+	keys := []memory.Key{own}
+	if asked.Subagent == "" && !asked.Automatic {
+		if keys, err = s.store.Keys(c.Request.Context(), r.chat, s.cfg.Agents...); err != nil {
+			return err
+		}
+	}
+	shown := map[string]bool{}
+	if asked.Automatic {
+		shown = r.shownOf(own)
+	}
+	q.Seen = func(_ memory.Key, id string) bool {
+		run, _, ok := memory.SplitID(id)
+		return shown[id] || ok && run == r.id
+	}
+	return s.answerRecall(c, q, keys...)
+}
+
+// ofAgents is the run whose agents ask, while this process holds it.
+func (s *Server) ofAgents(c *gin.Context) (*run, error) {
+	s.mu.Lock()
+	r := s.live[c.Param("run")]
+	s.mu.Unlock()
+	token, _ := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
+	if r == nil || !r.lends(token) {
+		return nil, errNotHeld
+	}
+	return r, nil
+}
+
+var errNotHeld = &api.Problem{
+	Status: http.StatusForbidden, Code: "run_not_held",
+	Message: "This process does not hold such a run, or the token is not the one that the run was posted with.",
+}
+
+// answerRecall searches histories of one chat, and answers with what was found.
+func (s *Server) answerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
+	found, err := s.recall(c.Request.Context(), q, keys...)
 	if err != nil {
 		return err
 	}
 	out := api.Recalled{Hits: []api.RecallHit{}, Partial: found.Partial}
 	for _, h := range found.Hits {
-		out.Hits = append(out.Hits, recallHit(h))
+		out.Hits = append(out.Hits, api.RecallHit{
+			ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
+			Messages: h.Exchange,
+		})
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
 }
 
-func recallHit(h recall.Hit) api.RecallHit {
-	return api.RecallHit{
-		ID: h.ID, TS: h.TS, Role: h.Role, Name: h.Name, Subagent: h.Key.Agent(), Score: h.Score, Text: h.Text,
-		Messages: h.Exchange,
+// recallQuery reads what is looked for, and when; the times are empty for none.
+func recallQuery(text, from, to, askedAt string) (q recall.Query, err error) {
+	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now()}
+	if q.Text == "" {
+		return q, badRequest("query is missing: say what to look for.")
 	}
+	for _, t := range []struct {
+		name, text string
+		into       *time.Time
+	}{{"from", from, &q.From}, {"to", to, &q.To}, {"asked_at", askedAt, &q.AskedAt}} {
+		if t.text == "" {
+			continue
+		}
+		if *t.into, err = readTime(t.text); err != nil {
+			return q, badRequest("%s is a time such as 2024-03-05, 2024-03-05T10:00:00Z or Unix seconds, not %.40q.",
+				t.name, t.text)
+		}
+	}
+	return q, nil
 }
 
 // readTime reads a time of a query.

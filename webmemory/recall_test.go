@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -143,4 +146,83 @@ func TestRecallOverADamagedArchive(t *testing.T) {
 	require.Equal(t, 201, status, "%s", body)
 	require.NoError(t, w.look.HSet(t.Context(), "{chat_history:c}:archive", "0", "[{").Err())
 	require.Contains(t, texts(w.recall(t, "c", "question 900")), "question 900")
+}
+
+// The agents of a run search the memory of its chat through the process that holds it, for as
+// long as it does, and with its token alone: their own for a prompt without what their window
+// shows, all of it when the master asks.
+func TestAgentsSearch(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, waits(release), func(c *webmemory.Config) { c.ContextWindow = 4 })
+	var b strings.Builder
+	for i := range 40 {
+		text := fmt.Sprintf("small talk number %d", i)
+		switch i {
+		case 2:
+			text = "My name is Aliya."
+		case 38:
+			text = "My name is not Bob."
+		}
+		fmt.Fprintf(&b, `{"message":{"role":"user","content":%q,"timestamp":%d,"id":"m.%d"}}`+"\n", text, 1_700_000_000+i, i)
+	}
+	fmt.Fprintln(&b, `{"subagent":"analytic","message":{"role":"user","content":"Her name is Carla.","timestamp":5,"id":"s.1"}}`)
+	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	require.Equal(t, 201, status, "%s", body)
+	status, body = w.ask(t, "POST", "/v1/chats/b/import", `{"message":{"role":"user","content":"My name is Dora."}}`)
+	require.Equal(t, 201, status, "%s", body)
+
+	asked := w.recordRuns()
+	stream := w.open("POST", "/v1/chats/a/messages", map[string]any{"message": "What is my name?"}, "Accept", "text/event-stream")
+	var run api.RunRequest
+	require.NoError(t, json.Unmarshal(<-asked, &run))
+	require.NotNil(t, run.Memory)
+	search := func(r api.RecallRequest) string {
+		found, err := run.Memory.Recall(t.Context(), http.DefaultClient, r)
+		require.NoError(t, err)
+		return texts(found)
+	}
+	const question = "What is my name?"
+	const own, later, theirs = "My name is Aliya.", "My name is not Bob.", "Her name is Carla."
+	found := search(api.RecallRequest{Query: question, Automatic: true})
+	require.Contains(t, found, own)
+	require.NotContains(t, found, later, "it is in the window")
+	require.NotContains(t, found, theirs, "it is a subagent's")
+	require.NotContains(t, found, question, "it is of this run")
+	found = search(api.RecallRequest{Query: question})
+	for _, text := range []string{own, later, theirs} {
+		require.Contains(t, found, text)
+	}
+	require.NotContains(t, found, "Dora", "it is another chat's")
+	require.Empty(t, search(api.RecallRequest{Query: question, Automatic: true, Subagent: "analytic"}), "in its window")
+	require.Equal(t, theirs, search(api.RecallRequest{Query: question, Subagent: "analytic"}))
+	require.Empty(t, search(api.RecallRequest{Query: question, From: "2030-01-01"}))
+
+	var refused *api.Problem
+	for want, r := range map[string]api.RecallRequest{
+		"query is missing":   {},
+		"from is a time":     {Query: "x", From: "yesterday"},
+		"budget is a whole":  {Query: "x", Budget: -1},
+		"A subagent's name ": {Query: "x", Subagent: "../b"},
+	} {
+		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, r)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 400, refused.Status)
+		require.Contains(t, refused.Message, want)
+	}
+	forbidden := func(m api.MemoryAccess) {
+		t.Helper()
+		_, err := m.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 403, refused.Status)
+	}
+	forbidden(api.MemoryAccess{URL: run.Memory.URL})
+	forbidden(api.MemoryAccess{URL: run.Memory.URL, Token: "another"})
+	forbidden(api.MemoryAccess{URL: strings.Replace(run.Memory.URL, run.RunID, "another", 1), Token: run.Memory.Token})
+	close(release)
+	stream.until("run_finished")
+	require.Eventually(t, func() bool {
+		_, err := run.Memory.Recall(t.Context(), http.DefaultClient, api.RecallRequest{Query: question})
+		return err != nil
+	}, 10*time.Second, 5*time.Millisecond, "the run lends nothing once it is over")
+	forbidden(*run.Memory)
 }

@@ -1,8 +1,11 @@
 package webmemory
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"crypto/subtle"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"sync"
@@ -55,8 +58,10 @@ type run struct {
 	size  int           // guarded by Server.mu: what it takes of them, in bytes
 
 	mu    sync.Mutex
-	at    *api.Client // guarded by mu: where the run is; nil before it is posted
-	ended time.Time   // guarded by mu; zero while it runs
+	token string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
+	shown map[memory.Key]windowed // guarded by mu: what its agents were shown of the memory
+	at    *api.Client             // guarded by mu: where the run is; nil before it is posted
+	ended time.Time               // guarded by mu; zero while it runs
 	// conversation is the gateway's, in which it runs; guarded by mu.
 	conversation string
 	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
@@ -102,8 +107,52 @@ func (r *run) over(keep time.Duration) bool {
 func (r *run) end() {
 	r.mu.Lock()
 	r.ended = time.Now()
+	r.token, r.shown = "", nil
 	r.mu.Unlock()
 	close(r.done)
+}
+
+// windowed is a history and the messages of it that an agent was shown.
+type windowed struct {
+	history *memory.History
+	window  []json.RawMessage
+}
+
+// lend lets the run's agents reach the memory of its chat by a token, until it is over.
+func (r *run) lend(token string, shown map[memory.Key]windowed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.token, r.shown = token, shown
+}
+
+// lends says whether a token is the one of lend.
+func (r *run) lends(token string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(r.token)) == 1
+}
+
+// shownOf gives the ids of the messages of a history that the run's agents were shown.
+func (r *run) shownOf(key memory.Key) map[string]bool {
+	r.mu.Lock()
+	of, ids := r.shown[key], map[string]bool{}
+	r.mu.Unlock()
+	if of.history == nil {
+		return ids
+	}
+	all, at := of.history.Raw(0), of.history.Len()-1
+	known := memory.IDs(all)
+	for _, m := range slices.Backward(of.window) { // which is a part of all, in its order
+		for at >= 0 && !bytes.Equal(all[at], m) {
+			at--
+		}
+		if at < 0 {
+			break
+		}
+		ids[known[at]] = true
+		at--
+	}
+	return ids
 }
 
 // head is what is kept of a run beside its events.

@@ -43,6 +43,7 @@ type Config struct {
 	Patience    time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
 	Heartbeat   time.Duration  // comment on a quiet stream; 15 s
 	Advertise   string         // base URL under which other processes reach this one; "": they do not
+	SelfURL     string         // base URL under which the apiserver reaches this one; "": agents do not search
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }

@@ -2,6 +2,7 @@ package webmemory
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,7 +132,8 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
 		}
 	}
-	chat := w.history(memory.ChatKey(r.chat))
+	key := memory.ChatKey(r.chat)
+	chat := w.history(key)
 	said := []string{sessionLine("request: %s", p.Message)}
 	req := api.RunRequest{
 		RunID: r.id, Message: p.Message, ChatID: r.chat, AgentVersion: p.AgentVersion,
@@ -139,12 +141,14 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
 	}
+	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	if r.retryOf != "" && owes(chat, p.Message) {
 		req.RetryOf = r.retryOf
 	}
 	for _, a := range s.cfg.Agents {
 		h := w.history(memory.SubagentKey(a, r.chat))
 		req.SubagentContexts[a] = h.Window(s.cfg.SubagentContextWindow)
+		shown[h.Key()] = windowed{h, req.SubagentContexts[a]}
 		said = append(said, sessionLine("history of %s loaded: %d messages", a, h.Len()))
 	}
 	s.sessions.write(r.chat, said...)
@@ -153,6 +157,10 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	}}
 	if req.MemoryReset = r.tells; r.tells {
 		r.asked = append(r.asked, &event.MemoryReset{})
+	}
+	if s.cfg.SelfURL != "" {
+		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
+		r.lend(req.Memory.Token, shown)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

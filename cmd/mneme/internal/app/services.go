@@ -241,8 +241,10 @@ func (a *app) startWebmemory(cfg config.Config, o Options) error {
 	if cfg.SessionLogs {
 		w.SessionLogs = filepath.Join(cfg.DataDir, "logs", "memory_sessions")
 	}
+	w.SelfURL = strings.TrimRight(cmp.Or(cfg.Webmemory.Advertise, url(l)), "/")
 	if !cfg.Redis.Embedded() { // a store that nobody else can use
 		w.Advertise = cmp.Or(cfg.Webmemory.Advertise, advertised(l, cfg.Redis))
+		w.SelfURL = strings.TrimRight(w.Advertise, "/")
 		w.Ends = filepath.Join(cfg.DataDir, "ends")
 		adviseReplicas(cfg.Redis, seen.Log)
 	}
