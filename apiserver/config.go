@@ -31,6 +31,9 @@ type Config struct {
 	// nothing to forget.
 	EraseConversation func(ctx context.Context, id string) error
 
+	// Embed gives a vector for each text, nil for one that is refused; nil without a model.
+	Embed func(ctx context.Context, texts []string) ([][]float32, error)
+
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -27,6 +28,7 @@ func (s *Server) routes() http.Handler {
 	e.DELETE("/v1/chats/:chat", e.Answered(s.deleteChat))
 	e.DELETE("/v1/conversations/:id", e.Answered(s.deleteConversation))
 	s.documents.routes(e)
+	e.POST("/v1/embeddings", e.Answered(s.postEmbeddings))
 	e.GET("/v1/subagents", e.Answered(s.getSubagents))
 	e.GET("/healthz", e.Answered(s.getHealth))
 	e.GET("/readyz", e.Answered(s.getReady))
@@ -270,3 +272,30 @@ type documentsLag struct {
 	Behind  int64   `json:"behind"`  // changes, of the collection with the most
 	Seconds float64 `json:"seconds"` // for how long something has been missing
 }
+
+// maxEmbed bounds the body of a request for vectors, in bytes.
+const maxEmbed = 2 << 20
+
+// postEmbeddings places texts for searches of what was said.
+func (s *Server) postEmbeddings(c *gin.Context) error {
+	if s.cfg.Embed == nil {
+		return &api.Problem{Status: http.StatusNotFound, Code: "no_embeddings",
+			Message: "No embedding model is configured here: set retrieval.embeddings.model."}
+	}
+	var asked api.EmbedRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxEmbed, &asked); err != nil {
+		return err
+	}
+	if n := len(asked.Texts); n == 0 || n > api.MaxEmbedTexts || slices.Contains(asked.Texts, "") {
+		return api.BadRequest(fmt.Errorf("texts has %d entries; send 1 to %d, none of them empty", n, api.MaxEmbedTexts))
+	}
+	vectors, err := s.cfg.Embed(c.Request.Context(), asked.Texts)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoVectors, err)
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, api.Embedded{Vectors: vectors})
+	return nil
+}
+
+var errNoVectors = &api.Problem{Status: http.StatusBadGateway, Code: "no_vectors", Retryable: true,
+	Message: "The embedding model did not answer."}

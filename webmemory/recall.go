@@ -186,6 +186,10 @@ func (s *Server) recall(ctx context.Context, q recall.Query, keys ...memory.Key)
 		return recall.Result{}, err
 	}
 	s.indexes.bound(cmp.Or(s.cfg.RecallBytes, recallBytes))
+	if s.cfg.RecallVectors > 0 {
+		q.Vector = s.vectorOf(ctx, q.Text)
+		s.place(indexes...)
+	}
 	return recall.Search(indexes, q), nil
 }
 
@@ -381,6 +385,19 @@ func (x *indexes) of(key memory.Key) *indexed {
 	}
 	held.used = time.Now()
 	return held
+}
+
+// holds says whether an index is in use.
+func (x *indexes) holds(ix *recall.Index) bool {
+	x.mu.Lock()
+	held := x.known[ix.Key()]
+	x.mu.Unlock()
+	if held == nil {
+		return false
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	return held.index == ix
 }
 
 // drop forgets the indexes of histories.

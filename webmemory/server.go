@@ -36,14 +36,17 @@ type Config struct {
 	MaxChats    int            // chats with work in hand at one time; 10,000
 	Lease       time.Duration  // of a chat's turn, renewed three times in it; 15 s
 	RunTimeout  time.Duration  // after which a run is given up; 10 min and a little
-	RecallBytes int64          // of memory for indexes of what was said, those used least lately leave first; 256 MiB
-	KeepRuns    time.Duration  // how long a finished run is held in memory; 15 min
-	KeepBytes   int            // of memory for finished runs, those that ended first leave first; 64 MiB
-	ResumeWait  time.Duration  // for events that a client has seen in another process; 10 s
-	Patience    time.Duration  // with an apiserver that cannot be reached, before its run is closed; 15 s
-	Heartbeat   time.Duration  // comment on a quiet stream; 15 s
-	Advertise   string         // base URL under which other processes reach this one; "": they do not
-	SelfURL     string         // base URL under which the apiserver reaches this one; "": agents do not search
+	// RecallVectors is how many of a history's newest messages are placed by the apiserver's
+	// embedding model, once the history is searched; 0 searches by words alone
+	RecallVectors int
+	RecallBytes   int64         // of memory for indexes of what was said, those used least lately leave first; 256 MiB
+	KeepRuns      time.Duration // how long a finished run is held in memory; 15 min
+	KeepBytes     int           // of memory for finished runs, those that ended first leave first; 64 MiB
+	ResumeWait    time.Duration // for events that a client has seen in another process; 10 s
+	Patience      time.Duration // with an apiserver that cannot be reached, before its run is closed; 15 s
+	Heartbeat     time.Duration // comment on a quiet stream; 15 s
+	Advertise     string        // base URL under which other processes reach this one; "": they do not
+	SelfURL       string        // base URL under which the apiserver reaches this one; "": agents do not search
 
 	Telemetry *telemetry.Service // what the service counts in; nil for one of its own
 }
@@ -92,6 +95,7 @@ type Server struct {
 	losses        losses
 	conversations conversations
 	indexes       indexes
+	placing       placing
 	neighbours    neighbours
 	handler       http.Handler
 

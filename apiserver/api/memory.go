@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"mneme/memory"
@@ -56,6 +57,37 @@ func (m MemoryAccess) Recall(ctx context.Context, h *http.Client, r RecallReques
 	var out Recalled
 	err := m.post(ctx, h, "/recall", r, &out)
 	return out, err
+}
+
+// MaxEmbedTexts is how many texts an EmbedRequest has at most.
+const MaxEmbedTexts = 64
+
+// EmbedRequest is the body of POST /v1/embeddings: what is to be placed by the embedding model
+// that searches of documents use.
+type EmbedRequest struct {
+	Texts []string `json:"texts"`
+}
+
+// Embedded answers an EmbedRequest: a vector for each text, in their order, all of one length;
+// null for a text that the model refuses.
+type Embedded struct {
+	Vectors [][]float32 `json:"vectors"`
+}
+
+// Embed places texts.
+func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
+	raw, err := json.Marshal(EmbedRequest{texts})
+	if err != nil {
+		return nil, err
+	}
+	var out Embedded
+	if err := c.call(ctx, http.MethodPost, "/v1/embeddings", bytes.NewReader(raw), &out); err != nil {
+		return nil, err
+	}
+	if len(out.Vectors) != len(texts) {
+		return nil, fmt.Errorf("%d vectors came for %d texts", len(out.Vectors), len(texts))
+	}
+	return out.Vectors, nil
 }
 
 // post calls a route below URL. Its errors are those of a Client.

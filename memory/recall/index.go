@@ -218,12 +218,13 @@ func (ix *Index) fresh(raw []json.RawMessage) []*entry {
 // Text is what a message says, for who places it.
 type Text struct{ ID, Text string }
 
-// Unplaced are the newest messages that have no vector yet, at most so many.
-func (ix *Index) Unplaced(limit int) []Text {
+// Unplaced are those of the newest messages that Place was not told of yet, at most limit.
+func (ix *Index) Unplaced(newest, limit int) []Text {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	var list []Text
-	for position := len(ix.back) - 1; position >= -len(ix.front) && len(list) < limit; position-- {
+	oldest := max(len(ix.back)-newest, -len(ix.front))
+	for position := len(ix.back) - 1; position >= oldest && len(list) < limit; position-- {
 		if e := ix.entry(position); e.text != "" && !ix.vectors.Has(strconv.Itoa(position)) {
 			list = append(list, Text{e.id, e.text})
 		}
@@ -231,8 +232,8 @@ func (ix *Index) Unplaced(limit int) []Text {
 	return list
 }
 
-// Place says where an embedding model places messages, by their ids. All vectors of an
-// index, and those of its queries, are of one model.
+// Place says where an embedding model places messages, by their ids; nowhere, if the vector is
+// nil. All vectors of an index, and those of its queries, are of one model.
 func (ix *Index) Place(vectors map[string][]float32) {
 	ix.writer.Lock()
 	defer ix.writer.Unlock()

@@ -157,9 +157,11 @@ func TestHistoriesOfAChatAreSearchedTogether(t *testing.T) {
 
 func TestVectorsFindWhatWordsDoNot(t *testing.T) {
 	ix := told("I'm Aliya.", "It rains.", "Bread again.")
-	assert.Len(t, ix.Unplaced(100), 6)
+	assert.Len(t, ix.Unplaced(100, 100), 6)
 	ix.Place(map[string][]float32{"u.0": {1, 0, 0}, "u.1": {0, 1, 0}, "u.2": {0, 0, 1}, "nobody": {1, 1, 1}})
-	assert.Len(t, ix.Unplaced(100), 3)
+	assert.Len(t, ix.Unplaced(100, 100), 3)
+	assert.Len(t, ix.Unplaced(100, 2), 2)
+	assert.Len(t, ix.Unplaced(1, 100), 1)
 	r := Search([]*Index{ix}, Query{Text: "What is my name?", Vector: []float32{1, 0.1, 0}})
 	assert.Equal(t, "u.0", ids(r)[0])
 	ix.Remove("u.0")

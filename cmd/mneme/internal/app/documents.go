@@ -51,10 +51,8 @@ func (a *app) library(cfg config.Config, gateway *http.Client, seen *telemetry.S
 	o := rag.Options{Loader: reader, Dir: filepath.Join(cfg.DataDir, "documents"),
 		Fusion: rag.Fusion(cfg.Retrieval.Fusion), VectorWeight: cfg.Retrieval.VectorWeight,
 		Rerank: a.reranking(cfg.Retrieval.Rerank, seen), Log: log}
-	if e := cfg.Retrieval.Embeddings; e.Model != "" {
-		o.Embedder = openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
-			BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
-		})
+	if e := embedder(cfg, gateway); e != nil {
+		o.Embedder = e
 	}
 	library := rag.NewLibrary(docstore.New(client, changes), o)
 	ctx, cancel := context.WithCancel(a.ctx)
@@ -152,4 +150,15 @@ func warnOfOutdated(ctx context.Context, library *rag.Library, log zerolog.Logge
 					"`mneme ingest DIR --collection %s`", outdated, info.Name, info.Name)
 		}
 	}
+}
+
+// embedder places texts by the configured model; nil without one.
+func embedder(cfg config.Config, gateway *http.Client) *openaimodel.Embedder {
+	e := cfg.Retrieval.Embeddings
+	if e.Model == "" {
+		return nil
+	}
+	return openaimodel.NewEmbedder(openaimodel.EmbedderConfig{
+		BaseURL: cfg.Apiserver.Proxy, Model: e.Model, Dimensions: e.Dimensions, BatchSize: e.BatchSize, HTTP: gateway,
+	})
 }

@@ -26,6 +26,7 @@ import (
 	"mneme/proxy/thinking"
 	"mneme/proxy/upstream"
 	"mneme/subagent/openaimodel"
+	"mneme/subagent/rag"
 	"mneme/webmemory"
 )
 
@@ -204,7 +205,14 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var embed func(ctx context.Context, texts []string) ([][]float32, error)
+	if e := embedder(cfg, gateway); e != nil {
+		embed = func(ctx context.Context, texts []string) ([][]float32, error) {
+			return rag.EmbedApart(ctx, texts, e.Embed, func(string, error) {})
+		}
+	}
 	server := apiserver.New(apiserver.Config{
+		Embed:     embed,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
 		Telemetry: seen,
 		EraseConversation: func(ctx context.Context, id string) error {
