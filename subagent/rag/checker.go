@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory/event"
+	"mneme/subagent/envelope"
 )
 
 // checker checks an answer while it streams, in pieces of any size; its output does not depend on
@@ -196,7 +197,7 @@ func (c *checker) cut(n int) {
 	begins, ends := !c.inner, strings.HasSuffix(text, "\n")
 	c.inner = !ends
 	if begins {
-		f := fold(text).text
+		f := envelope.Fold(text).Text
 		plain := len(code) == 0 || code[0].start > 0
 		c.tail = plain && machineLine.MatchString(f)
 		m := footnote.FindStringSubmatch(f)
@@ -241,22 +242,22 @@ func (c *checker) show(text string) {
 // sentences checks the addresses and the markers of a unit.
 func (c *checker) sentences(text string, code []extent) string {
 	for round := 0; ; round++ { // removing something may form a new marker or address, so it repeats
-		f := fold(text)
+		f := envelope.Fold(text)
 		if round == maxRounds {
 			return strings.NewReplacer("[", "(", "【", "(", "［", "(", "&", "+").Replace(text)
 		}
 		changes := foreign(text, f, c.scope.allowed)
 		for _, ch := range changes {
-			c.flag(RemovedLink, text[ch.start:ch.end])
+			c.flag(RemovedLink, text[ch.Start:ch.End])
 		}
 		more := c.markers(text, f, code, changes)
 		if len(changes)+len(more) == 0 {
 			return text
 		}
 		changes = append(changes, more...)
-		slices.SortFunc(changes, func(a, b change) int { return a.start - b.start })
+		slices.SortFunc(changes, func(a, b envelope.Change) int { return a.Start - b.Start })
 		code = shift(code, changes)
-		text = splice(text, changes)
+		text = envelope.Splice(text, changes)
 	}
 }
 
@@ -264,15 +265,15 @@ func (c *checker) sentences(text string, code []extent) string {
 const maxRounds = 20
 
 // shift moves ranges by the changes before and inside of them.
-func shift(code []extent, changes []change) []extent {
+func shift(code []extent, changes []envelope.Change) []extent {
 	out := slices.Clone(code)
 	for i := range out {
 		for _, ch := range changes {
-			grown := len(ch.by) - (ch.end - ch.start)
-			if ch.end <= code[i].start {
+			grown := len(ch.By) - (ch.End - ch.Start)
+			if ch.End <= code[i].start {
 				out[i].start += grown
 			}
-			if ch.start < code[i].end {
+			if ch.Start < code[i].end {
 				out[i].end += grown
 			}
 		}
@@ -291,13 +292,14 @@ var markerPart = regexp.MustCompile(`(` + separator + `)?[\^#]?(\d+)`)
 
 // markers are the changes after which every marker stands for a passage, a sentence has at most
 // maxMarkers of them, and each is written as [n].
-func (c *checker) markers(text string, f folding, code []extent, taken []change) (changes []change) {
-	if !strings.Contains(f.text, "[") {
+func (c *checker) markers(text string, f envelope.Folding, code []extent, taken []envelope.Change) (
+	changes []envelope.Change) {
+	if !strings.Contains(f.Text, "[") {
 		return nil
 	}
-	for at := 0; at < len(f.text); {
-		end := len(f.text)
-		if stop := sentenceRest.FindStringIndex(f.text[at:]); stop != nil {
+	for at := 0; at < len(f.Text); {
+		end := len(f.Text)
+		if stop := sentenceRest.FindStringIndex(f.Text[at:]); stop != nil {
 			end = at + stop[1]
 		}
 		changes = append(changes, c.sentence(text, f, extent{at, end}, code, taken)...)
@@ -307,15 +309,16 @@ func (c *checker) markers(text string, f folding, code []extent, taken []change)
 }
 
 // sentence is markers for one sentence, at a place in the normalised text.
-func (c *checker) sentence(text string, f folding, place extent, code []extent, taken []change) (changes []change) {
+func (c *checker) sentence(text string, f envelope.Folding, place extent, code []extent, taken []envelope.Change) (
+	changes []envelope.Change) {
 	var cites []int
 	var at [][2]int // of the markers, in the text
-	said := text[f.start[place.start]:f.end[place.end-1]]
-	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.text[place.start:place.end], -1) {
-		start, end := f.start[place.start+m[0]], f.end[place.start+m[1]-1]
-		inside := f.text[place.start+m[2] : place.start+m[3]]
+	said := text[f.Start[place.start]:f.End[place.end-1]]
+	for _, m := range foldedMarker.FindAllStringSubmatchIndex(f.Text[place.start:place.end], -1) {
+		start, end := f.Start[place.start+m[0]], f.End[place.start+m[1]-1]
+		inside := f.Text[place.start+m[2] : place.start+m[3]]
 		if slices.ContainsFunc(code, func(e extent) bool { return start < e.end && end > e.start }) ||
-			slices.ContainsFunc(taken, func(ch change) bool { return start < ch.end && end > ch.start }) {
+			slices.ContainsFunc(taken, func(ch envelope.Change) bool { return start < ch.End && end > ch.Start }) {
 			continue
 		}
 		if year.MatchString(text[start:end]) && !c.scope.known(markerNumber(inside)) {
@@ -342,7 +345,7 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 		if kept == "" {
 			changes = append(changes, dropped(text, start, end))
 		} else if kept != text[start:end] {
-			changes = append(changes, change{start, end, kept})
+			changes = append(changes, envelope.Change{Start: start, End: end, By: kept})
 		}
 	}
 	if len(cites) != 1 || len(changes) > 0 || len(taken) > 0 {
@@ -351,7 +354,7 @@ func (c *checker) sentence(text string, f folding, place extent, code []extent, 
 	if right := c.scope.right(said, cites[0]); right != cites[0] {
 		c.flag(Misattributed, strconv.Itoa(cites[0]))
 		for _, m := range at {
-			changes = append(changes, change{m[0], m[1], "[" + strconv.Itoa(right) + "]"})
+			changes = append(changes, envelope.Change{Start: m[0], End: m[1], By: "[" + strconv.Itoa(right) + "]"})
 		}
 	}
 	return changes
@@ -383,17 +386,17 @@ func (c *checker) numbers(inside string) (list []int) {
 }
 
 // dropped removes a marker so that the text around it does not join.
-func dropped(text string, start, end int) change {
+func dropped(text string, start, end int) envelope.Change {
 	before, _ := utf8.DecodeLastRuneInString(text[:start])
 	after, _ := utf8.DecodeRuneInString(text[end:])
-	opens := strings.TrimRight(fold(text[max(0, start-maxEscape):start]).text, " /\t\n")
+	opens := strings.TrimRight(envelope.Fold(text[max(0, start-envelope.MaxEscape):start]).Text, " /\t\n")
 	switch {
 	case strings.HasSuffix(opens, "<"): // together with what follows it could become an element
-		return change{start, end, "()"}
+		return envelope.Change{Start: start, End: end, By: "()"}
 	case end == len(text) || unicode.IsSpace(after) || strings.ContainsRune(".,;:!?)»”\"'…*_|", after):
-		return change{len(strings.TrimRight(text[:start], " ")), end, ""}
+		return envelope.Change{Start: len(strings.TrimRight(text[:start], " ")), End: end, By: ""}
 	case start == 0 || unicode.IsSpace(before), before == ']' && after == '[':
-		return change{start, end, ""}
+		return envelope.Change{Start: start, End: end, By: ""}
 	}
-	return change{start, end, " "}
+	return envelope.Change{Start: start, End: end, By: " "}
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"mneme/memory/event"
+	"mneme/subagent/envelope"
 )
 
 // maxMarkers bounds the passages that one sentence may cite.
@@ -136,10 +137,10 @@ func shared(a, b map[string]bool) int {
 func markerNumber(digits string) int {
 	n := 0
 	for _, r := range digits {
-		if !unicode.Is(unicode.Nd, r) || n == 0 && digit(r) == 0 || n > 1e6 {
+		if !unicode.Is(unicode.Nd, r) || n == 0 && envelope.Digit(r) == 0 || n > 1e6 {
 			return 0
 		}
-		n = n*10 + int(digit(r))
+		n = n*10 + int(envelope.Digit(r))
 	}
 	return n
 }

@@ -14,6 +14,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/textindex"
 	"mneme/subagent"
+	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
 )
 
@@ -364,7 +365,7 @@ var quoteNoise = regexp.MustCompile("[\"'`*_«»]+")
 // foldQuote normalises text for the search for quotations.
 func foldQuote(text string) string {
 	text = strings.NewReplacer("–", "-", "—", "-", "\u00ad", "").Replace(text)
-	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(fold(text).text, "")), " ")
+	return strings.Join(strings.Fields(quoteNoise.ReplaceAllString(envelope.Fold(text).Text, "")), " ")
 }
 
 // linkRemoved takes the place of an address.
@@ -397,14 +398,14 @@ var fileName = regexp.MustCompile(
 const addressTail = ".,;:!?*_~|…»”’\\"
 
 // addresses are the places of the addresses in a normalised text.
-func addresses(f folding) [][2]int {
+func addresses(f envelope.Folding) [][2]int {
 	var list [][2]int
-	if !strings.ContainsAny(f.text, `:/\?`) && !strings.Contains(f.text, "www") {
+	if !strings.ContainsAny(f.Text, `:/\?`) && !strings.Contains(f.Text, "www") {
 		return nil
 	}
-	for _, m := range linkPatterns.FindAllStringIndex(f.text, -1) {
-		start := m[0] + len(f.text[m[0]:m[1]]) - len(strings.TrimLeft(f.text[m[0]:m[1]], "](: \t\n<\"'=|"))
-		found := f.text[start:m[1]]
+	for _, m := range linkPatterns.FindAllStringIndex(f.Text, -1) {
+		start := m[0] + len(f.Text[m[0]:m[1]]) - len(strings.TrimLeft(f.Text[m[0]:m[1]], "](: \t\n<\"'=|"))
+		found := f.Text[start:m[1]]
 		if fileName.MatchString(found) || private(found) {
 			continue
 		}
@@ -423,9 +424,9 @@ func private(address string) bool {
 
 // foreign are the changes that remove addresses which allowed does not know. The whole address has
 // to be known: one that a longer address begins with allows nothing.
-func foreign(source string, f folding, allowed func(address string) bool) (changes []change) {
+func foreign(source string, f envelope.Folding, allowed func(address string) bool) (changes []envelope.Change) {
 	for _, at := range addresses(f) {
-		start, end := f.start[at[0]], f.end[at[1]-1]
+		start, end := f.Start[at[0]], f.End[at[1]-1]
 		found := source[start:end]
 		bare := strings.TrimRight(found, addressTail)
 		if allowed(found) || allowed(bare) {
@@ -436,16 +437,16 @@ func foreign(source string, f folding, allowed func(address string) bool) (chang
 		if strings.HasSuffix(source[:start], "]") { // a Markdown link would need the parenthesis here
 			by = " " + by
 		}
-		changes = append(changes, change{start, start + len(bare), by})
+		changes = append(changes, envelope.Change{Start: start, End: start + len(bare), By: by})
 	}
 	return changes
 }
 
 // readAddresses adds the addresses of a text.
 func readAddresses(text string, into map[string]bool) {
-	f := fold(text)
+	f := envelope.Fold(text)
 	for _, at := range addresses(f) {
-		into[canonicalAddress(text[f.start[at[0]]:f.end[at[1]-1]])] = true
+		into[canonicalAddress(text[f.Start[at[0]]:f.End[at[1]-1]])] = true
 	}
 }
 

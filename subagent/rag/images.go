@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"mneme/subagent/envelope"
 )
 
 // Bounds, in bytes, of what is held back until it is clear what it is.
 const (
 	maxHeld   = 2 << 10 // of an image or an element
 	maxInline = 1 << 10 // of code within a line, or of a label
-	maxEscape = 200     // of one character that is written as an entity or an escape
 )
 
 // imageRemoved stands where an image was. It also keeps what stood on both sides
@@ -97,7 +98,7 @@ func incomplete(s string) int {
 			break
 		}
 	}
-	from := max(0, len(s)-n-maxEscape)
+	from := max(0, len(s)-n-envelope.MaxEscape)
 	for i := len(s) - n - 1; i >= from; i-- {
 		switch c := s[i]; {
 		case c == '&' || c == '\\' || c == '%':
@@ -243,7 +244,9 @@ func definition(v string, final bool) (label string, size int, known bool) {
 	return normalLabel(v[1:end]), end + 2, true
 }
 
-func normalLabel(label string) string { return strings.Join(strings.Fields(fold(label).text), " ") }
+func normalLabel(label string) string {
+	return strings.Join(strings.Fields(envelope.Fold(label).Text), " ")
+}
 
 // inFence passes on code until its fence closes, or a line stands further left than
 // the fence: that could be the end of the list that the code is in.
@@ -304,7 +307,7 @@ func (s *screen) inLine(v string, final bool) int {
 }
 
 func suspectRune(r rune) bool {
-	like, known := lookalikes[r]
+	like, known := envelope.Lookalikes[r]
 	return known && like == '<' || r == '！' || r == '﹗' || r == '＜' || r == '﹤' || r == '︕' || r == '‼' || r == '⁉' ||
 		r == '＆' || r == '﹠'
 }
@@ -375,8 +378,8 @@ func (s *screen) suspect(v string, final bool) int {
 		return s.pass(v[:n], false)
 	}
 	window := v[:min(len(v), maxHeld)]
-	f := foldSome(window, shortImage)
-	whole := len(f.end) == 0 || f.end[len(f.end)-1] == len(window)
+	f := envelope.FoldSome(window, shortImage)
+	whole := len(f.End) == 0 || f.End[len(f.End)-1] == len(window)
 	if n := s.imageOrElement(v, f, final && whole, over && whole); n > 0 || whole {
 		return n
 	}
@@ -386,7 +389,7 @@ func (s *screen) suspect(v string, final bool) int {
 		}
 		return s.imageOrElement(v, f, false, true)
 	}
-	return s.imageOrElement(v, fold(window), final, over)
+	return s.imageOrElement(v, envelope.Fold(window), final, over)
 }
 
 // shortImage is a length, in bytes, that most images and elements do not reach.
@@ -396,15 +399,15 @@ const shortImage = 256
 // element.
 func closes(r rune) bool { return r >= utf8.RuneSelf || strings.IndexByte("]>&\\%", byte(r)) >= 0 }
 
-func (s *screen) imageOrElement(v string, f folding, final, over bool) int {
+func (s *screen) imageOrElement(v string, f envelope.Folding, final, over bool) int {
 	first := len(v)
-	if len(f.end) > 0 {
-		first = f.end[0]
+	if len(f.End) > 0 {
+		first = f.End[0]
 	}
 	switch {
-	case strings.HasPrefix(f.text, "!"):
+	case strings.HasPrefix(f.Text, "!"):
 		return s.markdownImage(v, f, first, over)
-	case strings.HasPrefix(f.text, "<"):
+	case strings.HasPrefix(f.Text, "<"):
 		return s.element(v, f, first, final, over)
 	}
 	return s.pass(v[:first], false)
@@ -413,22 +416,22 @@ func (s *screen) imageOrElement(v string, f folding, final, over bool) int {
 // harmless is how many bytes at the beginning of a text begin neither an image nor an
 // element, whatever follows, as far as its first characters tell.
 func harmless(v string) int {
-	f := foldSome(v, 2)
+	f := envelope.FoldSome(v, 2)
 	switch {
-	case f.text == "":
+	case f.Text == "":
 		return 0
-	case f.text[0] == '!' && (len(f.text) == 1 || f.text[1] == '['):
+	case f.Text[0] == '!' && (len(f.Text) == 1 || f.Text[1] == '['):
 		return 0
-	case f.text[0] == '<' && (len(f.text) == 1 || strings.IndexByte(" /\t\n", f.text[1]) >= 0 || f.text[1] >= 'a' &&
-		f.text[1] <= 'z'):
+	case f.Text[0] == '<' && (len(f.Text) == 1 || strings.IndexByte(" /\t\n", f.Text[1]) >= 0 || f.Text[1] >= 'a' &&
+		f.Text[1] <= 'z'):
 		return 0
 	}
-	return f.end[0]
+	return f.End[0]
 }
 
 // markdownImage is given the piece that begins with an exclamation mark.
-func (s *screen) markdownImage(v string, f folding, first int, over bool) int {
-	t := f.text
+func (s *screen) markdownImage(v string, f envelope.Folding, first int, over bool) int {
+	t := f.Text
 	if len(t) == 1 && !over {
 		return 0
 	}
@@ -452,14 +455,14 @@ func (s *screen) markdownImage(v string, f folding, first int, over bool) int {
 		case last < 0 && !over:
 			return 0
 		case last < 0:
-			return s.drop(v[:f.end[end+1]])
+			return s.drop(v[:f.End[end+1]])
 		}
 		if number.MatchString(t[2:end]) && number.MatchString(t[end+2:last]) { // markers behind an exclamation
-			return s.reference(v, normalLabel(t[end+2:last]), f.end[last], first)
+			return s.reference(v, normalLabel(t[end+2:last]), f.End[last], first)
 		}
-		return s.drop(v[:f.end[last]])
+		return s.drop(v[:f.End[last]])
 	}
-	return s.reference(v, normalLabel(t[2:end]), f.end[end], first)
+	return s.reference(v, normalLabel(t[2:end]), f.End[end], first)
 }
 
 var number = regexp.MustCompile(`^\d+$`)
@@ -493,8 +496,8 @@ func closing(t string, at int, opens, closes byte) int {
 }
 
 // element is given the piece that begins with an angle bracket.
-func (s *screen) element(v string, f folding, first int, final, over bool) int {
-	t := f.text
+func (s *screen) element(v string, f envelope.Folding, first int, final, over bool) int {
+	t := f.Text
 	at := len(tagStart.FindString(t))
 	name := tagName.FindString(t[at:])
 	end := at + len(name)
@@ -516,18 +519,18 @@ func (s *screen) element(v string, f folding, first int, final, over bool) int {
 	case last < 0 && bad && strings.Contains(t[end:], ">"):
 		last = end + strings.IndexByte(t[end:], '>') // of unbalanced quotes
 	case last < 0 && bad && final:
-		return s.drop(v[:f.end[len(t)-1]])
+		return s.drop(v[:f.End[len(t)-1]])
 	case last < 0 && bad:
-		return s.drop(v[:f.end[end-1]])
+		return s.drop(v[:f.End[end-1]])
 	case last < 0 && (!final || loads.MatchString(t[end:])):
 		return s.drop(v[:first])
 	case last < 0:
 		return s.pass(v[:first], false)
 	}
 	if bad || loads.MatchString(t[end:last]) {
-		return s.drop(v[:f.end[last]])
+		return s.drop(v[:f.End[last]])
 	}
-	return s.pass(v[:f.end[last]], false)
+	return s.pass(v[:f.End[last]], false)
 }
 
 // tagEnd is where a tag ends; a quoted value may hold what would end it.

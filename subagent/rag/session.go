@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"mneme/memory/event"
 	"mneme/memory/textindex"
 	"mneme/subagent"
+	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
 )
@@ -60,7 +60,7 @@ type SessionOptions struct {
 // NewSession starts a session. What it searches is settled here: no argument of a tool
 // leads to anything else.
 func (l *Library) NewSession(o SessionOptions) (*Session, error) {
-	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: rand.Text(),
+	t := &Session{library: l, k: cmp.Or(max(min(o.K, maxPassagesSeen), 0), defaultPassages), nonce: envelope.Nonce(),
 		evidence: cmp.Or(o.Evidence, &Evidence{}),
 		where:    map[docstore.Collection]Where{}, given: map[int]Passage{}}
 	for _, name := range o.Collections {
@@ -106,13 +106,13 @@ func (t *Session) hand(r Result) Result {
 	for i, p := range r.Passages {
 		p.N = t.evidence.of(p)
 		t.given[p.N] = p
-		text, signals := neutralise(p.Text)
+		text, signals := envelope.Neutralise(p.Text)
 		r.InjectionSignals += signals
 		for _, field := range []*string{&p.ID, &p.DocID, &p.Title, &p.Source, &p.Section} {
-			*field, signals = label(*field)
+			*field, signals = envelope.Label(*field)
 			r.InjectionSignals += signals
 		}
-		p.Text = seal(t.nonce, p.N, text)
+		p.Text = openTag(t.nonce, p.N) + text + closeTag(t.nonce)
 		passages[i] = p
 	}
 	r.Passages = passages

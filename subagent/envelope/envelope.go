@@ -1,0 +1,359 @@
+// Package envelope holds what models are shown beside their instructions and is none of
+// them: passages of documents, which come from strangers, and what was said in a chat
+// before. It is put between tags that no text can forge, since their nonce is random, and
+// what could be taken for such a tag, for a speaker or for a citation is changed so that it
+// cannot. That makes an attack harder, not impossible: a model may still do what a text
+// says in plain words. What holds is that it has no tool there with which it could do harm.
+package envelope
+
+import (
+	"cmp"
+	"crypto/rand"
+	"html"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// What an envelope holds, which its tags are called.
+const (
+	Passages = "passage"
+	Recalled = "recalled"
+)
+
+// Nonce is new for each envelope, or for all of one run: 130 random bits.
+func Nonce() string { return rand.Text() }
+
+// Open is the tag before a text; attributes begin with a space, or are empty.
+func Open(what, nonce, attributes string) string {
+	return "<" + what + ` nonce="` + nonce + `"` + attributes + ">\n"
+}
+
+// Close is the tag behind a text.
+func Close(what, nonce string) string { return "\n</" + what + ` nonce="` + nonce + `">` }
+
+// Neutralise gives a text without what could pass for the envelope, a speaker or a
+// citation, and without invisible characters; signals counts what looks like an
+// attempt to give orders.
+func Neutralise(text string) (harmless string, signals int) {
+	text, signals = visible(text)
+	signals += len(orders.FindAllStringIndex(Fold(text).Text, -1))
+	for {
+		// A change may bring together what was apart. Each takes away a bracket, a colon
+		// or a #, so there is an end.
+		changes := threats(Fold(text))
+		if len(changes) == 0 {
+			return text, signals
+		}
+		signals += len(changes)
+		text = Splice(text, changes)
+	}
+}
+
+// Label is Neutralise for what stands in one line: a title, a path, a heading.
+func Label(text string) (string, int) {
+	text, signals := Neutralise(text)
+	text = strings.Join(strings.Fields(text), " ")
+	if cut := []rune(text); len(cut) > maxLabel {
+		text = string(cut[:maxLabel]) + "…"
+	}
+	return text, signals
+}
+
+// maxLabel is above the longest id, which must stay as it is.
+const maxLabel = 300
+
+// visible is the text without control, zero-width and other invisible characters;
+// hidden counts those that have no use in spelling.
+func visible(text string) (shown string, hidden int) {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\u0085' || r == '\u2028' || r == '\u2029':
+			return '\n'
+		case invisible(r):
+			if unicode.Is(unicode.Bidi_Control, r) || r >= 0xE0000 && r < 0xE0080 {
+				hidden++
+			}
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\ufffd")), hidden
+}
+
+func invisible(r rune) bool {
+	switch r {
+	case '\u034f', '\u115f', '\u1160', '\u17b4', '\u17b5', '\u3164', '\uffa0', '\u2800':
+		return true
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Variation_Selector) || unicode.Is(unicode.Noncharacter_Code_Point,
+		r)
+}
+
+// Change replaces a piece of a text.
+type Change struct {
+	Start, End int
+	By         string
+}
+
+// Splice makes changes, which are in the text's order and do not overlap.
+func Splice(text string, changes []Change) string {
+	var b strings.Builder
+	at := 0
+	for _, c := range changes {
+		b.WriteString(text[at:c.Start])
+		b.WriteString(c.By)
+		at = c.End
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+// tagNames are what elements are called, besides our own, in the formats in which
+// vendors write conversations.
+var tagNames = []string{
+	"document", "source", "context", "system", "sys", "user", "assistant", "human", "developer", "tool",
+	"function", "instruction", "prompt", "message", "result", "inst", "admin", "im_start", "im_end", "thinking",
+	"invoke", "parameter", "said", "search", "untrusted", "nonce", "img", "script", "iframe",
+}
+
+// speakers are those whose words a model could take for more than a document's.
+var speakers = []string{
+	"system", "user", "assistant", "human", "developer", "tool", "function", "admin", "instruction", "instructions", "ai",
+	"bot", "система", "системное сообщение", "пользователь", "ассистент", "помощник", "администратор", "инструкция",
+	"инструкции", "разработчик",
+}
+
+// The patterns see a folded text.
+var (
+	tag = regexp.MustCompile(`<[\s/!?|\\"'*_~.-]*(?:[a-z0-9]+[:._-])*(?:` + spaced([]string{Passages, Recalled}) +
+		`|(?:` + spaced(tagNames) + `)s?(?:[^\p{L}\d]|$))|<\s*\||<\s*<`)
+	// speaker is a name with a colon, where a line or a sentence begins.
+	speaker = regexp.MustCompile(`(?:^|\n|[.!?…)\]>"'»;|]\s)[ \t>*#_~|"'(\[{/=-]*(?:` + folded(speakers) +
+		`)(?:[ \t]+(?:prompt|message|note|says?))?[ \t*_~"')\]}]*(:)`)
+	speakerJSON = regexp.MustCompile(`["']?\brole["']?\s*(:)\s*["']?(?:` + folded(speakers) + `)`)
+	heading2    = regexp.MustCompile(`(?:^|\n)[ \t]*(#+)[ \t]*(?:(?:new|updated|real)[ \t]+)?(?:` + folded(speakers) +
+		`|response|input|output)(?:[ \t]+(?:prompt|message))?[ \t]*[:#]*[ \t]*(?:\n|$)`)
+	bracketed = regexp.MustCompile(`(\[)[\s/]*(?:inst|sys|` + folded(speakers) + `)(?:[ \t]+(?:prompt|message))?\s*(\])`)
+	citation  = regexp.MustCompile(
+		`(\\?\[)[\s^#n†]*\d+(?:[\s,;:†^–—-]*(?:and|и)?\s*\d+)*(?:†[^\[\]\n]{0,40})?\s*(\\?\])`,
+	)
+	orders = regexp.MustCompile(`(?:ignore|disregard|forget|override|bypass)\s+(?:\w+\s+){0,4}(?:previous|prior|above|earlier|instructions?|rules)|` +
+		`system\s+prompt|you\s+are\s+now|new\s+instructions|do\s+not\s+(?:tell|inform)\s+the\s+user|` +
+		folded([]string{"игнорируй", "игнорируйте", "забудь все", "забудьте все", "системный промпт", "новые инструкции",
+			"теперь ты"}))
+)
+
+// folded joins words, folded as the text is, for a pattern.
+func folded(words []string) string {
+	var list []string
+	for _, w := range words {
+		list = append(list, strings.ReplaceAll(regexp.QuoteMeta(Fold(w).Text), " ", `[ \t]+`))
+	}
+	// The longest first: the first that fits is taken.
+	slices.SortFunc(list, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return strings.Join(list, "|")
+}
+
+// spaced joins words for a pattern that finds them with their letters apart, too.
+func spaced(words []string) string {
+	var list []string
+	for _, w := range words {
+		list = append(list, strings.Join(strings.Split(w, ""), `[\s*._~-]*`))
+	}
+	return strings.Join(list, "|")
+}
+
+// threats are the changes that make a text harmless, in its order.
+func threats(f Folding) []Change {
+	var all []Change
+	one := func(at, end int, by string) { all = append(all, Change{f.Start[at], f.End[end-1], by}) }
+	for _, m := range tag.FindAllStringIndex(f.Text, -1) {
+		one(m[0], m[0]+1, "(")
+	}
+	for _, p := range []*regexp.Regexp{speaker, speakerJSON} {
+		for _, m := range p.FindAllStringSubmatchIndex(f.Text, -1) {
+			one(m[2], m[3], " -")
+		}
+	}
+	for _, m := range heading2.FindAllStringSubmatchIndex(f.Text, -1) {
+		one(m[2], m[3], "-")
+	}
+	for _, p := range []*regexp.Regexp{bracketed, citation} {
+		for _, m := range p.FindAllStringSubmatchIndex(f.Text, -1) {
+			one(m[2], m[3], "(")
+			one(m[4], m[5], ")")
+		}
+	}
+	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+	at := 0
+	return slices.DeleteFunc(all, func(c Change) bool {
+		if c.Start < at {
+			return true
+		}
+		at = c.End
+		return false
+	})
+}
+
+// Folding is a text as it could be read: lower case, compatibility forms and
+// letters that look alike as one, escapes resolved. Start and End say for each of
+// its bytes where what it stands for lies in the source.
+type Folding struct {
+	Text       string
+	Start, End []int
+}
+
+// Fold folds a text.
+func Fold(source string) Folding { return FoldSome(source, math.MaxInt) }
+
+// FoldSome folds a text until there are that many bytes.
+func FoldSome(source string, enough int) Folding {
+	var f Folding
+	var b strings.Builder
+	for at := 0; at < len(source) && b.Len() < enough; {
+		text, size := unescape(source[at:])
+		for _, r := range text {
+			from := b.Len()
+			foldRune(&b, r)
+			for range b.Len() - from {
+				f.Start = append(f.Start, at)
+				f.End = append(f.End, at+size)
+			}
+		}
+		at += size
+	}
+	f.Text = b.String()
+	return f
+}
+
+// unescape is what the beginning of a text stands for and how long it is: a
+// character, or one that is written as an entity or an escape.
+func unescape(s string) (text string, size int) {
+	switch s[0] {
+	case '&':
+		if text, size := entity(s); size > 0 {
+			return text, size
+		}
+	case '\\':
+		s = s[:min(len(s), MaxEscape)]
+		run := len(s) - len(strings.TrimLeft(s, `\`))
+		if run == len(s) || !strings.ContainsRune("uxU", rune(s[run])) {
+			return s[:1], 1
+		}
+		if m := escape.FindStringSubmatch(s); m != nil {
+			return hexRune(m[1] + m[2] + m[3]), len(m[0])
+		}
+	case '%':
+		s = s[:min(len(s), MaxEscape)]
+		if m := percent.FindStringSubmatch(s); m != nil {
+			return hexRune(m[1]), len(m[0])
+		}
+	}
+	_, size = utf8.DecodeRuneInString(s)
+	return s[:size], size
+}
+
+// MaxEscape bounds, in bytes, one character that is written as an entity or an escape.
+const MaxEscape = 200
+
+var (
+	escape  = regexp.MustCompile(`^\\+(?:u\{?([0-9a-fA-F]{4})\}?|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8}))`)
+	percent = regexp.MustCompile(`^%(?:25)*([2-7][0-9a-fA-F])`)
+	// ampersand is one that is written as an entity itself, however often.
+	ampersand = regexp.MustCompile(`^&(?:(?:amp|#0*38|#[xX]0*26);?)+`)
+	reference = regexp.MustCompile(`^&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[a-zA-Z]{2,24});?`)
+)
+
+func hexRune(digits string) string {
+	n, _ := strconv.ParseUint(digits, 16, 32) // the patterns take digits only
+	return string(rune(n))
+}
+
+// entity resolves an HTML entity, also one whose ampersand is one; size 0 if it is
+// none.
+func entity(s string) (text string, size int) {
+	s = s[:min(len(s), 200)]
+	skipped := 0
+	if m := ampersand.FindString(s); m != "" {
+		skipped = len(m) - 1
+		if inner := reference.FindString("&" + s[len(m):]); inner == "" {
+			return "", 0
+		}
+		s = "&" + s[len(m):]
+	}
+	m := reference.FindString(s)
+	if m == "" {
+		return "", 0
+	}
+	text = html.UnescapeString(strings.TrimSuffix(m, ";") + ";")
+	if strings.HasPrefix(text, "&") && len(text) > 1 {
+		return "", 0
+	}
+	return text, skipped + len(m)
+}
+
+// foldRune writes what a character could be read as; nothing for a mark or an
+// invisible one.
+func foldRune(b *strings.Builder, r rune) {
+	if r < utf8.RuneSelf {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		if r >= ' ' || r == '\n' || r == '\t' {
+			b.WriteByte(byte(r))
+		}
+		return
+	}
+	for _, r := range norm.NFKD.String(string(r)) {
+		r = unicode.ToLower(r)
+		switch like, known := Lookalikes[r]; {
+		case known:
+			b.WriteRune(like)
+		case r == '\u0085' || r == '\u2028' || r == '\u2029':
+			b.WriteByte('\n')
+		case unicode.IsSpace(r):
+			b.WriteByte(' ')
+		case unicode.Is(unicode.Mn, r) || invisible(r):
+		case r >= utf8.RuneSelf && unicode.Is(unicode.Nd, r):
+			b.WriteByte('0' + Digit(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+}
+
+// Digit is the value of a decimal digit of any script: they lie in tens from a
+// zero on.
+func Digit(r rune) byte {
+	first := r
+	for unicode.Is(unicode.Nd, first-1) {
+		first--
+	}
+	return byte((r - first) % 10)
+}
+
+// Lookalikes are letters and brackets that are drawn as others are.
+var Lookalikes = func() map[rune]rune {
+	table := map[rune]rune{}
+	for like, runes := range map[rune]string{
+		'a': "аαɑᴀ", 'b': "вЬʙ", 'c': "сϲᴄ", 'd': "ԁᴅ", 'e': "еεҽᴇ", 'g': "ɡԍɢ", 'h': "һнʜ", 'i': "іιıɩɪ", 'j': "јᴊ",
+		'k': "кκᴋ",
+		'l': "ӏʟ", 'm': "мᴍ", 'n': "пηɴ", 'o': "оοσօᴏ", 'p': "рρᴘ", 'q': "ԛ", 'r': "гʀ", 's': "ѕꜱ", 't': "тτᴛ", 'u': "υսᴜ",
+		'v': "νѵᴠ", 'w': "ԝᴡ", 'x': "хχ", 'y': "уүʏ", 'z': "ᴢ",
+		'<': "‹〈⟨❮❰⧼≺˂ᐸ⟪〈", '>': "›〉⟩❯❱⧽≻˃ᐳ⟫〉", '[': "【〔〖⟦⁅〚❲⦋⟬⌈", ']': "】〕〗⟧⁆〛❳⦌⟭⌉",
+		':': "∶꞉ː፡։׃", '/': "⁄∕⧸╱⟋", '|': "│∣ǀ┃", '#': "♯⋕", '"': "“”„‟", '\'': "‘’‚‛", '-': "‐‑‒−", '.': "。․",
+	} {
+		for _, r := range runes {
+			table[unicode.ToLower(r)] = like
+		}
+	}
+	return table
+}()
