@@ -127,6 +127,24 @@ type RunStarted struct {
 // since the chat's run before.
 type MemoryReset struct{}
 
+// Recalled says what an agent found of what was said before: once for each search that its
+// prompt got something from or that failed, and for each call of its tool.
+type Recalled struct {
+	Messages []RecalledMessage `json:"recalled"`
+	Partial  bool              `json:"partial,omitempty"` // the oldest messages were not searched yet
+	Failed   string            `json:"failed,omitempty"`  // MemoryUnreachable, or empty
+}
+
+// RecalledMessage is a message that was found.
+type RecalledMessage struct {
+	ID    string  `json:"id"`
+	TS    float64 `json:"ts"`
+	Score float64 `json:"score"` // more is better; only those of one event compare
+}
+
+// MemoryUnreachable is why a search failed: who holds the memory gave no answer.
+const MemoryUnreachable = "memory_unreachable"
+
 // AssistantDelta is a piece of the answer while it is written.
 type AssistantDelta struct {
 	Text string `json:"text"`
@@ -200,6 +218,7 @@ type Unknown struct{ Name string }
 
 func (*RunStarted) Role() string         { return "run_started" }
 func (*MemoryReset) Role() string        { return "memory_reset" }
+func (*Recalled) Role() string           { return "recalled" }
 func (*AssistantDelta) Role() string     { return "assistant_delta" }
 func (*Delegation) Role() string         { return "subagent_delegation" }
 func (*SubagentDelta) Role() string      { return "subagent_delta" }
@@ -214,7 +233,7 @@ func (u *Unknown) Role() string          { return u.Name }
 
 // blanks makes an empty payload, by its role.
 var blanks = byRole(
-	blank[RunStarted], blank[MemoryReset], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
+	blank[RunStarted], blank[MemoryReset], blank[Recalled], blank[AssistantDelta], blank[Delegation], blank[SubagentDelta],
 	blank[AssistantWithTools], blank[ToolProgress], blank[ToolResult], blank[Completion], blank[Assistant], blank[Error],
 	blank[RunFinished],
 )

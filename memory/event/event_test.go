@@ -29,6 +29,10 @@ func TestEventsOnTheWire(t *testing.T) {
 		}, Message: "<a> & \"б\""}),
 			`{"role":"run_started",` + headJSON +
 				`,"chat_id":"-100","agent_version":"master","subagents":["analytic"],"message":"<a> & \"б\""}`},
+		{event.New(own, &event.Recalled{Messages: []event.RecalledMessage{{ID: "r.1", TS: 2.5, Score: 0.5}}, Partial: true}),
+			`{"role":"recalled",` + ownJSON + `,"recalled":[{"id":"r.1","ts":2.5,"score":0.5}],"partial":true}`},
+		{event.New(head, &event.Recalled{Messages: []event.RecalledMessage{}, Failed: event.MemoryUnreachable}),
+			`{"role":"recalled",` + headJSON + `,"recalled":[],"failed":"memory_unreachable"}`},
 		{event.New(head, &event.AssistantDelta{Text: "a\nb"}), `{"role":"assistant_delta",` + headJSON + `,"text":"a\nb"}`},
 		{event.New(own, &event.Delegation{Task: "t", Calls: event.Serial}), `{"role":"subagent_delegation",` + ownJSON +
 			`,"task":"t","calls":"serial"}`},
@@ -102,6 +106,10 @@ var (
 			Flags:     some(t, flags, "flags"), InjectionSignals: rapid.IntMin(0).Draw(t, "signals"),
 		}
 	})
+	recalled = rapid.Custom(func(t *rapid.T) event.RecalledMessage {
+		return event.RecalledMessage{ID: rapid.String().Draw(t, "id"), TS: rapid.Float64().Draw(t, "ts"),
+			Score: rapid.Float64().Draw(t, "score")}
+	})
 	flags = rapid.Custom(func(t *rapid.T) event.Flag {
 		return event.Flag{Kind: rapid.String().Draw(t, "kind"), Text: rapid.String().Draw(t, "text")}
 	})
@@ -120,7 +128,7 @@ func some[T any](t *rapid.T, what *rapid.Generator[T], label string) []T {
 // payloads has one generator for every kind of event but Unknown.
 func payloads(t *rapid.T) event.Payload {
 	text := func(label string) string { return rapid.String().Draw(t, label) }
-	switch rapid.IntRange(0, 11).Draw(t, "kind") {
+	switch rapid.IntRange(0, 12).Draw(t, "kind") {
 	case 0:
 		chat := memory.MustChat(rapid.StringMatching(`[A-Za-z0-9._:@+=-]{1,128}`).Draw(t, "chat"))
 		return &event.RunStarted{ChatID: chat, AgentVersion: text("version"), Subagents: some(t, agents, "subagents"),
@@ -149,6 +157,9 @@ func payloads(t *rapid.T) event.Payload {
 	case 9:
 		return &event.MemoryReset{}
 	case 10:
+		return &event.Recalled{Messages: rapid.SliceOfN(recalled, 0, 3).Draw(t, "recalled"),
+			Partial: rapid.Bool().Draw(t, "partial"), Failed: text("failed")}
+	case 11:
 		return &event.Error{Code: text("code"), Message: text("message"), Retryable: rapid.Bool().Draw(t, "retryable")}
 	}
 	return &event.RunFinished{Outcome: outcomes.Draw(t, "outcome"), Usage: usages.Draw(t, "usage")}

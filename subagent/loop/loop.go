@@ -28,6 +28,7 @@ type Request struct {
 	System       string
 	Messages     []memory.Message // valid for a model, see memory.Repair
 	Tools        []Spec
+	Recalled     string // what was said before, in an envelope, which goes before the newest user message; may be empty
 	Conversation string // the gateway's conversation id; empty for none
 	Over         bool   // hardly anybody goes on from the answer, so nothing need be kept ready for that
 
@@ -68,7 +69,8 @@ type Loop struct {
 	Model        Model
 	System       string
 	Tools        []Tool
-	MaxSteps     int // model calls in one Run
+	Recalled     string // of every Request
+	MaxSteps     int    // model calls in one Run
 	Conversation string
 	Over         bool // of every Request
 }
@@ -101,7 +103,9 @@ func (l Loop) Run(ctx context.Context, messages []memory.Message, o Observer) (R
 	messages = append([]memory.Message(nil), messages...)
 	known := sizes{}
 	for range max(l.MaxSteps, 1) {
-		answer, err := l.step(ctx, Request{l.System, messages, specs, l.Conversation, l.Over, known}, o, &r)
+		answer, err := l.step(ctx, Request{
+			l.System, messages, specs, l.Recalled, l.Conversation, l.Over, known,
+		}, o, &r)
 		if err != nil || len(answer.ToolCalls) == 0 {
 			return r, err
 		}

@@ -64,6 +64,10 @@ func (w *Window) Generate(ctx context.Context, r Request) iter.Seq2[Delta, error
 			if allowance > 0 {
 				budget = min(budget, allowance)
 			}
+			if r.sizes.of(r.Recalled) > budget/2 { // the conversation itself matters more
+				r.Recalled = ""
+				prompt = newPrompt(r)
+			}
 			messages, sent := prompt.fit(budget)
 			fitted := r
 			fitted.Messages = messages

@@ -346,3 +346,22 @@ func TestACallThatBreaksOffHasUsedTokens(t *testing.T) {
 		})
 	}
 }
+
+// What is recalled counts when a prompt is made to fit, and is left out of one in which it
+// would crowd out the conversation.
+func TestWhatIsRecalledTakesItsRoom(t *testing.T) {
+	m := &limited{}
+	ask := func(tokens, recalled int) loop.Request {
+		w := &loop.Window{Model: m, Tokens: tokens}
+		r := loop.Request{Messages: []memory.Message{user(strings.Repeat(paragraph, 2000))},
+			Recalled: strings.Repeat("x", 4*recalled)}
+		for _, err := range w.Generate(t.Context(), r) {
+			require.NoError(t, err)
+		}
+		return m.asked[len(m.asked)-1]
+	}
+	without, with := ask(8000, 0), ask(8000, 800)
+	require.NotEmpty(t, with.Recalled)
+	require.Less(t, with.Messages[0].Tokens(), without.Messages[0].Tokens()-300)
+	require.Empty(t, ask(1024, 800).Recalled)
+}

@@ -71,7 +71,10 @@ func (m *Model) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Del
 		// The end of the iteration, however it comes, ends the call.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		call := &exchange{conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto}
+		call := &exchange{
+			conversation: r.Conversation, over: r.Over, auto: m.config.ReasoningEffort == EffortAuto,
+			recalled: newestUser(r) >= 0,
+		}
 		stream, err := m.start(context.WithValue(ctx, exchangeKey{}, call), &r)
 		m.window.tell(call)
 		if err != nil {
@@ -134,8 +137,16 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 			Role: openai.ChatMessageRoleSystem, Content: r.System,
 		})
 	}
-	for _, msg := range r.Messages {
-		out.Messages = append(out.Messages, message(msg))
+	newest := newestUser(*r)
+	for i, msg := range r.Messages {
+		m := message(msg)
+		if i == newest {
+			m.MultiContent = []openai.ChatMessagePart{
+				{Type: openai.ChatMessagePartTypeText, Text: r.Recalled}, {Type: openai.ChatMessagePartTypeText, Text: m.Content},
+			}
+			m.Content = ""
+		}
+		out.Messages = append(out.Messages, m)
 	}
 	for _, s := range r.Tools {
 		parameters := s.Parameters
@@ -148,6 +159,15 @@ func (m *Model) request(r *loop.Request) openai.ChatCompletionRequest {
 		})
 	}
 	return out
+}
+
+// newestUser is where what is recalled goes, -1 for nowhere.
+func newestUser(r loop.Request) int {
+	at := len(r.Messages) - 1
+	for at >= 0 && (r.Recalled == "" || r.Messages[at].Role != memory.RoleUser) {
+		at--
+	}
+	return at
 }
 
 func message(m memory.Message) openai.ChatCompletionMessage {

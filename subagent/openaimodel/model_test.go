@@ -335,3 +335,37 @@ func TestTuning(t *testing.T) {
 		})
 	}
 }
+
+// What is recalled for a request is the first part of the newest message of the user, also
+// when tools have answered since, and is named as being of this request alone.
+func TestWhatIsRecalledIsAPartOfItsOwn(t *testing.T) {
+	var header []string
+	var body string
+	m := gateway(t, openaimodel.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		header, body = r.Header.Values("X-AG-Ephemeral-Parts"), string(b)
+		streams(delta(`"content":"ok"`), finish("stop"), done)(w, r)
+	})
+	ask := memory.Message{Role: memory.RoleUser, Content: "What is my name?"}
+	round := []memory.Message{
+		{Role: memory.RoleUser, Content: "Hello"}, {Role: memory.RoleAssistant, Content: "Hi"}, ask,
+		{Role: memory.RoleAssistant, ToolCalls: []memory.ToolCall{
+			{ID: "1", Type: "function", Function: memory.FunctionCall{Name: "date", Arguments: "{}"}},
+		}},
+		{Role: memory.RoleTool, ToolCallID: "1", Content: "today"},
+	}
+	const parts = `{"role":"user","content":[{"type":"text","text":"(recalled)"},{"type":"text","text":"What is my name?"}]}`
+	for _, messages := range [][]memory.Message{{ask}, round} {
+		_, err := collect(t.Context(), m, loop.Request{Messages: messages, Recalled: "(recalled)"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"1"}, header)
+		require.Contains(t, body, parts)
+		require.Equal(t, 1, strings.Count(body, "(recalled)"))
+	}
+	for _, r := range []loop.Request{{Messages: round}, {Messages: round[1:2], Recalled: "(recalled)"}} {
+		_, err := collect(t.Context(), m, r)
+		require.NoError(t, err)
+		require.Empty(t, header)
+		require.NotContains(t, body, "(recalled)")
+	}
+}
