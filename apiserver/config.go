@@ -3,6 +3,7 @@ package apiserver
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -33,6 +34,10 @@ type Config struct {
 
 	// Embed gives a vector for each text, nil for one that is refused; nil without a model.
 	Embed func(ctx context.Context, texts []string) ([][]float32, error)
+
+	// Memory is for what the agents of a run ask who holds it, see api.MemoryAccess; nil for
+	// http.DefaultClient.
+	Memory *http.Client
 
 	Documents   *rag.Library // what can be loaded and searched; nil for nothing
 	MaxDocument int64        // of an uploaded document, in bytes; 50 MiB

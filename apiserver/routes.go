@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -69,7 +70,7 @@ func (s *Server) postRun(c *gin.Context) error {
 			Message: fmt.Sprintf("There is no agent %.80q; agent_version is %q or the name of a subagent.", body.AgentVersion,
 				master.Version)}
 	}
-	req, err := request(body)
+	req, err := s.request(body)
 	if err != nil {
 		return err
 	}
@@ -92,11 +93,14 @@ func (s *Server) hasAgent(version string) bool {
 }
 
 // request decodes the histories of a valid body.
-func request(body api.RunRequest) (master.Request, error) {
+func (s *Server) request(body api.RunRequest) (master.Request, error) {
 	req := master.Request{
 		RunID: body.RunID, Chat: body.ChatID, Message: body.Message, AgentVersion: body.AgentVersion,
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{},
+	}
+	if body.Memory != nil {
+		req.Memory = chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {

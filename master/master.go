@@ -22,6 +22,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
+	"mneme/subagent/recall"
 )
 
 // Version is the agent_version that names the master.
@@ -34,6 +35,7 @@ type Agent struct {
 	System    string
 	MaxSteps  int // model calls of the master in one run
 	Subagents []*subagent.Subagent
+	Recall    recall.Settings // what the master is given of the chat beyond Request.Context
 	// Commands are the subagents that a user reaches by a message "/name task",
 	// past the master's model.
 	Commands []memory.Agent
@@ -54,6 +56,7 @@ type Request struct {
 	RetryOf      string // the failed run whose message this is, as Context ends with it already; empty for none
 	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
+	Memory       recall.Memory // of the chat, beyond Context and Subagents; nil for none
 	Subagents    map[memory.Agent][]memory.Message
 }
 
@@ -145,6 +148,12 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
 	}
+	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
+	l.Tools = append(l.Tools, asker.Tools()...)
+	var err error
+	if l.Recalled, err = asker.Block(ctx, r.req.Message); err != nil {
+		return event.Assistant{}, err
+	}
 	history := r.rec.history(memory.ChatKey(r.req.Chat))
 	if r.req.RetryOf != "" {
 		history = memory.Pending(history)
@@ -211,6 +220,7 @@ func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (
 		History: func() []memory.Message {
 			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
 		},
+		Memory: r.req.Memory,
 	}, r.rec.emitter(s.Name, call))
 	r.spend(a.Usage)
 	if a.Err != nil {

@@ -6,10 +6,12 @@ package subagent
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/loop"
+	"mneme/subagent/recall"
 )
 
 // ErrStopped is the cause of a context that ended because the user asked for it.
@@ -43,6 +45,9 @@ type Subagent struct {
 	Calls       string     // event.Serial or event.Isolated
 	Kit         func() Kit // called once per run; nil for no tools
 	Work        Work       // what it does instead of running its Model; nil for that
+	// Recall says what it is given of its memory beyond its History; nothing where calls are
+	// Isolated, or where there is Work.
+	Recall recall.Settings
 }
 
 // Work does a task in another way than with one model and its tools. It may emit
@@ -58,6 +63,7 @@ type Task struct {
 	// History gives the subagent's messages up to now; it is asked after the
 	// delegation is recorded. An isolated subagent is shown the task alone.
 	History func() []memory.Message
+	Memory  recall.Memory // of the chat; nil for none
 }
 
 // Outcome is how a delegation ended.
@@ -95,12 +101,18 @@ func (s *Subagent) Run(ctx context.Context, kit Kit, task Task, emit func(event.
 // oneModel is the work of a subagent that is a model with its tools.
 func (s *Subagent) oneModel(kit Kit) Work {
 	return func(ctx context.Context, task Task, emit func(event.Payload) error) (loop.Result, error) {
+		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
+			Conversation: task.Conversation}
 		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
+			asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
+			l.Tools = append(slices.Clip(l.Tools), asker.Tools()...)
+			var err error
+			if l.Recalled, err = asker.Block(ctx, task.Text); err != nil {
+				return loop.Result{}, err
+			}
 		}
-		l := loop.Loop{Model: kit.model(s.Model), System: s.System, Tools: kit.Tools, MaxSteps: s.MaxSteps,
-			Conversation: task.Conversation}
 		return l.Run(ctx, messages, teller(emit))
 	}
 }

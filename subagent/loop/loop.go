@@ -61,6 +61,12 @@ type Tool interface {
 	Call(ctx context.Context, call memory.ToolCall) (string, error)
 }
 
+// Keeper is a Tool of whose results a history keeps something shorter than the model reads
+// in this Run.
+type Keeper interface {
+	Kept(result string) string
+}
+
 // ErrModel is wrapped by every failure of a model call.
 var ErrModel = errors.New("the model call failed")
 
@@ -204,7 +210,11 @@ func (l Loop) callAll(ctx context.Context, calls []memory.ToolCall, o Observer) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if err := o.Result(c, result.content, result.failed); err != nil {
+		kept := result.content
+		if k, ok := l.tool(c.Function.Name).(Keeper); ok {
+			kept = k.Kept(kept)
+		}
+		if err := o.Result(c, kept, result.failed); err != nil {
 			return nil, err
 		}
 		messages[i] = memory.Message{Role: memory.RoleTool, ToolCallID: c.ID, Name: c.Function.Name, Content: result.content}

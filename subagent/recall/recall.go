@@ -1,0 +1,131 @@
+// Package recall gives an agent what was said in its chat beyond the messages that it is
+// shown: a block in its prompt when it is asked a question, and a tool with which it looks
+// things up itself. Who holds the chat's memory searches, see Memory.
+package recall
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/recall"
+)
+
+// Memory is that of one chat, as the agents of a run can search it.
+type Memory interface {
+	Recall(ctx context.Context, q Query) (Found, error)
+}
+
+// Query is what an agent looks for.
+type Query struct {
+	Agent    memory.Agent // who asks; empty for the master
+	Text     string
+	From, To string // RFC 3339, To itself left out; empty for no bound
+	Budget   int    // tokens of the hits, with Overhead characters for each
+	Overhead int
+	// Automatic is a search that nobody asked for: in the asker's own memory alone, for what
+	// it is not shown anyway, the oldest first.
+	Automatic bool
+}
+
+// Found is what a search gave.
+type Found struct {
+	Hits    []Hit
+	Partial bool // the oldest messages were not searched yet
+}
+
+// Hit is a message that was found.
+type Hit struct {
+	ID       string
+	TS       float64 // Unix seconds
+	Role     string
+	Name     string
+	Agent    memory.Agent // whose memory it is; empty for the chat's own
+	Score    float64      // more is better
+	Text     string       // a literal piece of it
+	Exchange []string     // ids of the messages around it
+}
+
+// Settings are those of one agent. The zero value recalls nothing.
+type Settings struct {
+	Tool   bool   // it has the tool
+	Auto   string // when its prompt gets a block: Question, Always or Off
+	Budget int    // tokens of a block, and of a result of the tool
+}
+
+// Values of Settings.Auto.
+const (
+	Question = "question" // it was given what has the form of a question
+	Always   = "always"
+	Off      = "off"
+)
+
+// How long a search may take.
+const (
+	blockTime = 2 * time.Second // the answer waits for it
+	toolTime  = 10 * time.Second
+)
+
+// Asker is an agent in a run.
+type Asker struct {
+	Settings
+	Memory Memory       // nil for none, and then nothing is recalled
+	Agent  memory.Agent // empty for the master
+	Emit   func(event.Payload) error
+}
+
+// Block is what stands in the agent's prompt of what was said before, for what it was
+// given; empty for nothing. The error is Emit's.
+func (a Asker) Block(ctx context.Context, given string) (string, error) {
+	if a.Memory == nil || a.Auto != Always && (a.Auto != Question || !recall.IsQuestion(given)) {
+		return "", nil
+	}
+	within, cancel := context.WithTimeout(ctx, blockTime)
+	defer cancel()
+	found, err := a.Memory.Recall(within, Query{
+		Agent: a.Agent, Text: given, Budget: a.Budget - frameTokens, Overhead: leastHeading, Automatic: true,
+	})
+	if ctx.Err() != nil { // the run is over
+		return "", nil
+	}
+	text, shown := block(found.Hits, a.Budget)
+	if found.Hits = shown; err == nil && len(shown) == 0 {
+		return "", nil
+	}
+	return text, a.tell(ctx, found, err)
+}
+
+// tell emits what a search gave.
+func (a Asker) tell(ctx context.Context, found Found, err error) error {
+	e := &event.Recalled{Messages: []event.RecalledMessage{}, Partial: found.Partial}
+	for _, h := range found.Hits {
+		e.Messages = append(e.Messages, event.RecalledMessage{ID: h.ID, TS: h.TS, Score: h.Score})
+	}
+	if err != nil {
+		e.Failed = event.MemoryUnreachable
+		zerolog.Ctx(ctx).Warn().Err(err).Str("subagent", string(a.Agent)).Msg("the chat's memory was not searched")
+	}
+	return a.Emit(e)
+}
+
+// block writes hits, and leaves out the worst until it has no more tokens than budget.
+func block(hits []Hit, budget int) (text string, shown []Hit) {
+	shown = slices.Clone(hits)
+	for len(shown) > 0 {
+		if text = write(blockIntro, shown, true); tokens(text) <= budget {
+			return text, shown
+		}
+		worst := 0
+		for i, h := range shown {
+			if h.Score <= shown[worst].Score {
+				worst = i
+			}
+		}
+		shown = slices.Delete(shown, worst, worst+1)
+	}
+	return "", nil
+}
