@@ -47,6 +47,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 		master: master.Agent{
 			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
+			Recall: cfg.RecallOf(m.Recall),
 		},
 		readers: map[memory.Agent]rag.SessionOptions{}, library: library, log: log,
 	}
@@ -61,7 +62,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			Model: model("/teammate/"+s.Name, openaimodel.Config{
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
 			}, s.ContextTokens),
-			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools),
+			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools), Recall: cfg.RecallOf(s.Recall),
 		})
 	}
 	if cfg.Panel.On() {

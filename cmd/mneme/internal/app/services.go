@@ -214,7 +214,7 @@ func (a *app) startApiserver(cfg config.Config, o Options) (string, error) {
 	server := apiserver.New(apiserver.Config{
 		Embed:     embed,
 		Advertise: cfg.Apiserver.Advertise, MaxRuns: cfg.Apiserver.MaxRuns, RunTimeout: cfg.RunTimeout, Documents: library,
-		Telemetry: seen,
+		Telemetry: seen, Memory: a.client(seen, "webmemory"),
 		EraseConversation: func(ctx context.Context, id string) error {
 			return openaimodel.EraseConversation(ctx, gateway, cfg.Apiserver.Proxy, id)
 		},

@@ -27,6 +27,7 @@ type Config struct {
 	Apiserver   Apiserver     `yaml:"apiserver" envPrefix:"APISERVER_"`
 	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
 	Retrieval   Retrieval     `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
+	Recall      Recall        `yaml:"recall" envPrefix:"RECALL_"`
 	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
 	Panel       Panel         `yaml:"panel" envPrefix:"PANEL_"`
 
@@ -225,7 +226,8 @@ type Master struct {
 	SystemReplace   string `yaml:"system_replace" env:"SYSTEM_REPLACE"`     // takes the built-in prompt's place
 	MaxSteps        int    `yaml:"max_steps" env:"MAX_STEPS"`               // model calls in one run
 	// of the model's context window; 0: as the gateway tells it
-	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
+	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
+	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
 }
 
 // Prompt is the whole system prompt.
@@ -257,7 +259,8 @@ type Subagent struct {
 	MaxTokens       int      `yaml:"max_tokens,omitempty" env:"MAX_TOKENS"`   // of one answer; 0: not sent
 
 	// of the model's context window; 0: as the gateway tells it
-	ContextTokens int `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
+	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
+	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.

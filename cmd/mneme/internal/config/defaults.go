@@ -8,6 +8,7 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
+	"mneme/subagent/recall"
 )
 
 // Default is the configuration of `mneme up` with no file. Load completes what
@@ -43,6 +44,7 @@ func Default() Config {
 			VectorWeight: rag.DefaultVectorWeight,
 			Rerank:       Rerank{Top: rag.DefaultRerankTop, Timeout: rag.DefaultRerankTimeout},
 		},
+		Recall: Recall{Tool: true, Auto: recall.Question, BudgetTokens: 800},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}

@@ -513,7 +513,7 @@ func TestWrongVariables(t *testing.T) {
 			`change those that exist`,
 		"MNEME_AGENTS_SUBAGENTS_ANALYTIC_COLOUR=x": "no field of a subagent has this name; it must end in one of NAME, " +
 			"DESCRIPTION, SYSTEM, MODEL, TOOLS, COLLECTIONS, CALLS, MAX_STEPS, REASONING_EFFORT, TEMPERATURE, MAX_TOKENS, " +
-			"CONTEXT_TOKENS",
+			"CONTEXT_TOKENS, RECALL_TOOL, RECALL_AUTO, RECALL_BUDGET_TOKENS",
 		"MNEME_PROXY_BACKENDS_KIMI_COLOUR=x": "no field of a backend has this name; it must end in one of KIND, " +
 			"VENDOR, BASE_URL, AUTH, API_KEY_ENV, MODEL_MAP, MODELS, THINKING_BUDGET_TOKENS, THINKING_UNPROVEN, PROFILE, ADDR, " +
 			"COMMAND, PROVIDER_BACKEND",

@@ -56,7 +56,7 @@ func wants(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 90s, 10m or 24h is needed"
-	case t.Kind() == reflect.Bool:
+	case t.Kind() == reflect.Bool, t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Bool:
 		return "true or false is needed"
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
 		return "a whole number is needed"

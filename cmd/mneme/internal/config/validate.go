@@ -20,6 +20,7 @@ import (
 	"mneme/subagent/openaimodel"
 	"mneme/subagent/panel"
 	"mneme/subagent/rag"
+	"mneme/subagent/recall"
 )
 
 // Validate says the first thing that is wrong with a complete configuration,
@@ -35,6 +36,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Apiserver.validate(),
 		c.Proxy.validate(c.teammates(), gatewayAlone),
 		c.Retrieval.validate(),
+		c.Recall.validate(),
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
 		c.validatePanelTime(),
@@ -273,6 +275,7 @@ func (a Agents) validate() error {
 		effort("agents.master.reasoning_effort", a.Master.ReasoningEffort),
 		positive("agents.master.max_steps", a.Master.MaxSteps),
 		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
+		a.Master.Recall.validate("agents.master.recall"),
 		when(a.Master.System != "" && a.Master.SystemReplace != "", "agents.master.system_replace",
 			"agents.master.system is set too, which adds to the built-in prompt; keep one of them"),
 	); err != nil {
@@ -297,6 +300,8 @@ func (s Subagent) validate(key string) error {
 	return cmp.Or(
 		agentName(key+".name", "a subagent's name", s.Name),
 		when(s.Name == master.Version, key+".name", "%q is the master's own name; choose another", s.Name),
+		when(slices.Contains(memoryTools, s.Name), key+".name",
+			"%q is a tool of all agents, by which they reach their memory; choose another", s.Name),
 		when(s.Description == "", key+".description", "is missing; it tells the master what to delegate to %s", s.Name),
 		each(key+".tools", s.Tools, func(at, tool string) error {
 			err := cmp.Or(
@@ -313,8 +318,12 @@ func (s Subagent) validate(key string) error {
 		temperature(key+".temperature", s.Temperature),
 		notNegative(key+".max_tokens", s.MaxTokens),
 		contextTokens(key+".context_tokens", s.ContextTokens),
+		s.Recall.validate(key+".recall"),
 	)
 }
+
+// memoryTools are names that no subagent may have, since the master has tools of these.
+var memoryTools = []string{recall.ToolName, "remember"}
 
 // agentName checks the name of what has a route of its own at the gateway.
 func agentName(key, what, name string) error {
