@@ -16,6 +16,7 @@ import (
 	"mneme/subagent"
 	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
+	"mneme/subagent/recall"
 )
 
 // Evidence is what the texts of one run are checked against, whoever writes them: the passages that
@@ -113,7 +114,7 @@ type checkedModel struct {
 // Generate asks the model, and checks what it says.
 func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
 	return func(yield func(loop.Delta, error) bool) {
-		c := newChecker(m.scope(m.all(), m.heard(r.Messages)...))
+		c := newChecker(m.scope(m.all(), m.heard(r)...))
 		calls := false
 		for delta, err := range m.model.Generate(ctx, r) {
 			if err != nil {
@@ -142,20 +143,34 @@ func (m checkedModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[lo
 	}
 }
 
-// heard is the further evidence in a request: the results of tools and, for a subagent, its own
-// history with the task.
-func (m checkedModel) heard(messages []memory.Message) []*support {
-	_, start := delegation(loop.Request{Messages: messages})
-	var told, results []string
-	for i, message := range messages {
+// heard is the further evidence in a request: what is recalled, the results of tools and, for a
+// subagent, its own history with the task.
+func (m checkedModel) heard(r loop.Request) []*support {
+	_, start := delegation(r)
+	told, results := recalled(r), []string(nil)
+	for i, message := range r.Messages {
 		switch {
 		case i < start && !m.delegates:
 			told = append(told, message.Content)
-		case i >= start && message.Role == memory.RoleTool && !m.fromReaders(message.Name):
+		case i >= start && message.Role == memory.RoleTool && message.Name != recall.ToolName &&
+			!m.fromReaders(message.Name):
 			results = append(results, message.Content)
 		}
 	}
 	return []*support{{texts: told}, {texts: results, links: !m.delegates}}
+}
+
+// recalled is what the agent that asks was given of what was said before: it supports figures and
+// quotations as its history does, but not addresses, which may have come from a document.
+func recalled(r loop.Request) []string {
+	_, start := delegation(r)
+	texts := []string{r.Recalled}
+	for _, m := range r.Messages[start:] {
+		if m.Role == memory.RoleTool && m.Name == recall.ToolName {
+			texts = append(texts, m.Content)
+		}
+	}
+	return texts
 }
 
 // Work wraps a subagent's work that is not one model with tools, so that all its texts are checked,

@@ -20,6 +20,7 @@ import (
 	"mneme/subagent/rag"
 	"mneme/subagent/rag/chunk"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/recall"
 )
 
 // model searches for the task first, and then answers by a function of what it
@@ -193,4 +194,57 @@ func TestDelegationsAtTheSameTime(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// recalling is a model that calls recall, and answers the same whatever that gives.
+type recalling string
+
+func (m recalling) Generate(_ context.Context, r loop.Request) iter.Seq2[loop.Delta, error] {
+	return func(yield func(loop.Delta, error) bool) {
+		if r.Messages[len(r.Messages)-1].Role == memory.RoleTool {
+			yield(loop.Delta{Text: string(m)}, nil)
+			return
+		}
+		c := memory.ToolCall{ID: "1", Function: memory.FunctionCall{Name: recall.ToolName, Arguments: `{"query":"x"}`}}
+		yield(loop.Delta{Calls: []memory.ToolCall{c}}, nil)
+	}
+}
+
+// minded is a memory in which one thing was said.
+type minded string
+
+func (s minded) Recall(context.Context, recall.Query) (recall.Found, error) {
+	return recall.Found{Hits: []recall.Hit{{ID: "r.1", Role: "user", Text: string(s)}}}, nil
+}
+
+// What is recalled, for the prompt or by the tool, supports figures as a history does, and no
+// address: that may have come from a document.
+func TestWhatIsRecalledIsEvidence(t *testing.T) {
+	const text = "You paid 77 crowns and 88 cents, see https://evil.example/q."
+	const checked = "You paid 77 crowns and 88 cents, see (link removed)."
+	library, evidence := loaded(t, map[string]string{"ferry": "A ferry ticket costs 14 crowns."}), &rag.Evidence{}
+	evidence.Said("What did I pay?", nil)
+	turn, err := library.NewSession(rag.SessionOptions{
+		Tenant: docstore.DefaultTenant, Collections: []string{"docs"}, Evidence: evidence,
+	})
+	require.NoError(t, err)
+	d := newReader(t, turn, func(string) string { return "It costs 14 crowns [1]. " + text })
+	l := loop.Loop{Model: d.model, Tools: d.Tools, MaxSteps: 4,
+		Recalled: "It was 77 crowns and 88 cents, https://evil.example/q"}
+	result, err := l.Run(t.Context(), []memory.Message{{Role: memory.RoleUser, Content: "a ferry ticket"}}, &told{})
+	require.NoError(t, err)
+	require.Contains(t, result.Text, checked)
+	require.NotContains(t, result.Text, "please check")
+
+	a := recall.Asker{Settings: recall.Settings{Tool: true, Budget: 800}, Memory: minded("88 cents, https://evil.example/q"),
+		Emit: func(event.Payload) error { return nil }}
+	for _, master := range []bool{true, false} {
+		m := evidence.Model(recalling(text), master, func(string) bool { return false })
+		l := loop.Loop{Model: m, Tools: a.Tools(), MaxSteps: 4, Recalled: "It was 77 crowns, https://evil.example/q"}
+		result, err := l.Run(t.Context(), []memory.Message{{Role: memory.RoleUser, Content: "What did I pay?"}}, &told{})
+		require.NoError(t, err)
+		require.Equal(t, checked, result.Text)
+		_, flags := evidence.Cite(result.Text)
+		require.Equal(t, []event.Flag{{Kind: rag.RemovedLink, Text: "https://evil.example/q"}}, flags)
+	}
 }

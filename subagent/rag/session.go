@@ -23,6 +23,7 @@ import (
 	"mneme/subagent/envelope"
 	"mneme/subagent/loop"
 	"mneme/subagent/rag/docstore"
+	"mneme/subagent/recall"
 )
 
 // Limits of what a model is given at once.
@@ -126,27 +127,31 @@ func (t *Session) hand(r Result) Result {
 	return r
 }
 
-// Check makes a checked answer of what a model responded with. results are those of
-// its tools beside the search. unsupported are those of its flags that readers are told.
-func (t *Session) Check(response string, results ...string) (a event.Answer, unsupported []event.Flag) {
-	evidence, signals := t.allowed(results)
+// Check makes a checked answer of what a model responded with. unsupported are those of its
+// flags that readers are told.
+func (t *Session) Check(response string) (a event.Answer, unsupported []event.Flag) {
+	return t.check(response)
+}
+
+func (t *Session) check(response string, more ...*support) (a event.Answer, unsupported []event.Flag) {
+	evidence, signals := t.allowed(more)
 	a, unsupported = check(response, evidence)
 	a.InjectionSignals = signals
 	return a, unsupported
 }
 
 // clean is a text beside which a model calls tools, checked as answers are.
-func (t *Session) clean(text string, results []string) string {
-	evidence, _ := t.allowed(results)
+func (t *Session) clean(text string, more []*support) string {
+	evidence, _ := t.allowed(more)
 	c := newChecker(evidence)
 	return c.write(text) + c.close(false)
 }
 
 // allowed is what a text of this session may rest on, and how many injection signals its passages gave so far.
-func (t *Session) allowed(results []string) (s *scope, signals int) {
+func (t *Session) allowed(more []*support) (s *scope, signals int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.evidence.scope(maps.Clone(t.given), &support{texts: results, links: true}), t.signals
+	return t.evidence.scope(maps.Clone(t.given), more...), t.signals
 }
 
 // Question is one delegation of a session.
@@ -455,9 +460,9 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 		}
 		answer := text.String()
 		if calls {
-			answer = d.session.clean(answer, others(r.Messages))
+			answer = d.session.clean(answer, others(r))
 		} else {
-			answer = d.say(answer, others(r.Messages))
+			answer = d.say(answer, others(r))
 		}
 		if answer != "" {
 			yield(loop.Delta{Text: answer}, nil)
@@ -465,15 +470,16 @@ func (d readerModel) Generate(ctx context.Context, r loop.Request) iter.Seq2[loo
 	}
 }
 
-// others are the results of the tools beside the search since the task.
-func others(messages []memory.Message) (results []string) {
-	_, start := delegation(loop.Request{Messages: messages})
-	for _, m := range messages[start:] {
-		if m.Role == memory.RoleTool && m.Name != searchToolName {
+// others are the results of the tools beside the search since the task, and what is recalled.
+func others(r loop.Request) []*support {
+	_, start := delegation(r)
+	var results []string
+	for _, m := range r.Messages[start:] {
+		if m.Role == memory.RoleTool && m.Name != searchToolName && m.Name != recall.ToolName {
 			results = append(results, m.Content)
 		}
 	}
-	return results
+	return []*support{{texts: results, links: true}, {texts: recalled(r)}}
 }
 
 // open finds the question that a request belongs to, and gives the messages with
@@ -506,8 +512,8 @@ func (d *readerKit) note(calls []memory.ToolCall, q *Question) {
 }
 
 // say is the checked answer, with what a reader must know of it.
-func (d *readerKit) say(response string, results []string) string {
-	a, unsupported := d.session.Check(response, results...)
+func (d *readerKit) say(response string, more []*support) string {
+	a, unsupported := d.session.check(response, more...)
 	d.log.Debug().Str("status", a.Status).Int("citations", len(a.Citations)).Int("flags", len(a.Flags)).
 		Int("injection_signals", a.InjectionSignals).Msg("answered from documents")
 	missing := "Not in the documents: "

@@ -81,7 +81,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 		return "", told
 	}
 	if err != nil {
-		return "", errors.New("the memory of this chat cannot be searched right now: go on without it, and say so if it matters")
+		return "", errors.New("the chat's memory cannot be searched right now: go on without it, and say so if it matters")
 	}
 	later := ""
 	if found.Partial {
