@@ -28,12 +28,21 @@ type run struct {
 // decide answers a request by a text or by the call of a tool.
 func decide(req *wire.Request) wire.Block {
 	r := &run{tools: req.Tools, barred: req.ToolChoice != nil && req.ToolChoice.Type == "none"}
-	r.user, r.results = read(req.Messages)
+	var before []recollection
+	r.user, before, r.results = read(req.Messages)
 	last := len(r.user) - 1
 	r.lang = langOf(r.user[last])
 	for _, t := range req.Tools {
 		if onlyProperty(t) == "task" {
 			r.speech.agents = append(r.speech.agents, t)
+		}
+	}
+	past := r.speech
+	for _, m := range before {
+		for _, st := range past.read(m.text) {
+			if st.at = m.at; m.user {
+				r.remember(st)
+			}
 		}
 	}
 	for _, text := range r.user[:last] {
@@ -255,6 +264,10 @@ func (r *run) delegate(st step) {
 	} else if last := len(r.user) - 2; st.kind == recalls && !st.explicit && last >= 0 {
 		to = nil
 		r.say(youSaid.in(r.lang, clip(r.user[last])))
+	}
+	if f := r.notes.find(newFact(st.text, "")); st.kind == ask && !st.explicit && f != nil && f.at != "" {
+		to = nil
+		r.say(f.again(langOf(st.text)))
 	}
 	for i, name := range to {
 		result, done := r.do(name, "task", sentence(st.text))

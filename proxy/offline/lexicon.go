@@ -63,13 +63,16 @@ var (
 		pattern("telling"), pattern("root"), pattern("formula"), pattern("worked")
 	matter, digits, ends, abbreviation, aside, item, envelope, beVerbs = pattern("matter"), pattern("digits"),
 		pattern("ends"), pattern("abbreviation"), pattern("aside"), pattern("item"), pattern("envelope"), pattern("beVerbs")
+	saidAt, speaker, inMonth, reported, months = pattern("saidAt"), pattern("speaker"), pattern("inMonth"),
+		pattern("reported"), strings.Fields(entry("months"))
 	turns, broader, cyrillic, operators = pairs("turns"), pairs("broader"),
 		strings.NewReplacer(list("cyrillic")...), strings.NewReplacer(list("operators")...)
 	iAm, unknown, notInDocs, noted, nameIs, youSaid = say("iAm"), say("unknown"), say("notInDocs"),
 		say("noted"), say("nameIs"), say("youSaid")
 	quoted, forgotten, forgotAll, noSuchNote, toolFailed = say("quoted"), say("forgotten"), say("forgotAll"),
 		say("noSuchNote"), say("toolFailed")
-	remember, noTool, noAgent, silent, longText, whatName, whatTold = say("remember"), say("noTool"), say("noAgent"),
+	saidOn, remember, noTool, noAgent = say("saidOn"), say("remember"), say("noTool"), say("noAgent")
+	silent, longText, whatName, whatTold =
 		say("silent"), say("longText"), say("whatName"), say("whatTold")
 
 	stopwords, synonyms, personal, relations = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}

@@ -124,8 +124,9 @@ func onlyProperty(t wire.Tool) string {
 
 // read cuts a conversation at its last request: the user's texts, and the results of the calls made since the last of
 // them, which come in order, since one call is made at a time. Text of the user that follows tool results in one
-// message is a new request, since some clients merge neighbouring messages of one role.
-func read(messages []wire.Message) (said []string, results []wire.Block) {
+// message is a new request, since some clients merge neighbouring messages of one role. What was recalled for the
+// last request is apart.
+func read(messages []wire.Message) (said []string, before []recollection, results []wire.Block) {
 	for _, m := range messages {
 		text := ""
 		for _, b := range m.Content {
@@ -137,11 +138,12 @@ func read(messages []wire.Message) (said []string, results []wire.Block) {
 			}
 		}
 		if text != "" {
+			text, before = takeRecalled(text)
 			said, results = append(said, strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))), nil
 		}
 	}
 	if len(said) == 0 {
 		said = []string{""}
 	}
-	return said, results
+	return said, before, results
 }

@@ -14,6 +14,7 @@ type fact struct {
 	whom bool            // it is about somebody who belongs to the user
 	own  bool            // it is about matters of the user's that no document has
 	to   string          // the subagent that was told
+	at   string          // when it was told, where that was recalled
 }
 
 func newFact(text, to string) fact {
@@ -77,8 +78,9 @@ type notes []fact
 // find is the note that answers a question best, of equals the newest.
 func (n notes) find(q fact) *fact {
 	best, at := 0.6, -1
+	month, q := q.month()
 	for i, f := range n {
-		if fit := q.fit(f); fit >= best {
+		if fit := q.fit(f); fit >= best && (month == "" || f.at == "" || f.at[len("2024-"):len("2024-05")] == month) {
 			best, at = fit, i
 		}
 	}
@@ -101,6 +103,7 @@ func (n *notes) take(st step) (taken []fact) {
 	}
 	for _, text := range parts {
 		f := newFact(text, st.to)
+		f.at = st.at
 		*n = slices.DeleteFunc(*n, func(old fact) bool { return f.name != "" && old.name != "" && old.to == f.to })
 		taken = append(taken, f)
 		*n = append(*n, f)
@@ -133,8 +136,12 @@ func (f fact) said(l lang) string {
 	return turned(f.text, l)
 }
 
-// again is a note given back as an answer.
+// again is a note given back as an answer, with when it was told if that is not before the user's eyes.
 func (f fact) again(l lang) string {
+	if date, clock, recalled := strings.Cut(f.at, " "); recalled {
+		f.at = ""
+		return f.again(l) + " " + saidOn.in(l, date, clock)
+	}
 	if s := f.said(l); s != quoted.in(l, clip(f.text)) {
 		return sentence(s)
 	}

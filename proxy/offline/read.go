@@ -28,6 +28,7 @@ type step struct {
 	explicit bool   // it is said to a subagent
 	to       string // the subagent's name, "" for one without a name
 	nobody   string // a name that is used as if there were such a subagent
+	at       string // when it was said, where it was recalled
 	long     bool   // it is a long text, which is quoted from only
 }
 
