@@ -99,12 +99,15 @@ func lead(t *testing.T, turns int, auto string) (l led) {
 	return l
 }
 
+// wantedTurns is read before the tests' settings are cleared.
+var wantedTurns = os.Getenv("MNEME_TURNS")
+
 // What is recalled for every question changes nothing else at the gateway: the same requests
 // are recognised, the same rounds put back, nothing is refused or made twice.
 // MNEME_TURNS=1000 leads longer chats.
 func TestRecalledMessagesChangeNothingElse(t *testing.T) {
 	turns := 30
-	if n, err := strconv.Atoi(os.Getenv("MNEME_TURNS")); err == nil {
+	if n, err := strconv.Atoi(wantedTurns); err == nil {
 		turns = n
 	}
 	off, always := lead(t, turns, "off"), lead(t, turns, "always")
