@@ -194,6 +194,34 @@ func TestHybridSearchEndToEnd(t *testing.T) {
 	}
 }
 
+// What was said is found by vectors, too, where the configuration says so, and sent nowhere
+// where it does not.
+func TestRecallByMeaningEndToEnd(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	for _, vectors := range []string{"0", "100"} {
+		u := hybrid(t, e, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_RECALL_VECTORS="+vectors)
+		e.set(func() { e.batches = nil }) // what the documents' library asked
+		var lines strings.Builder
+		for _, text := range slices.Concat([]string{"Keep automobiles in the shed."}, slices.Repeat([]string{"It rains."}, 40)) {
+			fmt.Fprintf(&lines, `{"message":{"role":"user","content":%q}}`+"\n", text)
+		}
+		status, body := u.request("POST", "/v1/chats/a/import", "application/x-ndjson", lines.String())
+		require.Equal(t, http.StatusCreated, status, body)
+		search := func() string {
+			status, body := u.request("GET", "/v1/chats/a/recall?query=cars", "", "")
+			require.Equal(t, http.StatusOK, status, body)
+			return body
+		}
+		if vectors == "0" {
+			require.NotContains(t, search(), "shed")
+			e.set(func() { require.Empty(t, e.batches) })
+			continue
+		}
+		require.Eventually(t, func() bool { return strings.Contains(search(), "shed") }, 20*time.Second, 10*time.Millisecond)
+	}
+}
+
 // Whatever becomes of the endpoint, a search answers by words and says so.
 func TestASearchWithoutTheEndpoint(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,8 @@ type Recall struct {
 	// when a prompt gets what was said before: question, always or off
 	Auto         string `yaml:"auto" env:"AUTO"`
 	BudgetTokens int    `yaml:"budget_tokens" env:"BUDGET_TOKENS"` // of that, and of one result of the tool
+	// newest messages of each history that are searched by vectors, too; 0 for none
+	Vectors int `yaml:"vectors" env:"VECTORS"`
 }
 
 // RecallOverride is what of Recall is otherwise for one agent.
@@ -40,6 +42,7 @@ func (r Recall) validate() error {
 	return cmp.Or(
 		oneOf("recall.auto", r.Auto, recall.Question, recall.Always, recall.Off),
 		recallBudget("recall", r.BudgetTokens),
+		notNegative("recall.vectors", r.Vectors),
 	)
 }
 
