@@ -14,13 +14,15 @@ type recollection struct {
 	text string
 }
 
-// takeRecalled takes what was recalled off the text of a message of the user, in front of which it stands.
-func takeRecalled(text string) (rest string, before []recollection) {
-	_, found, ok := strings.Cut(text, `<recalled nonce="`)
+// takeRecalled takes what was recalled off the text of a message of the user, in front of which it stands. Other
+// messages of the user may stand in front of both, where neighbours of one role were merged.
+func takeRecalled(text string) (earlier, rest string, before []recollection) {
+	earlier, found, ok := strings.Cut(text, `<recalled nonce="`)
+	earlier = earlier[:strings.LastIndexByte(strings.TrimRight(earlier, "\n"), '\n')+1] // without what leads to it
 	nonce, found, whole := strings.Cut(found, "\">\n")
 	found, rest, closed := strings.Cut(found, "\n</recalled nonce=\""+nonce+`">`)
 	if !ok || !whole || !closed || nonce == "" {
-		return text, nil
+		return "", text, nil
 	}
 	at, fresh := "", false
 	for line := range strings.Lines(found) {
@@ -38,7 +40,7 @@ func takeRecalled(text string) (rest string, before []recollection) {
 			before[len(before)-1].text += "\n" + line
 		}
 	}
-	return rest, before
+	return earlier, rest, before
 }
 
 var roles = map[string]bool{"user": true, "assistant": true, "tool": true}
