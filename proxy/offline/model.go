@@ -138,20 +138,12 @@ func read(messages []wire.Message) (said []string, before []recollection, result
 			}
 		}
 		if text != "" {
-			var earlier string
-			if earlier, text, before = takeRecalled(text); earlier != "" {
-				said = append(said, clean(earlier))
-			}
-			said, results = append(said, clean(text)), nil
+			text, before = takeRecalled(text)
+			said, results = append(said, strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))), nil
 		}
 	}
 	if len(said) == 0 {
 		said = []string{""}
 	}
 	return said, before, results
-}
-
-// clean is as much of a message's text as is read.
-func clean(text string) string {
-	return strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))
 }

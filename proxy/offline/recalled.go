@@ -14,15 +14,13 @@ type recollection struct {
 	text string
 }
 
-// takeRecalled takes what was recalled off the text of a message of the user, in front of which it stands. Other
-// messages of the user may stand in front of both, where neighbours of one role were merged.
-func takeRecalled(text string) (earlier, rest string, before []recollection) {
-	earlier, found, ok := strings.Cut(text, `<recalled nonce="`)
-	earlier = earlier[:strings.LastIndexByte(strings.TrimRight(earlier, "\n"), '\n')+1] // without what leads to it
+// takeRecalled takes what was recalled off the text of a message of the user, in front of which it stands.
+func takeRecalled(text string) (rest string, before []recollection) {
+	_, found, ok := strings.Cut(text, `<recalled nonce="`)
 	nonce, found, whole := strings.Cut(found, "\">\n")
 	found, rest, closed := strings.Cut(found, "\n</recalled nonce=\""+nonce+`">`)
 	if !ok || !whole || !closed || nonce == "" {
-		return "", text, nil
+		return text, nil
 	}
 	at, fresh := "", false
 	for line := range strings.Lines(found) {
@@ -40,7 +38,7 @@ func takeRecalled(text string) (earlier, rest string, before []recollection) {
 			before[len(before)-1].text += "\n" + line
 		}
 	}
-	return earlier, rest, before
+	return rest, before
 }
 
 var roles = map[string]bool{"user": true, "assistant": true, "tool": true}

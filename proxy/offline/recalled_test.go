@@ -1,7 +1,6 @@
 package offline
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +39,6 @@ func TestWhatWasRecalledIsKnown(t *testing.T) {
 		} {
 			for _, parts := range [][]simBlock{
 				{{Type: "text", Text: block}, {Type: "text", Text: question}}, {{Type: "text", Text: block + "\n" + question}},
-				{{Type: "text", Text: strings.Repeat("Good morning.\n", 20)}, {Type: "text", Text: block}, {Type: "text", Text: question}},
 			} {
 				a := newChat(t).call([]simMessage{userText("Hello"), {"user", parts}}, tools)
 				require.Equal(t, want, a.text(), question)
