@@ -1,6 +1,7 @@
 package webmemory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -279,6 +280,8 @@ func (d *driver) show(e event.Event) error {
 func (d *driver) note(e event.Event) {
 	say := func(format string, args ...any) { d.said = append(d.said, sessionLine(format, args...)) }
 	switch p := e.Payload.(type) {
+	case *event.Recalled:
+		say("%s: %v", cmp.Or(e.Subagent, "master"), p)
 	case *event.Delegation:
 		say("delegation to %s saved: %s", e.Subagent, p.Task)
 	case *event.Completion:

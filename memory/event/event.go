@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"mneme/memory"
@@ -133,6 +134,18 @@ type Recalled struct {
 	Messages []RecalledMessage `json:"recalled"`
 	Partial  bool              `json:"partial,omitempty"` // the oldest messages were not searched yet
 	Failed   string            `json:"failed,omitempty"`  // MemoryUnreachable, or empty
+}
+
+// String says it in a line.
+func (r *Recalled) String() string {
+	if r.Failed != "" {
+		return "the memory could not be searched (" + r.Failed + ")"
+	}
+	ids := make([]string, len(r.Messages))
+	for i, m := range r.Messages {
+		ids[i] = m.ID
+	}
+	return strings.TrimRight(fmt.Sprintf("recalled %d messages: %s", len(ids), strings.Join(ids, " ")), ": ")
 }
 
 // RecalledMessage is a message that was found.

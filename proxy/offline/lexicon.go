@@ -71,9 +71,8 @@ var (
 		say("noted"), say("nameIs"), say("youSaid")
 	quoted, forgotten, forgotAll, noSuchNote, toolFailed = say("quoted"), say("forgotten"), say("forgotAll"),
 		say("noSuchNote"), say("toolFailed")
-	saidOn, remember, noTool, noAgent = say("saidOn"), say("remember"), say("noTool"), say("noAgent")
-	silent, longText, whatName, whatTold =
-		say("silent"), say("longText"), say("whatName"), say("whatTold")
+	saidOn, remember, noTool, noAgent    = say("saidOn"), say("remember"), say("noTool"), say("noAgent")
+	silent, longText, whatName, whatTold = say("silent"), say("longText"), say("whatName"), say("whatTold")
 
 	stopwords, synonyms, personal, relations = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 )

@@ -36,11 +36,13 @@ func dial(t *testing.T, s *webtest.Server) *webapi.Client {
 // remember is a run with one delegation, that uses a tool, and an answer.
 func remember(r *webtest.Run) {
 	r.Emit(&event.RunStarted{ChatID: r.Chat, Message: r.Message})
+	r.Emit(&event.Recalled{Messages: []event.RecalledMessage{{ID: "r.1"}, {ID: "r.2"}}})
 	r.Emit(&event.AssistantDelta{Text: "Let me ask."})
 	r.EmitFrom("analytic", "c1",
 		&event.Delegation{Task: "remember:\n" + r.Message, Calls: event.Serial},
 		&event.ToolProgress{Tool: "calculator", Status: "running", Detail: `{"expression":"1+1"}`},
 		&event.ToolProgress{Tool: "calculator", Status: "done"},
+		&event.Recalled{Failed: event.MemoryUnreachable},
 		&event.SubagentDelta{Text: "not"}, &event.SubagentDelta{Text: "ed"},
 		&event.Completion{Response: "noted", Status: event.Completed})
 	r.Emit(&event.AssistantDelta{Text: "I noted "}, &event.AssistantDelta{Text: "that."})
@@ -66,15 +68,19 @@ func TestPipedLinesAreMessages(t *testing.T) {
 	out, err := run(t, s, "I am Aliya\n\n  two  \n", nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, s.Posts())
-	require.Equal(t, `Let me ask.
+	require.Equal(t, `  master · recalled 2 messages: r.1 r.2
+Let me ask.
 → analytic: remember: I am Aliya
   analytic · calculator {"expression":"1+1"}
+  analytic · the memory could not be searched (memory_unreachable)
 ← analytic: noted
 I noted that.
 [1] Notes · notes.txt
+  master · recalled 2 messages: r.1 r.2
 Let me ask.
 → analytic: remember: two
   analytic · calculator {"expression":"1+1"}
+  analytic · the memory could not be searched (memory_unreachable)
 ← analytic: noted
 I noted that.
 [1] Notes · notes.txt

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,8 @@ func (v *view) show(e event.Event) {
 func (v *view) delegation(e event.Event) {
 	name := term.OneLine(string(e.Subagent), 64)
 	switch p := e.Payload.(type) {
+	case *event.Recalled:
+		v.note(fmt.Sprintf("  %s · %s", cmp.Or(name, "master"), term.OneLine(p.String(), maxLineShown)))
 	case *event.Delegation:
 		v.note(fmt.Sprintf("→ %s: %s", name, term.OneLine(p.Task, maxLineShown)))
 	case *event.ToolProgress:
