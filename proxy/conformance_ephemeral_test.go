@@ -393,7 +393,7 @@ func TestConformanceEphemeralPartsChangeNothing(t *testing.T) {
 				}
 				t.Run(fmt.Sprint(of.name, ", ", of.model, ", ", client, prefix), func(t *testing.T) {
 					turns := 20
-					if testing.Short() {
+					if raced || testing.Short() {
 						turns = 10
 					}
 					if n, err := strconv.Atoi(os.Getenv("MNEME_TURNS")); err == nil {

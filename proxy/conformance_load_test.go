@@ -22,7 +22,7 @@ func TestConformanceTeammatesRaceTheMainAgent(t *testing.T) {
 	const teammates, perTurn = 15, 2
 	requests := 10_000
 	if raced || testing.Short() {
-		requests /= 8
+		requests /= 16
 	}
 	turns := requests / (teammates + 1) / perTurn
 	var mu sync.Mutex // guards lost and refused

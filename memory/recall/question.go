@@ -13,7 +13,8 @@ import (
 // IsQuestion says whether a message or a task asks for something that may have been said
 // before, by its form alone, in English or Russian: it has a question mark behind more
 // than small talk, begins as questions do, or asks to be told or reminded. Of a long text
-// the first and the last sentences count. Code, quotations and addresses do not.
+// the first and the last sentences count. Code, quotations and addresses do not, nor do
+// orders, offers, and what people ask each other while they talk.
 func IsQuestion(text string) bool {
 	text = ends(text)
 	text = oneSpelling.Replace(strings.ToLower(notProse.ReplaceAllString(text, "\n")))
@@ -54,6 +55,9 @@ func asks(text string) bool {
 		w = w[1:]
 	}
 	if len(w) == 0 || smallTalk(w) {
+		return false
+	}
+	if social(w, text) {
 		return false
 	}
 	if !anyOf(w, first) && (anyOf(w, second) && !anyOf(w, known) && !slices.ContainsFunc(w, past) || !says(text)) {

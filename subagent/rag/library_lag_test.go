@@ -33,11 +33,11 @@ func bulk(from, to int, word string) []rag.Input {
 	return list
 }
 
-// A replica that is 40,000 changes behind answers searches of short patience, without
+// A replica that is 20,000 changes behind answers searches of short patience, without
 // the new documents and without any that was deleted or replaced; the changes are
 // applied once, behind the searches that came and went.
 func TestSearchesOverAReplicaThatIsFarBehind(t *testing.T) {
-	changes := 40_000
+	changes := 20_000
 	if testing.Short() {
 		changes = 4_000
 	}

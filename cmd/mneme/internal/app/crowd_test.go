@@ -17,7 +17,7 @@ import (
 // the vendor's, and all of them are completed.
 func TestManyAnswersAtOnceUnderALimitOfDescriptors(t *testing.T) {
 	t.Parallel()
-	const answers, files = 200, 3 * 200
+	const answers, files = 100, 3 * 100
 	let := make(chan struct{})
 	vendor := httptest.NewServer(upstreamtest.New(upstreamtest.Config{
 		Vendor: upstreamtest.Chat,

@@ -116,12 +116,13 @@ func shown(events []event.Event) (streamed string, all []string, answer event.As
 func TestNoTrickReachesTheUser(t *testing.T) {
 	u, m := tricked(t)
 	chat := 0
-	for _, who := range []string{"master", "knowledge", "discuss", "ensemble"} {
-		tricks := ragtest.Tricks
-		if testing.Short() {
-			tricks = tricks[:5]
-		}
-		for _, trick := range tricks {
+	tricks := ragtest.Tricks
+	if testing.Short() {
+		tricks = tricks[:5]
+	}
+	subagents := []string{"knowledge", "discuss", "ensemble"} // each plays every third; all pass the same check
+	for i, trick := range tricks {
+		for _, who := range []string{"master", subagents[i%len(subagents)]} {
 			chat++
 			m.play(who, trick.Text)
 			streamed, all, answer := shown(u.stream(fmt.Sprint(chat), ragtest.Question))
