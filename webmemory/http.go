@@ -38,6 +38,8 @@ func (s *Server) routes() http.Handler {
 	chat.GET("", r.Answered(s.getChat))
 	chat.DELETE("", r.Answered(s.deleteChat))
 	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
+	chat.DELETE("/messages/:id", r.Answered(s.redactMessage))
+	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactMessage))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
 	chat.GET("/recall", r.Answered(s.getRecall))

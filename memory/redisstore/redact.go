@@ -21,9 +21,10 @@ import (
 // Redact takes away what the messages of a history say that has names by their ids, in the history and in its
 // archive, in a turn. It may be called again. Without its turn, for a redaction that Redis has forgotten
 // (again), it is no turn's write: a running turn finds the history changed. h is what is stored then, if the
-// history or its archive was changed, else nil.
+// history or its archive was changed, else nil. A segment that cannot be read goes if one of the suspects
+// stands in it.
 func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.Key, has func(id string) bool,
-	suspect []byte) (h *memory.History, err error) {
+	suspects ...string) (h *memory.History, err error) {
 	matched := false
 	redact := func(raw []json.RawMessage) ([]json.RawMessage, error) {
 		ids := memory.IDs(raw)
@@ -33,7 +34,9 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 		matched = true
 		return redacted(raw, ids, has)
 	}
-	unread := func(value string) bool { return strings.Contains(value, string(suspect)) }
+	unread := func(value string) bool {
+		return slices.ContainsFunc(suspects, func(text string) bool { return strings.Contains(value, text) })
+	}
 	writer := turn
 	if again {
 		writer = writingBack
@@ -125,16 +128,24 @@ func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key,
 func equalBytes(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
 // RedactRuns removes the logs of a chat's runs and what their records keep of their answers: of those in the
-// chat's index, and of further ones. A post that repeats one gets answer instead, and does not run again.
-func (s *Store) RedactRuns(ctx context.Context, chat memory.Chat, answer []byte, further ...string) error {
-	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
+// chat's index, and of further ones. A post that repeats one gets answer instead, and does not run again. If
+// before is not 0, only runs that were over before that turn are meant.
+func (s *Store) RedactRuns(ctx context.Context, chat memory.Chat, before int64, answer []byte,
+	further ...string) error {
+	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
 	if err != nil {
 		return failure(err, "redacting the runs of chat %s", chat)
 	}
 	var gone, names []string
-	for _, f := range fields {
+	for f, until := range fields {
 		if run, ok := strings.CutPrefix(f, "r:"); ok {
-			further = append(further, run)
+			old, err := s.overBefore(ctx, chat, run, integer(until), before)
+			if err != nil {
+				return err
+			}
+			if old {
+				further = append(further, run)
+			}
 		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
 			gone, names = append(gone, f), append(names, name)
 		}
@@ -150,6 +161,23 @@ func (s *Store) RedactRuns(ctx context.Context, chat memory.Chat, answer []byte,
 		}
 	}
 	return failure(s.forget(ctx, chat, names, gone), "redacting the runs of chat %s", chat)
+}
+
+// overBefore says whether a run was over before a turn, 0 for any: by the time of its last event, or, without
+// a log, by how long something is kept of it.
+func (s *Store) overBefore(ctx context.Context, chat memory.Chat, run string, until, turn int64) (bool, error) {
+	if turn == 0 {
+		return true, nil
+	}
+	line, err := s.LastEvent(ctx, chat, run)
+	if err != nil || line == nil {
+		return until-recordLife.Milliseconds() < turn, err
+	}
+	var last struct {
+		TS float64 `json:"ts"`
+	}
+	_ = json.Unmarshal(line, &last) // what has no time is old
+	return last.TS*1000 < float64(turn), nil
 }
 
 // RemoveSetAside deletes what was set aside of histories as damaged: nobody can say what it holds.
