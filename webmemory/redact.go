@@ -168,7 +168,8 @@ var (
 
 // eachMessage walks a history and its archive from the first message on, some at a time. What a trim moves
 // meanwhile is seen once. After a damaged segment it goes on, and ends with errUnread.
-func (s *Server) eachMessage(ctx context.Context, key memory.Key, see func(raw json.RawMessage, id string) error) error {
+func (s *Server) eachMessage(ctx context.Context, key memory.Key,
+	see func(raw json.RawMessage, id string) error) error {
 	loaded, err := s.cache.Load(ctx, 0, memory.Empty(key))
 	if err != nil {
 		return err

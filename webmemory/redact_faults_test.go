@@ -222,8 +222,8 @@ func TestRedactionWithoutIDs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(line.Message, &m))
 	require.Len(t, w.redact("/v1/chats/1/messages/"+m.ID).Redacted, 2)
 	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
-	require.Equal(t, []string{"user: hello", "assistant: hello", "user: (redacted)", "assistant: (redacted)", "user: hello"},
-		w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: hello", "assistant: hello", "user: (redacted)", "assistant: (redacted)",
+		"user: hello"}, w.stored("chat_history:1"))
 	_, after := w.ask(t, "GET", "/v1/chats/1/export", "")
 	require.Equal(t, strings.Count(export, `"id":"x`), strings.Count(after, `"id":"x`))
 }

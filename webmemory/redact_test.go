@@ -36,11 +36,6 @@ func (w *world) idsOf(key string) (ids []string) {
 	return ids
 }
 
-func messagePath(key, id string) string {
-	k, _ := memory.ParseKey(key)
-	return webapi.MessagePath(k, id)
-}
-
 // Both messages of an exchange, and what a subagent was told and said in it, lose their text, and stand where they
 // stood; nothing else does. A second time there is nothing to do.
 func TestRedactionOfAnExchange(t *testing.T) {
@@ -207,4 +202,18 @@ func TestARedactionLeavesNoByte(t *testing.T) {
 	eventually(t, "it is back", func() bool { return len(w.stored("chat_history:1")) == 8 })
 	turn(urls[1], "and on")
 	require.Empty(t, w.bytesIn(secret, data...))
+}
+
+// Over the embedded store no file holds redacted text when the answer comes.
+func TestRedactionInTheEmbeddedStore(t *testing.T) {
+	const secret = "QX-4711-ZZ"
+	s := newSmall(t, t.TempDir(), gossip(secret))
+	for _, text := range []string{"hello", "it is " + secret, "bye"} {
+		require.Equal(t, 200, s.do("POST", "/v1/chats/1/messages", message{text}).status)
+	}
+	require.NotEmpty(t, s.bytesIn(secret, s.dir))
+	require.Greater(t, s.redactAll(s.idsOf("chat_history:1")[2]), 10)
+	require.Empty(t, s.bytesIn(secret, s.dir))
+	require.Equal(t, 200, s.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
+	require.Len(t, s.stored("chat_history:1"), 8)
 }

@@ -205,7 +205,9 @@ func TestMemoryRedact(t *testing.T) {
 		"would be redacted  R.1\n")
 	require.Equal(t, "DELETE /v1/chats/12345/subagents/analytic/messages/R.2?dry_run=true&scope=message", asked)
 	require.Contains(t, run("12345", "R.1", "--json").stdout, `"id": "R.2"`)
-	for _, args := range [][]string{{"1", "R.1", "--scope", "all"}, {"1", "R.1", "--subagent", "No"}, {"1"}, {"a b", "R.1"}} {
+	for _, args := range [][]string{
+		{"1", "R.1", "--scope", "all"}, {"1", "R.1", "--subagent", "No"}, {"1"}, {"a b", "R.1"},
+	} {
 		require.Equal(t, 2, run(args...).code, args)
 	}
 }
