@@ -109,7 +109,8 @@ func problemOf(err error) *api.Problem {
 			true)
 	case errors.Is(err, errErased):
 		say(http.StatusConflict, webapi.CodeChatErased,
-			"The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
+			"The chat, or a part of it, was erased while this message waited for its turn; send it again if it is still "+
+				"meant.", true)
 	case errors.Is(err, memory.ErrMoved):
 		say(http.StatusConflict, webapi.CodeTurnMoved,
 			"Another process has taken over this chat; please read its history and try again.", true)

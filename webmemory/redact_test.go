@@ -217,3 +217,49 @@ func TestRedactionInTheEmbeddedStore(t *testing.T) {
 	require.Equal(t, 200, s.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
 	require.Len(t, s.stored("chat_history:1"), 8)
 }
+
+// A message repeats another one if it shares a word with a digit, a word that few messages have, or four consecutive
+// words, however it is written; nothing is changed by being named, and no more is named than can be looked at.
+func TestWhatRepeatsAText(t *testing.T) {
+	w := newWorld(t, answers("fine"))
+	said := []string{
+		"Мой пароль — Ёлка-77, we agreed on it today",
+		"елка?",              // a rare word, in another spelling
+		"it is 77, no more",  // a word with a digit
+		"then WE agreed: on", // three words
+		"so we agreed, on it then",
+		`{"пароль":1}`, // in what a tool was asked
+		"на",
+	}
+	var b strings.Builder
+	for i, text := range said {
+		m := memory.Message{Role: memory.RoleUser, Content: text, ID: fmt.Sprint("m:", i)}
+		if i == 5 {
+			m.Role, m.Content = memory.RoleAssistant, ""
+			m.ToolCalls = []memory.ToolCall{{ID: "t", Type: "function", Function: memory.FunctionCall{Arguments: text}}}
+		}
+		fmt.Fprintf(&b, `{"message":%s}`+"\n", m.Encode())
+	}
+	for i := range 6 { // these make words common
+		fmt.Fprintf(&b, `{"message":{"role":"user","content":"it on today we agreed %c","id":"c:%d"}}`+"\n", 'a'+i, i)
+	}
+	status, body := w.ask(t, "POST", "/v1/chats/1/import", b.String())
+	require.Equal(t, 201, status, body)
+	stored := w.stored("chat_history:1")
+	got := w.redact("/v1/chats/1/messages/m:0?scope=message&dry_run=true")
+	require.Equal(t, []webapi.MessageRef{{ID: "m:0"}}, got.Redacted)
+	require.Equal(t, []webapi.MessageRef{{ID: "m:1"}, {ID: "m:2"}, {ID: "m:4"}, {ID: "m:5"}}, got.AlsoIn)
+	require.False(t, got.Partial)
+	require.Equal(t, stored, w.stored("chat_history:1"))
+
+	b.Reset()
+	for i := range 1200 {
+		fmt.Fprintf(&b, `{"message":{"role":"assistant","content":"number 42","id":"m:%d"}}`+"\n", i)
+	}
+	status, body = w.ask(t, "POST", "/v1/chats/2/import", b.String())
+	require.Equal(t, 201, status, body)
+	require.Equal(t, 413, w.do("DELETE", "/v1/chats/2/messages/m:5", nil).status, "one exchange, and too long to name")
+	got = w.redact("/v1/chats/2/messages/m:5?scope=message")
+	require.Len(t, got.AlsoIn, 1000)
+	require.True(t, got.Partial)
+}

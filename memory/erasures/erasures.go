@@ -193,7 +193,9 @@ func (f *File) Add(turns map[string]int64) error {
 
 // merge takes over turns that are newer than the known ones.
 func (f *File) merge(turns map[string]int64) {
-	f.redacted = nil
+	if len(turns) > 0 {
+		f.redacted = nil
+	}
 	for name, turn := range turns {
 		f.turns[name] = max(f.turns[name], turn)
 	}
