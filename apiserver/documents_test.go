@@ -346,6 +346,9 @@ func TestDocumentsOfAChatGoWithIt(t *testing.T) {
 	_, body = s.call(t, "GET", "/v1/collections", "")
 	require.JSONEq(t, `{"collections":[]}`, body, "no name leads to a chat's documents")
 
+	require.NoError(t, s.DeleteRuns(t.Context(), memory.MustChat("-100")))
+	_, body = s.call(t, "GET", "/v1/chats/-100/documents", "")
+	require.Contains(t, body, `"a.txt"`, "documents of the chat stay")
 	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("-100")))
 	_, body = s.call(t, "GET", "/v1/chats/-100/documents", "")
 	require.Contains(t, body, `"documents":[]`)

@@ -27,6 +27,7 @@ func (s *Server) routes() http.Handler {
 	e.POST("/v1/runs/:run/stop", e.Answered(s.stopRun))
 	e.DELETE("/v1/runs/:run", e.Answered(s.deleteRun))
 	e.DELETE("/v1/chats/:chat", e.Answered(s.deleteChat))
+	e.DELETE("/v1/chats/:chat/runs", e.Answered(s.deleteRuns))
 	e.DELETE("/v1/conversations/:id", e.Answered(s.deleteConversation))
 	s.documents.routes(e)
 	e.POST("/v1/embeddings", e.Answered(s.postEmbeddings))
@@ -198,23 +199,41 @@ func (s *Server) deleteRun(c *gin.Context) error {
 }
 
 func (s *Server) deleteChat(c *gin.Context) error {
+	chat, err := s.endRuns(c)
+	if err != nil {
+		return err
+	}
+	if err := s.documents.dropChat(c.Request.Context(), chat); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// deleteRuns is webmemory saying that nothing of a chat's runs may be kept; its documents stay.
+func (s *Server) deleteRuns(c *gin.Context) error {
+	if _, err := s.endRuns(c); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// endRuns stops the runs of the chat in the path, and forgets them.
+func (s *Server) endRuns(c *gin.Context) (memory.Chat, error) {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
-		return api.BadRequest(err)
+		return chat, api.BadRequest(err)
 	}
 	runs := s.ofChat(chat)
 	for _, r := range runs {
 		r.cancel(subagent.ErrStopped)
 	}
 	if err := s.await(c.Request.Context(), runs...); err != nil {
-		return err
+		return chat, err
 	}
 	s.erase(runs...)
-	if err := s.documents.dropChat(c.Request.Context(), chat); err != nil {
-		return err
-	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return chat, nil
 }
 
 var errGatewayAway = &api.Problem{

@@ -297,6 +297,11 @@ func TestErasingAChatEndsItsRunsAndNoOthers(t *testing.T) {
 	}
 	s.begun(t, theirs.Events)
 	require.NoError(t, s.DeleteChat(t.Context(), memory.MustChat("never:seen@here")))
+	require.NoError(t, s.DeleteRuns(t.Context(), memory.MustChat("c2")))
+	for _, err := range s.Events(t.Context(), theirs.Events, 0) {
+		require.ErrorIs(t, err, api.ErrUnknownRun)
+	}
+	require.NoError(t, s.DeleteRuns(t.Context(), memory.MustChat("never:seen@here")))
 }
 
 func TestAPanicEndsTheRunAndNotTheServer(t *testing.T) {

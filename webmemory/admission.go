@@ -233,6 +233,11 @@ func runID(chat memory.Chat, key string, attempt int) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
+// isRunID says whether a text looks like what runID makes: 26 characters of base32.
+func isRunID(s string) bool {
+	return len(s) == 26 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
+
 // try is one attempt at a post: it joins the run of the attempt's id, or starts it. The
 // number of a newer attempt instead: this one has failed in a way that may pass, or there
 // is a newer one already.

@@ -56,15 +56,28 @@ type wanted struct {
 
 func (w wanted) has(key memory.Key) bool { return w.history == nil || *w.history == key }
 
-// erase removes what is wanted gone of a chat. It goes on if its client leaves.
+// erase removes what is wanted gone of a chat.
 func (s *Server) erase(c *gin.Context, chat memory.Chat, what wanted) error {
+	allowed := 2*storeTimeout + redisstore.Beat
+	if what.scan {
+		allowed = scanTimeout
+	}
+	return takeAway(s, c, chat, allowed, func(ctx context.Context, w *writer) (webapi.Erased, error) {
+		return s.eraseUnder(ctx, w, what)
+	})
+}
+
+// takeAway takes something of a chat away, see takeAwayNow, and answers with what do gives. It goes on if its
+// client leaves.
+func takeAway[A any](s *Server, c *gin.Context, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) error {
 	type end struct {
-		out webapi.Erased
+		out A
 		err error
 	}
 	ended := make(chan end, 1)
 	s.workers.Go(func() {
-		out, err := s.eraseNow(chat, what)
+		out, err := takeAwayNow(s, chat, allowed, do)
 		if err != nil {
 			trail := telemetry.From(c.Request.Context())
 			s.log.Warn().Err(err).EmbedObject(trail).Msg("an erasure did not succeed")
@@ -93,35 +106,32 @@ const scanTimeout = 10 * time.Minute
 // scrubWait is how long an erasure waits until its text is in no file of the store's.
 const scrubWait = time.Minute
 
-// eraseNow erases under the chat's lease, which it takes before all who wait and after
-// stopping what runs: once it has returned no run can still use or write what was erased.
-// Posts that wait are refused.
-func (s *Server) eraseNow(chat memory.Chat, what wanted) (webapi.Erased, error) {
+// takeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all who
+// wait and after stopping what runs: once it has returned no run can still use or write what
+// is gone. Posts that wait are refused. allowed bounds do.
+func takeAwayNow[A any](s *Server, chat memory.Chat, allowed time.Duration,
+	do func(context.Context, *writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.life, max(eraseWait, 2*s.cfg.Lease))
 	defer cancel()
 	token := redisstore.EraserToken + s.token()
 	yield, err := s.goFirst(ctx, chat, token)
 	if err != nil {
-		return webapi.Erased{}, err
+		return out, err
 	}
 	s.dismiss(chat)
 	w, err := s.turnFor(ctx, ctx, chat, token, erasing)
 	if err != nil {
 		yield()
-		return webapi.Erased{}, err
+		return out, err
 	}
 	defer func() {
 		yield()
 		s.queue.saw(chat, "", 0) // posts that came during the erasure may have their turn
 		w.next()
 	}()
-	allowed := 2*storeTimeout + redisstore.Beat
-	if what.scan {
-		allowed = scanTimeout
-	}
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), allowed)
 	defer stop()
-	out, err := s.eraseUnder(done, w, what)
+	out, err = do(done, w)
 	if ending := w.end(); ending != nil {
 		s.log.Warn().Err(ending).Msg(notGivenBack)
 	}
@@ -330,16 +340,38 @@ func (s *Server) postErasure(c *gin.Context) error {
 	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &e); err != nil {
 		return err
 	}
-	chat, _, ok := erasures.ChatOf(e.Name)
+	concerned, ok := concernedBy(e.Name)
 	if !ok || e.Turn <= 0 {
-		return badRequest("An erasure has a name, chat:<chat> or the key of a history, and a turn.")
+		return badRequest("An erasure has a name, chat:<chat>, the key of a history or that of a redaction, and a turn.")
 	}
-	out := applied{Runs: s.runsHere(chat)}
+	out := applied{Runs: s.runsHere(concerned.chat)}
 	if err := s.applyErasures(c.Request.Context(), map[string]int64{e.Name: e.Turn}); err != nil {
 		return err
 	}
+	if concerned.redacted {
+		// With it Redis has the cuts of the histories, by which cached copies are brought up to date.
+		if err := s.followErasures(c.Request.Context()); err != nil {
+			return err
+		}
+	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)
 	return nil
+}
+
+// concerned is what an erasure is of, by its name.
+type concerned struct {
+	chat     memory.Chat
+	key      *memory.Key // one history, nil for all of the chat
+	redacted bool        // messages lost their text; the histories stay
+}
+
+// concernedBy reads a name of package erasures; ok is false for that of another kind.
+func concernedBy(name string) (c concerned, ok bool) {
+	if r, redacted := erasures.RedactionOf(name); redacted {
+		return concerned{chat: r.Chat, redacted: true}, true
+	}
+	c.chat, c.key, ok = erasures.ChatOf(name)
+	return c, ok
 }
 
 // follower is what this process knows of erasures, and how far it has followed those of
@@ -385,8 +417,8 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, turn := range turns {
-		if chat, _, ok := erasures.ChatOf(name); ok && turn > f.applied[name] {
-			if err := s.eraseConversations(ctx, chat, turn); err != nil {
+		if of, ok := concernedBy(name); ok && turn > f.applied[name] {
+			if err := s.eraseConversations(ctx, of.chat, turn); err != nil {
 				return err
 			}
 		}
@@ -397,33 +429,33 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 	}
 	fresh := map[string]int64{}
 	for name, turn := range turns {
-		chat, key, ok := erasures.ChatOf(name)
+		of, ok := concernedBy(name)
 		if !ok || turn <= f.applied[name] {
 			continue
 		}
 		fresh[name] = turn
 		for _, h := range s.cache.All() {
-			// In the turn itself it was read before it was erased.
-			if h.Key().Chat() == chat && (key == nil || *key == h.Key()) && h.Turn() <= turn {
+			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
+			if h.Key().Chat() == of.chat && (of.key == nil || *of.key == h.Key()) && !of.redacted && h.Turn() <= turn {
 				s.cache.Forget(h.Key())
 			}
 		}
-		s.dropRuns(chat)
-		s.indexes.dropChat(chat)
+		s.dropRuns(of.chat)
+		s.indexes.dropChat(of.chat)
 		if turn <= known[name] {
 			continue // another process of this disk has
 		}
-		if err := s.sessions.remove(chat); err != nil {
+		if err := s.sessions.remove(of.chat); err != nil {
 			return err
 		}
-		if err := s.ends.remove(chat); err != nil {
+		if err := s.ends.remove(of.chat); err != nil {
 			return err
 		}
 	}
 	if err := f.file.Add(fresh); err != nil {
 		return err
 	}
-	if err := s.spool.ForgetBefore(f.file.Of); err != nil { // also of folders adopted since
+	if err := s.spool.Forget(f.reach, f.covers); err != nil { // also of folders adopted since
 		return err
 	}
 	maps.Copy(f.applied, fresh)
@@ -491,6 +523,9 @@ func (s *Server) restoreErasures(ctx context.Context) error {
 // came back with an older state is noticed moments later only, and until then nobody may
 // use what was erased, nor take it for read under the new fencing token.
 func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
+	if err := s.redactForgotten(ctx, chat); err != nil {
+		return err
+	}
 	names := []string{erasures.Chat(chat), memory.ChatKey(chat).String()}
 	for _, a := range s.cfg.Agents {
 		names = append(names, memory.SubagentKey(a, chat).String())
@@ -518,36 +553,48 @@ func (s *Server) eraseForgotten(ctx context.Context, chat memory.Chat) error {
 // eraseAgain erases in Redis what was written before the turn in which a chat or a history was
 // erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
 func (s *Server) eraseAgain(ctx context.Context, name string, turn int64) error {
-	chat, key, ok := erasures.ChatOf(name)
+	of, ok := concernedBy(name)
 	if !ok {
 		return nil // of a newer version
 	}
-	if err := s.cutAgain(ctx, turn, chat, key); err != nil {
+	again := func() error { return s.cutAgain(ctx, turn, of.chat, of.key) }
+	if r, redacted := erasures.RedactionOf(name); redacted {
+		again = func() error { return s.redactAgain(ctx, r, turn) }
+	}
+	if err := again(); err != nil {
 		return err
 	}
 	return s.store.NoteErasure(ctx, turn, name)
 }
 
+// keysThere are a chat's own history and those of its subagents that Redis has.
+func (s *Server) keysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
+	keys := []memory.Key{memory.ChatKey(chat)}
+	named, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.store.Found(ctx, named...)
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range named {
+		if found[i] && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
 // cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
 // a chat, with what belongs to its runs and, at the gateway, its conversation.
 func (s *Server) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
-	keys := []memory.Key{memory.ChatKey(chat)}
+	keys, err := s.keysThere(ctx, chat)
+	if err != nil {
+		return err
+	}
 	if key != nil {
-		keys[0] = *key
-	} else {
-		named, err := s.store.Keys(ctx, chat, s.cfg.Agents...)
-		if err != nil {
-			return err
-		}
-		found, err := s.store.Found(ctx, named...)
-		if err != nil {
-			return err
-		}
-		for i, k := range named {
-			if found[i] && !slices.Contains(keys, k) {
-				keys = append(keys, k)
-			}
-		}
+		keys = []memory.Key{*key}
 	}
 	back := false
 	for _, k := range keys {

@@ -38,6 +38,8 @@ func (s *Server) routes() http.Handler {
 	chat.GET("", r.Answered(s.getChat))
 	chat.DELETE("", r.Answered(s.deleteChat))
 	chat.POST("/messages", r.Answered(s.answering(s.messagePosted)))
+	chat.DELETE("/messages/:id", r.Answered(s.redactMessage))
+	chat.DELETE("/subagents/:name/messages/:id", r.Answered(s.redactMessage))
 	chat.GET("/runs/:run/events", r.Answered(s.getEvents))
 	chat.POST("/runs/:run/stop", r.Answered(s.stopRun))
 	chat.GET("/recall", r.Answered(s.getRecall))
@@ -107,7 +109,8 @@ func problemOf(err error) *api.Problem {
 			true)
 	case errors.Is(err, errErased):
 		say(http.StatusConflict, webapi.CodeChatErased,
-			"The chat was erased while this message waited for its turn; send it again if it is still meant.", true)
+			"The chat, or a part of it, was erased while this message waited for its turn; send it again if it is still "+
+				"meant.", true)
 	case errors.Is(err, memory.ErrMoved):
 		say(http.StatusConflict, webapi.CodeTurnMoved,
 			"Another process has taken over this chat; please read its history and try again.", true)

@@ -363,6 +363,9 @@ func (s *Server) placeRun(ctx context.Context, head endHead) error {
 	if known, err := s.knowsEnd(ctx, head); known || err != nil {
 		return err
 	}
+	if err := s.followErasures(ctx); err != nil || s.redactedSince(head.Chat, head.Turn) {
+		return err
+	}
 	_, lines := s.knownEvents(head.Chat, head.Run)
 	copies, err := folded(head.Chat, head.Turn, head.events(lines))
 	if err != nil {
@@ -401,6 +404,9 @@ func (s *Server) restoreRun(ctx context.Context, head endHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*storeTimeout)
 	defer cancel()
 	if known, err := s.knowsEnd(ctx, head); known || err != nil {
+		return err
+	}
+	if err := s.followErasures(ctx); err != nil {
 		return err
 	}
 	w, err := s.takeTurn(ctx, ctx, head.Chat, "", now)
@@ -449,6 +455,8 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 		return nil, nil
 	case head.Body != "" && head.Body != r.body:
 		return nil, errKeyReused
+	case s.redactedSince(r.chat, head.Turn):
+		return &redisstore.Record{Body: r.body, Result: redactedAnswer()}, nil
 	case !events[len(events)-1].Terminal():
 		w.Open = &redisstore.OpenRun{Run: r.id, Turn: head.Turn, Body: r.body, Trace: r.trail.Parent()}
 		_, err := s.store.Open(ctx, r.chat, w.token, s.cfg.Lease, *w.Open)
@@ -462,7 +470,7 @@ func (s *Server) forgotten(ctx context.Context, r *run, w *writer) (*redisstore.
 
 // putBack writes back a run that is over, under its chat's lease; events are all of it.
 func (s *Server) putBack(ctx context.Context, w *writer, head endHead, events []event.Event) error {
-	if w.ErasedIn() > head.Turn {
+	if w.ErasedIn() > head.Turn || s.redactedSince(head.Chat, head.Turn) {
 		return nil
 	}
 	r := newRun(head.Run, head.Chat, head.Body)

@@ -27,6 +27,9 @@ type writer struct {
 	cache *cache.Cache
 	spool *spool.Spool
 
+	// redacted says whether the text of a spool's entry was redacted.
+	redacted func(spool.Entry) bool
+
 	again time.Time // not before Redis is asked to log events, after a try that failed
 	kept  time.Time // when the log's life was prolonged
 
@@ -87,12 +90,21 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 	}
 	w := &writer{
 		lease: l, store: s.store, cache: s.cache, spool: s.spool, histories: map[memory.Key]*memory.History{},
+		redacted: func(spool.Entry) bool { return false },
 	}
 	if w.Open != nil {
 		// Who left the run may have died beside us, with events in its spool.
 		s.adopt()
 	}
-	if err := w.prepare(ctx, s.cfg.Agents); err != nil {
+	if w.Open != nil || s.spool.Bytes() > 0 {
+		var known redactions
+		known, err = s.redactionsOf(ctx, chat) // their text must not come out of a spool
+		w.redacted = known.cover
+	}
+	if err == nil {
+		err = w.prepare(ctx, s.cfg.Agents)
+	}
+	if err != nil {
 		err = errors.Join(err, w.leave())
 		w.next()
 		return nil, err
@@ -252,7 +264,7 @@ func (w *writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 	run := entries[0].Mark.Run
 	var lines []redisstore.Logged
 	for _, e := range entries {
-		if e.Mark.Turn >= erased && (run == w.run || w.Open != nil && w.Open.Run == run) {
+		if e.Mark.Turn >= erased && !w.redacted(e) && (run == w.run || w.Open != nil && w.Open.Run == run) {
 			lines = append(lines, redisstore.Logged{Seq: e.Mark.Seq, Line: e.Bytes})
 		}
 	}
@@ -367,7 +379,7 @@ func (w *writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 		return 0, err
 	}
 	for i, e := range entries {
-		if e.Mark.Turn < erased {
+		if e.Mark.Turn < erased || w.redacted(e) {
 			continue
 		}
 		mark := e.Mark

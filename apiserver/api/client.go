@@ -25,7 +25,7 @@ var (
 )
 
 const (
-	// callTimeout bounds every call but Events; DeleteChat waits for runs to end.
+	// callTimeout bounds every call but Events; DeleteChat and DeleteRuns wait for runs to end.
 	callTimeout = time.Minute
 	// maxAnswer bounds an answer's body, in bytes.
 	maxAnswer = 4 << 20
@@ -104,6 +104,11 @@ func (c *Client) Done(ctx context.Context, run string) error {
 // the chat is left there.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) error {
 	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.String()), nil, nil)
+}
+
+// DeleteRuns stops the chat's runs and drops their events; its documents stay.
+func (c *Client) DeleteRuns(ctx context.Context, chat memory.Chat) error {
+	return c.call(ctx, http.MethodDelete, "/v1/chats/"+url.PathEscape(chat.String())+"/runs", nil, nil)
 }
 
 // EraseConversation has the gateway forget what was said to models in a chat; the

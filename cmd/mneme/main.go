@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.chat(),
 		group("memory", "Look at memories, move them and erase them.",
 			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(),
-			con.memoryExport(), con.memoryImport(), con.memoryRm()),
+			con.memoryExport(), con.memoryImport(), con.memoryRedact(), con.memoryRm()),
 		con.ingest(),
 		con.backup(),
 		con.restore(),

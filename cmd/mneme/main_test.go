@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,7 +49,7 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 		"chat --caht x":         {2, "", "mneme: unknown flag --caht, did you mean \"--chat\"?; see mneme --help\n"},
 		"chat -z":               {2, "", "mneme: unknown flag -z; see mneme --help\n"},
 		"chat --chat":           {2, "", "mneme: --chat needs a value; see mneme --help\n"},
-		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"export\", \"import\", \"rm\"; see mneme --help\n"},
+		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"export\", \"import\", \"redact\", \"rm\"; see mneme --help\n"},
 		"memory get 1 a b":      {2, "", "mneme: unexpected argument b; see mneme --help\n"},
 		"memory ls --limit x":   {2, "", "mneme: --limit: expected a whole number but got \"x\"; see mneme --help\n"},
 		"ingest x":              {2, "", "mneme: missing flags: --collection=NAME; see mneme --help\n"},
@@ -96,7 +97,8 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 
 func TestHelpEverywhere(t *testing.T) {
 	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage",
-		"chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "ingest", "backup", "restore", "config",
+		"chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "memory redact", "ingest", "backup",
+		"restore", "config",
 		"config check", "config show", "completion", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
 		require.Zero(t, r.code, line)
@@ -184,6 +186,32 @@ func TestMemoryGetAndTail(t *testing.T) {
 $`, tail.stdout)
 }
 
+// What a redaction is asked for is in the request's path and query; what it did, or would, is printed.
+func TestMemoryRedact(t *testing.T) {
+	asked := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Method + " " + r.URL.String()
+		_, _ = io.WriteString(w, `{"redacted":[{"subagent":"","id":"R.1"},{"subagent":"analytic","id":"R.2"}],`+
+			`"also_in":[{"subagent":"","id":"m:5"}],"partial":true}`)
+	}))
+	defer s.Close()
+	run := func(args ...string) result {
+		return mneme(t, "", append([]string{"memory", "redact", "--url=" + s.URL}, args...)...)
+	}
+	require.Equal(t, result{0, "redacted  R.1\nredacted  R.2  analytic\nrepeats it  m:5\n" +
+		"(there may be more that repeat it)\n", ""}, run("12345", "R.1"))
+	require.Equal(t, "DELETE /v1/chats/12345/messages/R.1?dry_run=false&scope=exchange", asked)
+	require.Contains(t, run("12345", "R.2", "--subagent", "analytic", "--scope=message", "--dry-run").stdout,
+		"would be redacted  R.1\n")
+	require.Equal(t, "DELETE /v1/chats/12345/subagents/analytic/messages/R.2?dry_run=true&scope=message", asked)
+	require.Contains(t, run("12345", "R.1", "--json").stdout, `"id": "R.2"`)
+	for _, args := range [][]string{
+		{"1", "R.1", "--scope", "all"}, {"1", "R.1", "--subagent", "No"}, {"1"}, {"a b", "R.1"},
+	} {
+		require.Equal(t, 2, run(args...).code, args)
+	}
+}
+
 func TestMemoryRm(t *testing.T) {
 	s := remembering(t)
 	url := "--url=" + s.URL
@@ -241,7 +269,7 @@ func TestCompletion(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"ls", "get", "tail", "search", "export", "import", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"ls", "get", "tail", "search", "export", "import", "redact", "rm"}, fits("memory", ""))
 	require.Equal(t, []string{"memory"}, fits("me"))
 	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
 	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))

@@ -3,8 +3,8 @@
 // processes of one data folder see what was erased there.
 //
 // The file is one line of JSON per erasure, {"name":"chat_history:12345","turn":1760000000000},
-// where a name is the key of a history, or chat:<chat> for everything of a chat. It holds nothing
-// that users said. Processes share it under the lock of a file beside it.
+// where a name is the key of a history, chat:<chat> for everything of a chat, or that of a Redaction. It
+// holds nothing that users said. Processes share it under the lock of a file beside it.
 package erasures
 
 import (
@@ -15,6 +15,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,6 +60,56 @@ func HandCutOf(name string) (key memory.Key, ok bool) {
 	return memory.ParseKey(rest)
 }
 
+// redaction is the prefix of names of redactions.
+const redaction = "redacted:"
+
+// Redaction says which messages were redacted: all that one run made in a chat, or those of one history
+// that have these ids.
+type Redaction struct {
+	Chat memory.Chat
+	Run  string     // "" for messages by their ids
+	Key  memory.Key // of the history, for ids
+	IDs  []string
+}
+
+// Name is the name under which the redaction is recorded.
+func (r Redaction) Name() string {
+	if r.Run != "" {
+		return redaction + "all:" + r.Run + " " + Chat(r.Chat)
+	}
+	return redaction + "id:" + strings.Join(r.IDs, ",") + " " + r.Key.String()
+}
+
+// Has says whether the redaction covers a message of one of the chat's histories.
+func (r Redaction) Has(key memory.Key, id string) bool {
+	if r.Run == "" {
+		return key == r.Key && slices.Contains(r.IDs, id)
+	}
+	run, _, ok := memory.SplitID(id)
+	return ok && strings.TrimSuffix(run, memory.ClosingSuffix) == r.Run
+}
+
+// RedactionOf parses a name that Name made; ok is false for a name of another kind.
+func RedactionOf(name string) (r Redaction, ok bool) {
+	rest, redacted := strings.CutPrefix(name, redaction)
+	what, scope, parted := strings.Cut(rest, " ")
+	chat, key, known := ChatOf(scope)
+	if !redacted || !parted || !known {
+		return Redaction{}, false
+	}
+	r.Chat = chat
+	if run, of := strings.CutPrefix(what, "all:"); of && key == nil {
+		r.Run = run
+		return r, run != ""
+	}
+	ids, of := strings.CutPrefix(what, "id:")
+	if !of || key == nil {
+		return Redaction{}, false
+	}
+	r.Key, r.IDs = *key, strings.Split(ids, ",")
+	return r, ids != ""
+}
+
 type record struct {
 	Name string `json:"name"`
 	Turn int64  `json:"turn"`
@@ -71,6 +122,29 @@ type File struct {
 	mu    sync.Mutex
 	turns map[string]int64 // guarded by mu
 	seen  os.FileInfo      // guarded by mu: the file as it was last read; nil before
+	// redacted are the redactions among turns, by their chats; guarded by mu, nil until they are asked for.
+	redacted map[memory.Chat][]Redacted
+}
+
+// Redacted is a redaction and the turn in which it was made.
+type Redacted struct {
+	Redaction
+	Turn int64
+}
+
+// Redactions are those of a chat.
+func (f *File) Redactions(chat memory.Chat) []Redacted {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.redacted == nil {
+		f.redacted = map[memory.Chat][]Redacted{}
+		for name, turn := range f.turns {
+			if r, ok := RedactionOf(name); ok {
+				f.redacted[r.Chat] = append(f.redacted[r.Chat], Redacted{r, turn})
+			}
+		}
+	}
+	return f.redacted[chat]
 }
 
 // Open reads the list at path, which need not exist; "" is a list in memory.
@@ -119,6 +193,9 @@ func (f *File) Add(turns map[string]int64) error {
 
 // merge takes over turns that are newer than the known ones.
 func (f *File) merge(turns map[string]int64) {
+	if len(turns) > 0 {
+		f.redacted = nil
+	}
 	for name, turn := range turns {
 		f.turns[name] = max(f.turns[name], turn)
 	}
@@ -221,6 +298,6 @@ func (f *File) refresh() error {
 			f.turns[r.Name] = r.Turn
 		}
 	}
-	f.seen = info
+	f.seen, f.redacted = info, nil
 	return nil
 }

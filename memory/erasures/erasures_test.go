@@ -51,3 +51,42 @@ func TestErasuresAreSharedAndKept(t *testing.T) {
 	require.Len(t, known, 52)
 	require.EqualValues(t, 5, known["chat:next"])
 }
+
+// A redaction's name says what it covers, and nothing else is one.
+func TestRedactions(t *testing.T) {
+	chat := memory.MustChat("a:b@c")
+	key, other := memory.SubagentKey("analytic", chat), memory.ChatKey(chat)
+	run := erasures.Redaction{Chat: chat, Run: "RUN"}
+	ids := erasures.Redaction{Chat: chat, Key: key, IDs: []string{"m:1", "x0123456789abcdef.0", "RUN.7"}}
+	for _, r := range []erasures.Redaction{run, ids} {
+		got, ok := erasures.RedactionOf(r.Name())
+		require.True(t, ok, r.Name())
+		require.Equal(t, r, got)
+		_, _, erased := erasures.ChatOf(r.Name())
+		require.False(t, erased, "versions before take it for nothing of theirs")
+	}
+	require.True(t, run.Has(key, "RUN.7"))
+	require.True(t, run.Has(other, "RUN-end.9"))
+	require.False(t, run.Has(key, "RUN2.7"))
+	require.False(t, run.Has(key, "RUN"))
+	require.True(t, ids.Has(key, "m:1"))
+	require.False(t, ids.Has(other, "m:1"))
+	for _, name := range []string{"redacted:", "redacted:all: chat:1", "redacted:all:R", "redacted:id: chat_history:1",
+		"redacted:id:m1 chat:1", "chat:1", "redacted:all:R chat_history:1"} {
+		_, ok := erasures.RedactionOf(name)
+		require.False(t, ok, name)
+	}
+
+	path := filepath.Join(t.TempDir(), "erasures.ndjson")
+	one, err := erasures.Open(path)
+	require.NoError(t, err)
+	two, err := erasures.Open(path)
+	require.NoError(t, err)
+	require.Empty(t, two.Redactions(chat))
+	require.NoError(t, one.Add(map[string]int64{run.Name(): 5, "chat:1": 6}))
+	require.Equal(t, []erasures.Redacted{{Redaction: run, Turn: 5}}, one.Redactions(chat))
+	_, err = two.All()
+	require.NoError(t, err)
+	require.Equal(t, one.Redactions(chat), two.Redactions(chat))
+	require.Empty(t, two.Redactions(memory.MustChat("1")))
+}

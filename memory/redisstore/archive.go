@@ -35,6 +35,8 @@ type Segment struct {
 	Messages int
 	Newest   float64 // the newest timestamp among them, in Unix seconds
 	about    string  // as it is stored
+
+	described bool // about says all of this
 }
 
 // Trim moves the oldest messages of a history into its archive when it holds more than a
@@ -116,35 +118,43 @@ func aboutField(position int) string { return strconv.Itoa(position) + ":about" 
 
 // Segments lists what the archive of a history holds, the oldest first.
 func (s *Store) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
+	all, err := s.allSegments(ctx, key)
+	return slices.DeleteFunc(all, func(seg Segment) bool { return !seg.described }), err
+}
+
+// allSegments is Segments with those that nothing describes, or something else.
+func (s *Store) allSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	fields, err := s.redis.HKeys(ctx, archiveKey(key)).Result()
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
 	var segments []Segment
-	var abouts []string
 	for _, f := range fields {
 		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
-		if err == nil && f == aboutField(position) {
-			segments, abouts = append(segments, Segment{Position: position}), append(abouts, f)
+		if err == nil && (f == aboutField(position) || f == strconv.Itoa(position)) {
+			segments = append(segments, Segment{Position: position})
 		}
 	}
-	if len(abouts) == 0 {
+	slices.SortFunc(segments, func(a, b Segment) int { return a.Position - b.Position })
+	segments = slices.Compact(segments)
+	if len(segments) == 0 {
 		return nil, nil
+	}
+	abouts := make([]string, len(segments))
+	for i, seg := range segments {
+		abouts[i] = aboutField(seg.Position)
 	}
 	values, err := s.redis.HMGet(ctx, archiveKey(key), abouts...).Result()
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	out := segments[:0]
-	for i, seg := range segments {
+	for i := range segments {
+		seg, sum := &segments[i], ""
 		seg.about, _ = values[i].(string)
-		var sum string
-		if _, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest); err == nil {
-			out = append(out, seg)
-		}
+		_, err := fmt.Sscan(seg.about, &seg.Messages, &sum, &seg.Newest)
+		seg.described = err == nil
 	}
-	slices.SortFunc(out, func(a, b Segment) int { return a.Position - b.Position })
-	return out, nil
+	return segments, nil
 }
 
 // Archived is how many messages have left each history by trims since it began, in one round
@@ -170,16 +180,9 @@ func (s *Store) Archived(ctx context.Context, keys ...memory.Key) ([]int, error)
 // ReadSegments gives the messages of segments, in their order. One that is gone meanwhile
 // has none; one that is not what was archived is a memory.DamagedError.
 func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Segment) ([][]json.RawMessage, error) {
-	if len(segments) == 0 {
-		return nil, nil
-	}
-	fields := make([]string, len(segments))
-	for i, seg := range segments {
-		fields[i] = strconv.Itoa(seg.Position)
-	}
-	values, err := s.redis.HMGet(ctx, archiveKey(key), fields...).Result()
+	values, err := s.segmentValues(ctx, key, segments)
 	if err != nil {
-		return nil, failure(err, "reading the archive of %s", key)
+		return nil, err
 	}
 	out := make([][]json.RawMessage, len(segments))
 	for i, v := range values {
@@ -195,11 +198,24 @@ func (s *Store) ReadSegments(ctx context.Context, key memory.Key, segments ...Se
 			err = errors.New("its sum is another one")
 		}
 		if err != nil {
-			return nil, &memory.DamagedError{Key: archiveKey(key) + " " + fields[i], Cause: err}
+			return nil, &memory.DamagedError{Key: fmt.Sprintf("%s %d", archiveKey(key), segments[i].Position), Cause: err}
 		}
 		out[i] = h.Raw(0)
 	}
 	return out, nil
+}
+
+// segmentValues reads segments as they are stored; nil stands for one that is gone.
+func (s *Store) segmentValues(ctx context.Context, key memory.Key, segments []Segment) ([]any, error) {
+	if len(segments) == 0 {
+		return nil, nil
+	}
+	fields := make([]string, len(segments))
+	for i, seg := range segments {
+		fields[i] = strconv.Itoa(seg.Position)
+	}
+	values, err := s.redis.HMGet(ctx, archiveKey(key), fields...).Result()
+	return values, failure(err, "reading the archive of %s", key)
 }
 
 // retire drops the oldest segments of an archive that is bounded.
@@ -232,33 +248,38 @@ func (s *Store) retire(ctx context.Context, key memory.Key) error {
 }
 
 // rearchive passes the messages of each segment through keep, and writes what differs;
-// a segment of which none stays goes. It starts over if a segment was changed meanwhile.
+// a segment of which none stays goes, and so does one that cannot be read of which drop says so:
+// nobody could take anything out of it. It starts over if a segment was changed meanwhile.
 func (s *Store) rearchive(ctx context.Context, key memory.Key,
-	keep func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool, err error) {
+	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
-		segments, err := s.Segments(ctx, key)
+		segments, err := s.allSegments(ctx, key)
 		if err != nil {
 			return false, err
 		}
 		var args []any
 		for chunk := range slices.Chunk(segments, 64) {
-			messages, err := s.ReadSegments(ctx, key, chunk...)
+			values, err := s.segmentValues(ctx, key, chunk)
 			if err != nil {
 				return false, err
 			}
-			for i, raw := range messages {
-				left, err := keep(raw)
+			for i, v := range values {
+				value, there := v.(string)
+				about, fresh, err := rewritten(key, value, keep)
+				if errors.Is(err, memory.ErrDamaged) {
+					if err = nil; there && !drop(value) {
+						fresh = value
+					} else if there {
+						s.log.Error().Str("key", archiveKey(key)).Int("position", chunk[i].Position).Int("messages",
+							chunk[i].Messages).Msg("a damaged part of an archive was dropped: what is taken away may be in it")
+					}
+				}
 				if err != nil {
 					return false, err
 				}
-				if slices.EqualFunc(left, raw, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
-					continue
+				if there && fresh != value {
+					args = append(args, chunk[i].Position, chunk[i].about, about, fresh)
 				}
-				about, value := "", ""
-				if len(left) > 0 {
-					about, value = describe(left), string(memory.Array(left))
-				}
-				args = append(args, chunk[i].Position, chunk[i].about, about, value)
 			}
 		}
 		if len(args) == 0 {
@@ -270,6 +291,24 @@ func (s *Store) rearchive(ctx context.Context, key memory.Key,
 		}
 	}
 	return false, fmt.Errorf("%w: the archive changed under every attempt", memory.ErrUnavailable)
+}
+
+// rewritten is a segment with what keep leaves of its messages, and what describes that; nothing of either if
+// none is left. What somebody else made of a segment is taken as it is, if it is one.
+func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (about,
+	fresh string, err error) {
+	h, err := memory.ParseHistory(key, []byte(value))
+	if err != nil {
+		return "", "", err
+	}
+	left, err := keep(h.Raw(0))
+	switch {
+	case err != nil, len(left) == 0:
+		return "", "", err
+	case slices.EqualFunc(left, h.Raw(0), equalBytes):
+		return "", value, nil
+	}
+	return describe(left), string(memory.Array(left)), nil
 }
 
 // segmentMessages and segmentBytes bound a segment that is not made by a trim.

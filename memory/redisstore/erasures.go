@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -82,51 +81,19 @@ func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 // no turn's write: a running turn finds the history changed. cut says whether there
 // was anything from before.
 func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
-	for range attempts {
-		before, err := s.Load(ctx, looking, memory.Empty(key))
-		if err != nil {
-			return cut, err
-		}
-		h := before[0]
-		left, err := begunSince(h.Raw(0), turn)
-		if err != nil {
-			return cut, err
-		}
-		short := memory.Empty(key)
-		for _, raw := range left {
-			short = short.With(raw)
-		}
-		if short.Len() < h.Len() {
-			c := change{turn: writingBack, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: short, cut: turn}
-			err = s.replace(ctx, c)
-			if errors.Is(err, errChanged) { // its meta is gone, perhaps
-				var value []byte
-				if value, err = s.bytesOf(ctx, key, nil); err == nil && slices.Equal(value, h.JSON()) {
-					c.seen, c.old = "value", value
-					err = s.replace(ctx, c)
-				}
-			}
-			if errors.Is(err, errChanged) {
-				continue
-			}
-			cut = cut || err == nil
-		}
-		if err == nil {
-			_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
-		}
-		if err == nil { // last, since what a trim moves goes there
-			var changed bool
-			changed, err = s.rearchive(ctx, key, func(raw []json.RawMessage) ([]json.RawMessage, error) {
-				return begunSince(raw, turn)
-			})
-			cut = cut || changed
-		}
-		if err != nil {
-			return cut, fmt.Errorf("erasing %s once more: %w", key, err)
-		}
-		return cut, nil
+	since := func(raw []json.RawMessage) ([]json.RawMessage, error) { return begunSince(raw, turn) }
+	h, err := s.rewrite(ctx, writingBack, key, since, change{cut: turn}, func(*memory.History) bool { return false })
+	if err == nil {
+		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
 	}
-	return cut, fmt.Errorf("erasing %s once more: %w: it changed under every attempt", key, memory.ErrUnavailable)
+	archived := false
+	if err == nil { // last, since what a trim moves goes there
+		archived, err = s.rearchive(ctx, key, since, func(string) bool { return true })
+	}
+	if err != nil {
+		err = fmt.Errorf("erasing %s once more: %w", key, err)
+	}
+	return h != nil || archived, err
 }
 
 // begunSince are the messages that are not from before a turn.

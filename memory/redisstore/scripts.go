@@ -40,6 +40,7 @@ var (
 	restoreCutScript = redisscript.New(lua, "common", "restore_cut")
 	segmentScript    = redisscript.New(lua, "common", "segment")
 	rearchiveScript  = redisscript.New(lua, "common", "rearchive")
+	answerScript     = redisscript.New(lua, "common", "answer")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it

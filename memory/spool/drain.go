@@ -183,13 +183,12 @@ func (s *Spool) remove(g *segment) error {
 	return nil
 }
 
-// ForgetBefore erases of each history what was written in turns before the number that erased
-// returns, 0 for nothing, and with a chat's own history the events of its runs. When it returns
-// nil, no file of this spool holds that text, including entries that were drained before. Entries
-// that a drain has already handed out are refused by the store, by the fencing token (the turn's
-// number) that the erasure has raised. A file without such text is not rewritten. After an error
-// nothing is lost, and the call may be repeated.
-func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
+// Forget erases the entries of which erased says so. since is the turn before which a history may have such
+// text, 0 for none: a file that has text of it from before is rewritten, so that when Forget returns nil no
+// file of this spool holds erased text, including that of entries that were drained before. Entries that a
+// drain has already handed out are refused by the store, by the fencing token (the turn's number) that the
+// erasure has raised. After an error nothing is lost, and the call may be repeated.
+func (s *Spool) Forget(since func(memory.Key) int64, erased func(Entry) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -197,7 +196,7 @@ func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
 	}
 	var failed error
 	for _, g := range slices.Clone(s.segments) {
-		if g.has(erased) {
+		if g.has(since) {
 			failed = errors.Join(failed, s.forget(g, erased))
 		}
 	}
@@ -207,7 +206,13 @@ func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
 	return nil
 }
 
-func (s *Spool) forget(g *segment, erased func(memory.Key) int64) error {
+// ForgetBefore is Forget of all that was written in turns before the number that erased returns for a
+// history, 0 for nothing, and with a chat's own history the events of its runs.
+func (s *Spool) ForgetBefore(erased func(memory.Key) int64) error {
+	return s.Forget(erased, func(e Entry) bool { return e.Mark.Turn < erased(e.Key) })
+}
+
+func (s *Spool) forget(g *segment, erased func(Entry) bool) error {
 	keep := g.sorted(erased)
 	var err error
 	if len(keep) == 0 && g != s.active {
@@ -220,7 +225,7 @@ func (s *Spool) forget(g *segment, erased func(memory.Key) int64) error {
 		return err
 	}
 	for _, p := range g.sorted(nil) {
-		if p.Mark.Turn < erased(p.Key) {
+		if erased(p.Entry) {
 			s.drop([]*pending{p})
 		}
 	}

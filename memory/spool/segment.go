@@ -134,9 +134,9 @@ func (g *segment) wasteful() bool {
 
 // sorted are the live entries in the order in which they were added, without those that erased
 // covers; a nil erased covers none.
-func (g *segment) sorted(erased func(memory.Key) int64) []*pending {
+func (g *segment) sorted(erased func(Entry) bool) []*pending {
 	list := slices.SortedFunc(maps.Values(g.live), func(a, b *pending) int { return cmp.Compare(a.at, b.at) })
-	return slices.DeleteFunc(list, func(p *pending) bool { return erased != nil && p.Mark.Turn < erased(p.Key) })
+	return slices.DeleteFunc(list, func(p *pending) bool { return erased != nil && erased(p.Entry) })
 }
 
 // rewrite compacts the file: it leaves nothing in it but the entries in keep, which are live ones.

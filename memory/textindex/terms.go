@@ -101,6 +101,10 @@ func (a *analyzer) list(text string) []string {
 	return list
 }
 
+// Words are the words of a text, folded so that spellings of one are equal: stopwords too, in the forms that
+// they have there.
+func Words(text string) iter.Seq[string] { return words(text) }
+
 // words are the words of a text, folded so that spellings of one are equal.
 func words(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {

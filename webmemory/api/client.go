@@ -150,6 +150,18 @@ func (c *Client) erase(ctx context.Context, path string) ([]string, error) {
 	return out.Erased, err
 }
 
+// Redact takes the text of a message away, and unless whole is false that of its exchange. dry only says what
+// it would do.
+func (c *Client) Redact(ctx context.Context, key memory.Key, id string, whole, dry bool) (Redacted, error) {
+	var out Redacted
+	query := url.Values{"scope": {Exchange}, "dry_run": {strconv.FormatBool(dry)}}
+	if !whole {
+		query.Set("scope", Message)
+	}
+	err := c.Call(ctx, http.MethodDelete, MessagePath(key, id)+"?"+query.Encode(), &out)
+	return out, err
+}
+
 // Recall searches a chat's memory; query has the parameters of GET …/recall.
 func (c *Client) Recall(ctx context.Context, chat memory.Chat, query url.Values) (Recalled, error) {
 	var out Recalled

@@ -11,6 +11,7 @@ package api
 import (
 	"encoding/json"
 	"net/url"
+	"strings"
 
 	"mneme/apiserver/api"
 	"mneme/memory"
@@ -50,6 +51,7 @@ const (
 	CodeChatBusy          = "chat_busy"              // and the message was not to wait, or waited in vain
 	CodeChatErased        = "chat_erased"            // while the message waited
 	CodeUnknownChat       = "unknown_chat"           // it has no memory
+	CodeUnknownMessage    = "unknown_message"        // no message of the history has the id
 	CodeChatNotEmpty      = "chat_not_empty"         // an import would mix two memories
 	CodeTurnMoved         = "turn_moved"             // another process has the chat's lease
 	CodeHistoryFull       = "history_full"           // it has to be deleted, or a part of it
@@ -131,6 +133,26 @@ type HistoryInfo struct {
 	ArchivedBytes int `json:"archived_bytes,omitempty"`
 }
 
+// Scopes of a redaction.
+const (
+	Exchange = "exchange" // the message's run, in every history of the chat; the default
+	Message  = "message"  // the message alone
+)
+
+// Redacted answers DELETE …/messages/{id}.
+type Redacted struct {
+	Redacted []MessageRef `json:"redacted"` // messages that say nothing any more
+	AlsoIn   []MessageRef `json:"also_in"`  // messages that repeat their words, and were not changed
+	// Partial: there are more than AlsoIn names, or a damaged part of an archive could not be looked at.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// MessageRef names a message of a chat.
+type MessageRef struct {
+	Subagent memory.Agent `json:"subagent"` // whose history it is in; empty for the chat's own
+	ID       string       `json:"id"`
+}
+
 // Recalled answers GET …/recall.
 type Recalled = api.Recalled
 
@@ -191,6 +213,11 @@ func MessagesPath(chat memory.Chat) string { return ChatPath(chat) + "/messages"
 // RunPath is where a run is: its events below /events, its end by a post to /stop.
 func RunPath(chat memory.Chat, run string) string {
 	return ChatPath(chat) + "/runs/" + url.PathEscape(run)
+}
+
+// MessagePath is where a message of a history is redacted.
+func MessagePath(key memory.Key, id string) string {
+	return strings.TrimSuffix(HistoryPath(key), "/history") + "/messages/" + url.PathEscape(id)
 }
 
 // HistoryPath is where a history is read and erased.

@@ -2,7 +2,7 @@
 -- KEYS  archive
 -- ARGV  for each: position, what describes it, what describes the new one, the new one ('': it goes)
 for i = 1, #ARGV, 4 do
-  if redis.call('HGET', KEYS[1], ARGV[i] .. ':about') ~= ARGV[i + 1] then
+  if (redis.call('HGET', KEYS[1], ARGV[i] .. ':about') or '') ~= ARGV[i + 1] then
     return {'changed'}
   end
 end

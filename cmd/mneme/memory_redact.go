@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"mneme/cmd/mneme/internal/term"
+	webapi "mneme/webmemory/api"
+)
+
+func (con *console) memoryRedact() *cobra.Command {
+	c := &cobra.Command{
+		Use: "redact <chat> <id>", Short: "Take away what a message says, and with it its exchange.",
+		Long: `The messages stay where they are and say "(redacted)", in the history, its archive and wherever else their text is kept. It cannot be undone. Messages that repeat their words are named and not changed; "mneme memory search" shows ids.
+
+--scope exchange, the default, is the run that made the message, in the chat's history and in those of its subagents; of a message that no run made it is what its user said and what follows that. --scope message is the message alone.
+
+Examples:
+  mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.1 --dry-run
+  mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.1
+  mneme memory redact 12345 KZ4BNPC5T3MQ7VJ2H6XWRYAEDL.2 --subagent analytic --scope message --json | jq`,
+	}
+	f := c.Flags()
+	subagent := f.String("subagent", "", "In the memory of this subagent, a `NAME`")
+	scope := f.String("scope", webapi.Exchange, "How much: exchange or message, a `SCOPE`")
+	dry := f.Bool("dry-run", false, "Change nothing, only say what would be redacted")
+	asJSON := f.Bool("json", false, "Print JSON")
+	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, args []string) error {
+		history := args[:1]
+		if *subagent != "" {
+			history = append(history[:1:1], *subagent)
+		}
+		_, key, err := historyKey(history)
+		if err != nil {
+			return err
+		}
+		if *scope != webapi.Exchange && *scope != webapi.Message {
+			return wrong("--scope is exchange or message, not %.40q", *scope)
+		}
+		done, err := client.Redact(ctx, key, args[1], *scope == webapi.Exchange, *dry)
+		if err != nil {
+			return err
+		}
+		return con.print(redaction{done, *dry}, *asJSON)
+	})
+}
+
+// redaction is what was redacted, to be shown.
+type redaction struct {
+	webapi.Redacted
+	dry bool
+}
+
+func (r redaction) WriteText(out io.Writer) error {
+	var b bytes.Buffer
+	list := func(what string, refs []webapi.MessageRef) {
+		for _, ref := range refs {
+			fmt.Fprintf(&b, "%s  %s", what, term.OneLine(ref.ID, 200))
+			if ref.Subagent != "" {
+				fmt.Fprintf(&b, "  %s", ref.Subagent)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	what := "redacted"
+	if r.dry {
+		what = "would be redacted"
+	}
+	list(what, r.Redacted.Redacted)
+	list("repeats it", r.AlsoIn)
+	if r.Partial {
+		b.WriteString("(there may be more that repeat it)\n")
+	}
+	_, err := out.Write(b.Bytes())
+	return err
+}

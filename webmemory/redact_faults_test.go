@@ -1,0 +1,288 @@
+package webmemory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/memory/event"
+	"mneme/memory/spool"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+const pin = "QX-4711-ZZ"
+
+// told makes n processes with disks of their own, each of which has had a turn of chat 1; the first one has the pin in
+// it.
+func told(t *testing.T, n int) (w *world, urls, data []string, processes []*process) {
+	t.Helper()
+	w = newWorld(t, gossip("no such text"))
+	urls, data, processes = w.disks(n)
+	for i, url := range urls {
+		w.on(url, func() {
+			got := w.do("POST", "/v1/chats/1/messages", message{[]string{pin, "hello"}[min(i, 1)]}, "Idempotency-Key",
+				fmt.Sprint(i))
+			require.Equal(t, 200, got.status, string(got.body))
+		})
+	}
+	return w, urls, data, processes
+}
+
+// begun asks for the redaction of chat 1's first message, and waits until it has come so far.
+func (w *world) begun(url, id string, so func() bool) (ended func()) {
+	var asking sync.WaitGroup
+	w.on(url, func() {
+		r := w.request("DELETE", "/v1/chats/1/messages/"+id, nil)
+		asking.Go(func() {
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				resp.Body.Close()
+			}
+		})
+	})
+	eventually(w.t, "the redaction has begun", so)
+	return asking.Wait
+}
+
+// redacted says whether both exchanges are there, and the first one says nothing.
+func (w *world) redacted() bool {
+	said := w.stored("chat_history:1")
+	return len(said) == 4 && said[0] == "user: "+memory.RedactedText && said[2] == "user: hello"
+}
+
+// Redis loses everything after a redaction, and a process that has not heard of it comes back with older copies, of
+// histories and of runs: what it writes back is redacted again, also if whoever redacted was dead meanwhile.
+func TestAnOlderCopyDoesNotUndoARedaction(t *testing.T) {
+	t.Parallel()
+	for name, dead := range map[string]bool{"the one that redacted lives": false, "it is dead meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, urls, data, processes := told(t, 2)
+			pause(t, processes[1].cmd)
+			ended := w.begun(urls[0], w.idsOf("chat_history:1")[0], w.redacted)
+			if dead {
+				processes[0].kill()
+			}
+			require.NoError(t, w.look.FlushAll(context.Background()).Err())
+			require.NoError(t, processes[1].cmd.Process.Signal(syscall.SIGCONT))
+			if dead {
+				eventually(t, "the older copy is written back", func() bool { return len(w.stored("chat_history:1")) == 4 })
+				require.NotEmpty(t, w.bytesIn(pin))
+				w.start(processes[0].settings)
+			}
+			ended()
+			eventually(t, "it is redacted", func() bool { return w.redacted() && len(w.bytesIn(pin, data...)) == 0 })
+		})
+	}
+}
+
+// A process is killed in the middle of a redaction, at several places: once one runs on its disk again the redaction is
+// whole, or was never begun; and it can be asked for again.
+func TestAProcessIsKilledInARedaction(t *testing.T) {
+	t.Parallel()
+	w, urls, data, processes := told(t, 2)
+	ctx := context.Background()
+	id := w.idsOf("chat_history:1")[0]
+	for _, so := range []func() bool{
+		func() bool { return w.look.Exists(ctx, "{chat_history:1}:first").Val() == 1 },
+		func() bool { return len(w.look.ZRange(ctx, "mneme:erasures", 0, -1).Val()) > 0 },
+		w.redacted,
+	} {
+		ended := w.begun(urls[0], id, so)
+		processes[0].kill()
+		ended()
+		urls[0], processes[0].cmd = w.start(processes[0].settings)
+	}
+	eventually(t, "it is whole", func() bool { return w.redacted() && len(w.bytesIn(pin, data...)) == 0 })
+	w.on(urls[0], func() { require.Len(t, w.redact("/v1/chats/1/messages/"+id).Redacted, 10) })
+	require.True(t, w.redacted())
+}
+
+// Redactions of one message and of others at once, by several processes, all succeed.
+func TestRedactionsAtOnce(t *testing.T) {
+	w := newWorld(t, answers("fine"))
+	urls := []string{w.url, w.process()}
+	for i := range 4 {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{fmt.Sprint(pin, i)}).status)
+	}
+	ids := w.idsOf("chat_history:1")
+	var all sync.WaitGroup
+	for i := range 6 {
+		w.on(urls[i%2], func() {
+			req := w.request("DELETE", "/v1/chats/1/messages/"+ids[2*(i%4)], nil)
+			all.Go(func() {
+				if got := w.send(req); got.status != 200 {
+					t.Errorf("%d: %s", got.status, got.body)
+				}
+			})
+		})
+	}
+	all.Wait()
+	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
+	require.Equal(t, ids, w.idsOf("chat_history:1"))
+}
+
+// What is in the archive is redacted there, also what no run made, by whichever process; what repeats it is found in a
+// chat of thousands of messages. A damaged part of the archive is said, and blocks nothing.
+func TestRedactionInTheArchive(t *testing.T) {
+	short := func(c *webmemory.Config) { c.MaxHistory = 10 }
+	w := newWorld(t, answers("fine"), short)
+	other := w.process(short)
+	var b strings.Builder
+	say := func(role, text string, i int) {
+		fmt.Fprintf(&b, `{"message":{"role":%q,"content":%q,"timestamp":%d,"id":"m.%d"}}`+"\n", role, text, 1_700_000_000+i, i)
+	}
+	for i := range 3000 {
+		switch i {
+		case 20:
+			say("user", "My password is swordfish, keep it safe for me", i)
+		case 21:
+			say("assistant", "Swordfish. Noted.", i)
+		case 22:
+			say("tool", "remembered", i)
+		case 1500:
+			say("user", "was it SWORDFISH?", i)
+		case 1700:
+			say("user", "please keep it safe for all", i)
+		case 23:
+			say("user", "Next.", i)
+		case 2999:
+			say("assistant", "it was swordfish", i)
+		default:
+			say([]string{"user", "assistant"}[i%2], "password? noted: nothing is said here, my dear, for I keep it", i)
+		}
+	}
+	status, body := w.ask(t, "POST", "/v1/chats/a/import", b.String())
+	require.Equal(t, 201, status, body)
+	w.on(other, func() { require.Contains(t, texts(w.recall(t, "a", "swordfish")), "wordfish") })
+	ref := func(ids ...int) (all []webapi.MessageRef) {
+		for _, id := range ids {
+			all = append(all, webapi.MessageRef{ID: fmt.Sprint("m.", id)})
+		}
+		return all
+	}
+	got := w.redact("/v1/chats/a/messages/m.21?dry_run=true")
+	require.Equal(t, ref(20, 21, 22), got.Redacted)
+	require.Equal(t, ref(1500, 1700, 2999), got.AlsoIn)
+	require.Equal(t, got, w.redact("/v1/chats/a/messages/m.21"))
+	require.NotEmpty(t, w.bytesIn("SWORDFISH"))
+	for _, id := range []string{"m.1500", "m.2999"} {
+		require.Len(t, w.redact("/v1/chats/a/messages/"+id+"?scope=message").Redacted, 1)
+	}
+	for _, text := range []string{"wordfish", "SWORDFISH"} {
+		require.Empty(t, w.bytesIn(text))
+		w.on(other, func() { require.NotContains(t, texts(w.recall(t, "a", "swordfish")), text) })
+	}
+	_, export := w.ask(t, "GET", "/v1/chats/a/export", "")
+	require.Equal(t, 3001, strings.Count(export, "\n"))
+	require.Contains(t, export, `{"message":{"role":"user","content":"(redacted)","timestamp":1700000020,"id":"m.20"}}`)
+
+	ctx := context.Background()
+	archive := "{chat_history:a}:archive"
+	require.NoError(t, w.look.HSet(ctx, archive, "0", strings.Repeat("[{", 100)).Err())
+	got = w.redact("/v1/chats/a/messages/m.2800")
+	require.True(t, got.Partial)
+	require.Len(t, got.Redacted, 2)
+	require.Equal(t, 404, w.do("DELETE", "/v1/chats/a/messages/m.2", nil).status)
+}
+
+// What goes on while a redaction is asked for is stopped, and is in the chat with what was said until then.
+func TestRedactionOfARunUnderWay(t *testing.T) {
+	w := newWorld(t, waits(nil))
+	url, _ := w.child()
+	w.on(url, func() { w.open("POST", "/v1/chats/1/messages", message{pin}).until("subagent_delegation") })
+	id := w.idsOf("chat_history:1")[0]
+	require.Len(t, w.redact("/v1/chats/1/messages/"+id).Redacted, 4)
+	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
+	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("chat_history:1"))
+	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)"}, w.stored("subagent:analytic:1"))
+}
+
+// A history that another program or a version before wrote is redacted by the ids that an export shows.
+func TestRedactionWithoutIDs(t *testing.T) {
+	w := newWorld(t, answers("fine"))
+	require.NoError(t, w.look.Set(context.Background(), "chat_history:1", `[{"role":"user","content":"hello"},
+		{"role":"assistant","content":"hello"},{"role":"user","content":"`+pin+`"},{"role":"assistant","content":"`+pin+`",
+		"extra":"`+pin+`"},{"role":"user","content":"hello"}]`, 0).Err())
+	_, export := w.ask(t, "GET", "/v1/chats/1/export", "")
+	var line webapi.ExportLine
+	require.NoError(t, json.Unmarshal([]byte(strings.Split(export, "\n")[3]), &line))
+	var m memory.Message
+	require.NoError(t, json.Unmarshal(line.Message, &m))
+	require.Len(t, w.redact("/v1/chats/1/messages/"+m.ID).Redacted, 2)
+	require.Empty(t, w.bytesIn(pin, w.logs, w.spools))
+	require.Equal(t, []string{"user: hello", "assistant: hello", "user: (redacted)", "assistant: (redacted)",
+		"user: hello"}, w.stored("chat_history:1"))
+	_, after := w.ask(t, "GET", "/v1/chats/1/export", "")
+	require.Equal(t, strings.Count(export, `"id":"x`), strings.Count(after, `"id":"x`))
+}
+
+// What a dead process has of a redacted run in its spool dies there; what it has of others is stored.
+func TestRedactionReachesSpools(t *testing.T) {
+	t.Parallel()
+	w, urls, data, processes := told(t, 2)
+	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
+	processes[1].kill()
+	id := w.idsOf("chat_history:1")[0]
+	run, _, _ := memory.SplitID(id)
+	left, err := spool.Open(filepath.Join(data[1], "spool"), spool.Options{}, logger())
+	require.NoError(t, err)
+	turn := time.Now().UnixMilli()
+	key := memory.SubagentKey("knowledge", memory.MustChat("1"))
+	add := func(run string, seq int64, text string) {
+		m := memory.Message{Role: memory.RoleAssistant, Content: text, Timestamp: event.Seconds(time.Now()),
+			ID: memory.MessageID(run, seq)}
+		mark := memory.Mark{Run: run, Seq: seq, Turn: turn}
+		require.NoError(t, left.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: m.Encode()},
+			spool.Entry{Queue: spool.Events(key.Chat()), Mark: mark, Bytes: []byte(pin)}))
+	}
+	add(run, 90, pin)
+	add("AAAAAAAAAAAAAAAAAAAAAAAAAA", 1, "stays")
+	require.NoError(t, left.Close())
+	w.on(urls[0], func() { w.redactAll(id) })
+	require.Empty(t, w.bytesIn(pin, data[0]))
+	require.NotEmpty(t, w.bytesIn(pin, data[1]))
+	_, processes[1].cmd = w.start(processes[1].settings)
+	eventually(t, "what is not redacted is stored", func() bool {
+		return strings.Contains(strings.Join(w.stored(key.String()), " "), "stays")
+	})
+	eventually(t, "nothing is left", func() bool { return len(w.bytesIn(pin, data...)) == 0 })
+}
+
+// A Redis that comes back as it was before a redaction is made to forget again, and the first post after it uses
+// nothing of what was redacted.
+func TestARedactionOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	w, urls, data, _ := told(t, 2)
+	ctx := context.Background()
+	eventually(t, "no turn is held", func() bool { return len(w.keys("{chat_history:1}:turn")) == 0 })
+	before := w.dump() // the epoch too: nothing tells that Redis is another than before
+	w.on(urls[0], func() { w.redactAll(w.idsOf("chat_history:1")[0]) })
+	require.Empty(t, w.bytesIn(pin, data...))
+	_, err := w.look.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, value := range before {
+			p.Restore(ctx, key, 0, value)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, w.bytesIn(pin))
+	w.on(urls[1], func() {
+		got := w.do("POST", "/v1/chats/1/messages", message{"and on"})
+		require.Equal(t, 200, got.status, string(got.body))
+	})
+	require.Empty(t, w.bytesIn(pin, data...))
+	require.Len(t, w.stored("chat_history:1"), 6)
+}
