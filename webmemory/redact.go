@@ -112,18 +112,32 @@ func (s *Server) planRedaction(ctx context.Context, key memory.Key, id string, e
 			return plan, err
 		}
 	}
-	for _, k := range plan.keys {
-		err := s.eachMessage(ctx, k, func(raw json.RawMessage, id string) error {
-			if plan.what.Has(k, id) {
-				return nil
+	others := func(see func(raw json.RawMessage, ref webapi.MessageRef) error) error {
+		for _, k := range plan.keys {
+			err := s.eachMessage(ctx, k, func(raw json.RawMessage, id string) error {
+				if plan.what.Has(k, id) {
+					return nil
+				}
+				return see(raw, webapi.MessageRef{Subagent: k.Agent(), ID: id})
+			})
+			if errors.Is(err, errUnread) {
+				plan.out.Partial = true
+			} else if err != nil {
+				return err
 			}
-			return words.look(raw, webapi.MessageRef{Subagent: k.Agent(), ID: id})
-		})
-		if errors.Is(err, errUnread) {
-			plan.out.Partial = true
-		} else if err != nil {
-			return plan, err
 		}
+		return nil
+	}
+	number := 0
+	err = others(func(raw json.RawMessage, _ webapi.MessageRef) error {
+		number++
+		return words.count(raw, number)
+	})
+	if err == nil {
+		err = others(words.look)
+	}
+	if err != nil {
+		return plan, err
 	}
 	var cut bool
 	plan.out.AlsoIn, cut = words.found()

@@ -174,7 +174,7 @@ func TestRedactionInTheArchive(t *testing.T) {
 	}
 	got := w.redact("/v1/chats/a/messages/m.21?dry_run=true")
 	require.Equal(t, ref(20, 21, 22), got.Redacted)
-	require.Equal(t, ref(1500, 1700, 2999), got.AlsoIn)
+	require.ElementsMatch(t, ref(1500, 1700, 2999), got.AlsoIn)
 	require.Equal(t, got, w.redact("/v1/chats/a/messages/m.21"))
 	require.NotEmpty(t, w.bytesIn("SWORDFISH"))
 	for _, id := range []string{"m.1500", "m.2999"} {

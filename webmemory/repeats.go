@@ -3,6 +3,7 @@ package webmemory
 import (
 	"encoding/json"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -19,25 +20,30 @@ const (
 )
 
 // repeats finds messages that repeat a text: they share a word with a digit, a word that few messages have, or
-// some consecutive words. What it holds is bounded by the text, not by the chat.
+// some consecutive words. It is told of all messages three times: first those of the text are learnt, then all
+// others are counted, then looked at. What it holds is bounded by the text, not by the chat.
 type repeats struct {
 	seed    maphash.Seed
-	words   map[string]*sightings
-	phrases map[uint64]bool
-	refs    []webapi.MessageRef // messages that may be named, in the order in which they were looked at
-	sure    []bool              // of each: it is
-	certain int                 // how many are
+	words   map[string]*clue
+	phrases map[uint64]*clue
+	best    []repeat // by rank and then as they came; one more than are named
 }
 
-// sightings are the messages that a word of the text was found in.
-type sightings struct {
-	digit bool
-	count int
-	refs  []int // the first ones
+// clue is a word or a phrase of the text.
+type clue struct {
+	count int  // of the other messages that have it
+	last  int  // the last of them, by its number
+	plain bool // a word without a digit, which is a clue only if few messages have it
+}
+
+// repeat is a message that repeats the text, and by how rare a clue: in how many messages that is.
+type repeat struct {
+	webapi.MessageRef
+	rank int
 }
 
 func newRepeats() *repeats {
-	return &repeats{seed: maphash.MakeSeed(), words: map[string]*sightings{}, phrases: map[uint64]bool{}}
+	return &repeats{seed: maphash.MakeSeed(), words: map[string]*clue{}, phrases: map[uint64]*clue{}}
 }
 
 // read calls word for each word of a message, and phrases for each of its phrases.
@@ -68,62 +74,60 @@ func (r *repeats) read(raw json.RawMessage, word func(string), phrases func(uint
 func (r *repeats) learn(raw json.RawMessage) error {
 	return r.read(raw, func(w string) {
 		if r.words[w] == nil {
-			r.words[strings.Clone(w)] = &sightings{digit: strings.ContainsFunc(w, unicode.IsDigit)}
+			r.words[strings.Clone(w)] = &clue{plain: !strings.ContainsFunc(w, unicode.IsDigit)}
 		}
-	}, func(p uint64) { r.phrases[p] = true })
+	}, func(p uint64) { r.phrases[p] = &clue{} })
 }
 
-// look takes a message that may repeat what was learnt.
-func (r *repeats) look(raw json.RawMessage, ref webapi.MessageRef) error {
+// clues calls see for each clue of what was learnt that a message has, as often as it stands there.
+func (r *repeats) clues(raw json.RawMessage, see func(*clue)) error {
 	if len(r.words) == 0 {
 		return nil
 	}
-	sure := false
-	var shared []*sightings
-	seen := map[*sightings]bool{}
-	err := r.read(raw, func(w string) {
-		at := r.words[w]
-		if at == nil || seen[at] {
-			return
+	found := func(at *clue) {
+		if at != nil {
+			see(at)
 		}
-		seen[at] = true
-		sure = sure || at.digit
-		if at.count++; at.count <= rareWord {
-			shared = append(shared, at)
-		}
-	}, func(p uint64) { sure = sure || r.phrases[p] })
-	if sure {
-		r.certain++
 	}
-	if err != nil || !sure && len(shared) == 0 || sure && r.certain > maxRepeats {
+	return r.read(raw, func(w string) { found(r.words[w]) }, func(p uint64) { found(r.phrases[p]) })
+}
+
+// count takes a message that may repeat what was learnt; number is another one for each message, from 1.
+func (r *repeats) count(raw json.RawMessage, number int) error {
+	return r.clues(raw, func(at *clue) {
+		if at.last != number {
+			at.last, at.count = number, at.count+1
+		}
+	})
+}
+
+// look takes a message that was counted.
+func (r *repeats) look(raw json.RawMessage, ref webapi.MessageRef) error {
+	rank := 0
+	err := r.clues(raw, func(at *clue) {
+		if (!at.plain || at.count <= rareWord) && (rank == 0 || at.count < rank) {
+			rank = at.count
+		}
+	})
+	if err != nil || rank == 0 || len(r.best) > maxRepeats && rank >= r.best[maxRepeats].rank {
 		return err
 	}
-	for _, at := range shared {
-		at.refs = append(at.refs, len(r.refs))
-	}
-	r.refs, r.sure = append(r.refs, ref), append(r.sure, sure)
+	at, _ := slices.BinarySearchFunc(r.best, rank, func(of repeat, rank int) int {
+		if of.rank <= rank {
+			return -1
+		}
+		return 1
+	})
+	r.best = slices.Insert(r.best, at, repeat{ref, rank})
+	r.best = r.best[:min(len(r.best), maxRepeats+1)]
 	return nil
 }
 
-// found are the messages that repeat what was learnt, in the order in which they were looked at; cut: there are
-// more.
+// found are the messages that repeat what was learnt, those with the rarest clue first; cut: there are more.
 func (r *repeats) found() (refs []webapi.MessageRef, cut bool) {
-	for _, at := range r.words {
-		if at.count > rareWord {
-			continue
-		}
-		for _, i := range at.refs {
-			r.sure[i] = true
-		}
-	}
 	refs = []webapi.MessageRef{}
-	for i, ref := range r.refs {
-		if r.sure[i] && len(refs) == maxRepeats {
-			return refs, true
-		}
-		if r.sure[i] {
-			refs = append(refs, ref)
-		}
+	for _, of := range r.best[:min(len(r.best), maxRepeats)] {
+		refs = append(refs, of.MessageRef)
 	}
-	return refs, r.certain > maxRepeats
+	return refs, len(r.best) > maxRepeats
 }

@@ -57,13 +57,17 @@ type redaction struct {
 
 func (r redaction) WriteText(out io.Writer) error {
 	var b bytes.Buffer
+	const most = 50 // that are shown
 	list := func(what string, refs []webapi.MessageRef) {
-		for _, ref := range refs {
+		for _, ref := range refs[:min(len(refs), most)] {
 			fmt.Fprintf(&b, "%s  %s", what, term.OneLine(ref.ID, 200))
 			if ref.Subagent != "" {
 				fmt.Fprintf(&b, "  %s", ref.Subagent)
 			}
 			b.WriteByte('\n')
+		}
+		if more := len(refs) - most; more > 0 {
+			fmt.Fprintf(&b, "%s  … and %d more, which --json names\n", what, more)
 		}
 	}
 	what := "redacted"
