@@ -31,6 +31,9 @@ type Query struct {
 	Overhead int
 	// OldestFirst orders the hits by time instead of by score.
 	OldestFirst bool
+	// Floor is the least Strength with which anything is found: below it what is found would
+	// hardly answer. A query that speaks of a time, or has a Vector, has none.
+	Floor float64
 	// Seen says which messages the asker has before it anyway: they are not shown, though
 	// what stands near them may be. Nil for none.
 	Seen func(key memory.Key, id string) bool
@@ -143,6 +146,9 @@ func Search(indexes []*Index, q Query) Result {
 		r.Weak = r.Weak && found.Status != textindex.StatusOK
 		r.Partial = r.Partial || !ix.isWhole()
 		all = append(all, some...)
+	}
+	if r.Strength < q.Floor && len(spans) == 0 && q.Vector == nil {
+		return r
 	}
 	slices.SortStableFunc(all, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.ts, a.ts), cmp.Compare(b.position, a.position))

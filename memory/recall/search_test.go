@@ -333,3 +333,16 @@ func TestTheWayToAnIndexDoesNotMatterProperty(t *testing.T) {
 func idsBefore(made int) []string {
 	return []string{fmt.Sprintf("m.%d", made-2), fmt.Sprintf("m.%d", made-1)}
 }
+
+// What shares little with a question is not found above a floor, unless a time is spoken of.
+func TestNothingIsFoundBelowTheFloor(t *testing.T) {
+	ix := told("My name is Aliya.", "I like green tea and long walks by the sea in summer.", "We saw a film.")
+	above := func(text string) []string {
+		return ids(Search([]*Index{ix}, Query{Text: text, AskedAt: start.AddDate(1, 0, 0), Floor: 0.3}))
+	}
+	assert.Contains(t, above("What is my name?"), "u.0")
+	const loose = "Did the sea level rise faster than scientists had predicted during previous decades?"
+	assert.NotEmpty(t, ids(ask(ix, loose)))
+	assert.Empty(t, above(loose))
+	assert.NotEmpty(t, above("What did scientists predict about sea levels and decades in "+start.Month().String()+"?"))
+}

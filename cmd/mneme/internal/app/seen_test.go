@@ -276,7 +276,7 @@ func (s *seen) of(service, message string) (n int) {
 
 // What an operator watches of runs moves with them.
 func TestRunsAreSeenInMetrics(t *testing.T) {
-	s := startSeen(t)
+	s := startSeen(t, "MNEME_RECALL_AUTO=off") // searches use the cache too
 	has := func(addr, line string) func() bool {
 		return func() bool { return strings.Contains(metrics(t, addr), "\n"+line+"\n") }
 	}
