@@ -28,6 +28,8 @@ func (con *console) evalRecall() *cobra.Command {
 
 A set is a folder with conversations/NAME.jsonl (lines {"id","ts","role","name"?,"text"}) and questions.jsonl ({"conversation","id","kind","question","asked_at"?,"evidence":["message id"]}). Questions without evidence are passed over.
 
+With --turns a whole mneme is run with its defaults, over a model that only listens: each question is posted as a message in a chat of its own, and so are 300 messages of the conversations themselves. Printed is how often the evidence stands in the prompt, and how often and in how many tokens something was recalled.
+
 Examples:
   mneme eval recall --data ./conversations
   mneme eval recall --data ./conversations --json | jq .budgets`,
@@ -35,6 +37,7 @@ Examples:
 	f := c.Flags()
 	data := f.String("data", "", "Folder of a set, a `DIR`")
 	_ = c.MarkFlagRequired("data")
+	turns := f.Bool("turns", false, "Measure what stands in the prompts of whole turns instead")
 	asJSON := f.Bool("json", false, "Print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		set, err := evaluate.Load(*data)
@@ -43,7 +46,10 @@ Examples:
 		}
 		ctx, release := untilSignal(c.Context())
 		defer release()
-		service, stop, err := ownWebmemory(ctx)
+		if *turns {
+			return con.evalTurns(ctx, set, *asJSON)
+		}
+		service, stop, err := own(ctx, app.Webmemory, func(*config.Config, *app.Options) {})
 		if err != nil {
 			return err
 		}
@@ -65,8 +71,11 @@ Examples:
 // recallService is a webmemory that is measured by its public routes.
 type recallService struct{ client *webapi.Client }
 
-// ownWebmemory runs a webmemory in this process, with a store that is gone after stop.
-func ownWebmemory(ctx context.Context) (s recallService, stop func(), err error) {
+// own runs a service in this process, with a store that is gone after stop.
+func own(
+	ctx context.Context, service func(context.Context, config.Config, app.Options) error,
+	change func(*config.Config, *app.Options),
+) (s recallService, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "mneme-eval-")
 	if err != nil {
 		return s, nil, err
@@ -78,7 +87,8 @@ func ownWebmemory(ctx context.Context) (s recallService, stop func(), err error)
 	ready, ended := make(chan app.Addrs, 1), make(chan error, 1)
 	go func() { // ends with ctx
 		o := app.Options{Out: io.Discard, Log: zerolog.Nop(), Ready: func(a app.Addrs) { ready <- a }}
-		ended <- app.Webmemory(ctx, cfg, o)
+		change(&cfg, &o)
+		ended <- service(ctx, cfg, o)
 	}()
 	select {
 	case at := <-ready:

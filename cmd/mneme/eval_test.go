@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"mneme/memory/recall/evaluate"
 )
 
 func TestEvalRetrievalPrintsTheTable(t *testing.T) {
@@ -55,4 +57,12 @@ func TestEvalRecallPrintsTheTable(t *testing.T) {
 	r = mneme(t, "", "eval", "recall", "--data", t.TempDir())
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "has no conversations/*.jsonl")
+
+	r = mneme(t, "", append(line, "--turns", "--json")...)
+	require.Zero(t, r.code, r.stderr)
+	var turns evaluate.InPrompts
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &turns))
+	require.Equal(t, 5, turns.Questions)
+	require.InDelta(t, 1, turns.All, 1e-9, "the window shows it, or recall does")
+	require.Positive(t, turns.Ordinary.Turns)
 }
