@@ -200,3 +200,31 @@ func TestWhatIsRecalledIsOfOneTurn(t *testing.T) {
 	require.Contains(t, metrics(t, with.addrs.Webmemory), asked)
 	require.NotContains(t, metrics(t, without.addrs.Webmemory), asked, "no request at all")
 }
+
+// What a subagent looks up is in its own words for one run: the next one is shown which messages
+// it was, and goes on with all thinking that its vendor binds to what it was shown.
+func TestALookUpIsRememberedWithoutItsWords(t *testing.T) {
+	t.Parallel()
+	vendor := upstreamtest.New(upstreamtest.Config{Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}})
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	u := start(t, "MNEME_DATA_DIR="+t.TempDir(), "MNEME_PROXY_ACTIVE=claude", "MNEME_RECALL_AUTO=off",
+		"MNEME_PROXY_BACKENDS_CLAUDE_KIND=anthropic", "MNEME_PROXY_BACKENDS_CLAUDE_BASE_URL="+server.URL,
+		"MNEME_PROXY_BACKENDS_CLAUDE_MODEL_MAP=*=claude-opus-5-5", "MNEME_AGENTS_SUBAGENTS_ANALYTIC_REASONING_EFFORT=medium")
+	u.told("7", "analytic", 300, map[int]string{4: "The code is 4455."})
+	think, say := upstreamtest.Think, upstreamtest.Say
+	for i := range 3 {
+		vendor.Queue(
+			upstreamtest.Reply(think(fmt.Sprint("looking ", i)), upstreamtest.Use("recall", `{"query":"the code","to":"2024-02-01"}`)),
+			upstreamtest.Reply(think(fmt.Sprint("found ", i)), say("It is known.")),
+		)
+		require.Equal(t, "It is known.", u.askSubagent("7", "analytic", fmt.Sprintf("What is the code (%d)?", i)))
+		require.Contains(t, string(vendor.Last().Body), "user: The code is 4455.")
+		require.Equal(t, 1, strings.Count(string(vendor.Last().Body), "The code is 4455."), "of this run alone")
+	}
+	require.Empty(t, vendor.Rejections())
+	require.Len(t, vendor.Requests(), 6)
+	_, history := u.request("GET", "/v1/chats/7/subagents/analytic/history?offset=100", "", "")
+	require.Contains(t, history, "m.4 (2024-01-02 18:00)")
+	require.NotContains(t, history, "<said")
+}
