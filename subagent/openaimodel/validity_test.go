@@ -42,14 +42,24 @@ func newWiretap(t *testing.T) *wiretap {
 // tools are what the model is offered besides.
 var tools = []loop.Spec{{Name: "calculator", Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "ask-analytic"}}
 
-// ask sends what a run sends for a new question behind a stored history, and
-// checks it in both dialects.
+// ask sends what a run sends for a new question behind a stored history, without and with
+// something that was recalled for it, and checks it in both dialects.
 func (w *wiretap) ask(t require.TestingT, h *memory.History, n int) {
 	window, err := memory.Decode(h.Window(n))
 	require.NoError(t, err)
 	messages, _ := memory.Repair(append(window, memory.Message{Role: memory.RoleUser, Content: "and now?"}))
-	_, err = collect(context.Background(), w.model, loop.Request{System: "be brief", Messages: messages, Tools: tools})
-	require.NoError(t, err)
+	for _, recalled := range []string{"", "What was said earlier: tea."} {
+		_, err = collect(context.Background(), w.model, loop.Request{
+			System: "be brief", Messages: messages, Tools: tools, Recalled: recalled,
+		})
+		require.NoError(t, err)
+		require.Contains(t, string(w.body), recalled)
+		w.valid(t, h, n)
+	}
+}
+
+// valid checks what was sent.
+func (w *wiretap) valid(t require.TestingT, h *memory.History, n int) {
 	require.NoError(t, upstreamtest.ValidateChat(w.body), "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n, w.body)
 	translated, err := chatwire.MessagesRequest(w.body, chatwire.Options{})
 	require.NoError(t, err, "stored: %s\nwindow: %d\nsent: %s", h.JSON(), n, w.body)
