@@ -290,6 +290,8 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 	if err != nil {
 		return err
 	}
+	// What was erased since may be there anew, imported under the same ids.
+	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.Of(k) > turn })
 	back, err := s.redactStored(ctx, what, turn, true, keys...)
 	if err != nil {
 		return err
