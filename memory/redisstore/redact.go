@@ -180,8 +180,8 @@ func (s *Store) overBefore(ctx context.Context, chat memory.Chat, run string, un
 	return last.TS*1000 < float64(turn), nil
 }
 
-// RemoveSetAside deletes what was set aside of histories as damaged: nobody can say what it holds.
-func (s *Store) RemoveSetAside(ctx context.Context, keys ...memory.Key) error {
+// RemoveDamaged deletes what was set aside of histories as damaged: nobody can take anything out of it.
+func (s *Store) RemoveDamaged(ctx context.Context, keys ...memory.Key) error {
 	for _, key := range keys {
 		names, err := s.setAsideOf(ctx, key)
 		if err != nil {
