@@ -150,7 +150,9 @@ func TestAnImportBehindAnErasure(t *testing.T) {
 	w.shutdown[w.url]()
 	require.NoError(t, w.look.ZRem(t.Context(), "mneme:erasures", "chat:c").Err()) // it is noted again when that is done
 	w.url = w.process(with)
-	eventually(t, "it has looked", func() bool { return w.look.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil })
+	eventually(t, "it has looked", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil
+	})
 	_, got := w.ask(t, "GET", "/v1/chats/c/export", "")
 	require.Equal(t, lines(3, 3), got)
 }
