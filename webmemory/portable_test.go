@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
@@ -130,4 +132,27 @@ func TestAnImportThatDied(t *testing.T) {
 	_, got = w.ask(t, "GET", "/v1/chats/c/export", "")
 	require.Equal(t, text, got)
 	require.True(t, bytes.HasSuffix([]byte(got), []byte("{\"messages\":60}\n")))
+}
+
+// What is imported into a chat that was erased a moment ago stays, also when the process starts again and looks whether
+// the erasure is whole.
+func TestAnImportBehindAnErasure(t *testing.T) {
+	file, err := erasures.Open(filepath.Join(t.TempDir(), "erasures"))
+	require.NoError(t, err)
+	with := func(c *webmemory.Config) { c.Erasures = file }
+	w := newWorld(t, answers("hello"), with)
+	status, body := w.ask(t, "POST", "/v1/chats/c/import", lines(3, 3))
+	require.Equal(t, 201, status, body)
+	status, body = w.ask(t, "DELETE", "/v1/chats/c", "")
+	require.Equal(t, 200, status, body)
+	status, body = w.ask(t, "POST", "/v1/chats/c/import", lines(3, 3))
+	require.Equal(t, 201, status, body)
+	w.shutdown[w.url]()
+	require.NoError(t, w.look.ZRem(t.Context(), "mneme:erasures", "chat:c").Err()) // it is noted again when that is done
+	w.url = w.process(with)
+	eventually(t, "it has looked", func() bool {
+		return w.look.ZScore(t.Context(), "mneme:erasures", "chat:c").Err() == nil
+	})
+	_, got := w.ask(t, "GET", "/v1/chats/c/export", "")
+	require.Equal(t, lines(3, 3), got)
 }

@@ -270,7 +270,8 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 			s.cache.Put(h)
 		}
 	}
-	return changed, s.store.RemoveSetAside(ctx, keys...)
+	// Notes that were made from these messages are to be voided here.
+	return changed, s.store.RemoveDamaged(ctx, keys...)
 }
 
 // suspects are texts of which one stands in a damaged part of an archive if the redaction may concern it.
@@ -290,6 +291,8 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 	if err != nil {
 		return err
 	}
+	// What was erased since may be there anew, imported under the same ids.
+	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.follower.file.Of(k) > turn })
 	back, err := s.redactStored(ctx, what, turn, true, keys...)
 	if err != nil {
 		return err

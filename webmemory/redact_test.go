@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,7 +12,9 @@ import (
 
 	"mneme/master"
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/event"
+	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
 )
 
@@ -165,6 +168,20 @@ func (w *world) redactAll(id string) (messages int) {
 	return len(got.Redacted) + len(got.AlsoIn)
 }
 
+// replicas starts n more webmemories here, each with a disk of its own.
+func (w *world) replicas(n int) (urls, data []string) {
+	for range n {
+		dir := w.t.TempDir()
+		file, err := erasures.Open(filepath.Join(dir, "erasures.ndjson"))
+		require.NoError(w.t, err)
+		urls = append(urls, w.process(func(c *webmemory.Config) {
+			c.Ends, c.SessionLogs, c.Erasures = filepath.Join(dir, "ends"), filepath.Join(dir, "logs"), file
+		}))
+		data = append(data, dir)
+	}
+	return urls, data
+}
+
 // A model repeats a secret in every history and in later turns, of which most are in the archive by then. Once that
 // is redacted which the first answer named, no byte of it is left: in Redis and its files, and on the disks of two
 // processes.
@@ -173,7 +190,7 @@ func TestARedactionLeavesNoByte(t *testing.T) {
 	const secret = "QX-4711-ZZ"
 	w := newWorldOver(t, gossip(secret), []string{"--appendonly", "yes", "--appendfsync", "always"})
 	ctx := context.Background()
-	urls, data, _ := w.disks(2)
+	urls, data := w.replicas(2)
 	turn := func(url, text string) {
 		w.on(url, func() {
 			got := w.do("POST", "/v1/chats/1/messages", message{text}, "Idempotency-Key", text)

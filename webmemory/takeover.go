@@ -13,6 +13,7 @@ import (
 
 	"mneme/apiserver/api"
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/redisstore"
 	"mneme/memory/telemetry"
@@ -370,6 +371,10 @@ func (d *driver) placeRecorded() {
 }
 
 func (d *driver) writeRecorded(ctx context.Context) error {
+	known, err := d.server.redactionsOf(ctx, d.run.chat)
+	if err != nil || slices.ContainsFunc(known, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
+		return err // it may say what was redacted since
+	}
 	events := d.run.head().events(d.run.log.Lines(0))
 	for _, e := range d.recorded {
 		if e.Seq == int64(len(events))+1 {

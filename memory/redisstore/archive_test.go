@@ -247,3 +247,31 @@ func TestAnOldCopyDoesNotBringBackWhatWasArchived(t *testing.T) {
 	require.Len(t, ids, 40)
 	require.False(t, bytes.Contains([]byte(w.redis.Get(ctx, key.String()).Val()), []byte("run0.1")))
 }
+
+// An erasure that is made once more leaves what was imported since, old as it is.
+func TestAnErasureLeavesALaterImport(t *testing.T) {
+	w := newWorld(t)
+	talk(t, w, memory.Empty(key), 5, 10, 0, 20)
+	require.NoError(t, w.Erase(ctx, 60_000, key))
+	w.load(t, 60_001, memory.Empty(key))
+	im, err := w.Import(ctx, 60_001, key, 10)
+	require.NoError(t, err)
+	for i := range 30 {
+		m := memory.Message{Role: memory.RoleUser, Content: "kept", Timestamp: float64(i), ID: fmt.Sprint("m", i)}
+		require.NoError(t, im.Add(ctx, m.Encode()))
+	}
+	h, err := im.Close(ctx)
+	require.NoError(t, err)
+	for _, lost := range []bool{false, true} {
+		if lost { // and brought back by a copy
+			require.NoError(t, w.redis.Del(ctx, key.String(), "{"+key.String()+"}:meta").Err())
+			_, err := w.WriteBack(ctx, h)
+			require.NoError(t, err)
+		}
+		cut, err := w.Cut(ctx, 60_000, key)
+		require.NoError(t, err)
+		require.False(t, cut)
+		ids, _ := remembered(t, w, key)
+		require.Len(t, ids, 30)
+	}
+}

@@ -79,15 +79,23 @@ func (s *Store) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 // Cut erases once more what was erased in a turn, after Redis has forgotten that:
 // messages from before it go, and what is written back later is measured by it. It is
 // no turn's write: a running turn finds the history changed. cut says whether there
-// was anything from before.
+// was anything from before. What follows a later deliberate change stays, whatever its
+// times: an import brings old messages on purpose.
 func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, err error) {
 	since := func(raw []json.RawMessage) ([]json.RawMessage, error) { return begunSince(raw, turn) }
-	h, err := s.rewrite(ctx, writingBack, key, since, change{cut: turn}, func(*memory.History) bool { return false })
+	later := false
+	h, err := s.rewrite(ctx, writingBack, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
+		if later = h.Cut() > turn; later {
+			return nil, false, nil
+		}
+		left, err := since(h.Raw(0))
+		return left, len(left) < h.Len(), err
+	})
 	if err == nil {
 		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
 	}
 	archived := false
-	if err == nil { // last, since what a trim moves goes there
+	if err == nil && !later { // last, since what a trim moves goes there
 		archived, err = s.rearchive(ctx, key, since, func(string) bool { return true })
 	}
 	if err != nil {

@@ -46,8 +46,10 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 	if err != nil {
 		return nil, failure(err, "redacting the archive of %s", key)
 	}
-	h, err = s.rewrite(ctx, writer, key, redact, change{cut: turn}, func(h *memory.History) bool {
-		return archived || again && matched && h.Cut() < turn
+	h, err = s.rewrite(ctx, writer, key, turn, func(h *memory.History) ([]json.RawMessage, bool, error) {
+		left, err := redact(h.Raw(0))
+		changed := !slices.EqualFunc(left, h.Raw(0), equalBytes)
+		return left, changed || archived || again && matched && h.Cut() < turn, err
 	})
 	if err == nil && again && h != nil { // a trim may have moved some before they were redacted
 		_, err = s.rearchive(ctx, key, redact, unread)
@@ -77,19 +79,18 @@ func redacted(raw []json.RawMessage, ids []string, has func(id string) bool) ([]
 	return out, nil
 }
 
-// rewrite puts what keep makes of a history's messages in its place, unless that is the same and it is not
-// forced. It starts over if the history was changed meanwhile. c has the cut.
-func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key,
-	keep func([]json.RawMessage) ([]json.RawMessage, error), c change,
-	force func(*memory.History) bool) (*memory.History, error) {
+// rewrite puts what keep leaves of a history in its place, as a deliberate change in turn cut, if it says that there
+// is a change. It starts over if the history was changed meanwhile.
+func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int64,
+	keep func(*memory.History) (left []json.RawMessage, changed bool, err error)) (*memory.History, error) {
 	for try := range attempts {
 		before, err := s.Load(ctx, looking, memory.Empty(key))
 		if err != nil {
 			return nil, err
 		}
 		h := before[0]
-		left, err := keep(h.Raw(0))
-		if err != nil || h.Len() == 0 || slices.EqualFunc(left, h.Raw(0), equalBytes) && !force(h) {
+		left, changed, err := keep(h)
+		if err != nil || h.Len() == 0 || !changed {
 			return nil, err
 		}
 		fresh := memory.Empty(key)
@@ -97,10 +98,9 @@ func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key,
 			fresh = fresh.With(raw)
 		}
 		if fresh.Len() == h.Len() {
-			fresh.Follows(c.cut, h.First())
+			fresh.Follows(cut, h.First())
 		}
-		c := c
-		c.turn, c.seen, c.old, c.oldLen, c.fresh = turn, "version", h.Sum().String(), h.Size(), fresh
+		c := change{turn: turn, seen: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: fresh, cut: cut}
 		err = s.replace(ctx, c)
 		if errors.Is(err, errChanged) { // its meta is gone, perhaps
 			var value []byte
@@ -112,7 +112,7 @@ func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key,
 			}
 		}
 		if err == nil {
-			fresh.ProvenIn(c.cut)
+			fresh.ProvenIn(cut)
 			return fresh, nil
 		}
 		if !errors.Is(err, errChanged) {
@@ -180,8 +180,8 @@ func (s *Store) overBefore(ctx context.Context, chat memory.Chat, run string, un
 	return last.TS*1000 < float64(turn), nil
 }
 
-// RemoveSetAside deletes what was set aside of histories as damaged: nobody can say what it holds.
-func (s *Store) RemoveSetAside(ctx context.Context, keys ...memory.Key) error {
+// RemoveDamaged deletes what was set aside of histories as damaged: nobody can take anything out of it.
+func (s *Store) RemoveDamaged(ctx context.Context, keys ...memory.Key) error {
 	for _, key := range keys {
 		names, err := s.setAsideOf(ctx, key)
 		if err != nil {
