@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,6 +30,34 @@ type health struct {
 	// refusal is why something cannot be written although the store answers; guarded
 	// by mu, empty while all can.
 	refusal string
+	full    float64 // guarded by mu: which part of its maxmemory Redis has used, as last seen
+}
+
+// fullFrom is the part of Redis's maxmemory from which on the service is degraded.
+const fullFrom = 0.8
+
+// noteFull says whether Redis is as full as that, and was not before.
+func (h *health) noteFull(full float64) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = h.full < fullFrom && full >= fullFrom
+	h.full = full
+	return news
+}
+
+func (h *health) fullness() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.full
+}
+
+// tooFull is the sentence about a Redis that has used so much of its maxmemory, "" for less.
+func tooFull(full float64) string {
+	if full < fullFrom {
+		return ""
+	}
+	return fmt.Sprintf("Redis has used %.0f %% of its maxmemory, and when it is full takes no more messages: "+
+		"raise maxmemory, erase chats, or bound webmemory.archive.", 100*full)
 }
 
 // note takes whether the store answered, and says whether that is news.
@@ -71,7 +100,7 @@ func (s *Server) watchStore() {
 	for {
 		ctx, cancel := context.WithTimeout(s.life, checkEvery)
 		epoch, err := s.store.Epoch(ctx)
-		servers, unknown := s.store.Servers(ctx)
+		servers, full, unknown := s.store.Servers(ctx)
 		refusal := s.refusal(ctx)
 		if err == nil {
 			if failed := s.followErasures(ctx); failed != nil && s.life.Err() == nil {
@@ -91,6 +120,9 @@ func (s *Server) watchStore() {
 		}
 		if err == nil && unknown == nil {
 			s.noteServers(servers)
+			if s.health.noteFull(full) {
+				s.log.Warn().Msg(tooFull(full))
+			}
 		}
 		if s.life.Err() == nil && s.health.note(err) {
 			if err != nil {
@@ -149,6 +181,9 @@ func (s *Server) readyz(c *gin.Context) error {
 		out.Redis = &awayState{since}
 	}
 	if reason := s.health.refused(); reason != "" { // nothing can be stored although Redis answers
+		because("degraded", reason)
+	}
+	if reason := tooFull(s.health.fullness()); reason != "" {
 		because("degraded", reason)
 	}
 	if !seen {
@@ -221,6 +256,8 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
+	gauge("mneme_redis_memory_ratio", "Which part of its maxmemory the fullest Redis has used; 0 without a maxmemory.",
+		s.health.fullness)
 	gauge("mneme_spool_bytes", "Appends on disk that Redis has not taken yet.", func() float64 {
 		return float64(s.spool.Bytes())
 	})

@@ -101,7 +101,7 @@ func (s *Server) lostLately(ctx context.Context) bool {
 		return true
 	}
 	s.noteEpoch(epoch)
-	servers, err := s.store.Servers(ctx)
+	servers, _, err := s.store.Servers(ctx)
 	if err != nil {
 		return true
 	}

@@ -134,6 +134,34 @@ func TestTimeInAQuestionSpeaksForItsMessages(t *testing.T) {
 	assert.Equal(t, "d.199", r.Hits[0].ID)
 }
 
+// A month without a year is the latest, unless another year's has what is asked for.
+func TestAMonthIsThatOfTheYearThatHasTheWords(t *testing.T) {
+	for _, others := range []string{"The trip was long, and the trip was dull.", "May is full of meetings, and so it goes on.", "Май полон встреч, и так и идёт дальше.",
+		"I said that the bike is broken.", "Lunch with Novak again."} {
+		ix := New(key)
+		for i := range 1000 {
+			day := start.AddDate(0, 0, i)
+			text := fmt.Sprintf("Day %d: the garden, the dog and the cat. The mayor called.", i)
+			if day.Month() == time.May && day.Year() > start.Year() {
+				text = fmt.Sprint(others, " ", i)
+			}
+			if day.Month() == time.May && day.Year() == start.Year() && day.Day() == 20 {
+				text = "The trip to Berlin begins, the hotel is by the river."
+			}
+			if day.Month() >= time.July && day.Month() <= time.September {
+				text = fmt.Sprint("A trip to Berlin again. ", i)
+			}
+			ix.Append(said(fmt.Sprintf("d.%d", i), memory.RoleUser, text, day))
+		}
+		for _, question := range []string{"what did I say about Berlin in May?", "что я говорил о Berlin в мае?",
+			"what did I say about the trip to Berlin in May?"} {
+			r := Search([]*Index{ix}, Query{Text: question, AskedAt: start.AddDate(0, 0, 1000)})
+			require.NotEmpty(t, r.Hits, question)
+			assert.Contains(t, r.Hits[0].Text, "to Berlin begins", "%s behind %s", question, others)
+		}
+	}
+}
+
 func TestSeenMessagesAreNotShown(t *testing.T) {
 	ix := told("violet one thing", "violet two things")
 	r := Search([]*Index{ix}, Query{Text: "violet", Seen: func(_ memory.Key, id string) bool { return id != "u.0" }})

@@ -8,10 +8,26 @@ import (
 	"unicode"
 )
 
-// span is a time that a question speaks of: from its beginning up to its end.
-type span struct{ from, to time.Time }
+// span is a time that a question speaks of: from its beginning up to its end. One without a
+// year is the latest, and those of the years before it are meant less.
+type span struct {
+	from, to time.Time
+	yearly   bool
+}
+
+// during is a span of one time alone.
+func during(from, to time.Time) span { return span{from: from, to: to} }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to) }
+
+// earlier is the span in the year of a time, if that is a year before its own.
+func (s span) earlier(t time.Time) span {
+	years := min(t.In(s.from.Location()).Year()-s.from.Year(), 0)
+	if !s.yearly {
+		years = 0
+	}
+	return span{from: s.from.AddDate(years, 0, 0), to: s.to.AddDate(years, 0, 0)}
+}
 
 // clock reads the times in the words of a question, English or Russian.
 type clock struct {
@@ -21,8 +37,10 @@ type clock struct {
 }
 
 // times are the spans of time that a text speaks of, as it was said at some time:
-// dates, months, years, weekdays, and what lies a while back.
-func times(text string, asked time.Time) []span {
+// dates, months, years, weekdays, and what lies a while back; and the words of those that
+// are without a year, which say less of what is looked for than the time does.
+func times(text string, asked time.Time) (spans []span, timed map[string]bool) {
+	timed = map[string]bool{}
 	text = oneSpelling.Replace(strings.ToLower(text))
 	c := clock{asked: asked, words: strings.FieldsFunc(text, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '-' && r != '.' && r != '/'
@@ -30,19 +48,22 @@ func times(text string, asked time.Time) []span {
 	for i, w := range c.words {
 		c.words[i] = strings.Trim(w, "-./")
 	}
-	var spans []span
 	for c.at < len(c.words) {
 		for _, read := range []func(clock) (span, int){clock.date, clock.month, clock.relative, clock.ago, clock.weekday,
 			clock.year} {
 			if s, n := read(c); n > 0 {
 				spans = append(spans, s)
-				c.at += n - 1
+				for range n {
+					timed[c.word(0)] = s.yearly || timed[c.word(0)]
+					c.at++
+				}
+				c.at--
 				break
 			}
 		}
 		c.at++
 	}
-	return spans
+	return spans, timed
 }
 
 // word is the one at a distance, "" for none.
@@ -63,12 +84,12 @@ func (c clock) date() (span, int) {
 	}
 	for _, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
-			return span{t, t.AddDate(0, 0, 1)}, 1
+			return during(t, t.AddDate(0, 0, 1)), 1
 		}
 	}
 	for _, layout := range []string{"2006-1", "2006/1", "1.2006", "1/2006"} {
 		if t, err := time.ParseInLocation(layout, w, c.asked.Location()); err == nil {
-			return span{t, t.AddDate(0, 1, 0)}, 1
+			return during(t, t.AddDate(0, 1, 0)), 1
 		}
 	}
 	return span{}, 0
@@ -121,7 +142,8 @@ func (c clock) month() (span, int) {
 	if !sure && day == 0 && year == 0 && !before[c.word(-1)] {
 		return span{}, 0
 	}
-	if year == 0 {
+	yearly := year == 0
+	if yearly {
 		year = c.asked.Year()
 		if time.Month(month) > c.asked.Month() || time.Month(month) == c.asked.Month() && day > c.asked.Day() {
 			year--
@@ -129,10 +151,10 @@ func (c clock) month() (span, int) {
 	}
 	if day > 0 {
 		t := c.on(year, month, day)
-		return span{t, t.AddDate(0, 0, 1)}, used
+		return span{t, t.AddDate(0, 0, 1), yearly}, used
 	}
 	t := c.on(year, month, 1)
-	return span{t, t.AddDate(0, 1, 0)}, used
+	return span{t, t.AddDate(0, 1, 0), yearly}, used
 }
 
 func (c clock) on(year, month, day int) time.Time {
@@ -166,7 +188,7 @@ func (c clock) year() (span, int) {
 		!strings.HasPrefix(c.word(1), "год") {
 		return span{}, 0
 	}
-	return span{c.on(year, 1, 1), c.on(year+1, 1, 1)}, 1
+	return during(c.on(year, 1, 1), c.on(year+1, 1, 1)), 1
 }
 
 // today is the beginning of a day so many days after the one of the question.
@@ -224,33 +246,33 @@ func back(w string) int {
 func (c clock) relative() (span, int) {
 	switch c.word(0) {
 	case "today", "tonight", "сегодня":
-		return span{c.today(0), c.today(1)}, 1
+		return during(c.today(0), c.today(1)), 1
 	case "yesterday", "вчера":
-		return span{c.today(-1), c.today(0)}, 1
+		return during(c.today(-1), c.today(0)), 1
 	case "позавчера":
-		return span{c.today(-2), c.today(-1)}, 1
+		return during(c.today(-2), c.today(-1)), 1
 	case "day":
 		if c.word(1) == "before" && c.word(2) == "yesterday" {
-			return span{c.today(-2), c.today(-1)}, 3
+			return during(c.today(-2), c.today(-1)), 3
 		}
 	}
 	latest := c.word(0) == "last" || c.word(0) == "past" || strings.HasPrefix(c.word(0), "последн")
 	if n := number(c.word(1)); latest && n > 0 && unit(c.word(2)) != 0 {
-		return span{c.before(unit(c.word(2)), n), c.today(1)}, 3
+		return during(c.before(unit(c.word(2)), n), c.today(1)), 3
 	}
 	if u := unit(c.word(1)); u != 0 && strings.HasPrefix(c.word(0), "последн") {
-		return span{c.before(u, 1), c.today(1)}, 2
+		return during(c.before(u, 1), c.today(1)), 2
 	}
 	n := back(c.word(0))
 	if n < 0 {
 		return span{}, 0
 	}
 	if u := unit(c.word(1)); u != 0 {
-		return span{c.begin(u, n), c.begin(u, n-1)}, 2
+		return during(c.begin(u, n), c.begin(u, n-1)), 2
 	}
 	if c.word(1) == "weekend" {
 		saturday := c.begin('w', n).AddDate(0, 0, 5)
-		return span{saturday, saturday.AddDate(0, 0, 2)}, 2
+		return during(saturday, saturday.AddDate(0, 0, 2)), 2
 	}
 	first, known := seasons[c.word(1)]
 	if !known {
@@ -260,7 +282,7 @@ func (c clock) relative() (span, int) {
 	for start.After(c.asked) || n == 1 && !start.AddDate(0, 3, 0).Before(c.asked) {
 		start = start.AddDate(-1, 0, 0)
 	}
-	return span{start, start.AddDate(0, 3, 0)}, 2
+	return during(start, start.AddDate(0, 3, 0)), 2
 }
 
 // before is the day so many units before the present one.
@@ -313,7 +335,7 @@ func (c clock) ago() (span, int) {
 	}
 	about := map[byte]int{'d': 0, 'w': 3, 'm': 15, 'y': 120}[u] + map[byte]int{'d': 1, 'w': 1, 'm': 5, 'y': 30}[u]*n/4
 	day := c.before(u, n)
-	return span{day.AddDate(0, 0, -about), day.AddDate(0, 0, about+1)}, used + 2
+	return during(day.AddDate(0, 0, -about), day.AddDate(0, 0, about+1)), used + 2
 }
 
 // weekdays by the beginnings of their names, from Sunday on.
@@ -331,7 +353,7 @@ func (c clock) weekday() (span, int) {
 			continue
 		}
 		days := (int(c.asked.Weekday())-i+6)%7 + 1
-		return span{c.today(-days), c.today(-days + 1)}, 1
+		return during(c.today(-days), c.today(-days+1)), 1
 	}
 	return span{}, 0
 }

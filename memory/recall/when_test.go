@@ -56,7 +56,8 @@ func TestTimesInQuestions(t *testing.T) {
 		"последний раз, прошлый опыт, this idea": nil,
 	} {
 		var got []string
-		for _, s := range times(text, wednesday) {
+		spans, _ := times(text, wednesday)
+		for _, s := range spans {
 			got = append(got, s.from.Format(time.DateOnly)+" "+s.to.Format(time.DateOnly))
 		}
 		assert.Equal(t, want, got, text)

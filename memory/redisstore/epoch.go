@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -43,25 +44,39 @@ func (s *Store) Scrub(ctx context.Context) error {
 
 // Servers are the run ids of the Redis servers that hold keys, in some order. One
 // that was not there before may hold other data than the one in its place did: it was
-// restarted, or a replica took over. A server that does not say has no id.
-func (s *Store) Servers(ctx context.Context) ([]string, error) {
+// restarted, or a replica took over. A server that does not say has no id. And full is
+// which part of its maxmemory the fullest has used, 0 if none has a limit.
+func (s *Store) Servers(ctx context.Context) (ids []string, full float64, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
-		return nil, failure(err, "asking which servers there are")
+		return nil, 0, failure(err, "asking which servers there are")
 	}
-	var ids []string
 	for _, node := range masters {
-		info, err := node.Info(ctx, "server").Result()
+		var server, memory *redis.StringCmd // one section each: older servers take no list
+		_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+			server, memory = p.Info(ctx, "server"), p.Info(ctx, "memory")
+			return nil
+		})
 		if err != nil {
-			return nil, failure(err, "asking which servers there are")
+			return nil, 0, failure(err, "asking which servers there are")
 		}
-		for line := range strings.Lines(info) {
-			if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
-				ids = append(ids, id)
+		var used, limit float64
+		for line := range strings.Lines(server.Val() + memory.Val()) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			switch name {
+			case "run_id":
+				ids = append(ids, value)
+			case "used_memory":
+				used, _ = strconv.ParseFloat(value, 64)
+			case "maxmemory":
+				limit, _ = strconv.ParseFloat(value, 64)
 			}
 		}
+		if limit > 0 {
+			full = max(full, used/limit)
+		}
 	}
-	return ids, nil
+	return ids, full, nil
 }
 
 // OpenRun is the run of a chat that is not over, if there is one.

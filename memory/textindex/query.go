@@ -167,7 +167,8 @@ type Feedback struct {
 	Text     func(document string, passage int) string
 	Passages int     // that words are taken from; 0 or less for 5
 	Terms    int     // that are added at most; 0 or less for 10
-	Weight   float64 // of the added words together, those of the query having the rest of 1; 0 for 0.3
+	Weight   float64 // of the added words together, those of the query having the rest of 1; below 1, 0 for 0.3
+	Below    float64 // the Strength from which on nothing is added; 0 for none
 }
 
 func (f Feedback) withDefaults() Feedback {
@@ -176,29 +177,30 @@ func (f Feedback) withDefaults() Feedback {
 		Passages: cmp.Or(max(f.Passages, 0), 5),
 		Terms:    cmp.Or(max(f.Terms, 0), 10),
 		Weight:   cmp.Or(f.Weight, 0.3),
+		Below:    f.Below,
 	}
 }
 
-// widen gives a query with the added terms.
-func (f Feedback) widen(a *analyzer, query []term, found []Hit) []term {
-	frequent := f.frequent(a, found)
+// widen adds the terms of feedback to what a query scored, and gives the factor that makes the
+// weights of all terms 1 together. Those of the query stay as they are, so that its terms need
+// not be looked up again.
+func (r *scoring) widen(a *analyzer, query []term, f Feedback) (scale float64) {
+	frequent := f.frequent(a, r.best(f.Passages, false))
 	if len(frequent) == 0 {
-		return query
+		return 1
 	}
-	places := map[string]int{}
-	var wider []term
-	for _, t := range share(query, 1-f.Weight) {
-		places[t.text] = len(wider)
-		wider = append(wider, t)
+	own := 0.0
+	for _, t := range query {
+		own += t.weight
 	}
-	for _, t := range share(frequent, f.Weight) {
-		if i, known := places[t.text]; known {
-			wider[i].weight += t.weight
-		} else {
-			wider = append(wider, t)
+	best := r.gain
+	for _, t := range share(frequent, own*f.Weight/(1-f.Weight)) {
+		_, frequency := r.lists(t.text)
+		if frequency <= common || t.weight*r.idf(frequency)*commonGain >= best {
+			r.add(t)
 		}
 	}
-	return wider
+	return (1 - f.Weight) / own
 }
 
 // frequent are the terms that passages consist of most, a passage counting by its

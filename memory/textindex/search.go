@@ -92,10 +92,13 @@ func (s *Snapshot) Search(q Query) Result {
 			result.FromHistory = append(result.FromHistory, t.word)
 		}
 	}
-	if q.Feedback != nil && result.Status != StatusEmpty {
-		f := q.Feedback.withDefaults()
-		found = s.score(f.widen(a, terms, found.best(f.Passages, false)), found.refused)
-		defer found.release()
+	if f := q.Feedback; f != nil && result.Status != StatusEmpty && (f.Below == 0 || result.Strength < f.Below) {
+		scale := found.widen(a, terms, f.withDefaults())
+		result.Hits = found.best(q.Limit, q.Duplicates)
+		for i := range result.Hits {
+			result.Hits[i].Score *= scale
+		}
+		return result
 	}
 	result.Hits = found.best(q.Limit, q.Duplicates)
 	return result
@@ -151,6 +154,8 @@ type scoring struct {
 	decoded []posting  // room
 	known   []bool     // by term, whether a passage has it
 	most    float64    // the weighted sum of the terms' idf
+	gain    float64    // the most that a term adds to it
+	highest float64    // of the scores
 }
 
 // score scores the passages that are not refused for some terms, by BM25. Searches share the room for the scores, so it
@@ -175,14 +180,10 @@ func (r *scoring) release() {
 
 // strength is that of the query.
 func (r *scoring) strength() float64 {
-	best := 0.0 // no score is negative
-	for _, score := range r.scores {
-		best = max(best, score)
-	}
-	if best == 0 {
+	if r.highest == 0 {
 		return 0 // also without any term, when most is 0
 	}
-	return best / r.most
+	return r.highest / r.most
 }
 
 // add adds what a term scores to the passages that have it.
@@ -191,8 +192,9 @@ func (r *scoring) add(t term) {
 	r.known = append(r.known, frequency > 0)
 	idf := r.idf(frequency)
 	r.most += t.weight * idf
+	r.gain = max(r.gain, t.weight*idf)
 	average := float64(r.length) / float64(max(r.live, 1))
-	most := t.weight * idf * (k1 + 1)
+	most, highest := t.weight*idf*(k1+1), r.highest
 	for i, list := range lists {
 		if list == nil {
 			continue
@@ -205,9 +207,12 @@ func (r *scoring) add(t term) {
 			}
 			times := float64(at.times)
 			discount := k1*(1-b) + k1*b/average*float64(lengths[at.passage])
-			scores[at.passage] += most * times / (times + discount)
+			score := scores[at.passage] + most*times/(times+discount)
+			scores[at.passage] = score
+			highest = max(highest, score) // no term takes from a score
 		}
 	}
+	r.highest = highest
 }
 
 // idf is the inverse document frequency of a term that so many live passages have.
@@ -278,16 +283,16 @@ func (r *scoring) least(n int) float64 {
 			continue
 		}
 		if best = append(best, score); len(best) == 2*n {
-			slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
-			best = best[:n]
-			least = best[n-1]
+			slices.Sort(best)
+			best = append(best[:0], best[n:]...)
+			least = best[0]
 		}
 	}
 	if len(best) < n {
 		return r.none
 	}
-	slices.SortFunc(best, func(a, b float64) int { return cmp.Compare(b, a) })
-	return best[n-1]
+	slices.Sort(best)
+	return best[len(best)-n]
 }
 
 // hit is the passage of a number with its score.

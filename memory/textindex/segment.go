@@ -107,7 +107,9 @@ func (p postings) decode(to []posting) []posting {
 		at += n
 		times := uint64(1)
 		if step&1 == 0 {
-			times, n = binary.Uvarint(p[at:])
+			if times, n = uint64(p[at]), 1; times >= 0x80 {
+				times, n = binary.Uvarint(p[at:])
+			}
 			at += n
 		}
 		passage += int32(step >> 1)
