@@ -208,6 +208,44 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 	return out, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
 }
 
+// Notes lists the notes of a history.
+func (c *Client) Notes(ctx context.Context, key memory.Key) ([]memory.Note, error) {
+	var out NoteList
+	err := c.Call(ctx, http.MethodGet, NotesPath(key), &out)
+	return out.Notes, err
+}
+
+// AddNote adds an operator's note to a history.
+func (c *Client) AddNote(ctx context.Context, key memory.Key, n NoteRequest) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPost, NotesPath(key), n)
+}
+
+// ChangeNote changes a note of a history.
+func (c *Client) ChangeNote(ctx context.Context, key memory.Key, id string, n NoteChange) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPatch, NotesPath(key)+"/"+url.PathEscape(id), n)
+}
+
+// RemoveNote removes a note of a history.
+func (c *Client) RemoveNote(ctx context.Context, key memory.Key, id string) error {
+	return c.Call(ctx, http.MethodDelete, NotesPath(key)+"/"+url.PathEscape(id), nil)
+}
+
+func (c *Client) sendNote(ctx context.Context, method, path string, body any) (n memory.Note, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return n, err
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	resp, err := c.Send(ctx, method, path, header, bytes.NewReader(raw))
+	if err != nil {
+		return n, err
+	}
+	defer resp.Body.Close()
+	return n, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&n)
+}
+
 // Stop asks for the end of a run; its events tell when it has ended.
 func (c *Client) Stop(ctx context.Context, chat memory.Chat, run string) error {
 	return c.Call(ctx, http.MethodPost, RunPath(chat, run)+"/stop", nil)

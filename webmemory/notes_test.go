@@ -1,0 +1,161 @@
+package webmemory_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/memory"
+	"mneme/webmemory"
+	webapi "mneme/webmemory/api"
+)
+
+// note does one request about notes, whose answer must have a status.
+func (w *world) note(t *testing.T, want int, method, path, body string) (n memory.Note) {
+	t.Helper()
+	status, got := w.ask(t, method, "/v1/chats/"+path, body)
+	require.Equal(t, want, status, "%s %s: %s", method, path, got)
+	if want < 300 && want != http.StatusNoContent {
+		require.NoError(t, json.Unmarshal([]byte(got), &n))
+	}
+	return n
+}
+
+// notes are those of a chat, or of "chat/subagents/name".
+func (w *world) notes(t *testing.T, of string) []memory.Note {
+	t.Helper()
+	status, body := w.ask(t, "GET", "/v1/chats/"+of+"/notes", "")
+	require.Equal(t, 200, status, "%s", body)
+	var out webapi.NoteList
+	require.NoError(t, json.Unmarshal([]byte(body), &out))
+	require.NotNil(t, out.Notes)
+	return out.Notes
+}
+
+// states are the texts of notes with their states.
+func states(notes []memory.Note) (out []string) {
+	for _, n := range notes {
+		out = append(out, n.State+": "+n.Text)
+	}
+	return out
+}
+
+// An operator adds notes to a chat and to its subagents, corrects them, replaces them and
+// takes them away, also before anything was said; they are seen by every process at once.
+func TestNotes(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	second := w.process()
+	began := time.Now()
+	first := w.note(t, 201, "POST", "c/notes", `{"text":"  Answer \n in <English>. "}`)
+	require.Equal(t, "Answer in <English>.", first.Text)
+	require.Equal(t, memory.NoteActive, first.State)
+	require.Equal(t, memory.ByOperator, first.By)
+	require.InDelta(t, float64(began.Unix()), first.TS, 60)
+	require.Equal(t, first, w.note(t, 201, "POST", "c/notes", `{"text":"Answer in <English>."}`), "it is there already")
+	own := w.note(t, 201, "POST", "c/subagents/analytic/notes", `{"text":"Count in euros."}`)
+	require.Equal(t, []memory.Note{own}, w.notes(t, "c/subagents/analytic"))
+	require.Empty(t, w.notes(t, "other"))
+
+	w.url = second
+	require.Equal(t, []memory.Note{first}, w.notes(t, "c"))
+	next := w.note(t, 201, "POST", "c/notes", fmt.Sprintf(`{"text":"Answer in Russian.","replaces":%q}`, first.ID))
+	require.Equal(t, first.ID, next.Replaces)
+	require.Equal(t, []string{"superseded: Answer in <English>.", "active: Answer in Russian."}, states(w.notes(t, "c")))
+	corrected := w.note(t, 200, "PATCH", "c/notes/"+next.ID, `{"text":"Отвечай по-русски."}`)
+	require.Equal(t, next.ID, corrected.ID)
+	require.Equal(t, next.TS, corrected.TS, "its place in the prompt stays")
+	require.Equal(t, memory.NoteActive, w.note(t, 200, "PATCH", "c/notes/"+first.ID, `{"state":"active"}`).State)
+	w.note(t, 204, "DELETE", "c/notes/"+first.ID, "")
+	require.Equal(t, []memory.Note{corrected}, w.notes(t, "c"))
+
+	var info webapi.ChatInfo
+	_, body := w.ask(t, "GET", "/v1/chats/c", "")
+	require.NoError(t, json.Unmarshal([]byte(body), &info))
+	require.Len(t, info.Histories, 2)
+	require.Equal(t, 1, info.Histories[0].Notes)
+
+	status, _ := w.ask(t, "DELETE", "/v1/chats/c/subagents/analytic/history", "")
+	require.Equal(t, 200, status)
+	require.Empty(t, w.notes(t, "c/subagents/analytic"))
+	require.NotEmpty(t, w.notes(t, "c"))
+	status, body = w.ask(t, "DELETE", "/v1/chats/c", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, body, "chat_history:c")
+	require.Empty(t, w.notes(t, "c"))
+	require.Empty(t, w.look.Keys(t.Context(), "*:notes").Val())
+}
+
+// What is no note is refused, and changes nothing.
+func TestNotesThatAreRefused(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	n := w.note(t, 201, "POST", "c/notes", `{"text":"`+strings.Repeat("ё", memory.MaxNote)+`"}`)
+	for _, r := range []struct {
+		status             int
+		method, path, body string
+	}{
+		{400, "POST", "c/notes", `{}`},
+		{400, "POST", "c/notes", `{"text":" \n\u2003 "}`},
+		{400, "POST", "c/notes", `{"text":7}`},
+		{400, "POST", "c/notes", `{"text":"a","text":"b"}`},
+		{400, "POST", "c/notes", `[]`},
+		{400, "POST", "c/notes", ``},
+		{400, "POST", "c/notes", `{"text":"` + strings.Repeat("ё", memory.MaxNote+1) + `"}`},
+		{400, "POST", "c/notes", `{"text":"` + strings.Repeat(" ", 1<<20) + `a"}`},
+		{413, "POST", "c/notes", `{"text":"` + strings.Repeat("a", 3<<20) + `"}`},
+		{400, "POST", "no%20chat/notes", `{"text":"a"}`},
+		{400, "POST", "c/subagents/NO/notes", `{"text":"a"}`},
+		{404, "POST", "c/notes", `{"text":"a","replaces":"nosuch"}`},
+		{400, "PATCH", "c/notes/" + n.ID, `{}`},
+		{400, "PATCH", "c/notes/" + n.ID, `{"state":"proposed"}`},
+		{400, "PATCH", "c/notes/" + n.ID, `{"text":"  "}`},
+		{404, "PATCH", "c/notes/nosuch", `{"state":"active"}`},
+		{404, "PATCH", "d/notes/" + n.ID, `{"state":"active"}`},
+		{404, "PATCH", "c/subagents/analytic/notes/" + n.ID, `{"state":"active"}`},
+		{404, "DELETE", "c/notes/nosuch", ``},
+		{405, "DELETE", "c/notes", ``},
+	} {
+		w.note(t, r.status, r.method, r.path, r.body)
+	}
+	require.Equal(t, []memory.Note{n}, w.notes(t, "c"))
+	for i := range memory.MaxNotes - 1 {
+		w.note(t, 201, "POST", "c/notes", fmt.Sprintf(`{"text":"note %d"}`, i))
+	}
+	w.note(t, 507, "POST", "c/notes", `{"text":"one more"}`)
+	w.note(t, 201, "POST", "c/notes", fmt.Sprintf(`{"text":"another","replaces":%q}`, n.ID))
+	require.Len(t, w.notes(t, "c"), memory.MaxNotes)
+}
+
+// Notes that are added by two processes at the same time are all there; while a run has the
+// chat's turn a note waits, and is refused as busy in the end.
+func TestNotesAndTurns(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, waits(release), func(c *webmemory.Config) { c.QueueLimit = 100 })
+	urls := []string{w.url, w.process(func(c *webmemory.Config) { c.QueueLimit = 100 })}
+	var adding sync.WaitGroup
+	for i := range 20 {
+		adding.Go(func() {
+			body := strings.NewReader(fmt.Sprintf(`{"text":"note %d"}`, i))
+			resp, err := http.Post(urls[i%2]+"/v1/chats/c/notes", "application/json", body)
+			if err != nil || resp.StatusCode != 201 {
+				t.Errorf("note %d: %v %v", i, resp, err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+	adding.Wait()
+	require.Len(t, w.notes(t, "c"), 20)
+
+	w.open("POST", "/v1/chats/c/messages", message{"hello"}).until("subagent_delegation")
+	w.url = w.process(func(c *webmemory.Config) { c.QueueWait = 50 * time.Millisecond })
+	_, body := w.ask(t, "POST", "/v1/chats/c/notes", `{"text":"late"}`)
+	require.Contains(t, body, webapi.CodeChatBusy)
+	require.Len(t, w.notes(t, "c"), 20, "reading does not wait")
+	close(release)
+}
