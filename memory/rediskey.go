@@ -28,7 +28,8 @@ const (
 // types are those that the values have in Redis.
 var types = map[Kind]string{
 	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
-	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
+	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
+	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindProcesses: "hash",
 }
 

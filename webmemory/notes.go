@@ -3,6 +3,7 @@ package webmemory
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -118,6 +119,42 @@ func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memor
 	return s.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
 		return s.store.ChangeNotes(ctx, w.Number, key, change)
 	})
+}
+
+// notesShown are the notes that the agents of a chat are shown, in one round trip. What is no
+// list of notes is set aside.
+func (s *Server) notesShown(ctx context.Context, w *writer) (out api.RunNotes, err error) {
+	keys := []memory.Key{memory.ChatKey(w.chat)}
+	for _, a := range s.cfg.Agents {
+		keys = append(keys, memory.SubagentKey(a, w.chat))
+	}
+	found, err := s.store.Notes(ctx, keys...)
+	if errors.Is(err, memory.ErrDamaged) {
+		for _, key := range keys {
+			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
+			if err := s.store.ChangeNotes(ctx, w.Number, key, same); err != nil {
+				return out, err
+			}
+		}
+		found, err = s.store.Notes(ctx, keys...)
+	}
+	if err != nil {
+		return out, err
+	}
+	for i, key := range keys {
+		active := slices.DeleteFunc(found[i], func(n memory.Note) bool { return n.State != memory.NoteActive })
+		switch {
+		case len(active) == 0:
+		case key.Agent() == "":
+			out.Notes = active
+		default:
+			if out.SubagentNotes == nil {
+				out.SubagentNotes = map[memory.Agent][]memory.Note{}
+			}
+			out.SubagentNotes[key.Agent()] = active
+		}
+	}
+	return out, nil
 }
 
 // newNote is a note that is made now.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/webmemory"
 	webapi "mneme/webmemory/api"
@@ -158,4 +159,45 @@ func TestNotesAndTurns(t *testing.T) {
 	require.Contains(t, body, webapi.CodeChatBusy)
 	require.Len(t, w.notes(t, "c"), 20, "reading does not wait")
 	close(release)
+}
+
+// A run is given the notes that are active, the chat's and each subagent's, from the next
+// message on; without any it is asked for as it would be without the feature. Notes that
+// cannot be read are set aside, and the chat goes on.
+func TestARunIsGivenTheNotes(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	asked := w.recordRuns()
+	say := func() (run api.RunRequest, body string) {
+		t.Helper()
+		require.Equal(t, 200, w.do("POST", "/v1/chats/c/messages", message{"hi"}).status)
+		raw := <-asked
+		require.NoError(t, json.Unmarshal(raw, &run))
+		return run, string(raw)
+	}
+	_, body := say()
+	require.NotContains(t, body, "notes")
+	first := w.note(t, 201, "POST", "c/notes", `{"text":"one"}`)
+	own := w.note(t, 201, "POST", "c/subagents/knowledge/notes", `{"text":"its own"}`)
+	second := w.note(t, 201, "POST", "c/notes", `{"text":"two"}`)
+	w.note(t, 201, "POST", "c/notes", fmt.Sprintf(`{"text":"three","replaces":%q}`, second.ID))
+	run, _ := say()
+	require.Equal(t, []string{"active: one", "active: three"}, states(run.Notes))
+	require.Equal(t, map[memory.Agent][]memory.Note{"knowledge": {own}}, run.SubagentNotes)
+	w.note(t, 204, "DELETE", "c/notes/"+first.ID, "")
+	run, _ = say()
+	require.Equal(t, []string{"active: three"}, states(run.Notes))
+
+	require.NoError(t, w.look.Set(t.Context(), "{chat_history:c}:notes", "[{", 0).Err())
+	status, body := w.ask(t, "GET", "/v1/chats/c/notes", "")
+	require.Equal(t, 500, status, body)
+	require.Contains(t, body, "{chat_history:c}:notes")
+	run, _ = say()
+	require.Empty(t, run.Notes)
+	require.NotEmpty(t, run.SubagentNotes)
+	require.Empty(t, w.notes(t, "c"))
+
+	status, _ = w.ask(t, "DELETE", "/v1/chats/c", "")
+	require.Equal(t, 200, status)
+	_, body = say()
+	require.NotContains(t, body, "notes")
 }

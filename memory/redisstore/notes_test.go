@@ -40,7 +40,8 @@ func TestNotes(t *testing.T) {
 	w := newWorld(t)
 	chat := memory.ChatKey(key.Chat())
 	require.Empty(t, notesOf(t, w.Store, key))
-	n := memory.Note{ID: "n1", Text: "Aliya <ё> & co", State: memory.NoteActive, By: memory.ByUser, Message: "r.1", TS: 7.5}
+	n := memory.Note{ID: "n1", Text: "Aliya <ё> & co", State: memory.NoteActive, By: memory.ByUser, Message: "r.1",
+		TS: 7.5}
 	require.NoError(t, w.ChangeNotes(ctx, 5, key, adding(n)))
 	require.NoError(t, w.ChangeNotes(ctx, 5, chat, adding(memory.Note{ID: "n2", Text: "b", TS: 8})))
 	require.Equal(t, `[{"id":"n1","text":"Aliya <ё> & co","state":"active","by":"user","message":"r.1","ts":7.5}]`,
