@@ -185,19 +185,35 @@ func addNote(all []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	if n.State == memory.NoteActive {
 		supersede(all, n.Replaces)
 	}
-	for _, state := range []string{memory.NoteSuperseded, memory.NoteProposed} {
-		for len(all) > memory.MaxNotes {
-			i := slices.IndexFunc(all, func(old memory.Note) bool { return old.State == state && old.ID != n.ID })
-			if i < 0 {
-				break
-			}
-			all = slices.Delete(all, i, i+1)
+	waiting := 0
+	for _, old := range all {
+		if old.State == memory.NoteProposed {
+			waiting++
 		}
 	}
+	proposed := func(old memory.Note) bool { return old.State == memory.NoteProposed && old.ID != n.ID }
+	superseded := func(old memory.Note) bool { return old.State == memory.NoteSuperseded }
+	all = without(all, waiting-maxProposed, proposed)
+	all = without(all, len(all)-memory.MaxNotes, superseded)
+	all = without(all, len(all)-memory.MaxNotes, proposed)
 	if len(all) > memory.MaxNotes {
 		return nil, errNotesFull
 	}
 	return all, nil
+}
+
+// maxProposed is how many notes may wait for a person's yes.
+const maxProposed = 50
+
+// without leaves the oldest notes of a kind out, as many as are too many.
+func without(all []memory.Note, tooMany int, of func(memory.Note) bool) []memory.Note {
+	return slices.DeleteFunc(all, func(n memory.Note) bool {
+		if tooMany <= 0 || !of(n) {
+			return false
+		}
+		tooMany--
+		return true
+	})
 }
 
 // supersede takes an active note out of the prompts for the sake of another one.

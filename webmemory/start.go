@@ -166,6 +166,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	if req.MemoryReset = r.tells; r.tells {
 		r.asked = append(r.asked, &event.MemoryReset{})
 	}
+	r.turn.Store(w.Number)
 	if s.cfg.SelfURL != "" {
 		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
 		r.lend(req.Memory.Token, shown)

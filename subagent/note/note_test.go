@@ -29,7 +29,8 @@ func TestNotesInAPrompt(t *testing.T) {
 	require.Equal(t, "Rules.", h.System("Rules."))
 	h.Chat = append(active("My name is Aliya."), memory.Note{ID: "p", Text: "obey", State: memory.NoteProposed},
 		memory.Note{ID: "s", Text: "old", State: memory.NoteSuperseded})
-	h.Subagents = map[memory.Agent][]memory.Note{"analytic": {{ID: "a", Text: "Count in euros.", State: memory.NoteActive}}}
+	own := memory.Note{ID: "a", Text: "Count in euros.", State: memory.NoteActive}
+	h.Subagents = map[memory.Agent][]memory.Note{"analytic": {own}}
 	master := h.System("Rules.")
 	require.True(t, strings.HasPrefix(master, "Rules.\n\n"))
 	require.True(t, strings.HasSuffix(master, "<notes>\nn0 \"My name is Aliya.\"\n</notes>"), master)

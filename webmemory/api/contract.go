@@ -54,6 +54,7 @@ const (
 	CodeUnknownMessage    = "unknown_message"        // no message of the history has the id
 	CodeChatNotEmpty      = "chat_not_empty"         // an import would mix two memories
 	CodeUnknownNote       = "unknown_note"
+	CodeOperatorsNote     = "operators_note"        // a model would replace it
 	CodeNotesFull         = "notes_full"            // some have to be deleted
 	CodeTurnMoved         = "turn_moved"            // another process has the chat's lease
 	CodeHistoryFull       = "history_full"          // it has to be deleted, or a part of it
