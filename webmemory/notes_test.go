@@ -201,3 +201,61 @@ func TestARunIsGivenTheNotes(t *testing.T) {
 	_, body = say()
 	require.NotContains(t, body, "notes")
 }
+
+// Notes go along with an export, and arrive proposed: nobody here has said yes to them. A
+// second export and import changes nothing more, and messages stay as they are.
+func TestNotesAreTakenAlong(t *testing.T) {
+	w := newWorld(t, answers("hello"))
+	text := lines(3, 2)
+	status, body := w.ask(t, "POST", "/v1/chats/a/import", text)
+	require.Equal(t, 201, status, "%s", body)
+	first := w.note(t, 201, "POST", "a/notes", `{"text":"one <&> ё"}`)
+	w.note(t, 201, "POST", "a/notes", fmt.Sprintf(`{"text":"two","replaces":%q}`, first.ID))
+	w.note(t, 201, "POST", "a/subagents/knowledge/notes", `{"text":"of one that has said nothing"}`)
+	_, exported := w.ask(t, "GET", "/v1/chats/a/export", "")
+	messages, _, _ := strings.Cut(text, `{"messages"`)
+	require.True(t, strings.HasPrefix(exported, messages))
+	require.True(t, strings.HasSuffix(exported, "\n{\"messages\":10,\"notes\":3}\n"), exported)
+
+	status, body = w.ask(t, "POST", "/v1/chats/b/import", exported)
+	require.Equal(t, 201, status, "%s", body)
+	require.JSONEq(t, `{"messages":10,"histories":2,"notes":3}`, body)
+	require.Equal(t, []string{"proposed: one <&> ё", "proposed: two"}, states(w.notes(t, "b")))
+	require.Equal(t, first.ID, w.notes(t, "b")[1].Replaces)
+	require.Len(t, w.notes(t, "b/subagents/knowledge"), 1)
+	_, again := w.ask(t, "GET", "/v1/chats/b/export", "")
+	require.True(t, strings.HasPrefix(again, messages))
+	status, body = w.ask(t, "POST", "/v1/chats/c/import", again)
+	require.Equal(t, 201, status, "%s", body)
+	_, third := w.ask(t, "GET", "/v1/chats/c/export", "")
+	require.Equal(t, again, third)
+
+	status, _ = w.ask(t, "POST", "/v1/chats/b/import", again)
+	require.Equal(t, 409, status)
+	good := `{"message":{"role":"user","content":"a","id":"1"}}` + "\n" + `{"note":{"id":"n1","text":"b","by":"user","ts":1}}` + "\n"
+	for bad, want := range map[string]string{
+		`{"note":{"id":"n1","text":"again","by":"user"}}`:                                         "has the id n1 too",
+		`{"note":{"id":"n 2","text":"x","by":"user"}}`:                                            "the id of a note",
+		`{"note":{"id":"n2","text":" ","by":"user"}}`:                                             "is empty",
+		`{"note":{"id":"n2","text":"` + strings.Repeat("x", memory.MaxNote+1) + `","by":"user"}}`: "at most 500",
+		`{"note":{"id":"n2","text":"x","by":"god"}}`:                                              "the author",
+		`{"note":{"id":"n2","text":"x","by":"user","message":"a b"}}`:                             "other characters",
+		`{"note":"n2"}`:            "no line of an export",
+		`{"messages":1}`:           "counts 0 notes",
+		`{"messages":1,"notes":2}`: "counts 2 notes",
+	} {
+		status, body := w.ask(t, "POST", "/v1/chats/d/import", good+bad)
+		require.Equal(t, 400, status, bad)
+		require.Contains(t, body, want, bad)
+		require.Empty(t, w.look.Keys(t.Context(), "{*:d}:notes").Val())
+	}
+	many := strings.Builder{}
+	for i := range memory.MaxNotes + 1 {
+		fmt.Fprintf(&many, `{"note":{"id":"n%d","text":"%d","by":"user"}}`+"\n", i, i)
+	}
+	status, body = w.ask(t, "POST", "/v1/chats/d/import", many.String())
+	require.Equal(t, 400, status, "%s", body)
+	require.Contains(t, body, "at most 200 notes")
+	status, body = w.ask(t, "POST", "/v1/chats/d/import", good+`{"messages":1,"notes":1}`)
+	require.Equal(t, 201, status, "%s", body)
+}

@@ -366,6 +366,9 @@ Examples:
 		done, err := client.Import(ctx, chat, from)
 		if err == nil {
 			fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", done.Messages, done.Histories)
+			if done.Notes > 0 {
+				fmt.Fprintf(con.stdout, "%d notes wait for a yes: mneme memory note ls %s\n", done.Notes, chat)
+			}
 		}
 		return err
 	})

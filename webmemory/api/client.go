@@ -181,7 +181,7 @@ func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) err
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return &BrokenError{fmt.Errorf("the export broke off after %d messages", count)}
+			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
 		}
 		if _, err := to.Write(line); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) err
 			continue
 		}
 		var end ExportLine
-		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages == count {
+		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages+end.Notes == count {
 			return nil
 		}
 	}

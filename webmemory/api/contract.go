@@ -182,15 +182,18 @@ type Recalled = api.Recalled
 type ExportLine struct {
 	Subagent memory.Agent    `json:"subagent,omitempty"` // whose history it is of; empty for the chat's own
 	Message  json.RawMessage `json:"message,omitempty"`  // as stored, with its id
+	Note     *memory.Note    `json:"note,omitempty"`     // behind all messages
 	// Messages stands in the last line, alone: how many lines have a message. An import
 	// that is not whole is refused by it.
 	Messages *int `json:"messages,omitempty"`
+	Notes    int  `json:"notes,omitempty"` // beside it, how many lines have a note
 }
 
 // Imported answers POST …/import.
 type Imported struct {
 	Messages  int `json:"messages"`
 	Histories int `json:"histories"`
+	Notes     int `json:"notes,omitempty"` // all of them proposed
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.
