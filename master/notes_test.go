@@ -3,6 +3,7 @@ package master_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +32,7 @@ func TestNotesOfARun(t *testing.T) {
 		alone.Calls = event.Isolated
 		analytic.System, alone.System, analytic.Notes, alone.Notes = "Analytic.", "Alone.", settings, settings
 		a := agent(model(seen), analytic, alone)
-		a.System, a.Notes = "Master.", settings
+		a.System, a.Notes, a.Now = "Master.", settings, func() time.Time { return time.Unix(7, 0) }
 		r := ask("master")
 		r.Notes = notes
 		run(t, a, r)

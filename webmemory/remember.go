@@ -49,12 +49,15 @@ func (s *Server) postRemember(c *gin.Context) error {
 		return errNotHeld
 	}
 	ctx := c.Request.Context()
-	n := newNote(text, memory.NoteProposed, memory.ByModel)
-	if said := r.said(); said != nil && isTellingPiece(said.Message, text) {
+	n, said := newNote(text, memory.NoteProposed, memory.ByModel), r.said()
+	if said == nil {
+		return errNotHeld
+	}
+	if isTellingPiece(said.Message, text) {
 		n.State, n.By = memory.NoteActive, memory.ByUser
-		if n.Message, err = s.messageOf(ctx, r, said); err != nil {
-			return err
-		}
+	}
+	if n.Message, err = s.messageOf(ctx, r, said); err != nil { // also of a proposal, which may repeat what it says
+		return err
 	}
 	n.Replaces = asked.Replaces
 	err = s.store.ChangeNotes(ctx, turn, key, func(all []memory.Note) ([]memory.Note, error) {

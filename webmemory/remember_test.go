@@ -142,7 +142,7 @@ func TestNobodyElseWritesNotes(t *testing.T) {
 			if err == nil {
 				require.NotEqual(t, memory.NoteActive, n.State, quote)
 				require.Equal(t, memory.ByModel, n.By, quote)
-				require.Empty(t, n.Message, quote)
+				require.Equal(t, run.RunID+".1", n.Message, quote)
 			}
 		}
 	}
@@ -283,4 +283,29 @@ func TestRememberingUnderALostLease(t *testing.T) {
 	}
 	require.Empty(t, h.look.Keys(t.Context(), "*:notes").Val())
 	close(h.release)
+}
+
+// A redaction takes the notes along that were made from the message, also proposals, which may
+// repeat it in other words; also once more when Redis comes back with them.
+func TestARedactionVoidsNotes(t *testing.T) {
+	h := newHolding(t)
+	h.note(t, 201, "POST", "c/notes", `{"text":"Answer in English."}`)
+	h.say(t, "c", "My pin is 4711")
+	for _, r := range []api.RememberRequest{
+		{Quote: "My pin is 4711"}, {Quote: "The user's pin: 4711"}, {Quote: "pin is 4711", Subagent: "knowledge"},
+	} {
+		_, err := h.remember(t, r)
+		require.NoError(t, err)
+	}
+	close(h.release)
+	h.stream.until("run_finished")
+	before := h.look.Get(t.Context(), "{chat_history:c}:notes").Val()
+	h.redact("/v1/chats/c/messages/" + h.run.RunID + ".1")
+	require.Equal(t, []string{"active: Answer in English."}, states(h.notes(t, "c")))
+	require.Empty(t, h.notes(t, "c/subagents/knowledge"))
+
+	require.NoError(t, h.look.Set(t.Context(), "{chat_history:c}:notes", before, 0).Err())
+	require.NoError(t, h.look.Del(t.Context(), "mneme:erasures", "mneme:epoch").Err())
+	require.Empty(t, h.say(t, "c", "and now?").SubagentNotes)
+	require.Equal(t, []string{"active: Answer in English."}, states(h.notes(t, "c")))
 }

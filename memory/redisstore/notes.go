@@ -16,6 +16,9 @@ import (
 // This file is about notes: a JSON array beside each history that has some, changed by
 // compare-and-set under the chat's turn. The chat's meta says whether any may be there.
 
+// NoTurn is the turn of who changes notes without one, for what Redis has forgotten.
+const NoTurn = writingBack
+
 // Notes gives the notes of histories, in order of creation, in one round trip. What cannot
 // be read is a memory.DamagedError.
 func (s *Store) Notes(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
