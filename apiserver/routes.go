@@ -18,6 +18,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/telemetry"
 	"mneme/subagent"
+	"mneme/subagent/note"
 )
 
 func (s *Server) routes() http.Handler {
@@ -100,8 +101,10 @@ func (s *Server) request(body api.RunRequest) (master.Request, error) {
 		Conversation: body.ConversationID, RetryOf: body.RetryOf, MemoryReset: body.MemoryReset,
 		Subagents: map[memory.Agent][]memory.Message{},
 	}
+	req.Notes = note.Notes{Chat: body.Notes, Subagents: body.SubagentNotes}
 	if body.Memory != nil {
-		req.Memory = chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
+		at := chatMemory{*body.Memory, cmp.Or(s.cfg.Memory, http.DefaultClient)}
+		req.Memory, req.Notes.Remember = at, at.Remember
 	}
 	var err error
 	if req.Context, err = history("context", body.Context); err != nil {

@@ -22,6 +22,7 @@ import (
 	"mneme/memory/telemetry"
 	"mneme/subagent"
 	"mneme/subagent/loop"
+	"mneme/subagent/note"
 	"mneme/subagent/recall"
 )
 
@@ -36,6 +37,7 @@ type Agent struct {
 	MaxSteps  int // model calls of the master in one run
 	Subagents []*subagent.Subagent
 	Recall    recall.Settings // what the master is given of the chat beyond Request.Context
+	Notes     note.Settings
 	// Commands are the subagents that a user reaches by a message "/name task",
 	// past the master's model.
 	Commands []memory.Agent
@@ -57,6 +59,7 @@ type Request struct {
 	MemoryReset  bool   // the memory lost data since the chat's run before, which the run is to tell
 	Context      []memory.Message
 	Memory       recall.Memory // of the chat, beyond Context and Subagents; nil for none
+	Notes        note.Notes
 	Subagents    map[memory.Agent][]memory.Message
 }
 
@@ -148,6 +151,8 @@ func (r *run) answer(ctx context.Context) (event.Assistant, error) {
 		Model: r.agent.Model, System: r.agent.System, Tools: tools,
 		MaxSteps: r.agent.MaxSteps, Conversation: r.req.Conversation,
 	}
+	notes := note.Holder{Settings: r.agent.Notes, Notes: r.req.Notes}
+	l.System, l.Tools = notes.System(l.System), append(l.Tools, notes.Tools()...)
 	asker := recall.Asker{Settings: r.agent.Recall, Memory: r.req.Memory, Emit: r.rec.emit}
 	l.Tools = append(l.Tools, asker.Tools()...)
 	var err error
@@ -221,6 +226,7 @@ func (r *run) delegate(ctx context.Context, s *subagent.Subagent, task string) (
 			return r.rec.history(memory.SubagentKey(s.Name, r.req.Chat))
 		},
 		Memory: r.req.Memory,
+		Notes:  r.req.Notes,
 	}, r.rec.emitter(s.Name, call))
 	r.spend(a.Usage)
 	if a.Err != nil {

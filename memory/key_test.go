@@ -134,6 +134,8 @@ func redisKeys(chat memory.Chat, agent memory.Agent) map[string]memory.RedisKey 
 		"subagent:" + name + ":" + id:                  {Kind: memory.KindHistory, Key: subagent},
 		"{chat_history:" + id + "}:meta":               {Kind: memory.KindMeta, Key: own},
 		"{subagent:" + name + ":" + id + "}:meta":      {Kind: memory.KindMeta, Key: subagent},
+		"{chat_history:" + id + "}:archive":            {Kind: memory.KindArchive, Key: own},
+		"{subagent:" + name + ":" + id + "}:notes":     {Kind: memory.KindNotes, Key: subagent},
 		"{chat_history:" + id + "}:turn":               {Kind: memory.KindLease, Key: own},
 		"{chat_history:" + id + "}:first":              {Kind: memory.KindFirst, Key: own},
 		"{chat_history:" + id + "}:damaged:1":          {Kind: memory.KindHistory, Key: own, Aside: "1"},

@@ -9,6 +9,7 @@ type Kind string
 const (
 	KindHistory Kind = "history" // a history's JSON array
 	KindArchive Kind = "archive" // beside a history: what trims cut off it, in segments
+	KindNotes   Kind = "notes"   // beside a history: the JSON array of its notes
 	KindMeta    Kind = "meta"    // beside a history: its sum, length, turn, and an index of the chat
 	KindLease   Kind = "turn"    // beside a chat's history: the token of who may write
 	KindFirst   Kind = "first"   // beside a chat's history: the token of who takes the lease next
@@ -26,8 +27,9 @@ const (
 
 // types are those that the values have in Redis.
 var types = map[Kind]string{
-	KindHistory: "string", KindArchive: "hash", KindMeta: "hash", KindLease: "string", KindFirst: "string",
-	KindEvents: "stream", KindRecord: "hash", KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
+	KindHistory: "string", KindArchive: "hash", KindNotes: "string", KindMeta: "hash",
+	KindLease: "string", KindFirst: "string", KindEvents: "stream", KindRecord: "hash",
+	KindOpenRuns: "zset", KindErasures: "zset", KindEpoch: "string",
 	KindProcesses: "hash",
 }
 
@@ -74,7 +76,11 @@ func (k RedisKey) String() string {
 }
 
 func (k RedisKey) besideHistory() bool {
-	return k.Kind == KindArchive || k.Kind == KindMeta || k.Kind == KindLease || k.Kind == KindFirst
+	switch k.Kind {
+	case KindArchive, KindNotes, KindMeta, KindLease, KindFirst:
+		return true
+	}
+	return false
 }
 
 // Type is the type that Redis should say the key has, "" for what was set aside, which

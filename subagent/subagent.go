@@ -11,6 +11,7 @@ import (
 	"mneme/memory"
 	"mneme/memory/event"
 	"mneme/subagent/loop"
+	"mneme/subagent/note"
 	"mneme/subagent/recall"
 )
 
@@ -48,6 +49,9 @@ type Subagent struct {
 	// Recall says what it is given of its memory beyond its History; nothing where calls are
 	// Isolated, or where there is Work.
 	Recall recall.Settings
+	// Notes says what it is shown of its chat's notes; nothing where calls are Isolated, or
+	// where there is Work.
+	Notes note.Settings
 }
 
 // Work does a task in another way than with one model and its tools. It may emit
@@ -64,6 +68,7 @@ type Task struct {
 	// delegation is recorded. An isolated subagent is shown the task alone.
 	History func() []memory.Message
 	Memory  recall.Memory // of the chat; nil for none
+	Notes   note.Notes
 }
 
 // Outcome is how a delegation ended.
@@ -106,8 +111,10 @@ func (s *Subagent) oneModel(kit Kit) Work {
 		messages := []memory.Message{{Role: memory.RoleUser, Content: task.Text}}
 		if s.Calls != event.Isolated {
 			messages, _ = memory.Repair(task.History())
+			notes := note.Holder{Settings: s.Notes, Notes: task.Notes, Agent: s.Name}
+			l.System, l.Tools = notes.System(l.System), append(slices.Clip(l.Tools), notes.Tools()...)
 			asker := recall.Asker{Settings: s.Recall, Memory: task.Memory, Agent: s.Name, Emit: emit}
-			l.Tools = append(slices.Clip(l.Tools), asker.Tools()...)
+			l.Tools = append(l.Tools, asker.Tools()...)
 			var err error
 			if l.Recalled, err = asker.Block(ctx, task.Text); err != nil {
 				return loop.Result{}, err

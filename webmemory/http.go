@@ -49,6 +49,12 @@ func (s *Server) routes() http.Handler {
 	chat.DELETE("/history", r.Answered(s.deleteHistory))
 	chat.GET("/subagents/:name/history", r.Answered(s.getHistory))
 	chat.DELETE("/subagents/:name/history", r.Answered(s.deleteHistory))
+	for _, of := range []string{"", "/subagents/:name"} {
+		chat.GET(of+"/notes", r.Answered(s.getNotes))
+		chat.POST(of+"/notes", r.Answered(s.postNote))
+		chat.PATCH(of+"/notes/:id", r.Answered(s.patchNote))
+		chat.DELETE(of+"/notes/:id", r.Answered(s.deleteNote))
+	}
 	s.forwardDocuments(r)
 	s.internalRoutes(r)
 	r.GET("/healthz", r.Answered(s.healthz))

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -22,8 +25,8 @@ import (
 // This file is about taking a chat's memory along: all histories as lines of JSON, and back.
 
 // exportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
-// own history, then those of the subagents' by name, the oldest first, and a last one that
-// counts them, by which a torn answer is known.
+// own history, then those of the subagents' by name, the oldest first, their notes in the
+// same order, and a last one that counts them, by which a torn answer is known.
 func (s *Server) exportChat(c *gin.Context) error {
 	chat, err := memory.ParseChat(c.Param("chat"))
 	if err != nil {
@@ -52,10 +55,34 @@ func (s *Server) exportChat(c *gin.Context) error {
 			}
 		}
 	}
-	if err := errors.Join(writeLine(out, webapi.ExportLine{Messages: &count}), out.Flush()); err != nil {
+	notes, err := s.exportNotes(ctx, out, stored)
+	if err == nil {
+		err = errors.Join(writeLine(out, webapi.ExportLine{Messages: &count, Notes: notes}), out.Flush())
+	}
+	if err != nil {
 		return broken(c, err)
 	}
 	return nil
+}
+
+// exportNotes writes the notes of histories, and says how many they are.
+func (s *Server) exportNotes(ctx context.Context, out io.Writer, stored []redisstore.Stored) (count int, err error) {
+	for _, h := range stored {
+		if h.Notes == 0 {
+			continue
+		}
+		notes, err := s.store.Notes(ctx, h.Key)
+		if err != nil {
+			return count, err
+		}
+		for i := range notes[0] {
+			count++
+			if err := writeLine(out, webapi.ExportLine{Subagent: h.Key.Agent(), Note: &notes[0][i]}); err != nil {
+				return count, err
+			}
+		}
+	}
+	return count, nil
 }
 
 // broken ends an answer that has begun so that its client sees that it is not whole.
@@ -141,17 +168,20 @@ func (s *Server) importChat(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
-		in := importing{server: s, writer: w}
+		in := importing{server: s, writer: w, notes: map[memory.Key][]memory.Note{}}
 		err = in.read(ctx, http.MaxBytesReader(c.Writer, c.Request.Body, maxImport))
 		if err == nil {
 			err = in.close(ctx)
 		}
+		if err == nil {
+			err = in.storeNotes(ctx)
+		}
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 			defer cancel()
-			return errors.Join(err, s.cache.Erase(ctx, w.Number, in.keys...))
+			return errors.Join(err, s.cache.Erase(ctx, w.Number, slices.AppendSeq(in.keys, maps.Keys(in.notes))...))
 		}
-		out = webapi.Imported{Messages: in.count, Histories: len(in.keys)}
+		out = webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noted}
 		return nil
 	})
 	if err != nil {
@@ -187,6 +217,8 @@ type importing struct {
 	ids   map[string]bool      // of the history that is being filled
 	count int
 	line  int
+	notes map[memory.Key][]memory.Note // that are stored last
+	noted int                          // how many they are
 }
 
 // read stores what the lines say.
@@ -211,6 +243,13 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 			if ended = true; *line.Messages != in.count {
 				return in.refuse("the export counts %d messages, %d came: it is not whole", *line.Messages, in.count)
 			}
+			if line.Notes != in.noted {
+				return in.refuse("the export counts %d notes, %d came: it is not whole", line.Notes, in.noted)
+			}
+		case line.Note != nil:
+			if err := in.note(line); err != nil {
+				return err
+			}
 		case line.Message != nil:
 			if err := in.add(ctx, line); err != nil {
 				return err
@@ -223,8 +262,53 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 			Message: fmt.Sprintf("Line %d has more than %d bytes.", in.line+1, maxImportLine)}
 	case err != nil:
 		return api.BodyError(err)
-	case in.count == 0:
+	case in.count+in.noted == 0:
 		return badRequest("The body has no messages: it must be lines such as GET …/export gives.")
+	}
+	return nil
+}
+
+// note takes a note, which no person here has said yes to: it is proposed.
+func (in *importing) note(line webapi.ExportLine) error {
+	n, key := *line.Note, memory.ChatKey(in.writer.chat)
+	if line.Subagent != "" {
+		key = memory.SubagentKey(line.Subagent, in.writer.chat)
+	}
+	text, err := memory.NoteText(n.Text)
+	switch {
+	case err != nil:
+		return in.refuse("%s", strings.TrimSuffix(sentence(err), "."))
+	case !plainID.MatchString(n.ID):
+		return in.refuse("the id of a note is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+	case n.Replaces != "" && !plainID.MatchString(n.Replaces), n.Message != "" && !plainID.MatchString(n.Message):
+		return in.refuse("an id has other characters than A-Z a-z 0-9 . _ : -, or more than 128")
+	case !slices.Contains(authors, n.By):
+		return in.refuse("the author of a note is one of %s, not %.40q", strings.Join(authors, ", "), n.By)
+	case noteAt(in.notes[key], n.ID) >= 0:
+		return in.refuse("an earlier note of the history has the id %s too", n.ID)
+	case len(in.notes[key]) == memory.MaxNotes:
+		return in.refuse("a history has at most %d notes", memory.MaxNotes)
+	}
+	n.Text, n.State = text, memory.NoteProposed
+	in.notes[key] = append(in.notes[key], n)
+	in.noted++
+	return nil
+}
+
+// authors are those that a note may be by.
+var authors = []string{memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator}
+
+// plainID is what an id of a note, or of a message that one was made from, looks like.
+var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// storeNotes stores the notes, when all messages are stored.
+func (in *importing) storeNotes(ctx context.Context) error {
+	for key, notes := range in.notes {
+		err := in.server.store.ChangeNotes(ctx, in.writer.Number, key,
+			func([]memory.Note) ([]memory.Note, error) { return notes, nil })
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ func newOthersClient(seen *telemetry.Service) *http.Client {
 // internalRoutes are for other processes, and for the agents of a run.
 func (s *Server) internalRoutes(r *telemetry.Edge) {
 	r.POST(internalPath+"/runs/:run/recall", r.Answered(s.postRecall))
+	r.POST(internalPath+"/runs/:run/notes", r.Answered(s.postRemember))
 	r.GET(internalPath+"/chats/:chat/runs/:run", r.Answered(s.getKnown))
 	r.POST(internalPath+"/erasures", r.Answered(s.postErasure))
 }

@@ -69,7 +69,7 @@ func (s *Server) getChat(c *gin.Context) error {
 		}
 		out.Histories = append(out.Histories, webapi.HistoryInfo{
 			Key: h.Key.String(), Subagent: h.Key.Agent(), Messages: h.Messages, Bytes: h.Bytes,
-			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes,
+			Archived: h.Archived, ArchivedBytes: h.ArchivedBytes, Notes: h.Notes,
 		})
 	}
 	api.WriteJSON(c.Writer, http.StatusOK, out)

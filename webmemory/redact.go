@@ -16,6 +16,7 @@ import (
 	"mneme/apiserver/api"
 	"mneme/memory"
 	"mneme/memory/erasures"
+	"mneme/memory/redisstore"
 	"mneme/memory/spool"
 	webapi "mneme/webmemory/api"
 )
@@ -255,7 +256,7 @@ func (s *Server) redactUnder(ctx context.Context, w *writer, plan redactionPlan)
 	return s.store.RedactRuns(ctx, w.chat, 0, redactedAnswer(), runs...)
 }
 
-// redactStored takes the text out of what Redis keeps in histories of a chat, by a redaction that was made in a
+// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a redaction that was made in a
 // turn. It says whether there was any. again: without the turn.
 func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn int64, again bool,
 	keys ...memory.Key) (changed bool, err error) {
@@ -269,6 +270,17 @@ func (s *Server) redactStored(ctx context.Context, what erasures.Redaction, turn
 			s.cache.Forget(key) // what a look read meanwhile
 			s.cache.Put(h)
 		}
+		writer := turn
+		if again {
+			writer = redisstore.NoTurn
+		}
+		void, err := s.store.VoidNotes(ctx, writer, key, func(n memory.Note) bool {
+			return n.Message != "" && what.Has(memory.ChatKey(what.Chat), n.Message)
+		})
+		if err != nil {
+			return changed, err
+		}
+		changed = changed || void > 0
 	}
 	// Notes that were made from these messages are to be voided here.
 	return changed, s.store.RemoveDamaged(ctx, keys...)

@@ -105,7 +105,13 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 		return s.orWithdraw(ctx, r, err)
 	}
 	r.epoch, r.tells = s.lossOf(ctx, r.chat, loss)
-	accepted, err := s.ask(ctx, r, p, w)
+	var notes api.RunNotes
+	if loss.Notes {
+		if notes, err = s.notesShown(ctx, w); err != nil {
+			return s.orWithdraw(ctx, r, err)
+		}
+	}
+	accepted, err := s.ask(ctx, r, p, w, notes)
 	if r.keyed && hasRun(err) {
 		w.Open = &note
 		return nil
@@ -126,7 +132,8 @@ func (s *Server) open(ctx context.Context, r *run, p webapi.MessageRequest, w *w
 }
 
 // ask posts the run with what the memory holds.
-func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer) (api.RunAccepted, error) {
+func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *writer, notes api.RunNotes) (
+	api.RunAccepted, error) {
 	for key, h := range w.histories {
 		if h.Size() > s.cfg.FullAt {
 			return api.RunAccepted{}, fmt.Errorf("%s: %w", key, memory.ErrFull)
@@ -140,6 +147,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 		ConversationID:   w.Conversation,
 		Context:          chat.Window(s.cfg.ContextWindow),
 		SubagentContexts: map[memory.Agent][]json.RawMessage{},
+		RunNotes:         notes,
 	}
 	shown := map[memory.Key]windowed{key: {chat, req.Context}}
 	if r.retryOf != "" && owes(chat, p.Message) {
@@ -158,6 +166,7 @@ func (s *Server) ask(ctx context.Context, r *run, p webapi.MessageRequest, w *wr
 	if req.MemoryReset = r.tells; r.tells {
 		r.asked = append(r.asked, &event.MemoryReset{})
 	}
+	r.turn.Store(w.Number)
 	if s.cfg.SelfURL != "" {
 		req.Memory = &api.MemoryAccess{URL: s.cfg.SelfURL + internalPath + "/runs/" + r.id, Token: rand.Text()}
 		r.lend(req.Memory.Token, shown)

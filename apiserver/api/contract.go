@@ -27,6 +27,7 @@ type RunRequest struct {
 	MemoryReset bool `json:"memory_reset,omitempty"`
 	// Memory is how the agents search what the windows do not show; nil where they cannot.
 	Memory *MemoryAccess `json:"memory,omitempty"`
+	RunNotes
 }
 
 // MarshalJSON writes histories that hold nothing as [], also where a sender of an
@@ -63,6 +64,11 @@ func (r RunRequest) Validate() error {
 	for name := range r.SubagentContexts {
 		if _, err := memory.ParseAgent(string(name)); err != nil {
 			return BadRequest(fmt.Errorf("bad subagent_contexts: %w", err))
+		}
+	}
+	for name := range r.SubagentNotes {
+		if _, err := memory.ParseAgent(string(name)); err != nil {
+			return BadRequest(fmt.Errorf("bad subagent_notes: %w", err))
 		}
 	}
 	if r.RetryOf != "" && !ValidRunID(r.RetryOf) {

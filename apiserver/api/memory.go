@@ -90,6 +90,29 @@ func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error
 	return out.Vectors, nil
 }
 
+// RunNotes are the notes that the agents of a run are shown, those that are active.
+type RunNotes struct {
+	Notes         []memory.Note                  `json:"notes,omitempty"` // the chat's, for all of them
+	SubagentNotes map[memory.Agent][]memory.Note `json:"subagent_notes,omitempty"`
+}
+
+// RememberRequest is the body of POST {MemoryAccess.URL}/notes, which answers with the
+// memory.Note. It is active if Quote is a literal piece of the run's message, which the user
+// wrote, and says something by itself; whatever else it may be, it is proposed.
+type RememberRequest struct {
+	// Subagent is whose note it is to be, empty for the chat's.
+	Subagent memory.Agent `json:"subagent,omitempty"`
+	Quote    string       `json:"quote"`
+	Replaces string       `json:"replaces,omitempty"` // id of the note that it supersedes
+}
+
+// Remember makes a note, by h.
+func (m MemoryAccess) Remember(ctx context.Context, h *http.Client, r RememberRequest) (memory.Note, error) {
+	var out memory.Note
+	err := m.post(ctx, h, "/notes", r, &out)
+	return out, err
+}
+
 // post calls a route below URL. Its errors are those of a Client.
 func (m MemoryAccess) post(ctx context.Context, h *http.Client, path string, body, into any) error {
 	raw, err := json.Marshal(body)

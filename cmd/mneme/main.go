@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, con *console) int {
 		con.proxy(),
 		con.chat(),
 		group("memory", "Look at memories, move them and erase them.",
-			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(),
+			con.memoryLs(), con.memoryGet(), con.memoryTail(), con.memorySearch(), con.memoryNote(),
 			con.memoryExport(), con.memoryImport(), con.memoryRedact(), con.memoryRm()),
 		con.ingest(),
 		con.backup(),

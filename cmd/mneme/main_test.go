@@ -49,7 +49,7 @@ func TestWrongCommandLinesAreOneSentence(t *testing.T) {
 		"chat --caht x":         {2, "", "mneme: unknown flag --caht, did you mean \"--chat\"?; see mneme --help\n"},
 		"chat -z":               {2, "", "mneme: unknown flag -z; see mneme --help\n"},
 		"chat --chat":           {2, "", "mneme: --chat needs a value; see mneme --help\n"},
-		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"export\", \"import\", \"redact\", \"rm\"; see mneme --help\n"},
+		"memory":                {2, "", "mneme: expected one of \"ls\", \"get\", \"tail\", \"search\", \"note\", \"export\", \"import\", \"redact\", \"rm\"; see mneme --help\n"},
 		"memory get 1 a b":      {2, "", "mneme: unexpected argument b; see mneme --help\n"},
 		"memory ls --limit x":   {2, "", "mneme: --limit: expected a whole number but got \"x\"; see mneme --help\n"},
 		"ingest x":              {2, "", "mneme: missing flags: --collection=NAME; see mneme --help\n"},
@@ -97,7 +97,8 @@ func TestOnlyTheProxyNeedsTheKeys(t *testing.T) {
 
 func TestHelpEverywhere(t *testing.T) {
 	for _, line := range []string{"", "up", "webmemory", "apiserver", "proxy", "proxy serve", "proxy use", "proxy usage",
-		"chat", "memory", "memory ls", "memory get", "memory tail", "memory rm", "memory redact", "ingest", "backup",
+		"chat", "memory", "memory ls", "memory get", "memory tail", "memory note", "memory note ls",
+		"memory note add", "memory rm", "memory redact", "ingest", "backup",
 		"restore", "config",
 		"config check", "config show", "completion", "health", "version"} {
 		r := mneme(t, "", append(strings.Fields(line), "--help")...)
@@ -145,13 +146,13 @@ func remembering(t *testing.T) *webtest.Server {
 
 func TestMemoryLs(t *testing.T) {
 	s := remembering(t)
-	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES  ARCHIVED  BYTES
--100123  (chat)    1         54     0         0
-12345    (chat)    1         65     0         0
-12345    analytic  12        1240   0         0
+	require.Equal(t, result{0, `CHAT     HISTORY   MESSAGES  BYTES  ARCHIVED  BYTES  NOTES
+-100123  (chat)    1         54     0         0      0
+12345    (chat)    1         65     0         0      0
+12345    analytic  12        1240   0         0      0
 `, ""}, mneme(t, "", "memory", "ls", "--url", s.URL))
-	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES  ARCHIVED  BYTES\n" +
-		"-100123  (chat)   1         54     0         0\n", ""},
+	require.Equal(t, result{0, "CHAT     HISTORY  MESSAGES  BYTES  ARCHIVED  BYTES  NOTES\n" +
+		"-100123  (chat)   1         54     0         0      0\n", ""},
 		mneme(t, "", "memory", "ls", "--url", s.URL, "--chat=-100123"))
 	require.Contains(t, mneme(t, "", "memory", "ls", "--url", s.URL, "--limit=1").stdout,
 		"(more than 1 chats; raise --limit)\n")
@@ -269,7 +270,7 @@ func TestCompletion(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"ls", "get", "tail", "search", "export", "import", "redact", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"ls", "get", "tail", "search", "note", "export", "import", "redact", "rm"}, fits("memory", ""))
 	require.Equal(t, []string{"memory"}, fits("me"))
 	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
 	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))

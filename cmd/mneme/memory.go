@@ -51,7 +51,7 @@ func (con *console) memoryLs() *cobra.Command {
 	limit := c.Flags().Int("limit", 100, "Chats shown at most, a `NUMBER`")
 	return con.withWebmemory(c, func(ctx context.Context, client *webapi.Client, _ []string) (err error) {
 		table := tabwriter.NewWriter(con.stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES\tARCHIVED\tBYTES")
+		fmt.Fprintln(table, "CHAT\tHISTORY\tMESSAGES\tBYTES\tARCHIVED\tBYTES\tNOTES")
 		if chat.IsZero() {
 			err = listChats(ctx, table, client, *limit)
 		} else {
@@ -88,7 +88,8 @@ func listChat(ctx context.Context, table io.Writer, client *webapi.Client, chat 
 		if name == "" {
 			name = "(chat)"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", chat, name, h.Messages, h.Bytes, h.Archived, h.ArchivedBytes)
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", chat, name, h.Messages, h.Bytes, h.Archived, h.ArchivedBytes,
+			h.Notes)
 	}
 	return nil
 }
@@ -365,6 +366,9 @@ Examples:
 		done, err := client.Import(ctx, chat, from)
 		if err == nil {
 			fmt.Fprintf(con.stdout, "imported %d messages of %d histories\n", done.Messages, done.Histories)
+			if done.Notes > 0 {
+				fmt.Fprintf(con.stdout, "%d notes wait for a yes: mneme memory note ls %s\n", done.Notes, chat)
+			}
 		}
 		return err
 	})

@@ -94,14 +94,17 @@ func (s *Store) Cut(ctx context.Context, turn int64, key memory.Key) (cut bool, 
 	if err == nil {
 		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()))
 	}
-	archived := false
+	archived, notes := false, 0
 	if err == nil && !later { // last, since what a trim moves goes there
 		archived, err = s.rearchive(ctx, key, since, func(string) bool { return true })
+	}
+	if err == nil && !later {
+		notes, err = s.VoidNotes(ctx, writingBack, key, func(n memory.Note) bool { return n.TS*1000 < float64(turn) })
 	}
 	if err != nil {
 		err = fmt.Errorf("erasing %s once more: %w", key, err)
 	}
-	return h != nil || archived, err
+	return h != nil || archived || notes > 0, err
 }
 
 // begunSince are the messages that are not from before a turn.

@@ -305,11 +305,12 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 	return current, nil
 }
 
-// Loss is what a run may have to tell of.
+// Loss is what a run may have to tell of, and what else Open finds.
 type Loss struct {
 	Lost  bool   // something of the chat was brought back, and no run has told yet
 	Told  string // the epoch of which a run of the chat told last
 	Epoch string // the store's mark; "" if it has none
+	Notes bool   // the chat may have notes
 }
 
 // TellLoss notes that a run of the chat has told of what it lost.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ type Stored struct {
 	// What its archive holds.
 	Archived      int // messages
 	ArchivedBytes int
+	Notes         int
 }
 
 // Chats lists some chats that have a history, from cursor on ("" is the start);
@@ -117,11 +119,13 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 	sizes := make([]*redis.IntCmd, len(ordered))
 	counts := make([]*redis.StringCmd, len(ordered))
 	archives := make([]*redis.SliceCmd, len(ordered))
+	notes := make([]*redis.StringCmd, len(ordered))
 	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
 		for i, k := range ordered {
 			sizes[i] = p.StrLen(ctx, k.String())
 			counts[i] = p.HGet(ctx, metaKey(k), "count")
 			archives[i] = p.HMGet(ctx, archiveKey(k), "messages", "bytes")
+			notes[i] = p.Get(ctx, notesKey(k))
 		}
 		return nil
 	})
@@ -130,11 +134,15 @@ func (s *Store) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, erro
 		if err := sizes[i].Err(); err != nil {
 			return nil, failure(err, "measuring %s", k)
 		}
-		if sizes[i].Val() == 0 {
+		if sizes[i].Val() == 0 && notes[i].Val() == "" {
 			continue
 		}
 		n, _ := counts[i].Int() // absent for a value that nobody took over yet
 		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val())}
+		var list []json.RawMessage
+		if json.Unmarshal([]byte(notes[i].Val()), &list) == nil {
+			stored.Notes = len(list)
+		}
 		if totals := archives[i].Val(); len(totals) == 2 && totals[0] != nil {
 			stored.Archived, stored.ArchivedBytes = int(integer(fmt.Sprint(totals[0]))), int(integer(fmt.Sprint(totals[1])))
 		}
@@ -188,7 +196,7 @@ func (s *Store) Scan(ctx context.Context, chat memory.Chat) (histories []memory.
 		case !ok || k.Key.Chat() != chat:
 		case k.Aside != "" || k.Kind == memory.KindEvents || k.Kind == memory.KindRecord:
 			beside = append(beside, name)
-		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta:
+		case k.Kind == memory.KindHistory || k.Kind == memory.KindMeta || k.Kind == memory.KindNotes:
 			found[k.Key] = true
 		}
 		return nil

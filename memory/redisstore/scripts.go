@@ -41,6 +41,7 @@ var (
 	segmentScript    = redisscript.New(lua, "common", "segment")
 	rearchiveScript  = redisscript.New(lua, "common", "rearchive")
 	answerScript     = redisscript.New(lua, "common", "answer")
+	notesScript      = redisscript.New(lua, "common", "notes")
 )
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -105,6 +106,8 @@ func metaKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta
 func archiveKey(k memory.Key) string {
 	return memory.RedisKey{Kind: memory.KindArchive, Key: k}.String()
 }
+
+func notesKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindNotes, Key: k}.String() }
 
 func asideKey(k memory.Key, at string) string {
 	return memory.RedisKey{Kind: memory.KindHistory, Key: k, Aside: at}.String()

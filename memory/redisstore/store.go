@@ -5,9 +5,10 @@
 //	subagent:<name>:<chat>            the array
 //	{<history key>}:archive           hash: what trims cut off, an array of messages by the position of its
 //	                                  first one, and beside it what describes it, see Segments
+//	{<history key>}:notes             its notes: a JSON array of memory.Note
 //	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
 //	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, conversation, lost, told,
+//	                                  on the chat's also open, conversation, lost, told, notes,
 //	                                  s:<name>, r:<run>; agents and kept where there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Take
 //	{chat_history:<chat>}:first       who takes the next turn before all others, see First
@@ -482,7 +483,7 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	}
 	aside, err := s.setAsideOf(ctx, key)
 	if err == nil {
-		keys := append(historyKeys(key), archiveKey(key))
+		keys := append(historyKeys(key), archiveKey(key), notesKey(key))
 		_, err = s.call(ctx, eraseScript, append(keys, aside...), turn, int(tombstone.Seconds()), flag)
 	}
 	return err

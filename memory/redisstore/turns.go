@@ -189,7 +189,7 @@ func (s *Store) RenewLast(
 
 // Open notes the run that the turn is taken for, before it begins: others finish
 // it should this process die. It prolongs the lease too, and says what the run may have
-// to tell of.
+// to tell of, and whether the chat may have notes.
 func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
 	error) {
 	record, err := json.Marshal(run)
@@ -207,7 +207,7 @@ func (s *Store) Open(ctx context.Context, chat memory.Chat, token string, ttl ti
 	if err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
-	return Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val()}, nil
+	return Loss{Lost: r.At(1) != "", Told: r.At(2), Epoch: epoch.Val(), Notes: r.At(3) != ""}, nil
 }
 
 // Release gives a turn back, its run over or never begun; a turn that others hold

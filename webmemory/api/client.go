@@ -181,7 +181,7 @@ func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) err
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return &BrokenError{fmt.Errorf("the export broke off after %d messages", count)}
+			return &BrokenError{fmt.Errorf("the export broke off after %d lines", count)}
 		}
 		if _, err := to.Write(line); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (c *Client) Export(ctx context.Context, chat memory.Chat, to io.Writer) err
 			continue
 		}
 		var end ExportLine
-		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages == count {
+		if json.Unmarshal(line, &end) == nil && end.Messages != nil && *end.Messages+end.Notes == count {
 			return nil
 		}
 	}
@@ -206,6 +206,44 @@ func (c *Client) Import(ctx context.Context, chat memory.Chat, from io.Reader) (
 	}
 	defer resp.Body.Close()
 	return out, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
+}
+
+// Notes lists the notes of a history.
+func (c *Client) Notes(ctx context.Context, key memory.Key) ([]memory.Note, error) {
+	var out NoteList
+	err := c.Call(ctx, http.MethodGet, NotesPath(key), &out)
+	return out.Notes, err
+}
+
+// AddNote adds an operator's note to a history.
+func (c *Client) AddNote(ctx context.Context, key memory.Key, n NoteRequest) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPost, NotesPath(key), n)
+}
+
+// ChangeNote changes a note of a history.
+func (c *Client) ChangeNote(ctx context.Context, key memory.Key, id string, n NoteChange) (memory.Note, error) {
+	return c.sendNote(ctx, http.MethodPatch, NotesPath(key)+"/"+url.PathEscape(id), n)
+}
+
+// RemoveNote removes a note of a history.
+func (c *Client) RemoveNote(ctx context.Context, key memory.Key, id string) error {
+	return c.Call(ctx, http.MethodDelete, NotesPath(key)+"/"+url.PathEscape(id), nil)
+}
+
+func (c *Client) sendNote(ctx context.Context, method, path string, body any) (n memory.Note, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return n, err
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	resp, err := c.Send(ctx, method, path, header, bytes.NewReader(raw))
+	if err != nil {
+		return n, err
+	}
+	defer resp.Body.Close()
+	return n, json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&n)
 }
 
 // Stop asks for the end of a run; its events tell when it has ended.

@@ -53,17 +53,20 @@ const (
 	CodeUnknownChat       = "unknown_chat"           // it has no memory
 	CodeUnknownMessage    = "unknown_message"        // no message of the history has the id
 	CodeChatNotEmpty      = "chat_not_empty"         // an import would mix two memories
-	CodeTurnMoved         = "turn_moved"             // another process has the chat's lease
-	CodeHistoryFull       = "history_full"           // it has to be deleted, or a part of it
-	CodeHistoryDamaged    = "history_damaged"        // what is stored is no history
-	CodeMemoryUnavailable = "memory_unavailable"     // Redis is away, or takes no writes
-	CodeAgentsUnavailable = "apiserver_unavailable"  // the agents cannot be reached
-	CodeOutcomeUnknown    = "outcome_unknown"        // the message may be answered or not
-	CodeShuttingDown      = "shutting_down"          // another process may take the message
-	CodeClientLeft        = "client_left"            // said in logs only
-	CodeTimeout           = "timeout"                // of a request
-	CodeRunFailed         = "run_failed"             // and its run did not say how
-	CodeInternal          = "internal"               // the log says what
+	CodeUnknownNote       = "unknown_note"
+	CodeOperatorsNote     = "operators_note"        // a model would replace it
+	CodeNotesFull         = "notes_full"            // some have to be deleted
+	CodeTurnMoved         = "turn_moved"            // another process has the chat's lease
+	CodeHistoryFull       = "history_full"          // it has to be deleted, or a part of it
+	CodeHistoryDamaged    = "history_damaged"       // what is stored is no history
+	CodeMemoryUnavailable = "memory_unavailable"    // Redis is away, or takes no writes
+	CodeAgentsUnavailable = "apiserver_unavailable" // the agents cannot be reached
+	CodeOutcomeUnknown    = "outcome_unknown"       // the message may be answered or not
+	CodeShuttingDown      = "shutting_down"         // another process may take the message
+	CodeClientLeft        = "client_left"           // said in logs only
+	CodeTimeout           = "timeout"               // of a request
+	CodeRunFailed         = "run_failed"            // and its run did not say how
+	CodeInternal          = "internal"              // the log says what
 )
 
 // MessageRequest is the body of POST /v1/chats/{chat}/messages, and of POST /chat, which
@@ -131,6 +134,25 @@ type HistoryInfo struct {
 	// What trims cut off it, and is kept in its archive.
 	Archived      int `json:"archived,omitempty"` // messages
 	ArchivedBytes int `json:"archived_bytes,omitempty"`
+	Notes         int `json:"notes,omitempty"`
+}
+
+// NoteList answers GET …/notes.
+type NoteList struct {
+	Notes []memory.Note `json:"notes"` // in order of creation, in whatever state
+}
+
+// NoteRequest is the body of POST …/notes, which answers with the memory.Note.
+type NoteRequest struct {
+	Text     string `json:"text"`
+	Replaces string `json:"replaces,omitempty"` // id of the note that it supersedes
+}
+
+// NoteChange is the body of PATCH …/notes/{id}, which answers with the memory.Note. What is
+// left out stays.
+type NoteChange struct {
+	State string `json:"state,omitempty"` // memory.NoteActive
+	Text  string `json:"text,omitempty"`
 }
 
 // Scopes of a redaction.
@@ -160,15 +182,18 @@ type Recalled = api.Recalled
 type ExportLine struct {
 	Subagent memory.Agent    `json:"subagent,omitempty"` // whose history it is of; empty for the chat's own
 	Message  json.RawMessage `json:"message,omitempty"`  // as stored, with its id
+	Note     *memory.Note    `json:"note,omitempty"`     // behind all messages
 	// Messages stands in the last line, alone: how many lines have a message. An import
 	// that is not whole is refused by it.
 	Messages *int `json:"messages,omitempty"`
+	Notes    int  `json:"notes,omitempty"` // beside it, how many lines have a note
 }
 
 // Imported answers POST …/import.
 type Imported struct {
 	Messages  int `json:"messages"`
 	Histories int `json:"histories"`
+	Notes     int `json:"notes,omitempty"` // all of them proposed
 }
 
 // HistoryPage answers GET …/history: a part of a history, the messages as stored.
@@ -221,9 +246,14 @@ func MessagePath(key memory.Key, id string) string {
 }
 
 // HistoryPath is where a history is read and erased.
-func HistoryPath(key memory.Key) string {
+func HistoryPath(key memory.Key) string { return keyPath(key) + "/history" }
+
+// NotesPath is where the notes of a history are.
+func NotesPath(key memory.Key) string { return keyPath(key) + "/notes" }
+
+func keyPath(key memory.Key) string {
 	if key.Agent() == "" {
-		return ChatPath(key.Chat()) + "/history"
+		return ChatPath(key.Chat())
 	}
-	return ChatPath(key.Chat()) + "/subagents/" + url.PathEscape(string(key.Agent())) + "/history"
+	return ChatPath(key.Chat()) + "/subagents/" + url.PathEscape(string(key.Agent()))
 }

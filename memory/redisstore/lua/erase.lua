@@ -1,14 +1,14 @@
 -- Removes a history; what stays of its meta is the turn of the erasure, as a
 -- tombstone on which late appends die.
--- KEYS  history, meta, archive, what was set aside of it
+-- KEYS  history, meta, archive, notes, what was set aside of it
 -- ARGV  turn, life of the tombstone in seconds, 1 to keep what a chat's meta says beside its history
 local turn = redis.call('HGET', KEYS[2], 'turn')
 if number(turn) > tonumber(ARGV[1]) then
   return {'moved', turn}
 end
 redis.call('DEL', KEYS[1])
-redis.call('UNLINK', KEYS[3])
-for i = 4, #KEYS do
+redis.call('UNLINK', KEYS[3], KEYS[4])
+for i = 5, #KEYS do
   redis.call('DEL', KEYS[i])
   redis.call('HDEL', KEYS[2], 'd:' .. string.match(KEYS[i], ':damaged:(.*)$'))
 end

@@ -48,6 +48,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 			Model:  model("", openaimodel.Config{Model: m.Model, ReasoningEffort: m.ReasoningEffort}, m.ContextTokens),
 			System: m.Prompt(), MaxSteps: m.MaxSteps, Now: time.Now, Log: log,
 			Recall: cfg.RecallOf(m.Recall),
+			Notes:  cfg.NotesOf(m.Notes),
 		},
 		readers: map[memory.Agent]rag.SessionOptions{}, library: library, log: log,
 	}
@@ -63,6 +64,7 @@ func newAgents(cfg config.Config, gateway *http.Client, library *rag.Library, lo
 				Model: s.Model, ReasoningEffort: s.ReasoningEffort, Temperature: s.Temperature, MaxTokens: s.MaxTokens,
 			}, s.ContextTokens),
 			MaxSteps: s.MaxSteps, Calls: s.Calls, Kit: kit(s.Tools), Recall: cfg.RecallOf(s.Recall),
+			Notes: cfg.NotesOf(s.Notes),
 		})
 	}
 	if cfg.Panel.On() {
@@ -143,6 +145,9 @@ func (a *agents) forRun(ctx context.Context, r *master.Request) *master.Agent {
 	m.Subagents = slices.Clone(m.Subagents)
 	evidence := &rag.Evidence{}
 	evidence.Said(r.Message, r.Context)
+	for _, n := range r.Notes.All() {
+		evidence.Said(n.Text, nil)
+	}
 	for i, s := range m.Subagents {
 		if o, reads := a.readers[s.Name]; reads {
 			o.Chat, o.Evidence = r.Chat, evidence

@@ -83,6 +83,11 @@ func fill(t *testing.T, c redis.UniversalClient) {
 				message(fmt.Sprint("текст <&> ", seq)))
 			require.NoError(t, err)
 		}
+		_, err = s.Trim(ctx, h, int64(i+1), 2)
+		require.NoError(t, err)
+		require.NoError(t, s.ChangeNotes(ctx, int64(i+1), key, func([]memory.Note) ([]memory.Note, error) {
+			return []memory.Note{{ID: "n", Text: "заметка <&>"}}, nil
+		}))
 	}
 	require.NoError(t, s.EraseChat(ctx, 9, memory.MustChat("gone"), memory.ChatKey(memory.MustChat("gone"))))
 	turn, err := s.Take(ctx, memory.MustChat("12345"), "token", "conversation", time.Minute)

@@ -65,6 +65,8 @@ func ofMemory(k memory.RedisKey) role {
 		return history
 	case memory.KindMeta:
 		return meta
+	case memory.KindArchive, memory.KindNotes:
+		return plain
 	}
 	return live // leases, and what all chats share, also if it was set aside
 }

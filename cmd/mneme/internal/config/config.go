@@ -28,6 +28,7 @@ type Config struct {
 	Proxy       Proxy         `yaml:"proxy" envPrefix:"PROXY_"`
 	Retrieval   Retrieval     `yaml:"retrieval" envPrefix:"RETRIEVAL_"`
 	Recall      Recall        `yaml:"recall" envPrefix:"RECALL_"`
+	Notes       Notes         `yaml:"notes" envPrefix:"NOTES_"`
 	Agents      Agents        `yaml:"agents" envPrefix:"AGENTS_"`
 	Panel       Panel         `yaml:"panel" envPrefix:"PANEL_"`
 
@@ -228,6 +229,7 @@ type Master struct {
 	// of the model's context window; 0: as the gateway tells it
 	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
 	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
+	Notes         NotesOverride  `yaml:"notes,omitempty" envPrefix:"NOTES_"`
 }
 
 // Prompt is the whole system prompt.
@@ -261,6 +263,7 @@ type Subagent struct {
 	// of the model's context window; 0: as the gateway tells it
 	ContextTokens int            `yaml:"context_tokens" env:"CONTEXT_TOKENS"`
 	Recall        RecallOverride `yaml:"recall,omitempty" envPrefix:"RECALL_"`
+	Notes         NotesOverride  `yaml:"notes,omitempty" envPrefix:"NOTES_"`
 }
 
 // Panel are the models of discussions and ensembles. Without members there is none.

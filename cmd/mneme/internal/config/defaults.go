@@ -45,6 +45,7 @@ func Default() Config {
 			Rerank:       Rerank{Top: rag.DefaultRerankTop, Timeout: rag.DefaultRerankTimeout},
 		},
 		Recall: Recall{Tool: true, Auto: recall.Question, BudgetTokens: 800},
+		Notes:  Notes{BudgetTokens: 500, Tool: true},
 		Agents: Agents{Master: Master{Model: "master", ReasoningEffort: openaimodel.EffortAuto, MaxSteps: 12}},
 		Panel:  Panel{Limit: panel.DefaultLimit, Timeout: panel.DefaultTimeout},
 	}

@@ -37,6 +37,7 @@ func (c Config) validate(gatewayAlone bool) error {
 		c.Proxy.validate(c.teammates(), gatewayAlone),
 		c.Retrieval.validate(),
 		c.Recall.validate(),
+		c.Notes.validate(),
 		c.Agents.validate(),
 		c.Panel.validate(c.Agents.Subagents),
 		c.validatePanelTime(),
@@ -276,6 +277,7 @@ func (a Agents) validate() error {
 		positive("agents.master.max_steps", a.Master.MaxSteps),
 		contextTokens("agents.master.context_tokens", a.Master.ContextTokens),
 		a.Master.Recall.validate("agents.master.recall"),
+		a.Master.Notes.validate("agents.master.notes"),
 		when(a.Master.System != "" && a.Master.SystemReplace != "", "agents.master.system_replace",
 			"agents.master.system is set too, which adds to the built-in prompt; keep one of them"),
 	); err != nil {
@@ -319,6 +321,7 @@ func (s Subagent) validate(key string) error {
 		notNegative(key+".max_tokens", s.MaxTokens),
 		contextTokens(key+".context_tokens", s.ContextTokens),
 		s.Recall.validate(key+".recall"),
+		s.Notes.validate(key+".notes"),
 	)
 }
 

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mneme/cmd/mneme/internal/models"
+)
+
+// Notes are added, listed, corrected and removed on the command line.
+func TestMemoryNotes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := startUp(t, models.Places{}, nil, "up", "--offline")
+	note := func(args ...string) result {
+		return mneme(t, "", append([]string{"memory", "note", "--url", s.web}, args...)...)
+	}
+	require.Equal(t, "there are no notes\n", note("ls", "1").stdout)
+	r := note("add", "1", "Answer in  English.")
+	require.Zero(t, r.code, r.stderr)
+	id := strings.TrimSpace(strings.TrimPrefix(r.stdout, "noted as "))
+	require.Zero(t, note("add", "1", "Count in euros.", "--subagent", "analytic").code)
+	list := note("ls", "1").stdout
+	require.Regexp(t, `\(chat\)\s+`+id+`\s+active\s+operator\s+\S+ \S+\s+Answer in English\.\n`, list)
+	require.Regexp(t, `analytic\s+n\w+\s+active\s+operator\s+\S+ \S+\s+Count in euros\.\n`, list)
+	require.NotContains(t, note("ls", "1", "analytic", "--json").stdout, "English")
+	require.Equal(t, "active: Answer in Russian.\n", note("set", "1", id, "--text", "Answer in Russian.").stdout)
+	require.Equal(t, 1, note("set", "1", id).code)
+	require.Equal(t, 1, note("rm", "1", "nosuch").code)
+	exported := mneme(t, "", "memory", "export", "1", "--url", s.web)
+	require.Zero(t, exported.code, exported.stderr)
+	imported := mneme(t, exported.stdout, "memory", "import", "2", "--url", s.web)
+	require.Equal(t, "imported 0 messages of 0 histories\n2 notes wait for a yes: mneme memory note ls 2\n", imported.stdout)
+	require.Contains(t, note("ls", "2").stdout, "proposed")
+	require.Equal(t, "removed\n", note("rm", "1", id).stdout)
+	require.NotContains(t, note("ls", "1").stdout, "Russian")
+	require.Regexp(t, `1\s+analytic\s+0\s+0\s+0\s+0\s+1\n`, mneme(t, "", "memory", "ls", "--chat=1", "--url", s.web).stdout)
+}

@@ -1,0 +1,141 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"mneme/memory"
+)
+
+// This file is about notes: a JSON array beside each history that has some, changed by
+// compare-and-set under the chat's turn. The chat's meta says whether any may be there.
+
+// NoTurn is the turn of who changes notes without one, for what Redis has forgotten.
+const NoTurn = writingBack
+
+// Notes gives the notes of histories, in order of creation, in one round trip. What cannot
+// be read is a memory.DamagedError.
+func (s *Store) Notes(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
+	values := make([]*redis.StringCmd, len(keys))
+	_, _ = s.redis.Pipelined(ctx, func(p redis.Pipeliner) error { // each command keeps its own error
+		for i, key := range keys {
+			values[i] = p.Get(ctx, notesKey(key))
+		}
+		return nil
+	})
+	all := make([][]memory.Note, len(keys))
+	for i, key := range keys {
+		value, err := values[i].Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, failure(err, "reading the notes of %s", key)
+		}
+		if all[i], err = readNotes(key, value); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func readNotes(key memory.Key, value string) (notes []memory.Note, err error) {
+	if value == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(value), &notes); err != nil {
+		return nil, &memory.DamagedError{Key: notesKey(key), Cause: err}
+	}
+	return notes, nil
+}
+
+// ChangeNotes stores what change makes of a history's notes, under a turn; an error of
+// change changes nothing. It calls change again if the notes were changed meanwhile. What is
+// no list of notes is set aside first.
+func (s *Store) ChangeNotes(ctx context.Context, turn int64, key memory.Key,
+	change func([]memory.Note) ([]memory.Note, error)) error {
+	for try := range attempts {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		value, err := s.redis.Get(ctx, notesKey(key)).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return failure(err, "reading the notes of %s", key)
+		}
+		notes, err := readNotes(key, value)
+		if err != nil {
+			if err := s.setNotesAside(ctx, key); err != nil {
+				return failure(err, "setting notes of %s aside", key)
+			}
+			continue
+		}
+		if notes, err = change(slices.Clone(notes)); err != nil {
+			return err
+		}
+		done, err := s.putNotes(ctx, turn, key, value, notes)
+		if err != nil {
+			return failure(err, "changing the notes of %s", key)
+		}
+		if done {
+			return nil
+		}
+	}
+	return fmt.Errorf("changing the notes of %s: %w: they changed under every attempt", key, memory.ErrUnavailable)
+}
+
+// putNotes puts notes in the place of a value that is still there; done is false if it is not.
+func (s *Store) putNotes(ctx context.Context, turn int64, key memory.Key, old string, notes []memory.Note) (done bool,
+	err error) {
+	var fresh bytes.Buffer
+	if len(notes) > 0 {
+		e := json.NewEncoder(&fresh)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(notes); err != nil {
+			return false, err
+		}
+		fresh.Truncate(fresh.Len() - len("\n"))
+	}
+	if fresh.String() == old {
+		return true, nil
+	}
+	if turn > writingBack && fresh.Len() > 0 { // noted before they are there, so that they are never missed
+		fields := []string{"notes"}
+		if key.Agent() != "" {
+			fields = append(fields, "s:"+string(key.Agent()))
+		}
+		for _, field := range fields {
+			if _, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, field); err != nil {
+				return false, err
+			}
+		}
+	}
+	r, err := s.call(ctx, notesScript, []string{metaKey(key), notesKey(key)}, turn, old, fresh.Bytes())
+	return r.Word() == "ok", err
+}
+
+// VoidNotes removes the notes of a history of which void says so, under a turn, and says how
+// many they were.
+func (s *Store) VoidNotes(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (gone int,
+	err error) {
+	err = s.ChangeNotes(ctx, turn, key, func(notes []memory.Note) ([]memory.Note, error) {
+		left := slices.DeleteFunc(slices.Clone(notes), void)
+		gone = len(notes) - len(left)
+		return left, nil
+	})
+	return gone, err
+}
+
+// setNotesAside moves what is no list of notes out of the way, to be looked at.
+func (s *Store) setNotesAside(ctx context.Context, key memory.Key) error {
+	at := s.timestamp()
+	keys := []string{notesKey(key), asideKey(key, at), metaKey(key)}
+	r, err := s.call(ctx, asideScript, keys, "a list of notes", "d:"+at)
+	if err == nil && r.Word() == "aside" {
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Str("key", keys[0]).Str("moved_to", keys[1]).Msg("notes that cannot be read were set aside")
+	}
+	return err
+}

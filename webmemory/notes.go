@@ -1,0 +1,231 @@
+package webmemory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"mneme/apiserver/api"
+	"mneme/memory"
+	"mneme/memory/event"
+	webapi "mneme/webmemory/api"
+)
+
+// This file is about notes: what must stand in every prompt of a chat, or of one of its
+// subagents. A person changes them by the public routes, under the chat's turn.
+
+// getNotes is GET …/notes of a chat or of one of its subagents.
+func (s *Server) getNotes(c *gin.Context) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	found, err := s.store.Notes(c.Request.Context(), key)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, found[0]...)})
+	return nil
+}
+
+// postNote is POST …/notes: an operator's note, active at once.
+func (s *Server) postNote(c *gin.Context) error {
+	var asked webapi.NoteRequest
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	text, err := memory.NoteText(asked.Text)
+	if err != nil {
+		return err
+	}
+	n := newNote(text, memory.NoteActive, memory.ByOperator)
+	n.Replaces = asked.Replaces
+	err = s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) { return addNote(all, &n) })
+	if err == nil {
+		api.WriteJSON(c.Writer, http.StatusCreated, n)
+	}
+	return err
+}
+
+// patchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
+func (s *Server) patchNote(c *gin.Context) error {
+	var asked webapi.NoteChange
+	if err := api.DecodeBody(c.Writer, c.Request, maxBody, &asked); err != nil {
+		return err
+	}
+	if asked.State == "" && asked.Text == "" {
+		return badRequest("There is nothing to change: give state or text.")
+	}
+	if asked.State != "" && asked.State != memory.NoteActive {
+		return badRequest("state is %q, or left out, not %.40q.", memory.NoteActive, asked.State)
+	}
+	text := ""
+	if asked.Text != "" {
+		var err error
+		if text, err = memory.NoteText(asked.Text); err != nil {
+			return err
+		}
+	}
+	var n memory.Note
+	err := s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
+		i := noteAt(all, c.Param("id"))
+		if i < 0 {
+			return nil, errUnknownNote
+		}
+		if text != "" && text != all[i].Text {
+			all[i].Text, all[i].By = text, memory.ByOperator
+		}
+		if asked.State != "" && all[i].State != asked.State {
+			all[i].State = asked.State
+			supersede(all, all[i].Replaces)
+		}
+		n = all[i]
+		return all, nil
+	})
+	if err == nil {
+		api.WriteJSON(c.Writer, http.StatusOK, n)
+	}
+	return err
+}
+
+// deleteNote is DELETE …/notes/{id}.
+func (s *Server) deleteNote(c *gin.Context) error {
+	err := s.changeNotes(c, func(all []memory.Note) ([]memory.Note, error) {
+		i := noteAt(all, c.Param("id"))
+		if i < 0 {
+			return nil, errUnknownNote
+		}
+		return slices.Delete(all, i, i+1), nil
+	})
+	if err == nil {
+		c.Status(http.StatusNoContent)
+	}
+	return err
+}
+
+// changeNotes changes the notes of a route's history as the chat's only writer.
+func (s *Server) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
+	key, err := keyOf(c)
+	if err != nil {
+		return err
+	}
+	return s.underTurn(c.Request.Context(), key.Chat(), func(ctx context.Context, w *writer) error {
+		return s.store.ChangeNotes(ctx, w.Number, key, change)
+	})
+}
+
+// notesShown are the notes that the agents of a chat are shown, in one round trip. What is no
+// list of notes is set aside.
+func (s *Server) notesShown(ctx context.Context, w *writer) (out api.RunNotes, err error) {
+	keys := []memory.Key{memory.ChatKey(w.chat)}
+	for _, a := range s.cfg.Agents {
+		keys = append(keys, memory.SubagentKey(a, w.chat))
+	}
+	found, err := s.store.Notes(ctx, keys...)
+	if errors.Is(err, memory.ErrDamaged) {
+		for _, key := range keys {
+			same := func(all []memory.Note) ([]memory.Note, error) { return all, nil }
+			if err := s.store.ChangeNotes(ctx, w.Number, key, same); err != nil {
+				return out, err
+			}
+		}
+		found, err = s.store.Notes(ctx, keys...)
+	}
+	if err != nil {
+		return out, err
+	}
+	for i, key := range keys {
+		active := slices.DeleteFunc(found[i], func(n memory.Note) bool { return n.State != memory.NoteActive })
+		switch {
+		case len(active) == 0:
+		case key.Agent() == "":
+			out.Notes = active
+		default:
+			if out.SubagentNotes == nil {
+				out.SubagentNotes = map[memory.Agent][]memory.Note{}
+			}
+			out.SubagentNotes[key.Agent()] = active
+		}
+	}
+	return out, nil
+}
+
+// newNote is a note that is made now.
+func newNote(text, state, by string) memory.Note {
+	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, By: by,
+		TS: event.Seconds(time.Now())}
+}
+
+func noteAt(all []memory.Note, id string) int {
+	return slices.IndexFunc(all, func(n memory.Note) bool { return n.ID == id })
+}
+
+// addNote puts a note behind those of a history, and makes it the one that says the same
+// already if there is one.
+func addNote(all []memory.Note, n *memory.Note) ([]memory.Note, error) {
+	if n.Replaces != "" && noteAt(all, n.Replaces) < 0 {
+		return nil, errUnknownNote
+	}
+	same := func(old memory.Note) bool { return old.Text == n.Text }
+	if i := slices.IndexFunc(all, same); i >= 0 && (all[i].State == memory.NoteActive || n.State != memory.NoteActive) {
+		replaces := n.Replaces
+		if *n = all[i]; n.State == memory.NoteActive && replaces != n.ID {
+			supersede(all, replaces)
+		}
+		return all, nil
+	}
+	all = append(slices.DeleteFunc(all, same), *n)
+	if n.State == memory.NoteActive {
+		supersede(all, n.Replaces)
+	}
+	waiting := 0
+	for _, old := range all {
+		if old.State == memory.NoteProposed {
+			waiting++
+		}
+	}
+	proposed := func(old memory.Note) bool { return old.State == memory.NoteProposed && old.ID != n.ID }
+	superseded := func(old memory.Note) bool { return old.State == memory.NoteSuperseded }
+	all = without(all, waiting-maxProposed, proposed)
+	all = without(all, len(all)-memory.MaxNotes, superseded)
+	all = without(all, len(all)-memory.MaxNotes, proposed)
+	if len(all) > memory.MaxNotes {
+		return nil, errNotesFull
+	}
+	return all, nil
+}
+
+// maxProposed is how many notes may wait for a person's yes.
+const maxProposed = 50
+
+// without leaves the oldest notes of a kind out, as many as are too many.
+func without(all []memory.Note, tooMany int, of func(memory.Note) bool) []memory.Note {
+	return slices.DeleteFunc(all, func(n memory.Note) bool {
+		if tooMany <= 0 || !of(n) {
+			return false
+		}
+		tooMany--
+		return true
+	})
+}
+
+// supersede takes an active note out of the prompts for the sake of another one.
+func supersede(all []memory.Note, id string) {
+	if i := noteAt(all, id); i >= 0 && all[i].State == memory.NoteActive {
+		all[i].State = memory.NoteSuperseded
+	}
+}
+
+var (
+	errUnknownNote = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownNote,
+		Message: "There is no such note here; GET …/notes lists those that there are."}
+	errNotesFull = &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeNotesFull,
+		Message: fmt.Sprintf("There are %d active notes already; delete some of them first.", memory.MaxNotes)}
+)
