@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mneme/proxy/conversation"
 	"mneme/proxy/ledger"
 	"mneme/proxy/sanitize"
 	"mneme/proxy/thinking"
@@ -60,7 +61,10 @@ func (x said) moved(replay sanitize.Replay, all bool) int {
 	bound := replay.Signed && (replay.Bound || x.backend.bound.Load())
 	at := 0
 	if c := x.continued; c != nil {
-		switch at = c.MovedBefore; {
+		if bound {
+			at = x.otherContext(c)
+		}
+		switch at = max(at, c.MovedBefore); {
 		case bound && (c.MovedLoop || c.Moved && all):
 			at = len(x.outline.Messages)
 		case bound && c.Moved:
@@ -173,4 +177,16 @@ func (a *attempt) sanitize() (out sanitize.Output, err error) {
 	}
 	a.doc, err = a.doc.WithBody(out.Body)
 	return out, err
+}
+
+// otherContext is the index behind the newest known answer of an older turn that was given under
+// other system texts or tools than the request has, 0 for none.
+func (x said) otherContext(c *conversation.Continued) (at int) {
+	context := ledger.ContextKey(x.outline)
+	for i, n := range c.Known {
+		if n.Turn().Context != context {
+			at = max(at, i+1)
+		}
+	}
+	return min(at, thinking.Loop(x.outline, x.backend.dialect))
 }

@@ -31,7 +31,8 @@ func TestMemoryNotes(t *testing.T) {
 	exported := mneme(t, "", "memory", "export", "1", "--url", s.web)
 	require.Zero(t, exported.code, exported.stderr)
 	imported := mneme(t, exported.stdout, "memory", "import", "2", "--url", s.web)
-	require.Equal(t, "imported 0 messages of 0 histories\n2 notes wait for a yes: mneme memory note ls 2\n", imported.stdout)
+	require.Equal(t, "imported 0 messages of 0 histories\n2 notes wait for a yes: mneme memory note ls 2\n",
+		imported.stdout)
 	require.Contains(t, note("ls", "2").stdout, "proposed")
 	require.Equal(t, "removed\n", note("rm", "1", id).stdout)
 	require.NotContains(t, note("ls", "1").stdout, "Russian")

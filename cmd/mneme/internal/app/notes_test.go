@@ -18,7 +18,7 @@ import (
 // vendors of either dialect; what a model words itself is shown to none.
 func TestWhatAgentsRememberStandsInPrompts(t *testing.T) {
 	for name, c := range map[string]upstreamtest.Config{
-		"messages": {},
+		"messages": {Thinking: upstreamtest.ThinkingRules{PrefixCheck: true}},
 		"chat":     {Vendor: upstreamtest.Chat},
 	} {
 		t.Run(name, func(t *testing.T) {
