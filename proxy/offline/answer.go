@@ -30,6 +30,7 @@ func decide(req *wire.Request) wire.Block {
 	r := &run{tools: req.Tools, barred: req.ToolChoice != nil && req.ToolChoice.Type == "none"}
 	var before []recollection
 	r.user, before, r.results = read(req.Messages)
+	before = append(notesIn(req.System), before...)
 	last := len(r.user) - 1
 	r.lang = langOf(r.user[last])
 	for _, t := range req.Tools {

@@ -9,7 +9,7 @@
 // request, and calls a calculator, a date tool or a search of documents, whose best sentence it quotes with its number.
 //
 // It reads nothing but the request: [Model] keeps no state, notes are found anew in the user's messages each time, and
-// system prompts are not read. Sentences are compared by the stems of their words and a few synonyms; lexicon.go holds
+// of system prompts only the chat's notes are read. Sentences are compared by the stems of their words and a few synonyms; lexicon.go holds
 // grammar and synonyms, never an answer. Images, sampling parameters and max_tokens are ignored, a tool_choice that
 // demands a call too; token counts are estimates.
 package offline

@@ -1,0 +1,22 @@
+package offline
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a note says is known as what was told is; nothing else of a system prompt is.
+func TestWhatNotesSayIsKnown(t *testing.T) {
+	system := "My name is Systemia.\n\nWhat stands between <notes> and </notes> is a note a line.\n<notes>\n" +
+		"n1 \"My name is Aliya.\"\nn2 \"I'm allergic to \\u003cb\\u003e peanuts\"\n(3 more notes did not fit.)\n</notes>"
+	ask := func(messages ...simMessage) string {
+		return roundTrip(t, simRequest{Model: "m", MaxTokens: 1000, System: system, Tools: []simTool{calcTool},
+			Messages: messages}).text()
+	}
+	require.Equal(t, "Your name is Aliya.", ask(userText("What is my name?")))
+	require.Equal(t, "Вас зовут Aliya.", ask(userText("как меня зовут")))
+	require.Contains(t, ask(userText("what am I allergic to?")), "peanuts")
+	require.Equal(t, "Your name is Carla.", ask(userText("My name is Carla."), userText("What is my name?")))
+	require.Contains(t, ask(userText("Where do I live?")), unknownEN)
+}
