@@ -27,7 +27,8 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 		raw, _ := io.ReadAll(r.Body)
 		_ = json.Unmarshal(raw, &asked)
 		api.WriteJSON(w, http.StatusOK, api.Recalled{Partial: true, Hits: []api.RecallHit{
-			{ID: "r.1", TS: 2, Role: "user", Name: "Ann", Subagent: "analytic", Score: 3, Text: "tea", Messages: []string{"r.1"}},
+			{ID: "r.1", TS: 2, Role: "user", Name: "Ann", Subagent: "analytic", Score: 3, Text: "tea",
+				Messages: []string{"r.1"}},
 		}})
 	}))
 	defer holder.Close()
@@ -56,8 +57,8 @@ func TestARunSearchesWhereItCameFrom(t *testing.T) {
 	require.Equal(t, recall.Found{Partial: true, Hits: []recall.Hit{{ID: "r.1", TS: 2, Role: "user", Name: "Ann",
 		Agent: "analytic", Score: 3, Text: "tea", Exchange: []string{"r.1"}}}}, o.found)
 	require.Equal(t, []string{"/internal/v1/runs/R1/recall", "Bearer secret"}, []string{path, token})
-	require.Equal(t, api.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700, Overhead: 9,
-		Automatic: true}, asked)
+	require.Equal(t, api.RecallRequest{Subagent: "analytic", Query: "tea?", From: q.From, To: q.To, Budget: 700,
+		Overhead: 9, Automatic: true}, asked)
 
 	s.post(t, request("R2"))
 	require.Equal(t, outcome{}, <-got)

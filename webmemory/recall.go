@@ -32,9 +32,9 @@ const (
 	recallBudget    = 800    // tokens of an answer, if the request says nothing
 	maxRecallBudget = 32_000 // tokens
 	maxRecallQuery  = 4 << 10
-	// automaticFloor keeps from prompts what hardly answers. Of judged questions 2 in 100 lose
-	// their evidence by it, of ordinary turns with a question two in three what is recalled.
-	automaticFloor = 0.27
+	// automaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged
+	// questions, and for 1 in 8 ordinary turns with a question.
+	automaticFloor = 0.2
 	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
 	fillAtOnce     = 16        // segments of an archive that are read in one go
 	fillFirst      = 64        // of the newest of them, before the first answer
