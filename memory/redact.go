@@ -56,7 +56,8 @@ func RedactIn(raw []json.RawMessage, has func(id string) bool) (out []json.RawMe
 // It is the copy that it was, of the same turn.
 func (h *History) Redacted(has func(id string) bool) (*History, error) {
 	out, found, err := RedactIn(h.Raw(0), has)
-	if err != nil || !found || slices.EqualFunc(out, h.Raw(0), func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+	same := func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
+	if err != nil || !found || slices.EqualFunc(out, h.Raw(0), same) {
 		return h, err
 	}
 	fresh := Empty(h.key).with(out)
