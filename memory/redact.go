@@ -1,6 +1,10 @@
 package memory
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
 
 // RedactedText stands where a text was taken away.
 const RedactedText = "(redacted)"
@@ -26,6 +30,39 @@ func Redacted(raw json.RawMessage, id string) (json.RawMessage, error) {
 	}
 	m.ID = id
 	return m.Encode(), nil
+}
+
+// RedactIn gives stored messages that follow one another, of which those with such ids say nothing. If there are
+// some all carry their ids; else they come back as they are, and found is false.
+func RedactIn(raw []json.RawMessage, has func(id string) bool) (out []json.RawMessage, found bool, err error) {
+	ids := IDs(raw)
+	if !slices.ContainsFunc(ids, has) {
+		return raw, false, nil
+	}
+	out = make([]json.RawMessage, len(raw))
+	for i, m := range raw {
+		out[i] = WithID(m, ids[i])
+		if !has(ids[i]) {
+			continue
+		}
+		if out[i], err = Redacted(m, ids[i]); err != nil {
+			return nil, true, err
+		}
+	}
+	return out, true, nil
+}
+
+// Redacted is the history with messages that say nothing, by their ids; the history itself if they are so already.
+// It is the copy that it was, of the same turn.
+func (h *History) Redacted(has func(id string) bool) (*History, error) {
+	out, found, err := RedactIn(h.Raw(0), has)
+	same := func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
+	if err != nil || !found || slices.EqualFunc(out, h.Raw(0), same) {
+		return h, err
+	}
+	fresh := Empty(h.key).with(out)
+	fresh.stand(func(s *standing) { *s = h.standing() })
+	return fresh, nil
 }
 
 // Texts are what a message says.

@@ -458,6 +458,13 @@ func (s *Server) applyErasures(ctx context.Context, turns map[string]int64) erro
 	if err := s.spool.Forget(f.reach, f.covers); err != nil { // also of folders adopted since
 		return err
 	}
+	for name := range fresh {
+		if of, _ := concernedBy(name); of.redacted {
+			if err := s.redactCopies(of.chat); err != nil {
+				return err
+			}
+		}
+	}
 	maps.Copy(f.applied, fresh)
 	return nil
 }

@@ -264,6 +264,16 @@ func (s *Server) writeBackAll(ctx context.Context) error {
 	}
 	began, before := time.Now(), s.store.Counts.Lost.Load()
 	copies := s.cache.All()
+	for i, h := range copies {
+		redacted, err := s.redactedCopy(h)
+		if err != nil {
+			return err
+		}
+		if redacted != h {
+			s.cache.Refresh(h, redacted)
+			copies[i] = redacted
+		}
+	}
 	var looked atomic.Int64
 	said := func() {
 		if len(copies) == 0 {

@@ -322,6 +322,38 @@ func (s *Server) redactAgain(ctx context.Context, what erasures.Redaction, turn 
 	return s.store.RedactRuns(ctx, what.Chat, turn, redactedAnswer())
 }
 
+// redactCopies takes the text of redactions that this disk knows out of this process's copies of a chat's
+// histories, which may be older: should Redis have lost all, what comes back from them does not say it.
+func (s *Server) redactCopies(chat memory.Chat) error {
+	if len(s.follower.file.Redactions(chat)) == 0 {
+		return nil
+	}
+	for _, h := range s.cache.All() {
+		if h.Key().Chat() != chat {
+			continue
+		}
+		redacted, err := s.redactedCopy(h)
+		if err != nil {
+			return err
+		}
+		if redacted != h {
+			s.cache.Refresh(h, redacted)
+		}
+	}
+	return nil
+}
+
+// redactedCopy is a copy without the text of redactions that it does not follow.
+func (s *Server) redactedCopy(h *memory.History) (*memory.History, error) {
+	var err error
+	for _, r := range s.follower.file.Redactions(h.Key().Chat()) {
+		if r.Turn > h.Cut() && r.Turn > s.follower.file.Of(h.Key()) && err == nil {
+			h, err = h.Redacted(func(id string) bool { return r.Has(h.Key(), id) })
+		}
+	}
+	return h, err
+}
+
 // redactForgotten is redactAgain of what this disk knows to be redacted in a chat whose lease was just taken,
 // and Redis does not.
 func (s *Server) redactForgotten(ctx context.Context, chat memory.Chat) error {

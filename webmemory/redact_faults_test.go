@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mneme/memory"
+	"mneme/memory/erasures"
 	"mneme/memory/event"
 	"mneme/memory/spool"
 	"mneme/webmemory"
@@ -291,4 +293,31 @@ func TestARedactionOutlivesRedis(t *testing.T) {
 	})
 	require.Empty(t, w.bytesIn(pin, data...))
 	require.Len(t, w.stored("chat_history:1"), 6)
+}
+
+// A process that knows of a redaction, and has an older copy than the one that was redacted, brings nothing of the text
+// back when Redis loses everything.
+func TestAnOlderCopyIsRedactedWhereItLies(t *testing.T) {
+	w := newWorld(t, answers(pin))
+	ctx := context.Background()
+	for range 2 {
+		require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{pin}).status)
+	}
+	run, _, _ := memory.SplitID(w.idsOf("chat_history:1")[0])
+	name := erasures.Redaction{Chat: memory.MustChat("1"), Run: run}.Name()
+	later := float64(time.Now().Add(time.Minute).UnixMilli())
+	require.NoError(t, w.look.ZAdd(ctx, "mneme:erasures", redis.Z{Score: later, Member: name}).Err())
+	eventually(t, "it has heard of it", func() bool { return !exists(w.logs, "1") })
+	require.NoError(t, w.look.FlushAll(ctx).Err())
+	eventually(t, "the copy is written back", func() bool { return len(w.stored("chat_history:1")) == 4 })
+	require.Equal(t, []string{"user: (redacted)", "assistant: (redacted)", "user: " + pin, "assistant: " + pin},
+		w.stored("chat_history:1"))
+	require.Equal(t, 200, w.do("POST", "/v1/chats/1/messages", message{"and on"}).status)
+	require.Equal(t, "user: (redacted)", w.stored("chat_history:1")[0])
+}
+
+// exists says whether a chat has a session log in a folder.
+func exists(folder, chat string) bool {
+	_, err := os.Stat(filepath.Join(folder, "memory_"+chat+".log"))
+	return err == nil
 }

@@ -102,6 +102,9 @@ func (s *Server) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 		w.redacted = known.cover
 	}
 	if err == nil {
+		err = s.redactCopies(chat)
+	}
+	if err == nil {
 		err = w.prepare(ctx, s.cfg.Agents)
 	}
 	if err != nil {

@@ -27,12 +27,9 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 	suspects ...string) (h *memory.History, err error) {
 	matched := false
 	redact := func(raw []json.RawMessage) ([]json.RawMessage, error) {
-		ids := memory.IDs(raw)
-		if !slices.ContainsFunc(ids, has) {
-			return raw, nil
-		}
-		matched = true
-		return redacted(raw, ids, has)
+		out, found, err := memory.RedactIn(raw, has)
+		matched = matched || found
+		return out, err
 	}
 	unread := func(value string) bool {
 		return slices.ContainsFunc(suspects, func(text string) bool { return strings.Contains(value, text) })
@@ -61,22 +58,6 @@ func (s *Store) Redact(ctx context.Context, turn int64, again bool, key memory.K
 		s.onCut(key, turn)
 	}
 	return h, nil
-}
-
-// redacted are messages of which those with such ids say nothing. All carry their ids.
-func redacted(raw []json.RawMessage, ids []string, has func(id string) bool) ([]json.RawMessage, error) {
-	out := make([]json.RawMessage, len(raw))
-	for i, m := range raw {
-		out[i] = memory.WithID(m, ids[i])
-		if !has(ids[i]) {
-			continue
-		}
-		var err error
-		if out[i], err = memory.Redacted(m, ids[i]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // rewrite puts what keep leaves of a history in its place, as a deliberate change in turn cut, if it says that there
