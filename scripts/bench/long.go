@@ -48,8 +48,8 @@ func (c *turnCmd) long(l *lab.Lab, v *lab.Vendor) {
 			}
 		}
 		how := map[string]string{"off": "recall off", "always": "recall on, nothing found"}[auto]
-		fmt.Printf("a turn in a chat of %d messages ÷ of %d, %s: CPU %.2f (%.2f ms, %.2f ms), time %.2f\n", c.Long, young, how,
-			float64(took[1])/float64(took[0]), ms(took[1])/(rounds*block), ms(took[0])/(rounds*block),
+		fmt.Printf("a turn in a chat of %d messages ÷ of %d, %s: CPU %.2f (%.2f ms, %.2f ms), time %.2f\n", c.Long, young,
+			how, float64(took[1])/float64(took[0]), ms(took[1])/(rounds*block), ms(took[0])/(rounds*block),
 			float64(waited[1])/float64(waited[0]))
 		l.StopTo(mark)
 	}
@@ -116,6 +116,6 @@ func searches(s lab.Services, chat string, messages int) {
 		search()
 		took = append(took, time.Since(began))
 	}
-	fmt.Printf("a search in a chat of %d messages: first answer %.0f ms, whole after %.2f s, then p50 %.1f ms, p95 %.1f ms\n",
-		messages, ms(first), whole.Seconds(), ms(quantile(took, .5)), ms(quantile(took, .95)))
+	fmt.Printf("a search in a chat of %d messages: first answer %.0f ms, whole after %.2f s, "+
+		"then p50 %.1f ms, p95 %.1f ms\n", messages, ms(first), whole.Seconds(), ms(quantile(took, .5)), ms(quantile(took, .95)))
 }
