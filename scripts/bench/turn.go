@@ -22,6 +22,7 @@ type turnCmd struct {
 	Draw          string // file
 	Age, Live     int
 	Growth        bool
+	Long          int // messages; 0 for none
 	Files         uint64
 }
 
@@ -34,12 +35,15 @@ CPU is the kernel's count of the processes' threads. Redis is CPU time of redis-
 
 With --growth one chat of the three services grows to --age turns, with windows of four messages. Blocks of ten of its last turns are measured in turns with the turns 5 to 14 of new chats. The same again with another three services over the same Redis, which answer every other turn.
 
+With --long N one chat has N messages that were imported. Blocks of ten turns in it are measured in turns with blocks of chats of ten messages, with recall off and with recall for every turn, where nothing is found; and searches of it, from the first on, which has no index.
+
 With --live N answers are held open in the middle of their last call: memory (RSS), goroutines and descriptors of each service, from its /metrics, less those before; then all are let go and must complete.
 
 Examples:
   go run ./scripts/bench turn
   go build -o /tmp/mneme ./cmd/mneme && go run ./scripts/bench turn --mneme /tmp/mneme --turns 500
   go run ./scripts/bench turn --growth
+  go run ./scripts/bench turn --long 100000
   go run ./scripts/bench turn --live 2000`,
 		RunE: func(*cobra.Command, []string) error { return c.run() },
 	}
@@ -50,6 +54,7 @@ Examples:
 	f.StringVar(&c.Draw, "draw", "", "Instead: one chat of each way grows for --age turns; its CPU per turn as a picture, `FILE`, SVG")
 	f.IntVar(&c.Age, "age", 1000, "Turns of an old chat")
 	f.BoolVar(&c.Growth, "growth", false, "Instead: turns of a chat that has --age of them beside those of young ones")
+	f.IntVar(&c.Long, "long", 0, "Instead: turns and searches of a chat of `N` messages beside chats of ten")
 	f.IntVar(&c.Live, "live", 0, "Instead: `N` answers open at once, in mneme up and in the three services")
 	f.Uint64Var(&c.Files, "files", 20000, "Limit of descriptors for every process of --live")
 	return b
@@ -85,6 +90,10 @@ func (c *turnCmd) run() error {
 	}
 	if c.Growth {
 		c.growth(l, v)
+		return nil
+	}
+	if c.Long > 0 {
+		c.long(l, v)
 		return nil
 	}
 	var load [3]float64 // ms of CPU, bytes in, bytes out of Redis
@@ -156,8 +165,13 @@ func (w *way) turns(n int) {
 
 // say sends a message and reads the answer's stream to its end.
 func say(url, chat string) error {
+	return ask(url, chat, "Which month sold the most, and why?")
+}
+
+// ask is say with words of its own.
+func ask(url, chat, message string) error {
 	resp, err := http.Post(strings.Replace(url, "CHAT", chat, 1), "application/json",
-		strings.NewReader(`{"message": "Which month sold the most, and why?", "stream": true}`))
+		strings.NewReader(fmt.Sprintf(`{"message": %q, "stream": true}`, message)))
 	if err != nil {
 		return err
 	}

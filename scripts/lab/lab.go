@@ -21,9 +21,10 @@ import (
 
 // Lab holds processes and the folder for all that they write.
 type Lab struct {
-	Dir   string
-	Mneme string // the program
-	stops []func()
+	Dir      string
+	Mneme    string // the program
+	Settings string // lines that the configurations of services have, too
+	stops    []func()
 }
 
 // New builds mneme unless a program is given. Stop must be called in any case.

@@ -4,6 +4,7 @@
 //
 //	go run ./scripts/soak memory --duration 10m --chats 50 --writers 16 --seed 7
 //	go run ./scripts/soak memory --fault failover --duration 10m   # Redis loses data, too
+//	go run ./scripts/soak recall --rounds 1000                     # written to one process, found by another
 //	go run ./scripts/soak pass --bodies 100000                     # answers are compared byte by byte
 package main
 
@@ -28,7 +29,7 @@ import (
 	"mneme/memory"
 )
 
-const usage = `Usage: go run ./scripts/soak memory|pass [flags]
+const usage = `Usage: go run ./scripts/soak memory|recall|pass [flags]
 
 memory: two webmemory processes, an apiserver, a proxy (offline model) and a redis-server
 (every write synced) serve writers while processes are killed, paused and ended at
@@ -36,6 +37,10 @@ random. In the end every acknowledged message must be stored once, unaltered and
 order, and nothing that was erased may lie anywhere. With another --fault than kills
 Redis loses data too, and both webmemories have disks of their own; then only that may
 be gone which Redis lost and no living process held, and it is counted apart.
+
+recall: two webmemories as above. In each round one is told something, and right behind the
+answer's last byte the other is asked for it; in every tenth one of them is killed in
+between and started again. Every search must find what was said.
 
 pass: a webmemory passes the documents of an apiserver on to many clients, quick and slow
 ones and some that leave. Every answer is compared with what the apiserver itself says.
@@ -49,7 +54,7 @@ kept; 2: the soak could not be done.
 
 // options are the command line.
 type options struct {
-	mode  string // memory or pass
+	mode  string // memory, recall or pass
 	mneme string // the binary
 	dir   string // for everything that is kept
 	keep  bool
@@ -62,6 +67,8 @@ type options struct {
 	chats, writers, wait           int
 	level                          string
 
+	rounds int // of recall
+
 	// Of pass.
 	bodies           int64
 	clients, library int
@@ -71,6 +78,7 @@ type options struct {
 // faultKinds are what --fault may be, by the mode; the first is the default.
 var faultKinds = map[string][]string{
 	"memory": {faultKills, faultFlush, faultEmpty, faultOldAOF, faultFailover},
+	"recall": {faultKills},
 	"pass":   {faultNone, faultKill},
 }
 
@@ -103,6 +111,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.DurationVar(&o.edits, "edits-every", 10*time.Second, "mean time between two edits of a history by hand; 0 for none")
 		f.DurationVar(&o.erase, "erase-every", 10*time.Second, "mean time between two erasures; 0 for none")
 		f.StringVar(&o.level, "log-level", "info", "of the processes' logs")
+	case "recall":
+		f.IntVar(&o.rounds, "rounds", 1000, "how often something is said and asked for")
+		o.fault, o.level = faultKills, "info"
 	case "pass":
 		f.Int64Var(&o.bodies, "bodies", 100_000, "how many answers to read")
 		f.IntVar(&o.clients, "clients", 12, "clients at one time; one in six reads slowly")
@@ -115,7 +126,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		f.Usage()
 		return o, flag.ErrHelp
 	default:
-		return o, errors.New("say what to do: memory or pass; each has --help")
+		return o, errors.New("say what to do: memory, recall or pass; each has --help")
 	}
 	if err := f.Parse(args[1:]); err != nil {
 		return o, err
@@ -141,7 +152,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = errors.New("duration, chats and writers must be positive")
 	case o.up && o.fault == faultKill:
 		err = errors.New("--fault kill needs a webmemory that goes on: leave --up away")
-	case !memory && (o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0):
+	case o.mode == "recall" && o.rounds < 1:
+		err = errors.New("rounds must be positive")
+	case o.mode == "pass" && (o.bodies < 1 || o.clients < 1 || o.library < 1 || o.every <= 0):
 		err = errors.New("bodies, clients, documents and faults-every must be positive")
 	}
 	return o, err
@@ -186,10 +199,15 @@ func once(ctx context.Context, o options, out io.Writer) (clean bool, err error)
 	}
 	defer stack.killAll()
 	fmt.Fprintf(out, "soak %s: fault %s, seed %d, in %s\n", o.mode, o.fault, o.seed, o.dir)
-	if err = stack.startAll(); err == nil && o.mode == "pass" {
-		clean, err = (&passing{options: o, stack: stack, out: out, counts: map[verdict]int{}}).run(ctx)
-	} else if err == nil {
-		clean, err = newSoak(o, stack, out).run(ctx)
+	if err = stack.startAll(); err == nil {
+		switch o.mode {
+		case "pass":
+			clean, err = (&passing{options: o, stack: stack, out: out, counts: map[verdict]int{}}).run(ctx)
+		case "recall":
+			clean, err = (&recalling{options: o, stack: stack, out: out}).run(ctx)
+		default:
+			clean, err = newSoak(o, stack, out).run(ctx)
+		}
 	}
 	if clean && own && !o.keep {
 		stack.killAll()

@@ -11,8 +11,9 @@ import (
 )
 
 // Bodies that webmemory passes on are whole, and when the apiserver is killed they are
-// whole or visibly broken.
-func TestBodiesPassWhole(t *testing.T) {
+// whole or visibly broken. What was said to one webmemory is found at once by the other,
+// also when one of them is killed.
+func TestBodiesPassWholeAndWhatWasSaidIsFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds mneme and runs it as processes")
 	}
@@ -23,11 +24,12 @@ func TestBodiesPassWhole(t *testing.T) {
 	out, err := exec.Command("go", "build", "-o", mneme, "mneme/cmd/mneme").CombinedOutput()
 	require.NoError(t, err, string(out))
 	for _, o := range []options{
-		{fault: faultNone, clients: 12},
-		{fault: faultNone, clients: 2, up: true},
-		{fault: faultKill, clients: 12, every: 500 * time.Millisecond},
+		{mode: "pass", fault: faultNone, clients: 12},
+		{mode: "pass", fault: faultNone, clients: 2, up: true},
+		{mode: "pass", fault: faultKill, clients: 12, every: 500 * time.Millisecond},
+		{mode: "recall", fault: faultKills, rounds: killEvery, level: "info"},
 	} {
-		o.mode, o.mneme, o.dir, o.seed, o.bodies, o.library = "pass", mneme, t.TempDir(), 7, 600, 40
+		o.mneme, o.dir, o.seed, o.bodies, o.library = mneme, t.TempDir(), 7, 600, 40
 		var report bytes.Buffer
 		clean, err := once(t.Context(), o, &report)
 		require.NoError(t, err, report.String())

@@ -332,7 +332,9 @@ func TestCountersOutliveProcesses(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                   "memory or pass",
+		"":                                   "memory, recall or pass",
+		"recall --rounds 3":                  "",
+		"recall --rounds 0":                  "must be positive",
 		"memory":                             "",
 		"memory --duration 1m --chats 3":     "",
 		"memory --duration 1m fast":          `unexpected argument "fast"`,

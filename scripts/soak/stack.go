@@ -143,6 +143,10 @@ func newStack(o options) (*stack, error) {
 	if o.mode == "memory" && o.fault != faultKills {
 		store = append(store, "MNEME_RUN_TIMEOUT="+runTimeout.String())
 	}
+	history := "0" // everything that was said must stand in the histories
+	if o.mode == "recall" {
+		history = "20"
+	}
 	for _, name := range s.order {
 		dir := filepath.Join(o.dir, name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -169,7 +173,7 @@ func newStack(o options) (*stack, error) {
 		s.disks[data] = append(s.disks[data], name)
 		v.Args, v.Env = []string{mneme, command}, append(slices.Clip(store),
 			"MNEME_DATA_DIR="+data, "MNEME_LOG_FORMAT=json", "MNEME_LOG_LEVEL="+o.level,
-			"MNEME_WEBMEMORY_MAX_HISTORY=0", "MNEME_WEBMEMORY_LISTEN="+v.addr,
+			"MNEME_WEBMEMORY_MAX_HISTORY="+history, "MNEME_WEBMEMORY_LISTEN="+v.addr,
 			"MNEME_PROXY_LISTEN="+at[proxyName], "MNEME_APISERVER_PROXY=http://"+at[proxyName],
 			"MNEME_APISERVER_LISTEN="+at[apiName], "MNEME_WEBMEMORY_APISERVER=http://"+at[apiName])
 		if o.up {
