@@ -297,3 +297,78 @@ func TestASpoolBringsNothingBackThatWasRewound(t *testing.T) {
 	require.Empty(t, w.export(t, "1"))
 	require.Nil(t, w.stored("subagent:analytic:1"))
 }
+
+// A fork begins with what its source remembers up to a message, byte for byte, and leaves the source as it is.
+func TestFork(t *testing.T) {
+	w := newWorld(t, answers("hello"), sixAtHand)
+	other := w.process(sixAtHand)
+	w.talk(t, "c", 0, 9)
+	upTo := w.export(t, "c")
+	w.talk(t, "c", 9, 14)
+	whole := w.export(t, "c")
+	fork := func(body string, want int) string {
+		status, got := w.ask(t, "POST", "/v1/chats/c/fork", body)
+		require.Equal(t, want, status, "%s: %s", body, got)
+		return got
+	}
+	require.JSONEq(t, `{"messages":56,"histories":2}`, fork(`{"as":"all"}`, 201))
+	require.Equal(t, whole, w.export(t, "all"))
+	fork(fmt.Sprintf(`{"as":"up:to","at":%q}`, w.id(t, "c", 16)), 201)
+	require.Equal(t, upTo, w.export(t, "up:to"))
+	require.Equal(t, whole, w.export(t, "c"))
+	w.on(other, func() { w.talk(t, "up:to", 50, 51) })
+	require.Contains(t, w.export(t, "up:to"), "message 50")
+	require.Equal(t, whole, w.export(t, "c"))
+
+	fork(`{"as":"all"}`, 409)
+	fork(`{"as":"c"}`, 409)
+	fork(`{"as":"new","at":"nothing.1"}`, 404)
+	fork(`{"as":"new","up_to":"x"}`, 400)
+	fork(`{"as":"a b"}`, 400)
+	fork(`{}`, 400)
+	status, got := w.ask(t, "POST", "/v1/chats/none/fork", `{"as":"new"}`)
+	require.Equal(t, 404, status, got)
+	require.Empty(t, w.export(t, "new"))
+
+	statuses := make(chan int, 4)
+	for i := range 4 {
+		w.on([]string{w.url, other}[i%2], func() {
+			req := w.request("POST", "/v1/chats/c/fork", `{"as":"race"}`)
+			go func() { statuses <- w.send(req).status }()
+		})
+	}
+	made := 0
+	for range 4 {
+		switch status := <-statuses; status {
+		case 201:
+			made++
+		default:
+			require.Equal(t, 409, status)
+		}
+	}
+	require.Equal(t, 1, made)
+	require.Equal(t, whole, w.export(t, "race"))
+}
+
+// An imported chat, whose ids look like those of runs and are none, goes back by the order and the times of
+// its messages, to a message of a subagent's too.
+func TestARewindOfWhatNoRunMade(t *testing.T) {
+	w := newWorld(t, answers("hello"), sixAtHand)
+	status, got := w.ask(t, "POST", "/v1/chats/c/import", lines(20, 20))
+	require.Equal(t, 201, status, got)
+	for _, to := range []string{"x.11", "s1:11"} {
+		chat := "fork-" + to
+		status, got = w.ask(t, "POST", "/v1/chats/c/fork", fmt.Sprintf(`{"as":%q,"at":%q}`, chat, to))
+		require.Equal(t, 201, status, got)
+		text := w.export(t, chat)
+		kept := 24 // to the answer
+		if to == "s1:11" {
+			kept = 23
+		}
+		require.Equal(t, 2*kept, strings.Count(text, `"message":`), text)
+		id := w.rewind(t, "c", to).ID
+		require.Equal(t, text, w.export(t, "c"))
+		w.restore(t, "c", id, http.StatusOK)
+		require.Equal(t, lines(20, 20), w.export(t, "c"))
+	}
+}

@@ -71,10 +71,8 @@ type Piece struct {
 // SetAside sets a piece of a history aside, under a turn.
 func (s *Store) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
 	p Piece) error {
-	value, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
+	// By hand, since an encoder changes the bytes of a message.
+	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.After, memory.Array(p.Messages))
 	return s.setAsideField(ctx, turn, chat, id, pieceField(key.String(), n), value)
 }
 
