@@ -189,7 +189,8 @@ func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string
 
 // locateBeside finds a message of a subagent's: the place is that of its run in the chat's own history,
 // or by its time. times are those of the messages there.
-func (s *Server) locateBeside(ctx context.Context, chat memory.Chat, v view, to string, l *boundary, times []float64) error {
+func (s *Server) locateBeside(ctx context.Context, chat memory.Chat, v view, to string, l *boundary,
+	times []float64) error {
 	for _, key := range v.keys() {
 		if key.Agent() == "" {
 			continue

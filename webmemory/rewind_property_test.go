@@ -21,7 +21,8 @@ func (p pair) text() string {
 	if len(p.own) == 0 {
 		return ""
 	}
-	return strings.Join(slices.Concat(p.own, p.analytic), "\n") + fmt.Sprintf("\n{\"messages\":%d}\n", len(p.own)+len(p.analytic))
+	all := slices.Concat(p.own, p.analytic)
+	return fmt.Sprintf("%s\n{\"messages\":%d}\n", strings.Join(all, "\n"), len(all))
 }
 
 // taken is a rewind that can be undone: the chat as it was, and as it was left.

@@ -282,6 +282,7 @@ func TestARewindOutlivesRedis(t *testing.T) {
 
 // What a run that was taken back has left in the spool of a dead process stays away.
 func TestASpoolBringsNothingBackThatWasRewound(t *testing.T) {
+	t.Parallel()
 	w, spools, run := deadSpool(t, true)
 	require.Equal(t, 200, w.open("GET", "/v1/chats/1/runs/"+run+"/events", nil).resp.StatusCode)
 	eventually(t, "the run is over", func() bool { return len(w.stored("chat_history:1")) == 2 })

@@ -270,7 +270,8 @@ func TestCompletion(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"ls", "get", "tail", "search", "note", "export", "import", "fork", "rewind", "set-aside", "redact", "rm"}, fits("memory", ""))
+	require.Equal(t, []string{"ls", "get", "tail", "search", "note", "export", "import", "fork", "rewind", "set-aside",
+		"redact", "rm"}, fits("memory", ""))
 	require.Equal(t, []string{"memory"}, fits("me"))
 	require.Equal(t, []string{"backend", "model", "chat"}, fits("proxy", "usage", "--by", ""))
 	require.Equal(t, []string{"bash", "zsh", "fish"}, fits("completion", ""))

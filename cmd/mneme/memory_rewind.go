@@ -44,8 +44,8 @@ Examples:
 			fmt.Fprintln(con.stdout, "nothing was said behind it")
 			return nil
 		}
-		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; until %s they come back by\n  mneme memory set-aside "+
-			"restore %s %s\n", done.Messages, len(done.Histories), clock(done.Until), chat.ID(), done.ID)
+		fmt.Fprintf(con.stdout, "took back %d messages of %d histories; until %s they come back by\n  mneme memory "+
+			"set-aside restore %s %s\n", done.Messages, len(done.Histories), clock(done.Until), chat.ID(), done.ID)
 		return nil
 	})
 }
