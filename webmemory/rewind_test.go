@@ -222,6 +222,19 @@ func TestAnErasureReachesWhatIsSetAside(t *testing.T) {
 	}
 }
 
+// A redaction leaves nothing set aside that may hold the same words.
+func TestARedactionReachesWhatIsSetAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, answers("hello"), sixAtHand)
+	w.talk(t, "c", 0, 4)
+	w.rewind(t, "c", w.id(t, "c", 2))
+	require.Len(t, w.asides(t, "c"), 1)
+	status, got := w.ask(t, "DELETE", "/v1/chats/c/messages/"+w.id(t, "c", 0), "")
+	require.Equal(t, 200, status, got)
+	require.Empty(t, w.asides(t, "c"))
+	require.Empty(t, w.look.Keys(t.Context(), "*rewound*").Val())
+}
+
 // Of many rewinds the newest are kept.
 func TestSetAsideIsBounded(t *testing.T) {
 	w := newWorld(t, answers("hello"), sixAtHand)
