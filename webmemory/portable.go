@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -219,7 +218,6 @@ func (s *Server) fillWhole(ctx context.Context, w *writer, from func(*importing)
 
 // undoImport erases what an import has stored that is not whole.
 func (s *Server) undoImport(ctx context.Context, w *writer, keys ...memory.Key) error {
-	keys = slices.AppendSeq(keys, maps.Keys(w.histories))
 	if err := s.cache.Erase(ctx, w.Number, keys...); err != nil {
 		return err
 	}

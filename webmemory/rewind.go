@@ -177,7 +177,7 @@ func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string
 		n++
 	}
 	if l.at < 0 {
-		if err := s.locateBeside(ctx, chat, v, to, l, times); err != nil {
+		if err := s.locateBeside(ctx, v, to, l, times); err != nil {
 			return nil, err
 		}
 	}
@@ -189,8 +189,7 @@ func (s *Server) locate(ctx context.Context, chat memory.Chat, v view, to string
 
 // locateBeside finds a message of a subagent's: the place is that of its run in the chat's own history,
 // or by its time. times are those of the messages there.
-func (s *Server) locateBeside(ctx context.Context, chat memory.Chat, v view, to string, l *boundary,
-	times []float64) error {
+func (s *Server) locateBeside(ctx context.Context, v view, to string, l *boundary, times []float64) error {
 	for _, key := range v.keys() {
 		if key.Agent() == "" {
 			continue
@@ -364,7 +363,7 @@ func (s *Server) finishPending(ctx context.Context, w *writer) error {
 	defer cancel()
 	s.log.Warn().Str("chat", w.chat.String()).Str("change", w.Pending).Msg("finishing what another process left")
 	if w.Pending == pendingImport {
-		return s.undoImport(ctx, w)
+		return s.undoImport(ctx, w, slices.Collect(maps.Keys(w.histories))...)
 	}
 	id, rewind := strings.CutPrefix(w.Pending, pendingRewind)
 	if !rewind {
